@@ -1,0 +1,92 @@
+//! What a user may set, what is refused, and what to write instead.
+
+use crate::index::Index;
+use std::time::Duration;
+
+/// How many threads a consumer may have at most, of the kind that run jobs, when nothing is said.
+pub(crate) fn available_parallelism() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The default of `max_search_ahead`: wide enough that one slow job in thousands stalls nothing, narrow enough that a stuck
+/// one is noticed while what finished behind it is still cheap to do again.
+pub(crate) const DEFAULT_SEARCH_AHEAD: u64 = 10_000;
+
+/// The default of `poll_every`: unnoticeable as load, soon enough for a source that rings nobody.
+pub(crate) const DEFAULT_POLL: Duration = Duration::from_secs(1);
+
+/// The longest name, in bytes: it must fit the one length byte of the store's keys.
+pub(crate) const MAX_NAME: usize = 255;
+
+/// What is done with a job whose retries are used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnExhausted {
+    /// Stop at it: running jobs finish and are saved, no new one starts, and `join` and `stop` return
+    /// [`Error::Job`](crate::Error::Job). The default, since nothing else is right for every stream.
+    #[default]
+    Halt,
+}
+
+/// A value that was refused, and what to write instead.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// `max_processing(0)` would never run a job.
+    #[error("max_processing is 0, so no job would ever run: use at least 1 (to hold a consumer, use `pause`)")]
+    MaxProcessingZero,
+    /// `max_search_ahead(0)` would never start a job.
+    #[error(
+        "max_search_ahead is 0, so no job would ever start: use 1 for strictly one after the other, \
+         or `unlimited_search_ahead()` for no limit"
+    )]
+    SearchAheadZero,
+    /// `start_at(Index::MAX)`, or `start_after` with the same effect.
+    #[error("the first index would be {}, which is never a job: start at {} or below", Index::MAX, Index::MAX - 1)]
+    StartAtMax,
+    /// `stop_at(Index::MAX)` would never stop.
+    #[error("stop_at is {}, which is never a job: leave `stop_at` out to run without end", Index::MAX)]
+    StopAtMax,
+    /// `Retry::max_attempts(0)` would never run a job.
+    #[error("the retry allows 0 attempts, and the first one counts too: use `Retry::none()` for a single attempt")]
+    MaxAttemptsZero,
+    /// A jitter that is no share.
+    #[error("the retry's jitter is {value}: use a share between 0.0 (none) and 1.0 (full)")]
+    Jitter {
+        /// What was given.
+        value: f64,
+    },
+    /// `threads(0)` would never run a job.
+    #[error("threads is 0, so no job would ever run: use at least 1, or leave it out")]
+    ThreadsZero,
+    /// `threads` where the threads follow `max_processing`.
+    #[error("threads belongs to `start_deferred`; here the threads follow max_processing: set that instead")]
+    ThreadsWithoutDeferred,
+    /// `poll_every(0)` would never sleep.
+    #[error(
+        "poll_every is zero, which would never sleep: use a millisecond or more, or have the source ring its `Wakeup`"
+    )]
+    PollEveryZero,
+    /// A name that the store cannot take.
+    #[error("the {what} name is {length} bytes long: use 1 to {MAX_NAME} bytes")]
+    Name {
+        /// What was to be named: a progress or a table.
+        what: &'static str,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// `stop` or `join` on one of the consumer's own threads would wait for itself.
+    #[error(
+        "stop or join was called on one of the consumer's own threads, which would wait for itself: the consumer was \
+         asked to stop; use `Handle::request_stop` there, and `stop` or `join` elsewhere"
+    )]
+    OwnThread,
+}
+
+/// Refuses an empty and an overlong name.
+pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ConfigError> {
+    match name.len() {
+        1..=MAX_NAME => Ok(()),
+        length => Err(ConfigError::Name { what, length }),
+    }
+}

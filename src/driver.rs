@@ -1,0 +1,495 @@
+//! The only place where I/O meets the window: what the threads report goes in, what the window wants is carried out.
+//!
+//! Everything happens in short critical sections of one lock. No user code is called and no I/O is done within one.
+
+use crate::config::ConfigError;
+use crate::error::{Error, chain, guarded};
+use crate::index::{BoxError, Index};
+use crate::notifier::NewsDesk;
+use crate::pool::{Assignment, JobDesk, OnJobDone, Report, Runner, work};
+use crate::progress::SaveDesk;
+use crate::reader::{Order, ReadDesk};
+use crate::status::Status;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
+use crate::wakeup::Bell;
+use crate::window::Limits;
+use crate::worker::Reported;
+use std::ops::RangeInclusive;
+use std::sync::Weak;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+mod core;
+mod explain;
+mod flights;
+mod own;
+
+pub(crate) use self::core::Core;
+use self::core::{Unread, Wakes, Worker};
+use self::own::Own;
+
+/// How long `stop_within` waits for the last save once the jobs' time is over.
+const LAST_SAVE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Driver<T> {
+    me: Weak<Driver<T>>,
+    core: Mutex<Core<T>>,
+    /// Workers sleep here.
+    work: Condvar,
+    /// The notifier sleeps here.
+    news: Condvar,
+    /// `wait_for`, `stop` and `join` sleep here.
+    changed: Condvar,
+    bell: Arc<Bell>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl<T: Send + 'static> Driver<T> {
+    pub(crate) fn new(core: Core<T>, bell: Arc<Bell>) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            core: Mutex::new(core),
+            work: Condvar::new(),
+            news: Condvar::new(),
+            changed: Condvar::new(),
+            bell,
+            threads: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn set_runner(&self, runner: Arc<dyn Runner<T>>) {
+        self.core.lock().runner = Some(runner);
+    }
+
+    /// Begins: what the window wants first is carried out.
+    pub(crate) fn begin(&self) {
+        self.settle(self.core.lock());
+    }
+
+    /// Starts a thread of the consumer's own, which `stop` awaits.
+    pub(crate) fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        self.core.lock().present += 1;
+        self.spawn_present(name, run)
+    }
+
+    /// Starts a thread that is counted as present already.
+    fn spawn_present(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let (me, id) = (self.me.clone(), self.id());
+        let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _own = Own::enter(id);
+            let _leaving = Leaving(me);
+            run();
+        });
+        match spawned {
+            Ok(handle) => {
+                let mut threads = self.threads.lock();
+                // Threads come and go with the limits; those that are gone need no joining.
+                if threads.len() == threads.capacity() {
+                    threads.retain(|thread| !thread.is_finished());
+                }
+                threads.push(handle);
+                Ok(())
+            }
+            Err(source) => {
+                self.leave();
+                Err(Error::Spawn { source })
+            }
+        }
+    }
+
+    /// Starts the first thread of the pool, so that a consumer which started can run.
+    pub(crate) fn spawn_first_worker(&self) -> Result<(), Error> {
+        let mut core = self.core.lock();
+        core.pool.threads += 1;
+        core.present += 1;
+        drop(core);
+        self.spawn_worker()
+    }
+
+    fn spawn_worker(&self) -> Result<(), Error> {
+        let runner = self.core.lock().runner.clone();
+        let me = self.me.clone();
+        self.spawn_present("wl-worker", move || {
+            if let (Some(runner), Some(me)) = (runner, me.upgrade()) {
+                me.core.lock().pool.waking = false;
+                work(&*me, &*runner);
+            }
+        })
+    }
+
+    /// Drains the window and carries out what comes of it.
+    fn settle(&self, mut core: MutexGuard<'_, Core<T>>) {
+        let wakes = core.drain();
+        drop(core);
+        self.carry_out(wakes);
+    }
+
+    fn carry_out(&self, wakes: Wakes) {
+        if wakes.reader {
+            self.bell.work();
+        }
+        match wakes.worker {
+            Worker::Nobody => {}
+            Worker::Wake => {
+                self.work.notify_one();
+            }
+            Worker::Spawn => self.spawn_another_worker(),
+        }
+        if wakes.news {
+            self.news.notify_one();
+        }
+        if let (Some((to, checkpoint)), Some(me)) = (wakes.save, self.me.upgrade()) {
+            to.save(checkpoint, me);
+        }
+        if let Some(to) = wakes.hurry {
+            to.hurry();
+        }
+        if wakes.changed {
+            self.changed.notify_all();
+        }
+        if wakes.ended {
+            self.bell.close();
+            self.work.notify_all();
+            self.news.notify_all();
+        }
+        if !wakes.garbage.is_empty() {
+            drop_users(wakes.garbage);
+        }
+    }
+
+    fn spawn_another_worker(&self) {
+        if let Err(error) = self.spawn_worker() {
+            let mut core = self.core.lock();
+            core.pool.threads -= 1;
+            core.pool.waking = false;
+            core.pool.cap = Some(core.pool.threads.max(1));
+            tracing::warn!(%error, threads = core.pool.threads, "going on with fewer threads than max_processing");
+        }
+    }
+
+    /// A thread, or the consumer itself, is gone; the last one to go frees the name.
+    fn leave(&self) {
+        let mut core = self.core.lock();
+        core.present -= 1;
+        let claim = core.released();
+        drop(core);
+        self.changed.notify_all();
+        drop_users(claim);
+    }
+
+    /// What tells this consumer's threads from others.
+    fn id(&self) -> usize {
+        self.me.as_ptr() as usize
+    }
+
+    fn wait_changed(&self, core: &mut MutexGuard<'_, Core<T>>, deadline: Option<Instant>) {
+        core.waiters += 1;
+        match deadline {
+            Some(deadline) => {
+                self.changed.wait_until(core, deadline);
+            }
+            None => self.changed.wait(core),
+        }
+        core.waiters -= 1;
+    }
+
+    fn halt(&self, index: Index, error: Error) {
+        let mut core = self.core.lock();
+        core.halt(index, error);
+        self.settle(core);
+    }
+}
+
+/// Drops what is the user's: a panic in it must not take down a thread that others need.
+fn drop_users<U>(users: U) {
+    let dropped = guarded(|| {
+        drop(users);
+        Ok(())
+    });
+    if let Err(error) = dropped {
+        tracing::error!(%error, "a destructor panicked");
+    }
+}
+
+/// Counts a thread out, also when it panicked.
+struct Leaving<T: Send + 'static>(Weak<Driver<T>>);
+
+impl<T: Send + 'static> Drop for Leaving<T> {
+    fn drop(&mut self) {
+        if let Some(driver) = self.0.upgrade() {
+            driver.leave();
+        }
+    }
+}
+
+impl<T: Send + 'static> JobDesk<T> for Driver<T> {
+    fn next(&self, report: Option<Report>) -> Option<Assignment<T>> {
+        let mut core = self.core.lock();
+        if let Some(report) = report {
+            core.report(report);
+        }
+        loop {
+            let assignment = core.claim();
+            let wakes = core.drain();
+            let idle = assignment.is_none() && wakes.is_empty();
+            if idle && !core.retire_worker() {
+                core.pool.parked += 1;
+                self.work.wait(&mut core);
+                core.pool.parked -= 1;
+                core.pool.waking = false;
+                continue;
+            }
+            drop(core);
+            self.carry_out(wakes);
+            if idle || assignment.is_some() {
+                return assignment;
+            }
+            core = self.core.lock();
+        }
+    }
+}
+
+impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
+    fn order(&self, now: Instant) -> Order {
+        let mut core = self.core.lock();
+        core.expire(now);
+        let wakes = core.drain();
+        let order = core.order(now);
+        drop(core);
+        self.carry_out(wakes);
+        order
+    }
+
+    fn looking(&self, now: Instant) {
+        self.core.lock().source.call = Some(now);
+    }
+
+    fn head(&self, head: Option<Index>) {
+        let mut core = self.core.lock();
+        core.head(head);
+        self.settle(core);
+    }
+
+    fn fetched(&self, jobs: Vec<T>) {
+        self.read(jobs, None);
+    }
+
+    fn missing(&self, jobs: Vec<T>) {
+        self.read(jobs, Some(Unread::Missing));
+    }
+
+    fn truncated(&self, jobs: Vec<T>, next: Index, first: Index) {
+        self.read(jobs, Some(Unread::Missing));
+        self.halt(next, Error::Truncated { next, first });
+    }
+
+    fn failed(&self, jobs: Vec<T>, error: BoxError) {
+        tracing::warn!(%error, "the source failed; it is asked again");
+        self.read(jobs, Some(Unread::Failed(chain(&*error))));
+    }
+
+    fn look_failed(&self, error: BoxError) {
+        tracing::warn!(%error, "the source failed to say its head; it is asked again");
+        let mut core = self.core.lock();
+        core.source.call = None;
+        core.source.look_error = Some(chain(&*error));
+    }
+}
+
+impl<T: Send + 'static> Driver<T> {
+    fn read(&self, jobs: Vec<T>, unread: Option<Unread>) {
+        let mut core = self.core.lock();
+        core.fetched(jobs, unread);
+        self.settle(core);
+    }
+}
+
+impl<T: Send + 'static> SaveDesk for Driver<T> {
+    fn saved(&self) {
+        let mut core = self.core.lock();
+        core.saved();
+        self.settle(core);
+    }
+
+    fn save_failed(&self, error: BoxError) -> Option<Duration> {
+        tracing::warn!(%error, "the progress could not be saved");
+        let mut core = self.core.lock();
+        let again = core.save_failed(error);
+        self.settle(core);
+        again
+    }
+}
+
+impl<T: Send + 'static> NewsDesk for Driver<T> {
+    fn news(&self) -> Option<RangeInclusive<Index>> {
+        let mut core = self.core.lock();
+        loop {
+            if let Some(run) = core.take_news() {
+                return Some(run);
+            }
+            if core.window.has_ended() {
+                return None;
+            }
+            self.news.wait(&mut core);
+        }
+    }
+
+    fn panicked(&self, run: RangeInclusive<Index>, source: BoxError) {
+        let index = *run.end();
+        self.halt(index, Error::Callback { index, source });
+    }
+}
+
+/// Where the tokens of deferred jobs report.
+pub(crate) struct Tokens<T: Send + 'static> {
+    pub(crate) driver: Arc<Driver<T>>,
+    pub(crate) on_job_done: Option<OnJobDone>,
+}
+
+impl<T: Send + 'static> Reported for Tokens<T> {
+    fn report(&self, index: Index, token: usize, outcome: Result<(), BoxError>) {
+        let driver = &self.driver;
+        let outcome = outcome.and_then(|()| match &self.on_job_done {
+            Some(callback) => {
+                // `stop` in the callback would wait for the very job that is being reported.
+                let _own = Own::enter(driver.id());
+                guarded(|| {
+                    callback(index);
+                    Ok(())
+                })
+            }
+            None => Ok(()),
+        });
+        let mut core = driver.core.lock();
+        core.report((token, outcome));
+        let claim = core.released();
+        driver.settle(core);
+        drop_users(claim);
+    }
+}
+
+/// What a handle can do, whatever the jobs are.
+pub(crate) trait Control: Send + Sync {
+    fn check(&self);
+    fn request_stop(&self);
+    fn status(&self) -> Status;
+    fn last_processed(&self) -> Option<Index>;
+    fn size(&self) -> u64;
+    fn wait_for(&self, index: Index, timeout: Duration) -> bool;
+    fn set_paused(&self, paused: bool);
+    fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error>;
+    /// Waits for the end and for every thread; the consumer itself has left when this returns.
+    fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error>;
+}
+
+impl<T: Send + 'static> Control for Driver<T> {
+    fn check(&self) {
+        self.bell.look();
+    }
+
+    fn request_stop(&self) {
+        let mut core = self.core.lock();
+        core.window.handle_stop();
+        self.settle(core);
+    }
+
+    fn status(&self) -> Status {
+        self.core.lock().status(Instant::now())
+    }
+
+    fn last_processed(&self) -> Option<Index> {
+        self.core.lock().window.last_processed()
+    }
+
+    fn size(&self) -> u64 {
+        self.core.lock().window.size()
+    }
+
+    fn wait_for(&self, index: Index, timeout: Duration) -> bool {
+        // Beyond the clock's end is for ever.
+        let deadline = Instant::now().checked_add(timeout);
+        let mut core = self.core.lock();
+        loop {
+            if core.window.last_processed().is_some_and(|last| last >= index) {
+                return true;
+            }
+            if core.never(index) || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return false;
+            }
+            self.wait_changed(&mut core, deadline);
+        }
+    }
+
+    fn set_paused(&self, paused: bool) {
+        let mut core = self.core.lock();
+        core.window.set_paused(paused);
+        self.settle(core);
+    }
+
+    fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error> {
+        let mut core = self.core.lock();
+        if core.window.has_ended() {
+            return Err(Error::Stopped);
+        }
+        let mut limits = core.window.limits();
+        change(&mut limits);
+        core.window.set_limits(limits);
+        core.pool.cap = None;
+        self.settle(core);
+        // Threads that are now too many are asleep, if they are idle.
+        self.work.notify_all();
+        Ok(())
+    }
+
+    fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error> {
+        if Own::is(self.id()) {
+            self.request_stop();
+            self.leave();
+            return Err(ConfigError::OwnThread.into());
+        }
+        let timed_out = limit.and_then(|limit| self.wait_gone(Instant::now().checked_add(limit)));
+        if timed_out.is_none() {
+            self.wait_gone(None);
+            for thread in std::mem::take(&mut *self.threads.lock()) {
+                if thread.join().is_err() {
+                    tracing::error!("one of the consumer's threads panicked");
+                }
+            }
+        }
+        let error = self.core.lock().error.take();
+        self.leave();
+        match (error, timed_out) {
+            (Some(error), _) => Err(error),
+            (None, Some(running)) => Err(Error::StopTimeout { running }),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl<T: Send + 'static> Driver<T> {
+    /// Waits until nobody but the caller is left. When the deadline passes, what runs is given up; its indices.
+    fn wait_gone(&self, deadline: Option<Instant>) -> Option<Vec<Index>> {
+        let mut core = self.core.lock();
+        while core.present > 1 || !core.window.has_ended() {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let running = core.abandon();
+                let wakes = core.drain();
+                drop(core);
+                self.carry_out(wakes);
+                self.wait_last_save();
+                return Some(running);
+            }
+            self.wait_changed(&mut core, deadline);
+        }
+        None
+    }
+
+    /// What had finished when the jobs' time was over is being saved; a store that hangs is not awaited for ever.
+    fn wait_last_save(&self) {
+        let deadline = Instant::now() + LAST_SAVE;
+        let mut core = self.core.lock();
+        while !core.window.has_ended() && Instant::now() < deadline {
+            self.wait_changed(&mut core, Some(deadline));
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! What the lock guards: the window, and beside it what the window must not know (jobs, clocks, errors).
+//!
+//! Each event goes into the window and what comes out is sorted into [`Wakes`], for the driver to carry out once the lock
+//! is free again.
+
+use super::flights::{Flight, Flights};
+use crate::error::{Error, chain};
+use crate::index::{BoxError, Index};
+use crate::pool::{Assignment, Report, Runner};
+use crate::progress::{Checkpoint, Saves};
+use crate::reader::Order;
+use crate::retry::Retry;
+use crate::sync::Arc;
+use crate::window::{Action, Window};
+use crate::worker::Job;
+use std::any::Any;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+/// How soon a failed save is tried again.
+const SAVE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Duration::from_secs(5));
+
+pub(crate) struct Core<T> {
+    pub(crate) window: Window,
+    pub(crate) retry: Retry,
+    /// Read and never started, in index order; the first is the window's `next`.
+    ready: VecDeque<T>,
+    /// Read again after a failure, in the order in which they were read.
+    ready_again: VecDeque<T>,
+    pub(crate) flights: Flights,
+    pub(crate) failed: HashMap<Index, Failed>,
+    timers: BinaryHeap<Reverse<(Instant, Index)>>,
+    pub(crate) source: Source,
+    announce: Option<RangeInclusive<Index>>,
+    /// Whether anybody wants to hear what was processed.
+    pub(crate) announces: bool,
+    pub(crate) pool: Pool,
+    pub(crate) counters: Counters,
+    /// What `stop` and `join` return.
+    pub(crate) error: Option<Error>,
+    /// Where, and as a text, when the consumer halted.
+    pub(crate) halted: Option<(Index, String)>,
+    pub(crate) save: Save,
+    pub(crate) runner: Option<Arc<dyn Runner<T>>>,
+    /// What keeps the progress name in use.
+    pub(crate) claim: Option<Box<dyn Any + Send>>,
+    /// Our threads, and the consumer itself.
+    pub(crate) present: usize,
+    /// Threads in `wait_for`, `stop` and `join`.
+    pub(crate) waiters: usize,
+    /// Results are no longer counted.
+    pub(crate) abandoned: bool,
+    /// The reader sleeps towards a deadline that is no longer right, or has not heard that it is to end.
+    rouse_reader: bool,
+    stop_told: bool,
+}
+
+/// A failed job that waits for its next attempt.
+pub(crate) struct Failed {
+    pub(crate) attempt: u32,
+    pub(crate) due: Instant,
+    pub(crate) error: String,
+    /// What the source said when it was asked for the job again.
+    pub(crate) unread: Option<Unread>,
+}
+
+/// Why a job could not be read.
+#[derive(Clone, Debug)]
+pub(crate) enum Unread {
+    Missing,
+    Failed(String),
+}
+
+/// What is known of the source.
+#[derive(Default)]
+pub(crate) struct Source {
+    /// The fetch that the reader is to carry out, or does.
+    fetch: Option<RangeInclusive<Index>>,
+    /// Whether the reader has taken it.
+    taken: bool,
+    /// Since when the reader is in a call.
+    pub(crate) call: Option<Instant>,
+    /// Whether the head was ever seen.
+    pub(crate) seen: bool,
+    pub(crate) look_error: Option<String>,
+    /// The first job that was never read could not be.
+    pub(crate) unread: Option<Unread>,
+}
+
+/// Who wakes up, and who sleeps, in the pool.
+#[derive(Default)]
+pub(crate) struct Pool {
+    /// The most threads there may be; `None`: as many as `max_processing`.
+    pub(crate) fixed: Option<usize>,
+    pub(crate) threads: usize,
+    pub(crate) parked: usize,
+    /// One is being woken or started. It wakes the next, so that a run of jobs does not wake them all at once.
+    pub(crate) waking: bool,
+    /// The operating system gave no more threads than this.
+    pub(crate) cap: Option<usize>,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) done: u64,
+    pub(crate) failed: u64,
+    pub(crate) retries: u64,
+    pub(crate) saves: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Save {
+    pub(crate) to: Option<Arc<dyn Saves>>,
+    failures: u32,
+    pub(crate) error: Option<String>,
+    /// The consumer only waits for this save, and it was tried again for that.
+    last_try: bool,
+    hurried: bool,
+}
+
+/// What to do once the lock is free.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Wakes {
+    pub(crate) reader: bool,
+    pub(crate) worker: Worker,
+    pub(crate) save: Option<(Arc<dyn Saves>, Checkpoint)>,
+    pub(crate) hurry: Option<Arc<dyn Saves>>,
+    pub(crate) news: bool,
+    pub(crate) changed: bool,
+    pub(crate) ended: bool,
+    /// Things of the user's, whose `drop` may do anything.
+    pub(crate) garbage: Vec<Box<dyn Any + Send>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Worker {
+    #[default]
+    Nobody,
+    Wake,
+    Spawn,
+}
+
+impl Wakes {
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { reader, worker, save, hurry, news, changed, ended, garbage: _ } = self;
+        !(*reader || *worker != Worker::Nobody || save.is_some() || hurry.is_some() || *news || *changed || *ended)
+    }
+}
+
+impl Pool {
+    pub(crate) fn most(&self, window: &Window) -> usize {
+        let most = self.fixed.unwrap_or(window.limits().max_processing);
+        most.min(self.cap.unwrap_or(usize::MAX))
+    }
+}
+
+impl<T: Send + 'static> Core<T> {
+    pub(crate) fn new(window: Window, retry: Retry) -> Self {
+        Self {
+            window,
+            retry,
+            ready: VecDeque::new(),
+            ready_again: VecDeque::new(),
+            flights: Flights::default(),
+            failed: HashMap::new(),
+            timers: BinaryHeap::new(),
+            source: Source::default(),
+            announce: None,
+            announces: false,
+            pool: Pool::default(),
+            counters: Counters::default(),
+            error: None,
+            halted: None,
+            save: Save::default(),
+            runner: None,
+            claim: None,
+            present: 1,
+            waiters: 0,
+            abandoned: false,
+            rouse_reader: false,
+            stop_told: false,
+        }
+    }
+
+    /// Polls the window until it wants nothing more.
+    pub(crate) fn drain(&mut self) -> Wakes {
+        let mut wakes = Wakes { reader: std::mem::take(&mut self.rouse_reader), ..Wakes::default() };
+        if self.window.is_stopping() && !std::mem::replace(&mut self.stop_told, true) {
+            wakes.reader = true;
+            wakes.changed = true;
+        }
+        while let Some(action) = self.window.poll() {
+            match action {
+                Action::Fetch(run) => {
+                    self.source.fetch = Some(run);
+                    self.source.taken = false;
+                    wakes.reader = true;
+                }
+                Action::Save(last) => {
+                    let to = self.save.to.clone().expect("whoever saves is there until the window has ended");
+                    wakes.save = Some((to, Checkpoint::new(last)));
+                }
+                Action::Announce(run) => self.announce(run, &mut wakes),
+                Action::Finish => self.finish(&mut wakes),
+            }
+        }
+        self.hurry_last_save(&mut wakes);
+        wakes.worker = self.wake_worker();
+        wakes
+    }
+
+    fn announce(&mut self, run: RangeInclusive<Index>, wakes: &mut Wakes) {
+        wakes.changed |= self.waiters > 0;
+        if self.announces {
+            wakes.news = true;
+            let start = self.announce.take().map_or(*run.start(), |earlier| *earlier.start());
+            self.announce = Some(start..=*run.end());
+        }
+    }
+
+    fn finish(&mut self, wakes: &mut Wakes) {
+        wakes.ended = true;
+        wakes.changed = true;
+        self.timers.clear();
+        self.failed.clear();
+        wakes.garbage.push(Box::new(std::mem::take(&mut self.ready)));
+        wakes.garbage.push(Box::new(std::mem::take(&mut self.ready_again)));
+        wakes.garbage.push(Box::new(self.save.to.take()));
+        wakes.garbage.push(Box::new(self.runner.take()));
+    }
+
+    /// When nothing but a failing save is waited for, its back-off is not.
+    fn hurry_last_save(&mut self, wakes: &mut Wakes) {
+        let waits = self.window.is_stopping() && self.window.in_flight() == 0 && self.save.error.is_some();
+        if waits && !self.save.hurried {
+            self.save.hurried = true;
+            wakes.hurry = self.save.to.clone();
+        }
+    }
+
+    fn wake_worker(&mut self) -> Worker {
+        if self.pool.waking || !self.window.can_run() {
+            Worker::Nobody
+        } else if self.pool.parked > 0 {
+            self.pool.waking = true;
+            Worker::Wake
+        } else if self.pool.threads < self.pool.most(&self.window) {
+            self.pool.waking = true;
+            self.pool.threads += 1;
+            self.present += 1;
+            Worker::Spawn
+        } else {
+            Worker::Nobody
+        }
+    }
+
+    /// The next job for a worker that asks.
+    pub(crate) fn claim(&mut self) -> Option<Assignment<T>> {
+        let run = self.window.poll_run()?;
+        let jobs = if run.retry { &mut self.ready_again } else { &mut self.ready };
+        let payload = jobs.pop_front().expect("the window hands out what was read, in the same order");
+        let mut job = Job::new(run.index, payload);
+        if run.retry {
+            self.counters.retries += 1;
+            job.attempt = self.failed.remove(&run.index).map_or(1, |failed| failed.attempt).saturating_add(1);
+        }
+        let token = self.flights.begin(Flight { index: run.index, attempt: job.attempt, started: Instant::now() });
+        Some(Assignment { token, job })
+    }
+
+    /// Whether a worker without a job is to end; then it is counted out.
+    pub(crate) fn retire_worker(&mut self) -> bool {
+        let retires = self.window.has_ended() || self.pool.threads > self.pool.most(&self.window);
+        self.pool.threads -= usize::from(retires);
+        retires
+    }
+
+    /// An attempt is over. A token that was used before changes nothing.
+    pub(crate) fn report(&mut self, (token, outcome): Report) {
+        let Some(flight) = self.flights.end(token) else { return };
+        if self.abandoned {
+            return;
+        }
+        match outcome {
+            Ok(()) => {
+                self.counters.done += 1;
+                self.window.handle_done(flight.index);
+            }
+            Err(error) => {
+                self.counters.failed += 1;
+                self.window.handle_failed(flight.index);
+                self.attempt_failed(flight, error);
+            }
+        }
+    }
+
+    fn attempt_failed(&mut self, Flight { index, attempt, .. }: Flight, source: BoxError) {
+        let now = Instant::now();
+        match self.retry.delay(attempt, fastrand::f64()) {
+            // A pause beyond the clock's end is as good as none at all.
+            Some(pause) => {
+                let due = now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
+                self.failed.insert(index, Failed { attempt, due, error: chain(&*source), unread: None });
+                self.timers.push(Reverse((due, index)));
+                self.rouse_reader = true;
+            }
+            None => self.halt(index, Error::Job { index, attempt, source }),
+        }
+    }
+
+    /// Stops at the first failure; later ones are not the cause.
+    pub(crate) fn halt(&mut self, index: Index, error: Error) {
+        if self.error.is_none() {
+            self.halted = Some((index, chain(&error)));
+            self.error = Some(error);
+        }
+        self.window.handle_stop();
+    }
+
+    /// The back-offs that are over by now make their jobs due.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while let Some(Reverse((_, index))) = self.timers.peek().filter(|Reverse((due, _))| *due <= now) {
+            self.window.handle_due(*index);
+            self.timers.pop();
+        }
+    }
+
+    /// What the reader should do next.
+    pub(crate) fn order(&mut self, now: Instant) -> Order {
+        self.source.call = None;
+        if self.window.is_stopping() || self.window.has_ended() {
+            return Order::End;
+        }
+        match &self.source.fetch {
+            Some(run) if !self.source.taken => {
+                self.source.taken = true;
+                self.source.call = Some(now);
+                Order::Read(run.clone())
+            }
+            _ => Order::Wait(self.timers.peek().map(|Reverse((due, _))| *due)),
+        }
+    }
+
+    pub(crate) fn head(&mut self, head: Option<Index>) {
+        self.source.call = None;
+        self.source.seen = true;
+        self.source.look_error = None;
+        self.window.handle_head(head);
+    }
+
+    /// The fetch under way is over: with these jobs and, when there is a reason, without the one after them.
+    pub(crate) fn fetched(&mut self, jobs: Vec<T>, unread: Option<Unread>) {
+        self.source.call = None;
+        let Some(run) = self.source.fetch.take() else { return };
+        let count = jobs.len() as u64;
+        let failed = self.failed.get_mut(run.start());
+        match failed {
+            // It was handed out before, so it is read for its retry.
+            Some(failed) => {
+                self.ready_again.extend(jobs);
+                failed.unread = unread.clone().filter(|_| count == 0);
+            }
+            None => {
+                self.ready.extend(jobs);
+                self.source.unread = unread.clone();
+            }
+        }
+        match unread {
+            None => self.window.handle_fetched(count),
+            Some(_) => self.window.handle_missing(count),
+        }
+    }
+
+    /// What was processed since the last time, for the notifier.
+    pub(crate) fn take_news(&mut self) -> Option<RangeInclusive<Index>> {
+        self.announce.take()
+    }
+
+    pub(crate) fn saved(&mut self) {
+        self.counters.saves += 1;
+        self.save.error = None;
+        self.save.failures = 0;
+        self.save.hurried = false;
+        self.window.handle_saved();
+    }
+
+    /// How soon to try again; `None`: not at all.
+    pub(crate) fn save_failed(&mut self, source: BoxError) -> Option<Duration> {
+        self.save.error = Some(chain(&*source));
+        self.save.failures = self.save.failures.saturating_add(1);
+        if !self.window.is_stopping() || self.window.in_flight() > 0 {
+            return SAVE_BACK_OFF.jitter(0.2).delay(self.save.failures, fastrand::f64());
+        }
+        if !std::mem::replace(&mut self.save.last_try, true) {
+            self.save.hurried = true;
+            return Some(Duration::ZERO);
+        }
+        self.error.get_or_insert(Error::Progress { source });
+        self.window.handle_unsaved();
+        None
+    }
+
+    /// Whether the watermark can no longer reach this index.
+    pub(crate) fn never(&self, index: Index) -> bool {
+        let window = &self.window;
+        let stopping = window.is_stopping();
+        index == Index::MAX
+            || window.has_ended()
+            || window.ends_at().is_some_and(|last| last < index)
+            || stopping && (index >= window.next() || self.failed.keys().any(|failed| *failed <= index))
+            || self.halted.as_ref().is_some_and(|(halted, _)| *halted <= index)
+    }
+
+    /// What runs is neither awaited nor counted any longer.
+    pub(crate) fn abandon(&mut self) -> Vec<Index> {
+        let mut running: Vec<Index> = self.flights.iter().map(|flight| flight.index).collect();
+        running.sort_unstable();
+        self.abandoned = true;
+        self.window.handle_abandoned();
+        running
+    }
+
+    /// Somebody left; the claim, when it was the last.
+    pub(crate) fn released(&mut self) -> Option<Box<dyn Any + Send>> {
+        if self.present == 0 && self.flights.is_empty() { self.claim.take() } else { None }
+    }
+}

@@ -1,0 +1,118 @@
+//! From what the lock guards to what an operator reads.
+
+use super::core::{Core, Unread};
+use crate::index::Index;
+use crate::status::{Blocked, State, Status};
+use std::time::{Duration, Instant};
+
+/// A source that has not answered for this long is said to be in the way. Below it is a source at work.
+const SILENCE: Duration = Duration::from_secs(1);
+
+impl<T: Send + 'static> Core<T> {
+    pub(crate) fn status(&self, now: Instant) -> Status {
+        let window = &self.window;
+        Status {
+            state: self.state(),
+            head: window.head(),
+            last_processed: window.last_processed(),
+            next: window.next(),
+            processing: window.in_flight(),
+            done_ahead: window.done_ahead(),
+            blocked: self.blocked(now),
+            done: self.counters.done,
+            failed: self.counters.failed,
+            retries: self.counters.retries,
+            saves: self.counters.saves,
+            unprocessed: window.unsaved_from(),
+        }
+    }
+
+    fn state(&self) -> State {
+        if self.halted.is_some() {
+            State::Halted
+        } else if self.window.has_ended() {
+            State::Finished
+        } else if self.window.is_stopping() {
+            State::Stopping
+        } else if self.window.is_paused() {
+            State::Paused
+        } else {
+            State::Running
+        }
+    }
+
+    /// The one thing that the watermark waits for: what stands first in its way.
+    fn blocked(&self, now: Instant) -> Blocked {
+        let window = &self.window;
+        let index = window.lowest_undone();
+        if let Some((index, error)) = &self.halted {
+            return Blocked::Halted { index: *index, error: error.clone() };
+        }
+        if let Some(error) = &self.save.error {
+            return Blocked::Progress { error: error.clone() };
+        }
+        if window.has_ended() {
+            return Blocked::No;
+        }
+        if let Some(flight) = self.flights.iter().find(|flight| flight.index == index) {
+            let elapsed = now.saturating_duration_since(flight.started);
+            return Blocked::Running { index, attempt: flight.attempt, elapsed };
+        }
+        if index > window.unsaved_from() {
+            return Blocked::No; // A save is under way.
+        }
+        if window.is_paused() {
+            return Blocked::Paused;
+        }
+        if let Some(failed) = self.failed.get(&index) {
+            return failed.unread.as_ref().map_or_else(
+                || Blocked::Retrying {
+                    index,
+                    attempt: failed.attempt,
+                    retry_in: failed.due.saturating_duration_since(now),
+                    error: failed.error.clone(),
+                },
+                |unread| unread.at(index),
+            );
+        }
+        self.blocked_by_source(now)
+    }
+
+    fn blocked_by_source(&self, now: Instant) -> Blocked {
+        let window = &self.window;
+        let index = window.lowest_undone();
+        if let Some(error) = &self.source.look_error {
+            return Blocked::Source { index, error: error.clone() };
+        }
+        if index < window.unread_from() && window.can_run() {
+            return Blocked::No; // It is read, and about to run.
+        }
+        let silence = self.source.call.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        if silence >= SILENCE {
+            return Blocked::Source { index, error: format!("it has not answered for {silence:.1?}") };
+        }
+        if !self.source.seen {
+            return Blocked::No;
+        }
+        let head = window.head();
+        match window.last_processed() {
+            Some(last_processed) if head.is_none_or(|head| head < last_processed) => {
+                return Blocked::AheadOfSource { last_processed, head };
+            }
+            _ => {}
+        }
+        if head.is_none_or(|head| head < index) || window.ends_at().is_some_and(|last| last < index) {
+            return Blocked::CaughtUp;
+        }
+        self.source.unread.as_ref().map_or(Blocked::No, |unread| unread.at(index))
+    }
+}
+
+impl Unread {
+    fn at(&self, index: Index) -> Blocked {
+        match self {
+            Unread::Missing => Blocked::Missing { index },
+            Unread::Failed(error) => Blocked::Source { index, error: error.clone() },
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The one error type of the crate's surface.
+
+use crate::config::ConfigError;
+use crate::index::{BoxError, Index};
+use std::any::Any;
+use std::fmt;
+use std::path::PathBuf;
+
+/// What went wrong, and what to do about it.
+///
+/// The text never repeats its [`source`](std::error::Error::source): print the chain to see both.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A value that was refused before anything started.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+
+    /// Another live consumer of this process has this progress.
+    #[error("the progress {name:?} is in use by another consumer: stop that one first, or use another name")]
+    InUse {
+        /// The name of the progress.
+        name: String,
+    },
+
+    /// Another process, or another `Store` of this one, has the database open.
+    #[error("the database at {} is open elsewhere: close it there, or share one `Store` by cloning it", path.display())]
+    Locked {
+        /// Where the database is.
+        path: PathBuf,
+    },
+
+    /// The source no longer has the job that is next. Nothing was skipped.
+    #[error(
+        "the next job is {next}, but the source begins at {first}: bring the jobs from {next} to {} back, or start anew \
+         under another progress name", first - 1
+    )]
+    Truncated {
+        /// The index that was to be processed next.
+        next: Index,
+        /// The lowest index that the source still has.
+        first: Index,
+    },
+
+    /// A stored value cannot be read. It was left as it is.
+    #[error(
+        "the stored value of {name:?} cannot be read ({reason}): restore it from a backup, or remove it to start anew"
+    )]
+    Corrupt {
+        /// Whose value it is.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// A job failed and had no attempt left. It is not counted as done and runs again after a restart.
+    #[error(
+        "job {index} failed in attempt {attempt}, its last: mend the cause and start again, or allow it more retries"
+    )]
+    Job {
+        /// Its index.
+        index: Index,
+        /// The attempt that failed, from 1.
+        attempt: u32,
+        /// What the worker returned.
+        source: BoxError,
+    },
+
+    /// The source failed where that is not retried: when a consumer starts.
+    #[error("the source failed at index {index}")]
+    Source {
+        /// The index that was to be read.
+        index: Index,
+        /// What the source returned.
+        source: BoxError,
+    },
+
+    /// The progress could not be loaded, or the last save failed. What was not saved runs again after a restart.
+    #[error("the progress could not be loaded or saved: mend its storage and start again, nothing is lost")]
+    Progress {
+        /// What the storage returned.
+        source: BoxError,
+    },
+
+    /// An `on_processed` callback panicked, which halts the consumer. What it was called with is saved.
+    #[error("on_processed panicked when it was called for indices up to {index}: mend the callback and start again")]
+    Callback {
+        /// The last index of the range that it was called with.
+        index: Index,
+        /// What it panicked with.
+        source: BoxError,
+    },
+
+    /// `stop_within` did not wait any longer. What finished is saved; what still runs is not counted, whatever it returns.
+    #[error("{} still running when the time to stop was over: they run again after a restart", still(running))]
+    StopTimeout {
+        /// The jobs that were still running, in ascending order. Empty when the source or a callback did not return.
+        running: Vec<Index>,
+    },
+
+    /// The consumer has ended.
+    #[error("the consumer has ended: start a new one")]
+    Stopped,
+
+    /// A thread could not be started.
+    #[error("a thread could not be started: raise the limit of the process, or lower max_processing")]
+    Spawn {
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+
+    /// The embedded store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What the embedded store was doing when it failed.
+#[derive(Debug, thiserror::Error)]
+#[error("the store could not {doing}")]
+pub struct StoreError {
+    pub(crate) doing: &'static str,
+    pub(crate) source: BoxError,
+}
+
+fn still(running: &[Index]) -> String {
+    match running {
+        [] => "no job, but a call into the source or a callback was".to_owned(),
+        [one] => format!("job {one} was"),
+        [first, .., last] => format!("{} jobs from {first} to {last} were", running.len()),
+    }
+}
+
+/// A panic of user code, caught: the error that it is turned into.
+#[derive(Debug)]
+pub(crate) struct Panic(String);
+
+impl Panic {
+    pub(crate) fn caught(payload: Box<dyn Any + Send>) -> BoxError {
+        let text = payload
+            .downcast_ref::<&str>()
+            .map(|s| (*s).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "a value that is no text".to_owned());
+        Box::new(Self(text))
+    }
+}
+
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "panicked: {}", self.0)
+    }
+}
+
+impl std::error::Error for Panic {}
+
+/// Calls user code; a panic in it becomes its error.
+pub(crate) fn guarded<R>(call: impl FnOnce() -> Result<R, BoxError>) -> Result<R, BoxError> {
+    // What the closure touched belongs to the user, who decides what a panic leaves behind.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_or_else(|payload| Err(Panic::caught(payload)))
+}
+
+/// An error with its causes, in one line: what a status shows.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,199 @@
+//! Where jobs come from: the source trait, and a source in memory.
+
+use crate::index::{BoxError, Index};
+use crate::sync::{Arc, Mutex};
+use crate::wakeup::Wakeup;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+/// How long the default [`Jobs::read`] goes on before it hands over what it has, so that a source that takes a second for
+/// each job does not keep workers waiting for a whole run.
+const READ_PATIENCE: Duration = Duration::from_millis(10);
+
+/// An ordered source that is addressed by index: it is pulled from, never pushed to.
+///
+/// What it shows is final: an index never changes its job. A head that may still be reorganised belongs behind a source that
+/// shows only what no longer can. One thread at a time calls these methods, with no lock held, so they may block, and may
+/// call back into the [`Handle`](crate::Handle). Errors and panics are retried with back-off; jobs that were read before
+/// them run meanwhile.
+///
+/// ```
+/// use waterline::{BoxError, Index, Jobs};
+///
+/// /// The lines of a text, numbered from 0.
+/// struct Lines(Vec<String>);
+///
+/// impl Jobs for Lines {
+///     type Job = String;
+///     fn head(&self) -> Result<Option<Index>, BoxError> {
+///         Ok((self.0.len() as Index).checked_sub(1))
+///     }
+///     fn at_index(&self, index: Index) -> Result<Option<String>, BoxError> {
+///         Ok(self.0.get(index as usize).cloned())
+///     }
+/// }
+/// # assert_eq!(Lines(vec!["a".into()]).head().unwrap(), Some(0));
+/// ```
+pub trait Jobs: Send + Sync + 'static {
+    /// What a worker is given. It need not be `Clone`: a retry reads it again.
+    type Job: Send + 'static;
+
+    /// The lowest index that is still there; head + 1 when everything was removed. Default: 0.
+    ///
+    /// # Errors
+    /// At start, an error here is [`Error::Source`](crate::Error::Source); later it is retried.
+    fn first(&self) -> Result<Index, BoxError> {
+        Ok(0)
+    }
+
+    /// The highest index that is available; `None` while there is none.
+    ///
+    /// # Errors
+    /// Retried with back-off, and shown by `status().blocked`.
+    fn head(&self) -> Result<Option<Index>, BoxError>;
+
+    /// The job at this index. `None`: it is not there (yet), and no later index is started before it.
+    ///
+    /// # Errors
+    /// Retried with back-off, and shown by `status().blocked`.
+    fn at_index(&self, index: Index) -> Result<Option<Self::Job>, BoxError>;
+
+    /// A run of consecutive jobs in one call, for sources where one read of many is cheaper than many of one.
+    ///
+    /// Appends in index order and stops at the first that is not there. It may stop earlier too, once it has appended
+    /// something: the rest is asked for again. Runs are at most max(64, 2 × `max_processing`) long. The default calls
+    /// [`at_index`](Self::at_index) in a loop, and hands over what it has after 10 ms.
+    ///
+    /// # Errors
+    /// What was appended before the error is valid and runs; the failing index is the run's start + the number appended.
+    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
+        let begun = Instant::now();
+        for index in run {
+            match self.at_index(index)? {
+                Some(job) => into.push(job),
+                None => break,
+            }
+            if begun.elapsed() >= READ_PATIENCE {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Called once, before the first look at the source. Keep the wake-up, ring it whenever a job appears, and return true:
+    /// then the source is not polled on a timer (unless `poll_every` is set). Default: false.
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        let _ = wakeup;
+        false
+    }
+}
+
+impl<J: Jobs + ?Sized> Jobs for Arc<J> {
+    type Job = J::Job;
+
+    fn first(&self) -> Result<Index, BoxError> {
+        (**self).first()
+    }
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        (**self).head()
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Self::Job>, BoxError> {
+        (**self).at_index(index)
+    }
+
+    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
+        (**self).read(run, into)
+    }
+
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        (**self).subscribe(wakeup)
+    }
+}
+
+/// A growing stream in memory, with indices from 0: for tests, examples and jobs that need not survive.
+///
+/// A clone is the same stream. Every push rings the consumers that read it.
+///
+/// ```
+/// use waterline::{Jobs, MemoryJobs};
+///
+/// let jobs: MemoryJobs<_> = ["a", "b"].into_iter().collect();
+/// assert_eq!(jobs.push("c"), 2);
+/// assert_eq!(jobs.at_index(1).unwrap(), Some("b"));
+/// assert_eq!(jobs.head().unwrap(), Some(2));
+/// ```
+#[derive(Debug)]
+pub struct MemoryJobs<T> {
+    stream: Arc<Mutex<Stream<T>>>,
+}
+
+#[derive(Debug)]
+struct Stream<T> {
+    items: Vec<T>,
+    wakeups: Vec<Wakeup>,
+}
+
+impl<T> MemoryJobs<T> {
+    /// An empty stream.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { stream: Arc::new(Mutex::new(Stream { items: Vec::new(), wakeups: Vec::new() })) }
+    }
+
+    /// Appends a job, rings the consumers, and returns the job's index.
+    pub fn push(&self, item: T) -> Index {
+        let mut stream = self.stream.lock();
+        stream.items.push(item);
+        let index = stream.items.len() as Index - 1;
+        stream.wakeups.retain(Wakeup::ring);
+        index
+    }
+}
+
+impl<T> Default for MemoryJobs<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Clone for MemoryJobs<T> {
+    fn clone(&self) -> Self {
+        Self { stream: self.stream.clone() }
+    }
+}
+
+impl<T> FromIterator<T> for MemoryJobs<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let jobs = Self::new();
+        jobs.stream.lock().items.extend(items);
+        jobs
+    }
+}
+
+impl<T: Clone + Send + 'static> Jobs for MemoryJobs<T> {
+    type Job = T;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok((self.stream.lock().items.len() as Index).checked_sub(1))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<T>, BoxError> {
+        Ok(usize::try_from(index).ok().and_then(|at| self.stream.lock().items.get(at).cloned()))
+    }
+
+    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<T>) -> Result<(), BoxError> {
+        let stream = self.stream.lock();
+        let end = (stream.items.len() as Index).min(run.end().saturating_add(1));
+        if *run.start() < end {
+            into.extend_from_slice(&stream.items[*run.start() as usize..end as usize]);
+        }
+        Ok(())
+    }
+
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        self.stream.lock().wakeups.push(wakeup);
+        true
+    }
+}

@@ -1,0 +1,77 @@
+//! The one storage seam: five words of a key-value store, beneath everything that is durable.
+//!
+//! What stands above is written against this trait alone, so that faults are injected here and nowhere else, and so that
+//! logs and tables are tested without a disk.
+
+use crate::error::StoreError;
+
+pub(crate) mod memory;
+#[cfg(feature = "rocksdb")]
+pub(crate) mod rocksdb;
+
+/// A key space: a column family of RocksDB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    /// The format version and the consumers' progress.
+    System,
+    /// The users' tables.
+    Tables,
+}
+
+impl Space {
+    pub(crate) const ALL: [Space; 2] = [Space::System, Space::Tables];
+
+    /// The column family's name.
+    pub(crate) fn family(self) -> &'static str {
+        match self {
+            Space::System => "waterline.system",
+            Space::Tables => "waterline.tables",
+        }
+    }
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Put { space: Space, key: Vec<u8>, value: Vec<u8> },
+    Delete { space: Space, key: Vec<u8> },
+}
+
+/// A key and its value.
+pub(crate) type Pair = (Vec<u8>, Vec<u8>);
+
+/// Pairs in the order of their keys.
+pub(crate) type Scan<'a> = Box<dyn Iterator<Item = Result<Pair, StoreError>> + Send + 'a>;
+
+/// An ordered key-value store with atomic batches.
+pub(crate) trait Kv: Send + Sync {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Every pair whose key begins with the prefix, as of this moment.
+    fn scan(&self, space: Space, prefix: &[u8]) -> Scan<'_>;
+
+    /// All changes or none; when `synced`, they survive the loss of power once this returns.
+    fn write(&self, batch: &[Op], synced: bool) -> Result<(), StoreError>;
+}
+
+/// The lowest key above every key with this prefix; `None` when there is no such key.
+#[cfg(feature = "rocksdb")]
+pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let keep = prefix.iter().rposition(|byte| *byte < u8::MAX)? + 1;
+    let mut end = prefix[..keep].to_vec();
+    end[keep - 1] += 1;
+    Some(end)
+}
+
+#[cfg(all(test, feature = "rocksdb"))]
+mod tests {
+    use super::prefix_end;
+
+    #[test]
+    fn the_end_of_a_prefix_is_above_all_of_its_keys_and_no_higher() {
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b"\xff\xff"), None);
+        assert_eq!(prefix_end(b""), None);
+    }
+}

@@ -1,0 +1,26 @@
+//! The thread that tells the user what was processed: serial, in order, without a gap.
+
+use crate::error::guarded;
+use crate::index::{BoxError, Index};
+use crate::sync::Arc;
+use std::ops::RangeInclusive;
+
+/// Who has the news.
+pub(crate) trait NewsDesk: Send + Sync + 'static {
+    /// Blocks until something was saved; `None` when nothing will be any more.
+    fn news(&self) -> Option<RangeInclusive<Index>>;
+    /// The callback panicked; it is not called again.
+    fn panicked(&self, run: RangeInclusive<Index>, panic: BoxError);
+}
+
+pub(crate) fn notify<D: NewsDesk>(desk: &Arc<D>, callback: impl Fn(RangeInclusive<Index>)) {
+    while let Some(run) = desk.news() {
+        let called = guarded(|| {
+            callback(run.clone());
+            Ok(())
+        });
+        if let Err(panic) = called {
+            return desk.panicked(run, panic);
+        }
+    }
+}

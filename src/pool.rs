@@ -1,0 +1,85 @@
+//! What the threads of the pool do: report a job and take the next, until there is none.
+
+use crate::error::guarded;
+use crate::index::{BoxError, Index};
+use crate::sync::Arc;
+use crate::worker::{Done, Job, Reported, Worker};
+
+/// A job to run, and the token to report it with.
+pub(crate) struct Assignment<T> {
+    pub(crate) token: usize,
+    pub(crate) job: Job<T>,
+}
+
+/// What became of an assignment.
+pub(crate) type Report = (usize, Result<(), BoxError>);
+
+/// Who hands out jobs.
+pub(crate) trait JobDesk<T>: Send + Sync + 'static {
+    /// Reports a job and takes the next one, in one critical section; sleeps while there is none. `None`: this thread is to
+    /// end.
+    fn next(&self, report: Option<Report>) -> Option<Assignment<T>>;
+}
+
+/// How a thread of the pool deals with a job.
+pub(crate) trait Runner<T>: Send + Sync + 'static {
+    /// Runs it; `None` when it will be reported by its [`Done`] token.
+    fn run(&self, assignment: Assignment<T>) -> Option<Report>;
+}
+
+/// The life of a thread of the pool.
+pub(crate) fn work<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
+    let mut report = None;
+    while let Some(assignment) = desk.next(report.take()) {
+        report = runner.run(assignment);
+    }
+}
+
+/// Called after a successful attempt, before the job counts as done.
+pub(crate) type OnJobDone = Box<dyn Fn(Index) + Send + Sync>;
+
+/// Jobs that are done when the worker returns.
+pub(crate) struct Direct<W> {
+    pub(crate) worker: W,
+    pub(crate) on_job_done: Option<OnJobDone>,
+}
+
+impl<T: Send + 'static, W: Worker<T>> Runner<T> for Direct<W> {
+    fn run(&self, Assignment { token, job }: Assignment<T>) -> Option<Report> {
+        let index = job.index;
+        let outcome = guarded(|| {
+            self.worker.run(job)?;
+            if let Some(callback) = &self.on_job_done {
+                callback(index);
+            }
+            Ok(())
+        });
+        Some((token, outcome))
+    }
+}
+
+/// Jobs that are done when their [`Done`] token says so.
+pub(crate) struct Deferred<F> {
+    pub(crate) start: F,
+    pub(crate) reports: Arc<dyn Reported>,
+}
+
+impl<T, F> Runner<T> for Deferred<F>
+where
+    T: Send + 'static,
+    F: Fn(Job<T>, Done) + Send + Sync + 'static,
+{
+    fn run(&self, Assignment { token, job }: Assignment<T>) -> Option<Report> {
+        let index = job.index;
+        let done = Done::new(self.reports.clone(), token, index);
+        let started = guarded(|| {
+            (self.start)(job, done);
+            Ok(())
+        });
+        if let Err(error) = started {
+            // Its token decides: it failed by being dropped, or somebody still has it.
+            tracing::warn!(index, %error, "the closure that starts deferred jobs panicked");
+        }
+        None
+    }
+}

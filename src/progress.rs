@@ -1,0 +1,99 @@
+//! Where the watermark is kept: the trait, and what is written through it.
+
+use crate::error::Error;
+use crate::index::{BoxError, Index};
+
+mod memory;
+mod store;
+
+pub use memory::MemoryProgress;
+pub use store::StoreProgress;
+
+/// What a progress keeps: everything that a new life needs to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Checkpoint {
+    /// The watermark: every index up to and including this one is processed.
+    pub last_processed: Index,
+}
+
+impl Checkpoint {
+    /// Everything up to and including this index is processed.
+    #[must_use]
+    pub fn new(last_processed: Index) -> Self {
+        Self { last_processed }
+    }
+}
+
+/// Keeps one consumer's watermark across lives, under a name that one live consumer has at a time.
+///
+/// [`MemoryProgress`] and [`StoreProgress`] are ready-made. Implement it to keep the watermark beside your own data; the
+/// conditions are few: a saved checkpoint survives what you need it to survive, a save that returned an error left the old
+/// value or the new one, and a value that cannot be read is an error, never `None`.
+///
+/// ```
+/// use std::{fs, io, path::PathBuf};
+/// use waterline::{BoxError, Checkpoint, Error, Progress};
+///
+/// /// The watermark in a file of its own.
+/// struct FileProgress(PathBuf);
+///
+/// impl Progress for FileProgress {
+///     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+///         let name = || self.0.display().to_string();
+///         match fs::read_to_string(&self.0) {
+///             Ok(text) => match text.parse() {
+///                 Ok(index) => Ok(Some(Checkpoint::new(index))),
+///                 Err(e) => Err(Error::Corrupt { name: name(), reason: format!("{text:?} is no index: {e}") }),
+///             },
+///             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+///             Err(e) => Err(Error::Progress { source: e.into() }),
+///         }
+///     }
+///     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+///         let beside = self.0.with_extension("new");
+///         fs::write(&beside, checkpoint.last_processed.to_string())?;
+///         Ok(fs::rename(&beside, &self.0)?)      // all of it or nothing
+///     }
+/// }
+/// ```
+pub trait Progress: Send + 'static {
+    /// Takes the name, and loads what was saved last; `None` when nothing ever was. Called once, when a consumer starts.
+    /// The name is free again when the value is dropped.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when another live consumer has the name, [`Error::Corrupt`] when the value cannot be read,
+    /// [`Error::Progress`] when it cannot be reached. Whatever it is, `start` returns it.
+    fn acquire(&mut self) -> Result<Option<Checkpoint>, Error>;
+
+    /// Saves. Called on a thread of its own, one call at a time, with a checkpoint that never goes back; never when nothing
+    /// finished.
+    ///
+    /// # Errors
+    /// Retried with back-off and shown by `status().blocked`; the watermark stands still meanwhile.
+    fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError>;
+
+    /// The shared writer that saves for this progress instead of [`save`](Self::save).
+    #[doc(hidden)]
+    fn writer(&self) -> Option<Box<dyn Saves>> {
+        None
+    }
+}
+
+/// Where the driver sends checkpoints, one at a time: the store's shared writer, or a thread around a [`Progress`].
+#[doc(hidden)]
+pub trait Saves: Send + Sync {
+    /// Begins a save; what became of it is reported to the desk, on another thread.
+    fn save(&self, checkpoint: Checkpoint, desk: std::sync::Arc<dyn SaveDesk>);
+    /// Cuts a back-off short: the consumer is stopping.
+    fn hurry(&self);
+}
+
+/// Who is told what became of a save.
+#[doc(hidden)]
+pub trait SaveDesk: Send + Sync {
+    /// It is saved.
+    fn saved(&self);
+    /// It failed. The answer says when to try again; `None`: not at all.
+    fn save_failed(&self, error: BoxError) -> Option<std::time::Duration>;
+}

@@ -1,0 +1,81 @@
+//! Progress that lives as long as the process.
+
+use super::{Checkpoint, Progress};
+use crate::error::Error;
+use crate::index::{BoxError, Index};
+use crate::sync::{Arc, Mutex};
+
+/// Progress in memory: for tests, and for streams that begin anew with each process.
+///
+/// A clone shares the memory, so a "restart" is a second builder on a clone, and the claim, so a second live consumer on a
+/// clone is [`Error::InUse`].
+///
+/// ```
+/// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+///
+/// let progress = MemoryProgress::new();
+/// let jobs: MemoryJobs<_> = (0..3).collect();
+/// Consumer::builder(jobs, progress.clone()).stop_at(2).start(|_| Ok(()))?.join()?;
+/// assert_eq!(progress.last_processed(), Some(2));
+/// # Ok::<(), waterline::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct MemoryProgress {
+    memory: Arc<Mutex<Memory>>,
+    claimed: Claimed,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    last_processed: Option<Index>,
+    in_use: bool,
+}
+
+/// Whether this very value holds the claim; a clone does not.
+#[derive(Debug, Default)]
+struct Claimed(bool);
+
+impl Clone for Claimed {
+    fn clone(&self) -> Self {
+        Self(false)
+    }
+}
+
+impl MemoryProgress {
+    /// Nothing saved yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What was saved last.
+    #[must_use]
+    pub fn last_processed(&self) -> Option<Index> {
+        self.memory.lock().last_processed
+    }
+}
+
+impl Progress for MemoryProgress {
+    fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+        let mut memory = self.memory.lock();
+        if memory.in_use {
+            return Err(Error::InUse { name: "MemoryProgress".to_owned() });
+        }
+        memory.in_use = true;
+        self.claimed = Claimed(true);
+        Ok(memory.last_processed.map(Checkpoint::new))
+    }
+
+    fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+        self.memory.lock().last_processed = Some(checkpoint.last_processed);
+        Ok(())
+    }
+}
+
+impl Drop for MemoryProgress {
+    fn drop(&mut self) {
+        if self.claimed.0 {
+            self.memory.lock().in_use = false;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Progress in the embedded store, and its bytes.
+
+use super::{Checkpoint, Progress, SaveDesk, Saves};
+use crate::config::check_name;
+use crate::error::Error;
+use crate::index::{BoxError, Index};
+use crate::kv::{Op, Space};
+use crate::store::{Claim, Store};
+use crate::sync::Arc;
+use crate::writer::Intent;
+
+/// The only format so far: the version, the watermark in big-endian, a CRC-32 of the name, the version and the watermark.
+const VERSION: u8 = 1;
+const LENGTH: usize = 1 + 8 + 4;
+
+/// The progress of one consumer in a [`Store`]; made by [`Store::progress`].
+///
+/// Its saves share batches with those of every other consumer of the store, and never hold up a job.
+#[derive(Debug)]
+#[must_use]
+pub struct StoreProgress {
+    store: Store,
+    name: String,
+    claim: Option<Claim>,
+}
+
+impl StoreProgress {
+    pub(crate) fn new(store: Store, name: String) -> Self {
+        Self { store, name, claim: None }
+    }
+
+    /// The name that it was made with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Progress for StoreProgress {
+    fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+        check_name("progress", &self.name)?;
+        let claim = self.store.claim(&self.name)?;
+        let stored = self.store.kv().get(Space::System, &key(&self.name));
+        let stored = stored.map_err(|e| Error::Progress { source: e.into() })?;
+        let checkpoint = stored.map(|bytes| decode(&self.name, &bytes)).transpose();
+        let checkpoint = checkpoint.map_err(|reason| Error::Corrupt { name: self.name.clone(), reason })?;
+        self.claim = Some(claim);
+        Ok(checkpoint)
+    }
+
+    fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+        Ok(self.store.write(&[put(&self.name, *checkpoint)])?)
+    }
+
+    fn writer(&self) -> Option<Box<dyn Saves>> {
+        Some(Box::new(Shared { store: self.store.clone(), name: self.name.clone() }))
+    }
+}
+
+/// A seat at the store's writer.
+struct Shared {
+    store: Store,
+    name: String,
+}
+
+impl Saves for Shared {
+    fn save(&self, checkpoint: Checkpoint, desk: Arc<dyn SaveDesk>) {
+        self.store.writer().submit(Intent { ops: vec![put(&self.name, checkpoint)], desk });
+    }
+
+    fn hurry(&self) {
+        self.store.writer().hurry();
+    }
+}
+
+fn put(name: &str, checkpoint: Checkpoint) -> Op {
+    Op::Put { space: Space::System, key: key(name), value: encode(name, checkpoint) }
+}
+
+fn key(name: &str) -> Vec<u8> {
+    [b"p", name.as_bytes()].concat()
+}
+
+fn checksum(name: &str, body: &[u8]) -> [u8; 4] {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(name.as_bytes());
+    hasher.update(body);
+    hasher.finalize().to_be_bytes()
+}
+
+fn encode(name: &str, checkpoint: Checkpoint) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(LENGTH);
+    bytes.push(VERSION);
+    bytes.extend_from_slice(&checkpoint.last_processed.to_be_bytes());
+    bytes.extend_from_slice(&checksum(name, &bytes));
+    bytes
+}
+
+/// What is stored, or why it cannot be read.
+fn decode(name: &str, bytes: &[u8]) -> Result<Checkpoint, String> {
+    match bytes {
+        [] => return Err("it is empty".to_owned()),
+        [VERSION, ..] => {}
+        [version, ..] => return Err(format!("its format is {version}, and this program knows {VERSION}")),
+    }
+    if bytes.len() != LENGTH {
+        return Err(format!("it is {} bytes long instead of {LENGTH}", bytes.len()));
+    }
+    let (body, sum) = bytes.split_at(LENGTH - 4);
+    if checksum(name, body) != sum {
+        return Err("its checksum does not match".to_owned());
+    }
+    let mut index = [0; 8];
+    index.copy_from_slice(&body[1..]);
+    match Index::from_be_bytes(index) {
+        Index::MAX => Err(format!("its watermark is {}, which is never a job", Index::MAX)),
+        index => Ok(Checkpoint::new(index)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_watermark_that_is_no_job_is_refused() {
+        let bytes = encode("n", Checkpoint::new(Index::MAX));
+        assert!(decode("n", &bytes).unwrap_err().contains("never a job"));
+    }
+
+    #[test]
+    fn a_value_under_another_name_is_refused() {
+        let bytes = encode("a", Checkpoint::new(5));
+        assert!(decode("b", &bytes).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn promise_8_any_flipped_bit_and_any_other_length_is_refused(
+            index in 0..Index::MAX, name in ".{1,20}", bit in 0..LENGTH * 8, cut in 0..LENGTH, more in any::<u8>(),
+        ) {
+            let bytes = encode(&name, Checkpoint::new(index));
+            prop_assert_eq!(decode(&name, &bytes), Ok(Checkpoint::new(index)));
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(decode(&name, &flipped).is_err());
+            prop_assert!(decode(&name, &bytes[..cut]).is_err());
+            prop_assert!(decode(&name, &[bytes, vec![more]].concat()).is_err());
+        }
+
+        #[test]
+        fn garbage_is_refused_and_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            // A random value passes a 32-bit checksum once in four thousand million.
+            prop_assert!(decode("n", &bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! How a source, a user or one of our own threads tells the reader to look again, without ever losing a call.
+//!
+//! Two bits and a condition variable. A bit is set *before* the reader is woken and taken *before* the reader looks, so a
+//! call that comes while it looks stays set and makes it look once more.
+
+use crate::sync::{Arc, AtomicU8, Condvar, Mutex, Ordering};
+use std::time::Instant;
+
+/// The source may have something new: ask for its head.
+const LOOK: u8 = 1;
+/// There is something to read, a timer changed, or the end has come.
+const WORK: u8 = 2;
+/// The consumer is gone.
+const CLOSED: u8 = 4;
+
+/// What a waiting reader was woken with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rung {
+    pub(crate) look: bool,
+    pub(crate) closed: bool,
+}
+
+/// The reader's bell.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    bits: AtomicU8,
+    /// Guards nothing but the moment between looking at `bits` and going to sleep.
+    gate: Mutex<()>,
+    rung: Condvar,
+}
+
+impl Bell {
+    /// Asks for a look at the source; false when the consumer is gone.
+    pub(crate) fn look(&self) -> bool {
+        self.set(LOOK)
+    }
+
+    /// Says that there is work other than looking.
+    pub(crate) fn work(&self) {
+        self.set(WORK);
+    }
+
+    /// From now on nobody listens.
+    pub(crate) fn close(&self) {
+        self.set(CLOSED);
+    }
+
+    fn set(&self, bit: u8) -> bool {
+        let before = self.bits.fetch_or(bit, Ordering::AcqRel);
+        if before & CLOSED != 0 {
+            return false;
+        }
+        if before & bit == 0 {
+            // Taking the lock puts this call either before the sleeper's last look at the bits or after it fell asleep.
+            drop(self.gate.lock());
+            self.rung.notify_one();
+        }
+        true
+    }
+
+    /// Sleeps until a bit is set or the deadline has passed, and takes what is set.
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Rung {
+        let mut gate = self.gate.lock();
+        loop {
+            let bits = self.bits.fetch_and(CLOSED, Ordering::AcqRel);
+            let rung = Rung { look: bits & LOOK != 0, closed: bits & CLOSED != 0 };
+            if bits != 0 {
+                return rung;
+            }
+            match deadline {
+                None => self.rung.wait(&mut gate),
+                Some(at) if Instant::now() >= at => return rung,
+                Some(at) => {
+                    self.rung.wait_until(&mut gate, at);
+                }
+            }
+        }
+    }
+}
+
+/// Handed to a source by [`Jobs::subscribe`](crate::Jobs::subscribe): ring it when a job appears.
+///
+/// ```
+/// use waterline::{Consumer, Jobs, MemoryJobs, MemoryProgress};
+///
+/// let jobs = MemoryJobs::new();                  // keeps the wake-up and rings it on every push
+/// let consumer = Consumer::builder(jobs.clone(), MemoryProgress::new())
+///     .stop_at(0)
+///     .start(|job| { assert_eq!(job.payload, "hello"); Ok(()) })?;
+/// jobs.push("hello");
+/// consumer.join()?;
+/// # Ok::<(), waterline::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Wakeup {
+    bell: Arc<Bell>,
+}
+
+impl Wakeup {
+    pub(crate) fn new(bell: Arc<Bell>) -> Self {
+        Self { bell }
+    }
+
+    /// Makes the consumer look at its source again. Cheap, never blocks, never lost: a call during a look causes another.
+    ///
+    /// Returns false when the consumer has ended, so that a source can forget this wake-up.
+    pub fn ring(&self) -> bool {
+        self.bell.look()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_ring_before_the_wait_is_not_lost() {
+        let bell = Bell::default();
+        assert!(bell.look());
+        assert_eq!(bell.wait(None), Rung { look: true, closed: false });
+        let past = Instant::now() - Duration::from_millis(1);
+        assert_eq!(bell.wait(Some(past)), Rung { look: false, closed: false }, "a ring is taken once");
+    }
+
+    #[test]
+    fn a_closed_bell_says_so_to_both_sides() {
+        let bell = Arc::new(Bell::default());
+        let wakeup = Wakeup::new(bell.clone());
+        bell.close();
+        assert!(!wakeup.ring());
+        assert!(bell.wait(None).closed);
+        assert!(bell.wait(None).closed, "closed is for good");
+    }
+}

@@ -1,0 +1,489 @@
+//! The pure core: which index may be read, run, saved and announced next.
+//!
+//! No I/O, no clock, no threads, no randomness. Events go in through `handle_*`, starts come out of [`Window::poll_run`] and
+//! everything else out of [`Window::poll`]. After each event, poll until `None`; every event costs O(1) amortised whatever
+//! the window's width, and a job that finished above the watermark costs one bit.
+//!
+//! ```text
+//!   first            saved         done          next           read       bound
+//!     │  processed     │  not yet    │  in flight   │  read, not  │  to be   │
+//!     │  and saved     │  saved      │  or finished │  started    │  read    │
+//!     └────────────────┴─────────────┴──────────────┴─────────────┴──────────┘
+//!                      └ watermark + 1                bound ≤ saved + max_search_ahead
+//! ```
+//!
+//! All five are "one past the last", so that nothing is ever subtracted from 0 or added to [`Index::MAX`].
+//! The same promises written naively, with sets, are in `window/reference.rs`; a property test holds the two together.
+
+use crate::index::Index;
+use alloc::collections::VecDeque;
+use core::ops::RangeInclusive;
+
+#[cfg(test)]
+pub(crate) mod reference;
+
+/// No job beyond this is ever read: [`Index::MAX`] itself is never a job.
+const LAST_JOB: Index = Index::MAX - 1;
+
+/// At least this many jobs are read ahead, so that a source that is cheap by the run is read by the run.
+const MIN_READ_AHEAD: u64 = 64;
+
+/// How much may be in flight, and how far above the watermark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Jobs in flight at most; at least 1.
+    pub max_processing: usize,
+    /// No job above watermark + this is started; at least 1. [`u64::MAX`]: no limit.
+    pub max_search_ahead: u64,
+}
+
+impl Limits {
+    /// Jobs that are read and not yet started at most.
+    fn read_ahead(self) -> u64 {
+        (self.max_processing as u64).saturating_mul(2).max(MIN_READ_AHEAD)
+    }
+}
+
+/// What the window wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Read these jobs, in order; answer with [`Window::handle_fetched`] or [`Window::handle_missing`]. One at a time.
+    Fetch(RangeInclusive<Index>),
+    /// Save that everything up to and including this index is processed; answer with [`Window::handle_saved`] or
+    /// [`Window::handle_unsaved`]. One at a time.
+    Save(Index),
+    /// These indices are processed and saved. Gap-free and ascending.
+    Announce(RangeInclusive<Index>),
+    /// Nothing is in flight, everything that finished is saved, nothing more will start. Once, and last.
+    Finish,
+}
+
+/// A job to hand to the worker that asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Which one.
+    pub index: Index,
+    /// Whether it was handed out before, and failed.
+    pub retry: bool,
+}
+
+/// The state of one consumer's stream; see the [module](self).
+#[derive(Debug)]
+pub struct Window {
+    limits: Limits,
+    head: Option<Index>,
+    stop_at: Option<Index>,
+    /// Whether the watermark exists: something was loaded or saved.
+    any_saved: bool,
+    saved: Index,
+    /// The end of the save that is under way.
+    saving: Option<Index>,
+    done: Index,
+    next: Index,
+    read: Index,
+    finished: Bits,
+    /// How many bits of `finished` are set.
+    above: u64,
+    in_flight: usize,
+    /// Failed, and waiting for their back-off.
+    waiting: u64,
+    /// Failed, and to be read again.
+    due: VecDeque<Index>,
+    /// Failed, and read again.
+    ready: VecDeque<Index>,
+    /// Failed, and not to be had from the source until the next look.
+    held: VecDeque<Index>,
+    /// The source did not have (or give) index `read`: nothing new is read until the next look.
+    new_held: bool,
+    fetch: Option<Fetch>,
+    announce: Option<RangeInclusive<Index>>,
+    paused: bool,
+    stopping: bool,
+    /// A save was given up for good.
+    unsaved: bool,
+    ended: bool,
+}
+
+/// The fetch that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fetch {
+    New,
+    Again(Index),
+}
+
+impl Window {
+    /// A stream of which nothing is processed yet, to begin with the index `first`.
+    #[must_use]
+    pub fn begin(first: Index, limits: Limits) -> Self {
+        Self {
+            limits,
+            head: None,
+            stop_at: None,
+            any_saved: false,
+            saved: first,
+            saving: None,
+            done: first,
+            next: first,
+            read: first,
+            finished: Bits::default(),
+            above: 0,
+            in_flight: 0,
+            waiting: 0,
+            due: VecDeque::new(),
+            ready: VecDeque::new(),
+            held: VecDeque::new(),
+            // Nothing is known of the source before the first look.
+            new_held: true,
+            fetch: None,
+            announce: None,
+            paused: false,
+            stopping: false,
+            unsaved: false,
+            ended: false,
+        }
+    }
+
+    /// A stream of which everything up to and including `last_processed` (below [`Index::MAX`]) is processed.
+    #[must_use]
+    pub fn resume(last_processed: Index, limits: Limits) -> Self {
+        Self { any_saved: true, ..Self::begin(last_processed.saturating_add(1), limits) }
+    }
+
+    /// Ends by itself once everything up to and including this index is processed and saved.
+    pub fn stop_at(&mut self, index: Index) {
+        self.stop_at = Some(index);
+    }
+
+    /// New limits. Lowering one takes nothing back that is in flight.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// While paused nothing starts, neither a new job nor a retry.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// The source was looked at: this is its head, and what was missing may be there now.
+    pub fn handle_head(&mut self, head: Option<Index>) {
+        self.head = head.map(|head| head.min(LAST_JOB));
+        self.new_held = false;
+        self.due.append(&mut self.held);
+    }
+
+    /// The fetch under way is over: this many jobs, at least one, were read from its start. The rest is asked for again.
+    pub fn handle_fetched(&mut self, count: u64) {
+        match self.fetch.take() {
+            Some(Fetch::New) => self.read += count,
+            Some(Fetch::Again(index)) => self.ready.push_back(index),
+            None => debug_assert!(false, "no fetch is under way"),
+        }
+    }
+
+    /// The fetch under way is over: this many jobs were read, and the one after them was not there, or could not be read. It
+    /// is asked for again after the next [`handle_head`](Self::handle_head).
+    pub fn handle_missing(&mut self, count: u64) {
+        let fetch = self.fetch;
+        match fetch {
+            Some(Fetch::Again(index)) if count == 0 => {
+                self.fetch = None;
+                self.held.push_back(index);
+            }
+            _ => self.handle_fetched(count),
+        }
+        self.new_held |= fetch == Some(Fetch::New);
+    }
+
+    /// A job that is in flight succeeded. False, and nothing changes, when it cannot be in flight.
+    pub fn handle_done(&mut self, index: Index) -> bool {
+        if !self.may_be_in_flight(index) {
+            return false;
+        }
+        self.in_flight -= 1;
+        self.finished.set(index);
+        self.above += 1;
+        if index == self.done {
+            let end = self.finished.take_run(self.done);
+            self.above -= end - self.done;
+            self.done = end;
+        }
+        true
+    }
+
+    /// A job that is in flight failed; it is no longer in flight, and stands in the way of the watermark. False, and nothing
+    /// changes, when it cannot be in flight.
+    pub fn handle_failed(&mut self, index: Index) -> bool {
+        if !self.may_be_in_flight(index) {
+            return false;
+        }
+        self.in_flight -= 1;
+        self.waiting += 1;
+        true
+    }
+
+    /// The back-off of a failed job is over.
+    pub fn handle_due(&mut self, index: Index) {
+        debug_assert!(self.waiting > 0, "no failed job waits");
+        self.waiting = self.waiting.saturating_sub(1);
+        self.due.push_back(index);
+    }
+
+    /// The save under way is on the disk.
+    pub fn handle_saved(&mut self) {
+        let Some(end) = self.saving.take() else {
+            debug_assert!(false, "no save is under way");
+            return;
+        };
+        let first = self.announce.take().map_or(self.saved, |run| *run.start());
+        self.announce = Some(first..=end - 1);
+        self.saved = end;
+        self.any_saved = true;
+    }
+
+    /// The save under way, and any later one, is given up.
+    pub fn handle_unsaved(&mut self) {
+        self.saving = None;
+        self.unsaved = true;
+        self.stopping = true;
+    }
+
+    /// From now on nothing starts; what is in flight finishes and is saved, and retries are not awaited.
+    pub fn handle_stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// Nothing that is in flight is awaited any longer, nor counted.
+    pub fn handle_abandoned(&mut self) {
+        self.stopping = true;
+        self.in_flight = 0;
+    }
+
+    /// What is to be done next, other than running jobs. Poll until `None`.
+    pub fn poll(&mut self) -> Option<Action> {
+        if let Some(run) = self.announce.take() {
+            return Some(Action::Announce(run));
+        }
+        if self.done > self.saved && self.saving.is_none() && !self.unsaved {
+            self.saving = Some(self.done);
+            return Some(Action::Save(self.done - 1));
+        }
+        if let Some(run) = self.poll_fetch() {
+            return Some(Action::Fetch(run));
+        }
+        if self.is_drained() && !self.ended {
+            self.ended = true;
+            return Some(Action::Finish);
+        }
+        None
+    }
+
+    /// The job for a worker that asks for one. Apart from [`poll`](Self::poll), so that a job counts as in flight only once
+    /// a worker has it, and pausing or lowering a limit never has to take one back.
+    pub fn poll_run(&mut self) -> Option<Run> {
+        if !self.has_slot() {
+            return None;
+        }
+        let run = match self.ready.pop_front() {
+            Some(index) => Run { index, retry: true },
+            None if self.next < self.read.min(self.bound()) => {
+                self.next += 1;
+                Run { index: self.next - 1, retry: false }
+            }
+            None => return None,
+        };
+        self.in_flight += 1;
+        Some(run)
+    }
+
+    /// Whether [`poll_run`](Self::poll_run) would hand out a job.
+    #[must_use]
+    pub fn can_run(&self) -> bool {
+        self.has_slot() && (!self.ready.is_empty() || self.next < self.read.min(self.bound()))
+    }
+
+    /// The saved last processed index; `None` while nothing was ever saved.
+    #[must_use]
+    pub fn last_processed(&self) -> Option<Index> {
+        if self.any_saved { Some(self.saved - 1) } else { None }
+    }
+
+    /// The lowest index that is not done: the one that the watermark waits for.
+    #[must_use]
+    pub fn lowest_undone(&self) -> Index {
+        self.done
+    }
+
+    /// The lowest index that was never handed out.
+    #[must_use]
+    pub fn next(&self) -> Index {
+        self.next
+    }
+
+    /// The lowest index above the watermark; the first one while there is no watermark.
+    #[must_use]
+    pub fn unsaved_from(&self) -> Index {
+        self.saved
+    }
+
+    /// The lowest index that was never read.
+    #[must_use]
+    pub fn unread_from(&self) -> Index {
+        self.read
+    }
+
+    /// The head that was last seen.
+    #[must_use]
+    pub fn head(&self) -> Option<Index> {
+        self.head
+    }
+
+    /// Handed to a worker and not reported.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Finished above the watermark, also what is not yet saved.
+    #[must_use]
+    pub fn done_ahead(&self) -> u64 {
+        self.done - self.saved + self.above
+    }
+
+    /// Started and above the watermark: running, waiting for a retry, or done ahead.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.next - self.saved
+    }
+
+    /// The limits that hold.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Whether nothing starts for now.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Whether nothing will start any more.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Whether `Finish` was polled.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The last index that this window will ever pass, if there is such a one.
+    #[must_use]
+    pub fn ends_at(&self) -> Option<Index> {
+        self.stop_at
+    }
+
+    fn has_slot(&self) -> bool {
+        !self.paused && !self.stopping && self.in_flight < self.limits.max_processing
+    }
+
+    fn may_be_in_flight(&self, index: Index) -> bool {
+        self.in_flight > 0 && (self.done..self.next).contains(&index) && !self.finished.contains(index)
+    }
+
+    /// One past the highest index that may start.
+    fn bound(&self) -> Index {
+        let Some(head) = self.head else { return 0 };
+        let ahead = self.saved.saturating_add(self.limits.max_search_ahead);
+        let last = head.min(self.stop_at.unwrap_or(LAST_JOB)).min(LAST_JOB);
+        ahead.min(last + 1)
+    }
+
+    fn poll_fetch(&mut self) -> Option<RangeInclusive<Index>> {
+        if self.fetch.is_some() || self.stopping {
+            return None;
+        }
+        let most = self.limits.read_ahead();
+        let idle = (self.read - self.next) + self.ready.len() as u64;
+        // One retry is always read: it may be what everything that was read waits for.
+        if (self.ready.is_empty() || idle < most)
+            && let Some(index) = self.due.pop_front()
+        {
+            self.fetch = Some(Fetch::Again(index));
+            return Some(index..=index);
+        }
+        // Not before half is used up, so that the source is read by the run.
+        if self.new_held || idle > most / 2 || self.read >= self.bound() {
+            return None;
+        }
+        self.fetch = Some(Fetch::New);
+        let end = self.bound().min(self.read.saturating_add(most - idle));
+        Some(self.read..=end - 1)
+    }
+
+    fn is_drained(&self) -> bool {
+        let reached = self.stop_at.is_some_and(|last| self.saved > last);
+        (self.stopping || reached)
+            && self.in_flight == 0
+            && self.saving.is_none()
+            && (self.done == self.saved || self.unsaved)
+    }
+}
+
+/// One bit for each index, kept from the lowest undone one on.
+#[derive(Debug, Default)]
+struct Bits {
+    words: VecDeque<u64>,
+    /// The number (index / 64) of the first word.
+    origin: u64,
+}
+
+impl Bits {
+    const SHRINK_FROM: usize = 64;
+
+    fn set(&mut self, index: Index) {
+        let number = index / 64;
+        if self.words.is_empty() {
+            self.origin = number;
+        }
+        while number < self.origin {
+            self.words.push_front(0);
+            self.origin -= 1;
+        }
+        let at = (number - self.origin) as usize;
+        if at >= self.words.len() {
+            self.words.resize(at + 1, 0);
+        }
+        self.words[at] |= 1 << (index % 64);
+    }
+
+    fn contains(&self, index: Index) -> bool {
+        let Some(at) = (index / 64).checked_sub(self.origin) else { return false };
+        usize::try_from(at).ok().and_then(|at| self.words.get(at)).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    /// Forgets the unbroken run of set bits that begins at `start`, the lowest bit that may be set; one past its last.
+    fn take_run(&mut self, start: Index) -> Index {
+        let mut end = start;
+        while let Some(word) = self.words.front_mut() {
+            debug_assert_eq!(self.origin, end / 64, "the first word is the one of the lowest undone index");
+            let shift = end % 64;
+            let ones = u64::from((*word >> shift).trailing_ones());
+            end += ones;
+            if shift + ones < 64 {
+                // The bits below `end` are history; clearing them keeps "set" and "above the lowest undone" the same.
+                *word &= u64::MAX << (shift + ones);
+                break;
+            }
+            self.words.pop_front();
+            self.origin += 1;
+        }
+        if self.words.capacity() > Self::SHRINK_FROM && self.words.len() < self.words.capacity() / 4 {
+            self.words.shrink_to(self.words.len() * 2);
+        }
+        end
+    }
+}

@@ -1,0 +1,448 @@
+//! The window's promises written naively, with sets, and a run of both side by side.
+//!
+//! Nothing here is clever: a set of what is done, a set of what runs, a set of what failed, and the disk. [`Trial`] feeds one
+//! sequence of choices ("finish the third running job", "restart") to a [`Window`] and to this model, and panics as soon as
+//! they differ or a promise is broken.
+
+use super::{Action, Limits, Window};
+use crate::index::Index;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
+
+/// One choice. Numbers pick among what is possible at that moment, so that every sequence of choices makes sense.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Choice {
+    /// The head moves on by this much (or appears).
+    Grow(u8),
+    /// The head goes back by this much.
+    Shrink(u8),
+    /// The fetch under way yields this share of its jobs.
+    Fetched(u8),
+    /// The fetch under way yields this share of its jobs, or none, and the next one is missing.
+    Missing(u8),
+    /// Workers ask for this many jobs.
+    Run(u8),
+    /// A running job succeeds.
+    Done(u8),
+    /// A running job fails.
+    Fail(u8),
+    /// A back-off is over.
+    Due(u8),
+    /// The save under way is on the disk.
+    Saved,
+    /// New limits.
+    Limits(u8, u8),
+    /// Nothing starts for now, or does again.
+    Pause(bool),
+    /// Nothing starts any more.
+    Stop,
+    /// The save under way is given up.
+    Unsaved,
+    /// The process dies and a new life begins with what is on the disk.
+    Restart,
+}
+
+/// What is true, in sets.
+#[derive(Debug)]
+struct Reference {
+    first: Index,
+    disk: Option<Index>,
+    head: Option<Index>,
+    limits: Limits,
+    stop_at: Option<Index>,
+    /// Of this life.
+    started: BTreeSet<Index>,
+    read: BTreeSet<Index>,
+    running: BTreeSet<Index>,
+    done: BTreeSet<Index>,
+    waiting: BTreeSet<Index>,
+    due: BTreeSet<Index>,
+    ready: Vec<Index>,
+    fetch: Option<RangeInclusive<Index>>,
+    saving: Option<Index>,
+    announced: Index,
+    paused: bool,
+    stopping: bool,
+    unsaved: bool,
+    finished: bool,
+}
+
+impl Reference {
+    fn begin(first: Index, disk: Option<Index>, limits: Limits, stop_at: Option<Index>) -> Self {
+        Self {
+            first,
+            disk,
+            head: None,
+            limits,
+            stop_at,
+            started: BTreeSet::new(),
+            read: BTreeSet::new(),
+            running: BTreeSet::new(),
+            done: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            due: BTreeSet::new(),
+            ready: Vec::new(),
+            fetch: None,
+            saving: None,
+            announced: disk.map_or(first, |d| d + 1),
+            paused: false,
+            stopping: false,
+            unsaved: false,
+            finished: false,
+        }
+    }
+
+    fn base(&self) -> Index {
+        self.disk.map_or(self.first, |d| d + 1)
+    }
+
+    fn next(&self) -> Index {
+        self.started.last().map_or(self.start(), |i| i + 1)
+    }
+
+    /// The first index of this life: the lowest that it started, or the next one.
+    fn start(&self) -> Index {
+        self.started.first().copied().unwrap_or_else(|| self.base())
+    }
+
+    fn lowest_undone(&self) -> Index {
+        (self.base()..Index::MAX).find(|i| !self.done.contains(i)).unwrap_or(Index::MAX)
+    }
+
+    fn may_start(&self, index: Index) -> bool {
+        self.head.is_some_and(|head| index <= head)
+            && self.stop_at.is_none_or(|last| index <= last)
+            && index - self.base() < self.limits.max_search_ahead
+    }
+
+    fn expected_run(&self) -> Option<(Index, bool)> {
+        if self.paused || self.stopping || self.running.len() >= self.limits.max_processing {
+            return None;
+        }
+        if let Some(&index) = self.ready.first() {
+            return Some((index, true));
+        }
+        let next = self.next();
+        (self.read.contains(&next) && self.may_start(next)).then_some((next, false))
+    }
+
+    fn drained(&self) -> bool {
+        let reached = self.stop_at.is_some_and(|last| self.base() > last);
+        (self.stopping || reached)
+            && self.running.is_empty()
+            && self.saving.is_none()
+            && (self.unsaved || self.lowest_undone() == self.base())
+    }
+}
+
+/// A window and its model, side by side.
+pub(crate) struct Trial {
+    window: Window,
+    model: Reference,
+    /// Of any life: what was ever reported done, without what is saved.
+    ever_done: BTreeSet<Index>,
+}
+
+impl Trial {
+    pub(crate) fn new(first: Index, limits: Limits, stop_at: Option<Index>) -> Self {
+        let mut window = Window::begin(first, limits);
+        if let Some(index) = stop_at {
+            window.stop_at(index);
+        }
+        let mut trial =
+            Self { window, model: Reference::begin(first, None, limits, stop_at), ever_done: BTreeSet::new() };
+        trial.drain();
+        trial
+    }
+
+    /// Carries out one choice and checks everything.
+    pub(crate) fn choose(&mut self, choice: Choice) {
+        self.apply(choice);
+        self.drain();
+        self.check();
+    }
+
+    fn apply(&mut self, choice: Choice) {
+        match choice {
+            Choice::Grow(by) => {
+                let head =
+                    self.model.head.unwrap_or(self.model.first).saturating_add(u64::from(by % 64)).min(Index::MAX - 1);
+                self.set_head(Some(head));
+            }
+            Choice::Shrink(by) => self.set_head(self.model.head.and_then(|head| head.checked_sub(u64::from(by)))),
+            Choice::Fetched(share) => self.fetched(share),
+            Choice::Missing(share) => self.missing(share),
+            Choice::Run(times) => (0..times % 8).for_each(|_| self.run()),
+            Choice::Done(pick) => {
+                if let Some(index) = nth(&self.model.running, pick) {
+                    assert!(self.window.handle_done(index));
+                    assert!(!self.window.handle_done(index), "a job is done once");
+                    self.model.running.remove(&index);
+                    self.model.done.insert(index);
+                    self.ever_done.insert(index);
+                }
+            }
+            Choice::Fail(pick) => {
+                if let Some(index) = nth(&self.model.running, pick) {
+                    assert!(self.window.handle_failed(index));
+                    self.model.running.remove(&index);
+                    self.model.waiting.insert(index);
+                }
+            }
+            Choice::Due(pick) => {
+                if let Some(index) = nth(&self.model.waiting, pick) {
+                    self.window.handle_due(index);
+                    self.model.waiting.remove(&index);
+                    self.model.due.insert(index);
+                }
+            }
+            Choice::Saved => {
+                if let Some(last) = self.model.saving.take() {
+                    self.window.handle_saved();
+                    let saved = self.model.base()..=last;
+                    assert!(saved.clone().all(|i| self.ever_done.contains(&i)), "promise 1: nothing is skipped");
+                    self.ever_done = self.ever_done.split_off(&last);
+                    self.model.disk = Some(last);
+                }
+            }
+            Choice::Limits(processing, ahead) => {
+                let limits = limits(processing, ahead);
+                self.window.set_limits(limits);
+                self.model.limits = limits;
+            }
+            Choice::Pause(paused) => {
+                self.window.set_paused(paused);
+                self.model.paused = paused;
+            }
+            Choice::Stop => {
+                self.window.handle_stop();
+                self.model.stopping = true;
+            }
+            Choice::Unsaved => {
+                if self.model.saving.take().is_some() {
+                    self.window.handle_unsaved();
+                    self.model.unsaved = true;
+                    self.model.stopping = true;
+                }
+            }
+            Choice::Restart => self.restart(),
+        }
+    }
+
+    fn set_head(&mut self, head: Option<Index>) {
+        self.window.handle_head(head);
+        self.model.head = head;
+    }
+
+    fn is_new(&self, index: Index) -> bool {
+        !self.model.started.contains(&index)
+    }
+
+    fn fetched(&mut self, share: u8) {
+        let Some(run) = self.model.fetch.take() else { return };
+        let asked = run.end() - run.start() + 1;
+        let count = (asked * (u64::from(share) + 1)).div_ceil(256);
+        self.window.handle_fetched(count);
+        self.take_in(*run.start(), count);
+    }
+
+    fn missing(&mut self, share: u8) {
+        let Some(run) = self.model.fetch.take() else { return };
+        let asked = run.end() - run.start() + 1;
+        let count = asked * u64::from(share) / 256;
+        self.window.handle_missing(count);
+        self.take_in(*run.start(), count);
+    }
+
+    fn take_in(&mut self, start: Index, count: u64) {
+        if self.is_new(start) {
+            self.model.read.extend(start..start + count);
+        } else if count > 0 {
+            self.model.ready.push(start);
+        } else {
+            self.model.due.insert(start);
+        }
+    }
+
+    fn run(&mut self) {
+        let expected = self.model.expected_run();
+        assert_eq!(self.window.can_run(), expected.is_some());
+        let got = self.window.poll_run().map(|run| (run.index, run.retry));
+        assert_eq!(got, expected);
+        let Some((index, retry)) = got else { return };
+        if retry {
+            self.model.ready.remove(0);
+        } else {
+            assert!(self.model.started.insert(index), "promise 3: a new job is handed out once");
+            self.model.read.remove(&index);
+        }
+        self.model.running.insert(index);
+        assert!(self.model.running.len() <= self.model.limits.max_processing, "promise 2");
+    }
+
+    fn restart(&mut self) {
+        let Reference { first, disk, limits, stop_at, .. } = self.model;
+        self.window = match disk {
+            Some(last) => Window::resume(last, limits),
+            None => Window::begin(first, limits),
+        };
+        if let Some(index) = stop_at {
+            self.window.stop_at(index);
+        }
+        self.model = Reference::begin(first, disk, limits, stop_at);
+    }
+
+    /// Polls until `None`, which must come soon, and holds every action against the model.
+    fn drain(&mut self) {
+        for _ in 0..8 {
+            match self.window.poll() {
+                None => return self.expect_nothing_left(),
+                Some(Action::Fetch(run)) => self.check_fetch(run),
+                Some(Action::Save(last)) => {
+                    assert!(self.model.saving.is_none(), "one save at a time");
+                    assert_eq!(
+                        last + 1,
+                        self.model.lowest_undone(),
+                        "promise 5: a save covers what is done, and no more"
+                    );
+                    assert!(last >= self.model.base(), "promise 7: nothing is saved when nothing finished");
+                    self.model.saving = Some(last);
+                }
+                Some(Action::Announce(run)) => {
+                    assert_eq!(*run.start(), self.model.announced, "announcements have no gap");
+                    assert_eq!(Some(*run.end()), self.model.disk, "only what is saved is announced");
+                    self.model.announced = run.end() + 1;
+                }
+                Some(Action::Finish) => {
+                    assert!(!self.model.finished && self.model.drained(), "finished too early, or twice");
+                    self.model.finished = true;
+                }
+            }
+        }
+        panic!("the window is not drained after 8 polls");
+    }
+
+    fn check_fetch(&mut self, run: RangeInclusive<Index>) {
+        assert!(self.model.fetch.is_none() && !self.model.stopping && !run.is_empty());
+        let most = (self.model.limits.max_processing * 2).max(64);
+        if self.model.due.remove(run.start()) {
+            assert_eq!(run.start(), run.end());
+        } else {
+            let unread = self.model.read.last().map_or(self.model.next(), |i| i + 1);
+            assert_eq!(*run.start(), unread.max(self.model.next()), "read in order");
+            assert!(self.model.may_start(*run.end()), "never read above the window");
+            let count = (run.end() - run.start() + 1) as usize;
+            assert!(self.model.read.len() + self.model.ready.len() + count <= most, "read too far ahead");
+        }
+        self.model.fetch = Some(run);
+    }
+
+    fn expect_nothing_left(&self) {
+        let model = &self.model;
+        let unsaved_work = model.lowest_undone() > model.base();
+        assert!(!unsaved_work || model.saving.is_some() || model.unsaved, "what finished is saved at once");
+        assert_eq!(model.finished, model.drained() || model.finished, "promise 6: the end is reached");
+        assert_eq!(model.announced, model.base(), "everything saved is announced");
+    }
+
+    fn check(&self) {
+        let (model, window) = (&self.model, &self.window);
+        let base = model.base();
+        assert!(model.running.iter().all(|i| *i >= base));
+        assert_eq!(window.last_processed(), model.disk);
+        assert_eq!(window.in_flight(), model.running.len());
+        assert_eq!(window.done_ahead() as usize, model.done.range(base..).count());
+        assert_eq!(window.lowest_undone(), model.lowest_undone());
+        assert_eq!(window.next(), model.next().max(base));
+        assert_eq!(window.size(), model.started.range(base..).count() as u64);
+    }
+
+    /// With a willing source, workers and disk everything that may run does run: nothing stalls.
+    pub(crate) fn settle(mut self) {
+        self.choose(Choice::Pause(false));
+        let head = self.model.head;
+        for _ in 0..100_000 {
+            self.set_head(head);
+            self.drain();
+            while !self.model.waiting.is_empty() {
+                self.choose(Choice::Due(0));
+            }
+            let before = (self.model.disk, self.model.done.len(), self.model.started.len());
+            self.choose(Choice::Fetched(255));
+            self.choose(Choice::Run(7));
+            self.choose(Choice::Done(0));
+            self.choose(Choice::Saved);
+            let busy = self.model.fetch.is_some() || self.model.saving.is_some() || !self.model.running.is_empty();
+            if !busy && before == (self.model.disk, self.model.done.len(), self.model.started.len()) {
+                break;
+            }
+        }
+        if self.model.stopping {
+            return assert!(self.model.finished, "promise 6: a stopped window ends");
+        }
+        let last = self.model.head.map(|head| head.min(self.model.stop_at.unwrap_or(Index::MAX)));
+        let want = last.filter(|last| *last >= self.model.base());
+        assert_eq!(want, None, "promise 4: everything up to the head was processed");
+        assert_eq!(self.model.finished, self.model.stop_at.is_some_and(|last| self.model.base() > last));
+    }
+}
+
+/// Small limits meet their edges more often.
+pub(crate) fn limits(processing: u8, ahead: u8) -> Limits {
+    let max_search_ahead = if ahead >= 250 { u64::MAX } else { u64::from(ahead) + 1 };
+    Limits { max_processing: usize::from(processing % 80) + 1, max_search_ahead }
+}
+
+fn nth(set: &BTreeSet<Index>, pick: u8) -> Option<Index> {
+    set.iter().nth(usize::from(pick) % set.len().max(1)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn choice() -> impl Strategy<Value = Choice> {
+        let n = any::<u8>;
+        prop_oneof![
+            6 => n().prop_map(Choice::Grow),
+            1 => n().prop_map(Choice::Shrink),
+            8 => n().prop_map(Choice::Fetched),
+            1 => n().prop_map(Choice::Missing),
+            12 => n().prop_map(Choice::Run),
+            24 => n().prop_map(Choice::Done),
+            4 => n().prop_map(Choice::Fail),
+            4 => n().prop_map(Choice::Due),
+            8 => Just(Choice::Saved),
+            1 => (n(), n()).prop_map(|(p, a)| Choice::Limits(p, a)),
+            1 => any::<bool>().prop_map(Choice::Pause),
+            1 => Just(Choice::Restart),
+        ]
+    }
+
+    /// Ends are rare, or nothing would ever happen.
+    fn ending() -> impl Strategy<Value = Option<Choice>> {
+        prop_oneof![3 => Just(None), 1 => Just(Some(Choice::Stop)), 1 => Just(Some(Choice::Unsaved))]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_window_does_what_the_sets_say(
+            first in prop_oneof![Just(0), Just(1), 0..500u64, Just(Index::MAX - 200), Just(Index::MAX - 1)],
+            processing in any::<u8>(),
+            ahead in any::<u8>(),
+            stop_after in proptest::option::of(0..300u64),
+            choices in proptest::collection::vec(choice(), 0..400),
+            ending in ending(),
+            tail in proptest::collection::vec(choice(), 0..20),
+        ) {
+            let stop_at = stop_after.map(|n| first.saturating_add(n).saturating_sub(5).min(Index::MAX - 1));
+            let mut trial = Trial::new(first, limits(processing, ahead), stop_at);
+            choices.into_iter().chain(ending).chain(tail).for_each(|choice| trial.choose(choice));
+            trial.settle();
+        }
+    }
+}

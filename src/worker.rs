@@ -1,0 +1,121 @@
+//! What a job looks like to the code that runs it.
+
+use crate::index::{BoxError, Index};
+use crate::sync::Arc;
+use std::fmt;
+
+/// One job in the hands of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Job<T> {
+    /// Its place in the stream.
+    pub index: Index,
+    /// How often it was tried in this process life, this time included: from 1. Not stored: a new life begins at 1.
+    pub attempt: u32,
+    /// What the source returned for this index.
+    pub payload: T,
+}
+
+impl<T> Job<T> {
+    /// A first attempt: for calling a worker by hand, in a test say.
+    ///
+    /// ```
+    /// let job = waterline::Job::new(7, "block");
+    /// assert_eq!((job.index, job.attempt, job.payload), (7, 1, "block"));
+    /// ```
+    pub fn new(index: Index, payload: T) -> Self {
+        Self { index, attempt: 1, payload }
+    }
+}
+
+/// Runs jobs, several at a time.
+///
+/// Returning `Ok` says that the job's effects are as durable as they need to be: it is not run again. A job that ran may
+/// run once more after a crash, so its effects should be the same when they are repeated.
+///
+/// ```
+/// use waterline::{BoxError, Job, Worker};
+///
+/// struct Print;
+/// impl Worker<String> for Print {
+///     fn run(&self, job: Job<String>) -> Result<(), BoxError> {
+///         println!("{}: {}", job.index, job.payload);
+///         Ok(())
+///     }
+/// }
+/// # Print.run(Job::new(0, "x".into())).unwrap();
+/// ```
+pub trait Worker<T>: Send + Sync + 'static {
+    /// Runs one job on a thread of the consumer's pool; it may block.
+    ///
+    /// # Errors
+    /// A failed attempt: tried again as the consumer's [`Retry`](crate::Retry) says. A panic is a failed attempt too.
+    fn run(&self, job: Job<T>) -> Result<(), BoxError>;
+}
+
+/// A closure as a worker.
+pub(crate) struct Closure<F>(pub(crate) F);
+
+impl<T, F> Worker<T> for Closure<F>
+where
+    F: Fn(Job<T>) -> Result<(), BoxError> + Send + Sync + 'static,
+{
+    fn run(&self, job: Job<T>) -> Result<(), BoxError> {
+        (self.0)(job)
+    }
+}
+
+/// Where a [`Done`] token reports to.
+pub(crate) trait Reported: Send + Sync {
+    /// The attempt with this token is over.
+    fn report(&self, index: Index, token: usize, outcome: Result<(), BoxError>);
+}
+
+/// The token of a deferred job: says when it is done, from any thread or task.
+///
+/// Each token is used once, by value, so a job cannot be reported twice. Dropping it unused is a failed attempt, so a job
+/// cannot be forgotten. One that is used after the consumer has ended is ignored.
+#[must_use = "dropping the token fails the job; call `complete` or `fail`"]
+pub struct Done {
+    /// `None` once it is used.
+    to: Option<Arc<dyn Reported>>,
+    token: usize,
+    index: Index,
+}
+
+impl Done {
+    pub(crate) fn new(to: Arc<dyn Reported>, token: usize, index: Index) -> Self {
+        Self { to: Some(to), token, index }
+    }
+
+    /// The job succeeded: its effects are as durable as they need to be.
+    pub fn complete(mut self) {
+        self.report(Ok(()));
+    }
+
+    /// The attempt failed: it is tried again as the consumer's [`Retry`](crate::Retry) says.
+    pub fn fail(mut self, error: impl Into<BoxError>) {
+        self.report(Err(error.into()));
+    }
+
+    fn report(&mut self, outcome: Result<(), BoxError>) {
+        if let Some(to) = self.to.take() {
+            to.report(self.index, self.token, outcome);
+        }
+    }
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        if self.to.is_some() {
+            let why = if std::thread::panicking() { "the job panicked" } else { "its Done token was dropped unused" };
+            self.report(Err(why.into()));
+        }
+    }
+}
+
+impl fmt::Debug for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Done").field("index", &self.index).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,176 @@
+//! One thread for each store that writes: what arrives while a write is under way goes into the next one, together.
+//!
+//! That is group commit without a knob: an idle store writes at once, a busy one in batches as large as it needs.
+
+use crate::error::{Panic, StoreError};
+use crate::index::BoxError;
+use crate::kv::{Kv, Op};
+use crate::progress::SaveDesk;
+use crate::sync::{Arc, Mutex};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use std::fmt;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What somebody wants written, and who is told.
+pub(crate) struct Intent {
+    pub(crate) ops: Vec<Op>,
+    pub(crate) desk: Arc<dyn SaveDesk>,
+}
+
+enum Message {
+    Intent(Intent),
+    /// A back-off is cut short.
+    Hurry,
+}
+
+/// The way into a store's writer thread, which ends when this is dropped.
+pub(crate) struct Writer {
+    kv: Arc<dyn Kv>,
+    synced: bool,
+    thread: Mutex<Option<(Sender<Message>, JoinHandle<()>)>>,
+}
+
+impl Writer {
+    /// The thread is started by the first intent: a store that is only read needs none.
+    pub(crate) fn new(kv: Arc<dyn Kv>, synced: bool) -> Self {
+        Self { kv, synced, thread: Mutex::new(None) }
+    }
+
+    pub(crate) fn submit(&self, intent: Intent) {
+        let mut thread = self.thread.lock();
+        let sender = match &*thread {
+            Some((sender, _)) => sender,
+            None => {
+                let (sender, inbox) = unbounded();
+                let (kv, synced) = (self.kv.clone(), self.synced);
+                let started = std::thread::Builder::new()
+                    .name("wl-writer".to_owned())
+                    .spawn(move || Batches { kv, synced, inbox, pending: Vec::new() }.run());
+                match started {
+                    Ok(handle) => &thread.insert((sender, handle)).0,
+                    Err(e) => {
+                        drop(thread);
+                        return self.submit_without_thread(intent, e);
+                    }
+                }
+            }
+        };
+        // The thread lives until the sender is dropped, so the message is always taken.
+        let _ = sender.send(Message::Intent(intent));
+    }
+
+    /// Without a thread to be had the write is made here: late, and better than never.
+    fn submit_without_thread(&self, intent: Intent, error: std::io::Error) {
+        tracing::warn!(%error, "the store's writer thread could not be started; writing without it");
+        let (_, inbox) = unbounded();
+        Batches { kv: self.kv.clone(), synced: self.synced, inbox, pending: vec![intent] }.run();
+    }
+
+    /// Tries at once what waits for a back-off.
+    pub(crate) fn hurry(&self) {
+        if let Some((sender, _)) = &*self.thread.lock() {
+            let _ = sender.send(Message::Hurry);
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let Some((sender, handle)) = self.thread.get_mut().take() else { return };
+        drop(sender);
+        // The last owner may be a report that this very thread delivers; then it ends by itself.
+        if handle.thread().id() != std::thread::current().id() && handle.join().is_err() {
+            tracing::error!("the store's writer thread panicked");
+        }
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("synced", &self.synced).finish_non_exhaustive()
+    }
+}
+
+/// The thread's side.
+struct Batches {
+    kv: Arc<dyn Kv>,
+    synced: bool,
+    inbox: Receiver<Message>,
+    pending: Vec<Intent>,
+}
+
+impl Batches {
+    fn run(mut self) {
+        loop {
+            if self.pending.is_empty() {
+                match self.inbox.recv() {
+                    Ok(message) => self.take(message),
+                    Err(_) => return,
+                };
+            }
+            while let Ok(message) = self.inbox.try_recv() {
+                self.take(message);
+            }
+            if let Some(pause) = self.write() {
+                self.pause(pause);
+            }
+        }
+    }
+
+    /// Whether it was a call to hurry.
+    fn take(&mut self, message: Message) -> bool {
+        match message {
+            Message::Intent(intent) => self.pending.push(intent),
+            Message::Hurry => return true,
+        }
+        false
+    }
+
+    /// Writes everything that is pending; how long to wait when that failed and should be tried again.
+    fn write(&mut self) -> Option<Duration> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let batch: Vec<Op> = self.pending.iter().flat_map(|intent| intent.ops.iter().cloned()).collect();
+        let write = || self.kv.write(&batch, self.synced);
+        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write))
+            .unwrap_or_else(|payload| Err(StoreError { doing: "write", source: Panic::caught(payload) }));
+        match written {
+            Ok(()) => {
+                self.pending.drain(..).for_each(|intent| intent.desk.saved());
+                None
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                let mut pause = None;
+                self.pending.retain(|intent| {
+                    let again = intent.desk.save_failed(Box::new(error.clone()) as BoxError);
+                    pause = pause.into_iter().chain(again).min();
+                    again.is_some()
+                });
+                pause
+            }
+        }
+    }
+
+    /// Waits out a back-off; new intents join what is tried next, but do not hasten it.
+    fn pause(&mut self, pause: Duration) {
+        let until = Instant::now() + pause;
+        loop {
+            match self.inbox.recv_deadline(until) {
+                Ok(message) => {
+                    if self.take(message) {
+                        return;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => return,
+                // Nobody is left to send, but those who wait for a report keep the store: it is tried until they give up.
+                Err(RecvTimeoutError::Disconnected) => {
+                    std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
+                    return;
+                }
+            }
+        }
+    }
+}
