@@ -90,3 +90,11 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ConfigErr
         length => Err(ConfigError::Name { what, length }),
     }
 }
+
+pub(crate) fn check_max_processing(n: usize) -> Result<(), ConfigError> {
+    if n == 0 { Err(ConfigError::MaxProcessingZero) } else { Ok(()) }
+}
+
+pub(crate) fn check_search_ahead(n: u64) -> Result<(), ConfigError> {
+    if n == 0 { Err(ConfigError::SearchAheadZero) } else { Ok(()) }
+}

@@ -2,23 +2,21 @@
 //!
 //! Everything happens in short critical sections of one lock. No user code is called and no I/O is done within one.
 
-use crate::config::ConfigError;
 use crate::error::{Error, chain, guarded};
 use crate::index::{BoxError, Index};
 use crate::notifier::NewsDesk;
-use crate::pool::{Assignment, JobDesk, OnJobDone, Report, Runner, work};
-use crate::progress::SaveDesk;
+use crate::pool::{Assignment, JobDesk, Runner, work};
+use crate::progress::{Checkpoint, SaveDesk, Saves};
 use crate::reader::{Order, ReadDesk};
-use crate::status::Status;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use crate::wakeup::Bell;
-use crate::window::Limits;
-use crate::worker::Reported;
+use crate::worker::{Report, Reported};
 use std::ops::RangeInclusive;
 use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub(crate) mod control;
 mod core;
 mod explain;
 mod flights;
@@ -27,9 +25,6 @@ mod own;
 pub(crate) use self::core::Core;
 use self::core::{Unread, Wakes, Worker};
 use self::own::Own;
-
-/// How long `stop_within` waits for the last save once the jobs' time is over.
-const LAST_SAVE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Driver<T> {
     me: Weak<Driver<T>>,
@@ -41,13 +36,19 @@ pub(crate) struct Driver<T> {
     /// `wait_for`, `stop` and `join` sleep here.
     changed: Condvar,
     bell: Arc<Bell>,
+    /// Until the end. Nothing takes another lock of ours while it holds this one.
+    saves: Mutex<Option<Box<dyn Saves>>>,
+    /// Whether there is an `on_job_done`: jobs without one need no second look at the lock.
+    confirms: bool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl<T: Send + 'static> Driver<T> {
-    pub(crate) fn new(core: Core<T>, bell: Arc<Bell>) -> Arc<Self> {
+    pub(crate) fn new(core: Core<T>, bell: Arc<Bell>, saves: Box<dyn Saves>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
+            confirms: core.on_job_done.is_some(),
+            saves: Mutex::new(Some(saves)),
             core: Mutex::new(core),
             work: Condvar::new(),
             news: Condvar::new(),
@@ -138,11 +139,8 @@ impl<T: Send + 'static> Driver<T> {
         if wakes.news {
             self.news.notify_one();
         }
-        if let (Some((to, checkpoint)), Some(me)) = (wakes.save, self.me.upgrade()) {
-            to.save(checkpoint, me);
-        }
-        if let Some(to) = wakes.hurry {
-            to.hurry();
+        if wakes.save.is_some() || wakes.hurry {
+            self.save(wakes.save, wakes.hurry);
         }
         if wakes.changed {
             self.changed.notify_all();
@@ -151,9 +149,19 @@ impl<T: Send + 'static> Driver<T> {
             self.bell.close();
             self.work.notify_all();
             self.news.notify_all();
+            drop_users((self.saves.lock().take(), wakes.garbage));
+            self.leave();
         }
-        if !wakes.garbage.is_empty() {
-            drop_users(wakes.garbage);
+    }
+
+    fn save(&self, checkpoint: Option<Checkpoint>, hurry: bool) {
+        let saves = self.saves.lock();
+        let Some(saves) = &*saves else { return };
+        if let (Some(checkpoint), Some(me)) = (checkpoint, self.me.upgrade()) {
+            saves.save(checkpoint, me);
+        }
+        if hurry {
+            saves.hurry();
         }
     }
 
@@ -224,6 +232,7 @@ impl<T: Send + 'static> Drop for Leaving<T> {
 
 impl<T: Send + 'static> JobDesk<T> for Driver<T> {
     fn next(&self, report: Option<Report>) -> Option<Assignment<T>> {
+        let report = report.map(|report| self.confirm(report));
         let mut core = self.core.lock();
         if let Some(report) = report {
             core.report(report);
@@ -340,156 +349,32 @@ impl<T: Send + 'static> NewsDesk for Driver<T> {
     }
 }
 
-/// Where the tokens of deferred jobs report.
-pub(crate) struct Tokens<T: Send + 'static> {
-    pub(crate) driver: Arc<Driver<T>>,
-    pub(crate) on_job_done: Option<OnJobDone>,
-}
-
-impl<T: Send + 'static> Reported for Tokens<T> {
-    fn report(&self, index: Index, token: usize, outcome: Result<(), BoxError>) {
-        let driver = &self.driver;
-        let outcome = outcome.and_then(|()| match &self.on_job_done {
-            Some(callback) => {
-                // `stop` in the callback would wait for the very job that is being reported.
-                let _own = Own::enter(driver.id());
-                guarded(|| {
-                    callback(index);
-                    Ok(())
-                })
-            }
-            None => Ok(()),
-        });
-        let mut core = driver.core.lock();
-        core.report((token, outcome));
+impl<T: Send + 'static> Reported for Driver<T> {
+    fn report(&self, report: Report) {
+        let report = self.confirm(report);
+        let mut core = self.core.lock();
+        core.report(report);
         let claim = core.released();
-        driver.settle(core);
+        self.settle(core);
         drop_users(claim);
     }
 }
 
-/// What a handle can do, whatever the jobs are.
-pub(crate) trait Control: Send + Sync {
-    fn check(&self);
-    fn request_stop(&self);
-    fn status(&self) -> Status;
-    fn last_processed(&self) -> Option<Index>;
-    fn size(&self) -> u64;
-    fn wait_for(&self, index: Index, timeout: Duration) -> bool;
-    fn set_paused(&self, paused: bool);
-    fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error>;
-    /// Waits for the end and for every thread; the consumer itself has left when this returns.
-    fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error>;
-}
-
-impl<T: Send + 'static> Control for Driver<T> {
-    fn check(&self) {
-        self.bell.look();
-    }
-
-    fn request_stop(&self) {
-        let mut core = self.core.lock();
-        core.window.handle_stop();
-        self.settle(core);
-    }
-
-    fn status(&self) -> Status {
-        self.core.lock().status(Instant::now())
-    }
-
-    fn last_processed(&self) -> Option<Index> {
-        self.core.lock().window.last_processed()
-    }
-
-    fn size(&self) -> u64 {
-        self.core.lock().window.size()
-    }
-
-    fn wait_for(&self, index: Index, timeout: Duration) -> bool {
-        // Beyond the clock's end is for ever.
-        let deadline = Instant::now().checked_add(timeout);
-        let mut core = self.core.lock();
-        loop {
-            if core.window.last_processed().is_some_and(|last| last >= index) {
-                return true;
-            }
-            if core.never(index) || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return false;
-            }
-            self.wait_changed(&mut core, deadline);
-        }
-    }
-
-    fn set_paused(&self, paused: bool) {
-        let mut core = self.core.lock();
-        core.window.set_paused(paused);
-        self.settle(core);
-    }
-
-    fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error> {
-        let mut core = self.core.lock();
-        if core.window.has_ended() {
-            return Err(Error::Stopped);
-        }
-        let mut limits = core.window.limits();
-        change(&mut limits);
-        core.window.set_limits(limits);
-        core.pool.cap = None;
-        self.settle(core);
-        // Threads that are now too many are asleep, if they are idle.
-        self.work.notify_all();
-        Ok(())
-    }
-
-    fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error> {
-        if Own::is(self.id()) {
-            self.request_stop();
-            self.leave();
-            return Err(ConfigError::OwnThread.into());
-        }
-        let timed_out = limit.and_then(|limit| self.wait_gone(Instant::now().checked_add(limit)));
-        if timed_out.is_none() {
-            self.wait_gone(None);
-            for thread in std::mem::take(&mut *self.threads.lock()) {
-                if thread.join().is_err() {
-                    tracing::error!("one of the consumer's threads panicked");
-                }
-            }
-        }
-        let error = self.core.lock().error.take();
-        self.leave();
-        match (error, timed_out) {
-            (Some(error), _) => Err(error),
-            (None, Some(running)) => Err(Error::StopTimeout { running }),
-            (None, None) => Ok(()),
-        }
-    }
-}
-
 impl<T: Send + 'static> Driver<T> {
-    /// Waits until nobody but the caller is left. When the deadline passes, what runs is given up; its indices.
-    fn wait_gone(&self, deadline: Option<Instant>) -> Option<Vec<Index>> {
-        let mut core = self.core.lock();
-        while core.present > 1 || !core.window.has_ended() {
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                let running = core.abandon();
-                let wakes = core.drain();
-                drop(core);
-                self.carry_out(wakes);
-                self.wait_last_save();
-                return Some(running);
+    /// A successful attempt counts once `on_job_done` was called and has not panicked.
+    fn confirm(&self, mut report: Report) -> Report {
+        if self.confirms && report.outcome.is_ok() {
+            let callback = self.core.lock().on_job_done.clone();
+            if let Some(callback) = callback {
+                // `stop` in the callback would wait for the very job that is being reported.
+                let _own = Own::enter(self.id());
+                report.outcome = guarded(|| {
+                    callback(report.index);
+                    Ok(())
+                });
+                drop_users(callback);
             }
-            self.wait_changed(&mut core, deadline);
         }
-        None
-    }
-
-    /// What had finished when the jobs' time was over is being saved; a store that hangs is not awaited for ever.
-    fn wait_last_save(&self) {
-        let deadline = Instant::now() + LAST_SAVE;
-        let mut core = self.core.lock();
-        while !core.window.has_ended() && Instant::now() < deadline {
-            self.wait_changed(&mut core, Some(deadline));
-        }
+        report
     }
 }

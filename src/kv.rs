@@ -22,6 +22,7 @@ impl Space {
     pub(crate) const ALL: [Space; 2] = [Space::System, Space::Tables];
 
     /// The column family's name.
+    #[cfg(feature = "rocksdb")]
     pub(crate) fn family(self) -> &'static str {
         match self {
             Space::System => "waterline.system",

@@ -1,18 +1,15 @@
 //! What the threads of the pool do: report a job and take the next, until there is none.
 
 use crate::error::guarded;
-use crate::index::{BoxError, Index};
+use crate::index::Index;
 use crate::sync::Arc;
-use crate::worker::{Done, Job, Reported, Worker};
+use crate::worker::{Done, Job, Report, Reported, Worker};
 
 /// A job to run, and the token to report it with.
 pub(crate) struct Assignment<T> {
     pub(crate) token: usize,
     pub(crate) job: Job<T>,
 }
-
-/// What became of an assignment.
-pub(crate) type Report = (usize, Result<(), BoxError>);
 
 /// Who hands out jobs.
 pub(crate) trait JobDesk<T>: Send + Sync + 'static {
@@ -36,25 +33,15 @@ pub(crate) fn work<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
 }
 
 /// Called after a successful attempt, before the job counts as done.
-pub(crate) type OnJobDone = Box<dyn Fn(Index) + Send + Sync>;
+pub(crate) type OnJobDone = dyn Fn(Index) + Send + Sync;
 
 /// Jobs that are done when the worker returns.
-pub(crate) struct Direct<W> {
-    pub(crate) worker: W,
-    pub(crate) on_job_done: Option<OnJobDone>,
-}
+pub(crate) struct Direct<W>(pub(crate) W);
 
 impl<T: Send + 'static, W: Worker<T>> Runner<T> for Direct<W> {
     fn run(&self, Assignment { token, job }: Assignment<T>) -> Option<Report> {
         let index = job.index;
-        let outcome = guarded(|| {
-            self.worker.run(job)?;
-            if let Some(callback) = &self.on_job_done {
-                callback(index);
-            }
-            Ok(())
-        });
-        Some((token, outcome))
+        Some(Report { token, index, outcome: guarded(|| self.0.run(job)) })
     }
 }
 

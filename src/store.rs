@@ -4,7 +4,6 @@ use crate::config::{ConfigError, check_name};
 use crate::error::{Error, StoreError};
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Kv, Op, Scan, Space};
-use crate::progress::StoreProgress;
 use crate::sync::{Arc, Mutex};
 use crate::writer::Writer;
 use std::collections::HashSet;
@@ -13,7 +12,9 @@ use std::fmt;
 use std::path::Path;
 
 /// The layout of keys and values that this program reads and writes; see [`design`](crate::design).
+#[cfg(any(test, feature = "rocksdb"))]
 const FORMAT: u8 = 1;
+#[cfg(any(test, feature = "rocksdb"))]
 const FORMAT_KEY: &[u8] = b"format";
 
 /// What a write survives once it is acknowledged.
@@ -125,11 +126,6 @@ impl Store {
         Self::of(Arc::new(MemoryKv::default()), Durability::Buffered)
     }
 
-    /// The progress of the consumer with this name: 1 to 255 bytes, checked when a consumer starts with it.
-    pub fn progress(&self, name: impl Into<String>) -> StoreProgress {
-        StoreProgress::new(self.clone(), name.into())
-    }
-
     /// A key space of yours. The same name is the same table.
     ///
     /// # Errors
@@ -142,6 +138,7 @@ impl Store {
     }
 
     /// On any key-value store, once its format is known to be ours.
+    #[cfg(any(test, feature = "rocksdb"))]
     pub(crate) fn on(kv: Arc<dyn Kv>, durability: Durability) -> Result<Self, Error> {
         match kv.get(Space::System, FORMAT_KEY)?.as_deref() {
             Some([FORMAT]) => {}
@@ -298,3 +295,6 @@ impl fmt::Debug for Rows<'_> {
         f.debug_struct("Rows").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,8 +19,11 @@ use crate::index::Index;
 use alloc::collections::VecDeque;
 use core::ops::RangeInclusive;
 
+mod bits;
 #[cfg(test)]
 pub(crate) mod reference;
+
+use self::bits::Bits;
 
 /// No job beyond this is ever read: [`Index::MAX`] itself is never a job.
 const LAST_JOB: Index = Index::MAX - 1;
@@ -430,60 +433,5 @@ impl Window {
             && self.in_flight == 0
             && self.saving.is_none()
             && (self.done == self.saved || self.unsaved)
-    }
-}
-
-/// One bit for each index, kept from the lowest undone one on.
-#[derive(Debug, Default)]
-struct Bits {
-    words: VecDeque<u64>,
-    /// The number (index / 64) of the first word.
-    origin: u64,
-}
-
-impl Bits {
-    const SHRINK_FROM: usize = 64;
-
-    fn set(&mut self, index: Index) {
-        let number = index / 64;
-        if self.words.is_empty() {
-            self.origin = number;
-        }
-        while number < self.origin {
-            self.words.push_front(0);
-            self.origin -= 1;
-        }
-        let at = (number - self.origin) as usize;
-        if at >= self.words.len() {
-            self.words.resize(at + 1, 0);
-        }
-        self.words[at] |= 1 << (index % 64);
-    }
-
-    fn contains(&self, index: Index) -> bool {
-        let Some(at) = (index / 64).checked_sub(self.origin) else { return false };
-        usize::try_from(at).ok().and_then(|at| self.words.get(at)).is_some_and(|word| word >> (index % 64) & 1 == 1)
-    }
-
-    /// Forgets the unbroken run of set bits that begins at `start`, the lowest bit that may be set; one past its last.
-    fn take_run(&mut self, start: Index) -> Index {
-        let mut end = start;
-        while let Some(word) = self.words.front_mut() {
-            debug_assert_eq!(self.origin, end / 64, "the first word is the one of the lowest undone index");
-            let shift = end % 64;
-            let ones = u64::from((*word >> shift).trailing_ones());
-            end += ones;
-            if shift + ones < 64 {
-                // The bits below `end` are history; clearing them keeps "set" and "above the lowest undone" the same.
-                *word &= u64::MAX << (shift + ones);
-                break;
-            }
-            self.words.pop_front();
-            self.origin += 1;
-        }
-        if self.words.capacity() > Self::SHRINK_FROM && self.words.len() < self.words.capacity() / 4 {
-            self.words.shrink_to(self.words.len() * 2);
-        }
-        end
     }
 }

@@ -53,6 +53,12 @@ pub trait Worker<T>: Send + Sync + 'static {
     fn run(&self, job: Job<T>) -> Result<(), BoxError>;
 }
 
+impl<T, W: Worker<T> + ?Sized> Worker<T> for Arc<W> {
+    fn run(&self, job: Job<T>) -> Result<(), BoxError> {
+        (**self).run(job)
+    }
+}
+
 /// A closure as a worker.
 pub(crate) struct Closure<F>(pub(crate) F);
 
@@ -65,10 +71,16 @@ where
     }
 }
 
+/// An attempt that is over.
+pub(crate) struct Report {
+    pub(crate) token: usize,
+    pub(crate) index: Index,
+    pub(crate) outcome: Result<(), BoxError>,
+}
+
 /// Where a [`Done`] token reports to.
 pub(crate) trait Reported: Send + Sync {
-    /// The attempt with this token is over.
-    fn report(&self, index: Index, token: usize, outcome: Result<(), BoxError>);
+    fn report(&self, report: Report);
 }
 
 /// The token of a deferred job: says when it is done, from any thread or task.
@@ -100,7 +112,7 @@ impl Done {
 
     fn report(&mut self, outcome: Result<(), BoxError>) {
         if let Some(to) = self.to.take() {
-            to.report(self.index, self.token, outcome);
+            to.report(Report { token: self.token, index: self.index, outcome });
         }
     }
 }

@@ -32,39 +32,30 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// The thread is started by the first intent: a store that is only read needs none.
     pub(crate) fn new(kv: Arc<dyn Kv>, synced: bool) -> Self {
         Self { kv, synced, thread: Mutex::new(None) }
     }
 
-    pub(crate) fn submit(&self, intent: Intent) {
+    /// Starts the thread, if it does not run: a store that is only read needs none.
+    pub(crate) fn start(&self) -> std::io::Result<()> {
         let mut thread = self.thread.lock();
-        let sender = match &*thread {
-            Some((sender, _)) => sender,
-            None => {
-                let (sender, inbox) = unbounded();
-                let (kv, synced) = (self.kv.clone(), self.synced);
-                let started = std::thread::Builder::new()
-                    .name("wl-writer".to_owned())
-                    .spawn(move || Batches { kv, synced, inbox, pending: Vec::new() }.run());
-                match started {
-                    Ok(handle) => &thread.insert((sender, handle)).0,
-                    Err(e) => {
-                        drop(thread);
-                        return self.submit_without_thread(intent, e);
-                    }
-                }
-            }
-        };
-        // The thread lives until the sender is dropped, so the message is always taken.
-        let _ = sender.send(Message::Intent(intent));
+        if thread.is_none() {
+            let (sender, inbox) = unbounded();
+            let batches = Batches { kv: self.kv.clone(), synced: self.synced, inbox, pending: Vec::new() };
+            let handle = std::thread::Builder::new().name("wl-writer".to_owned()).spawn(move || batches.run())?;
+            *thread = Some((sender, handle));
+        }
+        Ok(())
     }
 
-    /// Without a thread to be had the write is made here: late, and better than never.
-    fn submit_without_thread(&self, intent: Intent, error: std::io::Error) {
-        tracing::warn!(%error, "the store's writer thread could not be started; writing without it");
-        let (_, inbox) = unbounded();
-        Batches { kv: self.kv.clone(), synced: self.synced, inbox, pending: vec![intent] }.run();
+    /// Hands an intent to the thread, which must have been started.
+    pub(crate) fn submit(&self, intent: Intent) {
+        if let Some((sender, _)) = &*self.thread.lock() {
+            // The thread lives until the sender is dropped, so the message is always taken.
+            let _ = sender.send(Message::Intent(intent));
+        } else {
+            debug_assert!(false, "the writer was not started");
+        }
     }
 
     /// Tries at once what waits for a back-off.

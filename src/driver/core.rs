@@ -6,13 +6,13 @@
 use super::flights::{Flight, Flights};
 use crate::error::{Error, chain};
 use crate::index::{BoxError, Index};
-use crate::pool::{Assignment, Report, Runner};
-use crate::progress::{Checkpoint, Saves};
+use crate::pool::{Assignment, OnJobDone, Runner};
+use crate::progress::Checkpoint;
 use crate::reader::Order;
 use crate::retry::Retry;
 use crate::sync::Arc;
 use crate::window::{Action, Window};
-use crate::worker::Job;
+use crate::worker::{Job, Report};
 use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -44,9 +44,10 @@ pub(crate) struct Core<T> {
     pub(crate) halted: Option<(Index, String)>,
     pub(crate) save: Save,
     pub(crate) runner: Option<Arc<dyn Runner<T>>>,
+    pub(crate) on_job_done: Option<Arc<OnJobDone>>,
     /// What keeps the progress name in use.
     pub(crate) claim: Option<Box<dyn Any + Send>>,
-    /// Our threads, and the consumer itself.
+    /// Our threads, the consumer itself, and whoever clears up after it.
     pub(crate) present: usize,
     /// Threads in `wait_for`, `stop` and `join`.
     pub(crate) waiters: usize,
@@ -112,7 +113,6 @@ pub(crate) struct Counters {
 
 #[derive(Default)]
 pub(crate) struct Save {
-    pub(crate) to: Option<Arc<dyn Saves>>,
     failures: u32,
     pub(crate) error: Option<String>,
     /// The consumer only waits for this save, and it was tried again for that.
@@ -126,8 +126,8 @@ pub(crate) struct Save {
 pub(crate) struct Wakes {
     pub(crate) reader: bool,
     pub(crate) worker: Worker,
-    pub(crate) save: Option<(Arc<dyn Saves>, Checkpoint)>,
-    pub(crate) hurry: Option<Arc<dyn Saves>>,
+    pub(crate) save: Option<Checkpoint>,
+    pub(crate) hurry: bool,
     pub(crate) news: bool,
     pub(crate) changed: bool,
     pub(crate) ended: bool,
@@ -146,7 +146,7 @@ pub(crate) enum Worker {
 impl Wakes {
     pub(crate) fn is_empty(&self) -> bool {
         let Self { reader, worker, save, hurry, news, changed, ended, garbage: _ } = self;
-        !(*reader || *worker != Worker::Nobody || save.is_some() || hurry.is_some() || *news || *changed || *ended)
+        !(*reader || *worker != Worker::Nobody || save.is_some() || *hurry || *news || *changed || *ended)
     }
 }
 
@@ -176,6 +176,7 @@ impl<T: Send + 'static> Core<T> {
             halted: None,
             save: Save::default(),
             runner: None,
+            on_job_done: None,
             claim: None,
             present: 1,
             waiters: 0,
@@ -199,10 +200,7 @@ impl<T: Send + 'static> Core<T> {
                     self.source.taken = false;
                     wakes.reader = true;
                 }
-                Action::Save(last) => {
-                    let to = self.save.to.clone().expect("whoever saves is there until the window has ended");
-                    wakes.save = Some((to, Checkpoint::new(last)));
-                }
+                Action::Save(last) => wakes.save = Some(Checkpoint::new(last)),
                 Action::Announce(run) => self.announce(run, &mut wakes),
                 Action::Finish => self.finish(&mut wakes),
             }
@@ -224,12 +222,14 @@ impl<T: Send + 'static> Core<T> {
     fn finish(&mut self, wakes: &mut Wakes) {
         wakes.ended = true;
         wakes.changed = true;
+        // Until the garbage is gone the end is not over: it may hold what the user is about to open again.
+        self.present += 1;
         self.timers.clear();
         self.failed.clear();
         wakes.garbage.push(Box::new(std::mem::take(&mut self.ready)));
         wakes.garbage.push(Box::new(std::mem::take(&mut self.ready_again)));
-        wakes.garbage.push(Box::new(self.save.to.take()));
         wakes.garbage.push(Box::new(self.runner.take()));
+        wakes.garbage.push(Box::new(self.on_job_done.take()));
     }
 
     /// When nothing but a failing save is waited for, its back-off is not.
@@ -237,7 +237,7 @@ impl<T: Send + 'static> Core<T> {
         let waits = self.window.is_stopping() && self.window.in_flight() == 0 && self.save.error.is_some();
         if waits && !self.save.hurried {
             self.save.hurried = true;
-            wakes.hurry = self.save.to.clone();
+            wakes.hurry = true;
         }
     }
 
@@ -279,7 +279,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// An attempt is over. A token that was used before changes nothing.
-    pub(crate) fn report(&mut self, (token, outcome): Report) {
+    pub(crate) fn report(&mut self, Report { token, outcome, .. }: Report) {
         let Some(flight) = self.flights.end(token) else { return };
         if self.abandoned {
             return;
@@ -419,6 +419,7 @@ impl<T: Send + 'static> Core<T> {
         let mut running: Vec<Index> = self.flights.iter().map(|flight| flight.index).collect();
         running.sort_unstable();
         self.abandoned = true;
+        self.on_job_done = None;
         self.window.handle_abandoned();
         running
     }

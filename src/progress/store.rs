@@ -24,11 +24,14 @@ pub struct StoreProgress {
     claim: Option<Claim>,
 }
 
-impl StoreProgress {
-    pub(crate) fn new(store: Store, name: String) -> Self {
-        Self { store, name, claim: None }
+impl Store {
+    /// The progress of the consumer with this name: 1 to 255 bytes, checked when a consumer starts with it.
+    pub fn progress(&self, name: impl Into<String>) -> StoreProgress {
+        StoreProgress { store: self.clone(), name: name.into(), claim: None }
     }
+}
 
+impl StoreProgress {
     /// The name that it was made with.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -44,6 +47,7 @@ impl Progress for StoreProgress {
         let stored = stored.map_err(|e| Error::Progress { source: e.into() })?;
         let checkpoint = stored.map(|bytes| decode(&self.name, &bytes)).transpose();
         let checkpoint = checkpoint.map_err(|reason| Error::Corrupt { name: self.name.clone(), reason })?;
+        self.store.writer().start().map_err(|source| Error::Spawn { source })?;
         self.claim = Some(claim);
         Ok(checkpoint)
     }

@@ -1,0 +1,313 @@
+//! The builder: what a user sets, checked when it is started, and how a consumer is put together.
+
+use super::Consumer;
+use crate::config::{self, ConfigError, OnExhausted, check_max_processing, check_search_ahead};
+use crate::driver::{Core, Driver};
+use crate::error::{Error, guarded};
+use crate::index::{BoxError, Index};
+use crate::jobs::Jobs;
+use crate::notifier::notify;
+use crate::pool::{Deferred, Direct, OnJobDone, Runner};
+use crate::progress::{Progress, Saves};
+use crate::reader::Reader;
+use crate::retry::Retry;
+use crate::saver::saver;
+use crate::sync::{Arc, Mutex};
+use crate::wakeup::{Bell, Wakeup};
+use crate::window::{Limits, Window};
+use crate::worker::{Closure, Done, Job, Worker};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+type OnProcessed = Box<dyn Fn(RangeInclusive<Index>) + Send>;
+
+/// Sets up a [`Consumer`]; made by [`Consumer::builder`]. Values are checked when it is started.
+#[must_use = "nothing happens before it is started"]
+pub struct Builder<J, P> {
+    jobs: J,
+    progress: P,
+    /// The index to start at, and `None` within when it cannot be one.
+    start_at: Option<Option<Index>>,
+    max_processing: usize,
+    threads: Option<usize>,
+    max_search_ahead: u64,
+    retry: Retry,
+    on_exhausted: OnExhausted,
+    poll_every: Option<Duration>,
+    stop_at: Option<Index>,
+    on_job_done: Option<Arc<OnJobDone>>,
+    on_processed: Option<OnProcessed>,
+}
+
+impl<J: Jobs, P: Progress> Builder<J, P> {
+    pub(super) fn new(jobs: J, progress: P) -> Self {
+        Self {
+            jobs,
+            progress,
+            start_at: None,
+            max_processing: config::available_parallelism(),
+            threads: None,
+            max_search_ahead: config::DEFAULT_SEARCH_AHEAD,
+            retry: Retry::none(),
+            on_exhausted: OnExhausted::Halt,
+            poll_every: None,
+            stop_at: None,
+            on_job_done: None,
+            on_processed: None,
+        }
+    }
+
+    /// The first index while nothing is saved; ignored once something is. Default: [`Jobs::first`].
+    pub fn start_at(mut self, index: Index) -> Self {
+        self.start_at = Some((index < Index::MAX).then_some(index));
+        self
+    }
+
+    /// [`start_at`](Self::start_at) the index after this one, for those who name the last one that is processed already.
+    pub fn start_after(mut self, index: Index) -> Self {
+        self.start_at = Some(index.checked_add(1).filter(|next| *next < Index::MAX));
+        self
+    }
+
+    /// Jobs in flight at most. Default: the available parallelism, since more only helps jobs that wait; 1 is one at a time.
+    pub fn max_processing(mut self, n: usize) -> Self {
+        self.max_processing = n;
+        self
+    }
+
+    /// Threads at most that call the closure of [`start_deferred`](Self::start_deferred), where it is
+    /// [`Error::Config`] otherwise: elsewhere threads follow `max_processing` and are started as needed. Default: the
+    /// available parallelism, and never more than `max_processing`.
+    pub fn threads(mut self, n: usize) -> Self {
+        self.threads = Some(n);
+        self
+    }
+
+    /// No job above watermark + this is started. Default: 10 000, wide enough that one slow job among thousands holds up
+    /// none, and a bound on what runs again after a crash. 1 is strictly one after the other, each saved before the next.
+    pub fn max_search_ahead(mut self, n: u64) -> Self {
+        self.max_search_ahead = n;
+        self
+    }
+
+    /// Jobs are started however far above the watermark: a stuck job then holds up no other, and what finished above it
+    /// costs one bit each, and runs again after a crash.
+    pub fn unlimited_search_ahead(mut self) -> Self {
+        self.max_search_ahead = u64::MAX;
+        self
+    }
+
+    /// Whether and when a failed job is tried again. Default: [`Retry::none`].
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// What becomes of a job whose retries are used up. Default: [`OnExhausted::Halt`].
+    pub fn on_exhausted(mut self, then: OnExhausted) -> Self {
+        self.on_exhausted = then;
+        self
+    }
+
+    /// Looks for new jobs on a timer, too. Default: every second, unless the source took the [`Wakeup`].
+    pub fn poll_every(mut self, interval: Duration) -> Self {
+        self.poll_every = Some(interval);
+        self
+    }
+
+    /// Processes everything up to and including this index, and then ends by itself. Above the head it waits for it; below
+    /// what is processed it ends at once.
+    pub fn stop_at(mut self, index: Index) -> Self {
+        self.stop_at = Some(index);
+        self
+    }
+
+    /// Called after each successful attempt, on the thread that reports it, before the job counts as done. A panic in it
+    /// fails the attempt.
+    pub fn on_job_done(mut self, callback: impl Fn(Index) + Send + Sync + 'static) -> Self {
+        self.on_job_done = Some(Arc::new(callback));
+        self
+    }
+
+    /// Called with what was processed since the last call, once that is saved: in order, without a gap, one call at a time, on
+    /// a thread of its own. While it is busy ranges are merged, and no save is held up. A panic in it halts the consumer. A
+    /// crash between a save and this call loses the call: read the watermark at start.
+    pub fn on_processed(mut self, callback: impl Fn(RangeInclusive<Index>) + Send + 'static) -> Self {
+        self.on_processed = Some(Box::new(callback));
+        self
+    }
+
+    /// Starts, with a closure that runs one job.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a value that was refused; [`Error::InUse`], [`Error::Corrupt`] and [`Error::Progress`] from the
+    /// progress; [`Error::Source`] when the source does not say where it begins; [`Error::Truncated`] when it begins above
+    /// the next index; [`Error::Spawn`] when a thread cannot be started. A failing head is retried and shown in the status.
+    pub fn start<F>(self, run: F) -> Result<Consumer, Error>
+    where
+        F: Fn(Job<J::Job>) -> Result<(), BoxError> + Send + Sync + 'static,
+    {
+        self.start_worker(Closure(run))
+    }
+
+    /// Starts, with a worker.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub fn start_worker(self, worker: impl Worker<J::Job>) -> Result<Consumer, Error> {
+        if self.threads.is_some() {
+            return Err(ConfigError::ThreadsWithoutDeferred.into());
+        }
+        self.launch(None, |_| Arc::new(Direct(worker)))
+    }
+
+    /// Starts, with a closure that only begins a job, which is done when its [`Done`] token says so: from any thread or
+    /// task. The job counts as in flight until then.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..8).collect();
+    /// Consumer::builder(jobs, MemoryProgress::new())
+    ///     .max_processing(4)
+    ///     .stop_at(7)
+    ///     .start_deferred(|job, done| {
+    ///         std::thread::spawn(move || if job.payload < 8 { done.complete() } else { done.fail("too large") });
+    ///     })?
+    ///     .join()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub fn start_deferred(self, start: impl Fn(Job<J::Job>, Done) + Send + Sync + 'static) -> Result<Consumer, Error> {
+        let threads = self.threads.unwrap_or_else(|| config::available_parallelism().min(self.max_processing));
+        if threads == 0 && self.threads.is_some() {
+            return Err(ConfigError::ThreadsZero.into());
+        }
+        self.launch(Some(threads), |driver| Arc::new(Deferred { start, reports: driver.clone() }))
+    }
+
+    fn validate(&self) -> Result<Limits, ConfigError> {
+        check_max_processing(self.max_processing)?;
+        check_search_ahead(self.max_search_ahead)?;
+        self.retry.validate()?;
+        match (self.start_at, self.stop_at, self.poll_every) {
+            (Some(None), _, _) => Err(ConfigError::StartAtMax),
+            (_, Some(Index::MAX), _) => Err(ConfigError::StopAtMax),
+            (_, _, Some(Duration::ZERO)) => Err(ConfigError::PollEveryZero),
+            _ => Ok(Limits { max_processing: self.max_processing, max_search_ahead: self.max_search_ahead }),
+        }
+    }
+
+    fn launch<R>(self, threads: Option<usize>, runner: R) -> Result<Consumer, Error>
+    where
+        R: FnOnce(&Arc<Driver<J::Job>>) -> Arc<dyn Runner<J::Job>>,
+    {
+        let limits = self.validate()?;
+        let Self { jobs, mut progress, start_at, retry, poll_every, stop_at, on_job_done, on_processed, .. } = self;
+        let OnExhausted::Halt = self.on_exhausted;
+        let loaded = acquire(&mut progress)?;
+        let mut bell = Unstarted { bell: Arc::default(), started: false };
+        let First { next, subscribed } = first_look(&jobs, loaded, start_at.flatten(), &bell.bell)?;
+        let mut window = loaded.map_or_else(|| Window::begin(next, limits), |last| Window::resume(last, limits));
+        if let Some(index) = stop_at {
+            window.stop_at(index);
+        }
+        let mut core = Core::new(window, retry);
+        core.announces = on_processed.is_some();
+        core.on_job_done = on_job_done;
+        core.pool.fixed = threads;
+        let (saves, saver): (Box<dyn Saves>, _) = match progress.writer() {
+            Some(writer) => {
+                core.claim = Some(Box::new(progress));
+                (writer, None)
+            }
+            None => {
+                let progress = Arc::new(Mutex::new(progress));
+                let (seat, saver) = saver(progress.clone());
+                core.claim = Some(Box::new(progress));
+                (Box::new(seat), Some(saver))
+            }
+        };
+        let driver = Driver::new(core, bell.bell.clone(), saves);
+        driver.set_runner(runner(&driver));
+        // From here on, dropping it stops whatever was started.
+        let consumer = Consumer { control: driver.clone(), left: false };
+        if let Some(saver) = saver {
+            driver.spawn("wl-saver", move || saver.run())?;
+        }
+        if let Some(callback) = on_processed {
+            let desk = driver.clone();
+            driver.spawn("wl-notifier", move || notify(&desk, callback))?;
+        }
+        driver.spawn_first_worker()?;
+        let poll_every = poll_every.or((!subscribed).then_some(config::DEFAULT_POLL));
+        let reader = Reader { jobs, desk: driver.clone(), bell: bell.bell.clone(), poll_every };
+        driver.spawn("wl-reader", move || reader.run())?;
+        bell.started = true;
+        driver.begin();
+        Ok(consumer)
+    }
+}
+
+/// Takes the progress name, and loads the watermark.
+fn acquire(progress: &mut impl Progress) -> Result<Option<Index>, Error> {
+    let loaded = guarded(|| Ok(progress.acquire())).map_err(|source| Error::Progress { source })??;
+    match loaded.map(|checkpoint| checkpoint.last_processed) {
+        Some(Index::MAX) => {
+            let reason = format!("its watermark is {}, which is never a job", Index::MAX);
+            Err(Error::Corrupt { name: "progress".to_owned(), reason })
+        }
+        last => Ok(last),
+    }
+}
+
+/// What the source says at start.
+struct First {
+    next: Index,
+    subscribed: bool,
+}
+
+fn first_look(
+    jobs: &impl Jobs,
+    loaded: Option<Index>,
+    start_at: Option<Index>,
+    bell: &Arc<Bell>,
+) -> Result<First, Error> {
+    let wanted = loaded.map(|last| last + 1).or(start_at);
+    let failed = |source| Error::Source { index: wanted.unwrap_or(0), source };
+    let subscribed = guarded(|| Ok(jobs.subscribe(Wakeup::new(bell.clone())))).map_err(failed)?;
+    let first = guarded(|| jobs.first()).map_err(failed)?;
+    let next = wanted.unwrap_or(first);
+    if first > next {
+        return Err(Error::Truncated { next, first });
+    }
+    Ok(First { next, subscribed })
+}
+
+/// A bell that is closed when the start fails, so that the source can forget its wake-up.
+struct Unstarted {
+    bell: Arc<Bell>,
+    started: bool,
+}
+
+impl Drop for Unstarted {
+    fn drop(&mut self) {
+        if !self.started {
+            self.bell.close();
+        }
+    }
+}
+
+impl<J, P> fmt::Debug for Builder<J, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("max_processing", &self.max_processing)
+            .field("max_search_ahead", &self.max_search_ahead)
+            .field("retry", &self.retry)
+            .field("stop_at", &self.stop_at)
+            .finish_non_exhaustive()
+    }
+}

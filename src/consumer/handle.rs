@@ -1,0 +1,89 @@
+//! The handle: watching and steering from anywhere.
+
+use crate::config::{check_max_processing, check_search_ahead};
+use crate::driver::control::Control;
+use crate::error::Error;
+use crate::index::Index;
+use crate::status::Status;
+use crate::sync::Arc;
+use std::fmt;
+use std::time::Duration;
+
+/// Watches and steers a [`Consumer`], from any thread, also from its own jobs and source.
+///
+/// After the consumer has ended the getters show the last values.
+#[derive(Clone)]
+pub struct Handle {
+    pub(super) control: Arc<dyn Control>,
+}
+
+impl Handle {
+    /// "Look again": there may be a new job. Cheap, never blocks, never lost; nothing happens after the end.
+    pub fn check(&self) {
+        self.control.check();
+    }
+
+    /// Asks the consumer to stop, and returns at once; [`Consumer::stop`] and [`Consumer::join`] then return when it has.
+    pub fn request_stop(&self) {
+        self.control.request_stop();
+    }
+
+    /// The watermark: everything at or below it is processed, and that is saved. `None` while nothing was ever saved.
+    #[must_use]
+    pub fn last_processed_index(&self) -> Option<Index> {
+        self.control.last_processed()
+    }
+
+    /// How many jobs were started and are above the watermark: running, waiting for a retry, or done ahead.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        usize::try_from(self.control.size()).unwrap_or(usize::MAX)
+    }
+
+    /// A snapshot. Never waits for the source, the store or a job, and may be taken from any of them.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.control.status()
+    }
+
+    /// Waits until the watermark has reached this index; whether it has. False at once when it no longer can.
+    #[must_use]
+    pub fn wait_for(&self, index: Index, timeout: Duration) -> bool {
+        self.control.wait_for(index, timeout)
+    }
+
+    /// No new job and no retry starts until [`resume`](Self::resume). Running jobs finish and are saved. Does not nest, and is
+    /// not stored.
+    pub fn pause(&self) {
+        self.control.set_paused(true);
+    }
+
+    /// Ends a [`pause`](Self::pause).
+    pub fn resume(&self) {
+        self.control.set_paused(false);
+    }
+
+    /// Changes `max_processing`. Lowering it stops no running job.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for 0, [`Error::Stopped`] after the end.
+    pub fn set_max_processing(&self, n: usize) -> Result<(), Error> {
+        check_max_processing(n)?;
+        self.control.set_limits(&|limits| limits.max_processing = n)
+    }
+
+    /// Changes `max_search_ahead`; [`u64::MAX`] is no limit. Lowering it stops no running job.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for 0, [`Error::Stopped`] after the end.
+    pub fn set_max_search_ahead(&self, n: u64) -> Result<(), Error> {
+        check_search_ahead(n)?;
+        self.control.set_limits(&|limits| limits.max_search_ahead = n)
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("status", &self.control.status()).finish_non_exhaustive()
+    }
+}

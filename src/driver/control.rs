@@ -1,0 +1,139 @@
+//! What a handle and a consumer ask of the driver: watching, steering, and the end.
+
+use super::Driver;
+use super::own::Own;
+use crate::config::ConfigError;
+use crate::error::Error;
+use crate::index::Index;
+use crate::status::Status;
+use crate::window::Limits;
+use std::time::{Duration, Instant};
+
+/// How long `stop_within` waits for the last save once the jobs' time is over.
+const LAST_SAVE: Duration = Duration::from_secs(1);
+
+/// What a handle can do, whatever the jobs are.
+pub(crate) trait Control: Send + Sync {
+    fn check(&self);
+    fn request_stop(&self);
+    fn status(&self) -> Status;
+    fn last_processed(&self) -> Option<Index>;
+    fn size(&self) -> u64;
+    fn wait_for(&self, index: Index, timeout: Duration) -> bool;
+    fn set_paused(&self, paused: bool);
+    fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error>;
+    /// Waits for the end and for every thread; the consumer itself has left when this returns.
+    fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error>;
+}
+
+impl<T: Send + 'static> Control for Driver<T> {
+    fn check(&self) {
+        self.bell.look();
+    }
+
+    fn request_stop(&self) {
+        let mut core = self.core.lock();
+        core.window.handle_stop();
+        self.settle(core);
+    }
+
+    fn status(&self) -> Status {
+        self.core.lock().status(Instant::now())
+    }
+
+    fn last_processed(&self) -> Option<Index> {
+        self.core.lock().window.last_processed()
+    }
+
+    fn size(&self) -> u64 {
+        self.core.lock().window.size()
+    }
+
+    fn wait_for(&self, index: Index, timeout: Duration) -> bool {
+        // Beyond the clock's end is for ever.
+        let deadline = Instant::now().checked_add(timeout);
+        let mut core = self.core.lock();
+        loop {
+            if core.window.last_processed().is_some_and(|last| last >= index) {
+                return true;
+            }
+            if core.never(index) || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return false;
+            }
+            self.wait_changed(&mut core, deadline);
+        }
+    }
+
+    fn set_paused(&self, paused: bool) {
+        let mut core = self.core.lock();
+        core.window.set_paused(paused);
+        self.settle(core);
+    }
+
+    fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error> {
+        let mut core = self.core.lock();
+        if core.window.has_ended() {
+            return Err(Error::Stopped);
+        }
+        let mut limits = core.window.limits();
+        change(&mut limits);
+        core.window.set_limits(limits);
+        core.pool.cap = None;
+        self.settle(core);
+        // Threads that are now too many are asleep, if they are idle.
+        self.work.notify_all();
+        Ok(())
+    }
+
+    fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error> {
+        if Own::is(self.id()) {
+            self.request_stop();
+            self.leave();
+            return Err(ConfigError::OwnThread.into());
+        }
+        let timed_out = limit.and_then(|limit| self.wait_gone(Instant::now().checked_add(limit)));
+        if timed_out.is_none() {
+            self.wait_gone(None);
+            for thread in std::mem::take(&mut *self.threads.lock()) {
+                if thread.join().is_err() {
+                    tracing::error!("one of the consumer's threads panicked");
+                }
+            }
+        }
+        let error = self.core.lock().error.take();
+        self.leave();
+        match (error, timed_out) {
+            (Some(error), _) => Err(error),
+            (None, Some(running)) => Err(Error::StopTimeout { running }),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl<T: Send + 'static> Driver<T> {
+    /// Waits until nobody but the caller is left. When the deadline passes, what runs is given up; its indices.
+    fn wait_gone(&self, deadline: Option<Instant>) -> Option<Vec<Index>> {
+        let mut core = self.core.lock();
+        while core.present > 1 || !core.window.has_ended() {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let running = core.abandon();
+                let wakes = core.drain();
+                drop(core);
+                self.carry_out(wakes);
+                self.wait_last_save();
+                return Some(running);
+            }
+            self.wait_changed(&mut core, deadline);
+        }
+        None
+    }
+
+    /// What had finished when the jobs' time was over is being saved; a store that hangs is not awaited for ever.
+    fn wait_last_save(&self) {
+        let deadline = Instant::now() + LAST_SAVE;
+        let mut core = self.core.lock();
+        while !core.window.has_ended() && Instant::now() < deadline {
+            self.wait_changed(&mut core, Some(deadline));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The layout of `src`: imports go down one list, the pure core stays pure, and one seam alone names the database.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The design, bottom first: a module may use those above it in this list, and none below.
+const ORDER: &[&str] = &[
+    // vocabulary
+    "index",
+    "config",
+    "error",
+    "sync",
+    "status",
+    "wakeup",
+    // pure
+    "window/bits",
+    "window",
+    "window/reference",
+    "retry",
+    // traits
+    "jobs",
+    "worker",
+    "progress",
+    "progress/memory",
+    // storage
+    "kv",
+    "kv/memory",
+    "kv/rocksdb",
+    "writer",
+    "store",
+    "progress/store",
+    // threads
+    "reader",
+    "pool",
+    "saver",
+    "notifier",
+    // driver
+    "driver/own",
+    "driver/flights",
+    "driver/core",
+    "driver/explain",
+    "driver",
+    "driver/control",
+    // consumer
+    "consumer/handle",
+    "consumer",
+    "consumer/builder",
+];
+
+/// The crate's root, which names them all, and tests, which may use anything.
+const EXEMPT: &[&str] = &["lib", "store/tests"];
+
+fn sources() -> BTreeMap<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let name = path.strip_prefix(&root).unwrap().with_extension("").display().to_string();
+                found.insert(name, fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// The code of a file: without comments, and without its tests.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().take_while(|line| *line != "#[cfg(test)]").map(str::trim).filter(|line| !line.starts_with("//"))
+}
+
+/// The modules that this module names: `crate::a::b` is `a/b` where there is such a file, else `a`.
+fn arrows(module: &str, text: &str) -> Vec<String> {
+    let parent = module.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let mut found = Vec::new();
+    for line in code(text) {
+        for (prefix, base) in [("crate::", ""), ("super::", parent), ("self::", module)] {
+            for (at, _) in line.match_indices(prefix) {
+                let rest = &line[at + prefix.len()..];
+                let path: Vec<&str> = rest.split("::").take(2).map(first_word).collect();
+                let names = [format!("{base}/{}", path.join("/")), format!("{base}/{}", path[0]), base.to_owned()];
+                let names = names.iter().map(|name| name.trim_matches('/'));
+                found.extend(names.into_iter().find(|name| ORDER.contains(name)).map(str::to_owned));
+            }
+        }
+    }
+    found.retain(|name| name != module);
+    found
+}
+
+fn first_word(text: &str) -> &str {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
+}
+
+fn goes_up(from: &str, to: &str) -> bool {
+    let place = |name: &str| ORDER.iter().position(|other| *other == name);
+    place(to) >= place(from)
+}
+
+#[test]
+fn imports_only_go_down() {
+    let mut arrows_seen = 0;
+    for (module, text) in sources().iter().filter(|(module, _)| !EXEMPT.contains(&module.as_str())) {
+        assert!(ORDER.contains(&module.as_str()), "{module} has no place in the list");
+        for target in arrows(module, text) {
+            arrows_seen += 1;
+            assert!(!goes_up(module, &target), "{module} uses {target}, which stands above it");
+        }
+    }
+    assert!(arrows_seen > 100, "only {arrows_seen} arrows were found: the reading is broken");
+}
+
+#[test]
+fn an_arrow_that_goes_up_is_found() {
+    let found = |module, line| arrows(module, line).iter().any(|target| goes_up(module, target));
+    assert!(found("window", "use crate::driver::Driver;"));
+    assert!(found("progress", "    fn writer(&self) -> Option<crate::writer::Slot> {"));
+    assert!(found("progress/memory", "use super::store::StoreProgress;"));
+    assert!(found("kv", "use crate::kv::rocksdb::RocksKv;"));
+    assert!(!found("driver", "use self::core::Core;"));
+    assert!(!found("progress/store", "use super::{Checkpoint, Progress};"));
+    assert!(!found("window", "// crate::driver is where this is used"));
+}
+
+#[test]
+fn the_window_is_pure() {
+    for line in code(&sources()["window"]).filter(|line| line.contains("use ") || line.contains("::")) {
+        let import = line.strip_prefix("use ").or_else(|| line.strip_prefix("pub use "));
+        if let Some(import) = import {
+            let pure = ["crate::index::", "alloc::", "core::"].iter().any(|root| import.starts_with(root));
+            assert!(pure, "the window imports {import}");
+        }
+        assert!(!line.contains("std::"), "the window names std: {line}");
+    }
+}
+
+#[test]
+fn one_seam_alone_names_the_database() {
+    for (module, text) in sources() {
+        let names_it = code(&text).any(|line| line.contains("rocksdb::"));
+        assert!(!names_it || ["kv/rocksdb", "store"].contains(&module.as_str()), "{module} names rocksdb");
+    }
+}
+
+#[test]
+fn no_room_is_too_large() {
+    for (module, text) in sources() {
+        let lines = text.lines().take_while(|line| *line != "#[cfg(test)]").count();
+        assert!(lines <= 450, "{module} has {lines} lines");
+    }
+}

@@ -1,0 +1,171 @@
+//! The process is really killed, and the disk really refuses: after each life nothing at or below the watermark is missing.
+//!
+//! Each test runs this very program again as its child, with a directory to work in.
+#![cfg(all(feature = "rocksdb", unix))]
+
+mod common;
+
+use common::*;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use waterline::{Blocked, Consumer, Durability, Error, Index, Jobs, Progress, Retry, Store};
+
+const DIR: &str = "WATERLINE_CRASH_DIR";
+const LIVES: u32 = 50;
+
+/// A stream without an end.
+struct Endless;
+
+impl Jobs for Endless {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, waterline::BoxError> {
+        Ok(Some(Index::MAX - 1))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, waterline::BoxError> {
+        Ok(Some(index))
+    }
+}
+
+/// The child of `promise_1_…`: writes a row for each job until it is killed. Jobs finish out of order, and some fail first.
+fn endless_life(dir: &Path, durability: Durability) {
+    let store = Store::options().durability(durability).open(dir).unwrap();
+    let table = store.table("rows").unwrap();
+    let consumer = Consumer::builder(Endless, store.progress("p"))
+        .max_processing(4)
+        .max_search_ahead(500)
+        .retry(Retry::fixed(Duration::from_millis(1)))
+        .start(move |job| {
+            if job.index % 97 == 0 && job.attempt == 1 {
+                return Err("the first attempt fails".into());
+            }
+            (0..fastrand::u8(..8)).for_each(|_| std::thread::yield_now());
+            Ok(table.put(job.index.to_be_bytes(), job.attempt.to_string())?)
+        })
+        .unwrap();
+    println!("started at {:?}", consumer.handle().last_processed_index());
+    consumer.join().unwrap();
+}
+
+/// This program again, as the child that does what `role` says.
+fn child(role: &str, dir: &Path, shell: &str) -> Child {
+    let program = std::env::current_exe().unwrap();
+    Command::new("sh")
+        .args(["-c", &format!("{shell} exec \"$0\" --exact \"$1\" --nocapture --include-ignored")])
+        .arg(program)
+        .arg(role)
+        .env(DIR, dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn dir_of_child() -> Option<std::path::PathBuf> {
+    std::env::var_os(DIR).map(Into::into)
+}
+
+#[test]
+#[ignore = "a child of the tests below"]
+fn buffered_child() {
+    let Some(dir) = dir_of_child() else { return };
+    endless_life(&dir, Durability::Buffered);
+}
+
+#[test]
+#[ignore = "a child of the tests below"]
+fn synced_child() {
+    let Some(dir) = dir_of_child() else { return };
+    endless_life(&dir, Durability::Synced);
+}
+
+/// Kills the child after a while, again and again; how far it came.
+fn kill_again_and_again(role: &str, lives: u32) -> Index {
+    let dir = tempfile::tempdir().unwrap();
+    let mut before = None;
+    for life in 0..lives {
+        let mut child = child(role, dir.path(), "");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let started = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("started at"))).unwrap().unwrap();
+        assert!(started.contains(&format!("{before:?}")), "{started}, and the last life had saved {before:?}");
+        // From the moment that it runs, at any moment.
+        std::thread::park_timeout(Duration::from_micros(fastrand::u64(..60_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        let store = Store::open(dir.path()).unwrap();
+        let saved = store.progress("p").acquire().unwrap().map(|checkpoint| checkpoint.last_processed);
+        assert!(saved >= before, "promise 7: progress went back from {before:?} to {saved:?} in life {life}");
+        let table = store.table("rows").unwrap();
+        let mut rows = table.iter();
+        for index in 0..saved.map_or(0, |last| last + 1) {
+            let (key, _) = rows.next().expect("a row for each index").unwrap();
+            assert_eq!(key, index.to_be_bytes(), "promise 1: skipped in life {life}");
+        }
+        before = saved;
+    }
+    before.expect("some jobs were processed")
+}
+
+#[test]
+fn promise_1_nothing_is_skipped_however_often_the_process_is_killed() {
+    let reached = kill_again_and_again("buffered_child", LIVES);
+    assert!(reached > 1_000, "the lives were too short to prove anything: {reached}");
+}
+
+#[test]
+fn promise_1_holds_with_synced_writes_too() {
+    kill_again_and_again("synced_child", 10);
+}
+
+#[test]
+#[ignore = "a child of the test below"]
+fn full_disk_child() {
+    let Some(dir) = dir_of_child() else { return };
+    let store = Store::open(dir).unwrap();
+    let table = store.table("rows").unwrap();
+    let consumer = Consumer::builder(Endless, store.progress("p"))
+        .max_processing(2)
+        .max_search_ahead(100)
+        .retry(Retry::fixed(Duration::from_millis(20)))
+        .start(move |job| Ok(table.put(job.index.to_be_bytes(), [7; 1000])?))
+        .unwrap();
+    let handle = consumer.handle();
+    // Either the rows or the progress cannot be written: whichever it is, it is named.
+    let status = until(&handle, "the full disk", |s| {
+        matches!(s.blocked, Blocked::Progress { .. } | Blocked::Retrying { .. }) && s.failed > 0
+    });
+    println!("blocked: {}", status.blocked);
+    let saved = handle.last_processed_index();
+    match consumer.stop() {
+        Ok(()) | Err(Error::Progress { .. }) => println!("stopped at {saved:?}"),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_full_disk_is_named_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    // No file may grow beyond half a megabyte; the signal that would kill the process is ignored, so writes fail.
+    let child = child("full_disk_child", dir.path(), "trap '' XFSZ; ulimit -f 1024;");
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("File too large") && text.contains("stopped at"), "{text}");
+
+    let store = Store::open(dir.path()).unwrap();
+    let table = store.table("rows").unwrap();
+    let saved = store.progress("p").acquire().unwrap().map_or(0, |checkpoint| checkpoint.last_processed + 1);
+    assert!((0..saved).all(|index| table.get(index.to_be_bytes()).unwrap().is_some()), "nothing is skipped");
+    // With room again it goes on.
+    let rows = table.clone();
+    Consumer::builder(Endless, store.progress("p"))
+        .stop_at(saved + 1_000)
+        .start(move |job| Ok(rows.put(job.index.to_be_bytes(), [7; 1000])?))
+        .unwrap()
+        .join()
+        .unwrap();
+    assert!((0..saved + 1_000).all(|index| table.get(index.to_be_bytes()).unwrap().is_some()));
+}
