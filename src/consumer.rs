@@ -23,7 +23,7 @@ pub use handle::Handle;
 ///    stops the consumer after that many jobs.
 /// 3. Within one life an index is handed to a worker again only after it failed; first hand-overs are in ascending order.
 /// 4. Nothing stalls in silence: no wake-up is lost, source and store errors are retried with back-off, and
-///    [`Status::blocked`] names the one thing that the watermark waits for.
+///    [`Status::blocked`](crate::Status::blocked) names the one thing that the watermark waits for.
 /// 5. A job that fails is never counted as done; when its retries are used up the consumer halts at it.
 /// 6. Stopping finishes what runs and saves it. After [`stop`](Self::stop) has returned no callback runs, and no thread of
 ///    the consumer lives.

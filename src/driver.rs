@@ -149,7 +149,8 @@ impl<T: Send + 'static> Driver<T> {
             self.bell.close();
             self.work.notify_all();
             self.news.notify_all();
-            drop_users((self.saves.lock().take(), wakes.garbage));
+            let saves = self.saves.lock().take();
+            drop_users((saves, wakes.garbage));
             self.leave();
         }
     }

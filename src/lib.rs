@@ -1,4 +1,16 @@
-//! waterline
+#![cfg_attr(feature = "rocksdb", doc = include_str!("../README.md"))]
+#![cfg_attr(not(feature = "rocksdb"), doc = "Process an ordered stream in parallel, by index, and never skip a job.")]
+//!
+//! ## Where to look
+//!
+//! * [`Consumer`] and its [`Builder`]: the promises, and everything that can be set.
+//! * [`Jobs`]: the source that you implement; [`MemoryJobs`] for tests.
+//! * [`Worker`], [`Job`], [`Done`]: the code that you run.
+//! * [`Handle`], [`Status`], [`Blocked`]: watching and steering.
+//! * [`Store`], [`Table`], [`Progress`]: where the watermark is kept, and rows beside it.
+//! * [`design`]: how it fits together, what is stored, what the disk must guarantee.
+//! * [`window`]: the pure core.
+
 extern crate alloc;
 
 mod config;
@@ -34,5 +46,5 @@ pub use store::{Durability, Rows, Store, StoreOptions, Table};
 pub use wakeup::Wakeup;
 pub use worker::{Done, Job, Worker};
 
-/// design
+#[doc = include_str!("design.md")]
 pub mod design {}

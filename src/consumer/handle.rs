@@ -9,7 +9,7 @@ use crate::sync::Arc;
 use std::fmt;
 use std::time::Duration;
 
-/// Watches and steers a [`Consumer`], from any thread, also from its own jobs and source.
+/// Watches and steers a [`Consumer`](crate::Consumer), from any thread, also from its own jobs and source.
 ///
 /// After the consumer has ended the getters show the last values.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ impl Handle {
         self.control.check();
     }
 
-    /// Asks the consumer to stop, and returns at once; [`Consumer::stop`] and [`Consumer::join`] then return when it has.
+    /// Asks the consumer to stop, and returns at once; [`Consumer::stop`](crate::Consumer::stop) and [`Consumer::join`](crate::Consumer::join) then return when it has.
     pub fn request_stop(&self) {
         self.control.request_stop();
     }
