@@ -139,7 +139,7 @@ impl<T: Send + 'static> Driver<T> {
         if wakes.news {
             self.news.notify_one();
         }
-        if wakes.save.is_some() || wakes.hurry {
+        if wakes.save || wakes.hurry {
             self.save(wakes.save, wakes.hurry);
         }
         if wakes.changed {
@@ -155,14 +155,12 @@ impl<T: Send + 'static> Driver<T> {
         }
     }
 
-    fn save(&self, checkpoint: Option<Checkpoint>, hurry: bool) {
+    fn save(&self, begin: bool, hurry: bool) {
         let saves = self.saves.lock();
-        let Some(saves) = &*saves else { return };
-        if let (Some(checkpoint), Some(me)) = (checkpoint, self.me.upgrade()) {
-            saves.save(checkpoint, me);
-        }
-        if hurry {
-            saves.hurry();
+        match (&*saves, self.me.upgrade()) {
+            (Some(saves), Some(me)) if begin => saves.save(me, hurry),
+            (Some(saves), _) => saves.hurry(),
+            (None, _) => {}
         }
     }
 
@@ -315,6 +313,10 @@ impl<T: Send + 'static> Driver<T> {
 }
 
 impl<T: Send + 'static> SaveDesk for Driver<T> {
+    fn checkpoint(&self) -> Option<Checkpoint> {
+        self.core.lock().checkpoint()
+    }
+
     fn saved(&self) {
         let mut core = self.core.lock();
         core.saved();

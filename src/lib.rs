@@ -11,6 +11,8 @@
 //! * [`design`]: how it fits together, what is stored, what the disk must guarantee.
 //! * [`window`]: the pure core.
 
+#![warn(unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
+
 extern crate alloc;
 
 mod config;

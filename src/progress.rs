@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::index::{BoxError, Index};
+use std::time::Duration;
 
 mod memory;
 mod store;
@@ -80,20 +81,27 @@ pub trait Progress: Send + 'static {
     }
 }
 
-/// Where the driver sends checkpoints, one at a time: the store's shared writer, or a thread around a [`Progress`].
+/// Who saves for the driver: the store's shared writer, or a thread around a [`Progress`].
 #[doc(hidden)]
 pub trait Saves: Send + Sync {
-    /// Begins a save; what became of it is reported to the desk, on another thread.
-    fn save(&self, checkpoint: Checkpoint, desk: std::sync::Arc<dyn SaveDesk>);
-    /// Cuts a back-off short: the consumer is stopping.
+    /// Begins a save, one at a time; the desk is asked for the checkpoint when it is written, so that everything that
+    /// finishes until then is in it. Unless there is a `hurry`, that is not before `SAVE_PACE` after the last one.
+    fn save(&self, desk: std::sync::Arc<dyn SaveDesk>, hurry: bool);
+    /// Cuts the wait for the pace, or for a back-off, short.
     fn hurry(&self);
 }
 
-/// Who is told what became of a save.
+/// Who knows what is to be saved, and is told what became of it. Called on the thread that saves.
 #[doc(hidden)]
 pub trait SaveDesk: Send + Sync {
+    /// What is to be saved now; `None`: nothing any more.
+    fn checkpoint(&self) -> Option<Checkpoint>;
     /// It is saved.
     fn saved(&self);
     /// It failed. The answer says when to try again; `None`: not at all.
-    fn save_failed(&self, error: BoxError) -> Option<std::time::Duration>;
+    fn save_failed(&self, error: BoxError) -> Option<Duration>;
 }
+
+/// At least this long from one save to the next, while jobs go on and nothing waits for the watermark: a save costs as much
+/// as hundreds of short jobs, and a crash repeats no more than what finished since the last one.
+pub(crate) const SAVE_PACE: Duration = Duration::from_millis(1);

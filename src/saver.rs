@@ -1,14 +1,17 @@
 //! The thread around a progress of the user's own, which saves while jobs go on.
 
 use crate::error::guarded;
-use crate::progress::{Checkpoint, Progress, SaveDesk, Saves};
+use crate::progress::{Progress, SAVE_PACE, SaveDesk, Saves};
 use crate::sync::{Arc, Mutex};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::time::Instant;
 
 enum Message {
-    Save(Checkpoint, Arc<dyn SaveDesk>),
-    /// A back-off is cut short.
+    Save {
+        desk: Arc<dyn SaveDesk>,
+        hurry: bool,
+    },
+    /// The wait is cut short.
     Hurry,
 }
 
@@ -28,9 +31,9 @@ pub(crate) fn saver<P: Progress>(progress: Arc<Mutex<P>>) -> (Seat, Saver<P>) {
 }
 
 impl Saves for Seat {
-    fn save(&self, checkpoint: Checkpoint, desk: Arc<dyn SaveDesk>) {
+    fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
         // The thread lives as long as this side does.
-        let _ = self.0.send(Message::Save(checkpoint, desk));
+        let _ = self.0.send(Message::Save { desk, hurry });
     }
 
     fn hurry(&self) {
@@ -40,19 +43,23 @@ impl Saves for Seat {
 
 impl<P: Progress> Saver<P> {
     pub(crate) fn run(self) {
+        let mut paced = Instant::now();
         while let Ok(message) = self.inbox.recv() {
-            if let Message::Save(checkpoint, desk) = message {
-                self.save(&checkpoint, &*desk);
+            // A call to hurry may come late, after what it meant was saved.
+            let Message::Save { desk, hurry } = message else { continue };
+            if !hurry {
+                // Only a call to hurry can arrive now, and it is meant to end the wait; so is the end.
+                let _ = self.inbox.recv_deadline(paced);
             }
+            self.save(&*desk);
+            paced = Instant::now() + SAVE_PACE;
         }
     }
 
-    fn save(&self, checkpoint: &Checkpoint, desk: &dyn SaveDesk) {
-        loop {
-            let saved = guarded(|| self.progress.lock().save(checkpoint));
-            let Err(error) = saved else { return desk.saved() };
+    fn save(&self, desk: &dyn SaveDesk) {
+        while let Some(checkpoint) = desk.checkpoint() {
+            let Err(error) = guarded(|| self.progress.lock().save(&checkpoint)) else { return desk.saved() };
             let Some(pause) = desk.save_failed(error) else { return };
-            // Only a call to hurry can arrive while a save is under way, and it is meant to end the wait; so is the end.
             let _ = self.inbox.recv_deadline(Instant::now() + pause);
         }
     }

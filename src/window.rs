@@ -53,9 +53,9 @@ impl Limits {
 pub enum Action {
     /// Read these jobs, in order; answer with [`Window::handle_fetched`] or [`Window::handle_missing`]. One at a time.
     Fetch(RangeInclusive<Index>),
-    /// Save that everything up to and including this index is processed; answer with [`Window::handle_saved`] or
-    /// [`Window::handle_unsaved`]. One at a time.
-    Save(Index),
+    /// Something finished that can be saved: when it is written, ask [`Window::handle_saving`] for what to write, and answer
+    /// with [`Window::handle_saved`] or [`Window::handle_unsaved`]. One at a time.
+    Save,
     /// These indices are processed and saved. Gap-free and ascending.
     Announce(RangeInclusive<Index>),
     /// Nothing is in flight, everything that finished is saved, nothing more will start. Once, and last.
@@ -80,8 +80,7 @@ pub struct Window {
     /// Whether the watermark exists: something was loaded or saved.
     any_saved: bool,
     saved: Index,
-    /// The end of the save that is under way.
-    saving: Option<Index>,
+    saving: Saving,
     done: Index,
     next: Index,
     read: Index,
@@ -108,6 +107,15 @@ pub struct Window {
     ended: bool,
 }
 
+/// Where the save is that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Saving {
+    No,
+    Due,
+    /// Everything below this index is being written.
+    Writing(Index),
+}
+
 /// The fetch that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fetch {
@@ -125,7 +133,7 @@ impl Window {
             stop_at: None,
             any_saved: false,
             saved: first,
-            saving: None,
+            saving: Saving::No,
             done: first,
             next: first,
             read: first,
@@ -232,12 +240,23 @@ impl Window {
         self.due.push_back(index);
     }
 
-    /// The save under way is on the disk.
+    /// A save is about to be written, or written again: the index up to and including which everything is processed. `None`
+    /// when no save was asked for.
+    pub fn handle_saving(&mut self) -> Option<Index> {
+        if self.saving == Saving::No {
+            return None;
+        }
+        self.saving = Saving::Writing(self.done);
+        Some(self.done - 1)
+    }
+
+    /// What was being written is on the disk.
     pub fn handle_saved(&mut self) {
-        let Some(end) = self.saving.take() else {
-            debug_assert!(false, "no save is under way");
+        let Saving::Writing(end) = self.saving else {
+            debug_assert!(false, "no save is being written");
             return;
         };
+        self.saving = Saving::No;
         let first = self.announce.take().map_or(self.saved, |run| *run.start());
         self.announce = Some(first..=end - 1);
         self.saved = end;
@@ -246,7 +265,7 @@ impl Window {
 
     /// The save under way, and any later one, is given up.
     pub fn handle_unsaved(&mut self) {
-        self.saving = None;
+        self.saving = Saving::No;
         self.unsaved = true;
         self.stopping = true;
     }
@@ -267,9 +286,9 @@ impl Window {
         if let Some(run) = self.announce.take() {
             return Some(Action::Announce(run));
         }
-        if self.done > self.saved && self.saving.is_none() && !self.unsaved {
-            self.saving = Some(self.done);
-            return Some(Action::Save(self.done - 1));
+        if self.done > self.saved && self.saving == Saving::No && !self.unsaved {
+            self.saving = Saving::Due;
+            return Some(Action::Save);
         }
         if let Some(run) = self.poll_fetch() {
             return Some(Action::Fetch(run));
@@ -303,6 +322,13 @@ impl Window {
     #[must_use]
     pub fn can_run(&self) -> bool {
         self.has_slot() && (!self.ready.is_empty() || self.next < self.read.min(self.bound()))
+    }
+
+    /// Whether a save is due that something waits for: no job is in flight, or none can start before it.
+    #[must_use]
+    pub fn awaits_save(&self) -> bool {
+        self.saving == Saving::Due
+            && (self.in_flight == 0 || self.next >= self.saved.saturating_add(self.limits.max_search_ahead))
     }
 
     /// The saved last processed index; `None` while nothing was ever saved.
@@ -431,7 +457,7 @@ impl Window {
         let reached = self.stop_at.is_some_and(|last| self.saved > last);
         (self.stopping || reached)
             && self.in_flight == 0
-            && self.saving.is_none()
+            && self.saving == Saving::No
             && (self.done == self.saved || self.unsaved)
     }
 }

@@ -5,22 +5,29 @@
 use crate::error::{Panic, StoreError};
 use crate::index::BoxError;
 use crate::kv::{Kv, Op};
-use crate::progress::SaveDesk;
+use crate::progress::SAVE_PACE;
 use crate::sync::{Arc, Mutex};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::fmt;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What somebody wants written, and who is told.
-pub(crate) struct Intent {
-    pub(crate) ops: Vec<Op>,
-    pub(crate) desk: Arc<dyn SaveDesk>,
+/// What somebody wants written. It is resolved when it is, so that it says what is true then.
+pub(crate) trait Intent: Send {
+    /// Adds its changes to the batch, anew for each try; false when there is nothing to write any more.
+    fn resolve(&self, batch: &mut Vec<Op>) -> bool;
+    /// The batch is written.
+    fn written(&self);
+    /// The batch failed, and nothing of it counts. The answer says when to try again; `None`: not at all.
+    fn failed(&self, error: BoxError) -> Option<Duration>;
 }
 
 enum Message {
-    Intent(Intent),
-    /// A back-off is cut short.
+    Intent {
+        intent: Box<dyn Intent>,
+        hurry: bool,
+    },
+    /// A wait is cut short.
     Hurry,
 }
 
@@ -49,16 +56,16 @@ impl Writer {
     }
 
     /// Hands an intent to the thread, which must have been started.
-    pub(crate) fn submit(&self, intent: Intent) {
+    pub(crate) fn submit(&self, intent: Box<dyn Intent>, hurry: bool) {
         if let Some((sender, _)) = &*self.thread.lock() {
             // The thread lives until the sender is dropped, so the message is always taken.
-            let _ = sender.send(Message::Intent(intent));
+            let _ = sender.send(Message::Intent { intent, hurry });
         } else {
             debug_assert!(false, "the writer was not started");
         }
     }
 
-    /// Tries at once what waits for a back-off.
+    /// Writes at once what waits for the pace or for a back-off.
     pub(crate) fn hurry(&self) {
         if let Some((sender, _)) = &*self.thread.lock() {
             let _ = sender.send(Message::Hurry);
@@ -88,66 +95,72 @@ struct Batches {
     kv: Arc<dyn Kv>,
     synced: bool,
     inbox: Receiver<Message>,
-    pending: Vec<Intent>,
+    pending: Vec<Box<dyn Intent>>,
 }
 
 impl Batches {
     fn run(mut self) {
+        let mut paced = Instant::now();
         loop {
             if self.pending.is_empty() {
                 match self.inbox.recv() {
-                    Ok(message) => self.take(message),
+                    Ok(message) => {
+                        if !self.take(message) {
+                            self.wait(paced);
+                        }
+                    }
                     Err(_) => return,
-                };
+                }
             }
             while let Ok(message) = self.inbox.try_recv() {
                 self.take(message);
             }
-            if let Some(pause) = self.write() {
-                self.pause(pause);
+            let again = self.write();
+            let now = Instant::now();
+            paced = now + SAVE_PACE;
+            if !self.pending.is_empty() {
+                self.wait(now + again.unwrap_or_default());
             }
         }
     }
 
-    /// Whether it was a call to hurry.
+    /// Whether there is a hurry.
     fn take(&mut self, message: Message) -> bool {
         match message {
-            Message::Intent(intent) => self.pending.push(intent),
-            Message::Hurry => return true,
+            Message::Intent { intent, hurry } => {
+                self.pending.push(intent);
+                hurry
+            }
+            Message::Hurry => true,
         }
-        false
     }
 
     /// Writes everything that is pending; how long to wait when that failed and should be tried again.
     fn write(&mut self) -> Option<Duration> {
+        let mut batch = Vec::new();
+        self.pending.retain(|intent| intent.resolve(&mut batch));
         if self.pending.is_empty() {
             return None;
         }
-        let batch: Vec<Op> = self.pending.iter().flat_map(|intent| intent.ops.iter().cloned()).collect();
         let write = || self.kv.write(&batch, self.synced);
         let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write))
             .unwrap_or_else(|payload| Err(StoreError { doing: "write", source: Panic::caught(payload) }));
-        match written {
-            Ok(()) => {
-                self.pending.drain(..).for_each(|intent| intent.desk.saved());
-                None
-            }
-            Err(error) => {
-                let error = Arc::new(error);
-                let mut pause = None;
-                self.pending.retain(|intent| {
-                    let again = intent.desk.save_failed(Box::new(error.clone()) as BoxError);
-                    pause = pause.into_iter().chain(again).min();
-                    again.is_some()
-                });
-                pause
-            }
-        }
+        let Err(error) = written else {
+            self.pending.drain(..).for_each(|intent| intent.written());
+            return None;
+        };
+        let error = Arc::new(error);
+        let mut pause = None;
+        self.pending.retain(|intent| {
+            let again = intent.failed(Box::new(error.clone()));
+            pause = pause.into_iter().chain(again).min();
+            again.is_some()
+        });
+        pause
     }
 
-    /// Waits out a back-off; new intents join what is tried next, but do not hasten it.
-    fn pause(&mut self, pause: Duration) {
-        let until = Instant::now() + pause;
+    /// Waits for the pace, or for a back-off to end, or for somebody in a hurry; whoever arrives joins what is written next.
+    fn wait(&mut self, until: Instant) {
         loop {
             match self.inbox.recv_deadline(until) {
                 Ok(message) => {

@@ -123,6 +123,7 @@ fn a_worker_error_does_not_end_the_process_and_a_job_that_never_reports_is_named
     let handle = consumer.handle();
     until(&handle, "the failure", |s| s.failed == 1);
     assert_eq!(handle.status().state, State::Halted);
+    eventually("the other's token", || kept.lock().len() == 1);
     kept.lock().clear();
     assert!(matches!(consumer.join(), Err(Error::Job { index: 1, .. })));
 
@@ -136,6 +137,7 @@ fn a_worker_error_does_not_end_the_process_and_a_job_that_never_reports_is_named
     let status = until(&handle, "the other job", |s| s.done == 1);
     assert!(matches!(status.blocked, Blocked::Running { index: 0, attempt: 1, .. }), "{status:?}");
     // Forgetting its token is a failure, not a leak.
+    eventually("its token", || kept.lock().len() == 1);
     kept.lock().clear();
     let error = consumer.join().unwrap_err();
     assert!(

@@ -118,6 +118,8 @@ pub(crate) struct Save {
     /// The consumer only waits for this save, and it was tried again for that.
     last_try: bool,
     hurried: bool,
+    /// Since when it is under way.
+    pub(crate) since: Option<Instant>,
 }
 
 /// What to do once the lock is free.
@@ -126,7 +128,7 @@ pub(crate) struct Save {
 pub(crate) struct Wakes {
     pub(crate) reader: bool,
     pub(crate) worker: Worker,
-    pub(crate) save: Option<Checkpoint>,
+    pub(crate) save: bool,
     pub(crate) hurry: bool,
     pub(crate) news: bool,
     pub(crate) changed: bool,
@@ -146,7 +148,7 @@ pub(crate) enum Worker {
 impl Wakes {
     pub(crate) fn is_empty(&self) -> bool {
         let Self { reader, worker, save, hurry, news, changed, ended, garbage: _ } = self;
-        !(*reader || *worker != Worker::Nobody || save.is_some() || *hurry || *news || *changed || *ended)
+        !(*reader || *worker != Worker::Nobody || *save || *hurry || *news || *changed || *ended)
     }
 }
 
@@ -200,12 +202,15 @@ impl<T: Send + 'static> Core<T> {
                     self.source.taken = false;
                     wakes.reader = true;
                 }
-                Action::Save(last) => wakes.save = Some(Checkpoint::new(last)),
+                Action::Save => {
+                    wakes.save = true;
+                    self.save.since = Some(Instant::now());
+                }
                 Action::Announce(run) => self.announce(run, &mut wakes),
                 Action::Finish => self.finish(&mut wakes),
             }
         }
-        self.hurry_last_save(&mut wakes);
+        self.hurry_save(&mut wakes);
         wakes.worker = self.wake_worker();
         wakes
     }
@@ -232,10 +237,12 @@ impl<T: Send + 'static> Core<T> {
         wakes.garbage.push(Box::new(self.on_job_done.take()));
     }
 
-    /// When nothing but a failing save is waited for, its back-off is not.
-    fn hurry_last_save(&mut self, wakes: &mut Wakes) {
-        let waits = self.window.is_stopping() && self.window.in_flight() == 0 && self.save.error.is_some();
-        if waits && !self.save.hurried {
+    /// When something waits for the save, neither its pace nor its back-off is waited for. A failing store is hurried only
+    /// for the end.
+    fn hurry_save(&mut self, wakes: &mut Wakes) {
+        let last = self.window.is_stopping() && self.window.in_flight() == 0 && self.save.error.is_some();
+        let hurries = last || self.save.error.is_none() && self.window.awaits_save();
+        if hurries && !self.save.hurried {
             self.save.hurried = true;
             wakes.hurry = true;
         }
@@ -379,17 +386,22 @@ impl<T: Send + 'static> Core<T> {
         self.announce.take()
     }
 
+    /// What is to be written now.
+    pub(crate) fn checkpoint(&mut self) -> Option<Checkpoint> {
+        self.window.handle_saving().map(Checkpoint::new)
+    }
+
     pub(crate) fn saved(&mut self) {
         self.counters.saves += 1;
-        self.save.error = None;
-        self.save.failures = 0;
-        self.save.hurried = false;
+        self.save = Save::default();
         self.window.handle_saved();
     }
 
     /// How soon to try again; `None`: not at all.
     pub(crate) fn save_failed(&mut self, source: BoxError) -> Option<Duration> {
         self.save.error = Some(chain(&*source));
+        // From now on only the end hurries it.
+        self.save.hurried = false;
         self.save.failures = self.save.failures.saturating_add(1);
         if !self.window.is_stopping() || self.window.in_flight() > 0 {
             return SAVE_BACK_OFF.jitter(0.2).delay(self.save.failures, fastrand::f64());

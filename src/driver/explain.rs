@@ -5,7 +5,7 @@ use crate::index::Index;
 use crate::status::{Blocked, State, Status};
 use std::time::{Duration, Instant};
 
-/// A source that has not answered for this long is said to be in the way. Below it is a source at work.
+/// A source or a store that has not answered for this long is said to be in the way. Below, it is at work.
 const SILENCE: Duration = Duration::from_secs(1);
 
 impl<T: Send + 'static> Core<T> {
@@ -59,7 +59,7 @@ impl<T: Send + 'static> Core<T> {
             return Blocked::Running { index, attempt: flight.attempt, elapsed };
         }
         if index > window.unsaved_from() {
-            return Blocked::No; // A save is under way.
+            return self.blocked_by_save(now);
         }
         if window.is_paused() {
             return Blocked::Paused;
@@ -78,6 +78,14 @@ impl<T: Send + 'static> Core<T> {
         self.blocked_by_source(now)
     }
 
+    /// What finished is being saved: no news, unless it takes long.
+    fn blocked_by_save(&self, now: Instant) -> Blocked {
+        match silence(self.save.since, now) {
+            Some(silence) => Blocked::Progress { error: format!("the save has not returned for {silence:.1?}") },
+            None => Blocked::No,
+        }
+    }
+
     fn blocked_by_source(&self, now: Instant) -> Blocked {
         let window = &self.window;
         let index = window.lowest_undone();
@@ -87,8 +95,7 @@ impl<T: Send + 'static> Core<T> {
         if index < window.unread_from() && window.can_run() {
             return Blocked::No; // It is read, and about to run.
         }
-        let silence = self.source.call.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        if silence >= SILENCE {
+        if let Some(silence) = silence(self.source.call, now) {
             return Blocked::Source { index, error: format!("it has not answered for {silence:.1?}") };
         }
         if !self.source.seen {
@@ -106,6 +113,11 @@ impl<T: Send + 'static> Core<T> {
         }
         self.source.unread.as_ref().map_or(Blocked::No, |unread| unread.at(index))
     }
+}
+
+/// How long a call has not returned, when that is too long.
+fn silence(since: Option<Instant>, now: Instant) -> Option<Duration> {
+    since.map(|since| now.saturating_duration_since(since)).filter(|silence| *silence >= SILENCE)
 }
 
 impl Unread {

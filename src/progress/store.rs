@@ -8,6 +8,7 @@ use crate::kv::{Op, Space};
 use crate::store::{Claim, Store};
 use crate::sync::Arc;
 use crate::writer::Intent;
+use std::time::Duration;
 
 /// The only format so far: the version, the watermark in big-endian, a CRC-32 of the name, the version and the watermark.
 const VERSION: u8 = 1;
@@ -57,23 +58,45 @@ impl Progress for StoreProgress {
     }
 
     fn writer(&self) -> Option<Box<dyn Saves>> {
-        Some(Box::new(Shared { store: self.store.clone(), name: self.name.clone() }))
+        Some(Box::new(Shared { store: self.store.clone(), name: self.name.as_str().into() }))
     }
 }
 
 /// A seat at the store's writer.
 struct Shared {
     store: Store,
-    name: String,
+    name: Arc<str>,
 }
 
 impl Saves for Shared {
-    fn save(&self, checkpoint: Checkpoint, desk: Arc<dyn SaveDesk>) {
-        self.store.writer().submit(Intent { ops: vec![put(&self.name, checkpoint)], desk });
+    fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
+        self.store.writer().submit(Box::new(Saving { name: self.name.clone(), desk }), hurry);
     }
 
     fn hurry(&self) {
         self.store.writer().hurry();
+    }
+}
+
+/// One save, until it is written or given up.
+struct Saving {
+    name: Arc<str>,
+    desk: Arc<dyn SaveDesk>,
+}
+
+impl Intent for Saving {
+    fn resolve(&self, batch: &mut Vec<Op>) -> bool {
+        let checkpoint = self.desk.checkpoint();
+        batch.extend(checkpoint.map(|checkpoint| put(&self.name, checkpoint)));
+        checkpoint.is_some()
+    }
+
+    fn written(&self) {
+        self.desk.saved();
+    }
+
+    fn failed(&self, error: BoxError) -> Option<Duration> {
+        self.desk.save_failed(error)
     }
 }
 

@@ -29,7 +29,9 @@ pub(crate) enum Choice {
     Fail(u8),
     /// A back-off is over.
     Due(u8),
-    /// The save under way is on the disk.
+    /// The save that is due is being written.
+    Saving,
+    /// What was being written is on the disk.
     Saved,
     /// New limits.
     Limits(u8, u8),
@@ -60,6 +62,8 @@ struct Reference {
     due: BTreeSet<Index>,
     ready: Vec<Index>,
     fetch: Option<RangeInclusive<Index>>,
+    save_due: bool,
+    /// The last index that is being written.
     saving: Option<Index>,
     announced: Index,
     paused: bool,
@@ -84,6 +88,7 @@ impl Reference {
             due: BTreeSet::new(),
             ready: Vec::new(),
             fetch: None,
+            save_due: false,
             saving: None,
             announced: disk.map_or(first, |d| d + 1),
             paused: false,
@@ -131,7 +136,7 @@ impl Reference {
         let reached = self.stop_at.is_some_and(|last| self.base() > last);
         (self.stopping || reached)
             && self.running.is_empty()
-            && self.saving.is_none()
+            && !self.save_due
             && (self.unsaved || self.lowest_undone() == self.base())
     }
 }
@@ -197,8 +202,28 @@ impl Trial {
                     self.model.due.insert(index);
                 }
             }
+            saving @ (Choice::Saving | Choice::Saved | Choice::Unsaved) => self.save(saving),
+            other => self.steer(other),
+        }
+    }
+
+    fn save(&mut self, choice: Choice) {
+        match choice {
+            Choice::Saving => {
+                let last = self.window.handle_saving();
+                assert_eq!(last.is_some(), self.model.save_due, "a save is written when it is due");
+                if let Some(last) = last {
+                    assert_eq!(
+                        last + 1,
+                        self.model.lowest_undone(),
+                        "promise 5: a save covers what is done, and no more"
+                    );
+                    self.model.saving = Some(last);
+                }
+            }
             Choice::Saved => {
                 if let Some(last) = self.model.saving.take() {
+                    self.model.save_due = false;
                     self.window.handle_saved();
                     let saved = self.model.base()..=last;
                     assert!(saved.clone().all(|i| self.ever_done.contains(&i)), "promise 1: nothing is skipped");
@@ -206,6 +231,19 @@ impl Trial {
                     self.model.disk = Some(last);
                 }
             }
+            _ => {
+                if self.model.saving.take().is_some() {
+                    self.model.save_due = false;
+                    self.window.handle_unsaved();
+                    self.model.unsaved = true;
+                    self.model.stopping = true;
+                }
+            }
+        }
+    }
+
+    fn steer(&mut self, choice: Choice) {
+        match choice {
             Choice::Limits(processing, ahead) => {
                 let limits = limits(processing, ahead);
                 self.window.set_limits(limits);
@@ -219,14 +257,7 @@ impl Trial {
                 self.window.handle_stop();
                 self.model.stopping = true;
             }
-            Choice::Unsaved => {
-                if self.model.saving.take().is_some() {
-                    self.window.handle_unsaved();
-                    self.model.unsaved = true;
-                    self.model.stopping = true;
-                }
-            }
-            Choice::Restart => self.restart(),
+            _ => self.restart(),
         }
     }
 
@@ -299,15 +330,13 @@ impl Trial {
             match self.window.poll() {
                 None => return self.expect_nothing_left(),
                 Some(Action::Fetch(run)) => self.check_fetch(run),
-                Some(Action::Save(last)) => {
-                    assert!(self.model.saving.is_none(), "one save at a time");
-                    assert_eq!(
-                        last + 1,
-                        self.model.lowest_undone(),
-                        "promise 5: a save covers what is done, and no more"
+                Some(Action::Save) => {
+                    assert!(!self.model.save_due, "one save at a time");
+                    assert!(
+                        self.model.lowest_undone() > self.model.base(),
+                        "promise 7: nothing is saved when nothing finished"
                     );
-                    assert!(last >= self.model.base(), "promise 7: nothing is saved when nothing finished");
-                    self.model.saving = Some(last);
+                    self.model.save_due = true;
                 }
                 Some(Action::Announce(run)) => {
                     assert_eq!(*run.start(), self.model.announced, "announcements have no gap");
@@ -341,7 +370,7 @@ impl Trial {
     fn expect_nothing_left(&self) {
         let model = &self.model;
         let unsaved_work = model.lowest_undone() > model.base();
-        assert!(!unsaved_work || model.saving.is_some() || model.unsaved, "what finished is saved at once");
+        assert!(!unsaved_work || model.save_due || model.unsaved, "what finished is saved at once");
         assert_eq!(model.finished, model.drained() || model.finished, "promise 6: the end is reached");
         assert_eq!(model.announced, model.base(), "everything saved is announced");
     }
@@ -372,8 +401,9 @@ impl Trial {
             self.choose(Choice::Fetched(255));
             self.choose(Choice::Run(7));
             self.choose(Choice::Done(0));
+            self.choose(Choice::Saving);
             self.choose(Choice::Saved);
-            let busy = self.model.fetch.is_some() || self.model.saving.is_some() || !self.model.running.is_empty();
+            let busy = self.model.fetch.is_some() || self.model.save_due || !self.model.running.is_empty();
             if !busy && before == (self.model.disk, self.model.done.len(), self.model.started.len()) {
                 break;
             }
@@ -414,6 +444,7 @@ mod tests {
             24 => n().prop_map(Choice::Done),
             4 => n().prop_map(Choice::Fail),
             4 => n().prop_map(Choice::Due),
+            8 => Just(Choice::Saving),
             8 => Just(Choice::Saved),
             1 => (n(), n()).prop_map(|(p, a)| Choice::Limits(p, a)),
             1 => any::<bool>().prop_map(Choice::Pause),

@@ -1,0 +1,26 @@
+# The release profile everywhere that RocksDB takes part: it is the one slow thing to compile (about 15 minutes on two cores),
+# and each profile has a copy of its own. With one profile the demo, the tests and the benchmarks share a copy.
+#
+# CARGO_TARGET_DIR is honoured. ARGS is handed on: make demo ARGS="--help"
+
+.PHONY: help setup demo test bench check
+
+help: ## List these targets (the default)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: ## Say what this machine lacks to build RocksDB, and install it
+	@bash .ci/setup
+
+demo: setup ## Run the example: the history of a git repository, processed in parallel
+	cargo run --release --locked --example git_history -- $(ARGS)
+
+# The first run has debug assertions and overflow checks, and needs no RocksDB. The second is what is shipped.
+test: setup ## Run all tests: on the store in memory, then on RocksDB
+	cargo test --locked --no-default-features
+	cargo test --locked --release --all-features
+
+bench: setup ## Run the benchmarks
+	cargo bench --locked -- $(ARGS)
+
+check: ## Run everything that has to hold before a change goes in
+	@bash .ci/run
