@@ -8,7 +8,7 @@ use crate::notifier::NewsDesk;
 use crate::pool::{Assignment, JobDesk, Runner, work};
 use crate::progress::{Checkpoint, SaveDesk, Saves};
 use crate::reader::{Order, ReadDesk};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
+use crate::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, watch};
 use crate::wakeup::Bell;
 use crate::worker::{Report, Reported};
 use std::ops::RangeInclusive;
@@ -31,6 +31,8 @@ pub(crate) struct Driver<T> {
     core: Mutex<Core<T>>,
     /// Workers sleep here.
     work: Condvar,
+    /// Tells the worker that stays awake for a moment that there is a job.
+    beckoned: AtomicBool,
     /// The notifier sleeps here.
     news: Condvar,
     /// `wait_for`, `stop` and `join` sleep here.
@@ -51,6 +53,7 @@ impl<T: Send + 'static> Driver<T> {
             saves: Mutex::new(Some(saves)),
             core: Mutex::new(core),
             work: Condvar::new(),
+            beckoned: AtomicBool::new(false),
             news: Condvar::new(),
             changed: Condvar::new(),
             bell,
@@ -126,6 +129,9 @@ impl<T: Send + 'static> Driver<T> {
     }
 
     fn carry_out(&self, wakes: Wakes) {
+        if wakes.is_empty() {
+            return;
+        }
         if wakes.reader {
             self.bell.work();
         }
@@ -134,6 +140,7 @@ impl<T: Send + 'static> Driver<T> {
             Worker::Wake => {
                 self.work.notify_one();
             }
+            Worker::Beckon => self.beckoned.store(true, Ordering::Release),
             Worker::Spawn => self.spawn_another_worker(),
         }
         if wakes.news {
@@ -236,10 +243,18 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
         if let Some(report) = report {
             core.report(report);
         }
+        let mut patient = true;
         loop {
             let assignment = core.claim();
             let wakes = core.drain();
             let idle = assignment.is_none() && wakes.is_empty();
+            if idle && std::mem::take(&mut patient) && core.expects_jobs() {
+                drop(core);
+                watch(|| self.beckoned.swap(false, Ordering::Acquire));
+                core = self.core.lock();
+                core.pool.expectant = false;
+                continue;
+            }
             if idle && !core.retire_worker() {
                 core.pool.parked += 1;
                 self.work.wait(&mut core);
@@ -266,6 +281,12 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         drop(core);
         self.carry_out(wakes);
         order
+    }
+
+    fn dozing(&self) {
+        let mut core = self.core.lock();
+        core.source.watching = false;
+        self.settle(core);
     }
 
     fn looking(&self, now: Instant) {

@@ -22,7 +22,9 @@ pub(crate) enum Order {
 
 /// Who gives orders to the reader, and is told what came of them.
 pub(crate) trait ReadDesk<T>: Send + Sync + 'static {
+    /// After [`Order::Wait`] the reader stays awake for a moment, and then says that it is [`dozing`](Self::dozing).
     fn order(&self, now: Instant) -> Order;
+    fn dozing(&self);
     /// The source is about to be asked for its head.
     fn looking(&self, now: Instant);
     fn head(&self, head: Option<Index>);
@@ -71,6 +73,9 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
             // A failing source is left alone for a while, however often it rings; that it rang is not forgotten.
             wanted |= failures.until.is_some();
             let next_look = failures.until.or_else(|| self.poll_every.map(|every| polled + every));
+            if !self.bell.watch() {
+                self.desk.dozing();
+            }
             let rung = self.bell.wait(deadline.into_iter().chain(next_look).min());
             if rung.closed {
                 return;

@@ -3,7 +3,7 @@
 //! Two bits and a condition variable. A bit is set *before* the reader is woken and taken *before* the reader looks, so a
 //! call that comes while it looks stays set and makes it look once more.
 
-use crate::sync::{Arc, AtomicU8, Condvar, Mutex, Ordering};
+use crate::sync::{Arc, AtomicU8, Condvar, Mutex, Ordering, watch};
 use std::time::Instant;
 
 /// The source may have something new: ask for its head.
@@ -56,6 +56,11 @@ impl Bell {
             self.rung.notify_one();
         }
         true
+    }
+
+    /// Whether somebody rings within the next microseconds.
+    pub(crate) fn watch(&self) -> bool {
+        watch(|| self.bits.load(Ordering::Acquire) != 0)
     }
 
     /// Sleeps until a bit is set or the deadline has passed, and takes what is set.

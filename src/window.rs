@@ -324,11 +324,12 @@ impl Window {
         self.has_slot() && (!self.ready.is_empty() || self.next < self.read.min(self.bound()))
     }
 
-    /// Whether a save is due that something waits for: no job is in flight, or none can start before it.
+    /// Whether a save is due that something waits for: no job can start before it, or none is there.
     #[must_use]
     pub fn awaits_save(&self) -> bool {
-        self.saving == Saving::Due
-            && (self.in_flight == 0 || self.next >= self.saved.saturating_add(self.limits.max_search_ahead))
+        let closed = self.next - self.saved >= self.limits.max_search_ahead;
+        let idle = self.in_flight == 0 && self.fetch.is_none() && !self.can_run();
+        self.saving == Saving::Due && (closed || idle)
     }
 
     /// The saved last processed index; `None` while nothing was ever saved.

@@ -81,6 +81,8 @@ pub(crate) struct Source {
     fetch: Option<RangeInclusive<Index>>,
     /// Whether the reader has taken it.
     taken: bool,
+    /// The reader is awake and has nothing to do: it will see to the workers before it falls asleep.
+    pub(crate) watching: bool,
     /// Since when the reader is in a call.
     pub(crate) call: Option<Instant>,
     /// Whether the head was ever seen.
@@ -97,6 +99,8 @@ pub(crate) struct Pool {
     pub(crate) fixed: Option<usize>,
     pub(crate) threads: usize,
     pub(crate) parked: usize,
+    /// One has no job, and stays awake for a moment since the reader is about to bring some.
+    pub(crate) expectant: bool,
     /// One is being woken or started. It wakes the next, so that a run of jobs does not wake them all at once.
     pub(crate) waking: bool,
     /// The operating system gave no more threads than this.
@@ -134,13 +138,15 @@ pub(crate) struct Wakes {
     pub(crate) changed: bool,
     pub(crate) ended: bool,
     /// Things of the user's, whose `drop` may do anything.
-    pub(crate) garbage: Vec<Box<dyn Any + Send>>,
+    pub(crate) garbage: Option<Box<dyn Any + Send>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Worker {
     #[default]
     Nobody,
+    /// The one that is awake and expects a job.
+    Beckon,
     Wake,
     Spawn,
 }
@@ -231,26 +237,31 @@ impl<T: Send + 'static> Core<T> {
         self.present += 1;
         self.timers.clear();
         self.failed.clear();
-        wakes.garbage.push(Box::new(std::mem::take(&mut self.ready)));
-        wakes.garbage.push(Box::new(std::mem::take(&mut self.ready_again)));
-        wakes.garbage.push(Box::new(self.runner.take()));
-        wakes.garbage.push(Box::new(self.on_job_done.take()));
+        let jobs = (std::mem::take(&mut self.ready), std::mem::take(&mut self.ready_again));
+        wakes.garbage = Some(Box::new((jobs, self.runner.take(), self.on_job_done.take())));
     }
 
     /// When something waits for the save, neither its pace nor its back-off is waited for. A failing store is hurried only
     /// for the end.
     fn hurry_save(&mut self, wakes: &mut Wakes) {
+        if self.save.hurried || self.save.since.is_none() {
+            return;
+        }
         let last = self.window.is_stopping() && self.window.in_flight() == 0 && self.save.error.is_some();
         let hurries = last || self.save.error.is_none() && self.window.awaits_save();
-        if hurries && !self.save.hurried {
+        if hurries {
             self.save.hurried = true;
             wakes.hurry = true;
         }
     }
 
     fn wake_worker(&mut self) -> Worker {
-        if self.pool.waking || !self.window.can_run() {
+        // Jobs that are shorter than a wake-up are run by those who are awake; the reader knows a moment later.
+        let wait = self.source.watching && self.pool.threads > self.pool.parked;
+        if self.pool.waking || wait || !self.window.can_run() {
             Worker::Nobody
+        } else if self.pool.expectant {
+            Worker::Beckon
         } else if self.pool.parked > 0 {
             self.pool.waking = true;
             Worker::Wake
@@ -276,6 +287,13 @@ impl<T: Send + 'static> Core<T> {
         }
         let token = self.flights.begin(Flight { index: run.index, attempt: job.attempt, started: Instant::now() });
         Some(Assignment { token, job })
+    }
+
+    /// Whether a worker without a job should stay awake for the next: one does, while the reader reads.
+    pub(crate) fn expects_jobs(&mut self) -> bool {
+        let expects = !self.pool.expectant && self.source.fetch.is_some() && !self.window.is_stopping();
+        self.pool.expectant |= expects;
+        expects
     }
 
     /// Whether a worker without a job is to end; then it is counted out.
@@ -338,6 +356,7 @@ impl<T: Send + 'static> Core<T> {
     /// What the reader should do next.
     pub(crate) fn order(&mut self, now: Instant) -> Order {
         self.source.call = None;
+        self.source.watching = false;
         if self.window.is_stopping() || self.window.has_ended() {
             return Order::End;
         }
@@ -347,7 +366,10 @@ impl<T: Send + 'static> Core<T> {
                 self.source.call = Some(now);
                 Order::Read(run.clone())
             }
-            _ => Order::Wait(self.timers.peek().map(|Reverse((due, _))| *due)),
+            _ => {
+                self.source.watching = true;
+                Order::Wait(self.timers.peek().map(|Reverse((due, _))| *due))
+            }
         }
     }
 

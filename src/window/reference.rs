@@ -380,6 +380,10 @@ impl Trial {
         let base = model.base();
         assert!(model.running.iter().all(|i| *i >= base));
         assert_eq!(window.last_processed(), model.disk);
+        let closed = model.next().max(base) - base >= model.limits.max_search_ahead;
+        let idle = model.running.is_empty() && model.fetch.is_none() && model.expected_run().is_none();
+        let awaited = model.save_due && model.saving.is_none() && (closed || idle);
+        assert_eq!(window.awaits_save(), awaited);
         assert_eq!(window.in_flight(), model.running.len());
         assert_eq!(window.done_ahead() as usize, model.done.range(base..).count());
         assert_eq!(window.lowest_undone(), model.lowest_undone());

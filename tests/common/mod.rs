@@ -55,7 +55,8 @@ impl Stage {
             let (reply, verdict) = bounded(1);
             // A test that has ended lets its jobs go.
             let _ = started.send(Running { index: job.index, attempt: job.attempt, reply });
-            match verdict.recv() {
+            // A test that fails must not hang in its consumer's drop, so patience has an end.
+            match verdict.recv_timeout(2 * LONG) {
                 Ok(Verdict::Succeed) => Ok(()),
                 Ok(Verdict::Fail(why)) => Err(why.into()),
                 Ok(Verdict::Panic) => panic!("as the test wished"),
