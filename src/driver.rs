@@ -21,10 +21,14 @@ mod core;
 mod explain;
 mod flights;
 mod own;
+mod wakes;
+mod workers;
 
 pub(crate) use self::core::Core;
-use self::core::{Unread, Wakes, Worker};
+use self::core::Unread;
 use self::own::Own;
+use self::wakes::Wakes;
+use self::workers::Wake;
 
 pub(crate) struct Driver<T> {
     me: Weak<Driver<T>>,
@@ -104,7 +108,7 @@ impl<T: Send + 'static> Driver<T> {
     /// Starts the first thread of the pool, so that a consumer which started can run.
     pub(crate) fn spawn_first_worker(&self) -> Result<(), Error> {
         let mut core = self.core.lock();
-        core.pool.threads += 1;
+        core.workers.threads += 1;
         core.present += 1;
         drop(core);
         self.spawn_worker()
@@ -115,7 +119,7 @@ impl<T: Send + 'static> Driver<T> {
         let me = self.me.clone();
         self.spawn_present("wl-worker", move || {
             if let (Some(runner), Some(me)) = (runner, me.upgrade()) {
-                me.core.lock().pool.waking = false;
+                me.core.lock().workers.waking = false;
                 work(&*me, &*runner);
             }
         })
@@ -136,12 +140,12 @@ impl<T: Send + 'static> Driver<T> {
             self.bell.work();
         }
         match wakes.worker {
-            Worker::Nobody => {}
-            Worker::Wake => {
+            Wake::Nobody => {}
+            Wake::One => {
                 self.work.notify_one();
             }
-            Worker::Beckon => self.beckoned.store(true, Ordering::Release),
-            Worker::Spawn => self.spawn_another_worker(),
+            Wake::Beckon => self.beckoned.store(true, Ordering::Release),
+            Wake::Spawn => self.spawn_another_worker(),
         }
         if wakes.news {
             self.news.notify_one();
@@ -174,10 +178,10 @@ impl<T: Send + 'static> Driver<T> {
     fn spawn_another_worker(&self) {
         if let Err(error) = self.spawn_worker() {
             let mut core = self.core.lock();
-            core.pool.threads -= 1;
-            core.pool.waking = false;
-            core.pool.cap = Some(core.pool.threads.max(1));
-            tracing::warn!(%error, threads = core.pool.threads, "going on with fewer threads than max_processing");
+            core.workers.threads -= 1;
+            core.workers.waking = false;
+            core.workers.cap = Some(core.workers.threads.max(1));
+            tracing::warn!(%error, threads = core.workers.threads, "going on with fewer threads than max_processing");
         }
     }
 
@@ -252,14 +256,14 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
                 drop(core);
                 watch(|| self.beckoned.swap(false, Ordering::Acquire));
                 core = self.core.lock();
-                core.pool.expectant = false;
+                core.workers.expectant = false;
                 continue;
             }
             if idle && !core.retire_worker() {
-                core.pool.parked += 1;
+                core.workers.parked += 1;
                 self.work.wait(&mut core);
-                core.pool.parked -= 1;
-                core.pool.waking = false;
+                core.workers.parked -= 1;
+                core.workers.waking = false;
                 continue;
             }
             drop(core);

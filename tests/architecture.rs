@@ -38,6 +38,8 @@ const ORDER: &[&str] = &[
     // driver
     "driver/own",
     "driver/flights",
+    "driver/workers",
+    "driver/wakes",
     "driver/core",
     "driver/explain",
     "driver",
@@ -151,6 +153,6 @@ fn one_seam_alone_names_the_database() {
 fn no_room_is_too_large() {
     for (module, text) in sources() {
         let lines = text.lines().take_while(|line| *line != "#[cfg(test)]").count();
-        assert!(lines <= 470, "{module} has {lines} lines");
+        assert!(lines <= 450, "{module} has {lines} lines");
     }
 }

@@ -218,7 +218,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let mut core = Core::new(window, retry);
         core.announces = on_processed.is_some();
         core.on_job_done = on_job_done;
-        core.pool.fixed = threads;
+        core.workers.fixed = threads;
         let (saves, saver): (Box<dyn Saves>, _) = match progress.writer() {
             Some(writer) => {
                 core.claim = Some(Box::new(progress));

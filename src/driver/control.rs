@@ -78,7 +78,7 @@ impl<T: Send + 'static> Control for Driver<T> {
         let mut limits = core.window.limits();
         change(&mut limits);
         core.window.set_limits(limits);
-        core.pool.cap = None;
+        core.workers.cap = None;
         self.settle(core);
         // Threads that are now too many are asleep, if they are idle.
         self.work.notify_all();

@@ -4,6 +4,8 @@
 //! is free again.
 
 use super::flights::{Flight, Flights};
+use super::wakes::Wakes;
+use super::workers::{Wake, Workers};
 use crate::error::{Error, chain};
 use crate::index::{BoxError, Index};
 use crate::pool::{Assignment, OnJobDone, Runner};
@@ -36,7 +38,7 @@ pub(crate) struct Core<T> {
     announce: Option<RangeInclusive<Index>>,
     /// Whether anybody wants to hear what was processed.
     pub(crate) announces: bool,
-    pub(crate) pool: Pool,
+    pub(crate) workers: Workers,
     pub(crate) counters: Counters,
     /// What `stop` and `join` return.
     pub(crate) error: Option<Error>,
@@ -92,21 +94,6 @@ pub(crate) struct Source {
     pub(crate) unread: Option<Unread>,
 }
 
-/// Who wakes up, and who sleeps, in the pool.
-#[derive(Default)]
-pub(crate) struct Pool {
-    /// The most threads there may be; `None`: as many as `max_processing`.
-    pub(crate) fixed: Option<usize>,
-    pub(crate) threads: usize,
-    pub(crate) parked: usize,
-    /// One has no job, and stays awake for a moment since the reader is about to bring some.
-    pub(crate) expectant: bool,
-    /// One is being woken or started. It wakes the next, so that a run of jobs does not wake them all at once.
-    pub(crate) waking: bool,
-    /// The operating system gave no more threads than this.
-    pub(crate) cap: Option<usize>,
-}
-
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) done: u64,
@@ -126,45 +113,6 @@ pub(crate) struct Save {
     pub(crate) since: Option<Instant>,
 }
 
-/// What to do once the lock is free.
-#[derive(Default)]
-#[must_use]
-pub(crate) struct Wakes {
-    pub(crate) reader: bool,
-    pub(crate) worker: Worker,
-    pub(crate) save: bool,
-    pub(crate) hurry: bool,
-    pub(crate) news: bool,
-    pub(crate) changed: bool,
-    pub(crate) ended: bool,
-    /// Things of the user's, whose `drop` may do anything.
-    pub(crate) garbage: Option<Box<dyn Any + Send>>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Worker {
-    #[default]
-    Nobody,
-    /// The one that is awake and expects a job.
-    Beckon,
-    Wake,
-    Spawn,
-}
-
-impl Wakes {
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self { reader, worker, save, hurry, news, changed, ended, garbage: _ } = self;
-        !(*reader || *worker != Worker::Nobody || *save || *hurry || *news || *changed || *ended)
-    }
-}
-
-impl Pool {
-    pub(crate) fn most(&self, window: &Window) -> usize {
-        let most = self.fixed.unwrap_or(window.limits().max_processing);
-        most.min(self.cap.unwrap_or(usize::MAX))
-    }
-}
-
 impl<T: Send + 'static> Core<T> {
     pub(crate) fn new(window: Window, retry: Retry) -> Self {
         Self {
@@ -178,7 +126,7 @@ impl<T: Send + 'static> Core<T> {
             source: Source::default(),
             announce: None,
             announces: false,
-            pool: Pool::default(),
+            workers: Workers::default(),
             counters: Counters::default(),
             error: None,
             halted: None,
@@ -217,7 +165,8 @@ impl<T: Send + 'static> Core<T> {
             }
         }
         self.hurry_save(&mut wakes);
-        wakes.worker = self.wake_worker();
+        wakes.worker = self.workers.wake(&self.window, self.source.watching);
+        self.present += usize::from(wakes.worker == Wake::Spawn);
         wakes
     }
 
@@ -255,26 +204,6 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    fn wake_worker(&mut self) -> Worker {
-        // Jobs that are shorter than a wake-up are run by those who are awake; the reader knows a moment later.
-        let wait = self.source.watching && self.pool.threads > self.pool.parked;
-        if self.pool.waking || wait || !self.window.can_run() {
-            Worker::Nobody
-        } else if self.pool.expectant {
-            Worker::Beckon
-        } else if self.pool.parked > 0 {
-            self.pool.waking = true;
-            Worker::Wake
-        } else if self.pool.threads < self.pool.most(&self.window) {
-            self.pool.waking = true;
-            self.pool.threads += 1;
-            self.present += 1;
-            Worker::Spawn
-        } else {
-            Worker::Nobody
-        }
-    }
-
     /// The next job for a worker that asks.
     pub(crate) fn claim(&mut self) -> Option<Assignment<T>> {
         let run = self.window.poll_run()?;
@@ -289,18 +218,14 @@ impl<T: Send + 'static> Core<T> {
         Some(Assignment { token, job })
     }
 
-    /// Whether a worker without a job should stay awake for the next: one does, while the reader reads.
+    /// Whether a worker without a job should stay awake for the next.
     pub(crate) fn expects_jobs(&mut self) -> bool {
-        let expects = !self.pool.expectant && self.source.fetch.is_some() && !self.window.is_stopping();
-        self.pool.expectant |= expects;
-        expects
+        self.workers.expects_jobs(self.source.fetch.is_some() && !self.window.is_stopping())
     }
 
     /// Whether a worker without a job is to end; then it is counted out.
     pub(crate) fn retire_worker(&mut self) -> bool {
-        let retires = self.window.has_ended() || self.pool.threads > self.pool.most(&self.window);
-        self.pool.threads -= usize::from(retires);
-        retires
+        self.workers.retires(&self.window)
     }
 
     /// An attempt is over. A token that was used before changes nothing.

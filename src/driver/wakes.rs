@@ -1,0 +1,26 @@
+//! What a critical section leaves to be done once the lock is free.
+
+use super::workers::Wake;
+use std::any::Any;
+
+/// What to do once the lock is free.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Wakes {
+    pub(crate) reader: bool,
+    pub(crate) worker: Wake,
+    pub(crate) save: bool,
+    pub(crate) hurry: bool,
+    pub(crate) news: bool,
+    pub(crate) changed: bool,
+    pub(crate) ended: bool,
+    /// Things of the user's, whose `drop` may do anything.
+    pub(crate) garbage: Option<Box<dyn Any + Send>>,
+}
+
+impl Wakes {
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { reader, worker, save, hurry, news, changed, ended, garbage: _ } = self;
+        !(*reader || *worker != Wake::Nobody || *save || *hurry || *news || *changed || *ended)
+    }
+}
