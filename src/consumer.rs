@@ -1,7 +1,7 @@
 //! What a user holds: the consumer, its builder, and handles to it.
 
 use crate::driver::control::Control;
-use crate::error::Error;
+use crate::error::{Error, describe};
 use crate::jobs::Jobs;
 use crate::progress::Progress;
 use crate::sync::Arc;
@@ -66,6 +66,8 @@ impl Consumer {
 
     /// Stops: no new job starts, running ones finish, and the progress is saved. Retries are not awaited.
     ///
+    /// It waits for every [`Done`](crate::Done) token too, so a thread that holds one must not call it.
+    ///
     /// # Errors
     /// The first failure: what halted the consumer, or [`Error::Progress`] when the last save failed, twice. On one of the
     /// consumer's own threads [`Error::Config`]: there it only asks, and does not wait.
@@ -78,8 +80,8 @@ impl Consumer {
     ///
     /// # Errors
     /// [`Error::StopTimeout`] when jobs were still running after `limit`. What had finished by then is saved (that may take
-    /// up to one second more); what the stragglers return is ignored, and the progress name stays in use until the last one
-    /// returned.
+    /// up to one second more); what the stragglers return is ignored, no callback runs for them, and the progress name stays
+    /// in use until the last one returned. It outranks what halted the consumer, which the status still shows.
     pub fn stop_within(self, limit: Duration) -> Result<(), Error> {
         self.control.request_stop();
         self.wait_end(Some(limit))
@@ -106,7 +108,7 @@ impl Drop for Consumer {
         }
         self.control.request_stop();
         if let Err(error) = self.control.wait_end(None) {
-            tracing::error!(error = crate::error::chain(&error), "a consumer was dropped and ended with an error");
+            tracing::error!(error = describe(&error), "a consumer was dropped and ended with an error");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Everything happens in short critical sections of one lock. No user code is called and no I/O is done within one.
 
-use crate::error::{Error, chain, guarded};
+use crate::error::{Error, Failure, describe, drop_guarded, guarded};
 use crate::index::{BoxError, Index};
 use crate::notifier::NewsDesk;
 use crate::pool::{Assignment, JobDesk, Runner, work};
@@ -160,9 +160,6 @@ impl<T: Send + 'static> Driver<T> {
             self.bell.close();
             self.work.notify_all();
             self.news.notify_all();
-            let saves = self.saves.lock().take();
-            drop_users((saves, wakes.garbage));
-            self.leave();
         }
     }
 
@@ -185,14 +182,42 @@ impl<T: Send + 'static> Driver<T> {
         }
     }
 
+    /// Drops what the end leaves behind, if it has come: on one of our own threads, so that a destructor which stops this
+    /// consumer does not wait for itself.
+    fn clear_up(&self) {
+        let mut core = self.core.lock();
+        if core.window.has_ended() {
+            let garbage = core.garbage.take();
+            drop(core);
+            let saves = self.saves.lock().take();
+            drop_guarded(saves);
+            drop_guarded(garbage);
+        }
+    }
+
+    /// A thread of ours panicked: whatever it was about to report never comes.
+    fn give_up(&self) {
+        let mut core = self.core.lock();
+        let index = core.window.lowest_undone();
+        let surplus = core.halt(index, Error::Thread.to_string(), Error::Thread);
+        core.abandon();
+        self.settle(core);
+        drop_guarded(surplus);
+    }
+
     /// A thread, or the consumer itself, is gone; the last one to go frees the name.
     fn leave(&self) {
         let mut core = self.core.lock();
         core.present -= 1;
         let claim = core.released();
+        let unheard = if core.present == 0 { core.error.take() } else { None };
         drop(core);
         self.changed.notify_all();
-        drop_users(claim);
+        drop_guarded(claim);
+        if let Some(error) = unheard {
+            tracing::error!(error = describe(&error), "a consumer that nobody waited for ended with an error");
+            drop_guarded(error);
+        }
     }
 
     /// What tells this consumer's threads from others.
@@ -210,23 +235,6 @@ impl<T: Send + 'static> Driver<T> {
         }
         core.waiters -= 1;
     }
-
-    fn halt(&self, index: Index, error: Error) {
-        let mut core = self.core.lock();
-        core.halt(index, error);
-        self.settle(core);
-    }
-}
-
-/// Drops what is the user's: a panic in it must not take down a thread that others need.
-fn drop_users<U>(users: U) {
-    let dropped = guarded(|| {
-        drop(users);
-        Ok(())
-    });
-    if let Err(error) = dropped {
-        tracing::error!(%error, "a destructor panicked");
-    }
 }
 
 /// Counts a thread out, also when it panicked.
@@ -234,9 +242,12 @@ struct Leaving<T: Send + 'static>(Weak<Driver<T>>);
 
 impl<T: Send + 'static> Drop for Leaving<T> {
     fn drop(&mut self) {
-        if let Some(driver) = self.0.upgrade() {
-            driver.leave();
+        let Some(driver) = self.0.upgrade() else { return };
+        if std::thread::panicking() {
+            driver.give_up();
         }
+        driver.clear_up();
+        driver.leave();
     }
 }
 
@@ -244,8 +255,8 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
     fn next(&self, report: Option<Report>) -> Option<Assignment<T>> {
         let report = report.map(|report| self.confirm(report));
         let mut core = self.core.lock();
-        if let Some(report) = report {
-            core.report(report);
+        if let Some(surplus) = report.and_then(|report| core.report(report)) {
+            MutexGuard::unlocked(&mut core, || drop_guarded(surplus));
         }
         let mut patient = true;
         loop {
@@ -294,7 +305,11 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
     }
 
     fn looking(&self, now: Instant) {
-        self.core.lock().source.call = Some(now);
+        let mut core = self.core.lock();
+        // From here on it does not see to the workers, however long the call takes.
+        core.source.watching = false;
+        core.source.call = Some(now);
+        self.settle(core);
     }
 
     fn head(&self, head: Option<Index>) {
@@ -313,27 +328,34 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
 
     fn truncated(&self, jobs: Vec<T>, next: Index, first: Index) {
         self.read(jobs, Some(Unread::Missing));
-        self.halt(next, Error::Truncated { next, first });
+        let mut core = self.core.lock();
+        let surplus = core.truncated(next, first);
+        self.settle(core);
+        drop_guarded(surplus);
     }
 
-    fn failed(&self, jobs: Vec<T>, error: BoxError) {
-        tracing::warn!(%error, "the source failed; it is asked again");
-        self.read(jobs, Some(Unread::Failed(chain(&*error))));
+    fn failed(&self, jobs: Vec<T>, failure: Failure) {
+        tracing::warn!(error = failure.text, "the source failed; it is asked again");
+        self.read(jobs, Some(Unread::Failed(failure.text)));
+        drop_guarded(failure.error);
     }
 
-    fn look_failed(&self, error: BoxError) {
-        tracing::warn!(%error, "the source failed to say its head; it is asked again");
+    fn look_failed(&self, failure: Failure) {
+        tracing::warn!(error = failure.text, "the source failed to say its head; it is asked again");
         let mut core = self.core.lock();
         core.source.call = None;
-        core.source.look_error = Some(chain(&*error));
+        core.source.look_error = Some(failure.text);
+        drop(core);
+        drop_guarded(failure.error);
     }
 }
 
 impl<T: Send + 'static> Driver<T> {
     fn read(&self, jobs: Vec<T>, unread: Option<Unread>) {
         let mut core = self.core.lock();
-        core.fetched(jobs, unread);
+        let late = core.fetched(jobs, unread);
         self.settle(core);
+        late.into_iter().for_each(drop_guarded);
     }
 }
 
@@ -349,10 +371,12 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
     }
 
     fn save_failed(&self, error: BoxError) -> Option<Duration> {
-        tracing::warn!(%error, "the progress could not be saved");
+        let failure = Failure::from(error);
+        tracing::warn!(error = failure.text, "the progress could not be saved");
         let mut core = self.core.lock();
-        let again = core.save_failed(error);
+        let (again, surplus) = core.save_failed(failure);
         self.settle(core);
+        drop_guarded(surplus);
         again
     }
 }
@@ -371,9 +395,13 @@ impl<T: Send + 'static> NewsDesk for Driver<T> {
         }
     }
 
-    fn panicked(&self, run: RangeInclusive<Index>, source: BoxError) {
+    fn panicked(&self, run: RangeInclusive<Index>, failure: Failure) {
         let index = *run.end();
-        self.halt(index, Error::Callback { index, source });
+        let text = format!("on_processed {}", failure.text);
+        let mut core = self.core.lock();
+        let surplus = core.halt(index, text, Error::Callback { index, source: failure.error });
+        self.settle(core);
+        drop_guarded(surplus);
     }
 }
 
@@ -381,10 +409,10 @@ impl<T: Send + 'static> Reported for Driver<T> {
     fn report(&self, report: Report) {
         let report = self.confirm(report);
         let mut core = self.core.lock();
-        core.report(report);
+        let surplus = core.report(report);
         let claim = core.released();
         self.settle(core);
-        drop_users(claim);
+        drop_guarded((surplus, claim));
     }
 }
 
@@ -396,11 +424,12 @@ impl<T: Send + 'static> Driver<T> {
             if let Some(callback) = callback {
                 // `stop` in the callback would wait for the very job that is being reported.
                 let _own = Own::enter(self.id());
-                report.outcome = guarded(|| {
+                let called = guarded(|| {
                     callback(report.index);
                     Ok(())
                 });
-                drop_users(callback);
+                report.outcome = called.map_err(Failure::from);
+                drop_guarded(callback);
             }
         }
         report

@@ -102,6 +102,13 @@ pub enum Error {
     #[error("the consumer has ended: start a new one")]
     Stopped,
 
+    /// One of the consumer's own threads panicked, outside of all the user's code that is guarded. What had finished is
+    /// saved; what was running is not counted.
+    #[error(
+        "a thread of the consumer panicked: start anew, nothing is lost; what it panicked with is on standard error"
+    )]
+    Thread,
+
     /// A thread could not be started.
     #[error("a thread could not be started: raise the limit of the process, or lower max_processing")]
     Spawn {
@@ -141,6 +148,7 @@ impl Panic {
             .map(|s| (*s).to_owned())
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "a value that is no text".to_owned());
+        drop_guarded(payload);
         Box::new(Self(text))
     }
 }
@@ -159,14 +167,55 @@ pub(crate) fn guarded<R>(call: impl FnOnce() -> Result<R, BoxError>) -> Result<R
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_or_else(|payload| Err(Panic::caught(payload)))
 }
 
-/// An error with its causes, in one line: what a status shows.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
+/// Drops what is the user's: a panic in it must not take down a thread that others need.
+pub(crate) fn drop_guarded<U>(users: U) {
+    if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(users))) {
+        // Its own destructor may be what panics, so it gets none.
+        let _ = std::mem::ManuallyDrop::new(payload);
+        tracing::error!("a destructor panicked");
     }
-    text
+}
+
+/// An error with its causes, in one line: what a status shows. Calls the user's code, so never with a lock held.
+pub(crate) fn describe(error: &(dyn std::error::Error + 'static)) -> String {
+    let described = guarded(|| {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        Ok(text)
+    });
+    described.unwrap_or_else(|_| "an error whose text panics".to_owned())
+}
+
+/// An error of the user's, and its text, which is made before any lock is taken.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: BoxError,
+    pub(crate) text: String,
+}
+
+impl From<BoxError> for Failure {
+    fn from(error: BoxError) -> Self {
+        let text = describe(&*error);
+        Self { error, text }
+    }
+}
+
+/// A value of the user's whose destructor may panic, also where many are dropped together.
+pub(crate) struct Guarded<T>(Option<T>);
+
+impl<T> Guarded<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+}
+
+impl<T> Drop for Guarded<T> {
+    fn drop(&mut self) {
+        drop_guarded(self.0.take());
+    }
 }

@@ -193,7 +193,9 @@ impl<T: Clone + Send + 'static> Jobs for MemoryJobs<T> {
     }
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
-        self.stream.lock().wakeups.push(wakeup);
+        let mut stream = self.stream.lock();
+        stream.wakeups.retain(|wakeup| !wakeup.is_stale());
+        stream.wakeups.push(wakeup);
         true
     }
 }

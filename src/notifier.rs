@@ -1,7 +1,7 @@
 //! The thread that tells the user what was processed: serial, in order, without a gap.
 
-use crate::error::guarded;
-use crate::index::{BoxError, Index};
+use crate::error::{Failure, guarded};
+use crate::index::Index;
 use crate::sync::Arc;
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ pub(crate) trait NewsDesk: Send + Sync + 'static {
     /// Blocks until something was saved; `None` when nothing will be any more.
     fn news(&self) -> Option<RangeInclusive<Index>>;
     /// The callback panicked; it is not called again.
-    fn panicked(&self, run: RangeInclusive<Index>, panic: BoxError);
+    fn panicked(&self, run: RangeInclusive<Index>, panic: Failure);
 }
 
 pub(crate) fn notify<D: NewsDesk>(desk: &Arc<D>, callback: impl Fn(RangeInclusive<Index>)) {
@@ -20,7 +20,7 @@ pub(crate) fn notify<D: NewsDesk>(desk: &Arc<D>, callback: impl Fn(RangeInclusiv
             Ok(())
         });
         if let Err(panic) = called {
-            return desk.panicked(run, panic);
+            return desk.panicked(run, panic.into());
         }
     }
 }

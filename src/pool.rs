@@ -1,6 +1,6 @@
 //! What the threads of the pool do: report a job and take the next, until there is none.
 
-use crate::error::guarded;
+use crate::error::{Failure, guarded};
 use crate::index::Index;
 use crate::sync::Arc;
 use crate::worker::{Done, Job, Report, Reported, Worker};
@@ -41,7 +41,7 @@ pub(crate) struct Direct<W>(pub(crate) W);
 impl<T: Send + 'static, W: Worker<T>> Runner<T> for Direct<W> {
     fn run(&self, Assignment { token, job }: Assignment<T>) -> Option<Report> {
         let index = job.index;
-        Some(Report { token, index, outcome: guarded(|| self.0.run(job)) })
+        Some(Report { token, index, outcome: guarded(|| self.0.run(job)).map_err(Failure::from) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The one thread that calls into the source: reads in index order, in runs, and holds no lock meanwhile.
 
-use crate::error::guarded;
-use crate::index::{BoxError, Index};
+use crate::error::{Failure, drop_guarded, guarded};
+use crate::index::Index;
 use crate::jobs::Jobs;
 use crate::retry::Retry;
 use crate::sync::Arc;
@@ -35,9 +35,9 @@ pub(crate) trait ReadDesk<T>: Send + Sync + 'static {
     /// These jobs were read, and the `next` one is gone for good: the source begins at `first`, above it.
     fn truncated(&self, jobs: Vec<T>, next: Index, first: Index);
     /// These jobs were read, and reading the one after them failed.
-    fn failed(&self, jobs: Vec<T>, error: BoxError);
+    fn failed(&self, jobs: Vec<T>, failure: Failure);
     /// The look failed.
-    fn look_failed(&self, error: BoxError);
+    fn look_failed(&self, failure: Failure);
 }
 
 /// Reads until the desk says that it is the end.
@@ -51,36 +51,34 @@ pub(crate) struct Reader<J, D> {
 
 impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
     pub(crate) fn run(self) {
-        let mut wanted = true;
-        let mut failures = Failures::default();
-        let mut polled = Instant::now();
+        let mut looks = Looks::default();
         loop {
             let now = Instant::now();
-            let looked = wanted && failures.over(now);
-            let mut failed = false;
-            if looked {
-                (wanted, polled) = (false, now);
-                failed |= !self.look(now);
+            if looks.due(now, self.poll_every) {
+                looks.begin(now);
+                let looked = self.look(now);
+                looks.count(looked);
             }
-            let deadline = loop {
-                match self.desk.order(Instant::now()) {
-                    Order::Read(run) => failed |= !self.read(run),
-                    Order::Wait(deadline) => break deadline,
-                    Order::End => return,
+            match self.desk.order(Instant::now()) {
+                Order::Read(run) => {
+                    let read = self.read(run);
+                    looks.count(read);
+                    // Reading goes on for as long as there is something to read; looks are not to wait for its end.
+                    looks.wanted |= self.bell.take_look();
                 }
-            };
-            failures.count_pass(looked, failed);
-            // A failing source is left alone for a while, however often it rings; that it rang is not forgotten.
-            wanted |= failures.until.is_some();
-            let next_look = failures.until.or_else(|| self.poll_every.map(|every| polled + every));
-            if !self.bell.watch() {
-                self.desk.dozing();
+                Order::Wait(deadline) => {
+                    if !self.bell.watch() {
+                        self.desk.dozing();
+                    }
+                    let next = looks.next(self.poll_every);
+                    let rung = self.bell.wait(deadline.into_iter().chain(next).min());
+                    if rung.closed {
+                        return;
+                    }
+                    looks.wanted |= rung.look;
+                }
+                Order::End => return,
             }
-            let rung = self.bell.wait(deadline.into_iter().chain(next_look).min());
-            if rung.closed {
-                return;
-            }
-            wanted |= rung.look || next_look.is_some_and(|at| Instant::now() >= at);
         }
     }
 
@@ -93,7 +91,7 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
                 true
             }
             Err(error) => {
-                self.desk.look_failed(error);
+                self.desk.look_failed(error.into());
                 false
             }
         }
@@ -108,7 +106,9 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
             more if more > asked => Err(format!("it returned {more} jobs when {asked} were asked for").into()),
             _ => Ok(()),
         });
-        jobs.truncate(asked);
+        if jobs.len() > asked {
+            jobs.drain(asked..).for_each(drop_guarded);
+        }
         let after = start + jobs.len() as Index;
         match outcome {
             Ok(()) if !jobs.is_empty() => self.desk.fetched(jobs),
@@ -116,12 +116,12 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
                 Ok(first) if first > after => self.desk.truncated(jobs, after, first),
                 Ok(_) => self.desk.missing(jobs),
                 Err(error) => {
-                    self.desk.failed(jobs, error);
+                    self.desk.failed(jobs, error.into());
                     return false;
                 }
             },
             Err(error) => {
-                self.desk.failed(jobs, error);
+                self.desk.failed(jobs, error.into());
                 return false;
             }
         }
@@ -129,26 +129,52 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
     }
 }
 
-/// How often in a row the source failed, and until when it is left alone.
-#[derive(Default)]
-struct Failures {
-    count: u32,
+/// When the source is looked at next.
+struct Looks {
+    /// Somebody rang, or nothing is known yet.
+    wanted: bool,
+    last: Instant,
+    /// Since the last look nothing failed.
+    clean: bool,
+    /// How many looks in a row were followed by a failure.
+    failures: u32,
+    /// Until then a failing source is left alone, however often it rings; that it rang is not forgotten.
     until: Option<Instant>,
 }
 
-impl Failures {
-    /// A pass is over: with or without a look, with or without a failure.
-    fn count_pass(&mut self, looked: bool, failed: bool) {
-        if failed {
-            self.count = self.count.saturating_add(1);
-            let pause = SOURCE_BACK_OFF.jitter(0.2).delay(self.count, fastrand::f64()).unwrap_or_default();
-            self.until = Some(Instant::now() + pause);
-        } else if looked {
-            *self = Self::default();
+impl Default for Looks {
+    fn default() -> Self {
+        Self { wanted: true, last: Instant::now(), clean: true, failures: 0, until: None }
+    }
+}
+
+impl Looks {
+    /// When it is due if nobody rings; `None`: never. A failing source is looked at again in any case.
+    fn next(&self, poll_every: Option<Duration>) -> Option<Instant> {
+        // An interval beyond the clock's end is for ever.
+        self.until.or_else(|| poll_every.and_then(|every| self.last.checked_add(every)))
+    }
+
+    fn due(&self, now: Instant, poll_every: Option<Duration>) -> bool {
+        match self.until {
+            Some(until) => now >= until,
+            None => self.wanted || self.next(poll_every).is_some_and(|next| now >= next),
         }
     }
 
-    fn over(&self, now: Instant) -> bool {
-        self.until.is_none_or(|until| now >= until)
+    fn begin(&mut self, now: Instant) {
+        if self.clean {
+            self.failures = 0;
+        }
+        *self = Self { wanted: false, last: now, clean: true, until: None, ..*self };
+    }
+
+    /// A call into the source is over.
+    fn count(&mut self, succeeded: bool) {
+        if !succeeded && std::mem::take(&mut self.clean) {
+            self.failures = self.failures.saturating_add(1);
+            let pause = SOURCE_BACK_OFF.jitter(0.2).delay(self.failures, fastrand::f64()).unwrap_or_default();
+            self.until = Some(Instant::now() + pause);
+        }
     }
 }

@@ -70,9 +70,12 @@ impl Retry {
         let doublings = if self.doubling { attempt.saturating_sub(1) } else { 0 };
         let factor = 1u32.checked_shl(doublings);
         let pause = factor.and_then(|f| self.first.checked_mul(f)).unwrap_or(Duration::MAX).min(self.cap);
+        if self.jitter == 0.0 {
+            return Some(pause); // Floating point would round long pauses.
+        }
         let share = 1.0 - self.jitter * (1.0 - chance.clamp(0.0, 1.0));
-        // Without jitter nothing goes through floating point, which would round long pauses.
-        Some(if self.jitter == 0.0 { pause } else { pause.mul_f64(share.clamp(0.0, 1.0)) })
+        let shorter = Duration::try_from_secs_f64(pause.as_secs_f64() * share.clamp(0.0, 1.0));
+        Some(shorter.map_or(pause, |shorter| shorter.min(pause)))
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
@@ -119,6 +122,13 @@ mod tests {
             assert!(matches!(Retry::fixed(MS).jitter(bad).validate(), Err(ConfigError::Jitter { .. })), "{bad}");
         }
         assert!(Retry::fixed(MS).jitter(1.0).validate().is_ok());
+    }
+
+    #[test]
+    fn the_longest_pause_may_have_jitter() {
+        let retry = Retry::fixed(Duration::MAX);
+        assert_eq!(retry.jitter(1e-20).delay(1, 0.5), Some(Duration::MAX));
+        assert!(retry.jitter(0.5).delay(1, 0.0).unwrap() < Duration::MAX);
     }
 
     proptest! {

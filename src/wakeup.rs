@@ -40,6 +40,15 @@ impl Bell {
         self.set(WORK);
     }
 
+    /// Takes a call to look, if there is one.
+    pub(crate) fn take_look(&self) -> bool {
+        self.bits.fetch_and(!LOOK, Ordering::AcqRel) & LOOK != 0
+    }
+
+    fn is_closed(&self) -> bool {
+        self.bits.load(Ordering::Acquire) & CLOSED != 0
+    }
+
     /// From now on nobody listens.
     pub(crate) fn close(&self) {
         self.set(CLOSED);
@@ -111,6 +120,11 @@ impl Wakeup {
     /// Returns false when the consumer has ended, so that a source can forget this wake-up.
     pub fn ring(&self) -> bool {
         self.bell.look()
+    }
+
+    /// Whether its consumer has ended.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.bell.is_closed()
     }
 }
 

@@ -16,7 +16,7 @@
 //! The same promises written naively, with sets, are in `window/reference.rs`; a property test holds the two together.
 
 use crate::index::Index;
-use alloc::collections::VecDeque;
+use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
 
 mod bits;
@@ -91,14 +91,16 @@ pub struct Window {
     /// Failed, and waiting for their back-off.
     waiting: u64,
     /// Failed, and to be read again.
-    due: VecDeque<Index>,
-    /// Failed, and read again.
-    ready: VecDeque<Index>,
+    due: BTreeSet<Index>,
+    /// Failed, and read again. As many as are read ahead, so its logarithm is no matter.
+    ready: BTreeSet<Index>,
     /// Failed, and not to be had from the source until the next look.
-    held: VecDeque<Index>,
+    held: BTreeSet<Index>,
     /// The source did not have (or give) index `read`: nothing new is read until the next look.
     new_held: bool,
     fetch: Option<Fetch>,
+    /// The last fetch was for a retry.
+    fetched_again: bool,
     announce: Option<RangeInclusive<Index>>,
     paused: bool,
     stopping: bool,
@@ -141,12 +143,13 @@ impl Window {
             above: 0,
             in_flight: 0,
             waiting: 0,
-            due: VecDeque::new(),
-            ready: VecDeque::new(),
-            held: VecDeque::new(),
+            due: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            held: BTreeSet::new(),
             // Nothing is known of the source before the first look.
             new_held: true,
             fetch: None,
+            fetched_again: false,
             announce: None,
             paused: false,
             stopping: false,
@@ -187,7 +190,9 @@ impl Window {
     pub fn handle_fetched(&mut self, count: u64) {
         match self.fetch.take() {
             Some(Fetch::New) => self.read += count,
-            Some(Fetch::Again(index)) => self.ready.push_back(index),
+            Some(Fetch::Again(index)) => {
+                self.ready.insert(index);
+            }
             None => debug_assert!(false, "no fetch is under way"),
         }
     }
@@ -199,7 +204,7 @@ impl Window {
         match fetch {
             Some(Fetch::Again(index)) if count == 0 => {
                 self.fetch = None;
-                self.held.push_back(index);
+                self.held.insert(index);
             }
             _ => self.handle_fetched(count),
         }
@@ -237,7 +242,7 @@ impl Window {
     pub fn handle_due(&mut self, index: Index) {
         debug_assert!(self.waiting > 0, "no failed job waits");
         self.waiting = self.waiting.saturating_sub(1);
-        self.due.push_back(index);
+        self.due.insert(index);
     }
 
     /// A save is about to be written, or written again: the index up to and including which everything is processed. `None`
@@ -306,8 +311,11 @@ impl Window {
         if !self.has_slot() {
             return None;
         }
-        let run = match self.ready.pop_front() {
-            Some(index) => Run { index, retry: true },
+        let run = match self.ready.first().copied().filter(|index| *index < self.ahead()) {
+            Some(index) => {
+                self.ready.remove(&index);
+                Run { index, retry: true }
+            }
             None if self.next < self.read.min(self.bound()) => {
                 self.next += 1;
                 Run { index: self.next - 1, retry: false }
@@ -321,7 +329,7 @@ impl Window {
     /// Whether [`poll_run`](Self::poll_run) would hand out a job.
     #[must_use]
     pub fn can_run(&self) -> bool {
-        self.has_slot() && (!self.ready.is_empty() || self.next < self.read.min(self.bound()))
+        self.has_slot() && (self.can_retry() || self.next < self.read.min(self.bound()))
     }
 
     /// Whether a save is due that something waits for: no job can start before it, or none is there.
@@ -424,34 +432,61 @@ impl Window {
         self.in_flight > 0 && (self.done..self.next).contains(&index) && !self.finished.contains(index)
     }
 
-    /// One past the highest index that may start.
+    /// Whether a failed job was read again and may start.
+    fn can_retry(&self) -> bool {
+        self.ready.first().is_some_and(|index| *index < self.ahead())
+    }
+
+    /// One past the highest index of the window.
+    fn ahead(&self) -> Index {
+        self.saved.saturating_add(self.limits.max_search_ahead)
+    }
+
+    /// One past the highest index that may start for the first time.
     fn bound(&self) -> Index {
         let Some(head) = self.head else { return 0 };
-        let ahead = self.saved.saturating_add(self.limits.max_search_ahead);
         let last = head.min(self.stop_at.unwrap_or(LAST_JOB)).min(LAST_JOB);
-        ahead.min(last + 1)
+        self.ahead().min(last + 1)
     }
 
     fn poll_fetch(&mut self) -> Option<RangeInclusive<Index>> {
         if self.fetch.is_some() || self.stopping {
             return None;
         }
-        let most = self.limits.read_ahead();
-        let idle = (self.read - self.next) + self.ready.len() as u64;
-        // One retry is always read: it may be what everything that was read waits for.
-        if (self.ready.is_empty() || idle < most)
-            && let Some(index) = self.due.pop_front()
-        {
-            self.fetch = Some(Fetch::Again(index));
-            return Some(index..=index);
+        // In turn, so that neither retries nor new jobs wait for the end of the others.
+        let (fetch, run) = if self.fetched_again {
+            self.new_fetch().or_else(|| self.fetch_again())?
+        } else {
+            self.fetch_again().or_else(|| self.new_fetch())?
+        };
+        self.fetched_again = fetch != Fetch::New;
+        if let Fetch::Again(index) = fetch {
+            self.due.remove(&index);
         }
+        self.fetch = Some(fetch);
+        Some(run)
+    }
+
+    /// Read and not started.
+    fn idle(&self) -> u64 {
+        (self.read - self.next) + self.ready.len() as u64
+    }
+
+    fn new_fetch(&self) -> Option<(Fetch, RangeInclusive<Index>)> {
+        let (most, idle) = (self.limits.read_ahead(), self.idle());
         // Not before half is used up, so that the source is read by the run.
         if self.new_held || idle > most / 2 || self.read >= self.bound() {
             return None;
         }
-        self.fetch = Some(Fetch::New);
         let end = self.bound().min(self.read.saturating_add(most - idle));
-        Some(self.read..=end - 1)
+        Some((Fetch::New, self.read..=end - 1))
+    }
+
+    fn fetch_again(&self) -> Option<(Fetch, RangeInclusive<Index>)> {
+        let index = self.due.first().copied().filter(|index| *index < self.ahead())?;
+        // One that may start is always read: it may be what everything that was read waits for.
+        let wanted = self.idle() < self.limits.read_ahead() || !self.can_retry();
+        wanted.then_some((Fetch::Again(index), index..=index))
     }
 
     fn is_drained(&self) -> bool {

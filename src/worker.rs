@@ -1,5 +1,6 @@
 //! What a job looks like to the code that runs it.
 
+use crate::error::Failure;
 use crate::index::{BoxError, Index};
 use crate::sync::Arc;
 use std::fmt;
@@ -75,7 +76,7 @@ where
 pub(crate) struct Report {
     pub(crate) token: usize,
     pub(crate) index: Index,
-    pub(crate) outcome: Result<(), BoxError>,
+    pub(crate) outcome: Result<(), Failure>,
 }
 
 /// Where a [`Done`] token reports to.
@@ -106,13 +107,15 @@ impl Done {
     }
 
     /// The attempt failed: it is tried again as the consumer's [`Retry`](crate::Retry) says.
+    ///
+    /// The error that halts a consumer is kept for `join`, which waits for every token: it must not own another one.
     pub fn fail(mut self, error: impl Into<BoxError>) {
         self.report(Err(error.into()));
     }
 
     fn report(&mut self, outcome: Result<(), BoxError>) {
         if let Some(to) = self.to.take() {
-            to.report(Report { token: self.token, index: self.index, outcome });
+            to.report(Report { token: self.token, index: self.index, outcome: outcome.map_err(Failure::from) });
         }
     }
 }

@@ -100,8 +100,15 @@ impl<T: Send + 'static> Control for Driver<T> {
                 }
             }
         }
-        let error = self.core.lock().error.take();
+        // For a start that failed before there was a thread to do it.
+        let own = Own::enter(self.id());
+        if timed_out.is_none() {
+            self.clear_up();
+        }
+        // While stragglers run, that is what the caller has to know; what halted it is in the status, and is logged.
+        let error = if timed_out.is_none() { self.core.lock().error.take() } else { None };
         self.leave();
+        drop(own);
         match (error, timed_out) {
             (Some(error), _) => Err(error),
             (None, Some(running)) => Err(Error::StopTimeout { running }),
@@ -135,5 +142,6 @@ impl<T: Send + 'static> Driver<T> {
         while !core.window.has_ended() && Instant::now() < deadline {
             self.wait_changed(&mut core, Some(deadline));
         }
+        core.silence();
     }
 }

@@ -6,7 +6,7 @@
 use super::flights::{Flight, Flights};
 use super::wakes::Wakes;
 use super::workers::{Wake, Workers};
-use crate::error::{Error, chain};
+use crate::error::{Error, Failure, Guarded};
 use crate::index::{BoxError, Index};
 use crate::pool::{Assignment, OnJobDone, Runner};
 use crate::progress::Checkpoint;
@@ -17,7 +17,7 @@ use crate::window::{Action, Window};
 use crate::worker::{Job, Report};
 use std::any::Any;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
@@ -29,8 +29,8 @@ pub(crate) struct Core<T> {
     pub(crate) retry: Retry,
     /// Read and never started, in index order; the first is the window's `next`.
     ready: VecDeque<T>,
-    /// Read again after a failure, in the order in which they were read.
-    ready_again: VecDeque<T>,
+    /// Read again after a failure.
+    ready_again: BTreeMap<Index, T>,
     pub(crate) flights: Flights,
     pub(crate) failed: HashMap<Index, Failed>,
     timers: BinaryHeap<Reverse<(Instant, Index)>>,
@@ -55,9 +55,16 @@ pub(crate) struct Core<T> {
     pub(crate) waiters: usize,
     /// Results are no longer counted.
     pub(crate) abandoned: bool,
+    /// The watermark stays below this index whatever happens.
+    unreachable_from: Index,
+    /// Things of the user's that the end leaves behind, for one of our threads to drop: a destructor may do anything, also
+    /// stop this very consumer, and must hold up nobody else.
+    pub(crate) garbage: Option<Box<dyn Any + Send>>,
     /// The reader sleeps towards a deadline that is no longer right, or has not heard that it is to end.
     rouse_reader: bool,
     stop_told: bool,
+    /// What they wait for may never come.
+    rouse_waiters: bool,
 }
 
 /// A failed job that waits for its next attempt.
@@ -119,7 +126,7 @@ impl<T: Send + 'static> Core<T> {
             window,
             retry,
             ready: VecDeque::new(),
-            ready_again: VecDeque::new(),
+            ready_again: BTreeMap::new(),
             flights: Flights::default(),
             failed: HashMap::new(),
             timers: BinaryHeap::new(),
@@ -137,8 +144,11 @@ impl<T: Send + 'static> Core<T> {
             present: 1,
             waiters: 0,
             abandoned: false,
+            unreachable_from: Index::MAX,
+            garbage: None,
             rouse_reader: false,
             stop_told: false,
+            rouse_waiters: false,
         }
     }
 
@@ -149,6 +159,7 @@ impl<T: Send + 'static> Core<T> {
             wakes.reader = true;
             wakes.changed = true;
         }
+        wakes.changed |= std::mem::take(&mut self.rouse_waiters) && self.waiters > 0;
         while let Some(action) = self.window.poll() {
             match action {
                 Action::Fetch(run) => {
@@ -182,12 +193,14 @@ impl<T: Send + 'static> Core<T> {
     fn finish(&mut self, wakes: &mut Wakes) {
         wakes.ended = true;
         wakes.changed = true;
-        // Until the garbage is gone the end is not over: it may hold what the user is about to open again.
-        self.present += 1;
         self.timers.clear();
         self.failed.clear();
-        let jobs = (std::mem::take(&mut self.ready), std::mem::take(&mut self.ready_again));
-        wakes.garbage = Some(Box::new((jobs, self.runner.take(), self.on_job_done.take())));
+        let jobs: Vec<Guarded<T>> = std::mem::take(&mut self.ready)
+            .into_iter()
+            .chain(std::mem::take(&mut self.ready_again).into_values())
+            .map(Guarded::new)
+            .collect();
+        self.garbage = Some(Box::new((jobs, self.runner.take(), self.on_job_done.take())));
     }
 
     /// When something waits for the save, neither its pace nor its back-off is waited for. A failing store is hurried only
@@ -207,8 +220,8 @@ impl<T: Send + 'static> Core<T> {
     /// The next job for a worker that asks.
     pub(crate) fn claim(&mut self) -> Option<Assignment<T>> {
         let run = self.window.poll_run()?;
-        let jobs = if run.retry { &mut self.ready_again } else { &mut self.ready };
-        let payload = jobs.pop_front().expect("the window hands out what was read, in the same order");
+        let payload = if run.retry { self.ready_again.remove(&run.index) } else { self.ready.pop_front() };
+        let payload = payload.expect("the window hands out what was read, in the same order");
         let mut job = Job::new(run.index, payload);
         if run.retry {
             self.counters.retries += 1;
@@ -228,50 +241,62 @@ impl<T: Send + 'static> Core<T> {
         self.workers.retires(&self.window)
     }
 
-    /// An attempt is over. A token that was used before changes nothing.
-    pub(crate) fn report(&mut self, Report { token, outcome, .. }: Report) {
-        let Some(flight) = self.flights.end(token) else { return };
-        if self.abandoned {
-            return;
-        }
-        match outcome {
-            Ok(()) => {
+    /// An attempt is over. A token that was used before changes nothing. What is returned is the user's, to be dropped
+    /// without the lock.
+    pub(crate) fn report(&mut self, Report { token, outcome, .. }: Report) -> Option<BoxError> {
+        let flight = self.flights.end(token).filter(|_| !self.abandoned);
+        match (flight, outcome) {
+            (Some(flight), Ok(())) => {
                 self.counters.done += 1;
                 self.window.handle_done(flight.index);
+                None
             }
-            Err(error) => {
+            (Some(flight), Err(failure)) => {
                 self.counters.failed += 1;
                 self.window.handle_failed(flight.index);
-                self.attempt_failed(flight, error);
+                self.rouse_waiters = true;
+                self.attempt_failed(flight, failure)
             }
+            (None, outcome) => outcome.err().map(|failure| failure.error),
         }
     }
 
-    fn attempt_failed(&mut self, Flight { index, attempt, .. }: Flight, source: BoxError) {
+    fn attempt_failed(&mut self, Flight { index, attempt, .. }: Flight, failure: Failure) -> Option<BoxError> {
         let now = Instant::now();
-        match self.retry.delay(attempt, fastrand::f64()) {
-            // A pause beyond the clock's end is as good as none at all.
-            Some(pause) => {
-                let due = now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
-                self.failed.insert(index, Failed { attempt, due, error: chain(&*source), unread: None });
-                self.timers.push(Reverse((due, index)));
-                self.rouse_reader = true;
-            }
-            None => self.halt(index, Error::Job { index, attempt, source }),
-        }
+        let Some(pause) = self.retry.delay(attempt, fastrand::f64()) else {
+            let text = format!("job {index} failed in attempt {attempt}: {}", failure.text);
+            self.unreachable_from = self.unreachable_from.min(index);
+            return self.halt(index, text, Error::Job { index, attempt, source: failure.error });
+        };
+        // A pause beyond the clock's end is as good as none at all.
+        let due = now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
+        self.failed.insert(index, Failed { attempt, due, error: failure.text, unread: None });
+        self.timers.push(Reverse((due, index)));
+        self.rouse_reader = true;
+        Some(failure.error)
     }
 
-    /// Stops at the first failure; later ones are not the cause.
-    pub(crate) fn halt(&mut self, index: Index, error: Error) {
-        if self.error.is_none() {
-            self.halted = Some((index, chain(&error)));
-            self.error = Some(error);
-        }
+    /// Stops at the first failure. Later ones are not the cause, and are given back to be dropped.
+    pub(crate) fn halt(&mut self, index: Index, text: String, error: Error) -> Option<BoxError> {
         self.window.handle_stop();
+        if self.error.is_some() {
+            return Some(Box::new(error));
+        }
+        self.halted = Some((index, text));
+        self.error = Some(error);
+        None
+    }
+
+    /// The source no longer has the job that is next.
+    pub(crate) fn truncated(&mut self, next: Index, first: Index) -> Option<BoxError> {
+        let error = Error::Truncated { next, first };
+        self.unreachable_from = self.unreachable_from.min(next);
+        self.halt(next, error.to_string(), error)
     }
 
     /// The back-offs that are over by now make their jobs due.
     pub(crate) fn expire(&mut self, now: Instant) {
+        self.source.watching = false;
         while let Some(Reverse((_, index))) = self.timers.peek().filter(|Reverse((due, _))| *due <= now) {
             self.window.handle_due(*index);
             self.timers.pop();
@@ -281,7 +306,6 @@ impl<T: Send + 'static> Core<T> {
     /// What the reader should do next.
     pub(crate) fn order(&mut self, now: Instant) -> Order {
         self.source.call = None;
-        self.source.watching = false;
         if self.window.is_stopping() || self.window.has_ended() {
             return Order::End;
         }
@@ -305,27 +329,30 @@ impl<T: Send + 'static> Core<T> {
         self.window.handle_head(head);
     }
 
-    /// The fetch under way is over: with these jobs and, when there is a reason, without the one after them.
-    pub(crate) fn fetched(&mut self, jobs: Vec<T>, unread: Option<Unread>) {
+    /// The fetch under way is over: with these jobs and, when there is a reason, without the one after them. Jobs that come
+    /// too late are given back.
+    pub(crate) fn fetched(&mut self, jobs: Vec<T>, unread: Option<Unread>) -> Vec<T> {
         self.source.call = None;
-        let Some(run) = self.source.fetch.take() else { return };
+        let Some(run) = self.source.fetch.take().filter(|_| !self.window.is_stopping()) else { return jobs };
         let count = jobs.len() as u64;
-        let failed = self.failed.get_mut(run.start());
-        match failed {
+        let missing = unread.is_some();
+        match self.failed.get_mut(run.start()) {
             // It was handed out before, so it is read for its retry.
             Some(failed) => {
-                self.ready_again.extend(jobs);
-                failed.unread = unread.clone().filter(|_| count == 0);
+                failed.unread = unread.filter(|_| count == 0);
+                self.ready_again.extend(run.zip(jobs));
             }
             None => {
+                self.source.unread = unread;
                 self.ready.extend(jobs);
-                self.source.unread = unread.clone();
             }
         }
-        match unread {
-            None => self.window.handle_fetched(count),
-            Some(_) => self.window.handle_missing(count),
+        if missing {
+            self.window.handle_missing(count);
+        } else {
+            self.window.handle_fetched(count);
         }
+        Vec::new()
     }
 
     /// What was processed since the last time, for the notifier.
@@ -344,22 +371,26 @@ impl<T: Send + 'static> Core<T> {
         self.window.handle_saved();
     }
 
-    /// How soon to try again; `None`: not at all.
-    pub(crate) fn save_failed(&mut self, source: BoxError) -> Option<Duration> {
-        self.save.error = Some(chain(&*source));
+    /// How soon to try again; `None`: not at all. And what is to be dropped without the lock.
+    pub(crate) fn save_failed(&mut self, failure: Failure) -> (Option<Duration>, Option<BoxError>) {
+        self.save.error = Some(failure.text);
         // From now on only the end hurries it.
         self.save.hurried = false;
         self.save.failures = self.save.failures.saturating_add(1);
         if !self.window.is_stopping() || self.window.in_flight() > 0 {
-            return SAVE_BACK_OFF.jitter(0.2).delay(self.save.failures, fastrand::f64());
+            let pause = SAVE_BACK_OFF.jitter(0.2).delay(self.save.failures, fastrand::f64());
+            return (pause, Some(failure.error));
         }
         if !std::mem::replace(&mut self.save.last_try, true) {
             self.save.hurried = true;
-            return Some(Duration::ZERO);
+            return (Some(Duration::ZERO), Some(failure.error));
         }
-        self.error.get_or_insert(Error::Progress { source });
         self.window.handle_unsaved();
-        None
+        if self.error.is_some() {
+            return (None, Some(failure.error));
+        }
+        self.error = Some(Error::Progress { source: failure.error });
+        (None, None)
     }
 
     /// Whether the watermark can no longer reach this index.
@@ -370,7 +401,7 @@ impl<T: Send + 'static> Core<T> {
             || window.has_ended()
             || window.ends_at().is_some_and(|last| last < index)
             || stopping && (index >= window.next() || self.failed.keys().any(|failed| *failed <= index))
-            || self.halted.as_ref().is_some_and(|(halted, _)| *halted <= index)
+            || self.unreachable_from <= index
     }
 
     /// What runs is neither awaited nor counted any longer.
@@ -381,6 +412,12 @@ impl<T: Send + 'static> Core<T> {
         self.on_job_done = None;
         self.window.handle_abandoned();
         running
+    }
+
+    /// From now on nobody hears what was processed.
+    pub(crate) fn silence(&mut self) {
+        self.announces = false;
+        self.announce = None;
     }
 
     /// Somebody left; the claim, when it was the last.

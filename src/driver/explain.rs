@@ -1,6 +1,7 @@
 //! From what the lock guards to what an operator reads.
 
-use super::core::{Core, Unread};
+use super::core::{Core, Failed, Unread};
+use super::flights::Flight;
 use crate::index::Index;
 use crate::status::{Blocked, State, Status};
 use std::time::{Duration, Instant};
@@ -55,8 +56,7 @@ impl<T: Send + 'static> Core<T> {
             return Blocked::No;
         }
         if let Some(flight) = self.flights.iter().find(|flight| flight.index == index) {
-            let elapsed = now.saturating_duration_since(flight.started);
-            return Blocked::Running { index, attempt: flight.attempt, elapsed };
+            return running(flight, now);
         }
         if index > window.unsaved_from() {
             return self.blocked_by_save(now);
@@ -65,17 +65,23 @@ impl<T: Send + 'static> Core<T> {
             return Blocked::Paused;
         }
         if let Some(failed) = self.failed.get(&index) {
-            return failed.unread.as_ref().map_or_else(
-                || Blocked::Retrying {
-                    index,
-                    attempt: failed.attempt,
-                    retry_in: failed.due.saturating_duration_since(now),
-                    error: failed.error.clone(),
-                },
-                |unread| unread.at(index),
-            );
+            return self.blocked_by_retry(index, failed, now);
         }
         self.blocked_by_source(now)
+    }
+
+    fn blocked_by_retry(&self, index: Index, failed: &Failed, now: Instant) -> Blocked {
+        if self.window.is_stopping() {
+            // It is not tried again; what is awaited is the lowest job in flight.
+            let lowest = self.flights.iter().min_by_key(|flight| flight.index);
+            return lowest.map_or(Blocked::No, |flight| running(flight, now));
+        }
+        let retry_in = failed.due.saturating_duration_since(now);
+        match (&failed.unread, silence(self.source.call, now)) {
+            (Some(unread), _) => self.unread(unread, index),
+            (None, Some(silence)) if retry_in.is_zero() => unanswered(index, silence),
+            _ => Blocked::Retrying { index, attempt: failed.attempt, retry_in, error: failed.error.clone() },
+        }
     }
 
     /// What finished is being saved: no news, unless it takes long.
@@ -96,35 +102,50 @@ impl<T: Send + 'static> Core<T> {
             return Blocked::No; // It is read, and about to run.
         }
         if let Some(silence) = silence(self.source.call, now) {
-            return Blocked::Source { index, error: format!("it has not answered for {silence:.1?}") };
+            return unanswered(index, silence);
         }
         if !self.source.seen {
             return Blocked::No;
         }
-        let head = window.head();
-        match window.last_processed() {
-            Some(last_processed) if head.is_none_or(|head| head < last_processed) => {
-                return Blocked::AheadOfSource { last_processed, head };
-            }
-            _ => {}
-        }
-        if head.is_none_or(|head| head < index) || window.ends_at().is_some_and(|last| last < index) {
+        if window.ends_at().is_some_and(|last| last < index) {
             return Blocked::CaughtUp;
         }
-        self.source.unread.as_ref().map_or(Blocked::No, |unread| unread.at(index))
+        match &self.source.unread {
+            Some(unread) => self.unread(unread, index),
+            None => self.beyond_head(index).unwrap_or(Blocked::No),
+        }
     }
+
+    /// Why a job could not be read, if it should be there at all.
+    fn unread(&self, unread: &Unread, index: Index) -> Blocked {
+        self.beyond_head(index).unwrap_or_else(|| match unread {
+            Unread::Missing => Blocked::Missing { index },
+            Unread::Failed(error) => Blocked::Source { index, error: error.clone() },
+        })
+    }
+
+    /// Whether the source does not reach this index, and what that means.
+    fn beyond_head(&self, index: Index) -> Option<Blocked> {
+        let head = self.window.head();
+        match self.window.last_processed() {
+            Some(last_processed) if head.is_none_or(|head| head < last_processed) => {
+                Some(Blocked::AheadOfSource { last_processed, head })
+            }
+            _ => head.is_none_or(|head| head < index).then_some(Blocked::CaughtUp),
+        }
+    }
+}
+
+fn running(flight: &Flight, now: Instant) -> Blocked {
+    let elapsed = now.saturating_duration_since(flight.started);
+    Blocked::Running { index: flight.index, attempt: flight.attempt, elapsed }
+}
+
+fn unanswered(index: Index, silence: Duration) -> Blocked {
+    Blocked::Source { index, error: format!("it has not answered for {silence:.1?}") }
 }
 
 /// How long a call has not returned, when that is too long.
 fn silence(since: Option<Instant>, now: Instant) -> Option<Duration> {
     since.map(|since| now.saturating_duration_since(since)).filter(|silence| *silence >= SILENCE)
-}
-
-impl Unread {
-    fn at(&self, index: Index) -> Blocked {
-        match self {
-            Unread::Missing => Blocked::Missing { index },
-            Unread::Failed(error) => Blocked::Source { index, error: error.clone() },
-        }
-    }
 }

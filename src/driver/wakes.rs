@@ -1,7 +1,6 @@
 //! What a critical section leaves to be done once the lock is free.
 
 use super::workers::Wake;
-use std::any::Any;
 
 /// What to do once the lock is free.
 #[derive(Default)]
@@ -14,13 +13,11 @@ pub(crate) struct Wakes {
     pub(crate) news: bool,
     pub(crate) changed: bool,
     pub(crate) ended: bool,
-    /// Things of the user's, whose `drop` may do anything.
-    pub(crate) garbage: Option<Box<dyn Any + Send>>,
 }
 
 impl Wakes {
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { reader, worker, save, hurry, news, changed, ended, garbage: _ } = self;
+        let Self { reader, worker, save, hurry, news, changed, ended } = self;
         !(*reader || *worker != Wake::Nobody || *save || *hurry || *news || *changed || *ended)
     }
 }

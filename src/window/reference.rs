@@ -7,7 +7,6 @@
 use super::{Action, Limits, Window};
 use crate::index::Index;
 use alloc::collections::BTreeSet;
-use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 /// One choice. Numbers pick among what is possible at that moment, so that every sequence of choices makes sense.
@@ -60,7 +59,7 @@ struct Reference {
     done: BTreeSet<Index>,
     waiting: BTreeSet<Index>,
     due: BTreeSet<Index>,
-    ready: Vec<Index>,
+    ready: BTreeSet<Index>,
     fetch: Option<RangeInclusive<Index>>,
     save_due: bool,
     /// The last index that is being written.
@@ -86,7 +85,7 @@ impl Reference {
             done: BTreeSet::new(),
             waiting: BTreeSet::new(),
             due: BTreeSet::new(),
-            ready: Vec::new(),
+            ready: BTreeSet::new(),
             fetch: None,
             save_due: false,
             saving: None,
@@ -125,7 +124,7 @@ impl Reference {
         if self.paused || self.stopping || self.running.len() >= self.limits.max_processing {
             return None;
         }
-        if let Some(&index) = self.ready.first() {
+        if let Some(&index) = self.ready.iter().find(|index| **index - self.base() < self.limits.max_search_ahead) {
             return Some((index, true));
         }
         let next = self.next();
@@ -290,7 +289,7 @@ impl Trial {
         if self.is_new(start) {
             self.model.read.extend(start..start + count);
         } else if count > 0 {
-            self.model.ready.push(start);
+            self.model.ready.insert(start);
         } else {
             self.model.due.insert(start);
         }
@@ -303,7 +302,7 @@ impl Trial {
         assert_eq!(got, expected);
         let Some((index, retry)) = got else { return };
         if retry {
-            self.model.ready.remove(0);
+            self.model.ready.remove(&index);
         } else {
             assert!(self.model.started.insert(index), "promise 3: a new job is handed out once");
             self.model.read.remove(&index);
@@ -357,6 +356,7 @@ impl Trial {
         let most = (self.model.limits.max_processing * 2).max(64);
         if self.model.due.remove(run.start()) {
             assert_eq!(run.start(), run.end());
+            assert!(run.start() - self.model.base() < self.model.limits.max_search_ahead, "a retry above the window");
         } else {
             let unread = self.model.read.last().map_or(self.model.next(), |i| i + 1);
             assert_eq!(*run.start(), unread.max(self.model.next()), "read in order");

@@ -1,0 +1,446 @@
+//! User code that misbehaves, or that does what is allowed at the worst moment: nothing hangs, and nothing is lost.
+
+mod common;
+
+use common::*;
+use parking_lot::Mutex;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use waterline::{
+    Blocked, BoxError, Consumer, Done, Error, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Retry, State, Store,
+};
+
+const NOW: Retry = Retry::fixed(Duration::ZERO);
+
+// A source that blocks holds up nothing that is already read.
+
+#[test]
+fn a_job_that_is_read_is_started_though_the_source_hangs() {
+    let script = Script::up_to(9).subscribing();
+    let (worker, stage) = Stage::new();
+    let consumer = builder(script.clone(), &MemoryProgress::new()).max_processing(2).start(worker).unwrap();
+    let handle = consumer.handle();
+    let mut running = stage.take(2);
+    handle.pause();
+    running.remove(&1).unwrap().succeed();
+    until(&handle, "one done ahead", |s| s.done_ahead == 1);
+    let gate = script.gated();
+    handle.check();
+    gate.wait_for("head");
+    handle.resume();
+    let next = stage.next();
+    assert_eq!(next.index, 2, "a worker is free, and this job was read long ago");
+    script.ungate();
+    drop(gate);
+    handle.request_stop();
+    next.succeed();
+    running.into_values().for_each(Running::succeed);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn jobs_that_always_fail_hold_up_neither_new_jobs_nor_looks() {
+    let script = Script::up_to(40).subscribing();
+    let consumer = builder(script.clone(), &MemoryProgress::new())
+        .max_processing(4)
+        .retry(NOW)
+        .start(|job| if job.index < 3 { Err("always".into()) } else { Ok(()) })
+        .unwrap();
+    let handle = consumer.handle();
+    until(&handle, "all others", |s| s.done_ahead == 38);
+    script.set_head(Some(50));
+    handle.check();
+    until(&handle, "the new ones", |s| s.done_ahead == 48);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_retry_that_cannot_be_read_is_asked_for_again_while_others_are_read() {
+    let script = Script::up_to(u64::MAX - 1);
+    let (worker, stage) = Stage::new();
+    let consumer = builder(script.clone(), &MemoryProgress::new())
+        .max_processing(2)
+        .unlimited_search_ahead()
+        .retry(NOW)
+        .start(move |job| if job.index == 0 { worker(job) } else { Ok(()) })
+        .unwrap();
+    let first = stage.next();
+    script.fail_at(0, Fault::Error);
+    first.fail("once");
+    until(&consumer.handle(), "the error", |s| matches!(s.blocked, Blocked::Source { index: 0, .. }));
+    script.heal();
+    // The backlog has no end, so this does not wait for it.
+    let again = stage.next();
+    assert_eq!((again.index, again.attempt), (0, 2));
+    again.succeed();
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_source_that_hangs_on_a_retry_is_named() {
+    let script = Script::up_to(0).subscribing();
+    let (worker, stage) = Stage::new();
+    let consumer = builder(script.clone(), &MemoryProgress::new()).retry(NOW).start(worker).unwrap();
+    let handle = consumer.handle();
+    let first = stage.next();
+    let gate = script.gated();
+    first.fail("once");
+    gate.wait_for("at_index");
+    until(&handle, "the silence", |s| matches!(s.blocked, Blocked::Source { index: 0, .. }));
+    script.ungate();
+    drop(gate);
+    stage.next().succeed();
+    consumer.stop().unwrap();
+}
+
+// Values whose `Display` or `Drop` does something.
+
+struct Hostile {
+    on_display: Box<dyn Fn() + Send + Sync>,
+    on_drop: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Hostile {
+    fn new(on_display: impl Fn() + Send + Sync + 'static, on_drop: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { on_display: Box::new(on_display), on_drop: Box::new(on_drop) }
+    }
+}
+
+impl fmt::Display for Hostile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.on_display)();
+        write!(f, "hostile")
+    }
+}
+
+impl fmt::Debug for Hostile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Hostile {}
+
+impl Drop for Hostile {
+    fn drop(&mut self) {
+        (self.on_drop)();
+    }
+}
+
+#[test]
+fn an_error_may_use_the_handle_from_its_text_and_its_destructor() {
+    let slot = Arc::new(Mutex::new(None::<Handle>));
+    let jobs = MemoryJobs::new();
+    let ask = |slot: &Arc<Mutex<Option<Handle>>>| {
+        let slot = slot.clone();
+        move || {
+            let handle = slot.lock().clone().expect("set before the first job");
+            let _ = (handle.status(), handle.size(), handle.check());
+        }
+    };
+    for retry in [NOW.max_attempts(3), Retry::none()] {
+        let progress = MemoryProgress::new();
+        let source = slot.clone();
+        let consumer = builder(jobs.clone(), &progress)
+            .retry(retry)
+            .start(move |_| Err(Hostile::new(ask(&source), ask(&source)).into()))
+            .unwrap();
+        *slot.lock() = Some(consumer.handle());
+        jobs.push(());
+        assert!(matches!(consumer.join(), Err(Error::Job { index: 0, .. })));
+    }
+}
+
+/// What a channel gives back when nobody listens: everything that was to be sent.
+struct Unsent(#[expect(dead_code, reason = "it is there to be dropped")] Vec<Done>);
+
+impl fmt::Debug for Unsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unsent")
+    }
+}
+
+impl fmt::Display for Unsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unsent")
+    }
+}
+
+impl std::error::Error for Unsent {}
+
+#[test]
+fn an_error_may_own_the_tokens_of_other_jobs() {
+    let batch = Arc::new(Mutex::new(Vec::new()));
+    let consumer = builder(numbers(4), &MemoryProgress::new())
+        .max_processing(4)
+        .threads(1)
+        .retry(Retry::fixed(HOUR))
+        .start_deferred(move |job, done| {
+            let mut batch = batch.lock();
+            if job.index == 3 { done.fail(Unsent(std::mem::take(&mut *batch))) } else { batch.push(done) }
+        })
+        .unwrap();
+    until(&consumer.handle(), "all failures", |s| s.failed == 4 && s.processing == 0);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_panic_in_a_text_or_a_destructor_takes_no_thread_down() {
+    let calm = || {};
+    let texts: [fn() -> BoxError; 2] = [
+        || Hostile::new(|| panic!("in the text"), || {}).into(),
+        || Hostile::new(|| {}, || panic!("in the destructor")).into(),
+    ];
+    for make in texts {
+        let progress = MemoryProgress::new();
+        let consumer = builder(numbers(6), &progress)
+            .max_processing(2)
+            .retry(NOW)
+            .stop_at(5)
+            .start(move |job| if job.attempt < 3 { Err(make()) } else { Ok(()) })
+            .unwrap();
+        consumer.join().unwrap();
+        assert_eq!(progress.last_processed(), Some(5));
+    }
+    // As a panic's payload, and in a payload that never runs.
+    let progress = MemoryProgress::new();
+    let consumer = builder(numbers(3), &progress)
+        .retry(NOW)
+        .stop_at(2)
+        .start(move |job| {
+            if job.attempt == 1 {
+                std::panic::panic_any(Hostile::new(calm, || panic!("in the destructor")));
+            }
+            Ok(())
+        })
+        .unwrap();
+    consumer.join().unwrap();
+    let unread: MemoryJobs<Arc<Mutex<Option<Hostile>>>> =
+        (0..5).map(|_| Arc::new(Mutex::new(Some(Hostile::new(calm, || panic!("in the destructor")))))).collect();
+    let consumer = builder(Taking(unread), &MemoryProgress::new()).start(|_| Err("the first halts".into())).unwrap();
+    assert!(matches!(consumer.join(), Err(Error::Job { index: 0, .. })));
+}
+
+/// Hands out what its jobs hold, so that the last owner is the consumer.
+struct Taking(MemoryJobs<Arc<Mutex<Option<Hostile>>>>);
+
+impl Jobs for Taking {
+    type Job = Option<Hostile>;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        self.0.head()
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Option<Hostile>>, BoxError> {
+        Ok(self.0.at_index(index)?.map(|job| job.lock().take()))
+    }
+}
+
+#[test]
+fn the_longest_durations_are_for_ever() {
+    let jobs = numbers(1);
+    let progress = MemoryProgress::new();
+    let consumer = builder(jobs.clone(), &progress)
+        .poll_every(Duration::MAX)
+        .retry(Retry::fixed(Duration::MAX).jitter(1e-20))
+        .start(|job| if job.index == 5 { Err("once".into()) } else { Ok(()) })
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(0, Duration::MAX));
+    for n in 1..6 {
+        jobs.push(n);
+    }
+    until(&handle, "the failure", |s| matches!(s.blocked, Blocked::Retrying { index: 5, .. }));
+    consumer.stop_within(Duration::MAX).unwrap();
+}
+
+// Ends.
+
+#[test]
+fn a_consumer_may_own_another_one_on_the_same_store() {
+    let store = Store::in_memory();
+    let inner = Consumer::builder(numbers(10), store.progress("inner")).start(|_| Ok(())).unwrap();
+    let end_of_inner = inner.handle();
+    let outer = Consumer::builder(numbers(10), store.progress("outer"))
+        .stop_at(9)
+        .on_job_done(move |_| {
+            let _ = &inner;
+        })
+        .start(|_| Ok(()))
+        .unwrap();
+    outer.join().unwrap();
+    assert_eq!(end_of_inner.status().state, State::Finished, "dropped with the callback that owned it");
+    Consumer::builder(numbers(3), store.progress("third")).stop_at(2).start(|_| Ok(())).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_closure_may_own_its_own_consumer() {
+    let slot = Arc::new(Mutex::new(None::<Consumer>));
+    let owner = slot.clone();
+    let consumer = builder(numbers(3), &MemoryProgress::new())
+        .start(move |_| {
+            let _ = &owner;
+            Ok(())
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    *slot.lock() = Some(consumer);
+    drop(slot);
+    handle.request_stop();
+    until(&handle, "the end", |s| s.state == State::Finished);
+}
+
+/// Each job holds on to the sentinel.
+#[derive(Clone)]
+struct Holding(Script, Arc<()>);
+
+impl Jobs for Holding {
+    type Job = Arc<()>;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        self.0.head()
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Arc<()>>, BoxError> {
+        Ok(self.0.at_index(index)?.map(|_| self.1.clone()))
+    }
+}
+
+#[test]
+fn jobs_that_are_read_while_stopping_are_let_go_too() {
+    let sentinel = Arc::new(());
+    let script = Script::up_to(50);
+    let gate = script.gated();
+    let consumer =
+        builder(Holding(script.clone(), sentinel.clone()), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    let handle = consumer.handle();
+    gate.wait_for("at_index");
+    handle.request_stop();
+    until(&handle, "the end", |s| s.state == State::Finished);
+    script.ungate();
+    drop(gate);
+    consumer.stop().unwrap();
+    assert_eq!(Arc::strong_count(&sentinel), 1, "though a handle is left");
+    drop(handle);
+}
+
+#[test]
+fn wait_for_returns_as_soon_as_it_can_no_longer_come_true() {
+    let (worker, stage) = Stage::new();
+    let consumer =
+        builder(numbers(3), &MemoryProgress::new()).max_processing(3).retry(Retry::fixed(HOUR)).start(worker).unwrap();
+    let handle = consumer.handle();
+    let mut running = stage.take(3);
+    handle.request_stop();
+    let waiting = {
+        let handle = handle.clone();
+        std::thread::spawn(move || handle.wait_for(2, HOUR))
+    };
+    running.remove(&1).unwrap().fail("and it is not awaited");
+    assert!(!waiting.join().unwrap());
+    running.into_values().for_each(Running::succeed);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn wait_for_believes_in_jobs_that_run_while_a_callback_halts() {
+    let (worker, stage) = Stage::new();
+    let progress = MemoryProgress::new();
+    let consumer =
+        builder(numbers(4), &progress).max_processing(4).on_processed(|_| panic!("at once")).start(worker).unwrap();
+    let handle = consumer.handle();
+    let mut running = stage.take(4);
+    running.remove(&0).unwrap().succeed();
+    until(&handle, "the halt", |s| s.state == State::Halted);
+    let waiting = {
+        let handle = handle.clone();
+        std::thread::spawn(move || handle.wait_for(3, LONG))
+    };
+    running.into_values().for_each(Running::succeed);
+    assert!(waiting.join().unwrap());
+    assert!(matches!(consumer.join(), Err(Error::Callback { index: 0, .. })));
+}
+
+#[test]
+fn no_retry_starts_above_a_window_that_was_narrowed() {
+    let (worker, stage) = Stage::new();
+    let consumer = builder(numbers(9), &MemoryProgress::new()).max_processing(4).retry(NOW).start(worker).unwrap();
+    let handle = consumer.handle();
+    let mut running = stage.take(4);
+    handle.set_max_search_ahead(2).unwrap();
+    running.remove(&3).unwrap().fail("above the window now");
+    running.remove(&1).unwrap().fail("within it");
+    let again = stage.next();
+    assert_eq!((again.index, again.attempt), (1, 2));
+    assert!(stage.is_quiet());
+    again.succeed();
+    running.remove(&0).unwrap().succeed();
+    let again = stage.next();
+    assert_eq!((again.index, again.attempt), (3, 2));
+    handle.request_stop();
+    again.succeed();
+    running.remove(&2).unwrap().succeed();
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn stop_within_tells_of_stragglers_also_when_it_was_halted() {
+    let (worker, stage) = Stage::new();
+    let consumer = builder(numbers(2), &MemoryProgress::new()).max_processing(2).start(worker).unwrap();
+    let handle = consumer.handle();
+    let mut running = stage.take(2);
+    running.remove(&1).unwrap().fail("no");
+    until(&handle, "the halt", |s| s.state == State::Halted);
+    let error = consumer.stop_within(Duration::from_millis(1)).unwrap_err();
+    assert!(matches!(&error, Error::StopTimeout { running } if *running == [0]), "{error:?}");
+    assert!(matches!(handle.status().blocked, Blocked::Halted { index: 1, .. }));
+}
+
+#[test]
+fn a_consumer_may_be_dropped_by_a_thread_that_ends() {
+    thread_local! {
+        static KEPT: std::cell::RefCell<Option<Consumer>> = const { std::cell::RefCell::new(None) };
+    }
+    let progress = MemoryProgress::new();
+    let consumer = builder(numbers(3), &progress).start(|_| Ok(())).unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(2, LONG));
+    std::thread::spawn(move || {
+        // Uses the thread's own notes first, so that they are gone when the consumer is dropped.
+        builder(numbers(1), &MemoryProgress::new()).start(|_| Ok(())).unwrap().stop().unwrap();
+        KEPT.set(Some(consumer));
+    })
+    .join()
+    .unwrap();
+    assert_eq!(handle.status().state, State::Finished);
+}
+
+#[test]
+fn many_short_lives_leave_nothing_behind() {
+    let sentinel = Arc::new(AtomicU64::new(0));
+    for life in 0..500u64 {
+        let counter = sentinel.clone();
+        let consumer = builder(numbers(20), &MemoryProgress::new())
+            .max_processing(1 + life as usize % 5)
+            .max_search_ahead(1 + life % 7)
+            .retry(NOW)
+            .start(move |job| {
+                counter.fetch_add(1, Ordering::Relaxed);
+                if (job.index + life) % 5 == 0 && job.attempt == 1 { Err("once".into()) } else { Ok(()) }
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        let _ = handle.wait_for(life % 25, Duration::from_micros(life % 300));
+        match life % 3 {
+            0 => drop(consumer),
+            1 => consumer.stop().unwrap(),
+            _ => {
+                handle.request_stop();
+                consumer.join().unwrap();
+            }
+        }
+        assert_eq!(Arc::strong_count(&sentinel), 1, "in life {life}");
+    }
+}
