@@ -121,6 +121,7 @@ impl<T: Send + 'static> Driver<T> {
             if let (Some(runner), Some(me)) = (runner, me.upgrade()) {
                 me.core.lock().workers.waking = false;
                 work(&*me, &*runner);
+                drop_guarded(runner);
             }
         })
     }
@@ -178,7 +179,9 @@ impl<T: Send + 'static> Driver<T> {
             core.workers.threads -= 1;
             core.workers.waking = false;
             core.workers.cap = Some(core.workers.threads.max(1));
-            tracing::warn!(%error, threads = core.workers.threads, "going on with fewer threads than max_processing");
+            let threads = core.workers.threads;
+            drop(core);
+            tracing::warn!(%error, threads, "going on with fewer threads than max_processing");
         }
     }
 
@@ -200,9 +203,10 @@ impl<T: Send + 'static> Driver<T> {
         let mut core = self.core.lock();
         let index = core.window.lowest_undone();
         let surplus = core.halt(index, Error::Thread.to_string(), Error::Thread);
-        core.abandon();
+        let (_, callback) = core.abandon();
         self.settle(core);
         drop_guarded(surplus);
+        drop_guarded(callback);
     }
 
     /// A thread, or the consumer itself, is gone; the last one to go frees the name.
@@ -215,7 +219,7 @@ impl<T: Send + 'static> Driver<T> {
         self.changed.notify_all();
         drop_guarded(claim);
         if let Some(error) = unheard {
-            tracing::error!(error = describe(&error), "a consumer that nobody waited for ended with an error");
+            tracing::error!(error = describe(&error), "a consumer ended with an error after it was let go");
             drop_guarded(error);
         }
     }
@@ -412,7 +416,8 @@ impl<T: Send + 'static> Reported for Driver<T> {
         let surplus = core.report(report);
         let claim = core.released();
         self.settle(core);
-        drop_guarded((surplus, claim));
+        drop_guarded(surplus);
+        drop_guarded(claim);
     }
 }
 

@@ -67,7 +67,9 @@ pub enum Error {
     },
 
     /// The source failed where that is not retried: when a consumer starts.
-    #[error("the source failed at index {index}")]
+    #[error(
+        "the source failed at index {index}, before anything was started: mend it and start again, nothing is lost"
+    )]
     Source {
         /// The index that was to be read.
         index: Index,
@@ -92,7 +94,7 @@ pub enum Error {
     },
 
     /// `stop_within` did not wait any longer. What finished is saved; what still runs is not counted, whatever it returns.
-    #[error("{} still running when the time to stop was over: they run again after a restart", still(running))]
+    #[error("{} when the time to stop was over", still(running))]
     StopTimeout {
         /// The jobs that were still running, in ascending order. Empty when the source or a callback did not return.
         running: Vec<Index>,
@@ -123,7 +125,7 @@ pub enum Error {
 
 /// What the embedded store was doing when it failed.
 #[derive(Debug, thiserror::Error)]
-#[error("the store could not {doing}")]
+#[error("the store could not {doing}: what was acknowledged before is safe; look at its disk, and try again")]
 pub struct StoreError {
     pub(crate) doing: &'static str,
     pub(crate) source: BoxError,
@@ -131,9 +133,14 @@ pub struct StoreError {
 
 fn still(running: &[Index]) -> String {
     match running {
-        [] => "no job, but a call into the source or a callback was".to_owned(),
-        [one] => format!("job {one} was"),
-        [first, .., last] => format!("{} jobs from {first} to {last} were", running.len()),
+        [] => "no job was running, but a call into the source, or a callback, had not returned".to_owned(),
+        [one] => format!("job {one}, which runs again after a restart, was still running"),
+        [first, .., last] => {
+            format!(
+                "{} jobs from {first} to {last}, which run again after a restart, were still running",
+                running.len()
+            )
+        }
     }
 }
 

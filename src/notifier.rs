@@ -1,6 +1,6 @@
 //! The thread that tells the user what was processed: serial, in order, without a gap.
 
-use crate::error::{Failure, guarded};
+use crate::error::{Failure, drop_guarded, guarded};
 use crate::index::Index;
 use crate::sync::Arc;
 use std::ops::RangeInclusive;
@@ -20,7 +20,9 @@ pub(crate) fn notify<D: NewsDesk>(desk: &Arc<D>, callback: impl Fn(RangeInclusiv
             Ok(())
         });
         if let Err(panic) = called {
-            return desk.panicked(run, panic.into());
+            desk.panicked(run, panic.into());
+            break;
         }
     }
+    drop_guarded(callback);
 }

@@ -81,6 +81,9 @@ pub trait Progress: Send + 'static {
     }
 }
 
+/// What a save without the name is answered with.
+const NOT_ACQUIRED: &str = "the progress was not acquired, so another consumer may have its name: call `acquire` first";
+
 /// Who saves for the driver: the store's shared writer, or a thread around a [`Progress`].
 #[doc(hidden)]
 pub trait Saves: Send + Sync {

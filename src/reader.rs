@@ -1,5 +1,6 @@
 //! The one thread that calls into the source: reads in index order, in runs, and holds no lock meanwhile.
 
+use crate::config::DEFAULT_POLL;
 use crate::error::{Failure, drop_guarded, guarded};
 use crate::index::Index;
 use crate::jobs::Jobs;
@@ -51,18 +52,23 @@ pub(crate) struct Reader<J, D> {
 
 impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
     pub(crate) fn run(self) {
+        self.read_on();
+        drop_guarded(self.jobs);
+    }
+
+    fn read_on(&self) {
         let mut looks = Looks::default();
         loop {
             let now = Instant::now();
             if looks.due(now, self.poll_every) {
                 looks.begin(now);
                 let looked = self.look(now);
-                looks.count(looked);
+                looks.note(looked);
             }
             match self.desk.order(Instant::now()) {
                 Order::Read(run) => {
                     let read = self.read(run);
-                    looks.count(read);
+                    looks.note(read);
                     // Reading goes on for as long as there is something to read; looks are not to wait for its end.
                     looks.wanted |= self.bell.take_look();
                 }
@@ -82,23 +88,23 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
         }
     }
 
-    /// Asks for the head; whether that worked.
-    fn look(&self, now: Instant) -> bool {
+    /// Asks for the head.
+    fn look(&self, now: Instant) -> Answer {
         self.desk.looking(now);
         match guarded(|| self.jobs.head()) {
             Ok(head) => {
                 self.desk.head(head);
-                true
+                Answer::Good
             }
             Err(error) => {
                 self.desk.look_failed(error.into());
-                false
+                Answer::Failed
             }
         }
     }
 
-    /// Reads a run, or as much of it as there is; false when the source failed.
-    fn read(&self, run: RangeInclusive<Index>) -> bool {
+    /// Reads a run, or as much of it as there is.
+    fn read(&self, run: RangeInclusive<Index>) -> Answer {
         let start = *run.start();
         let asked = usize::try_from(run.end() - start).unwrap_or(usize::MAX).saturating_add(1);
         let mut jobs = Vec::new();
@@ -111,22 +117,39 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
         }
         let after = start + jobs.len() as Index;
         match outcome {
-            Ok(()) if !jobs.is_empty() => self.desk.fetched(jobs),
+            Ok(()) if !jobs.is_empty() => {
+                self.desk.fetched(jobs);
+                Answer::Good
+            }
             Ok(()) => match guarded(|| self.jobs.first()) {
-                Ok(first) if first > after => self.desk.truncated(jobs, after, first),
-                Ok(_) => self.desk.missing(jobs),
+                Ok(first) if first > after => {
+                    self.desk.truncated(jobs, after, first);
+                    Answer::Missing
+                }
+                Ok(_) => {
+                    self.desk.missing(jobs);
+                    Answer::Missing
+                }
                 Err(error) => {
                     self.desk.failed(jobs, error.into());
-                    return false;
+                    Answer::Failed
                 }
             },
             Err(error) => {
                 self.desk.failed(jobs, error.into());
-                return false;
+                Answer::Failed
             }
         }
-        true
     }
+}
+
+/// What the source answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Good,
+    /// A job that should be there is not.
+    Missing,
+    Failed,
 }
 
 /// When the source is looked at next.
@@ -136,6 +159,8 @@ struct Looks {
     last: Instant,
     /// Since the last look nothing failed.
     clean: bool,
+    /// Since the last look a job was missing, which nobody may ever ring for.
+    missing: bool,
     /// How many looks in a row were followed by a failure.
     failures: u32,
     /// Until then a failing source is left alone, however often it rings; that it rang is not forgotten.
@@ -144,13 +169,14 @@ struct Looks {
 
 impl Default for Looks {
     fn default() -> Self {
-        Self { wanted: true, last: Instant::now(), clean: true, failures: 0, until: None }
+        Self { wanted: true, last: Instant::now(), clean: true, missing: false, failures: 0, until: None }
     }
 }
 
 impl Looks {
-    /// When it is due if nobody rings; `None`: never. A failing source is looked at again in any case.
+    /// When it is due if nobody rings; `None`: never. A source that fails, or misses a job, is looked at again in any case.
     fn next(&self, poll_every: Option<Duration>) -> Option<Instant> {
+        let poll_every = poll_every.or(self.missing.then_some(DEFAULT_POLL));
         // An interval beyond the clock's end is for ever.
         self.until.or_else(|| poll_every.and_then(|every| self.last.checked_add(every)))
     }
@@ -166,12 +192,13 @@ impl Looks {
         if self.clean {
             self.failures = 0;
         }
-        *self = Self { wanted: false, last: now, clean: true, until: None, ..*self };
+        *self = Self { wanted: false, last: now, clean: true, missing: false, until: None, ..*self };
     }
 
     /// A call into the source is over.
-    fn count(&mut self, succeeded: bool) {
-        if !succeeded && std::mem::take(&mut self.clean) {
+    fn note(&mut self, answer: Answer) {
+        self.missing |= answer == Answer::Missing;
+        if answer == Answer::Failed && std::mem::take(&mut self.clean) {
             self.failures = self.failures.saturating_add(1);
             let pause = SOURCE_BACK_OFF.jitter(0.2).delay(self.failures, fastrand::f64()).unwrap_or_default();
             self.until = Some(Instant::now() + pause);

@@ -1,6 +1,6 @@
 //! The thread around a progress of the user's own, which saves while jobs go on.
 
-use crate::error::guarded;
+use crate::error::{drop_guarded, guarded};
 use crate::progress::{Progress, SAVE_PACE, SaveDesk, Saves};
 use crate::sync::{Arc, Mutex};
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -54,6 +54,7 @@ impl<P: Progress> Saver<P> {
             self.save(&*desk);
             paced = Instant::now() + SAVE_PACE;
         }
+        drop_guarded(self.progress);
     }
 
     fn save(&self, desk: &dyn SaveDesk) {

@@ -14,9 +14,9 @@ pub enum State {
     Paused,
     /// Nothing starts any more; what runs is awaited and saved.
     Stopping,
-    /// Stopped by a failure, which `stop` and `join` return.
+    /// Stopped by a failure, which `stop` and `join` return: of a job, a callback, or the last save.
     Halted,
-    /// Stopped, everything that finished is saved.
+    /// Stopped: what finished is saved, and nothing is left to do.
     Finished,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! No I/O, no clock, no threads, no randomness. Events go in through `handle_*`, starts come out of [`Window::poll_run`] and
 //! everything else out of [`Window::poll`]. After each event, poll until `None`; every event costs O(1) amortised whatever
-//! the window's width, and a job that finished above the watermark costs one bit.
+//! the window's width (that of a failed job O(log of the jobs that failed and wait)), and a job that finished above the
+//! watermark costs one bit.
 //!
 //! ```text
 //!   first            saved         done          next           read       bound
@@ -20,6 +21,7 @@ use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
 
 mod bits;
+mod queries;
 #[cfg(test)]
 pub(crate) mod reference;
 
@@ -89,7 +91,7 @@ pub struct Window {
     above: u64,
     in_flight: usize,
     /// Failed, and waiting for their back-off.
-    waiting: u64,
+    waiting: BTreeSet<Index>,
     /// Failed, and to be read again.
     due: BTreeSet<Index>,
     /// Failed, and read again. As many as are read ahead, so its logarithm is no matter.
@@ -142,7 +144,7 @@ impl Window {
             finished: Bits::default(),
             above: 0,
             in_flight: 0,
-            waiting: 0,
+            waiting: BTreeSet::new(),
             due: BTreeSet::new(),
             ready: BTreeSet::new(),
             held: BTreeSet::new(),
@@ -183,7 +185,7 @@ impl Window {
     pub fn handle_head(&mut self, head: Option<Index>) {
         self.head = head.map(|head| head.min(LAST_JOB));
         self.new_held = false;
-        self.due.append(&mut self.held);
+        self.due.extend(core::mem::take(&mut self.held));
     }
 
     /// The fetch under way is over: this many jobs, at least one, were read from its start. The rest is asked for again.
@@ -234,15 +236,12 @@ impl Window {
             return false;
         }
         self.in_flight -= 1;
-        self.waiting += 1;
-        true
+        self.waiting.insert(index)
     }
 
-    /// The back-off of a failed job is over.
-    pub fn handle_due(&mut self, index: Index) {
-        debug_assert!(self.waiting > 0, "no failed job waits");
-        self.waiting = self.waiting.saturating_sub(1);
-        self.due.insert(index);
+    /// The back-off of a failed job is over. False, and nothing changes, when it does not wait for one.
+    pub fn handle_due(&mut self, index: Index) -> bool {
+        self.waiting.remove(&index) && self.due.insert(index)
     }
 
     /// A save is about to be written, or written again: the index up to and including which everything is processed. `None`
@@ -330,98 +329,6 @@ impl Window {
     #[must_use]
     pub fn can_run(&self) -> bool {
         self.has_slot() && (self.can_retry() || self.next < self.read.min(self.bound()))
-    }
-
-    /// Whether a save is due that something waits for: no job can start before it, or none is there.
-    #[must_use]
-    pub fn awaits_save(&self) -> bool {
-        let closed = self.next - self.saved >= self.limits.max_search_ahead;
-        let idle = self.in_flight == 0 && self.fetch.is_none() && !self.can_run();
-        self.saving == Saving::Due && (closed || idle)
-    }
-
-    /// The saved last processed index; `None` while nothing was ever saved.
-    #[must_use]
-    pub fn last_processed(&self) -> Option<Index> {
-        if self.any_saved { Some(self.saved - 1) } else { None }
-    }
-
-    /// The lowest index that is not done: the one that the watermark waits for.
-    #[must_use]
-    pub fn lowest_undone(&self) -> Index {
-        self.done
-    }
-
-    /// The lowest index that was never handed out.
-    #[must_use]
-    pub fn next(&self) -> Index {
-        self.next
-    }
-
-    /// The lowest index above the watermark; the first one while there is no watermark.
-    #[must_use]
-    pub fn unsaved_from(&self) -> Index {
-        self.saved
-    }
-
-    /// The lowest index that was never read.
-    #[must_use]
-    pub fn unread_from(&self) -> Index {
-        self.read
-    }
-
-    /// The head that was last seen.
-    #[must_use]
-    pub fn head(&self) -> Option<Index> {
-        self.head
-    }
-
-    /// Handed to a worker and not reported.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.in_flight
-    }
-
-    /// Finished above the watermark, also what is not yet saved.
-    #[must_use]
-    pub fn done_ahead(&self) -> u64 {
-        self.done - self.saved + self.above
-    }
-
-    /// Started and above the watermark: running, waiting for a retry, or done ahead.
-    #[must_use]
-    pub fn size(&self) -> u64 {
-        self.next - self.saved
-    }
-
-    /// The limits that hold.
-    #[must_use]
-    pub fn limits(&self) -> Limits {
-        self.limits
-    }
-
-    /// Whether nothing starts for now.
-    #[must_use]
-    pub fn is_paused(&self) -> bool {
-        self.paused
-    }
-
-    /// Whether nothing will start any more.
-    #[must_use]
-    pub fn is_stopping(&self) -> bool {
-        self.stopping
-    }
-
-    /// Whether `Finish` was polled.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.ended
-    }
-
-    /// The last index that this window will ever pass, if there is such a one.
-    #[must_use]
-    pub fn ends_at(&self) -> Option<Index> {
-        self.stop_at
     }
 
     fn has_slot(&self) -> bool {

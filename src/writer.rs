@@ -2,7 +2,7 @@
 //!
 //! That is group commit without a knob: an idle store writes at once, a busy one in batches as large as it needs.
 
-use crate::error::{Panic, StoreError};
+use crate::error::{Panic, StoreError, guarded};
 use crate::index::BoxError;
 use crate::kv::{Kv, Op};
 use crate::progress::SAVE_PACE;
@@ -138,7 +138,7 @@ impl Batches {
     /// Writes everything that is pending; how long to wait when that failed and should be tried again.
     fn write(&mut self) -> Option<Duration> {
         let mut batch = Vec::new();
-        self.pending.retain(|intent| intent.resolve(&mut batch));
+        self.pending.retain(|intent| kept(|| intent.resolve(&mut batch)).unwrap_or(false));
         if self.pending.is_empty() {
             return None;
         }
@@ -146,13 +146,15 @@ impl Batches {
         let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write))
             .unwrap_or_else(|payload| Err(StoreError { doing: "write", source: Panic::caught(payload) }));
         let Err(error) = written else {
-            self.pending.drain(..).for_each(|intent| intent.written());
+            for intent in self.pending.drain(..) {
+                kept(|| intent.written());
+            }
             return None;
         };
         let error = Arc::new(error);
         let mut pause = None;
         self.pending.retain(|intent| {
-            let again = intent.failed(Box::new(error.clone()));
+            let again = kept(|| intent.failed(Box::new(error.clone()))).flatten();
             pause = pause.into_iter().chain(again).min();
             again.is_some()
         });
@@ -177,4 +179,9 @@ impl Batches {
             }
         }
     }
+}
+
+/// Calls an intent; a panic in it must not end the thread that every other one needs.
+fn kept<R>(call: impl FnOnce() -> R) -> Option<R> {
+    guarded(|| Ok(call())).map_err(|panic| tracing::error!(%panic, "an intent of the store's writer panicked")).ok()
 }

@@ -165,6 +165,17 @@ fn a_progress_that_cannot_be_loaded_is_an_error_at_start() {
 }
 
 #[test]
+fn a_progress_that_does_not_hold_its_name_saves_nothing() {
+    use waterline::Progress;
+    let store = Store::in_memory();
+    let consumer = Consumer::builder(numbers(3), store.progress("p")).start(|_| Ok(())).unwrap();
+    assert!(consumer.handle().wait_for(2, LONG));
+    assert!(store.progress("p").save(&waterline::Checkpoint::new(0)).is_err());
+    assert!(MemoryProgress::new().save(&waterline::Checkpoint::new(0)).is_err());
+    consumer.stop().unwrap();
+}
+
+#[test]
 fn nothing_that_fails_is_retried_in_a_busy_loop() {
     // Each failing thing is asked at most this often before its back-off has passed a tenth of a second.
     const FEW: u64 = 8;
@@ -223,6 +234,14 @@ mod on_disk {
         assert!(matches!(&second, Err(Error::Locked { path }) if path == dir.path()), "{second:?}");
         drop(store);
         Store::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_lock_file_that_cannot_be_used_is_not_said_to_be_held() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("LOCK")).unwrap();
+        let opened = Store::open(dir.path());
+        assert!(matches!(&opened, Err(Error::Store(_))), "{opened:?}");
     }
 
     #[test]

@@ -256,6 +256,61 @@ fn the_longest_durations_are_for_ever() {
     consumer.stop_within(Duration::MAX).unwrap();
 }
 
+#[test]
+fn a_destructor_of_a_callback_may_use_the_handle_while_stop_within_gives_up() {
+    let slot = Arc::new(Mutex::new(None::<Handle>));
+    let asks = slot.clone();
+    let hostile = Hostile::new(|| {}, move || drop(asks.lock().clone().map(|handle| handle.status())));
+    let (hand, handed) = crossbeam_channel::unbounded();
+    let consumer = builder(numbers(1), &MemoryProgress::new())
+        .on_job_done(move |_| {
+            let _ = &hostile;
+        })
+        .start_deferred(move |_, done| hand.send(done).unwrap())
+        .unwrap();
+    *slot.lock() = Some(consumer.handle());
+    let done = handed.recv_timeout(LONG).unwrap();
+    assert!(matches!(consumer.stop_within(Duration::ZERO), Err(Error::StopTimeout { .. })));
+    done.complete();
+}
+
+#[test]
+fn destructors_that_panic_at_the_end_cost_no_running_job() {
+    struct Source(#[expect(dead_code, reason = "it is there to be dropped")] Hostile);
+    impl Jobs for Source {
+        type Job = Index;
+        fn head(&self) -> Result<Option<Index>, BoxError> {
+            Ok(Some(0))
+        }
+        fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+            Ok(Some(index))
+        }
+    }
+    let bomb = || Hostile::new(|| {}, || panic!("in the destructor"));
+    for _ in 0..20 {
+        let (worker, stage) = Stage::new();
+        let (in_worker, in_callback, in_news) = (bomb(), bomb(), bomb());
+        let progress = MemoryProgress::new();
+        let consumer = builder(Source(bomb()), &progress)
+            .on_job_done(move |_| {
+                let _ = &in_callback;
+            })
+            .on_processed(move |_| {
+                let _ = &in_news;
+            })
+            .start(move |job| {
+                let _ = &in_worker;
+                worker(job)
+            })
+            .unwrap();
+        let job = stage.next();
+        consumer.handle().request_stop();
+        job.succeed();
+        consumer.stop().unwrap();
+        assert_eq!(progress.last_processed(), Some(0));
+    }
+}
+
 // Ends.
 
 #[test]

@@ -177,11 +177,12 @@ fn the_source_is_polled_on_a_timer_unless_it_rings() {
 
     let silent = Script::default().subscribing();
     let consumer = builder(silent.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
-    let default = builder(Script::default(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    let other = Script::default();
+    let default = builder(other.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
     let polled = silent.calls();
     eventually("the first look", || polled.heads.load(Ordering::SeqCst) == 1);
-    // The default timer of another consumer fires twice meanwhile.
-    let _ = default.handle().wait_for(0, Duration::from_millis(2_200));
+    // Meanwhile the default timer of another consumer fires twice.
+    eventually("two polls", || other.calls().heads.load(Ordering::SeqCst) >= 3);
     assert_eq!(polled.heads.load(Ordering::SeqCst), 1, "who rings is not polled");
     consumer.stop().unwrap();
     default.stop().unwrap();
@@ -321,8 +322,12 @@ fn a_last_save_that_fails_twice_is_the_error_of_stop() {
     progress.fail(Some(Fault::Error));
     let consumer = Consumer::builder(numbers(3), progress.clone()).start(|_| Ok(())).unwrap();
     until(&consumer.handle(), "the work", |s| s.done == 3);
+    let handle = consumer.handle();
     let error = consumer.stop().unwrap_err();
     assert!(matches!(&error, Error::Progress { source } if source.to_string().contains("the disk")), "{error:?}");
+    let status = handle.status();
+    assert_eq!((status.state, status.done_ahead), (State::Halted, 3));
+    assert!(matches!(status.blocked, Blocked::Halted { index: 0, .. }), "{status:?}");
     assert!(progress.attempts() >= 2);
     progress.fail(None);
     // The name is free, and the jobs run again.
@@ -369,6 +374,64 @@ fn stop_within_does_not_wait_for_a_source_that_hangs() {
     script.ungate();
     drop(gate);
     eventually("the name", || builder(numbers(1), &progress).start(|_| Ok(())).is_ok());
+}
+
+#[test]
+fn stop_within_says_that_a_save_hangs() {
+    let progress = Faulty::new();
+    let (entered, pass) = progress.gated();
+    let consumer = Consumer::builder(numbers(3), progress.clone()).start(|_| Ok(())).unwrap();
+    entered.recv_timeout(LONG).unwrap();
+    let status = until(&consumer.handle(), "the silence", |s| matches!(s.blocked, Blocked::Progress { .. }));
+    assert!(status.blocked.to_string().contains("not returned"), "{}", status.blocked);
+    let error = consumer.stop_within(Duration::from_millis(1)).unwrap_err();
+    assert!(matches!(error, Error::Progress { .. }), "{error:?}");
+    drop(pass);
+}
+
+#[test]
+fn a_job_that_is_missing_is_asked_for_again_though_the_source_rings_nobody() {
+    // Its head is there before its body, and nobody rings for the body.
+    let script = Script::up_to(0).subscribing();
+    script.gap(0);
+    let consumer = builder(script.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    let handle = consumer.handle();
+    until(&handle, "the gap", |s| matches!(s.blocked, Blocked::Missing { index: 0 }));
+    script.fill(0);
+    assert!(handle.wait_for(0, LONG));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_run_that_has_reached_its_end_needs_nothing_of_its_source() {
+    let progress = MemoryProgress::new();
+    let script = Script::up_to(20);
+    builder(script.clone(), &progress).stop_at(5).start(|_| Ok(())).unwrap().join().unwrap();
+    script.set_first(9);
+    builder(script.clone(), &progress).stop_at(5).start(|_| Ok(())).unwrap().join().unwrap();
+    let further = builder(script, &progress).stop_at(6).start(|_| Ok(()));
+    assert!(matches!(further, Err(Error::Truncated { next: 6, first: 9 })));
+}
+
+#[test]
+fn the_threads_of_deferred_jobs_follow_the_limit() {
+    let (blocked, barrier) = (Arc::new(AtomicU64::new(0)), Arc::new(std::sync::Barrier::new(2)));
+    let consumer = builder(numbers(2), &MemoryProgress::new())
+        .max_processing(1)
+        .threads(2)
+        .stop_at(1)
+        .start_deferred({
+            let blocked = blocked.clone();
+            move |_, done| {
+                blocked.fetch_add(1, Ordering::SeqCst);
+                barrier.wait();
+                done.complete();
+            }
+        })
+        .unwrap();
+    eventually("the first", || blocked.load(Ordering::SeqCst) == 1);
+    consumer.handle().set_max_processing(2).unwrap();
+    consumer.join().unwrap();
 }
 
 #[test]

@@ -182,8 +182,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// # Errors
     /// Those of [`start`](Self::start).
     pub fn start_deferred(self, start: impl Fn(Job<J::Job>, Done) + Send + Sync + 'static) -> Result<Consumer, Error> {
-        let threads = self.threads.unwrap_or_else(|| config::available_parallelism().min(self.max_processing));
-        if threads == 0 && self.threads.is_some() {
+        let threads = self.threads.unwrap_or_else(config::available_parallelism);
+        if threads == 0 {
             return Err(ConfigError::ThreadsZero.into());
         }
         self.launch(Some(threads), |driver| Arc::new(Deferred { start, reports: driver.clone() }))
@@ -210,7 +210,11 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let OnExhausted::Halt = self.on_exhausted;
         let loaded = acquire(&mut progress)?;
         let mut bell = Unstarted { bell: Arc::default(), started: false };
-        let First { next, subscribed } = first_look(&jobs, loaded, start_at.flatten(), &bell.bell)?;
+        let First { first, next, subscribed } = first_look(&jobs, loaded, start_at.flatten(), &bell.bell)?;
+        // A run that has reached its end needs nothing of the source any more.
+        if first > next && stop_at.is_none_or(|last| last >= next) {
+            return Err(Error::Truncated { next, first });
+        }
         let mut window = loaded.map_or_else(|| Window::begin(next, limits), |last| Window::resume(last, limits));
         if let Some(index) = stop_at {
             window.stop_at(index);
@@ -266,6 +270,7 @@ fn acquire(progress: &mut impl Progress) -> Result<Option<Index>, Error> {
 
 /// What the source says at start.
 struct First {
+    first: Index,
     next: Index,
     subscribed: bool,
 }
@@ -280,11 +285,7 @@ fn first_look(
     let failed = |source| Error::Source { index: wanted.unwrap_or(0), source };
     let subscribed = guarded(|| Ok(jobs.subscribe(Wakeup::new(bell.clone())))).map_err(failed)?;
     let first = guarded(|| jobs.first()).map_err(failed)?;
-    let next = wanted.unwrap_or(first);
-    if first > next {
-        return Err(Error::Truncated { next, first });
-    }
-    Ok(First { next, subscribed })
+    Ok(First { first, next: wanted.unwrap_or(first), subscribed })
 }
 
 /// A bell that is closed when the start fails, so that the source can forget its wake-up.

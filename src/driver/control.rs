@@ -3,7 +3,7 @@
 use super::Driver;
 use super::own::Own;
 use crate::config::ConfigError;
-use crate::error::Error;
+use crate::error::{Error, drop_guarded};
 use crate::index::Index;
 use crate::status::Status;
 use crate::window::Limits;
@@ -94,7 +94,8 @@ impl<T: Send + 'static> Control for Driver<T> {
         let timed_out = limit.and_then(|limit| self.wait_gone(Instant::now().checked_add(limit)));
         if timed_out.is_none() {
             self.wait_gone(None);
-            for thread in std::mem::take(&mut *self.threads.lock()) {
+            let threads = std::mem::take(&mut *self.threads.lock());
+            for thread in threads {
                 if thread.join().is_err() {
                     tracing::error!("one of the consumer's threads panicked");
                 }
@@ -111,24 +112,24 @@ impl<T: Send + 'static> Control for Driver<T> {
         drop(own);
         match (error, timed_out) {
             (Some(error), _) => Err(error),
-            (None, Some(running)) => Err(Error::StopTimeout { running }),
+            (None, Some(timed_out)) => Err(timed_out),
             (None, None) => Ok(()),
         }
     }
 }
 
 impl<T: Send + 'static> Driver<T> {
-    /// Waits until nobody but the caller is left. When the deadline passes, what runs is given up; its indices.
-    fn wait_gone(&self, deadline: Option<Instant>) -> Option<Vec<Index>> {
+    /// Waits until nobody but the caller is left. When the deadline passes, what runs is given up.
+    fn wait_gone(&self, deadline: Option<Instant>) -> Option<Error> {
         let mut core = self.core.lock();
         while core.present > 1 || !core.window.has_ended() {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                let running = core.abandon();
+                let (running, callback) = core.abandon();
                 let wakes = core.drain();
                 drop(core);
                 self.carry_out(wakes);
-                self.wait_last_save();
-                return Some(running);
+                drop_guarded(callback);
+                return Some(self.wait_last_save(running));
             }
             self.wait_changed(&mut core, deadline);
         }
@@ -136,12 +137,16 @@ impl<T: Send + 'static> Driver<T> {
     }
 
     /// What had finished when the jobs' time was over is being saved; a store that hangs is not awaited for ever.
-    fn wait_last_save(&self) {
+    fn wait_last_save(&self, running: Vec<Index>) -> Error {
         let deadline = Instant::now() + LAST_SAVE;
         let mut core = self.core.lock();
         while !core.window.has_ended() && Instant::now() < deadline {
             self.wait_changed(&mut core, Some(deadline));
         }
         core.silence();
+        if core.window.has_ended() {
+            return Error::StopTimeout { running };
+        }
+        Error::Progress { source: format!("the save has not returned for {LAST_SAVE:?}").into() }
     }
 }

@@ -200,7 +200,8 @@ impl<T: Send + 'static> Core<T> {
             .chain(std::mem::take(&mut self.ready_again).into_values())
             .map(Guarded::new)
             .collect();
-        self.garbage = Some(Box::new((jobs, self.runner.take(), self.on_job_done.take())));
+        let (runner, callback) = (Guarded::new(self.runner.take()), Guarded::new(self.on_job_done.take()));
+        self.garbage = Some(Box::new((jobs, runner, callback)));
     }
 
     /// When something waits for the save, neither its pace nor its back-off is waited for. A failing store is hurried only
@@ -298,7 +299,8 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn expire(&mut self, now: Instant) {
         self.source.watching = false;
         while let Some(Reverse((_, index))) = self.timers.peek().filter(|Reverse((due, _))| *due <= now) {
-            self.window.handle_due(*index);
+            let due = self.window.handle_due(*index);
+            debug_assert!(due, "a timer is set for each failed job, once");
             self.timers.pop();
         }
     }
@@ -389,6 +391,8 @@ impl<T: Send + 'static> Core<T> {
         if self.error.is_some() {
             return (None, Some(failure.error));
         }
+        let text = self.save.error.take().unwrap_or_default();
+        self.halted = Some((self.window.unsaved_from(), format!("the progress could not be saved: {text}")));
         self.error = Some(Error::Progress { source: failure.error });
         (None, None)
     }
@@ -404,14 +408,13 @@ impl<T: Send + 'static> Core<T> {
             || self.unreachable_from <= index
     }
 
-    /// What runs is neither awaited nor counted any longer.
-    pub(crate) fn abandon(&mut self) -> Vec<Index> {
+    /// What runs is neither awaited nor counted any longer: its indices, and a callback to be dropped without the lock.
+    pub(crate) fn abandon(&mut self) -> (Vec<Index>, Option<Arc<OnJobDone>>) {
         let mut running: Vec<Index> = self.flights.iter().map(|flight| flight.index).collect();
         running.sort_unstable();
         self.abandoned = true;
-        self.on_job_done = None;
         self.window.handle_abandoned();
-        running
+        (running, self.on_job_done.take())
     }
 
     /// From now on nobody hears what was processed.

@@ -9,7 +9,7 @@ use crate::window::Window;
 /// The threads of the pool.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
-    /// The most threads there may be; `None`: as many as `max_processing`.
+    /// The most threads there may be; never more than `max_processing`.
     pub(crate) fixed: Option<usize>,
     /// The operating system gave no more threads than this.
     pub(crate) cap: Option<usize>,
@@ -68,7 +68,7 @@ impl Workers {
     }
 
     fn most(&self, window: &Window) -> usize {
-        let most = self.fixed.unwrap_or(window.limits().max_processing);
-        most.min(self.cap.unwrap_or(usize::MAX))
+        let [fixed, cap] = [self.fixed, self.cap].map(|most| most.unwrap_or(usize::MAX));
+        window.limits().max_processing.min(fixed).min(cap)
     }
 }

@@ -6,15 +6,15 @@ use crate::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Everything that is stored. Copied on the first write after a scan or a freeze took hold of it.
+/// Everything that is stored. A space is copied on the first write after a scan or a freeze took hold of it.
 #[derive(Clone, Debug, Default)]
 struct Image {
-    spaces: [BTreeMap<Vec<u8>, Vec<u8>>; Space::ALL.len()],
+    spaces: [Arc<BTreeMap<Vec<u8>, Vec<u8>>>; Space::ALL.len()],
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct MemoryKv {
-    image: Mutex<Arc<Image>>,
+    image: Mutex<Image>,
     #[cfg(test)]
     faults: Mutex<Faults>,
 }
@@ -25,12 +25,12 @@ impl Kv for MemoryKv {
     }
 
     fn scan(&self, space: Space, prefix: &[u8]) -> Scan<'_> {
-        let image = self.image.lock().clone();
+        let rows = self.image.lock().spaces[space as usize].clone();
         let prefix = prefix.to_vec();
         let mut last: Option<Vec<u8>> = None;
         Box::new(std::iter::from_fn(move || {
             let from = last.as_ref().map_or(Bound::Included(&prefix), Bound::Excluded);
-            let (key, value) = image.spaces[space as usize].range::<Vec<u8>, _>((from, Bound::Unbounded)).next()?;
+            let (key, value) = rows.range::<Vec<u8>, _>((from, Bound::Unbounded)).next()?;
             let pair: Pair = (key.clone(), value.clone());
             last = Some(key.clone());
             key.starts_with(&prefix).then_some(Ok(pair))
@@ -41,11 +41,10 @@ impl Kv for MemoryKv {
         let mut image = self.image.lock();
         #[cfg(test)]
         self.faults.lock().before_write(&image)?;
-        let image = Arc::make_mut(&mut image);
         for op in batch.iter().cloned() {
             match op {
-                Op::Put { space, key, value } => image.spaces[space as usize].insert(key, value),
-                Op::Delete { space, key } => image.spaces[space as usize].remove(&key),
+                Op::Put { space, key, value } => Arc::make_mut(&mut image.spaces[space as usize]).insert(key, value),
+                Op::Delete { space, key } => Arc::make_mut(&mut image.spaces[space as usize]).remove(&key),
             };
         }
         Ok(())
@@ -59,12 +58,12 @@ struct Faults {
     writes: u64,
     failing: std::ops::Range<u64>,
     freeze_at: Option<u64>,
-    frozen: Option<Arc<Image>>,
+    frozen: Option<Image>,
 }
 
 #[cfg(test)]
 impl Faults {
-    fn before_write(&mut self, image: &Arc<Image>) -> Result<(), StoreError> {
+    fn before_write(&mut self, image: &Image) -> Result<(), StoreError> {
         let number = self.writes;
         self.writes += 1;
         if self.freeze_at == Some(number) {

@@ -27,11 +27,16 @@ impl RocksKv {
         let descriptors = families.into_iter().map(|name| ColumnFamilyDescriptor::new(name, family_options()));
         match DB::open_cf_descriptors(&options, path, descriptors) {
             Ok(db) => Ok(Self { db }),
-            // RocksDB has no kind of its own for this; both of its messages name the lock file.
-            Err(e) if e.to_string().contains("LOCK: ") => Err(Error::Locked { path: path.to_owned() }),
+            Err(e) if is_lock_held(&e) => Err(Error::Locked { path: path.to_owned() }),
             Err(e) => Err(failed("open the database")(e).into()),
         }
     }
+}
+
+/// RocksDB has no kind of its own for this: these are its words for a lock that this process holds, or another one.
+fn is_lock_held(error: &rocksdb::Error) -> bool {
+    let text = error.to_string();
+    text.contains("lock hold by current process") || text.contains("While lock file")
 }
 
 fn family_options() -> Options {

@@ -1,6 +1,6 @@
 //! Progress that lives as long as the process.
 
-use super::{Checkpoint, Progress};
+use super::{Checkpoint, NOT_ACQUIRED, Progress};
 use crate::error::Error;
 use crate::index::{BoxError, Index};
 use crate::sync::{Arc, Mutex};
@@ -67,6 +67,9 @@ impl Progress for MemoryProgress {
     }
 
     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+        if !self.claimed.0 {
+            return Err(NOT_ACQUIRED.into());
+        }
         self.memory.lock().last_processed = Some(checkpoint.last_processed);
         Ok(())
     }

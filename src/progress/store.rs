@@ -1,6 +1,6 @@
 //! Progress in the embedded store, and its bytes.
 
-use super::{Checkpoint, Progress, SaveDesk, Saves};
+use super::{Checkpoint, NOT_ACQUIRED, Progress, SaveDesk, Saves};
 use crate::config::check_name;
 use crate::error::Error;
 use crate::index::{BoxError, Index};
@@ -54,6 +54,9 @@ impl Progress for StoreProgress {
     }
 
     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+        if self.claim.is_none() {
+            return Err(NOT_ACQUIRED.into());
+        }
         Ok(self.store.write(&[put(&self.name, *checkpoint)])?)
     }
 

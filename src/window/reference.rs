@@ -196,7 +196,8 @@ impl Trial {
             }
             Choice::Due(pick) => {
                 if let Some(index) = nth(&self.model.waiting, pick) {
-                    self.window.handle_due(index);
+                    assert!(self.window.handle_due(index));
+                    assert!(!self.window.handle_due(index), "a back-off is over once");
                     self.model.waiting.remove(&index);
                     self.model.due.insert(index);
                 }
@@ -459,6 +460,13 @@ mod tests {
     /// Ends are rare, or nothing would ever happen.
     fn ending() -> impl Strategy<Value = Option<Choice>> {
         prop_oneof![3 => Just(None), 1 => Just(Some(Choice::Stop)), 1 => Just(Some(Choice::Unsaved))]
+    }
+
+    #[test]
+    fn the_last_index_is_reached() {
+        let mut trial = Trial::new(Index::MAX - 1, limits(0, 0), None);
+        trial.choose(Choice::Grow(0));
+        trial.settle();
     }
 
     proptest! {

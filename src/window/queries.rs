@@ -1,0 +1,98 @@
+//! What can be asked of a window, without changing it.
+
+use super::{Limits, Saving, Window};
+use crate::index::Index;
+
+impl Window {
+    /// Whether a save is due that something waits for: no job can start before it, or none is there.
+    #[must_use]
+    pub fn awaits_save(&self) -> bool {
+        let closed = self.next - self.saved >= self.limits.max_search_ahead;
+        let idle = self.in_flight == 0 && self.fetch.is_none() && !self.can_run();
+        self.saving == Saving::Due && (closed || idle)
+    }
+
+    /// The saved last processed index; `None` while nothing was ever saved.
+    #[must_use]
+    pub fn last_processed(&self) -> Option<Index> {
+        if self.any_saved { Some(self.saved - 1) } else { None }
+    }
+
+    /// The lowest index that is not done: the one that the watermark waits for.
+    #[must_use]
+    pub fn lowest_undone(&self) -> Index {
+        self.done
+    }
+
+    /// The lowest index that was never handed out.
+    #[must_use]
+    pub fn next(&self) -> Index {
+        self.next
+    }
+
+    /// The lowest index above the watermark; the first one while there is no watermark.
+    #[must_use]
+    pub fn unsaved_from(&self) -> Index {
+        self.saved
+    }
+
+    /// The lowest index that was never read.
+    #[must_use]
+    pub fn unread_from(&self) -> Index {
+        self.read
+    }
+
+    /// The head that was last seen.
+    #[must_use]
+    pub fn head(&self) -> Option<Index> {
+        self.head
+    }
+
+    /// Handed to a worker and not reported.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Finished above the watermark, also what is not yet saved.
+    #[must_use]
+    pub fn done_ahead(&self) -> u64 {
+        self.done - self.saved + self.above
+    }
+
+    /// Started and above the watermark: running, waiting for a retry, or done ahead.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.next - self.saved
+    }
+
+    /// The limits that hold.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Whether nothing starts for now.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Whether nothing will start any more.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Whether `Finish` was polled.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The last index that this window will ever pass, if there is such a one.
+    #[must_use]
+    pub fn ends_at(&self) -> Option<Index> {
+        self.stop_at
+    }
+}
