@@ -105,6 +105,6 @@ pub trait SaveDesk: Send + Sync {
     fn save_failed(&self, error: BoxError) -> Option<Duration>;
 }
 
-/// At least this long from one save to the next, while jobs go on and nothing waits for the watermark: a save costs as much
-/// as hundreds of short jobs, and a crash repeats no more than what finished since the last one.
+/// At least this long from one save to the next, while jobs go on and none waits for the watermark: a save costs as much as
+/// hundreds of short jobs, and a crash repeats no more than what finished since the last one.
 pub(crate) const SAVE_PACE: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! The synchronisation that the crate is written in, named once, so that a model checker can be put in its place.
+//! The locks and atomics that the crate is written in, named once, and the art of staying awake for a moment.
 
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! One thread for each store that writes: what arrives while a write is under way goes into the next one, together.
 //!
-//! That is group commit without a knob: an idle store writes at once, a busy one in batches as large as it needs.
+//! That is group commit without a knob: what something waits for is written at once, and what nothing waits for a millisecond
+//! after the last write, in batches as large as they come.
 
 use crate::error::{Panic, StoreError, guarded};
 use crate::index::BoxError;

@@ -226,8 +226,8 @@ fn ten_kills_lose_no_row() {
     for life in 0..10 {
         let mut life = Life::begin(&repo, &db, life % 4 != 3);
         resumed.extend(life.resumed_from);
-        // Ten of these are about a third of a whole run, so that all hit, whatever else the machine does.
-        let delay = seconds / 16.0 * (0.1 + 0.9 * rng.f64());
+        // Ten of these are about a sixth of a whole run, so that all hit, whatever else the machine does meanwhile.
+        let delay = seconds / 32.0 * (0.1 + 0.9 * rng.f64());
         assert!(life.lasts(Duration::from_secs_f64(delay)), "it ended before its kill");
         life.child.kill().unwrap();
         life.child.wait().unwrap();
