@@ -3,10 +3,10 @@
 #
 # CARGO_TARGET_DIR is honoured. ARGS is handed on: make demo ARGS="--help"
 
-.PHONY: help setup demo test bench check
+.PHONY: help setup demo test bench mutants check
 
 help: ## List these targets (the default)
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## Say what this machine lacks to build RocksDB, and install it
 	@bash .ci/setup
@@ -21,6 +21,9 @@ test: setup ## Run all tests: on the store in memory, then on RocksDB
 
 bench: setup ## Run the benchmarks
 	cargo bench --locked -- $(ARGS)
+
+mutants: ## Plant each bug of tests/mutants.txt, and see a test find it
+	@bash .ci/mutants
 
 check: ## Run everything that has to hold before a change goes in
 	@bash .ci/run

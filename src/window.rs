@@ -214,6 +214,7 @@ impl Window {
     }
 
     /// A job that is in flight succeeded. False, and nothing changes, when it cannot be in flight.
+    #[inline]
     pub fn handle_done(&mut self, index: Index) -> bool {
         if !self.may_be_in_flight(index) {
             return false;
@@ -286,6 +287,7 @@ impl Window {
     }
 
     /// What is to be done next, other than running jobs. Poll until `None`.
+    #[inline]
     pub fn poll(&mut self) -> Option<Action> {
         if let Some(run) = self.announce.take() {
             return Some(Action::Announce(run));
@@ -306,6 +308,7 @@ impl Window {
 
     /// The job for a worker that asks for one. Apart from [`poll`](Self::poll), so that a job counts as in flight only once
     /// a worker has it, and pausing or lowering a limit never has to take one back.
+    #[inline]
     pub fn poll_run(&mut self) -> Option<Run> {
         if !self.has_slot() {
             return None;
@@ -326,36 +329,43 @@ impl Window {
     }
 
     /// Whether [`poll_run`](Self::poll_run) would hand out a job.
+    #[inline]
     #[must_use]
     pub fn can_run(&self) -> bool {
         self.has_slot() && (self.can_retry() || self.next < self.read.min(self.bound()))
     }
 
+    #[inline]
     fn has_slot(&self) -> bool {
         !self.paused && !self.stopping && self.in_flight < self.limits.max_processing
     }
 
+    #[inline]
     fn may_be_in_flight(&self, index: Index) -> bool {
         self.in_flight > 0 && (self.done..self.next).contains(&index) && !self.finished.contains(index)
     }
 
     /// Whether a failed job was read again and may start.
+    #[inline]
     fn can_retry(&self) -> bool {
         self.ready.first().is_some_and(|index| *index < self.ahead())
     }
 
     /// One past the highest index of the window.
+    #[inline]
     fn ahead(&self) -> Index {
         self.saved.saturating_add(self.limits.max_search_ahead)
     }
 
     /// One past the highest index that may start for the first time.
+    #[inline]
     fn bound(&self) -> Index {
         let Some(head) = self.head else { return 0 };
         let last = head.min(self.stop_at.unwrap_or(LAST_JOB)).min(LAST_JOB);
         self.ahead().min(last + 1)
     }
 
+    #[inline]
     fn poll_fetch(&mut self) -> Option<RangeInclusive<Index>> {
         if self.fetch.is_some() || self.stopping {
             return None;
@@ -375,10 +385,12 @@ impl Window {
     }
 
     /// Read and not started.
+    #[inline]
     fn idle(&self) -> u64 {
         (self.read - self.next) + self.ready.len() as u64
     }
 
+    #[inline]
     fn new_fetch(&self) -> Option<(Fetch, RangeInclusive<Index>)> {
         let (most, idle) = (self.limits.read_ahead(), self.idle());
         // Not before half is used up, so that the source is read by the run.
@@ -389,6 +401,7 @@ impl Window {
         Some((Fetch::New, self.read..=end - 1))
     }
 
+    #[inline]
     fn fetch_again(&self) -> Option<(Fetch, RangeInclusive<Index>)> {
         let index = self.due.first().copied().filter(|index| *index < self.ahead())?;
         // One that may start is always read: it may be what everything that was read waits for.
@@ -396,6 +409,7 @@ impl Window {
         wanted.then_some((Fetch::Again(index), index..=index))
     }
 
+    #[inline]
     fn is_drained(&self) -> bool {
         let reached = self.stop_at.is_some_and(|last| self.saved > last);
         (self.stopping || reached)

@@ -121,6 +121,28 @@ fn promise_2_many_workers_stay_within_the_limits() {
 }
 
 #[test]
+fn promise_2_holds_for_jobs_that_are_done_later() {
+    let (hand, handed) = crossbeam_channel::unbounded();
+    let progress = MemoryProgress::new();
+    let consumer = builder(numbers(10), &progress)
+        .max_processing(3)
+        .stop_at(9)
+        .start_deferred(move |job, done| hand.send((job.index, done)).unwrap())
+        .unwrap();
+    let handle = consumer.handle();
+    let mut held: Vec<_> = (0..3).map(|_| handed.recv_timeout(LONG).unwrap()).collect();
+    for more in 3..10 {
+        assert_eq!(handle.status().processing, 3);
+        assert!(handed.is_empty(), "three are in flight until one is done");
+        held.swap_remove(0).1.complete();
+        held.push(handed.recv_timeout(LONG).unwrap());
+        assert_eq!(handle.status().next, more + 1);
+    }
+    held.into_iter().for_each(|(_, done)| done.complete());
+    consumer.join().unwrap();
+}
+
+#[test]
 fn promise_2_a_store_that_cannot_save_stops_the_consumer_after_the_window() {
     let progress = Faulty::new();
     progress.fail(Some(Fault::Error));

@@ -27,6 +27,7 @@ enum Seat {
 }
 
 impl Flights {
+    #[inline]
     pub(crate) fn begin(&mut self, flight: Flight) -> usize {
         self.count += 1;
         match self.free {
@@ -44,6 +45,7 @@ impl Flights {
         }
     }
 
+    #[inline]
     pub(crate) fn end(&mut self, token: usize) -> Option<Flight> {
         let seat = self.seats.get_mut(token)?;
         let Seat::Taken(flight) = *seat else { return None };

@@ -35,6 +35,7 @@ pub(crate) enum Wake {
 
 impl Workers {
     /// Whom to wake for what the window would hand out now.
+    #[inline]
     pub(crate) fn wake(&mut self, window: &Window, reader_watches: bool) -> Wake {
         let left_to_reader = reader_watches && self.threads > self.parked;
         if self.waking || left_to_reader || !window.can_run() {
@@ -67,6 +68,7 @@ impl Workers {
         retires
     }
 
+    #[inline]
     fn most(&self, window: &Window) -> usize {
         let [fixed, cap] = [self.fixed, self.cap].map(|most| most.unwrap_or(usize::MAX));
         window.limits().max_processing.min(fixed).min(cap)

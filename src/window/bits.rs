@@ -14,6 +14,7 @@ pub(crate) struct Bits {
 impl Bits {
     const SHRINK_FROM: usize = 64;
 
+    #[inline]
     pub(crate) fn set(&mut self, index: Index) {
         let number = index / 64;
         if self.words.is_empty() {
@@ -30,12 +31,14 @@ impl Bits {
         self.words[at] |= 1 << (index % 64);
     }
 
+    #[inline]
     pub(crate) fn contains(&self, index: Index) -> bool {
         let Some(at) = (index / 64).checked_sub(self.origin) else { return false };
         usize::try_from(at).ok().and_then(|at| self.words.get(at)).is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
 
     /// Forgets the unbroken run of set bits that begins at `start`, the lowest bit that may be set; one past its last.
+    #[inline]
     pub(crate) fn take_run(&mut self, start: Index) -> Index {
         let mut end = start;
         while let Some(word) = self.words.front_mut() {

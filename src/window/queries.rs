@@ -5,6 +5,7 @@ use crate::index::Index;
 
 impl Window {
     /// Whether a save is due that something waits for: no job can start before it, or none is there.
+    #[inline]
     #[must_use]
     pub fn awaits_save(&self) -> bool {
         let closed = self.next - self.saved >= self.limits.max_search_ahead;
@@ -49,6 +50,7 @@ impl Window {
     }
 
     /// Handed to a worker and not reported.
+    #[inline]
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
@@ -67,6 +69,7 @@ impl Window {
     }
 
     /// The limits that hold.
+    #[inline]
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits
@@ -79,6 +82,7 @@ impl Window {
     }
 
     /// Whether nothing will start any more.
+    #[inline]
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopping

@@ -463,6 +463,28 @@ mod tests {
     }
 
     #[test]
+    fn retries_and_new_jobs_are_read_in_turn() {
+        let mut window = Window::begin(0, limits(3, 255));
+        window.handle_head(Some(1_000));
+        let mut fetches = Vec::new();
+        // Every retry fails again at once, and the source yields one job at a time.
+        for _ in 0..40 {
+            while let Some(run) = window.poll_run() {
+                window.handle_failed(run.index);
+                window.handle_due(run.index);
+            }
+            while let Some(action) = window.poll() {
+                if let Action::Fetch(run) = action {
+                    fetches.push(*run.start());
+                    window.handle_fetched(1);
+                }
+            }
+        }
+        let new = fetches.iter().collect::<BTreeSet<_>>().len();
+        assert!(new >= 40, "only {new} of {} reads were of new jobs", fetches.len());
+    }
+
+    #[test]
     fn the_last_index_is_reached() {
         let mut trial = Trial::new(Index::MAX - 1, limits(0, 0), None);
         trial.choose(Choice::Grow(0));
