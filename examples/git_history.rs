@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use waterline::{BoxError, Consumer, Error, Handle, Index, Jobs, Progress, Retry, State, Store, Table};
+use waterline::{BoxError, Consumer, Error, Handle, Index, Jobs, Retry, State, Store, Table};
 
 /// What the progress and the table are called in the store.
 const NAME: &str = "commits";
@@ -83,8 +83,7 @@ fn run(args: &Args) -> Result<bool, BoxError> {
     let store = Store::open(&db)?;
     let table = store.table(NAME)?;
     let chain = Arc::new(Chain::collect(&repository)?);
-    // The name is free again for the consumer when this progress is dropped, at the end of the statement.
-    let resumed_from = store.progress(NAME).acquire()?.map(|checkpoint| checkpoint.last_processed);
+    let resumed_from = store.progress(NAME).last_processed()?;
     check_history(&chain, &table, resumed_from)?;
     let last_processed = match chain.last() {
         Some(head) => process(args, &repository, &store, &table, &chain, head)?,

@@ -22,7 +22,7 @@ pub(crate) const MAX_NAME: usize = 255;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnExhausted {
-    /// Stop at it: running jobs finish and are saved, no new one starts, and `join` and `stop` return
+    /// Stop at it: running jobs finish, no new one starts, everything below the job is saved, and `join` and `stop` return
     /// [`Error::Job`](crate::Error::Job). The default, since nothing else is right for every stream.
     #[default]
     Halt,

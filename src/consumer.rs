@@ -25,12 +25,16 @@ pub use handle::Handle;
 /// 4. Nothing stalls in silence: no wake-up is lost, source and store errors are retried with back-off, and
 ///    [`Status::blocked`](crate::Status::blocked) names the one thing that the watermark waits for.
 /// 5. A job that fails is never counted as done; when its retries are used up the consumer halts at it.
-/// 6. Stopping finishes what runs and saves it. After [`stop`](Self::stop) has returned no callback runs, and no thread of
+/// 6. Stopping finishes what runs and saves the watermark. After [`stop`](Self::stop) has returned no callback runs, and no thread of
 ///    the consumer lives.
 /// 7. Progress never goes back, and is never written by two consumers: a second one on the same name is refused.
 /// 8. A bad stored value is a typed error, never "all done" and never "start again".
 ///
-/// Dropping a consumer stops it, waits, and logs what `stop` would have returned.
+/// **What runs again**: each life begins behind the saved watermark. Jobs that finished above it, because one below was still
+/// running, waited for a retry or failed for good, run again in the next life, at most `max_search_ahead` of them; after a
+/// crash so do those that finished since the last save. So the effects of a job must be the same when they are repeated.
+///
+/// Dropping a consumer stops it, waits, and logs (with `tracing`) what `stop` would have returned.
 ///
 /// ```
 /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
@@ -64,7 +68,8 @@ impl Consumer {
         Handle { control: self.control.clone() }
     }
 
-    /// Stops: no new job starts, running ones finish, and the progress is saved. Retries are not awaited.
+    /// Stops: no new job starts, running ones finish, and the watermark is saved. Retries are not awaited: what finished above
+    /// a job that waits for one runs again in the next life.
     ///
     /// It waits for every [`Done`](crate::Done) token too, so a thread that holds one must not call it.
     ///
@@ -79,8 +84,8 @@ impl Consumer {
     /// [`stop`](Self::stop) for those who cannot wait for ever.
     ///
     /// # Errors
-    /// [`Error::StopTimeout`] when jobs were still running after `limit`. What had finished by then is saved (that may take
-    /// up to one second more); what the stragglers return is ignored, no callback runs for them, and the progress name stays
+    /// [`Error::StopTimeout`] when jobs were still running after `limit`. The watermark is saved up to the first of them, unless
+    /// the save does not return within one second more ([`Error::Progress`], when that is all that hangs); what the stragglers return is ignored, no callback runs for them, and the progress name stays
     /// in use until the last one returned. It outranks what halted the consumer, which the status still shows.
     pub fn stop_within(self, limit: Duration) -> Result<(), Error> {
         self.control.request_stop();

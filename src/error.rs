@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 /// What went wrong, and what to do about it.
 ///
-/// The text never repeats its [`source`](std::error::Error::source): print the chain to see both.
+/// The text never repeats its [`source`](std::error::Error::source), so print the chain to see both: with
+/// [`Error::report`], or the alternate form of your error library.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -44,7 +45,7 @@ pub enum Error {
 
     /// A stored value cannot be read. It was left as it is.
     #[error(
-        "the stored value of {name:?} cannot be read ({reason}): restore it from a backup, or remove it to start anew"
+        "the stored value of {name:?} cannot be read ({reason}): restore it from a backup, or remove it (`StoreProgress::remove`) to start anew"
     )]
     Corrupt {
         /// Whose value it is.
@@ -93,7 +94,8 @@ pub enum Error {
         source: BoxError,
     },
 
-    /// `stop_within` did not wait any longer. What finished is saved; what still runs is not counted, whatever it returns.
+    /// `stop_within` did not wait any longer. The watermark is saved up to the first straggler; what still runs is not counted,
+    /// whatever it returns, and runs again in the next life, as does what finished above it.
     #[error("{} when the time to stop was over", still(running))]
     StopTimeout {
         /// The jobs that were still running, in ascending order. Empty when the source or a callback did not return.
@@ -123,23 +125,38 @@ pub enum Error {
     Store(#[from] StoreError),
 }
 
+impl Error {
+    /// The error and its causes, in one line: what happened, what to do, and why.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..1).collect();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new()).start(|_| Err("connection refused".into()))?;
+    /// let report = consumer.join().unwrap_err().report();
+    /// assert!(report.starts_with("job 0 failed in attempt 1") && report.ends_with("connection refused"));
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn report(&self) -> String {
+        describe(self)
+    }
+}
+
 /// What the embedded store was doing when it failed.
 #[derive(Debug, thiserror::Error)]
-#[error("the store could not {doing}: what was acknowledged before is safe; look at its disk, and try again")]
+#[error("the store could not {doing}: look at its path, its permissions and its disk, and try again")]
 pub struct StoreError {
-    pub(crate) doing: &'static str,
+    pub(crate) doing: String,
     pub(crate) source: BoxError,
 }
 
 fn still(running: &[Index]) -> String {
     match running {
         [] => "no job was running, but a call into the source, or a callback, had not returned".to_owned(),
-        [one] => format!("job {one}, which runs again after a restart, was still running"),
+        [one] => format!("job {one} was still running, and runs again in the next life,"),
         [first, .., last] => {
-            format!(
-                "{} jobs from {first} to {last}, which run again after a restart, were still running",
-                running.len()
-            )
+            format!("{} jobs from {first} to {last} were still running, and run again in the next life,", running.len())
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::wakeup::Wakeup;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// How long the default [`Jobs::read`] goes on before it hands over what it has, so that a source that takes a second for
+/// How long the default [`Jobs::read`] begins further calls before it hands over what it has, so that a source that takes a second for
 /// each job does not keep workers waiting for a whole run.
 const READ_PATIENCE: Duration = Duration::from_millis(10);
 
@@ -62,7 +62,7 @@ pub trait Jobs: Send + Sync + 'static {
     ///
     /// Appends in index order and stops at the first that is not there. It may stop earlier too, once it has appended
     /// something: the rest is asked for again. Runs are at most max(64, 2 × `max_processing`) long. The default calls
-    /// [`at_index`](Self::at_index) in a loop, and hands over what it has after 10 ms.
+    /// [`at_index`](Self::at_index) in a loop, and hands over what it has when the call returns that passes 10 ms.
     ///
     /// # Errors
     /// What was appended before the error is valid and runs; the failing index is the run's start + the number appended.

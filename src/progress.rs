@@ -29,34 +29,63 @@ impl Checkpoint {
 /// Keeps one consumer's watermark across lives, under a name that one live consumer has at a time.
 ///
 /// [`MemoryProgress`] and [`StoreProgress`] are ready-made. Implement it to keep the watermark beside your own data; the
-/// conditions are few: a saved checkpoint survives what you need it to survive, a save that returned an error left the old
-/// value or the new one, and a value that cannot be read is an error, never `None`.
+/// conditions are few: one live value at a time has a name, a saved checkpoint survives what you need it to survive, a save that
+/// returned an error left the old value or the new one, and a value that cannot be read is an error, never `None`.
 ///
 /// ```
 /// use std::{fs, io, path::PathBuf};
 /// use waterline::{BoxError, Checkpoint, Error, Progress};
 ///
-/// /// The watermark in a file of its own.
-/// struct FileProgress(PathBuf);
+/// /// The watermark in a file of its own, in a directory that is there for nothing else.
+/// struct FileProgress {
+///     directory: PathBuf,
+///     claimed: bool,
+/// }
 ///
 /// impl Progress for FileProgress {
 ///     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
-///         let name = || self.0.display().to_string();
-///         match fs::read_to_string(&self.0) {
-///             Ok(text) => match text.parse() {
+///         let name = self.directory.display().to_string();
+///         // Whoever makes the file has the name. (After a crash it has to be removed by hand.)
+///         match fs::File::create_new(self.directory.join("claimed")) {
+///             Ok(_) => self.claimed = true,
+///             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(Error::InUse { name }),
+///             Err(e) => return Err(Error::Progress { source: e.into() }),
+///         }
+///         match fs::read_to_string(self.directory.join("watermark")) {
+///             Ok(text) => match text.trim().parse() {
 ///                 Ok(index) => Ok(Some(Checkpoint::new(index))),
-///                 Err(e) => Err(Error::Corrupt { name: name(), reason: format!("{text:?} is no index: {e}") }),
+///                 Err(e) => Err(Error::Corrupt { name, reason: format!("{text:?} is no index: {e}") }),
 ///             },
 ///             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
 ///             Err(e) => Err(Error::Progress { source: e.into() }),
 ///         }
 ///     }
 ///     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
-///         let beside = self.0.with_extension("new");
+///         let beside = self.directory.join("watermark.new");
 ///         fs::write(&beside, checkpoint.last_processed.to_string())?;
-///         Ok(fs::rename(&beside, &self.0)?)      // all of it or nothing
+///         Ok(fs::rename(&beside, self.directory.join("watermark"))?)      // all of it or nothing
 ///     }
 /// }
+///
+/// impl Drop for FileProgress {
+///     fn drop(&mut self) {
+///         if self.claimed {
+///             let _ = fs::remove_file(self.directory.join("claimed"));
+///         }
+///     }
+/// }
+///
+/// # use waterline::{Consumer, MemoryJobs};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let progress = || FileProgress { directory: directory.path().into(), claimed: false };
+/// # let jobs: MemoryJobs<_> = (0..9).collect();
+/// # let consumer = Consumer::builder(jobs.clone(), progress()).stop_at(4).start(|_| Ok(()))?;
+/// # assert!(matches!(Consumer::builder(jobs.clone(), progress()).start(|_| Ok(())), Err(Error::InUse { .. })));
+/// # consumer.join()?;
+/// # let again = Consumer::builder(jobs, progress()).start(|job| Ok(assert!(job.index > 4)))?;
+/// # assert!(again.handle().wait_for(8, std::time::Duration::from_secs(20)));
+/// # again.stop()?;
+/// # Ok::<(), Error>(())
 /// ```
 pub trait Progress: Send + 'static {
     /// Takes the name, and loads what was saved last; `None` when nothing ever was. Called once, when a consumer starts.

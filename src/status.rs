@@ -16,7 +16,7 @@ pub enum State {
     Stopping,
     /// Stopped by a failure, which `stop` and `join` return: of a job, a callback, or the last save.
     Halted,
-    /// Stopped: what finished is saved, and nothing is left to do.
+    /// Stopped, with the watermark saved. `done_ahead` jobs finished above it, and run again in the next life.
     Finished,
 }
 
@@ -65,7 +65,7 @@ impl Status {
 pub enum Blocked {
     /// It is moving, or nothing is left that could move it.
     No,
-    /// Everything up to the head is processed.
+    /// Everything up to the head is processed, or the first index is still above it.
     CaughtUp,
     /// The next job is running.
     Running {
@@ -126,7 +126,7 @@ impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::No => write!(f, "nothing is in the way"),
-            Self::CaughtUp => write!(f, "everything up to the head is processed"),
+            Self::CaughtUp => write!(f, "every job that the source has is processed; the next one is not there yet"),
             Self::Running { index, attempt, elapsed } => {
                 write!(f, "job {index} has been running for {elapsed:.1?} (attempt {attempt})")
             }

@@ -145,7 +145,7 @@ impl Batches {
         }
         let write = || self.kv.write(&batch, self.synced);
         let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write))
-            .unwrap_or_else(|payload| Err(StoreError { doing: "write", source: Panic::caught(payload) }));
+            .unwrap_or_else(|payload| Err(StoreError { doing: "write".to_owned(), source: Panic::caught(payload) }));
         let Err(error) = written else {
             for intent in self.pending.drain(..) {
                 kept(|| intent.written());

@@ -44,6 +44,7 @@ const ORDER: &[&str] = &[
     "driver/core",
     "driver/explain",
     "driver",
+    "driver/threads",
     "driver/control",
     // consumer
     "consumer/handle",

@@ -199,6 +199,20 @@ fn nothing_that_fails_is_retried_in_a_busy_loop() {
 }
 
 #[test]
+fn a_watermark_can_be_read_and_removed_but_not_under_a_consumer() {
+    let store = Store::in_memory();
+    assert_eq!(store.progress("p").last_processed().unwrap(), None);
+    let consumer = Consumer::builder(numbers(3), store.progress("p")).start(|_| Ok(())).unwrap();
+    assert!(consumer.handle().wait_for(2, LONG));
+    assert_eq!(store.progress("p").last_processed().unwrap(), Some(2));
+    assert!(matches!(store.progress("p").remove(), Err(Error::InUse { .. })));
+    consumer.stop().unwrap();
+    store.progress("p").remove().unwrap();
+    assert_eq!(store.progress("p").last_processed().unwrap(), None);
+    assert!(matches!(store.progress("").last_processed(), Err(Error::Config(_))));
+}
+
+#[test]
 fn a_table_is_a_key_space_of_its_own() {
     let store = Store::in_memory();
     // Names that are prefixes of one another, and keys that look like names.
@@ -249,6 +263,7 @@ mod on_disk {
         let file = tempfile::NamedTempFile::new().unwrap();
         let opened = Store::open(file.path());
         assert!(matches!(&opened, Err(Error::Store(_))), "{opened:?}");
+        assert!(opened.unwrap_err().report().contains(&file.path().display().to_string()));
     }
 
     #[test]

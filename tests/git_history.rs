@@ -228,7 +228,7 @@ fn ten_kills_lose_no_row() {
         resumed.extend(life.resumed_from);
         // Ten of these are about a sixth of a whole run, so that all hit, whatever else the machine does meanwhile.
         let delay = seconds / 32.0 * (0.1 + 0.9 * rng.f64());
-        assert!(life.lasts(Duration::from_secs_f64(delay)), "it ended before its kill");
+        life.lasts(Duration::from_secs_f64(delay));
         life.child.kill().unwrap();
         life.child.wait().unwrap();
     }
@@ -249,7 +249,7 @@ fn ctrl_c_stops_cleanly_and_the_next_run_resumes() {
     for signal in ["-INT", "-TERM"] {
         let life = Life::begin(&repo, &db, true);
         assert_eq!(life.resumed_from, before);
-        assert!(life.lasts(Duration::from_millis(100)));
+        life.lasts(Duration::from_millis(100));
         let pid = life.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
         let said: Vec<String> = life.stderr.iter().collect();
@@ -296,14 +296,16 @@ impl Life {
         Self { child, stderr, resumed_from }
     }
 
-    /// Waits; whether it still runs then.
-    fn lasts(&self, time: Duration) -> bool {
+    /// Waits; it must still run then.
+    #[track_caller]
+    fn lasts(&self, time: Duration) {
         let deadline = Instant::now() + time;
+        let mut said = Vec::new();
         loop {
             match self.stderr.recv_deadline(deadline) {
-                Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => return true,
-                Err(RecvTimeoutError::Disconnected) => return false,
+                Ok(line) => said.push(line),
+                Err(RecvTimeoutError::Timeout) => return,
+                Err(RecvTimeoutError::Disconnected) => panic!("it ended before {time:?} were over: {said:?}"),
             }
         }
     }

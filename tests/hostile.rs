@@ -454,6 +454,64 @@ fn stop_within_tells_of_stragglers_also_when_it_was_halted() {
 }
 
 #[test]
+fn stop_awaits_the_thread_locals_of_threads_that_went_before() {
+    struct Bye(Arc<AtomicU64>);
+    impl Drop for Bye {
+        fn drop(&mut self) {
+            // Long enough to be overtaken by a stop that does not wait.
+            std::thread::park_timeout(Duration::from_millis(100));
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    thread_local! {
+        static CONNECTION: std::cell::RefCell<Option<Bye>> = const { std::cell::RefCell::new(None) };
+    }
+    let (opened, closed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let jobs = MemoryJobs::new();
+    let consumer = builder(jobs.clone(), &MemoryProgress::new())
+        .max_processing(4)
+        .start({
+            let (opened, closed) = (opened.clone(), closed.clone());
+            move |_| {
+                CONNECTION.with_borrow_mut(|connection| {
+                    connection.get_or_insert_with(|| {
+                        opened.fetch_add(1, Ordering::SeqCst);
+                        Bye(closed.clone())
+                    });
+                });
+                std::thread::yield_now();
+                Ok(())
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    for round in 0..20u64 {
+        (0..50).for_each(|_| assert!(jobs.push(()) < Index::MAX));
+        assert!(handle.wait_for(50 * round + 49, LONG));
+        handle.set_max_processing(1 + round as usize % 4).unwrap();
+    }
+    consumer.stop().unwrap();
+    assert_eq!(closed.load(Ordering::SeqCst), opened.load(Ordering::SeqCst));
+}
+
+#[test]
+fn wait_for_does_not_wait_for_what_was_abandoned() {
+    let (worker, stage) = Stage::new();
+    let progress = Faulty::new();
+    let consumer = Consumer::builder(numbers(2), progress.clone()).max_processing(2).start(worker).unwrap();
+    let handle = consumer.handle();
+    let mut running = stage.take(2);
+    let (entered, pass) = progress.gated();
+    running.remove(&0).unwrap().succeed();
+    entered.recv_timeout(LONG).unwrap();
+    let error = consumer.stop_within(Duration::from_millis(1)).unwrap_err();
+    assert!(matches!(&error, Error::StopTimeout { running } if *running == [1]), "{error:?}");
+    assert!(!handle.wait_for(1, HOUR));
+    assert!(matches!(handle.status().blocked, Blocked::Progress { .. }), "{:?}", handle.status());
+    drop(pass);
+}
+
+#[test]
 fn a_consumer_may_be_dropped_by_a_thread_that_ends() {
     thread_local! {
         static KEPT: std::cell::RefCell<Option<Consumer>> = const { std::cell::RefCell::new(None) };

@@ -2,6 +2,7 @@
 
 use super::Driver;
 use super::own::Own;
+use super::threads::join_all;
 use crate::config::ConfigError;
 use crate::error::{Error, drop_guarded};
 use crate::index::Index;
@@ -95,11 +96,7 @@ impl<T: Send + 'static> Control for Driver<T> {
         if timed_out.is_none() {
             self.wait_gone(None);
             let threads = std::mem::take(&mut *self.threads.lock());
-            for thread in threads {
-                if thread.join().is_err() {
-                    tracing::error!("one of the consumer's threads panicked");
-                }
-            }
+            join_all(threads);
         }
         // For a start that failed before there was a thread to do it.
         let own = Own::enter(self.id());
@@ -144,7 +141,7 @@ impl<T: Send + 'static> Driver<T> {
             self.wait_changed(&mut core, Some(deadline));
         }
         core.silence();
-        if core.window.has_ended() {
+        if core.window.has_ended() || !running.is_empty() {
             return Error::StopTimeout { running };
         }
         Error::Progress { source: format!("the save has not returned for {LAST_SAVE:?}").into() }

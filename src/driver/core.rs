@@ -413,6 +413,8 @@ impl<T: Send + 'static> Core<T> {
         let mut running: Vec<Index> = self.flights.iter().map(|flight| flight.index).collect();
         running.sort_unstable();
         self.abandoned = true;
+        self.unreachable_from = self.unreachable_from.min(running.first().copied().unwrap_or(Index::MAX));
+        self.rouse_waiters = true;
         self.window.handle_abandoned();
         (running, self.on_job_done.take())
     }

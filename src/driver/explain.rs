@@ -55,7 +55,8 @@ impl<T: Send + 'static> Core<T> {
         if window.has_ended() {
             return Blocked::No;
         }
-        if let Some(flight) = self.flights.iter().find(|flight| flight.index == index) {
+        let in_flight = |flight: &&Flight| flight.index == index && !self.abandoned;
+        if let Some(flight) = self.flights.iter().find(in_flight) {
             return running(flight, now);
         }
         if index > window.unsaved_from() {

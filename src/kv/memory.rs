@@ -70,7 +70,7 @@ impl Faults {
             self.frozen = Some(image.clone());
         }
         if self.failing.contains(&number) {
-            return Err(StoreError { doing: "write", source: "no space left on device".into() });
+            return Err(StoreError { doing: "write".to_owned(), source: "no space left on device".into() });
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ impl RocksKv {
         match DB::open_cf_descriptors(&options, path, descriptors) {
             Ok(db) => Ok(Self { db }),
             Err(e) if is_lock_held(&e) => Err(Error::Locked { path: path.to_owned() }),
-            Err(e) => Err(failed("open the database")(e).into()),
+            Err(e) => Err(failed(format!("open the database at {}", path.display()))(e).into()),
         }
     }
 }
@@ -45,15 +45,15 @@ fn family_options() -> Options {
     options
 }
 
-fn failed(doing: &'static str) -> impl Fn(rocksdb::Error) -> StoreError {
-    move |e| StoreError { doing, source: Box::new(e) }
+fn failed(doing: impl Into<String>) -> impl FnOnce(rocksdb::Error) -> StoreError {
+    move |e| StoreError { doing: doing.into(), source: Box::new(e) }
 }
 
 /// Looks a family up by name, each time: a held reference would tie us to one threading mode of the user's `DB` type.
 macro_rules! family {
     ($db:expr, $space:expr) => {
         $db.cf_handle($space.family()).ok_or_else(|| StoreError {
-            doing: "find its column family",
+            doing: "find its column family".to_owned(),
             source: format!("the family {:?} was dropped", $space.family()).into(),
         })
     };

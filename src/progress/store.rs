@@ -38,16 +38,39 @@ impl StoreProgress {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// The watermark as it is saved, without taking the name; `None` when nothing was ever saved.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when it cannot be read, [`Error::Progress`] when the database fails.
+    pub fn last_processed(&self) -> Result<Option<Index>, Error> {
+        Ok(self.load()?.map(|checkpoint| checkpoint.last_processed))
+    }
+
+    /// Forgets the watermark, also one that cannot be read: the next consumer with this name starts anew.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while a consumer has the name, [`Error::Store`] when the database fails.
+    pub fn remove(self) -> Result<(), Error> {
+        check_name("progress", &self.name)?;
+        let _claim = self.store.claim(&self.name)?;
+        Ok(self.store.write(&[Op::Delete { space: Space::System, key: key(&self.name) }])?)
+    }
+
+    fn load(&self) -> Result<Option<Checkpoint>, Error> {
+        check_name("progress", &self.name)?;
+        let stored = self.store.kv().get(Space::System, &key(&self.name));
+        let stored = stored.map_err(|e| Error::Progress { source: e.into() })?;
+        let checkpoint = stored.map(|bytes| decode(&self.name, &bytes)).transpose();
+        checkpoint.map_err(|reason| Error::Corrupt { name: self.name.clone(), reason })
+    }
 }
 
 impl Progress for StoreProgress {
     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
         check_name("progress", &self.name)?;
         let claim = self.store.claim(&self.name)?;
-        let stored = self.store.kv().get(Space::System, &key(&self.name));
-        let stored = stored.map_err(|e| Error::Progress { source: e.into() })?;
-        let checkpoint = stored.map(|bytes| decode(&self.name, &bytes)).transpose();
-        let checkpoint = checkpoint.map_err(|reason| Error::Corrupt { name: self.name.clone(), reason })?;
+        let checkpoint = self.load()?;
         self.store.writer().start().map_err(|source| Error::Spawn { source })?;
         self.claim = Some(claim);
         Ok(checkpoint)

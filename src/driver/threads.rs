@@ -1,0 +1,142 @@
+//! The consumer's own threads: how they are started, counted, and let go.
+
+use super::Driver;
+use super::own::Own;
+use crate::error::{Error, describe, drop_guarded};
+use crate::pool::work;
+use std::sync::Weak;
+use std::thread::JoinHandle;
+
+impl<T: Send + 'static> Driver<T> {
+    /// Starts a thread of the consumer's own, which `stop` awaits.
+    pub(crate) fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        self.core.lock().present += 1;
+        self.spawn_present(name, run)
+    }
+
+    /// Starts a thread that is counted as present already.
+    fn spawn_present(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let (me, id) = (self.me.clone(), self.id());
+        // Held until the thread is on the list, so that `stop` finds it there however short it lives.
+        let mut threads = self.threads.lock();
+        // Threads come and go with the limits. Those that went are joined by the new one, since what is left of them, the
+        // destructors of the user's thread-locals, is to be over when `stop` returns, and may take its time.
+        let crowded = threads.len() == threads.capacity();
+        let (gone, alive) =
+            std::mem::take(&mut *threads).into_iter().partition(|thread| crowded && thread.is_finished());
+        *threads = alive;
+        let gone: Vec<JoinHandle<()>> = gone;
+        let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _own = Own::enter(id);
+            let _leaving = Leaving(me);
+            run();
+            join_all(gone);
+        });
+        match spawned {
+            Ok(handle) => {
+                threads.push(handle);
+                Ok(())
+            }
+            Err(source) => {
+                drop(threads);
+                self.leave();
+                Err(Error::Spawn { source })
+            }
+        }
+    }
+
+    /// Starts the first thread of the pool, so that a consumer which started can run.
+    pub(crate) fn spawn_first_worker(&self) -> Result<(), Error> {
+        let mut core = self.core.lock();
+        core.workers.threads += 1;
+        core.present += 1;
+        drop(core);
+        self.spawn_worker()
+    }
+
+    fn spawn_worker(&self) -> Result<(), Error> {
+        let runner = self.core.lock().runner.clone();
+        let me = self.me.clone();
+        self.spawn_present("wl-worker", move || {
+            if let (Some(runner), Some(me)) = (runner, me.upgrade()) {
+                me.core.lock().workers.waking = false;
+                work(&*me, &*runner);
+                drop_guarded(runner);
+            }
+        })
+    }
+
+    pub(super) fn spawn_another_worker(&self) {
+        if let Err(error) = self.spawn_worker() {
+            let mut core = self.core.lock();
+            core.workers.threads -= 1;
+            core.workers.waking = false;
+            core.workers.cap = Some(core.workers.threads.max(1));
+            let threads = core.workers.threads;
+            drop(core);
+            tracing::warn!(%error, threads, "going on with fewer threads than max_processing");
+        }
+    }
+
+    /// Drops what the end leaves behind, if it has come: on one of our own threads, so that a destructor which stops this
+    /// consumer does not wait for itself.
+    pub(super) fn clear_up(&self) {
+        let mut core = self.core.lock();
+        if core.window.has_ended() {
+            let garbage = core.garbage.take();
+            drop(core);
+            let saves = self.saves.lock().take();
+            drop_guarded(saves);
+            drop_guarded(garbage);
+        }
+    }
+
+    /// A thread of ours panicked: whatever it was about to report never comes.
+    fn give_up(&self) {
+        let mut core = self.core.lock();
+        let index = core.window.lowest_undone();
+        let surplus = core.halt(index, Error::Thread.to_string(), Error::Thread);
+        let (_, callback) = core.abandon();
+        self.settle(core);
+        drop_guarded(surplus);
+        drop_guarded(callback);
+    }
+
+    /// A thread, or the consumer itself, is gone; the last one to go frees the name.
+    pub(super) fn leave(&self) {
+        let mut core = self.core.lock();
+        core.present -= 1;
+        let claim = core.released();
+        let unheard = if core.present == 0 { core.error.take() } else { None };
+        drop(core);
+        self.changed.notify_all();
+        drop_guarded(claim);
+        if let Some(error) = unheard {
+            tracing::error!(error = describe(&error), "a consumer ended with an error after it was let go");
+            drop_guarded(error);
+        }
+    }
+}
+
+/// A panic was seen to by the thread itself.
+pub(super) fn join_all(threads: Vec<JoinHandle<()>>) {
+    for thread in threads {
+        if thread.join().is_err() {
+            tracing::error!("one of the consumer's threads panicked");
+        }
+    }
+}
+
+/// Counts a thread out, also when it panicked.
+struct Leaving<T: Send + 'static>(Weak<Driver<T>>);
+
+impl<T: Send + 'static> Drop for Leaving<T> {
+    fn drop(&mut self) {
+        let Some(driver) = self.0.upgrade() else { return };
+        if std::thread::panicking() {
+            driver.give_up();
+        }
+        driver.clear_up();
+        driver.leave();
+    }
+}
