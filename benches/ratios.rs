@@ -9,8 +9,10 @@
 //!   completion must not depend on how wide the window is.
 //! * **store**: progress in RocksDB instead of in memory.
 //!
-//! On two virtual cores of a Xeon: a job costs 5 to 8 hops (113 to 195 ns to a hop of 23 to 29 ns); what is left is two
-//! acquisitions of a lock, a reading of the clock, and handing runs of jobs from the reader to the worker.
+//! On two virtual cores: a job costs 4.5 to 7.7 hops (99 to 172 ns beside a hop of 22 ns). What is left is a lock, a reading of
+//! the clock, and handing runs of at most 64 jobs from the reader to the worker. Before threads stayed awake for a moment
+//! instead of being woken it was 5 to 24 hops. A completion costs 4 ns in the core at any width; RocksDB costs nothing that
+//! can be told from noise.
 
 use std::hint::black_box;
 use std::ops::RangeInclusive;
