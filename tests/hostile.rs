@@ -219,7 +219,10 @@ fn a_panic_in_a_text_or_a_destructor_takes_no_thread_down() {
     consumer.join().unwrap();
     let unread: MemoryJobs<Arc<Mutex<Option<Hostile>>>> =
         (0..5).map(|_| Arc::new(Mutex::new(Some(Hostile::new(calm, || panic!("in the destructor")))))).collect();
-    let consumer = builder(Taking(unread), &MemoryProgress::new()).start(|_| Err("the first halts".into())).unwrap();
+    let consumer = builder(Taking(unread), &MemoryProgress::new())
+        .max_processing(1)
+        .start(|_| Err("the first halts".into()))
+        .unwrap();
     assert!(matches!(consumer.join(), Err(Error::Job { index: 0, .. })));
 }
 
