@@ -1,4 +1,4 @@
-# The release profile everywhere that RocksDB takes part: it is the one slow thing to compile (about 15 minutes on two cores),
+# The release profile everywhere that RocksDB takes part: it is the one slow thing to compile (15 to 20 minutes on two cores),
 # and each profile has a copy of its own. With one profile the demo, the tests and the benchmarks share a copy.
 #
 # CARGO_TARGET_DIR is honoured. ARGS is handed on: make demo ARGS="--help"
