@@ -22,10 +22,10 @@ impl<T: Send + 'static> Driver<T> {
         // Threads come and go with the limits. Those that went are joined by the new one, since what is left of them, the
         // destructors of the user's thread-locals, is to be over when `stop` returns, and may take its time.
         let crowded = threads.len() == threads.capacity();
-        let (gone, alive) =
-            std::mem::take(&mut *threads).into_iter().partition(|thread| crowded && thread.is_finished());
-        *threads = alive;
-        let gone: Vec<JoinHandle<()>> = gone;
+        let mut gone: Vec<JoinHandle<()>> = Vec::new();
+        if crowded {
+            (gone, *threads) = std::mem::take(&mut *threads).into_iter().partition(JoinHandle::is_finished);
+        }
         let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             let _own = Own::enter(id);
             let _leaving = Leaving(me);
