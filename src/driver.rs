@@ -7,9 +7,10 @@ use crate::index::{BoxError, Index};
 use crate::notifier::NewsDesk;
 use crate::pool::{Assignment, JobDesk, Runner};
 use crate::progress::{Checkpoint, SaveDesk, Saves};
-use crate::reader::{Order, ReadDesk};
+use crate::reader::{Fetched, Order, ReadDesk, Then};
 use crate::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, watch};
 use crate::wakeup::Bell;
+use crate::watermark::Watermark;
 use crate::worker::{Report, Reported};
 use std::ops::RangeInclusive;
 use std::sync::Weak;
@@ -20,13 +21,16 @@ pub(crate) mod control;
 mod core;
 mod explain;
 mod flights;
+#[cfg(all(test, waterline_loom))]
+mod model;
 mod own;
+mod saving;
 mod threads;
 mod wakes;
 mod workers;
 
 pub(crate) use self::core::Core;
-use self::core::Unread;
+use self::core::Surplus;
 use self::own::Own;
 use self::wakes::Wakes;
 use self::workers::Wake;
@@ -43,6 +47,7 @@ pub(crate) struct Driver<T> {
     /// `wait_for`, `stop` and `join` sleep here.
     changed: Condvar,
     bell: Arc<Bell>,
+    watermark: Watermark,
     /// Until the end. Nothing takes another lock of ours while it holds this one.
     saves: Mutex<Option<Box<dyn Saves>>>,
     /// Whether there is an `on_job_done`: jobs without one need no second look at the lock.
@@ -56,6 +61,7 @@ impl<T: Send + 'static> Driver<T> {
             me: me.clone(),
             confirms: core.on_job_done.is_some(),
             saves: Mutex::new(Some(saves)),
+            watermark: Watermark::new(core.window.last_processed()),
             core: Mutex::new(core),
             work: Condvar::new(),
             beckoned: AtomicBool::new(false),
@@ -176,13 +182,16 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
 }
 
 impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
-    fn order(&self, now: Instant) -> Order {
+    fn order(&self, fetched: Option<Fetched<T>>, now: Instant) -> Order {
+        fetched.as_ref().inspect(|fetched| warn_of(&fetched.then));
         let mut core = self.core.lock();
+        let surplus = fetched.map(|fetched| core.fetched(fetched));
         core.expire(now);
         let wakes = core.drain();
         let order = core.order(now);
         drop(core);
         self.carry_out(wakes);
+        surplus.into_iter().for_each(Surplus::drop_guarded);
         order
     }
 
@@ -192,40 +201,21 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         self.settle(core);
     }
 
-    fn looking(&self, now: Instant) {
+    fn looking(&self, fetched: Option<Fetched<T>>, now: Instant) {
+        fetched.as_ref().inspect(|fetched| warn_of(&fetched.then));
         let mut core = self.core.lock();
+        let surplus = fetched.map(|fetched| core.fetched(fetched));
         // From here on it does not see to the workers, however long the call takes.
         core.source.watching = false;
         core.source.call = Some(now);
         self.settle(core);
+        surplus.into_iter().for_each(Surplus::drop_guarded);
     }
 
     fn head(&self, head: Option<Index>) {
         let mut core = self.core.lock();
         core.head(head);
         self.settle(core);
-    }
-
-    fn fetched(&self, jobs: Vec<T>) {
-        self.read(jobs, None);
-    }
-
-    fn missing(&self, jobs: Vec<T>) {
-        self.read(jobs, Some(Unread::Missing));
-    }
-
-    fn truncated(&self, jobs: Vec<T>, next: Index, first: Index) {
-        self.read(jobs, Some(Unread::Missing));
-        let mut core = self.core.lock();
-        let surplus = core.truncated(next, first);
-        self.settle(core);
-        drop_guarded(surplus);
-    }
-
-    fn failed(&self, jobs: Vec<T>, failure: Failure) {
-        tracing::warn!(error = failure.text, "the source failed; it is asked again");
-        self.read(jobs, Some(Unread::Failed(failure.text)));
-        drop_guarded(failure.error);
     }
 
     fn look_failed(&self, failure: Failure) {
@@ -238,12 +228,9 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
-    fn read(&self, jobs: Vec<T>, unread: Option<Unread>) {
-        let mut core = self.core.lock();
-        let late = core.fetched(jobs, unread);
-        self.settle(core);
-        late.into_iter().for_each(drop_guarded);
+fn warn_of(then: &Then) {
+    if let Then::Failed(failure) = then {
+        tracing::warn!(error = failure.text, "the source failed; it is asked again");
     }
 }
 
@@ -255,6 +242,8 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
     fn saved(&self) {
         let mut core = self.core.lock();
         core.saved();
+        // Within the lock, so that whoever learns of it in any way sees it.
+        core.window.last_processed().into_iter().for_each(|last| self.watermark.publish(last));
         self.settle(core);
     }
 

@@ -6,7 +6,7 @@
 //! * [`Consumer`] and its [`Builder`]: the promises, and everything that can be set.
 //! * [`Jobs`]: the source that you implement; [`MemoryJobs`] for tests.
 //! * [`Worker`], [`Job`], [`Done`]: the code that you run.
-//! * [`Handle`], [`Status`], [`Blocked`]: watching and steering.
+//! * [`Handle`], [`Status`], [`Blocked`], [`Watermark`]: watching and steering.
 //! * [`Store`], [`Table`], [`Progress`]: where the watermark is kept, and rows beside it.
 //! * [`design`]: how it fits together, what is stored, what the disk must guarantee.
 //! * [`window`]: the pure core.
@@ -32,6 +32,7 @@ mod status;
 mod store;
 mod sync;
 mod wakeup;
+mod watermark;
 pub mod window;
 mod worker;
 mod writer;
@@ -46,6 +47,7 @@ pub use retry::Retry;
 pub use status::{Blocked, State, Status};
 pub use store::{Durability, Rows, Store, StoreOptions, Table};
 pub use wakeup::Wakeup;
+pub use watermark::Watermark;
 pub use worker::{Done, Job, Worker};
 
 #[doc = include_str!("design.md")]

@@ -21,22 +21,36 @@ pub(crate) enum Order {
     End,
 }
 
+/// What came of an order to read.
+pub(crate) struct Fetched<T> {
+    /// From the start of the order's run.
+    pub(crate) jobs: Vec<T>,
+    /// What became of the job after them.
+    pub(crate) then: Then,
+}
+
+/// What became of the job after those that were read.
+pub(crate) enum Then {
+    /// It was not asked for, or the source stopped before it.
+    Unasked,
+    Missing,
+    /// It is gone for good: the source begins at `first`, above the `next` one.
+    Truncated {
+        next: Index,
+        first: Index,
+    },
+    Failed(Failure),
+}
+
 /// Who gives orders to the reader, and is told what came of them.
 pub(crate) trait ReadDesk<T>: Send + Sync + 'static {
-    /// After [`Order::Wait`] the reader stays awake for a moment, and then says that it is [`dozing`](Self::dozing).
-    fn order(&self, now: Instant) -> Order;
+    /// Takes what was read and says what is next, in one critical section. After [`Order::Wait`] the reader stays awake for a
+    /// moment, and then says that it is [`dozing`](Self::dozing).
+    fn order(&self, fetched: Option<Fetched<T>>, now: Instant) -> Order;
     fn dozing(&self);
     /// The source is about to be asked for its head.
-    fn looking(&self, now: Instant);
+    fn looking(&self, fetched: Option<Fetched<T>>, now: Instant);
     fn head(&self, head: Option<Index>);
-    /// These jobs were read, from the start of the order's run.
-    fn fetched(&self, jobs: Vec<T>);
-    /// These jobs were read, and the one after them is not there.
-    fn missing(&self, jobs: Vec<T>);
-    /// These jobs were read, and the `next` one is gone for good: the source begins at `first`, above it.
-    fn truncated(&self, jobs: Vec<T>, next: Index, first: Index);
-    /// These jobs were read, and reading the one after them failed.
-    fn failed(&self, jobs: Vec<T>, failure: Failure);
     /// The look failed.
     fn look_failed(&self, failure: Failure);
 }
@@ -58,17 +72,20 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
 
     fn read_on(&self) {
         let mut looks = Looks::default();
+        let mut fetched = None;
         loop {
-            let now = Instant::now();
+            let mut now = Instant::now();
             if looks.due(now, self.poll_every) {
                 looks.begin(now);
-                let looked = self.look(now);
+                let looked = self.look(fetched.take(), now);
                 looks.note(looked);
+                now = Instant::now();
             }
-            match self.desk.order(Instant::now()) {
+            match self.desk.order(fetched.take(), now) {
                 Order::Read(run) => {
                     let read = self.read(run);
-                    looks.note(read);
+                    looks.note(Answer::from(&read.then));
+                    fetched = Some(read);
                     // Reading goes on for as long as there is something to read; looks are not to wait for its end.
                     looks.wanted |= self.bell.take_look();
                 }
@@ -89,8 +106,8 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
     }
 
     /// Asks for the head.
-    fn look(&self, now: Instant) -> Answer {
-        self.desk.looking(now);
+    fn look(&self, fetched: Option<Fetched<J::Job>>, now: Instant) -> Answer {
+        self.desk.looking(fetched, now);
         match guarded(|| self.jobs.head()) {
             Ok(head) => {
                 self.desk.head(head);
@@ -104,7 +121,7 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
     }
 
     /// Reads a run, or as much of it as there is.
-    fn read(&self, run: RangeInclusive<Index>) -> Answer {
+    fn read(&self, run: RangeInclusive<Index>) -> Fetched<J::Job> {
         let start = *run.start();
         let asked = usize::try_from(run.end() - start).unwrap_or(usize::MAX).saturating_add(1);
         let mut jobs = Vec::new();
@@ -115,31 +132,16 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
         if jobs.len() > asked {
             jobs.drain(asked..).for_each(drop_guarded);
         }
-        let after = start + jobs.len() as Index;
-        match outcome {
-            Ok(()) if !jobs.is_empty() => {
-                self.desk.fetched(jobs);
-                Answer::Good
-            }
+        let then = match outcome {
+            Ok(()) if !jobs.is_empty() => Then::Unasked,
             Ok(()) => match guarded(|| self.jobs.first()) {
-                Ok(first) if first > after => {
-                    self.desk.truncated(jobs, after, first);
-                    Answer::Missing
-                }
-                Ok(_) => {
-                    self.desk.missing(jobs);
-                    Answer::Missing
-                }
-                Err(error) => {
-                    self.desk.failed(jobs, error.into());
-                    Answer::Failed
-                }
+                Ok(first) if first > start => Then::Truncated { next: start, first },
+                Ok(_) => Then::Missing,
+                Err(error) => Then::Failed(error.into()),
             },
-            Err(error) => {
-                self.desk.failed(jobs, error.into());
-                Answer::Failed
-            }
-        }
+            Err(error) => Then::Failed(error.into()),
+        };
+        Fetched { jobs, then }
     }
 }
 
@@ -150,6 +152,16 @@ enum Answer {
     /// A job that should be there is not.
     Missing,
     Failed,
+}
+
+impl From<&Then> for Answer {
+    fn from(then: &Then) -> Self {
+        match then {
+            Then::Unasked => Answer::Good,
+            Then::Missing | Then::Truncated { .. } => Answer::Missing,
+            Then::Failed(_) => Answer::Failed,
+        }
+    }
 }
 
 /// When the source is looked at next.

@@ -1,18 +1,29 @@
-//! The locks and atomics that the crate is written in, named once, and the art of staying awake for a moment.
+//! The locks, atomics and threads that the crate is written in, named once, and the art of staying awake for a moment.
+//!
+//! With `--cfg waterline_loom` they are loom's, which runs a test in every order that its threads can meet.
 
+#[cfg(waterline_loom)]
+mod model;
+
+#[cfg(waterline_loom)]
+pub(crate) use self::model::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, explore, watch};
+#[cfg(not(waterline_loom))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
-pub(crate) use std::sync::Arc;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+#[cfg(not(waterline_loom))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
-use std::time::{Duration, Instant};
+pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::atomic::Ordering;
 
 /// How long a thread stays awake for what is about to come: half of what waking it would cost, and time enough for a worker
 /// to use up half of what was read when jobs are so short that waking anybody costs more than running them.
-const WATCH: Duration = Duration::from_micros(10);
+#[cfg(not(waterline_loom))]
+const WATCH: std::time::Duration = std::time::Duration::from_micros(10);
 
 /// Whether it comes true within the next microseconds: far cheaper than falling asleep and being woken, for both sides.
+#[cfg(not(waterline_loom))]
 pub(crate) fn watch(mut came: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + WATCH;
+    let until = std::time::Instant::now() + WATCH;
     loop {
         for _ in 0..32 {
             if came() {
@@ -20,7 +31,7 @@ pub(crate) fn watch(mut came: impl FnMut() -> bool) -> bool {
             }
             std::hint::spin_loop();
         }
-        if Instant::now() >= until {
+        if std::time::Instant::now() >= until {
             return false;
         }
         // Whoever will make it true may be waiting for this very core.

@@ -152,3 +152,43 @@ mod tests {
         assert!(bell.wait(None).closed, "closed is for good");
     }
 }
+
+#[cfg(all(test, waterline_loom))]
+mod model {
+    use super::*;
+    use crate::sync::{AtomicU64, explore};
+    use loom::thread;
+
+    #[test]
+    fn loom_a_ring_is_never_lost_however_it_meets_the_sleeper() {
+        explore(3, || {
+            let (bell, jobs) = (Arc::new(Bell::default()), Arc::new(AtomicU64::new(0)));
+            let pushers = [(); 2].map(|()| {
+                let (wakeup, jobs) = (Wakeup::new(bell.clone()), jobs.clone());
+                thread::spawn(move || {
+                    jobs.fetch_add(1, Ordering::Relaxed);
+                    assert!(wakeup.ring());
+                })
+            });
+            while jobs.load(Ordering::Relaxed) < 2 {
+                assert!(bell.wait(None).look);
+            }
+            pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn loom_work_and_the_end_wake_the_sleeper_too() {
+        explore(3, || {
+            let bell = Arc::new(Bell::default());
+            let other = bell.clone();
+            let worker = thread::spawn(move || {
+                other.work();
+                other.close();
+                assert!(!other.look(), "nobody listens any more");
+            });
+            while !bell.wait(None).closed {}
+            worker.join().unwrap();
+        });
+    }
+}

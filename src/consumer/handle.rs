@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::index::Index;
 use crate::status::Status;
 use crate::sync::Arc;
+use crate::watermark::Watermark;
 use std::fmt;
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ impl Handle {
     /// The watermark: everything at or below it is processed, and that is saved. `None` while nothing was ever saved.
     #[must_use]
     pub fn last_processed_index(&self) -> Option<Index> {
-        self.control.last_processed()
+        self.control.watermark().last_processed()
     }
 
     /// How many jobs were started and are above the watermark: running, waiting for a retry, or done ahead.
@@ -79,6 +80,12 @@ impl Handle {
     pub fn set_max_search_ahead(&self, n: u64) -> Result<(), Error> {
         check_search_ahead(n)?;
         self.control.set_limits(&|limits| limits.max_search_ahead = n)
+    }
+}
+
+impl AsRef<Watermark> for Handle {
+    fn as_ref(&self) -> &Watermark {
+        self.control.watermark()
     }
 }
 

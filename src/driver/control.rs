@@ -7,6 +7,7 @@ use crate::config::ConfigError;
 use crate::error::{Error, drop_guarded};
 use crate::index::Index;
 use crate::status::Status;
+use crate::watermark::Watermark;
 use crate::window::Limits;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ pub(crate) trait Control: Send + Sync {
     fn check(&self);
     fn request_stop(&self);
     fn status(&self) -> Status;
-    fn last_processed(&self) -> Option<Index>;
+    fn watermark(&self) -> &Watermark;
     fn size(&self) -> u64;
     fn wait_for(&self, index: Index, timeout: Duration) -> bool;
     fn set_paused(&self, paused: bool);
@@ -42,8 +43,8 @@ impl<T: Send + 'static> Control for Driver<T> {
         self.core.lock().status(Instant::now())
     }
 
-    fn last_processed(&self) -> Option<Index> {
-        self.core.lock().window.last_processed()
+    fn watermark(&self) -> &Watermark {
+        &self.watermark
     }
 
     fn size(&self) -> u64 {

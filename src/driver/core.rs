@@ -6,11 +6,10 @@
 use super::flights::{Flight, Flights};
 use super::wakes::Wakes;
 use super::workers::{Wake, Workers};
-use crate::error::{Error, Failure, Guarded};
+use crate::error::{Error, Failure, Guarded, drop_guarded};
 use crate::index::{BoxError, Index};
 use crate::pool::{Assignment, OnJobDone, Runner};
-use crate::progress::Checkpoint;
-use crate::reader::Order;
+use crate::reader::{Fetched, Order, Then};
 use crate::retry::Retry;
 use crate::sync::Arc;
 use crate::window::{Action, Window};
@@ -20,9 +19,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
-
-/// How soon a failed save is tried again.
-const SAVE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Duration::from_secs(5));
 
 pub(crate) struct Core<T> {
     pub(crate) window: Window,
@@ -83,6 +79,19 @@ pub(crate) enum Unread {
     Failed(String),
 }
 
+/// Things of the user's, to be dropped without the lock.
+pub(crate) struct Surplus<T> {
+    jobs: Vec<T>,
+    error: Option<BoxError>,
+}
+
+impl<T> Surplus<T> {
+    pub(crate) fn drop_guarded(self) {
+        self.jobs.into_iter().for_each(drop_guarded);
+        drop_guarded(self.error);
+    }
+}
+
 /// What is known of the source.
 #[derive(Default)]
 pub(crate) struct Source {
@@ -109,13 +118,14 @@ pub(crate) struct Counters {
     pub(crate) saves: u64,
 }
 
+/// The save that is under way, if there is one.
 #[derive(Default)]
 pub(crate) struct Save {
-    failures: u32,
+    pub(super) failures: u32,
     pub(crate) error: Option<String>,
     /// The consumer only waits for this save, and it was tried again for that.
-    last_try: bool,
-    hurried: bool,
+    pub(super) last_try: bool,
+    pub(super) hurried: bool,
     /// Since when it is under way.
     pub(crate) since: Option<Instant>,
 }
@@ -204,20 +214,6 @@ impl<T: Send + 'static> Core<T> {
         self.garbage = Some(Box::new((jobs, runner, callback)));
     }
 
-    /// When something waits for the save, neither its pace nor its back-off is waited for. A failing store is hurried only
-    /// for the end.
-    fn hurry_save(&mut self, wakes: &mut Wakes) {
-        if self.save.hurried || self.save.since.is_none() {
-            return;
-        }
-        let last = self.window.is_stopping() && self.window.in_flight() == 0 && self.save.error.is_some();
-        let hurries = last || self.save.error.is_none() && self.window.awaits_save();
-        if hurries {
-            self.save.hurried = true;
-            wakes.hurry = true;
-        }
-    }
-
     /// The next job for a worker that asks.
     pub(crate) fn claim(&mut self) -> Option<Assignment<T>> {
         let run = self.window.poll_run()?;
@@ -289,7 +285,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// The source no longer has the job that is next.
-    pub(crate) fn truncated(&mut self, next: Index, first: Index) -> Option<BoxError> {
+    fn truncated(&mut self, next: Index, first: Index) -> Option<BoxError> {
         let error = Error::Truncated { next, first };
         self.unreachable_from = self.unreachable_from.min(next);
         self.halt(next, error.to_string(), error)
@@ -331,9 +327,18 @@ impl<T: Send + 'static> Core<T> {
         self.window.handle_head(head);
     }
 
-    /// The fetch under way is over: with these jobs and, when there is a reason, without the one after them. Jobs that come
-    /// too late are given back.
-    pub(crate) fn fetched(&mut self, jobs: Vec<T>, unread: Option<Unread>) -> Vec<T> {
+    /// The fetch under way is over. What comes too late, or has done its duty, is given back.
+    pub(crate) fn fetched(&mut self, Fetched { jobs, then }: Fetched<T>) -> Surplus<T> {
+        let (unread, error) = match then {
+            Then::Unasked => (None, None),
+            Then::Missing => (Some(Unread::Missing), None),
+            Then::Truncated { next, first } => (Some(Unread::Missing), self.truncated(next, first)),
+            Then::Failed(failure) => (Some(Unread::Failed(failure.text)), Some(failure.error)),
+        };
+        Surplus { jobs: self.take_in(jobs, unread), error }
+    }
+
+    fn take_in(&mut self, jobs: Vec<T>, unread: Option<Unread>) -> Vec<T> {
         self.source.call = None;
         let Some(run) = self.source.fetch.take().filter(|_| !self.window.is_stopping()) else { return jobs };
         let count = jobs.len() as u64;
@@ -360,41 +365,6 @@ impl<T: Send + 'static> Core<T> {
     /// What was processed since the last time, for the notifier.
     pub(crate) fn take_news(&mut self) -> Option<RangeInclusive<Index>> {
         self.announce.take()
-    }
-
-    /// What is to be written now.
-    pub(crate) fn checkpoint(&mut self) -> Option<Checkpoint> {
-        self.window.handle_saving().map(Checkpoint::new)
-    }
-
-    pub(crate) fn saved(&mut self) {
-        self.counters.saves += 1;
-        self.save = Save::default();
-        self.window.handle_saved();
-    }
-
-    /// How soon to try again; `None`: not at all. And what is to be dropped without the lock.
-    pub(crate) fn save_failed(&mut self, failure: Failure) -> (Option<Duration>, Option<BoxError>) {
-        self.save.error = Some(failure.text);
-        // From now on only the end hurries it.
-        self.save.hurried = false;
-        self.save.failures = self.save.failures.saturating_add(1);
-        if !self.window.is_stopping() || self.window.in_flight() > 0 {
-            let pause = SAVE_BACK_OFF.jitter(0.2).delay(self.save.failures, fastrand::f64());
-            return (pause, Some(failure.error));
-        }
-        if !std::mem::replace(&mut self.save.last_try, true) {
-            self.save.hurried = true;
-            return (Some(Duration::ZERO), Some(failure.error));
-        }
-        self.window.handle_unsaved();
-        if self.error.is_some() {
-            return (None, Some(failure.error));
-        }
-        let text = self.save.error.take().unwrap_or_default();
-        self.halted = Some((self.window.unsaved_from(), format!("the progress could not be saved: {text}")));
-        self.error = Some(Error::Progress { source: failure.error });
-        (None, None)
     }
 
     /// Whether the watermark can no longer reach this index.

@@ -1,0 +1,183 @@
+//! Claiming and reporting, in every order in which the threads can meet.
+//!
+//! The real driver, window, workers' loop and bell; only the reader and the saver are a few lines here, on one thread. A lost
+//! wake-up is a deadlock, which loom reports; so is a thread that does not end.
+
+use super::*;
+use crate::driver::control::Control;
+use crate::pool::work;
+use crate::sync::explore;
+use crate::window::{Limits, Window};
+use crate::worker::Done;
+use loom::thread;
+
+/// Remembers who has something to save, and rings the reader, which saves here.
+struct Desks {
+    due: Arc<Mutex<Option<Arc<dyn SaveDesk>>>>,
+    bell: Arc<Bell>,
+}
+
+impl Saves for Desks {
+    fn save(&self, desk: Arc<dyn SaveDesk>, _hurry: bool) {
+        *self.due.lock() = Some(desk);
+        self.bell.work();
+    }
+
+    fn hurry(&self) {}
+}
+
+/// Counts how often each job was run.
+struct Count(Mutex<Vec<u32>>);
+
+impl Runner<Index> for Count {
+    fn run(&self, Assignment { token, job }: Assignment<Index>) -> Option<Report> {
+        assert_eq!(job.index, job.payload);
+        self.0.lock()[job.index as usize] += 1;
+        Some(Report { token, index: job.index, outcome: Ok(()) })
+    }
+}
+
+/// Gives each job to whoever waits for it.
+struct Handed(Mutex<Option<Done>>, Arc<dyn Reported>);
+
+impl Runner<Index> for Handed {
+    fn run(&self, Assignment { token, job }: Assignment<Index>) -> Option<Report> {
+        *self.0.lock() = Some(Done::new(self.1.clone(), token, job.index));
+        None
+    }
+}
+
+/// A driver with this many jobs and workers, and what the reader's side of it needs.
+struct Model {
+    driver: Arc<Driver<Index>>,
+    due: Arc<Mutex<Option<Arc<dyn SaveDesk>>>>,
+    jobs: u64,
+}
+
+impl Model {
+    fn new(jobs: u64, workers: usize, max_processing: usize) -> Self {
+        let mut window = Window::begin(0, Limits { max_processing, max_search_ahead: 2 });
+        window.stop_at(jobs - 1);
+        let mut core = Core::new(window, crate::Retry::none());
+        core.workers.threads = workers;
+        core.workers.fixed = Some(workers);
+        let (bell, due) = (Arc::<Bell>::default(), Arc::default());
+        let driver = Driver::new(core, bell.clone(), Box::new(Desks { due: Arc::clone(&due), bell }));
+        Self { driver, due, jobs }
+    }
+
+    /// What the reader and the saver do.
+    fn serve(&self) {
+        self.driver.begin();
+        self.driver.looking(None, Instant::now());
+        self.driver.head(Some(self.jobs - 1));
+        let mut fetched = None;
+        loop {
+            self.save();
+            match self.driver.order(fetched.take(), Instant::now()) {
+                // One at a time, so that jobs come while workers fall asleep.
+                Order::Read(run) => fetched = Some(Fetched { jobs: vec![*run.start()], then: Then::Unasked }),
+                Order::Wait(_) => {
+                    if !self.driver.bell.watch() {
+                        self.driver.dozing();
+                    }
+                    if self.driver.bell.wait(None).closed {
+                        return;
+                    }
+                }
+                Order::End => {
+                    // As the saver would, beyond the reader's end.
+                    while !self.driver.core.lock().window.has_ended() {
+                        self.save();
+                        thread::yield_now();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn save(&self) {
+        let due = self.due.lock().take();
+        if let Some(desk) = due
+            && desk.checkpoint().is_some()
+        {
+            desk.saved();
+        }
+    }
+
+    fn worker(&self, runner: &Arc<impl Runner<Index>>) -> thread::JoinHandle<()> {
+        let (driver, runner) = (self.driver.clone(), runner.clone());
+        thread::spawn(move || work(&*driver, &*runner))
+    }
+}
+
+#[test]
+fn loom_every_job_is_run_once_and_every_thread_ends() {
+    explore(2, || {
+        let model = Model::new(2, 2, 2);
+        let count = Arc::new(Count(Mutex::new(vec![0; 2])));
+        let workers = [model.worker(&count), model.worker(&count)];
+        model.serve();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert_eq!(*count.0.lock(), [1, 1]);
+        assert_eq!(model.driver.watermark.last_processed(), Some(1));
+    });
+}
+
+#[test]
+fn loom_a_report_from_another_thread_wakes_the_worker_that_waits_for_the_slot() {
+    explore(2, || {
+        let model = Model::new(2, 1, 1);
+        let handed = Arc::new(Handed(Mutex::default(), model.driver.clone()));
+        let worker = model.worker(&handed);
+        let elsewhere = {
+            let (driver, handed) = (model.driver.clone(), handed.clone());
+            thread::spawn(move || {
+                while !driver.core.lock().window.has_ended() {
+                    let done = handed.0.lock().take();
+                    done.map_or_else(thread::yield_now, Done::complete);
+                }
+            })
+        };
+        model.serve();
+        worker.join().unwrap();
+        elsewhere.join().unwrap();
+        assert_eq!(model.driver.watermark.last_processed(), Some(1));
+    });
+}
+
+#[test]
+fn loom_a_stop_reaches_whoever_falls_asleep() {
+    explore(3, || {
+        let model = Model::new(2, 1, 1);
+        let count = Arc::new(Count(Mutex::new(vec![0; 2])));
+        let worker = model.worker(&count);
+        let driver = model.driver.clone();
+        let stopper = thread::spawn(move || driver.request_stop());
+        model.serve();
+        worker.join().unwrap();
+        stopper.join().unwrap();
+        let run = count.0.lock().iter().sum::<u32>();
+        assert_eq!(model.driver.watermark.last_processed().map_or(0, |last| last + 1), u64::from(run));
+    });
+}
+
+#[test]
+fn loom_the_published_watermark_never_goes_back_and_whoever_waited_for_it_sees_it() {
+    explore(2, || {
+        let model = Model::new(2, 1, 1);
+        let count = Arc::new(Count(Mutex::new(vec![0; 2])));
+        let worker = model.worker(&count);
+        let driver = model.driver.clone();
+        let waiter = thread::spawn(move || {
+            let before = driver.watermark.last_processed();
+            assert!(driver.wait_for(0, Duration::MAX));
+            let after = driver.watermark.last_processed();
+            assert!(after >= Some(0) && after >= before, "{before:?} {after:?}");
+        });
+        model.serve();
+        worker.join().unwrap();
+        waiter.join().unwrap();
+    });
+}

@@ -1,0 +1,63 @@
+//! Saving as the driver sees it: when it is hurried, tried again, and given up.
+
+use super::core::Core;
+use super::wakes::Wakes;
+use crate::error::{Error, Failure};
+use crate::index::BoxError;
+use crate::progress::Checkpoint;
+use crate::retry::Retry;
+use std::time::{Duration, Instant};
+
+/// How soon a failed save is tried again.
+const SAVE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Duration::from_secs(5));
+
+impl<T: Send + 'static> Core<T> {
+    /// When something waits for the save, neither its pace nor its back-off is waited for. A failing store is hurried only
+    /// for the end.
+    pub(super) fn hurry_save(&mut self, wakes: &mut Wakes) {
+        if self.save.hurried || self.save.since.is_none() {
+            return;
+        }
+        let last = self.window.is_stopping() && self.window.in_flight() == 0 && self.save.error.is_some();
+        let hurries = last || self.save.error.is_none() && self.window.awaits_save();
+        if hurries {
+            self.save.hurried = true;
+            wakes.hurry = true;
+        }
+    }
+
+    /// What is to be written now.
+    pub(crate) fn checkpoint(&mut self) -> Option<Checkpoint> {
+        self.window.handle_saving().map(Checkpoint::new)
+    }
+
+    pub(crate) fn saved(&mut self) {
+        self.counters.saves += 1;
+        self.save = Save::default();
+        self.window.handle_saved();
+    }
+
+    /// How soon to try again; `None`: not at all. And what is to be dropped without the lock.
+    pub(crate) fn save_failed(&mut self, failure: Failure) -> (Option<Duration>, Option<BoxError>) {
+        self.save.error = Some(failure.text);
+        // From now on only the end hurries it.
+        self.save.hurried = false;
+        self.save.failures = self.save.failures.saturating_add(1);
+        if !self.window.is_stopping() || self.window.in_flight() > 0 {
+            let pause = SAVE_BACK_OFF.jitter(0.2).delay(self.save.failures, fastrand::f64());
+            return (pause, Some(failure.error));
+        }
+        if !std::mem::replace(&mut self.save.last_try, true) {
+            self.save.hurried = true;
+            return (Some(Duration::ZERO), Some(failure.error));
+        }
+        self.window.handle_unsaved();
+        if self.error.is_some() {
+            return (None, Some(failure.error));
+        }
+        let text = self.save.error.take().unwrap_or_default();
+        self.halted = Some((self.window.unsaved_from(), format!("the progress could not be saved: {text}")));
+        self.error = Some(Error::Progress { source: failure.error });
+        (None, None)
+    }
+}

@@ -1,0 +1,96 @@
+//! loom's locks and atomics under the names and shapes of the real ones.
+//!
+//! Time does not pass in a model: a wait with a deadline is one without, so a test that relies on a deadline fails as a
+//! deadlock, which is what it should be when the deadline is not what was meant to end the wait.
+
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::ops::{Deref, DerefMut};
+use std::time::Instant;
+
+/// A lock whose poison is of no interest: a panic fails the model anyway.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+/// `None` only while it is given up for a moment.
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'a, T> {
+    lock: &'a Mutex<T>,
+    held: Option<loom::sync::MutexGuard<'a, T>>,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard { lock: self, held: Some(self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())) }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl<T> MutexGuard<'_, T> {
+    pub(crate) fn unlocked<R>(guard: &mut Self, run: impl FnOnce() -> R) -> R {
+        guard.held = None;
+        let result = run();
+        guard.held = guard.lock.lock().held;
+        result
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.held.as_ref().expect("the lock is held")
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.held.as_mut().expect("the lock is held")
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(loom::sync::Condvar);
+
+impl Condvar {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let held = guard.held.take().expect("the lock is held");
+        guard.held = Some(self.0.wait(held).unwrap_or_else(|poisoned| poisoned.into_inner()));
+    }
+
+    pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _deadline: Instant) {
+        self.wait(guard);
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// Looks once: what comes a moment later is another order of the same events.
+pub(crate) fn watch(mut came: impl FnMut() -> bool) -> bool {
+    came()
+}
+
+/// Runs it in every order with at most this many moments at which a thread is interrupted where it need not be: nearly all
+/// races need two. (`LOOM_MAX_PREEMPTIONS` explores further.)
+pub(crate) fn explore(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.max_branches = 100_000;
+    builder.check(run);
+}

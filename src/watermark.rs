@@ -1,0 +1,56 @@
+//! The watermark as others see it: published once it is saved, and read without a lock.
+
+use crate::index::Index;
+use crate::sync::{Arc, AtomicU64, Ordering};
+use std::fmt;
+
+/// A consumer's saved last processed index, for whoever goes no further than that.
+///
+/// A [`Handle`](crate::Handle) gives it, by [`AsRef`]. A clone is the same watermark. It is read without a lock, never goes
+/// back, and keeps its last value when the consumer has ended.
+///
+/// ```
+/// use waterline::{Consumer, MemoryJobs, MemoryProgress, Watermark};
+///
+/// let jobs: MemoryJobs<_> = (0..5).collect();
+/// let consumer = Consumer::builder(jobs, MemoryProgress::new()).stop_at(4).start(|_| Ok(()))?;
+/// let handle = consumer.handle();
+/// let watermark: &Watermark = handle.as_ref();
+/// consumer.join()?;
+/// assert_eq!(watermark.last_processed(), Some(4));
+/// # Ok::<(), waterline::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Watermark {
+    /// One past the watermark; 0 while there is none. [`Index::MAX`] is never a job, so it always fits.
+    end: Arc<AtomicU64>,
+}
+
+impl Watermark {
+    pub(crate) fn new(last_processed: Option<Index>) -> Self {
+        Self { end: Arc::new(AtomicU64::new(last_processed.map_or(0, |last| last + 1))) }
+    }
+
+    /// Everything up to and including this index is processed, and that is saved; `None` while nothing was ever saved.
+    #[must_use]
+    pub fn last_processed(&self) -> Option<Index> {
+        self.end.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// Moves it, before anybody is told that it moved.
+    pub(crate) fn publish(&self, last_processed: Index) {
+        self.end.store(last_processed + 1, Ordering::Release);
+    }
+}
+
+impl AsRef<Watermark> for Watermark {
+    fn as_ref(&self) -> &Watermark {
+        self
+    }
+}
+
+impl fmt::Debug for Watermark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watermark").field(&self.last_processed()).finish()
+    }
+}
