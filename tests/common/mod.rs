@@ -106,6 +106,13 @@ pub fn eventually(what: &str, is_true: impl Fn() -> bool) {
     }
 }
 
+/// The live threads of all consumers and stores of this process, by their names; 0 where the system does not tell.
+pub fn own_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("wl-")).count()
+}
+
 /// 0, 1, 2, … up to and without `n`.
 pub fn numbers(n: u64) -> MemoryJobs<u64> {
     (0..n).collect()
