@@ -54,12 +54,12 @@ fn full_life(store: &Store, life: u64) {
         .on_processed(|_| ())
         .start(move |job| {
             (0..job.index % 5).for_each(|_| std::thread::yield_now());
-            if (job.index + life) % 11 == 0 && job.attempt == 1 { Err("once".into()) } else { Ok(()) }
+            if (job.index + life).is_multiple_of(11) && job.attempt == 1 { Err("once".into()) } else { Ok(()) }
         })
         .unwrap();
     let handle = consumer.handle();
     handle.set_max_processing(1 + life as usize % 12).unwrap();
-    let last = life * 500 + if life % 2 == 0 { 499 } else { 100 };
+    let last = life * 500 + if life.is_multiple_of(2) { 499 } else { 100 };
     assert!(handle.wait_for(last, LONG), "{:#?}", handle.status());
     consumer.stop().unwrap();
 }

@@ -67,7 +67,7 @@ impl Stream {
                 let running = record.running.fetch_add(1, Ordering::SeqCst);
                 record.claim(running < 2, || format!("{number}: {running} others run beside {}", job.index));
                 record.claim(job.payload == number, || format!("{number}: met a job of {}", job.payload));
-                let fails = (job.index + number) % 17 == 0 && job.attempt == 1;
+                let fails = (job.index + number).is_multiple_of(17) && job.attempt == 1;
                 record.handled.lock()[job.index as usize] += u8::from(!fails);
                 record.running.fetch_sub(1, Ordering::SeqCst);
                 if fails { Err("the first attempt fails".into()) } else { Ok(()) }
@@ -104,7 +104,7 @@ fn resident() -> u64 {
 /// Stops every third one in mid-stream, in one of three ways, and starts it again while the others live on.
 fn restart_some(streams: &[Stream], consumers: Vec<Consumer>, store: &Store) -> Vec<Consumer> {
     let restart = |(stream, old): (&Stream, Consumer)| {
-        if stream.number % 3 != 0 {
+        if !stream.number.is_multiple_of(3) {
             return old;
         }
         stream.push_until(JOBS * 3 / 4);
