@@ -96,6 +96,8 @@ fn a_wide_window_is_bits() {
             Ok(())
         })
         .unwrap();
+    // Dropped before the consumer, which would wait for the stuck job if this test failed.
+    let release = release;
     let handle = consumer.handle();
     let begun = until(&handle, "the first jobs", |s| s.done_ahead >= 1000).next;
     let before = live_bytes();
@@ -115,6 +117,16 @@ fn a_wide_window_is_bits() {
     consumer.join().unwrap();
 }
 
+/// Lets go of the tokens before the consumer is dropped, which waits for them, also when the test fails.
+struct Held(Arc<Mutex<Vec<Done>>>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let tokens = std::mem::take(&mut *self.0.lock());
+        drop(tokens);
+    }
+}
+
 /// Thousands of jobs in flight, each of which is a token in the test's hands.
 fn a_job_in_flight_is_small(in_flight: usize) {
     let tokens: Arc<Mutex<Vec<Done>>> = Arc::new(Mutex::new(Vec::with_capacity(in_flight)));
@@ -127,6 +139,7 @@ fn a_job_in_flight_is_small(in_flight: usize) {
             move |_, done| tokens.lock().push(done)
         })
         .unwrap();
+    let _held = Held(tokens.clone());
     let handle = consumer.handle();
     // Once there and back, so that the threads and their notes are no part of it.
     source.push(());
@@ -142,7 +155,7 @@ fn a_job_in_flight_is_small(in_flight: usize) {
     println!("{in_flight} jobs in flight: {each:.1} bytes each, of which {} are its token", size_of::<Done>());
     assert!(each <= 200.0, "{each:.1} bytes for each job in flight");
     handle.pause();
-    tokens.lock().drain(..).for_each(Done::complete);
+    std::mem::take(&mut *tokens.lock()).into_iter().for_each(Done::complete);
     consumer.stop().unwrap();
 }
 
