@@ -150,7 +150,9 @@ fn a_thousand_consumers_on_one_store() {
     println!("idle after {} jobs: {} threads, {:.1} KiB resident each", JOBS / 2, own_threads(), each(resident()));
     let consumers = restart_some(&streams, consumers, &store);
     streams.iter().for_each(|stream| stream.push_until(JOBS));
-    assert!(own_threads() <= THREADS_EACH * CONSUMERS + 1, "{} threads", own_threads());
+    let busy = own_threads();
+    println!("busy: {busy} threads");
+    assert!(busy <= THREADS_EACH * CONSUMERS + 1, "{busy} threads");
     wait(&streams, &consumers, JOBS);
     assert!(own_threads() <= THREADS_EACH * CONSUMERS + 1, "{} threads", own_threads());
 
