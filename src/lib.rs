@@ -19,6 +19,9 @@ mod config;
 mod consumer;
 mod driver;
 mod error;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod index;
 mod jobs;
 mod kv;

@@ -5,7 +5,7 @@ use crate::index::{BoxError, Index};
 use std::time::Duration;
 
 mod memory;
-mod store;
+pub(crate) mod store;
 
 pub use memory::MemoryProgress;
 pub use store::StoreProgress;

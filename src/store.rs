@@ -12,10 +12,10 @@ use std::fmt;
 use std::path::Path;
 
 /// The layout of keys and values that this program reads and writes; see [`design`](crate::design).
-#[cfg(any(test, feature = "rocksdb"))]
-const FORMAT: u8 = 1;
-#[cfg(any(test, feature = "rocksdb"))]
-const FORMAT_KEY: &[u8] = b"format";
+#[cfg(any(test, feature = "rocksdb", feature = "testing"))]
+pub(crate) const FORMAT: u8 = 1;
+#[cfg(any(test, feature = "rocksdb", feature = "testing"))]
+pub(crate) const FORMAT_KEY: &[u8] = b"format";
 
 /// What a write survives once it is acknowledged.
 ///
@@ -138,7 +138,7 @@ impl Store {
     }
 
     /// On any key-value store, once its format is known to be ours.
-    #[cfg(any(test, feature = "rocksdb"))]
+    #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
     pub(crate) fn on(kv: Arc<dyn Kv>, durability: Durability) -> Result<Self, Error> {
         match kv.get(Space::System, FORMAT_KEY)?.as_deref() {
             Some([FORMAT]) => {}

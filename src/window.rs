@@ -22,7 +22,7 @@ use core::ops::RangeInclusive;
 
 mod bits;
 mod queries;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub(crate) mod reference;
 
 use self::bits::Bits;

@@ -53,6 +53,8 @@ const ORDER: &[&str] = &[
     "consumer/handle",
     "consumer",
     "consumer/builder",
+    // tests
+    "fuzzing",
 ];
 
 /// The crate's root, which names them all, and tests, which may use anything.

@@ -11,8 +11,8 @@ use crate::writer::Intent;
 use std::time::Duration;
 
 /// The only format so far: the version, the watermark in big-endian, a CRC-32 of the name, the version and the watermark.
-const VERSION: u8 = 1;
-const LENGTH: usize = 1 + 8 + 4;
+pub(crate) const VERSION: u8 = 1;
+pub(crate) const LENGTH: usize = 1 + 8 + 4;
 
 /// The progress of one consumer in a [`Store`]; made by [`Store::progress`].
 ///
@@ -130,18 +130,18 @@ fn put(name: &str, checkpoint: Checkpoint) -> Op {
     Op::Put { space: Space::System, key: key(name), value: encode(name, checkpoint) }
 }
 
-fn key(name: &str) -> Vec<u8> {
+pub(crate) fn key(name: &str) -> Vec<u8> {
     [b"p", name.as_bytes()].concat()
 }
 
-fn checksum(name: &str, body: &[u8]) -> [u8; 4] {
+pub(crate) fn checksum(name: &str, body: &[u8]) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(name.as_bytes());
     hasher.update(body);
     hasher.finalize().to_be_bytes()
 }
 
-fn encode(name: &str, checkpoint: Checkpoint) -> Vec<u8> {
+pub(crate) fn encode(name: &str, checkpoint: Checkpoint) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(LENGTH);
     bytes.push(VERSION);
     bytes.extend_from_slice(&checkpoint.last_processed.to_be_bytes());
@@ -150,7 +150,7 @@ fn encode(name: &str, checkpoint: Checkpoint) -> Vec<u8> {
 }
 
 /// What is stored, or why it cannot be read.
-fn decode(name: &str, bytes: &[u8]) -> Result<Checkpoint, String> {
+pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Checkpoint, String> {
     match bytes {
         [] => return Err("it is empty".to_owned()),
         [VERSION, ..] => {}
