@@ -3,7 +3,7 @@
 #
 # CARGO_TARGET_DIR is honoured. ARGS is handed on: make demo ARGS="--help"
 
-.PHONY: help setup demo test bench mutants check
+.PHONY: help setup demo test bench mutants fuzz check
 
 help: ## List these targets (the default)
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -24,6 +24,9 @@ bench: setup ## Run the benchmarks
 
 mutants: ## Plant each bug of tests/mutants.txt, and see a test find it
 	@bash .ci/mutants
+
+fuzz: ## Look for bugs with random bytes, TIME seconds (60) for each target (needs nightly Rust and cargo-fuzz)
+	@bash .ci/fuzz $(or $(TIME),60)
 
 check: ## Run everything that has to hold before a change goes in
 	@bash .ci/run

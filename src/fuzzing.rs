@@ -145,7 +145,8 @@ fn damaged(input: &mut Input<'_>) {
     let (body, sum) = bent.split_at_mut(LENGTH - 4);
     let at = usize::from(input.byte()) % LENGTH;
     let part = if at < body.len() { &mut body[at..] } else { sum };
-    part.iter_mut().zip(input.array::<4>()).for_each(|(byte, change)| *byte ^= change);
+    let width = 1 + usize::from(input.byte() % 4);
+    part.iter_mut().zip(input.array::<4>()).take(width).for_each(|(byte, change)| *byte ^= change);
     assert_eq!(read(&name, &bent), want.filter(|_| bent == whole), "promise 8: a damaged value is refused");
 
     let other = named(input.array().map(|byte| byte % 128));
