@@ -1,12 +1,12 @@
 //! Saving as the driver sees it: when it is hurried, tried again, and given up.
 
-use super::core::Core;
+use super::core::{Core, Save};
 use super::wakes::Wakes;
 use crate::error::{Error, Failure};
 use crate::index::BoxError;
 use crate::progress::Checkpoint;
 use crate::retry::Retry;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How soon a failed save is tried again.
 const SAVE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Duration::from_secs(5));
