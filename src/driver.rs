@@ -7,7 +7,7 @@ use crate::index::{BoxError, Index};
 use crate::notifier::NewsDesk;
 use crate::pool::{Assignment, JobDesk, Runner};
 use crate::progress::{Checkpoint, SaveDesk, Saves};
-use crate::reader::{Fetched, Order, ReadDesk, Then};
+use crate::reader::{Fetched, Order, ReadDesk, ReadRuns, Then};
 use crate::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, watch};
 use crate::wakeup::Bell;
 use crate::watermark::Watermark;
@@ -24,6 +24,7 @@ mod flights;
 #[cfg(all(test, waterline_loom))]
 mod model;
 mod own;
+mod reading;
 mod saving;
 mod threads;
 mod wakes;
@@ -74,6 +75,11 @@ impl<T: Send + 'static> Driver<T> {
 
     pub(crate) fn set_runner(&self, runner: Arc<dyn Runner<T>>) {
         self.core.lock().runner = Some(runner);
+    }
+
+    /// From now on workers may read for themselves.
+    pub(crate) fn set_source(&self, source: Arc<dyn ReadRuns<T>>) {
+        self.core.lock().runs = Some(source);
     }
 
     /// Begins: what the window wants first is carried out.
@@ -146,17 +152,26 @@ impl<T: Send + 'static> Driver<T> {
 }
 
 impl<T: Send + 'static> JobDesk<T> for Driver<T> {
-    fn next(&self, report: Option<Report>) -> Option<Assignment<T>> {
-        let report = report.map(|report| self.confirm(report));
+    fn next(&self, report: &mut Option<Report>) -> Option<Assignment<T>> {
+        if let Some(report) = report {
+            self.confirm(report);
+        }
         let mut core = self.core.lock();
-        if let Some(surplus) = report.and_then(|report| core.report(report)) {
-            MutexGuard::unlocked(&mut core, || drop_guarded(surplus));
+        if let Some(Report { token, outcome, .. }) = report {
+            let surplus = core.report(*token, std::mem::replace(outcome, Ok(())));
+            *report = None;
+            if surplus.is_some() {
+                MutexGuard::unlocked(&mut core, || drop_guarded(surplus));
+            }
         }
         let mut patient = true;
         loop {
+            if let Some((source, run)) = core.begin_reading() {
+                core = self.read_for_itself(core, &*source, run);
+            }
             let assignment = core.claim();
             let wakes = core.drain();
-            let idle = assignment.is_none() && wakes.is_empty();
+            let idle = assignment.is_none() && wakes.is_empty() && !core.may_read();
             if idle && std::mem::take(&mut patient) && core.expects_jobs() {
                 drop(core);
                 watch(|| self.beckoned.swap(false, Ordering::Acquire));
@@ -182,7 +197,7 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
 }
 
 impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
-    fn order(&self, fetched: Option<Fetched<T>>, now: Instant) -> Order {
+    fn order(&self, fetched: Option<Fetched<T>>, now: Instant) -> Order<T> {
         fetched.as_ref().inspect(|fetched| warn_of(&fetched.then));
         let mut core = self.core.lock();
         let surplus = fetched.map(|fetched| core.fetched(fetched));
@@ -195,10 +210,11 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         order
     }
 
-    fn dozing(&self) {
+    fn watch_on(&self, now: Instant) -> Option<Duration> {
         let mut core = self.core.lock();
-        core.source.watching = false;
+        let again = core.watch_on(now);
         self.settle(core);
+        again
     }
 
     fn looking(&self, fetched: Option<Fetched<T>>, now: Instant) {
@@ -225,6 +241,26 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         core.source.look_error = Some(failure.text);
         drop(core);
         drop_guarded(failure.error);
+    }
+}
+
+impl<T: Send + 'static> Driver<T> {
+    /// A worker reads what it would otherwise wait for.
+    fn read_for_itself<'a>(
+        &'a self,
+        core: MutexGuard<'a, Core<T>>,
+        source: &dyn ReadRuns<T>,
+        run: RangeInclusive<Index>,
+    ) -> MutexGuard<'a, Core<T>> {
+        drop(core);
+        let fetched = source.read_run(run);
+        let mut core = self.core.lock();
+        if let Some(surplus) = core.end_reading(fetched)
+            && !surplus.is_empty()
+        {
+            MutexGuard::unlocked(&mut core, || surplus.drop_guarded());
+        }
+        core
     }
 }
 
@@ -283,10 +319,10 @@ impl<T: Send + 'static> NewsDesk for Driver<T> {
 }
 
 impl<T: Send + 'static> Reported for Driver<T> {
-    fn report(&self, report: Report) {
-        let report = self.confirm(report);
+    fn report(&self, mut report: Report) {
+        self.confirm(&mut report);
         let mut core = self.core.lock();
-        let surplus = core.report(report);
+        let surplus = core.report(report.token, report.outcome);
         let claim = core.released();
         self.settle(core);
         drop_guarded(surplus);
@@ -296,7 +332,7 @@ impl<T: Send + 'static> Reported for Driver<T> {
 
 impl<T: Send + 'static> Driver<T> {
     /// A successful attempt counts once `on_job_done` was called and has not panicked.
-    fn confirm(&self, mut report: Report) -> Report {
+    fn confirm(&self, report: &mut Report) {
         if self.confirms && report.outcome.is_ok() {
             let callback = self.core.lock().on_job_done.clone();
             if let Some(callback) = callback {
@@ -306,10 +342,9 @@ impl<T: Send + 'static> Driver<T> {
                     callback(report.index);
                     Ok(())
                 });
-                report.outcome = called.map_err(Failure::from);
+                report.outcome = called.map_err(Failure::boxed);
                 drop_guarded(callback);
             }
         }
-        report
     }
 }

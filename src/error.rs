@@ -222,6 +222,12 @@ pub(crate) struct Failure {
     pub(crate) text: String,
 }
 
+impl Failure {
+    pub(crate) fn boxed(error: BoxError) -> Box<Self> {
+        Box::new(error.into())
+    }
+}
+
 impl From<BoxError> for Failure {
     fn from(error: BoxError) -> Self {
         let text = describe(&*error);

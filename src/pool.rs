@@ -15,7 +15,9 @@ pub(crate) struct Assignment<T> {
 pub(crate) trait JobDesk<T>: Send + Sync + 'static {
     /// Reports a job and takes the next one, in one critical section; sleeps while there is none. `None`: this thread is to
     /// end.
-    fn next(&self, report: Option<Report>) -> Option<Assignment<T>>;
+    ///
+    /// The report is taken out of its place field by field: copied whole it would cost more than the lock.
+    fn next(&self, report: &mut Option<Report>) -> Option<Assignment<T>>;
 }
 
 /// How a thread of the pool deals with a job.
@@ -27,7 +29,7 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
 /// The life of a thread of the pool.
 pub(crate) fn work<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
     let mut report = None;
-    while let Some(assignment) = desk.next(report.take()) {
+    while let Some(assignment) = desk.next(&mut report) {
         report = runner.run(assignment);
     }
 }
@@ -41,7 +43,7 @@ pub(crate) struct Direct<W>(pub(crate) W);
 impl<T: Send + 'static, W: Worker<T>> Runner<T> for Direct<W> {
     fn run(&self, Assignment { token, job }: Assignment<T>) -> Option<Report> {
         let index = job.index;
-        Some(Report { token, index, outcome: guarded(|| self.0.run(job)).map_err(Failure::from) })
+        Some(Report { token, index, outcome: guarded(|| self.0.run(job)).map_err(Failure::boxed) })
     }
 }
 

@@ -1,11 +1,15 @@
-//! The one thread that calls into the source: reads in index order, in runs, and holds no lock meanwhile.
+//! The thread that calls into the source: reads in index order, in runs, ahead of the workers.
+//!
+//! A source that answers in less time than waking a thread takes is read by the worker that needs more, for as long as this
+//! thread watches; so what only its workers can slow down costs no hand-over. One thread at a time calls the source, and no lock
+//! but that turn is held meanwhile.
 
 use crate::config::DEFAULT_POLL;
 use crate::error::{Failure, drop_guarded, guarded};
-use crate::index::Index;
+use crate::index::{BoxError, Index};
 use crate::jobs::Jobs;
 use crate::retry::Retry;
-use crate::sync::Arc;
+use crate::sync::{Arc, Mutex};
 use crate::wakeup::Bell;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -13,9 +17,14 @@ use std::time::{Duration, Instant};
 /// How soon a failing source is asked again.
 const SOURCE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(50), Duration::from_secs(5));
 
+/// A source that reads a run in less time than this is worth no second thread: waking one takes as long.
+const QUICK: Duration = Duration::from_micros(20);
+
 /// What the reader should do next.
-pub(crate) enum Order {
+pub(crate) enum Order<T> {
     Read(RangeInclusive<Index>),
+    /// A worker has read this, and it did not go well: it is to be noted, and handed back.
+    Note(Fetched<T>),
     /// Nothing to read; look again at this time at the latest.
     Wait(Option<Instant>),
     End,
@@ -27,6 +36,8 @@ pub(crate) struct Fetched<T> {
     pub(crate) jobs: Vec<T>,
     /// What became of the job after them.
     pub(crate) then: Then,
+    /// It took less time than waking a thread.
+    pub(crate) quick: bool,
 }
 
 /// What became of the job after those that were read.
@@ -44,10 +55,10 @@ pub(crate) enum Then {
 
 /// Who gives orders to the reader, and is told what came of them.
 pub(crate) trait ReadDesk<T>: Send + Sync + 'static {
-    /// Takes what was read and says what is next, in one critical section. After [`Order::Wait`] the reader stays awake for a
-    /// moment, and then says that it is [`dozing`](Self::dozing).
-    fn order(&self, fetched: Option<Fetched<T>>, now: Instant) -> Order;
-    fn dozing(&self);
+    /// Takes what was read and says what is next, in one critical section. After [`Order::Wait`] the reader is on watch.
+    fn order(&self, fetched: Option<Fetched<T>>, now: Instant) -> Order<T>;
+    /// A moment has passed on watch: sees whether the workers cope. How long until the next such look; `None`: the watch is over.
+    fn watch_on(&self, now: Instant) -> Option<Duration>;
     /// The source is about to be asked for its head.
     fn looking(&self, fetched: Option<Fetched<T>>, now: Instant);
     fn head(&self, head: Option<Index>);
@@ -55,73 +66,33 @@ pub(crate) trait ReadDesk<T>: Send + Sync + 'static {
     fn look_failed(&self, failure: Failure);
 }
 
-/// Reads until the desk says that it is the end.
-pub(crate) struct Reader<J, D> {
-    pub(crate) jobs: J,
-    pub(crate) desk: Arc<D>,
-    pub(crate) bell: Arc<Bell>,
-    /// How often the source is looked at when nobody rings; `None`: never.
-    pub(crate) poll_every: Option<Duration>,
+/// The source, called by one thread at a time.
+pub(crate) struct Turns<J> {
+    jobs: J,
+    turn: Mutex<()>,
 }
 
-impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
-    pub(crate) fn run(self) {
-        self.read_on();
-        drop_guarded(self.jobs);
-    }
-
-    fn read_on(&self) {
-        let mut looks = Looks::default();
-        let mut fetched = None;
-        loop {
-            let mut now = Instant::now();
-            if looks.due(now, self.poll_every) {
-                looks.begin(now);
-                let looked = self.look(fetched.take(), now);
-                looks.note(looked);
-                now = Instant::now();
-            }
-            match self.desk.order(fetched.take(), now) {
-                Order::Read(run) => {
-                    let read = self.read(run);
-                    looks.note(Answer::from(&read.then));
-                    fetched = Some(read);
-                    // Reading goes on for as long as there is something to read; looks are not to wait for its end.
-                    looks.wanted |= self.bell.take_look();
-                }
-                Order::Wait(deadline) => {
-                    if !self.bell.watch() {
-                        self.desk.dozing();
-                    }
-                    let next = looks.next(self.poll_every);
-                    let rung = self.bell.wait(deadline.into_iter().chain(next).min());
-                    if rung.closed {
-                        return;
-                    }
-                    looks.wanted |= rung.look;
-                }
-                Order::End => return,
-            }
-        }
-    }
-
-    /// Asks for the head.
-    fn look(&self, fetched: Option<Fetched<J::Job>>, now: Instant) -> Answer {
-        self.desk.looking(fetched, now);
-        match guarded(|| self.jobs.head()) {
-            Ok(head) => {
-                self.desk.head(head);
-                Answer::Good
-            }
-            Err(error) => {
-                self.desk.look_failed(error.into());
-                Answer::Failed
-            }
-        }
-    }
-
+/// What a worker needs of the source.
+pub(crate) trait ReadRuns<T>: Send + Sync {
     /// Reads a run, or as much of it as there is.
-    fn read(&self, run: RangeInclusive<Index>) -> Fetched<J::Job> {
+    fn read_run(&self, run: RangeInclusive<Index>) -> Fetched<T>;
+}
+
+impl<J: Jobs> Turns<J> {
+    pub(crate) fn new(jobs: J) -> Self {
+        Self { jobs, turn: Mutex::new(()) }
+    }
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        let _turn = self.turn.lock();
+        guarded(|| self.jobs.head())
+    }
+}
+
+impl<J: Jobs> ReadRuns<J::Job> for Turns<J> {
+    fn read_run(&self, run: RangeInclusive<Index>) -> Fetched<J::Job> {
+        let _turn = self.turn.lock();
+        let begun = Instant::now();
         let start = *run.start();
         let asked = usize::try_from(run.end() - start).unwrap_or(usize::MAX).saturating_add(1);
         let mut jobs = Vec::new();
@@ -141,7 +112,93 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
             },
             Err(error) => Then::Failed(error.into()),
         };
-        Fetched { jobs, then }
+        Fetched { jobs, then, quick: begun.elapsed() < QUICK }
+    }
+}
+
+/// Reads until the desk says that it is the end.
+pub(crate) struct Reader<J, D> {
+    pub(crate) source: Arc<Turns<J>>,
+    pub(crate) desk: Arc<D>,
+    pub(crate) bell: Arc<Bell>,
+    /// How often the source is looked at when nobody rings; `None`: never.
+    pub(crate) poll_every: Option<Duration>,
+}
+
+impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
+    pub(crate) fn run(self) {
+        self.read_on();
+        drop_guarded(self.source);
+    }
+
+    fn read_on(&self) {
+        let mut looks = Looks::default();
+        let mut fetched = None;
+        loop {
+            let mut now = Instant::now();
+            if looks.due(now, self.poll_every) {
+                looks.begin(now);
+                let looked = self.look(fetched.take(), now);
+                looks.note(looked);
+                now = Instant::now();
+            }
+            match self.desk.order(fetched.take(), now) {
+                Order::Read(run) => {
+                    let read = self.source.read_run(run);
+                    looks.note(Answer::from(&read.then));
+                    fetched = Some(read);
+                    // Reading goes on for as long as there is something to read; looks are not to wait for its end.
+                    looks.wanted |= self.bell.take_look();
+                }
+                Order::Note(read) => {
+                    looks.note(Answer::from(&read.then));
+                    fetched = Some(read);
+                }
+                Order::Wait(deadline) => {
+                    let until = deadline.into_iter().chain(looks.next(self.poll_every)).min();
+                    self.watch(until);
+                    let rung = self.bell.wait(until);
+                    if rung.closed {
+                        return;
+                    }
+                    looks.wanted |= rung.look;
+                }
+                Order::End => return,
+            }
+        }
+    }
+
+    /// Sees to the workers until somebody rings, there is nothing to see to, or the time has come.
+    fn watch(&self, until: Option<Instant>) {
+        if self.bell.watch() {
+            return;
+        }
+        let mut now = Instant::now();
+        while let Some(pause) = self.desk.watch_on(now) {
+            let pause_ends = now + pause;
+            if self.bell.nap(until.map_or(pause_ends, |until| until.min(pause_ends))) {
+                return;
+            }
+            now = Instant::now();
+            if until.is_some_and(|until| now >= until) {
+                return;
+            }
+        }
+    }
+
+    /// Asks for the head.
+    fn look(&self, fetched: Option<Fetched<J::Job>>, now: Instant) -> Answer {
+        self.desk.looking(fetched, now);
+        match self.source.head() {
+            Ok(head) => {
+                self.desk.head(head);
+                Answer::Good
+            }
+            Err(error) => {
+                self.desk.look_failed(error.into());
+                Answer::Failed
+            }
+        }
     }
 }
 

@@ -72,6 +72,18 @@ impl Bell {
         watch(|| self.bits.load(Ordering::Acquire) != 0)
     }
 
+    /// Sleeps until somebody rings, which is left to be [taken](Self::wait), or until this time; whether somebody rang.
+    pub(crate) fn nap(&self, until: Instant) -> bool {
+        let mut gate = self.gate.lock();
+        while self.bits.load(Ordering::Acquire) == 0 {
+            if Instant::now() >= until {
+                return false;
+            }
+            self.rung.wait_until(&mut gate, until);
+        }
+        true
+    }
+
     /// Sleeps until a bit is set or the deadline has passed, and takes what is set.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> Rung {
         let mut gate = self.gate.lock();

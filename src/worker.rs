@@ -77,7 +77,8 @@ where
 pub(crate) struct Report {
     pub(crate) token: usize,
     pub(crate) index: Index,
-    pub(crate) outcome: Result<(), Failure>,
+    /// Boxed, since a report is moved with every job, and hardly any fails.
+    pub(crate) outcome: Result<(), Box<Failure>>,
 }
 
 /// Where a [`Done`] token reports to.
@@ -116,7 +117,7 @@ impl Done {
 
     fn report(&mut self, outcome: Result<(), BoxError>) {
         if let Some(to) = self.to.take() {
-            to.report(Report { token: self.token, index: self.index, outcome: outcome.map_err(Failure::from) });
+            to.report(Report { token: self.token, index: self.index, outcome: outcome.map_err(Failure::boxed) });
         }
     }
 }

@@ -45,6 +45,7 @@ const ORDER: &[&str] = &[
     "driver/wakes",
     "driver/core",
     "driver/saving",
+    "driver/reading",
     "driver/explain",
     "driver",
     "driver/threads",

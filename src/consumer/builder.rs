@@ -9,7 +9,7 @@ use crate::jobs::Jobs;
 use crate::notifier::notify;
 use crate::pool::{Deferred, Direct, OnJobDone, Runner};
 use crate::progress::{Progress, Saves};
-use crate::reader::Reader;
+use crate::reader::{Reader, Turns};
 use crate::retry::Retry;
 use crate::saver::saver;
 use crate::sync::{Arc, Mutex};
@@ -248,7 +248,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         }
         driver.spawn_first_worker()?;
         let poll_every = poll_every.or((!subscribed).then_some(config::DEFAULT_POLL));
-        let reader = Reader { jobs, desk: driver.clone(), bell: bell.bell.clone(), poll_every };
+        let source = Arc::new(Turns::new(jobs));
+        driver.set_source(source.clone());
+        let reader = Reader { source, desk: driver.clone(), bell: bell.bell.clone(), poll_every };
         driver.spawn("wl-reader", move || reader.run())?;
         bell.started = true;
         driver.begin();

@@ -9,11 +9,11 @@ use super::workers::{Wake, Workers};
 use crate::error::{Error, Failure, Guarded, drop_guarded};
 use crate::index::{BoxError, Index};
 use crate::pool::{Assignment, OnJobDone, Runner};
-use crate::reader::{Fetched, Order, Then};
+use crate::reader::{Fetched, ReadRuns, Then};
 use crate::retry::Retry;
 use crate::sync::Arc;
 use crate::window::{Action, Window};
-use crate::worker::{Job, Report};
+use crate::worker::Job;
 use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
@@ -24,13 +24,15 @@ pub(crate) struct Core<T> {
     pub(crate) window: Window,
     pub(crate) retry: Retry,
     /// Read and never started, in index order; the first is the window's `next`.
-    ready: VecDeque<T>,
+    pub(super) ready: VecDeque<T>,
     /// Read again after a failure.
-    ready_again: BTreeMap<Index, T>,
+    pub(super) ready_again: BTreeMap<Index, T>,
     pub(crate) flights: Flights,
     pub(crate) failed: HashMap<Index, Failed>,
-    timers: BinaryHeap<Reverse<(Instant, Index)>>,
-    pub(crate) source: Source,
+    pub(super) timers: BinaryHeap<Reverse<(Instant, Index)>>,
+    pub(crate) source: Source<T>,
+    /// The source, for workers that read for themselves.
+    pub(crate) runs: Option<Arc<dyn ReadRuns<T>>>,
     announce: Option<RangeInclusive<Index>>,
     /// Whether anybody wants to hear what was processed.
     pub(crate) announces: bool,
@@ -52,12 +54,12 @@ pub(crate) struct Core<T> {
     /// Results are no longer counted.
     pub(crate) abandoned: bool,
     /// The watermark stays below this index whatever happens.
-    unreachable_from: Index,
+    pub(super) unreachable_from: Index,
     /// Things of the user's that the end leaves behind, for one of our threads to drop: a destructor may do anything, also
     /// stop this very consumer, and must hold up nobody else.
     pub(crate) garbage: Option<Box<dyn Any + Send>>,
     /// The reader sleeps towards a deadline that is no longer right, or has not heard that it is to end.
-    rouse_reader: bool,
+    pub(super) rouse_reader: bool,
     stop_told: bool,
     /// What they wait for may never come.
     rouse_waiters: bool,
@@ -81,11 +83,22 @@ pub(crate) enum Unread {
 
 /// Things of the user's, to be dropped without the lock.
 pub(crate) struct Surplus<T> {
-    jobs: Vec<T>,
-    error: Option<BoxError>,
+    pub(super) jobs: Vec<T>,
+    pub(super) error: Option<BoxError>,
+}
+
+impl<T> From<Fetched<T>> for Surplus<T> {
+    fn from(fetched: Fetched<T>) -> Self {
+        let error = if let Then::Failed(failure) = fetched.then { Some(failure.error) } else { None };
+        Self { jobs: fetched.jobs, error }
+    }
 }
 
 impl<T> Surplus<T> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.error.is_none()
+    }
+
     pub(crate) fn drop_guarded(self) {
         self.jobs.into_iter().for_each(drop_guarded);
         drop_guarded(self.error);
@@ -93,21 +106,40 @@ impl<T> Surplus<T> {
 }
 
 /// What is known of the source.
-#[derive(Default)]
-pub(crate) struct Source {
-    /// The fetch that the reader is to carry out, or does.
-    fetch: Option<RangeInclusive<Index>>,
-    /// Whether the reader has taken it.
-    taken: bool,
-    /// The reader is awake and has nothing to do: it will see to the workers before it falls asleep.
+pub(crate) struct Source<T> {
+    /// The fetch that is to be carried out, or is being.
+    pub(super) fetch: Option<RangeInclusive<Index>>,
+    /// Whether the reader, or a worker, has taken it.
+    pub(super) taken: bool,
+    /// What a worker read, for the reader to note.
+    pub(super) note: Option<Fetched<T>>,
+    /// The last read took less time than waking the reader does.
+    pub(crate) quick: bool,
+    /// The reader has nothing to do but to see to the workers, soon and every now and then.
     pub(crate) watching: bool,
-    /// Since when the reader is in a call.
+    /// Since when somebody is in a call.
     pub(crate) call: Option<Instant>,
     /// Whether the head was ever seen.
     pub(crate) seen: bool,
     pub(crate) look_error: Option<String>,
     /// The first job that was never read could not be.
     pub(crate) unread: Option<Unread>,
+}
+
+impl<T> Default for Source<T> {
+    fn default() -> Self {
+        Self {
+            fetch: None,
+            taken: false,
+            note: None,
+            quick: false,
+            watching: false,
+            call: None,
+            seen: false,
+            look_error: None,
+            unread: None,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -141,6 +173,7 @@ impl<T: Send + 'static> Core<T> {
             failed: HashMap::new(),
             timers: BinaryHeap::new(),
             source: Source::default(),
+            runs: None,
             announce: None,
             announces: false,
             workers: Workers::default(),
@@ -171,24 +204,33 @@ impl<T: Send + 'static> Core<T> {
         }
         wakes.changed |= std::mem::take(&mut self.rouse_waiters) && self.waiters > 0;
         while let Some(action) = self.window.poll() {
-            match action {
-                Action::Fetch(run) => {
-                    self.source.fetch = Some(run);
-                    self.source.taken = false;
-                    wakes.reader = true;
-                }
-                Action::Save => {
-                    wakes.save = true;
-                    self.save.since = Some(Instant::now());
-                }
-                Action::Announce(run) => self.announce(run, &mut wakes),
-                Action::Finish => self.finish(&mut wakes),
-            }
+            self.act(action, &mut wakes);
         }
-        self.hurry_save(&mut wakes);
+        if self.save.since.is_some() {
+            self.hurry_save(&mut wakes);
+        }
         wakes.worker = self.workers.wake(&self.window, self.source.watching);
         self.present += usize::from(wakes.worker == Wake::Spawn);
         wakes
+    }
+
+    /// Hardly any job has one, so it is kept out of the way of those that have none.
+    #[inline(never)]
+    fn act(&mut self, action: Action, wakes: &mut Wakes) {
+        match action {
+            Action::Fetch(run) => {
+                self.source.fetch = Some(run);
+                self.source.taken = false;
+                // A worker that is awake reads it for itself, or the reader finds it there when it next looks.
+                wakes.reader |= !self.leaves_reading_to_workers() || self.workers.awake() == 0;
+            }
+            Action::Save => {
+                wakes.save = true;
+                self.save.since = Some(Instant::now());
+            }
+            Action::Announce(run) => self.announce(run, wakes),
+            Action::Finish => self.finish(wakes),
+        }
     }
 
     fn announce(&mut self, run: RangeInclusive<Index>, wakes: &mut Wakes) {
@@ -211,21 +253,29 @@ impl<T: Send + 'static> Core<T> {
             .map(Guarded::new)
             .collect();
         let (runner, callback) = (Guarded::new(self.runner.take()), Guarded::new(self.on_job_done.take()));
-        self.garbage = Some(Box::new((jobs, runner, callback)));
+        let source = (Guarded::new(self.runs.take()), self.source.note.take().map(Surplus::from).map(Guarded::new));
+        self.garbage = Some(Box::new((jobs, runner, callback, source)));
     }
 
     /// The next job for a worker that asks.
+    #[inline]
     pub(crate) fn claim(&mut self) -> Option<Assignment<T>> {
         let run = self.window.poll_run()?;
-        let payload = if run.retry { self.ready_again.remove(&run.index) } else { self.ready.pop_front() };
-        let payload = payload.expect("the window hands out what was read, in the same order");
-        let mut job = Job::new(run.index, payload);
-        if run.retry {
-            self.counters.retries += 1;
-            job.attempt = self.failed.remove(&run.index).map_or(1, |failed| failed.attempt).saturating_add(1);
-        }
-        let token = self.flights.begin(Flight { index: run.index, attempt: job.attempt, started: Instant::now() });
+        let job =
+            if run.retry { self.again(run.index) } else { self.ready.pop_front().map(|new| Job::new(run.index, new)) };
+        let job = job.expect("the window hands out what was read, in the same order");
+        self.workers.taken = self.workers.taken.saturating_add(1);
+        let token =
+            self.flights.begin(Flight { index: run.index, attempt: job.attempt, started: coarsetime::Instant::now() });
         Some(Assignment { token, job })
+    }
+
+    #[cold]
+    fn again(&mut self, index: Index) -> Option<Job<T>> {
+        let mut job = Job::new(index, self.ready_again.remove(&index)?);
+        self.counters.retries += 1;
+        job.attempt = self.failed.remove(&index).map_or(1, |failed| failed.attempt).saturating_add(1);
+        Some(job)
     }
 
     /// Whether a worker without a job should stay awake for the next.
@@ -240,7 +290,8 @@ impl<T: Send + 'static> Core<T> {
 
     /// An attempt is over. A token that was used before changes nothing. What is returned is the user's, to be dropped
     /// without the lock.
-    pub(crate) fn report(&mut self, Report { token, outcome, .. }: Report) -> Option<BoxError> {
+    #[inline]
+    pub(crate) fn report(&mut self, token: usize, outcome: Result<(), Box<Failure>>) -> Option<BoxError> {
         let flight = self.flights.end(token).filter(|_| !self.abandoned);
         match (flight, outcome) {
             (Some(flight), Ok(())) => {
@@ -248,17 +299,16 @@ impl<T: Send + 'static> Core<T> {
                 self.window.handle_done(flight.index);
                 None
             }
-            (Some(flight), Err(failure)) => {
-                self.counters.failed += 1;
-                self.window.handle_failed(flight.index);
-                self.rouse_waiters = true;
-                self.attempt_failed(flight, failure)
-            }
+            (Some(flight), Err(failure)) => self.attempt_failed(flight, *failure),
             (None, outcome) => outcome.err().map(|failure| failure.error),
         }
     }
 
+    #[cold]
     fn attempt_failed(&mut self, Flight { index, attempt, .. }: Flight, failure: Failure) -> Option<BoxError> {
+        self.counters.failed += 1;
+        self.window.handle_failed(index);
+        self.rouse_waiters = true;
         let now = Instant::now();
         let Some(pause) = self.retry.delay(attempt, fastrand::f64()) else {
             let text = format!("job {index} failed in attempt {attempt}: {}", failure.text);
@@ -282,84 +332,6 @@ impl<T: Send + 'static> Core<T> {
         self.halted = Some((index, text));
         self.error = Some(error);
         None
-    }
-
-    /// The source no longer has the job that is next.
-    fn truncated(&mut self, next: Index, first: Index) -> Option<BoxError> {
-        let error = Error::Truncated { next, first };
-        self.unreachable_from = self.unreachable_from.min(next);
-        self.halt(next, error.to_string(), error)
-    }
-
-    /// The back-offs that are over by now make their jobs due.
-    pub(crate) fn expire(&mut self, now: Instant) {
-        self.source.watching = false;
-        while let Some(Reverse((_, index))) = self.timers.peek().filter(|Reverse((due, _))| *due <= now) {
-            let due = self.window.handle_due(*index);
-            debug_assert!(due, "a timer is set for each failed job, once");
-            self.timers.pop();
-        }
-    }
-
-    /// What the reader should do next.
-    pub(crate) fn order(&mut self, now: Instant) -> Order {
-        self.source.call = None;
-        if self.window.is_stopping() || self.window.has_ended() {
-            return Order::End;
-        }
-        match &self.source.fetch {
-            Some(run) if !self.source.taken => {
-                self.source.taken = true;
-                self.source.call = Some(now);
-                Order::Read(run.clone())
-            }
-            _ => {
-                self.source.watching = true;
-                Order::Wait(self.timers.peek().map(|Reverse((due, _))| *due))
-            }
-        }
-    }
-
-    pub(crate) fn head(&mut self, head: Option<Index>) {
-        self.source.call = None;
-        self.source.seen = true;
-        self.source.look_error = None;
-        self.window.handle_head(head);
-    }
-
-    /// The fetch under way is over. What comes too late, or has done its duty, is given back.
-    pub(crate) fn fetched(&mut self, Fetched { jobs, then }: Fetched<T>) -> Surplus<T> {
-        let (unread, error) = match then {
-            Then::Unasked => (None, None),
-            Then::Missing => (Some(Unread::Missing), None),
-            Then::Truncated { next, first } => (Some(Unread::Missing), self.truncated(next, first)),
-            Then::Failed(failure) => (Some(Unread::Failed(failure.text)), Some(failure.error)),
-        };
-        Surplus { jobs: self.take_in(jobs, unread), error }
-    }
-
-    fn take_in(&mut self, jobs: Vec<T>, unread: Option<Unread>) -> Vec<T> {
-        self.source.call = None;
-        let Some(run) = self.source.fetch.take().filter(|_| !self.window.is_stopping()) else { return jobs };
-        let count = jobs.len() as u64;
-        let missing = unread.is_some();
-        match self.failed.get_mut(run.start()) {
-            // It was handed out before, so it is read for its retry.
-            Some(failed) => {
-                failed.unread = unread.filter(|_| count == 0);
-                self.ready_again.extend(run.zip(jobs));
-            }
-            None => {
-                self.source.unread = unread;
-                self.ready.extend(jobs);
-            }
-        }
-        if missing {
-            self.window.handle_missing(count);
-        } else {
-            self.window.handle_fetched(count);
-        }
-        Vec::new()
     }
 
     /// What was processed since the last time, for the notifier.

@@ -57,7 +57,7 @@ impl<T: Send + 'static> Core<T> {
         }
         let in_flight = |flight: &&Flight| flight.index == index && !self.abandoned;
         if let Some(flight) = self.flights.iter().find(in_flight) {
-            return running(flight, now);
+            return running(flight);
         }
         if index > window.unsaved_from() {
             return self.blocked_by_save(now);
@@ -75,7 +75,7 @@ impl<T: Send + 'static> Core<T> {
         if self.window.is_stopping() {
             // It is not tried again; what is awaited is the lowest job in flight.
             let lowest = self.flights.iter().min_by_key(|flight| flight.index);
-            return lowest.map_or(Blocked::No, |flight| running(flight, now));
+            return lowest.map_or(Blocked::No, running);
         }
         let retry_in = failed.due.saturating_duration_since(now);
         match (&failed.unread, silence(self.source.call, now)) {
@@ -137,8 +137,8 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-fn running(flight: &Flight, now: Instant) -> Blocked {
-    let elapsed = now.saturating_duration_since(flight.started);
+fn running(flight: &Flight) -> Blocked {
+    let elapsed = flight.started.elapsed().into();
     Blocked::Running { index: flight.index, attempt: flight.attempt, elapsed }
 }
 

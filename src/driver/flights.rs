@@ -1,13 +1,14 @@
 //! The jobs in flight, by token.
 
 use crate::index::Index;
-use std::time::Instant;
+use coarsetime::Instant;
 
 /// One job in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
     pub(crate) index: Index,
     pub(crate) attempt: u32,
+    /// To within a tick of the system's timer: this is read for every job, and an exact clock costs more than all the rest.
     pub(crate) started: Instant,
 }
 

@@ -11,6 +11,20 @@ use crate::window::{Limits, Window};
 use crate::worker::Done;
 use loom::thread;
 
+/// A source whose job at an index is the index.
+struct Numbers;
+
+/// One at a time, so that jobs come while workers fall asleep.
+fn read(run: &RangeInclusive<Index>, quick: bool) -> Fetched<Index> {
+    Fetched { jobs: vec![*run.start()], then: Then::Unasked, quick }
+}
+
+impl ReadRuns<Index> for Numbers {
+    fn read_run(&self, run: RangeInclusive<Index>) -> Fetched<Index> {
+        read(&run, true)
+    }
+}
+
 /// Remembers who has something to save, and rings the reader, which saves here.
 struct Desks {
     due: Arc<Mutex<Option<Arc<dyn SaveDesk>>>>,
@@ -52,6 +66,8 @@ struct Model {
     driver: Arc<Driver<Index>>,
     due: Arc<Mutex<Option<Arc<dyn SaveDesk>>>>,
     jobs: u64,
+    /// Whether workers read for themselves.
+    quick: bool,
 }
 
 impl Model {
@@ -63,7 +79,8 @@ impl Model {
         core.workers.fixed = Some(workers);
         let (bell, due) = (Arc::<Bell>::default(), Arc::default());
         let driver = Driver::new(core, bell.clone(), Box::new(Desks { due: Arc::clone(&due), bell }));
-        Self { driver, due, jobs }
+        driver.set_source(Arc::new(Numbers));
+        Self { driver, due, jobs, quick: false }
     }
 
     /// What the reader and the saver do.
@@ -75,12 +92,11 @@ impl Model {
         loop {
             self.save();
             match self.driver.order(fetched.take(), Instant::now()) {
-                // One at a time, so that jobs come while workers fall asleep.
-                Order::Read(run) => fetched = Some(Fetched { jobs: vec![*run.start()], then: Then::Unasked }),
+                Order::Read(run) => fetched = Some(read(&run, self.quick)),
+                Order::Note(_) => unreachable!("every read goes well"),
                 Order::Wait(_) => {
-                    if !self.driver.bell.watch() {
-                        self.driver.dozing();
-                    }
+                    // On watch it looks twice, and then leaves the workers alone.
+                    let _ = !self.driver.bell.watch() && self.driver.watch_on(Instant::now()).is_some();
                     if self.driver.bell.wait(None).closed {
                         return;
                     }
@@ -122,6 +138,19 @@ fn loom_every_job_is_run_once_and_every_thread_ends() {
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         assert_eq!(*count.0.lock(), [1, 1]);
         assert_eq!(model.driver.watermark.last_processed(), Some(1));
+    });
+}
+
+#[test]
+fn loom_workers_that_read_for_themselves_take_turns_with_the_reader() {
+    explore(2, || {
+        let model = Model { quick: true, ..Model::new(3, 1, 1) };
+        let count = Arc::new(Count(Mutex::new(vec![0; 3])));
+        let worker = model.worker(&count);
+        model.serve();
+        worker.join().unwrap();
+        assert_eq!(*count.0.lock(), [1, 1, 1]);
+        assert_eq!(model.driver.watermark.last_processed(), Some(2));
     });
 }
 

@@ -15,7 +15,7 @@ impl<T: Send + 'static> Core<T> {
     /// When something waits for the save, neither its pace nor its back-off is waited for. A failing store is hurried only
     /// for the end.
     pub(super) fn hurry_save(&mut self, wakes: &mut Wakes) {
-        if self.save.hurried || self.save.since.is_none() {
+        if self.save.hurried {
             return;
         }
         let last = self.window.is_stopping() && self.window.in_flight() == 0 && self.save.error.is_some();

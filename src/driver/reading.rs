@@ -1,0 +1,141 @@
+//! Reading as the driver sees it: who carries out a fetch, and what came of it.
+//!
+//! The reader does, or, while it is on watch and the source is quick, the worker that would otherwise wait for it.
+
+use super::core::{Core, Surplus, Unread};
+use super::workers::LOOK_EVERY;
+use crate::error::Error;
+use crate::index::{BoxError, Index};
+use crate::reader::{Fetched, Order, ReadRuns, Then};
+use crate::sync::Arc;
+use std::cmp::Reverse;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+impl<T: Send + 'static> Core<T> {
+    /// The source no longer has the job that is next.
+    fn truncated(&mut self, next: Index, first: Index) -> Option<BoxError> {
+        let error = Error::Truncated { next, first };
+        self.unreachable_from = self.unreachable_from.min(next);
+        self.halt(next, error.to_string(), error)
+    }
+
+    /// The back-offs that are over by now make their jobs due.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        self.source.watching = false;
+        while let Some(Reverse((_, index))) = self.timers.peek().filter(|Reverse((due, _))| *due <= now) {
+            let due = self.window.handle_due(*index);
+            debug_assert!(due, "a timer is set for each failed job, once");
+            self.timers.pop();
+        }
+    }
+
+    /// What the reader should do next.
+    pub(crate) fn order(&mut self, now: Instant) -> Order<T> {
+        if self.window.is_stopping() || self.window.has_ended() {
+            return Order::End;
+        }
+        if let Some(fetched) = self.source.note.take() {
+            return Order::Note(fetched);
+        }
+        if let Some(run) = self.take_fetch(now) {
+            return Order::Read(run);
+        }
+        self.source.watching = true;
+        self.workers.watched_from(now);
+        Order::Wait(self.timers.peek().map(|Reverse((due, _))| *due))
+    }
+
+    fn take_fetch(&mut self, now: Instant) -> Option<RangeInclusive<Index>> {
+        let run = self.source.fetch.clone().filter(|_| !self.source.taken)?;
+        self.source.taken = true;
+        self.source.call = Some(now);
+        Some(run)
+    }
+
+    /// The reader is on watch: whether the workers cope, and how long until it looks again.
+    pub(crate) fn watch_on(&mut self, now: Instant) -> Option<Duration> {
+        let unread = self.source.fetch.is_some() && !self.source.taken;
+        let work = unread || self.window.can_run();
+        let sight = self.workers.look(&self.window, now, work);
+        // They are all in long jobs, it seems.
+        self.rouse_reader |= unread && !sight.cope;
+        self.source.watching = sight.look_again;
+        sight.look_again.then_some(LOOK_EVERY)
+    }
+
+    pub(super) fn leaves_reading_to_workers(&self) -> bool {
+        self.source.quick && self.source.watching && !self.window.is_stopping()
+    }
+
+    /// Whether there is something that a worker would read for itself.
+    pub(crate) fn may_read(&self) -> bool {
+        self.source.fetch.is_some() && !self.source.taken && self.leaves_reading_to_workers() && self.runs.is_some()
+    }
+
+    /// What this worker reads for itself.
+    pub(crate) fn begin_reading(&mut self) -> Option<(Arc<dyn ReadRuns<T>>, RangeInclusive<Index>)> {
+        if !self.may_read() {
+            return None;
+        }
+        let runs = self.runs.clone()?;
+        let run = self.take_fetch(Instant::now())?;
+        self.workers.reading = true;
+        Some((runs, run))
+    }
+
+    /// What a worker read for itself. What did not go well is for the reader to deal with.
+    pub(crate) fn end_reading(&mut self, fetched: Fetched<T>) -> Option<Surplus<T>> {
+        self.workers.reading = false;
+        if matches!(fetched.then, Then::Unasked) || self.window.is_stopping() || self.window.has_ended() {
+            return Some(self.fetched(fetched));
+        }
+        self.source.call = None;
+        self.source.note = Some(fetched);
+        self.rouse_reader = true;
+        None
+    }
+
+    pub(crate) fn head(&mut self, head: Option<Index>) {
+        self.source.call = None;
+        self.source.seen = true;
+        self.source.look_error = None;
+        self.window.handle_head(head);
+    }
+
+    /// The fetch under way is over. What comes too late, or has done its duty, is given back.
+    pub(crate) fn fetched(&mut self, Fetched { jobs, then, quick }: Fetched<T>) -> Surplus<T> {
+        self.source.quick = quick;
+        let (unread, error) = match then {
+            Then::Unasked => (None, None),
+            Then::Missing => (Some(Unread::Missing), None),
+            Then::Truncated { next, first } => (Some(Unread::Missing), self.truncated(next, first)),
+            Then::Failed(failure) => (Some(Unread::Failed(failure.text)), Some(failure.error)),
+        };
+        Surplus { jobs: self.take_in(jobs, unread), error }
+    }
+
+    fn take_in(&mut self, jobs: Vec<T>, unread: Option<Unread>) -> Vec<T> {
+        self.source.call = None;
+        let Some(run) = self.source.fetch.take().filter(|_| !self.window.is_stopping()) else { return jobs };
+        let count = jobs.len() as u64;
+        let missing = unread.is_some();
+        match self.failed.get_mut(run.start()) {
+            // It was handed out before, so it is read for its retry.
+            Some(failed) => {
+                failed.unread = unread.filter(|_| count == 0);
+                self.ready_again.extend(run.zip(jobs));
+            }
+            None => {
+                self.source.unread = unread;
+                self.ready.extend(jobs);
+            }
+        }
+        if missing {
+            self.window.handle_missing(count);
+        } else {
+            self.window.handle_fetched(count);
+        }
+        Vec::new()
+    }
+}
