@@ -15,7 +15,7 @@ const READ_PATIENCE: Duration = Duration::from_millis(10);
 /// What it shows is final: an index never changes its job. A head that may still be reorganised belongs behind a source that
 /// shows only what no longer can. One thread at a time calls these methods, with no lock held, so they may block, and may
 /// call back into the [`Handle`](crate::Handle). Errors and panics are retried with back-off; jobs that were read before
-/// them run meanwhile.
+/// them run meanwhile. The feature `testing` has a suite that checks a source of yours: `waterline::testing::JobsSuite`.
 ///
 /// ```
 /// use waterline::{BoxError, Index, Jobs};

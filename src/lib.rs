@@ -10,7 +10,10 @@
 //! * [`Store`], [`Table`], [`Progress`]: where the watermark is kept, and rows beside it.
 //! * [`design`]: how it fits together, what is stored, what the disk must guarantee.
 //! * [`window`]: the pure core.
-
+#![cfg_attr(
+    feature = "testing",
+    doc = "* [`testing`]: suites for a source or a progress of yours, and parts that fail on demand."
+)]
 #![warn(unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
 extern crate alloc;
@@ -34,6 +37,8 @@ mod saver;
 mod status;
 mod store;
 mod sync;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod wakeup;
 mod watermark;
 pub mod window;

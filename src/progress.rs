@@ -30,7 +30,8 @@ impl Checkpoint {
 ///
 /// [`MemoryProgress`] and [`StoreProgress`] are ready-made. Implement it to keep the watermark beside your own data; the
 /// conditions are few: one live value at a time has a name, a saved checkpoint survives what you need it to survive, a save that
-/// returned an error left the old value or the new one, and a value that cannot be read is an error, never `None`.
+/// returned an error left the old value or the new one, and a value that cannot be read is an error, never `None`. The feature
+/// `testing` has a suite that checks them: `waterline::testing::ProgressSuite`.
 ///
 /// ```
 /// use std::{fs, io, path::PathBuf};
@@ -61,6 +62,9 @@ impl Checkpoint {
 ///         }
 ///     }
 ///     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+///         if !self.claimed {
+///             return Err("another one may have the name: call `acquire` first".into());
+///         }
 ///         let beside = self.directory.join("watermark.new");
 ///         fs::write(&beside, checkpoint.last_processed.to_string())?;
 ///         Ok(fs::rename(&beside, self.directory.join("watermark"))?)      // all of it or nothing
@@ -97,7 +101,7 @@ pub trait Progress: Send + 'static {
     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error>;
 
     /// Saves. Called on a thread of its own, one call at a time, with a checkpoint that never goes back; never when nothing
-    /// finished.
+    /// finished. Without the name, before [`acquire`](Self::acquire) or after it was refused, it is an error and changes nothing.
     ///
     /// # Errors
     /// Retried with back-off and shown by `status().blocked`; the watermark stands still meanwhile.

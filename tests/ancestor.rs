@@ -15,7 +15,7 @@ use waterline::{Blocked, Consumer, Error, Index, Jobs, MemoryProgress, Retry, St
 fn a_completion_does_not_look_at_the_whole_window() {
     // Counted in what the source is asked, not in time: with the first job stuck, each of 20 000 others is read once.
     let script = Script::up_to(20_000);
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let consumer = builder(script.clone(), &progress)
         .max_processing(2)
@@ -35,25 +35,25 @@ fn a_completion_does_not_look_at_the_whole_window() {
 
 #[test]
 fn progress_is_not_written_once_a_job_and_never_when_nothing_finished() {
-    let progress = Faulty::new();
-    let (entered, pass) = progress.gated();
+    let progress = FaultyProgress::in_memory();
+    let hold = progress.faults().hold();
     let script = Script::up_to(999).subscribing();
     let consumer = Consumer::builder(script.clone(), progress.clone()).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
     // While the first write is under way everything else finishes, and goes into the second one together.
-    entered.recv_timeout(LONG).unwrap();
+    hold.wait();
     until(&handle, "the rest", |s| s.done == 1_000);
-    drop(pass);
+    drop(hold);
     assert!(handle.wait_for(999, LONG));
-    assert_eq!(progress.attempts(), 2);
+    assert_eq!(progress.faults().writes(), 2);
     let looks = script.calls().heads.load(Ordering::SeqCst);
     for more in 1..=10 {
         handle.check();
         eventually("another look", || script.calls().heads.load(Ordering::SeqCst) >= looks + more);
     }
-    assert_eq!(progress.attempts(), 2, "looks that find nothing write nothing");
+    assert_eq!(progress.faults().writes(), 2, "looks that find nothing write nothing");
     consumer.stop().unwrap();
-    assert_eq!(progress.attempts(), 2);
+    assert_eq!(progress.faults().writes(), 2);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn two_indices_with_the_same_job_are_two_jobs() {
 fn a_source_error_throws_nothing_away_and_is_retried() {
     let script = Script::up_to(20);
     script.fail_at(10, Fault::Error);
-    let progress = Faulty::new();
+    let progress = FaultyProgress::in_memory();
     let consumer = Consumer::builder(script.clone(), progress.clone()).poll_every(HOUR).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
     assert!(handle.wait_for(9, LONG), "earlier jobs run, and are saved");
@@ -244,9 +244,9 @@ fn status_never_waits_for_the_source_also_from_inside_of_it() {
 
 #[test]
 fn what_finished_above_the_watermark_costs_no_second_run_within_a_life() {
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
-    let consumer = builder(numbers(6), &progress).max_processing(6).stop_at(5).start(worker).unwrap();
+    let consumer = builder(numbers(6), &progress).max_processing(6).stop_at(5).start_worker(worker).unwrap();
     let mut running = stage.take(6);
     for index in [5, 3, 1, 4, 2, 0] {
         running.remove(&index).unwrap().succeed();
@@ -309,23 +309,23 @@ fn a_gap_ends_the_reading_until_it_is_filled() {
 
 #[test]
 fn a_window_narrower_than_the_workers_is_the_limit() {
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let consumer =
-        builder(numbers(4), &progress).max_processing(5).max_search_ahead(2).stop_at(3).start(worker).unwrap();
+        builder(numbers(4), &progress).max_processing(5).max_search_ahead(2).stop_at(3).start_worker(worker).unwrap();
     let mut running = stage.take(2);
     running.remove(&1).unwrap().succeed();
     until(&consumer.handle(), "one done ahead", |s| s.done_ahead == 1);
     assert!(stage.is_quiet(), "2 is above the window");
     running.remove(&0).unwrap().succeed();
-    stage.take(2).into_values().for_each(Running::succeed);
+    stage.take(2).into_values().for_each(StartedJob::succeed);
     consumer.join().unwrap();
 }
 
 #[test]
 fn a_search_ahead_of_one_is_strictly_one_after_the_other() {
     let order = Arc::new(Mutex::new(Vec::new()));
-    let progress = Faulty::new();
+    let progress = FaultyProgress::in_memory();
     let saved = progress.clone();
     Consumer::builder(numbers(200), progress.clone())
         .max_processing(8)

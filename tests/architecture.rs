@@ -54,7 +54,16 @@ const ORDER: &[&str] = &[
     "consumer/handle",
     "consumer",
     "consumer/builder",
-    // tests
+    // for tests
+    "testing",
+    "testing/faulty_progress",
+    "testing/faulty_store",
+    "testing/manual_worker",
+    "testing/jobs/rules",
+    "testing/jobs/watched",
+    "testing/jobs",
+    "testing/progress/consumed",
+    "testing/progress",
     "fuzzing",
 ];
 

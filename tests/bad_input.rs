@@ -182,8 +182,8 @@ fn nothing_that_fails_is_retried_in_a_busy_loop() {
     let script = Script::up_to(9).subscribing();
     script.fail_at(2, Fault::Error);
     let consumer = Consumer::builder(script.clone(), MemoryProgress::new()).start(|_| Ok(())).unwrap();
-    let progress = Faulty::new();
-    progress.fail(Some(Fault::Error));
+    let progress = FaultyProgress::in_memory();
+    progress.faults().fail(..);
     let unsaved = Consumer::builder(numbers(9), progress.clone()).start(|_| Ok(())).unwrap();
     // Ringing all the while does not hasten a failing source, either.
     let begun = std::time::Instant::now();
@@ -191,7 +191,7 @@ fn nothing_that_fails_is_retried_in_a_busy_loop() {
         script.ring();
         std::thread::yield_now();
     }
-    let (reads, saves) = (script.calls().reads.load(std::sync::atomic::Ordering::SeqCst), progress.attempts());
+    let (reads, saves) = (script.calls().reads.load(std::sync::atomic::Ordering::SeqCst), progress.faults().writes());
     assert!((3..3 + FEW).contains(&reads), "{reads} reads");
     assert!((1..FEW).contains(&saves), "{saves} saves");
     consumer.stop().unwrap();

@@ -19,8 +19,8 @@ const NOW: Retry = Retry::fixed(Duration::ZERO);
 #[test]
 fn a_job_that_is_read_is_started_though_the_source_hangs() {
     let script = Script::up_to(9).subscribing();
-    let (worker, stage) = Stage::new();
-    let consumer = builder(script.clone(), &MemoryProgress::new()).max_processing(2).start(worker).unwrap();
+    let (worker, stage) = manual_worker();
+    let consumer = builder(script.clone(), &MemoryProgress::new()).max_processing(2).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let mut running = stage.take(2);
     handle.pause();
@@ -36,7 +36,7 @@ fn a_job_that_is_read_is_started_though_the_source_hangs() {
     drop(gate);
     handle.request_stop();
     next.succeed();
-    running.into_values().for_each(Running::succeed);
+    running.into_values().for_each(StartedJob::succeed);
     consumer.stop().unwrap();
 }
 
@@ -59,7 +59,7 @@ fn jobs_that_always_fail_hold_up_neither_new_jobs_nor_looks() {
 #[test]
 fn a_retry_that_cannot_be_read_is_asked_for_again_while_others_are_read() {
     let script = Script::up_to(u64::MAX - 1);
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let consumer = builder(script.clone(), &MemoryProgress::new())
         .max_processing(2)
         .unlimited_search_ahead()
@@ -81,8 +81,8 @@ fn a_retry_that_cannot_be_read_is_asked_for_again_while_others_are_read() {
 #[test]
 fn a_source_that_hangs_on_a_retry_is_named() {
     let script = Script::up_to(0).subscribing();
-    let (worker, stage) = Stage::new();
-    let consumer = builder(script.clone(), &MemoryProgress::new()).retry(NOW).start(worker).unwrap();
+    let (worker, stage) = manual_worker();
+    let consumer = builder(script.clone(), &MemoryProgress::new()).retry(NOW).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let first = stage.next();
     let gate = script.gated();
@@ -291,7 +291,7 @@ fn destructors_that_panic_at_the_end_cost_no_running_job() {
     }
     let bomb = || Hostile::new(|| {}, || panic!("in the destructor"));
     for _ in 0..20 {
-        let (worker, stage) = Stage::new();
+        let (worker, stage) = manual_worker();
         let (in_worker, in_callback, in_news) = (bomb(), bomb(), bomb());
         let progress = MemoryProgress::new();
         let consumer = builder(Source(bomb()), &progress)
@@ -386,9 +386,12 @@ fn jobs_that_are_read_while_stopping_are_let_go_too() {
 
 #[test]
 fn wait_for_returns_as_soon_as_it_can_no_longer_come_true() {
-    let (worker, stage) = Stage::new();
-    let consumer =
-        builder(numbers(3), &MemoryProgress::new()).max_processing(3).retry(Retry::fixed(HOUR)).start(worker).unwrap();
+    let (worker, stage) = manual_worker();
+    let consumer = builder(numbers(3), &MemoryProgress::new())
+        .max_processing(3)
+        .retry(Retry::fixed(HOUR))
+        .start_worker(worker)
+        .unwrap();
     let handle = consumer.handle();
     let mut running = stage.take(3);
     handle.request_stop();
@@ -398,16 +401,19 @@ fn wait_for_returns_as_soon_as_it_can_no_longer_come_true() {
     };
     running.remove(&1).unwrap().fail("and it is not awaited");
     assert!(!waiting.join().unwrap());
-    running.into_values().for_each(Running::succeed);
+    running.into_values().for_each(StartedJob::succeed);
     consumer.stop().unwrap();
 }
 
 #[test]
 fn wait_for_believes_in_jobs_that_run_while_a_callback_halts() {
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
-    let consumer =
-        builder(numbers(4), &progress).max_processing(4).on_processed(|_| panic!("at once")).start(worker).unwrap();
+    let consumer = builder(numbers(4), &progress)
+        .max_processing(4)
+        .on_processed(|_| panic!("at once"))
+        .start_worker(worker)
+        .unwrap();
     let handle = consumer.handle();
     let mut running = stage.take(4);
     running.remove(&0).unwrap().succeed();
@@ -416,15 +422,16 @@ fn wait_for_believes_in_jobs_that_run_while_a_callback_halts() {
         let handle = handle.clone();
         std::thread::spawn(move || handle.wait_for(3, LONG))
     };
-    running.into_values().for_each(Running::succeed);
+    running.into_values().for_each(StartedJob::succeed);
     assert!(waiting.join().unwrap());
     assert!(matches!(consumer.join(), Err(Error::Callback { index: 0, .. })));
 }
 
 #[test]
 fn no_retry_starts_above_a_window_that_was_narrowed() {
-    let (worker, stage) = Stage::new();
-    let consumer = builder(numbers(9), &MemoryProgress::new()).max_processing(4).retry(NOW).start(worker).unwrap();
+    let (worker, stage) = manual_worker();
+    let consumer =
+        builder(numbers(9), &MemoryProgress::new()).max_processing(4).retry(NOW).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let mut running = stage.take(4);
     handle.set_max_search_ahead(2).unwrap();
@@ -445,8 +452,8 @@ fn no_retry_starts_above_a_window_that_was_narrowed() {
 
 #[test]
 fn stop_within_tells_of_stragglers_also_when_it_was_halted() {
-    let (worker, stage) = Stage::new();
-    let consumer = builder(numbers(2), &MemoryProgress::new()).max_processing(2).start(worker).unwrap();
+    let (worker, stage) = manual_worker();
+    let consumer = builder(numbers(2), &MemoryProgress::new()).max_processing(2).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let mut running = stage.take(2);
     running.remove(&1).unwrap().fail("no");
@@ -499,19 +506,19 @@ fn stop_awaits_the_thread_locals_of_threads_that_went_before() {
 
 #[test]
 fn wait_for_does_not_wait_for_what_was_abandoned() {
-    let (worker, stage) = Stage::new();
-    let progress = Faulty::new();
-    let consumer = Consumer::builder(numbers(2), progress.clone()).max_processing(2).start(worker).unwrap();
+    let (worker, stage) = manual_worker();
+    let progress = FaultyProgress::in_memory();
+    let consumer = Consumer::builder(numbers(2), progress.clone()).max_processing(2).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let mut running = stage.take(2);
-    let (entered, pass) = progress.gated();
+    let hold = progress.faults().hold();
     running.remove(&0).unwrap().succeed();
-    entered.recv_timeout(LONG).unwrap();
+    hold.wait();
     let error = consumer.stop_within(Duration::from_millis(1)).unwrap_err();
     assert!(matches!(&error, Error::StopTimeout { running } if *running == [1]), "{error:?}");
     assert!(!handle.wait_for(1, HOUR));
     assert!(matches!(handle.status().blocked, Blocked::Progress { .. }), "{:?}", handle.status());
-    drop(pass);
+    drop(hold);
 }
 
 #[test]

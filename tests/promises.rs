@@ -73,9 +73,9 @@ proptest! {
 
 #[test]
 fn promise_2_never_more_in_flight_than_allowed_and_none_above_the_window() {
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
-    let consumer = builder(numbers(100), &progress).max_processing(3).max_search_ahead(5).start(worker).unwrap();
+    let consumer = builder(numbers(100), &progress).max_processing(3).max_search_ahead(5).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let mut running = stage.take(3);
     assert_eq!(running.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
@@ -144,13 +144,13 @@ fn promise_2_holds_for_jobs_that_are_done_later() {
 
 #[test]
 fn promise_2_a_store_that_cannot_save_stops_the_consumer_after_the_window() {
-    let progress = Faulty::new();
-    progress.fail(Some(Fault::Error));
+    let progress = FaultyProgress::in_memory();
+    progress.faults().fail(..);
     let consumer = Consumer::builder(numbers(1_000), progress.clone()).max_search_ahead(9).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
     let status = until(&handle, "a full window", |s| s.done == 9 && matches!(s.blocked, Blocked::Progress { .. }));
     assert_eq!((status.next, status.last_processed, status.done_ahead), (9, None, 9));
-    progress.fail(None);
+    progress.faults().heal();
     assert!(handle.wait_for(999, LONG));
     consumer.stop().unwrap();
 }
@@ -241,14 +241,18 @@ fn promise_4_a_failing_head_is_retried_and_named() {
 
 #[test]
 fn promise_4_save_errors_are_retried_and_named() {
-    for fault in [Fault::Error, Fault::Panic] {
-        let progress = Faulty::new();
-        progress.fail(Some(fault));
+    for panics in [false, true] {
+        let progress = FaultyProgress::in_memory();
+        if panics {
+            progress.faults().panic(..)
+        } else {
+            progress.faults().fail(..)
+        }
         let consumer = Consumer::builder(numbers(5), progress.clone()).start(|_| Ok(())).unwrap();
         let handle = consumer.handle();
         let status = until(&handle, "the error", |s| s.done == 5 && matches!(s.blocked, Blocked::Progress { .. }));
         assert_eq!((status.last_processed, status.saves), (None, 0));
-        progress.fail(None);
+        progress.faults().heal();
         assert!(handle.wait_for(4, LONG));
         consumer.stop().unwrap();
     }
@@ -256,9 +260,9 @@ fn promise_4_save_errors_are_retried_and_named() {
 
 #[test]
 fn promise_5_a_job_that_fails_is_never_counted_as_done() {
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
-    let consumer = builder(numbers(10), &progress).max_processing(4).start(worker).unwrap();
+    let consumer = builder(numbers(10), &progress).max_processing(4).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let mut running = stage.take(4);
     running.remove(&0).unwrap().succeed();
@@ -276,8 +280,8 @@ fn promise_5_a_job_that_fails_is_never_counted_as_done() {
     assert_eq!((status.state, status.done, status.failed), (State::Halted, 4, 1));
     assert!(matches!(status.blocked, Blocked::Halted { index: 2, .. }));
 
-    let (worker, stage) = Stage::new();
-    let consumer = builder(numbers(10), &progress).max_processing(1).stop_at(2).start(worker).unwrap();
+    let (worker, stage) = manual_worker();
+    let consumer = builder(numbers(10), &progress).max_processing(1).stop_at(2).start_worker(worker).unwrap();
     let again = stage.next();
     assert_eq!((again.index, again.attempt), (2, 1), "a new life begins at the job that failed");
     again.succeed();
@@ -286,12 +290,12 @@ fn promise_5_a_job_that_fails_is_never_counted_as_done() {
 
 #[test]
 fn promise_5_a_panic_is_a_failure() {
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(3), &progress)
         .max_search_ahead(1)
         .retry(Retry::fixed(Duration::ZERO).max_attempts(2))
-        .start(worker)
+        .start_worker(worker)
         .unwrap();
     stage.next().panic();
     let again = stage.next();
@@ -304,8 +308,8 @@ fn promise_5_a_panic_is_a_failure() {
 
 #[test]
 fn promise_6_stop_finishes_and_saves_what_runs_and_leaves_nothing_behind() {
-    let (worker, stage) = Stage::new();
-    let progress = Faulty::new();
+    let (worker, stage) = manual_worker();
+    let progress = FaultyProgress::in_memory();
     let sentinel = Arc::new(());
     let announced = Announced::default();
     let script = Script::up_to(50);
@@ -334,7 +338,7 @@ fn promise_6_stop_finishes_and_saves_what_runs_and_leaves_nothing_behind() {
     let running = stage.take(3);
     handle.request_stop();
     until(&handle, "the stop", |s| s.state == State::Stopping);
-    running.into_values().for_each(Running::succeed);
+    running.into_values().for_each(StartedJob::succeed);
     consumer.stop().unwrap();
     assert_eq!(progress.last_processed(), Some(2));
     assert_eq!(announced.all(), Some(0..=2), "what was saved is announced before `stop` returns");
@@ -382,8 +386,8 @@ fn promise_7_of_many_that_start_at_once_one_is_let_in() {
 
 #[test]
 fn promise_7_progress_never_goes_back() {
-    // `Faulty` insists on it, save by save.
-    let progress = Faulty::new();
+    // `FaultyProgress` insists on it, save by save.
+    let progress = FaultyProgress::in_memory();
     for last in [99, 50, 150] {
         Consumer::builder(numbers(200), progress.clone()).stop_at(last).start(|_| Ok(())).unwrap().join().unwrap();
     }

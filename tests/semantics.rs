@@ -24,9 +24,9 @@ fn the_first_index_is_the_sources_or_the_one_that_was_asked_for_and_ignored_once
     let script = Script::up_to(30);
     script.set_first(10);
     let began = |progress: &MemoryProgress, set: fn(Plain) -> Plain| {
-        let (worker, stage) = Stage::new();
+        let (worker, stage) = manual_worker();
         let builder = Consumer::builder(script.clone(), progress.clone()).max_processing(1);
-        let consumer = set(builder).start(worker).unwrap();
+        let consumer = set(builder).start_worker(worker).unwrap();
         assert_eq!(consumer.handle().last_processed_index(), progress.last_processed());
         let job = stage.next();
         let index = job.index;
@@ -46,9 +46,9 @@ fn the_first_index_is_the_sources_or_the_one_that_was_asked_for_and_ignored_once
 #[test]
 fn lag_counts_what_is_not_processed() {
     let progress = MemoryProgress::new();
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let script = Script::up_to(109);
-    let consumer = builder(script.clone(), &progress).max_processing(1).start_at(100).start(worker).unwrap();
+    let consumer = builder(script.clone(), &progress).max_processing(1).start_at(100).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let first = stage.next();
     assert_eq!((handle.status().lag(), handle.last_processed_index()), (10, None), "head + 1 − first index");
@@ -69,16 +69,16 @@ fn lag_counts_what_is_not_processed() {
 
 #[test]
 fn a_head_that_goes_back_takes_nothing_back_and_limits_new_starts() {
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let script = Script::up_to(9);
     let progress = MemoryProgress::new();
-    let consumer = builder(script.clone(), &progress).max_processing(2).start(worker).unwrap();
+    let consumer = builder(script.clone(), &progress).max_processing(2).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let running = stage.take(2);
     script.set_head(Some(0));
     handle.check();
     until(&handle, "the new head", |s| s.head == Some(0));
-    running.into_values().for_each(Running::succeed);
+    running.into_values().for_each(StartedJob::succeed);
     assert!(handle.wait_for(1, LONG));
     let status = until(&handle, "the finding", |s| s.processing == 0);
     assert_eq!(status.blocked, Blocked::AheadOfSource { last_processed: 1, head: Some(0) });
@@ -193,9 +193,9 @@ fn the_source_is_polled_on_a_timer_unless_it_rings() {
 #[test]
 fn a_retry_reads_the_job_again_and_holds_no_worker_while_it_waits() {
     let script = Script::up_to(3).subscribing();
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
-    let consumer = builder(script.clone(), &progress).max_processing(1).retry(NOW).start(worker).unwrap();
+    let consumer = builder(script.clone(), &progress).max_processing(1).retry(NOW).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let first = stage.next();
     let reads = script.calls().reads.load(Ordering::SeqCst);
@@ -221,9 +221,9 @@ fn a_retry_reads_the_job_again_and_holds_no_worker_while_it_waits() {
 
 #[test]
 fn what_waits_for_a_retry_is_named_with_its_error_and_its_time() {
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
-    let consumer = builder(numbers(1), &progress).retry(Retry::fixed(HOUR)).start(worker).unwrap();
+    let consumer = builder(numbers(1), &progress).retry(Retry::fixed(HOUR)).start_worker(worker).unwrap();
     let handle = consumer.handle();
     stage.next().fail("the tea is cold");
     let status = until(&handle, "the failure", |s| s.failed == 1);
@@ -239,8 +239,8 @@ fn what_waits_for_a_retry_is_named_with_its_error_and_its_time() {
 fn attempts_are_counted_from_one_and_a_new_life_begins_anew() {
     let progress = MemoryProgress::new();
     for _ in 0..2 {
-        let (worker, stage) = Stage::new();
-        let consumer = builder(numbers(1), &progress).retry(NOW.max_attempts(3)).start(worker).unwrap();
+        let (worker, stage) = manual_worker();
+        let consumer = builder(numbers(1), &progress).retry(NOW.max_attempts(3)).start_worker(worker).unwrap();
         for attempt in 1..=3 {
             let job = stage.next();
             assert_eq!((job.index, job.attempt), (0, attempt));
@@ -253,8 +253,9 @@ fn attempts_are_counted_from_one_and_a_new_life_begins_anew() {
 #[test]
 fn a_retry_whose_job_is_gone_for_good_halts() {
     let script = Script::up_to(5);
-    let (worker, stage) = Stage::new();
-    let consumer = builder(script.clone(), &MemoryProgress::new()).max_processing(1).retry(NOW).start(worker).unwrap();
+    let (worker, stage) = manual_worker();
+    let consumer =
+        builder(script.clone(), &MemoryProgress::new()).max_processing(1).retry(NOW).start_worker(worker).unwrap();
     let job = stage.next();
     script.set_first(3);
     job.fail("once");
@@ -285,9 +286,10 @@ fn stop_at_ends_by_itself_below_what_is_processed_at_once_and_above_the_head_it_
 
 #[test]
 fn stopping_awaits_no_retry_and_saves_while_it_waits() {
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
-    let consumer = builder(numbers(9), &progress).max_processing(3).retry(Retry::fixed(HOUR)).start(worker).unwrap();
+    let consumer =
+        builder(numbers(9), &progress).max_processing(3).retry(Retry::fixed(HOUR)).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let mut running = stage.take(3);
     handle.request_stop();
@@ -303,8 +305,8 @@ fn stopping_awaits_no_retry_and_saves_while_it_waits() {
 
 #[test]
 fn a_job_that_is_exhausted_while_stopping_halts() {
-    let (worker, stage) = Stage::new();
-    let consumer = builder(numbers(9), &MemoryProgress::new()).max_processing(1).start(worker).unwrap();
+    let (worker, stage) = manual_worker();
+    let consumer = builder(numbers(9), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();
     let job = stage.next();
     consumer.handle().request_stop();
     job.fail("the last straw");
@@ -313,13 +315,13 @@ fn a_job_that_is_exhausted_while_stopping_halts() {
 
 #[test]
 fn a_last_save_that_fails_twice_is_the_error_of_stop() {
-    let progress = Faulty::new();
+    let progress = FaultyProgress::in_memory();
     let consumer = Consumer::builder(numbers(3), progress.clone()).start(|_| Ok(())).unwrap();
     assert!(consumer.handle().wait_for(2, LONG));
     consumer.stop().unwrap();
 
-    let progress = Faulty::new();
-    progress.fail(Some(Fault::Error));
+    let progress = FaultyProgress::in_memory();
+    progress.faults().fail(..);
     let consumer = Consumer::builder(numbers(3), progress.clone()).start(|_| Ok(())).unwrap();
     until(&consumer.handle(), "the work", |s| s.done == 3);
     let handle = consumer.handle();
@@ -328,8 +330,8 @@ fn a_last_save_that_fails_twice_is_the_error_of_stop() {
     let status = handle.status();
     assert_eq!((status.state, status.done_ahead), (State::Halted, 3));
     assert!(matches!(status.blocked, Blocked::Halted { index: 0, .. }), "{status:?}");
-    assert!(progress.attempts() >= 2);
-    progress.fail(None);
+    assert!(progress.faults().writes() >= 2);
+    progress.faults().heal();
     // The name is free, and the jobs run again.
     Consumer::builder(numbers(3), progress.clone()).stop_at(2).start(|_| Ok(())).unwrap().join().unwrap();
     assert_eq!(progress.last_processed(), Some(2));
@@ -337,10 +339,10 @@ fn a_last_save_that_fails_twice_is_the_error_of_stop() {
 
 #[test]
 fn stop_within_saves_ignores_stragglers_and_keeps_the_name_until_the_last_returns() {
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let script = Script::up_to(9);
-    let consumer = builder(script.clone(), &progress).max_processing(3).start(worker).unwrap();
+    let consumer = builder(script.clone(), &progress).max_processing(3).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let mut running = stage.take(3);
     running.remove(&0).unwrap().succeed();
@@ -349,7 +351,7 @@ fn stop_within_saves_ignores_stragglers_and_keeps_the_name_until_the_last_return
     assert!(matches!(&error, Error::StopTimeout { running } if *running == [1, 2, 3]), "{error:?}");
     assert_eq!((progress.last_processed(), handle.status().state), (Some(0), State::Finished));
     assert!(matches!(builder(numbers(1), &progress).start(|_| Ok(())), Err(Error::InUse { .. })));
-    running.into_values().for_each(Running::succeed);
+    running.into_values().for_each(StartedJob::succeed);
     assert!(matches!(builder(numbers(1), &progress).start(|_| Ok(())), Err(Error::InUse { .. })));
     third.succeed();
     eventually("the name", || builder(numbers(1), &progress).start(|_| Ok(())).is_ok());
@@ -378,15 +380,15 @@ fn stop_within_does_not_wait_for_a_source_that_hangs() {
 
 #[test]
 fn stop_within_says_that_a_save_hangs() {
-    let progress = Faulty::new();
-    let (entered, pass) = progress.gated();
+    let progress = FaultyProgress::in_memory();
+    let hold = progress.faults().hold();
     let consumer = Consumer::builder(numbers(3), progress.clone()).start(|_| Ok(())).unwrap();
-    entered.recv_timeout(LONG).unwrap();
+    hold.wait();
     let status = until(&consumer.handle(), "the silence", |s| matches!(s.blocked, Blocked::Progress { .. }));
     assert!(status.blocked.to_string().contains("not returned"), "{}", status.blocked);
     let error = consumer.stop_within(Duration::from_millis(1)).unwrap_err();
     assert!(matches!(error, Error::Progress { .. }), "{error:?}");
-    drop(pass);
+    drop(hold);
 }
 
 #[test]
@@ -469,9 +471,9 @@ fn no_callback_runs_for_a_straggler() {
 
 #[test]
 fn dropping_a_consumer_stops_it() {
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
-    let consumer = builder(numbers(9), &progress).max_processing(1).start(worker).unwrap();
+    let consumer = builder(numbers(9), &progress).max_processing(1).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let job = stage.next();
     let dropping = std::thread::spawn(move || drop(consumer));
@@ -558,10 +560,10 @@ fn a_handle_after_the_end_shows_the_last_values() {
 
 #[test]
 fn pause_starts_nothing_and_does_not_nest() {
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let jobs = numbers(3);
-    let consumer = builder(jobs.clone(), &progress).max_processing(1).retry(NOW).start(worker).unwrap();
+    let consumer = builder(jobs.clone(), &progress).max_processing(1).retry(NOW).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let first = stage.next();
     handle.pause();
@@ -589,8 +591,8 @@ fn pause_starts_nothing_and_does_not_nest() {
 
 #[test]
 fn halted_outranks_paused() {
-    let (worker, stage) = Stage::new();
-    let consumer = builder(numbers(3), &MemoryProgress::new()).max_processing(1).start(worker).unwrap();
+    let (worker, stage) = manual_worker();
+    let consumer = builder(numbers(3), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let job = stage.next();
     handle.pause();
@@ -601,9 +603,9 @@ fn halted_outranks_paused() {
 
 #[test]
 fn limits_change_while_it_runs_and_lowering_one_stops_no_running_job() {
-    let (worker, stage) = Stage::new();
+    let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
-    let consumer = builder(numbers(100), &progress).max_processing(4).max_search_ahead(4).start(worker).unwrap();
+    let consumer = builder(numbers(100), &progress).max_processing(4).max_search_ahead(4).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let mut running = stage.take(4);
     handle.set_max_processing(1).unwrap();
@@ -627,7 +629,7 @@ fn limits_change_while_it_runs_and_lowering_one_stops_no_running_job() {
     assert!(matches!(handle.set_max_processing(0), Err(Error::Config(_))));
     assert!(matches!(handle.set_max_search_ahead(0), Err(Error::Config(_))));
     handle.request_stop();
-    [only, second, third].into_iter().for_each(Running::succeed);
+    [only, second, third].into_iter().for_each(StartedJob::succeed);
     consumer.stop().unwrap();
 }
 

@@ -15,7 +15,7 @@ struct Image {
 #[derive(Debug, Default)]
 pub(crate) struct MemoryKv {
     image: Mutex<Image>,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     faults: Mutex<Faults>,
 }
 
@@ -39,7 +39,7 @@ impl Kv for MemoryKv {
 
     fn write(&self, batch: &[Op], _synced: bool) -> Result<(), StoreError> {
         let mut image = self.image.lock();
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         self.faults.lock().before_write(&image)?;
         for op in batch.iter().cloned() {
             match op {
@@ -52,7 +52,7 @@ impl Kv for MemoryKv {
 }
 
 /// What goes wrong, and when, counted in writes.
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 #[derive(Debug, Default)]
 struct Faults {
     writes: u64,
@@ -61,7 +61,7 @@ struct Faults {
     frozen: Option<Image>,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl Faults {
     fn before_write(&mut self, image: &Image) -> Result<(), StoreError> {
         let number = self.writes;
@@ -76,7 +76,7 @@ impl Faults {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl MemoryKv {
     /// The writes with these numbers, counted from now, fail.
     pub(crate) fn fail(&self, writes: std::ops::Range<u64>) {

@@ -1,86 +1,20 @@
-//! What the tests have in common: jobs that wait to be told how they end, a source and a progress that misbehave on demand.
-#![allow(dead_code)]
+//! What the tests have in common, beside the crate's own `testing`: a source that misbehaves on demand, and ways to wait.
+#![allow(dead_code, unused_imports)]
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use waterline::{
-    BoxError, Checkpoint, Consumer, Error, Handle, Index, Job, Jobs, MemoryJobs, MemoryProgress, Progress, Status,
-    Wakeup,
-};
+use waterline::{BoxError, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Status, Wakeup};
+
+pub use waterline::testing::{FaultyProgress, StartedJob, manual_worker};
 
 /// Longer than anything here takes on the slowest machine; only a failing test waits for it.
 pub const LONG: Duration = Duration::from_secs(20);
 pub const HOUR: Duration = Duration::from_secs(3600);
-
-/// A running job, in the hands of the test.
-pub struct Running {
-    pub index: Index,
-    pub attempt: u32,
-    reply: Sender<Verdict>,
-}
-
-enum Verdict {
-    Succeed,
-    Fail(String),
-    Panic,
-}
-
-impl Running {
-    pub fn succeed(self) {
-        let _ = self.reply.send(Verdict::Succeed);
-    }
-
-    pub fn fail(self, why: &str) {
-        let _ = self.reply.send(Verdict::Fail(why.to_owned()));
-    }
-
-    pub fn panic(self) {
-        let _ = self.reply.send(Verdict::Panic);
-    }
-}
-
-/// The jobs that run, as they start.
-pub struct Stage(Receiver<Running>);
-
-impl Stage {
-    /// A worker whose jobs wait for the test, and the test's side of it.
-    pub fn new<T>() -> (impl Fn(Job<T>) -> Result<(), BoxError> + Send + Sync + 'static, Self) {
-        let (started, stage) = unbounded();
-        let worker = move |job: Job<T>| {
-            let (reply, verdict) = bounded(1);
-            // A test that has ended lets its jobs go.
-            let _ = started.send(Running { index: job.index, attempt: job.attempt, reply });
-            // A test that fails must not hang in its consumer's drop, so patience has an end.
-            match verdict.recv_timeout(2 * LONG) {
-                Ok(Verdict::Succeed) => Ok(()),
-                Ok(Verdict::Fail(why)) => Err(why.into()),
-                Ok(Verdict::Panic) => panic!("as the test wished"),
-                Err(_) => Err("the test let go of this job".into()),
-            }
-        };
-        (worker, Self(stage))
-    }
-
-    /// The next job that starts.
-    pub fn next(&self) -> Running {
-        self.0.recv_timeout(LONG).expect("a job starts")
-    }
-
-    /// The next `n` jobs that start, by index.
-    pub fn take(&self, n: usize) -> BTreeMap<Index, Running> {
-        (0..n).map(|_| self.next()).map(|running| (running.index, running)).collect()
-    }
-
-    /// Nobody started since the last look.
-    pub fn is_quiet(&self) -> bool {
-        self.0.is_empty()
-    }
-}
 
 /// Waits until the status is as wanted.
 #[track_caller]
@@ -298,75 +232,6 @@ impl Jobs for Script {
         let mut state = self.0.state.lock();
         state.wakeups.push(wakeup);
         state.subscribes
-    }
-}
-
-/// A progress in memory that fails on demand, and insists that the watermark never goes back.
-#[derive(Clone, Default)]
-pub struct Faulty {
-    inner: MemoryProgress,
-    pub faults: Arc<Faults>,
-}
-
-#[derive(Default)]
-pub struct Faults {
-    failing: Mutex<Option<Fault>>,
-    pub attempts: AtomicU64,
-    pub saves: Mutex<Vec<Index>>,
-    pub gate: Mutex<Option<(Sender<()>, Receiver<()>)>>,
-}
-
-impl Faulty {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    pub fn fail(&self, fault: Option<Fault>) {
-        *self.faults.failing.lock() = fault;
-    }
-
-    pub fn attempts(&self) -> u64 {
-        self.faults.attempts.load(Ordering::SeqCst)
-    }
-
-    pub fn saves(&self) -> Vec<Index> {
-        self.faults.saves.lock().clone()
-    }
-
-    pub fn last_processed(&self) -> Option<Index> {
-        self.inner.last_processed()
-    }
-
-    /// Saves wait until the sender is used or dropped; the receiver says that one has begun.
-    pub fn gated(&self) -> (Receiver<()>, Sender<()>) {
-        let (enter, entered) = unbounded();
-        let (pass, passed) = unbounded();
-        *self.faults.gate.lock() = Some((enter, passed));
-        (entered, pass)
-    }
-}
-
-impl Progress for Faulty {
-    fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
-        self.inner.acquire()
-    }
-
-    fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
-        self.faults.attempts.fetch_add(1, Ordering::SeqCst);
-        let gate = self.faults.gate.lock().clone();
-        if let Some((enter, passed)) = gate {
-            let _ = enter.send(());
-            let _ = passed.recv();
-        }
-        let fault = *self.faults.failing.lock();
-        if let Some(fault) = fault {
-            return Err(fault.strike("the disk"));
-        }
-        let mut saves = self.faults.saves.lock();
-        let before = saves.last().copied().or(self.inner.last_processed());
-        assert!(before.is_none_or(|before| before < checkpoint.last_processed), "promise 7: progress never goes back");
-        saves.push(checkpoint.last_processed);
-        self.inner.save(checkpoint)
     }
 }
 

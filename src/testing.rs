@@ -1,0 +1,98 @@
+//! For tests, yours and this crate's own: suites that a source or a progress of yours has to pass, and parts that fail when they
+//! are told to.
+//!
+//! In the feature `testing`, which is for dev-dependencies:
+//! `waterline = { …, features = ["testing"] }` under `[dev-dependencies]` leaves your program as it is.
+//!
+//! * [`JobsSuite`]: does a source keep the rules of [`Jobs`](crate::Jobs)?
+//! * [`ProgressSuite`]: does a progress keep the rules of [`Progress`](crate::Progress)?
+//! * [`manual_worker`]: jobs that wait until the test says how they end.
+//! * [`FaultyProgress`], [`FaultyStore`]: writes that fail, panic, hang, or are lost in a crash.
+//!
+//! Nothing here waits for ever: what does not come is a panic that names it.
+
+use crate::error::{Panic, describe, guarded};
+use crate::index::BoxError;
+use std::fmt;
+use std::ops::{Bound, Range, RangeBounds};
+use std::time::Duration;
+
+mod faulty_progress;
+mod faulty_store;
+mod jobs;
+mod manual_worker;
+mod progress;
+
+pub use faulty_progress::{FaultyProgress, Hold, ProgressFaults};
+pub use faulty_store::FaultyStore;
+pub use jobs::JobsSuite;
+pub use manual_worker::{ManualWorker, StartedJob, StartedJobs, manual_worker};
+pub use progress::ProgressSuite;
+
+/// Longer than anything here takes on the slowest machine; only a test that fails waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A rule that is broken, and how.
+#[derive(Debug)]
+struct Broken {
+    rule: &'static str,
+    how: String,
+}
+
+type Checked<R = ()> = Result<R, Broken>;
+
+fn broken<R>(rule: &'static str, how: impl Into<String>) -> Checked<R> {
+    Err(Broken { rule, how: how.into() })
+}
+
+/// Fails unless it is true.
+fn insist(is_true: bool, rule: &'static str, how: impl FnOnce() -> String) -> Checked {
+    if is_true { Ok(()) } else { broken(rule, how()) }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\" is broken: {}", self.rule, self.how)
+    }
+}
+
+/// What came of a call into the user's code.
+enum Answer<R> {
+    Good(R),
+    Failed(String),
+    Panicked(String),
+}
+
+fn ask<R>(call: impl FnOnce() -> Result<R, BoxError>) -> Answer<R> {
+    match guarded(call) {
+        Ok(answer) => Answer::Good(answer),
+        Err(error) if error.is::<Panic>() => Answer::Panicked(describe(&*error)),
+        Err(error) => Answer::Failed(describe(&*error)),
+    }
+}
+
+impl<R> Answer<R> {
+    /// The answer of a call that must succeed.
+    fn good(self, rule: &'static str, call: impl FnOnce() -> String) -> Checked<R> {
+        match self {
+            Self::Good(answer) => Ok(answer),
+            Self::Failed(error) => broken(rule, format!("{} failed: {error}", call())),
+            Self::Panicked(error) => broken(rule, format!("{} {error}", call())),
+        }
+    }
+}
+
+/// The numbers in this range, without the last.
+fn numbers_in(range: impl RangeBounds<u64>) -> Range<u64> {
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(last) => last.saturating_add(1),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => u64::MAX,
+    };
+    start..end
+}

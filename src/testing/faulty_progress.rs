@@ -1,0 +1,226 @@
+//! A progress whose saves fail, panic, hang, or are lost in a crash.
+
+use super::{PATIENCE, numbers_in};
+use crate::error::Error;
+use crate::index::{BoxError, Index};
+use crate::progress::{Checkpoint, MemoryProgress, Progress};
+use crate::sync::{Arc, Mutex};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::ops::{Range, RangeBounds};
+
+/// A progress around another one, whose saves fail, panic, hang or are lost when they are told to: for tests of what you do
+/// when the disk is full, and of what runs again after a crash.
+///
+/// It also panics when a checkpoint goes back, which no consumer does. Where the inner progress can be cloned, a clone shares
+/// the faults, like [`faults`](Self::faults).
+///
+/// ```
+/// use std::time::Duration;
+/// use waterline::testing::FaultyProgress;
+/// use waterline::{Blocked, Consumer, MemoryJobs};
+///
+/// let progress = FaultyProgress::in_memory();
+/// let faults = progress.faults();
+/// faults.fail(..3);                                   // the first three saves fail
+/// let jobs: MemoryJobs<_> = (0..9).collect();
+/// let consumer = Consumer::builder(jobs, progress.clone()).start(|_| Ok(()))?;
+/// assert!(consumer.handle().wait_for(8, Duration::from_secs(20)), "and are tried again");
+/// consumer.stop()?;
+/// assert_eq!(progress.last_processed(), Some(8));
+/// assert!(faults.writes() > 3);
+/// # Ok::<(), waterline::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct FaultyProgress<P = MemoryProgress> {
+    inner: P,
+    faults: ProgressFaults,
+    /// What the next checkpoint has to be above.
+    floor: Option<Index>,
+}
+
+impl FaultyProgress {
+    /// Around an empty [`MemoryProgress`].
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self::default()
+    }
+
+    /// What has reached the disk.
+    #[must_use]
+    pub fn last_processed(&self) -> Option<Index> {
+        self.inner.last_processed()
+    }
+
+    /// What a crash leaves: a progress of its own with what has reached the disk, whose name is free and which has no faults.
+    ///
+    /// ```
+    /// use waterline::testing::FaultyProgress;
+    /// use waterline::{Consumer, MemoryJobs};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..9).collect();
+    /// let progress = FaultyProgress::in_memory();
+    /// progress.faults().freeze_at(3);
+    /// let first_life = Consumer::builder(jobs, progress.clone()).max_search_ahead(1).stop_at(8).start(|_| Ok(()))?;
+    /// first_life.join()?;                             // all nine jobs, but the disk took three saves only
+    /// assert_eq!(progress.after_crash().last_processed(), Some(2));
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn after_crash(&self) -> Self {
+        let disk = MemoryProgress::new();
+        if let Some(last) = self.last_processed() {
+            let mut writer = disk.clone();
+            let written = writer.acquire().is_ok() && writer.save(&Checkpoint::new(last)).is_ok();
+            debug_assert!(written, "a new progress takes a checkpoint");
+        }
+        Self::new(disk)
+    }
+}
+
+impl<P> FaultyProgress<P> {
+    /// Around this progress, and without a fault. After a [freeze](ProgressFaults::freeze_at) open the inner one anew to see what
+    /// a crash leaves.
+    pub fn new(inner: P) -> Self {
+        Self { inner, faults: ProgressFaults::default(), floor: None }
+    }
+
+    /// What goes wrong, to be said and seen while a consumer has the progress.
+    #[must_use]
+    pub fn faults(&self) -> ProgressFaults {
+        self.faults.clone()
+    }
+}
+
+impl<P: Progress> Progress for FaultyProgress<P> {
+    fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+        let loaded = self.inner.acquire()?;
+        self.floor = loaded.map(|checkpoint| checkpoint.last_processed);
+        Ok(loaded)
+    }
+
+    fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+        let to = checkpoint.last_processed;
+        let reaches_the_disk = self.faults.before_save()?;
+        if let Some(floor) = self.floor {
+            assert!(floor < to, "promise 7: a checkpoint goes back from {floor} to {to}");
+        }
+        if reaches_the_disk {
+            self.inner.save(checkpoint)?;
+        }
+        self.floor = Some(to);
+        self.faults.shared.lock().saves.push(to);
+        Ok(())
+    }
+}
+
+/// What goes wrong in a [`FaultyProgress`], and what it was asked to do. A clone is the same.
+#[derive(Clone, Debug, Default)]
+pub struct ProgressFaults {
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    writes: u64,
+    saves: Vec<Index>,
+    failing: Range<u64>,
+    panicking: Range<u64>,
+    freeze_at: Option<u64>,
+    hold: Option<(Sender<()>, Receiver<()>)>,
+}
+
+impl ProgressFaults {
+    /// The saves with these numbers fail, counted from 0 with the next one: `fail(..)` is a full disk, `fail(3..4)` fails the
+    /// fourth alone. What failed is not written. Replaces what was said before.
+    pub fn fail(&self, writes: impl RangeBounds<u64>) {
+        let mut shared = self.shared.lock();
+        shared.failing = shared.from_now(writes);
+    }
+
+    /// The saves with these numbers panic, counted from 0 with the next one. Replaces what was said before.
+    pub fn panic(&self, writes: impl RangeBounds<u64>) {
+        let mut shared = self.shared.lock();
+        shared.panicking = shared.from_now(writes);
+    }
+
+    /// From now on no save fails or panics.
+    pub fn heal(&self) {
+        self.fail(0..0);
+        self.panic(0..0);
+    }
+
+    /// The save with this number, counted from 0 with the next one, and all later ones, return `Ok` and do not reach the disk.
+    pub fn freeze_at(&self, write: u64) {
+        let mut shared = self.shared.lock();
+        shared.freeze_at = Some(shared.writes.saturating_add(write));
+    }
+
+    /// From now on each save waits until the returned value is dropped, like a disk that hangs.
+    #[must_use = "dropping it lets the saves through"]
+    pub fn hold(&self) -> Hold {
+        let (enter, entered) = unbounded();
+        let (pass, passed) = unbounded();
+        self.shared.lock().hold = Some((enter, passed));
+        Hold { entered, _pass: pass }
+    }
+
+    /// How many saves were tried, those that failed included.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.shared.lock().writes
+    }
+
+    /// What was saved, in order: also what did not reach the disk, and not what failed.
+    #[must_use]
+    pub fn saves(&self) -> Vec<Index> {
+        self.shared.lock().saves.clone()
+    }
+
+    /// Whether the save that begins reaches the disk.
+    fn before_save(&self) -> Result<bool, BoxError> {
+        let mut shared = self.shared.lock();
+        let number = shared.writes;
+        shared.writes += 1;
+        let hold = shared.hold.clone();
+        drop(shared);
+        if let Some((enter, passed)) = hold {
+            // Whoever held it may be gone: then it is let through.
+            let _ = enter.send(());
+            let _ = passed.recv();
+        }
+        let shared = self.shared.lock();
+        let (fails, panics) = (shared.failing.contains(&number), shared.panicking.contains(&number));
+        let frozen = shared.freeze_at.is_some_and(|at| number >= at);
+        drop(shared);
+        assert!(!panics, "the disk panics in write {number}, as the test wished");
+        if fails {
+            return Err(format!("the disk fails in write {number}, as the test wished").into());
+        }
+        Ok(!frozen)
+    }
+}
+
+impl Shared {
+    fn from_now(&self, writes: impl RangeBounds<u64>) -> Range<u64> {
+        let writes = numbers_in(writes);
+        writes.start.saturating_add(self.writes)..writes.end.saturating_add(self.writes)
+    }
+}
+
+/// Holds back the saves of a [`FaultyProgress`]; dropping it lets them through. Made by [`ProgressFaults::hold`].
+#[derive(Debug)]
+pub struct Hold {
+    entered: Receiver<()>,
+    _pass: Sender<()>,
+}
+
+impl Hold {
+    /// Waits until a save hangs.
+    ///
+    /// # Panics
+    /// When none does within 20 seconds.
+    #[track_caller]
+    pub fn wait(&self) {
+        assert!(self.entered.recv_timeout(PATIENCE).is_ok(), "no save began within {PATIENCE:?}");
+    }
+}

@@ -1,0 +1,88 @@
+//! A store in memory whose writes fail, or are lost in a crash.
+
+use super::numbers_in;
+use crate::error::Error;
+use crate::kv::memory::MemoryKv;
+use crate::store::{Durability, Store};
+use crate::sync::Arc;
+use std::ops::RangeBounds;
+
+/// A [`Store`] in memory whose writes fail when they are told to, and whose disk can stop taking them: for tests of what a crash
+/// leaves of rows and progress.
+///
+/// Every put, every delete and every save is a write; saves that are due together are one.
+///
+/// ```
+/// use waterline::testing::FaultyStore;
+///
+/// let faulty = FaultyStore::new()?;
+/// let table = faulty.store().table("rows")?;
+/// faulty.fail(1..2);
+/// table.put("a", "1")?;
+/// assert!(table.put("b", "2").is_err());
+/// table.put("c", "3")?;
+///
+/// faulty.freeze_at(1);                                // from the write after the next one on …
+/// table.put("d", "4")?;
+/// table.put("e", "5")?;                               // … they only seem to work
+/// let after = faulty.after_crash()?.store().table("rows")?;
+/// let keys: Vec<_> = after.iter().map(|row| row.map(|(key, _)| key)).collect::<Result<_, _>>()?;
+/// assert_eq!(keys, [b"a", b"c", b"d"]);
+/// # Ok::<(), waterline::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct FaultyStore {
+    kv: Arc<MemoryKv>,
+    store: Store,
+}
+
+impl FaultyStore {
+    /// An empty store that works.
+    ///
+    /// # Errors
+    /// Those of opening a store; there are none in memory.
+    pub fn new() -> Result<Self, Error> {
+        Self::on(MemoryKv::default())
+    }
+
+    fn on(kv: MemoryKv) -> Result<Self, Error> {
+        let kv = Arc::new(kv);
+        Ok(Self { store: Store::on(kv.clone(), Durability::Buffered)?, kv })
+    }
+
+    /// The store, to be used like any other.
+    #[must_use]
+    pub fn store(&self) -> Store {
+        self.store.clone()
+    }
+
+    /// The writes with these numbers fail, counted from 0 with the next one: `fail(..)` is a full disk, `fail(3..4)` fails the
+    /// fourth alone. Replaces what was said before.
+    pub fn fail(&self, writes: impl RangeBounds<u64>) {
+        self.kv.fail(numbers_in(writes));
+    }
+
+    /// From now on no write fails.
+    pub fn heal(&self) {
+        self.kv.fail(0..0);
+    }
+
+    /// The write with this number, counted from 0 with the next one, and all later ones, seem to work and do not reach the disk.
+    pub fn freeze_at(&self, write: u64) {
+        self.kv.freeze_at(write);
+    }
+
+    /// What a crash leaves: a store of its own with what has reached the disk, where every name is free.
+    ///
+    /// # Errors
+    /// Those of opening a store; there are none in memory.
+    pub fn after_crash(&self) -> Result<Self, Error> {
+        Self::on(self.kv.after_crash())
+    }
+
+    /// How many writes there were, those that failed included.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.kv.writes()
+    }
+}

@@ -1,0 +1,216 @@
+//! The suite that every source has to pass.
+
+use super::{Checked, PATIENCE, insist};
+use crate::index::Index;
+use crate::jobs::Jobs;
+use crate::sync::Arc;
+use std::fmt;
+use std::time::Duration;
+
+mod rules;
+mod watched;
+
+use rules::{Known, check_quiet, check_unchanged, read_equals};
+
+/// How many jobs a source is made with.
+const SOME: u64 = 100;
+
+/// How many are added at a time.
+const MORE: u64 = 7;
+
+const GROWS: &str = "head() moves by what was added";
+
+type Make<'a, J> = Box<dyn Fn(u64) -> J + 'a>;
+type Change<'a, J> = Box<dyn Fn(&J, u64) + 'a>;
+
+/// Checks that a source keeps the rules of [`Jobs`], and panics with the rule that is broken and the index where.
+///
+/// Jobs are compared, so let those that it makes differ. Nothing else may change the source meanwhile. The rules:
+///
+/// * A healthy source answers, with no error and no panic, up to [`Index::MAX`]; it says the same until something changes.
+/// * `first()` is at most `head()` + 1, every index from `first()` to `head()` is there, and nothing is beyond. Below `first()`
+///   there is no job (`None`, or an error), or the one that always was there.
+/// * An index never changes its job: however often it is read, after jobs were added, and after others were removed.
+/// * `read` appends what `at_index` has, in index order, and leaves alone what is there: no more than it is asked for, nothing
+///   from the first index that is not there, and at least one job when the first one is there.
+/// * An empty source has no head and no job.
+/// * `head()` moves by what was added. Removing jobs moves `first()`, and leaves `head()` where it is.
+/// * A source that took the [`Wakeup`](crate::Wakeup) rings every consumer when a job appears.
+/// * Calls from several threads agree, and so do those through an `Arc`.
+/// * A [`Consumer`](crate::Consumer) on it handles each job once.
+///
+/// ```
+/// use waterline::testing::JobsSuite;
+/// use waterline::{BoxError, Index, Jobs, MemoryJobs};
+///
+/// /// The lines of a text, numbered from 0.
+/// struct Lines(Vec<String>);
+///
+/// impl Jobs for Lines {
+///     type Job = String;
+///     fn head(&self) -> Result<Option<Index>, BoxError> {
+///         Ok((self.0.len() as Index).checked_sub(1))
+///     }
+///     fn at_index(&self, index: Index) -> Result<Option<String>, BoxError> {
+///         Ok(usize::try_from(index).ok().and_then(|at| self.0.get(at).cloned()))
+///     }
+/// }
+///
+/// JobsSuite::new(|n| Lines((0..n).map(|i| format!("line {i}")).collect())).run();
+///
+/// // A source that grows.
+/// JobsSuite::new(|n| (0..n).collect())
+///     .extend(|jobs: &MemoryJobs<u64>, n| (0..n).for_each(|i| _ = jobs.push(1_000 + i)))
+///     .run();
+/// ```
+#[must_use = "nothing is checked before `run`"]
+pub struct JobsSuite<'a, J> {
+    make: Make<'a, J>,
+    /// Whether the source is made with as many jobs as is asked for.
+    sized: bool,
+    extend: Option<Change<'a, J>>,
+    prune: Option<Change<'a, J>>,
+    patience: Duration,
+}
+
+impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
+    /// Of sources that this makes, each with as many jobs as it is asked for: 0, or a hundred. A new one shares nothing with those
+    /// before it.
+    pub fn new(make: impl Fn(u64) -> J + 'a) -> Self {
+        Self { make: Box::new(make), sized: true, extend: None, prune: None, patience: PATIENCE }
+    }
+
+    /// Of a source whose length is not the test's to say: a fixture, or one without an end. It must not be empty.
+    pub fn fixed(make: impl Fn() -> J + 'a) -> Self {
+        Self { sized: false, ..Self::new(move |_| make()) }
+    }
+
+    /// Checks the rules of growing, and of ringing, too: this adds so many jobs.
+    pub fn extend(mut self, extend: impl Fn(&J, u64) + 'a) -> Self {
+        self.extend = Some(Box::new(extend));
+        self
+    }
+
+    /// Checks the rules of removing, too: this removes every job below an index.
+    pub fn prune(mut self, prune: impl Fn(&J, Index) + 'a) -> Self {
+        self.prune = Some(Box::new(prune));
+        self
+    }
+
+    /// How long a call, a ring or a consumer may take. Default: 20 seconds.
+    pub fn patience(mut self, limit: Duration) -> Self {
+        self.patience = limit;
+        self
+    }
+
+    /// Checks every rule.
+    ///
+    /// # Panics
+    /// When one is broken.
+    #[track_caller]
+    pub fn run(&self) {
+        if let Err(broken) = self.check() {
+            panic!("{} does not keep the rules of Jobs: {broken}", std::any::type_name::<J>());
+        }
+    }
+
+    fn check(&self) -> Checked {
+        let known = self.full()?;
+        if self.sized {
+            self.empty()?;
+        }
+        self.growing()?;
+        self.pruned()?;
+        watched::consumed(&self.made(SOME), &known, self.patience)?;
+        if let Some(extend) = &self.extend {
+            for count in [SOME, 0].into_iter().filter(|count| self.sized || *count > 0) {
+                let jobs = self.made(count);
+                watched::rung(&jobs, &|jobs| extend(jobs, 1), self.patience)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn made(&self, count: u64) -> Arc<J> {
+        Arc::new((self.make)(count))
+    }
+
+    fn has(&self, known: &Known<J::Job>, count: u64, rule: &'static str) -> Checked {
+        let there = known.head.map_or(0, |head| (head - known.first).saturating_add(1));
+        insist(!self.sized || there == count, rule, || {
+            format!("it should have {count} jobs and has {there}, from {} to {:?}", known.first, known.head)
+        })
+    }
+
+    fn full(&self) -> Checked<Known<J::Job>> {
+        let jobs = self.made(SOME);
+        let known = check_quiet(&*jobs, None)?;
+        self.has(&known, SOME, "the source has the jobs that it was made with")?;
+        insist(known.head.is_some(), "a source of this suite is not empty", || "head() is None".to_owned())?;
+        let shared = check_quiet(&jobs, Some(&known))?;
+        insist((shared.first, shared.head) == (known.first, known.head), "calls through an Arc agree", || {
+            format!("{:?} and {:?} differ", (shared.first, shared.head), (known.first, known.head))
+        })?;
+        watched::from_threads(&jobs, &known, self.patience)?;
+        Ok(known)
+    }
+
+    fn empty(&self) -> Checked {
+        const EMPTY: &str = "an empty source has no head and no job";
+        let jobs = self.made(0);
+        let head = rules::head(&*jobs)?;
+        insist(head.is_none(), EMPTY, || format!("head() is {head:?}"))?;
+        check_quiet(&*jobs, None)?;
+        let Some(extend) = &self.extend else { return Ok(()) };
+        extend(&jobs, MORE);
+        let known = check_quiet(&*jobs, None)?;
+        self.has(&known, MORE, GROWS)
+    }
+
+    fn growing(&self) -> Checked {
+        let Some(extend) = &self.extend else { return Ok(()) };
+        let jobs = self.made(SOME);
+        let mut before = check_quiet(&*jobs, None)?;
+        for more in [1, MORE] {
+            extend(&jobs, more);
+            let expected = before.head.map(|head| head.saturating_add(more));
+            let head = rules::head(&*jobs)?;
+            insist(head == expected, GROWS, || format!("{more} more: {:?} became {head:?}", before.head))?;
+            let now = check_quiet(&*jobs, Some(&before))?;
+            insist(now.first == before.first, GROWS, || format!("first(): {} became {}", before.first, now.first))?;
+            check_unchanged(&before, &now)?;
+            before = now;
+        }
+        Ok(())
+    }
+
+    fn pruned(&self) -> Checked {
+        const PRUNED: &str = "removing jobs moves first(), and leaves head() where it is";
+        let Some(prune) = &self.prune else { return Ok(()) };
+        let jobs = self.made(SOME);
+        let before = check_quiet(&*jobs, None)?;
+        let Some(head) = before.head else { return Ok(()) };
+        let steps = [1, 10, SOME - 1, SOME].map(|step| before.first.saturating_add(step).min(head + 1));
+        for first in steps {
+            prune(&jobs, first);
+            let now = check_quiet(&*jobs, Some(&before))?;
+            insist((now.first, now.head) == (first, before.head), PRUNED, || {
+                format!("below {first} removed: it goes from {} to {:?}, and went to {head}", now.first, now.head)
+            })?;
+            check_unchanged(&before, &now)?;
+            read_equals(&*jobs, before.first..=before.first, Some(&before))?;
+        }
+        let Some(extend) = &self.extend else { return Ok(()) };
+        extend(&jobs, MORE);
+        let now = check_quiet(&*jobs, Some(&before))?;
+        insist(now.head == Some(head.saturating_add(MORE)), "an emptied source goes on counting", || {
+            format!("its last job was {head}, and after {MORE} more its head is {:?}", now.head)
+        })
+    }
+}
+
+impl<J> fmt::Debug for JobsSuite<'_, J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobsSuite").field("patience", &self.patience).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,209 @@
+//! The rules of a source that does not change meanwhile.
+
+use crate::index::Index;
+use crate::jobs::Jobs;
+use crate::testing::{Answer, Checked, ask, broken, insist};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+const ANSWERS: &str = "a healthy source answers, with no error and no panic";
+const STEADY: &str = "it says the same until something changes";
+const FIRST: &str = "first() is at most head() + 1";
+const THERE: &str = "every index from first() to head() is there";
+const BEYOND: &str = "nothing is there beyond head()";
+const BELOW: &str = "below first() there is no job, or the one that always was there";
+pub(super) const FINAL: &str = "an index never changes its job";
+const APPENDS: &str = "read() leaves alone what is there already";
+const NO_MORE: &str = "read() appends no more than it is asked for";
+const EQUAL: &str = "read() appends what at_index() has, in index order";
+const STOPS: &str = "read() stops at the first index that is not there";
+const SOMETHING: &str = "read() appends at least one job when the first one is there";
+
+/// Up to this many jobs each one is looked at, and of more the ends and a sample.
+const ALL: u64 = 1_000;
+const SAMPLE: u64 = 200;
+/// How long a run is at most: a consumer asks for no more than max(64, 2 × `max_processing`).
+const LONGEST: u64 = 128;
+/// Random runs that are read.
+const RUNS: u64 = 200;
+
+/// What a source showed.
+pub(super) struct Known<T> {
+    pub(super) first: Index,
+    pub(super) head: Option<Index>,
+    pub(super) jobs: BTreeMap<Index, T>,
+}
+
+pub(super) fn first<J: Jobs>(jobs: &J) -> Checked<Index> {
+    ask(|| jobs.first()).good(ANSWERS, || "first()".to_owned())
+}
+
+pub(super) fn head<J: Jobs>(jobs: &J) -> Checked<Option<Index>> {
+    ask(|| jobs.head()).good(ANSWERS, || "head()".to_owned())
+}
+
+pub(super) fn at_index<J: Jobs>(jobs: &J, index: Index) -> Checked<Option<J::Job>> {
+    ask(|| jobs.at_index(index)).good(ANSWERS, || format!("at_index({index})"))
+}
+
+/// Every rule of a source that does not change; what it showed. `before` is what it showed earlier.
+pub(super) fn check_quiet<J: Jobs<Job: PartialEq + fmt::Debug>>(
+    jobs: &J,
+    before: Option<&Known<J::Job>>,
+) -> Checked<Known<J::Job>> {
+    let (first, head) = (first(jobs)?, head(jobs)?);
+    insist(first < Index::MAX && head < Some(Index::MAX), "Index::MAX is never a job", || {
+        format!("first() is {first}, head() is {head:?}")
+    })?;
+    insist(head.is_none_or(|head| first <= head + 1), FIRST, || format!("first() is {first}, head() is {head:?}"))?;
+    let mut known = Known { first, head, jobs: BTreeMap::new() };
+    for index in known.sample() {
+        match at_index(jobs, index)? {
+            Some(job) => _ = known.jobs.insert(index, job),
+            None => broken(THERE, format!("at_index({index}) is None, first() is {first}, head() is {head:?}"))?,
+        }
+    }
+    for (index, job) in &known.jobs {
+        let again = at_index(jobs, *index)?;
+        insist(again.as_ref() == Some(job), FINAL, || format!("at_index({index}) was {job:?}, and then {again:?}"))?;
+    }
+    check_beyond(jobs, &known)?;
+    check_below(jobs, &known, before)?;
+    check_reads(jobs, &known, before)?;
+    let now = (self::first(jobs)?, self::head(jobs)?);
+    insist(now == (first, head), STEADY, || {
+        format!("first() and head() were {:?}, and {now:?} after jobs were read", (first, head))
+    })?;
+    Ok(known)
+}
+
+/// What both show is the same.
+pub(super) fn check_unchanged<T: PartialEq + fmt::Debug>(before: &Known<T>, now: &Known<T>) -> Checked {
+    for (index, job) in &now.jobs {
+        let was = before.jobs.get(index);
+        insist(was.is_none_or(|was| was == job), FINAL, || {
+            format!("at index {index} was {was:?}, and now is {job:?}")
+        })?;
+    }
+    Ok(())
+}
+
+fn check_beyond<J: Jobs<Job: fmt::Debug>>(jobs: &J, known: &Known<J::Job>) -> Checked {
+    let past = known.head.map_or(known.first, |head| head + 1);
+    let beyond =
+        [past, past.saturating_add(1), past.saturating_add(1_000), 1 << 32, 1 << 63, Index::MAX - 1, Index::MAX];
+    for index in beyond.into_iter().filter(|index| *index >= past) {
+        let found = at_index(jobs, index)?;
+        insist(found.is_none(), BEYOND, || format!("at_index({index}) is {found:?}, head() is {:?}", known.head))?;
+    }
+    Ok(())
+}
+
+fn check_below<J: Jobs<Job: PartialEq + fmt::Debug>>(
+    jobs: &J,
+    known: &Known<J::Job>,
+    before: Option<&Known<J::Job>>,
+) -> Checked {
+    let Some(last) = known.first.checked_sub(1) else { return Ok(()) };
+    for index in [0, 1, last / 2, last.saturating_sub(1), last].into_iter().filter(|index| *index <= last) {
+        match ask(|| jobs.at_index(index)) {
+            Answer::Good(None) | Answer::Failed(_) => {}
+            Answer::Good(found) => {
+                let was = before.and_then(|before| before.jobs.get(&index));
+                insist(was.is_some() && was == found.as_ref(), BELOW, || {
+                    format!("at_index({index}) is {found:?} and was {was:?}, first() is {}", known.first)
+                })?;
+            }
+            Answer::Panicked(panic) => broken(ANSWERS, format!("at_index({index}), below first(), {panic}"))?,
+        }
+    }
+    Ok(())
+}
+
+fn check_reads<J: Jobs<Job: PartialEq + fmt::Debug>>(
+    jobs: &J,
+    known: &Known<J::Job>,
+    before: Option<&Known<J::Job>>,
+) -> Checked {
+    let (first, past) = (known.first, known.head.map_or(known.first, |head| head + 1));
+    let run = |start: Index, length: u64| start..=start.saturating_add(length.min(LONGEST) - 1);
+    let mut runs =
+        vec![Index::MAX..=Index::MAX, run(Index::MAX - 1, 2), run(Index::MAX - 63, 64), run(0, 1), run(0, 64)];
+    for near in [first, first / 2 + past / 2, past] {
+        for back in [0, 1, 2, 63, 64] {
+            let start = near.saturating_sub(back);
+            runs.extend([1, 2, 64, 65, LONGEST].map(|length| run(start, length)));
+        }
+    }
+    // A fixed seed: a source that fails once fails again.
+    let mut chance = fastrand::Rng::with_seed(7);
+    for _ in 0..RUNS {
+        let near = if chance.bool() { first } else { past.saturating_sub(ALL.min(past - first)) };
+        let start = near.saturating_add(chance.u64(..=(past - first).min(ALL)));
+        runs.push(run(start, chance.u64(1..=LONGEST)));
+    }
+    for run in runs {
+        read_equals(jobs, run, before)?;
+    }
+    // A run without an index in it.
+    let (from, to) = (past.max(1), past.max(1) - 1);
+    read_equals(jobs, from..=to, before)
+}
+
+/// One run, against `at_index` one by one.
+pub(super) fn read_equals<J: Jobs<Job: PartialEq + fmt::Debug>>(
+    jobs: &J,
+    run: RangeInclusive<Index>,
+    before: Option<&Known<J::Job>>,
+) -> Checked {
+    let (first, head) = (first(jobs)?, head(jobs)?);
+    let call = || format!("read({run:?})");
+    // Something that is there already, where there is something.
+    let mine = || head.filter(|head| first <= *head).map_or(Ok(None), |head| at_index(jobs, head));
+    let mut into: Vec<J::Job> = mine()?.into_iter().collect();
+    let kept = into.len();
+    match ask(|| jobs.read(run.clone(), &mut into)) {
+        Answer::Good(()) => {}
+        // It may say that something was removed.
+        Answer::Failed(_) if *run.start() < first => return Ok(()),
+        failed => failed.good(ANSWERS, call)?,
+    }
+    insist(into.len() >= kept && into.first().filter(|_| kept > 0) == mine()?.as_ref(), APPENDS, || {
+        format!("{}: of {kept} job in the vector the first became {:?}", call(), into.first())
+    })?;
+    let asked = if run.is_empty() { 0 } else { run.end() - run.start() + 1 };
+    let appended = into.drain(kept..).collect::<Vec<_>>();
+    insist(appended.len() as u64 <= asked, NO_MORE, || format!("{} appended {} jobs", call(), appended.len()))?;
+    if appended.is_empty() {
+        let there = !run.is_empty() && *run.start() >= first && head.is_some_and(|head| *run.start() <= head);
+        return insist(!there, SOMETHING, || format!("{} appended nothing", call()));
+    }
+    for (index, job) in run.clone().zip(appended) {
+        let is_known = |known: &Known<J::Job>| known.jobs.get(&index) == Some(&job);
+        match ask(|| jobs.at_index(index)) {
+            Answer::Good(Some(there)) => insist(there == job, EQUAL, || {
+                format!("{} appended {job:?} as the job at {index}, and at_index({index}) is {there:?}", call())
+            })?,
+            _ if index < first && before.is_some_and(is_known) => {}
+            _ => broken(STOPS, format!("{} appended {job:?} as the job at {index}, which is not there", call()))?,
+        }
+    }
+    Ok(())
+}
+
+impl<T> Known<T> {
+    /// The indices to look at, in order.
+    pub(super) fn sample(&self) -> Vec<Index> {
+        let Some(head) = self.head.filter(|head| self.first <= *head) else { return Vec::new() };
+        if head - self.first < ALL {
+            return (self.first..=head).collect();
+        }
+        let mut chance = fastrand::Rng::with_seed(5);
+        let ends = (self.first..self.first + SAMPLE).chain(head - SAMPLE..=head);
+        let mut sample: Vec<_> = ends.chain((0..SAMPLE).map(|_| chance.u64(self.first..=head))).collect();
+        sample.sort_unstable();
+        sample.dedup();
+        sample
+    }
+}

@@ -1,0 +1,150 @@
+//! Jobs that wait until the test says how they end.
+
+use super::PATIENCE;
+use crate::index::{BoxError, Index};
+use crate::worker::{Job, Worker};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A worker whose jobs wait until the test says how they end, and the test's side of it.
+///
+/// With it a test decides in which order jobs finish, without a sleep. Clones of the worker serve several consumers, or a
+/// consumer's lives, one after the other.
+///
+/// ```
+/// use waterline::testing::manual_worker;
+/// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+///
+/// let (worker, started) = manual_worker();
+/// let jobs: MemoryJobs<_> = (0..3).collect();
+/// let consumer = Consumer::builder(jobs, MemoryProgress::new())
+///     .max_processing(2)
+///     .stop_at(2)
+///     .start_worker(worker)?;
+///
+/// let (zero, one) = (started.next(), started.next());
+/// assert_eq!((zero.index, one.index), (0, 1));
+/// one.succeed();
+/// started.next().succeed(); // job 2 has job 1's place
+/// assert_eq!(consumer.handle().last_processed_index(), None, "job 0 still runs");
+/// zero.succeed();
+/// consumer.join()?;
+/// # Ok::<(), waterline::Error>(())
+/// ```
+#[must_use]
+pub fn manual_worker() -> (ManualWorker, StartedJobs) {
+    let (started, jobs) = unbounded();
+    (ManualWorker { started }, StartedJobs { jobs })
+}
+
+/// A worker whose jobs wait for the test; made by [`manual_worker`].
+///
+/// A job fails by itself when its [`StartedJob`] is dropped, when [`StartedJobs`] is, and after 40 seconds: a test that fails
+/// does not hang in the drop of its consumer.
+#[derive(Clone, Debug)]
+pub struct ManualWorker {
+    started: Sender<StartedJob>,
+}
+
+impl<T> Worker<T> for ManualWorker {
+    fn run(&self, job: Job<T>) -> Result<(), BoxError> {
+        let (reply, verdict) = bounded(1);
+        let running = StartedJob { index: job.index, attempt: job.attempt, reply };
+        if self.started.send(running).is_err() {
+            return Err("the test has ended".into());
+        }
+        match verdict.recv_timeout(2 * PATIENCE) {
+            Ok(Verdict::Succeed) => Ok(()),
+            Ok(Verdict::Fail(error)) => Err(error),
+            Ok(Verdict::Panic) => panic!("the test made job {} panic", job.index),
+            Err(_) => Err("the test let go of this job".into()),
+        }
+    }
+}
+
+/// The jobs of a [`ManualWorker`], as they start.
+#[derive(Debug)]
+pub struct StartedJobs {
+    jobs: Receiver<StartedJob>,
+}
+
+impl StartedJobs {
+    /// The next job that starts.
+    ///
+    /// # Panics
+    /// When none does within 20 seconds.
+    #[track_caller]
+    pub fn next(&self) -> StartedJob {
+        self.next_within(PATIENCE).unwrap_or_else(|| panic!("no job started within {PATIENCE:?}"))
+    }
+
+    /// The next job that starts, if one does in this time.
+    #[must_use = "a job that is dropped fails"]
+    pub fn next_within(&self, limit: Duration) -> Option<StartedJob> {
+        self.jobs.recv_timeout(limit).ok()
+    }
+
+    /// The next `n` jobs that start, by index.
+    ///
+    /// # Panics
+    /// When one of them does not start within 20 seconds, and when one index starts twice.
+    #[track_caller]
+    #[must_use = "a job that is dropped fails"]
+    pub fn take(&self, n: usize) -> BTreeMap<Index, StartedJob> {
+        let mut taken = BTreeMap::new();
+        for _ in 0..n {
+            let job = self.next();
+            let index = job.index;
+            assert!(taken.insert(index, job).is_none(), "job {index} started twice at a time");
+        }
+        taken
+    }
+
+    /// Whether every job that started was taken.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.jobs.is_empty()
+    }
+}
+
+#[derive(Debug)]
+enum Verdict {
+    Succeed,
+    Fail(BoxError),
+    Panic,
+}
+
+/// A running job, in the hands of the test. Dropping it fails it.
+#[derive(Debug)]
+#[must_use = "a job that is dropped fails; say how it ends"]
+#[non_exhaustive]
+pub struct StartedJob {
+    /// Its place in the stream.
+    pub index: Index,
+    /// How often it was tried, this time included.
+    pub attempt: u32,
+    reply: Sender<Verdict>,
+}
+
+impl StartedJob {
+    /// It returns `Ok`.
+    pub fn succeed(self) {
+        self.end(Verdict::Succeed);
+    }
+
+    /// It returns this error.
+    pub fn fail(self, error: impl Into<BoxError>) {
+        self.end(Verdict::Fail(error.into()));
+    }
+
+    /// It panics.
+    pub fn panic(self) {
+        self.end(Verdict::Panic);
+    }
+
+    fn end(self, verdict: Verdict) {
+        // Nobody listens when the job gave up waiting.
+        let _ = self.reply.send(verdict);
+    }
+}

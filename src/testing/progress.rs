@@ -1,0 +1,307 @@
+//! The suite that every progress has to pass.
+
+use super::{Answer, Checked, PATIENCE, ask, broken, insist};
+use crate::error::Error;
+use crate::index::Index;
+use crate::progress::{Checkpoint, Progress};
+use crate::sync::Arc;
+use crossbeam_channel::unbounded;
+use std::fmt;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+mod consumed;
+
+const ANSWERS: &str = "a healthy progress answers, with no error and no panic";
+const NOTHING: &str = "a new name has nothing saved";
+const SAVED: &str = "what was saved last is loaded";
+const IN_USE: &str = "a name that is in use is Error::InUse";
+const REFUSED: &str = "a value that was refused changes nothing when it is dropped";
+const FREE: &str = "the name is free when its value is dropped";
+const UNCLAIMED: &str = "a save without the name is an error, and changes nothing";
+const APART: &str = "names have nothing to do with each other";
+const MOVES: &str = "it may move to another thread";
+const ONE: &str = "of several that acquire at once exactly one has the name";
+const CORRUPT: &str = "a value that cannot be read is an error, and the name stays free";
+
+/// Saves in a row.
+const MANY: Index = 300;
+/// Threads that acquire at once, and how often.
+const THREADS: usize = 8;
+const ROUNDS: u32 = 20;
+
+/// Checks that a progress keeps the rules of [`Progress`], and panics with the rule that is broken.
+///
+/// It is given a closure that opens the progress with a name on a storage that is the same for all calls, as a restart would.
+/// The storage must be empty at first. The rules:
+///
+/// * A new name has nothing saved; what was saved last is loaded, whatever the index, in each later life; taking the name and
+///   saving nothing leaves it.
+/// * While one value has a name, acquiring it is [`Error::InUse`]; the value that was refused changes nothing when it is dropped.
+///   The name is free when its value is dropped, and of several that acquire at once exactly one has it.
+/// * A save without the name is an error, and changes nothing.
+/// * Names have nothing to do with each other, and a value may move to another thread.
+/// * A value that cannot be read is an error, never "nothing saved", and the name stays free ([`corrupt`](Self::corrupt)).
+/// * A [`Consumer`](crate::Consumer) that is stopped again and again goes on where it was: everything at or below the watermark that it loads
+///   was done.
+///
+/// ```
+/// use waterline::Store;
+/// use waterline::testing::ProgressSuite;
+///
+/// let store = Store::in_memory();
+/// ProgressSuite::new(|name| store.progress(name)).run();
+/// ```
+///
+/// A progress without names of its own is opened by place:
+///
+/// ```
+/// use std::cell::RefCell;
+/// use std::collections::HashMap;
+/// use waterline::MemoryProgress;
+/// use waterline::testing::ProgressSuite;
+///
+/// let places = RefCell::new(HashMap::<String, MemoryProgress>::new());
+/// ProgressSuite::new(|name| places.borrow_mut().entry(name.to_owned()).or_default().clone()).run();
+/// ```
+#[must_use = "nothing is checked before `run`"]
+pub struct ProgressSuite<'a, P> {
+    open: Box<dyn Fn(&str) -> P + 'a>,
+    corrupt: Option<Box<dyn Fn(&str) + 'a>>,
+    patience: Duration,
+}
+
+impl<'a, P: Progress> ProgressSuite<'a, P> {
+    /// Of what this opens, by name.
+    pub fn new(open: impl Fn(&str) -> P + 'a) -> Self {
+        Self { open: Box::new(open), corrupt: None, patience: PATIENCE }
+    }
+
+    /// Checks what becomes of a damaged value, too: this damages what is stored under a name, so that it can no longer be read.
+    pub fn corrupt(mut self, corrupt: impl Fn(&str) + 'a) -> Self {
+        self.corrupt = Some(Box::new(corrupt));
+        self
+    }
+
+    /// How long a call or a consumer may take. Default: 20 seconds.
+    pub fn patience(mut self, limit: Duration) -> Self {
+        self.patience = limit;
+        self
+    }
+
+    /// Checks every rule.
+    ///
+    /// # Panics
+    /// When one is broken.
+    #[track_caller]
+    pub fn run(&self) {
+        if let Err(broken) = self.check() {
+            panic!("{} does not keep the rules of Progress: {broken}", std::any::type_name::<P>());
+        }
+    }
+
+    fn check(&self) -> Checked {
+        self.saved_is_loaded()?;
+        self.a_name_is_one_values()?;
+        self.refused_without_the_name()?;
+        self.names_are_apart()?;
+        self.it_moves()?;
+        for round in 0..ROUNDS {
+            self.one_of_many(&format!("many-{round}"))?;
+        }
+        self.corrupt_is_an_error()?;
+        consumed::consumed(&self.open, self.patience)
+    }
+
+    fn saved_is_loaded(&self) -> Checked {
+        for index in [0, 1, 255, 256, 1 << 32, Index::MAX - 1] {
+            let name = format!("saved-{index}");
+            let mut one = self.taken(&name, None)?;
+            save(&mut one, index)?;
+            drop(one);
+            // Taking the name and saving nothing leaves it, life after life.
+            drop(self.taken(&name, Some(index))?);
+            drop(self.taken(&name, Some(index))?);
+        }
+        let mut one = self.taken("in-a-row", None)?;
+        for index in 0..MANY {
+            save(&mut one, index)?;
+            if index % 50 == 0 {
+                drop(one);
+                one = self.taken("in-a-row", Some(index))?;
+            }
+        }
+        drop(one);
+        self.taken("in-a-row", Some(MANY - 1)).map(drop)
+    }
+
+    fn a_name_is_one_values(&self) -> Checked {
+        let mut holder = self.taken("in-use", None)?;
+        self.refused("in-use", "nothing was saved yet")?;
+        self.refused("in-use", "and the last one that was refused is dropped")?;
+        save(&mut holder, 5)?;
+        self.refused("in-use", "something was saved")?;
+        save(&mut holder, 6)?;
+        drop(holder);
+        let again = self.taken("in-use", Some(6))?;
+        self.refused("in-use", "something was loaded")?;
+        drop(again);
+        self.taken("in-use", Some(6)).map(drop)
+    }
+
+    fn refused_without_the_name(&self) -> Checked {
+        let unclaimed = |progress: &mut P, when: &str| match ask(|| progress.save(&Checkpoint::new(9))) {
+            Answer::Good(()) => broken(UNCLAIMED, format!("{when} it returned Ok")),
+            Answer::Panicked(panic) => broken(UNCLAIMED, format!("{when} it {panic}")),
+            Answer::Failed(_) => Ok(()),
+        };
+        let mut stranger = (self.open)("unclaimed");
+        unclaimed(&mut stranger, "before acquire()")?;
+        drop(stranger);
+        let mut holder = self.taken_as("unclaimed", None, UNCLAIMED)?;
+        save(&mut holder, 3)?;
+        let mut stranger = (self.open)("unclaimed");
+        let _ = ask(|| Ok(stranger.acquire()));
+        unclaimed(&mut stranger, "after acquire() was refused")?;
+        drop(stranger);
+        drop(holder);
+        self.taken_as("unclaimed", Some(3), UNCLAIMED).map(drop)
+    }
+
+    fn names_are_apart(&self) -> Checked {
+        let names = ["apart", "apart-2", "Apart", "other"];
+        let mut all = Vec::new();
+        for name in names {
+            all.push(self.taken_as(name, None, APART)?);
+        }
+        for (index, one) in (10..).zip(&mut all) {
+            save(one, index)?;
+        }
+        drop(all.remove(0));
+        let refused = self.refused("apart-2", "another name was let go");
+        refused.or_else(|broken| super::broken(APART, broken.how))?;
+        drop(all);
+        for (index, name) in (10..).zip(names) {
+            drop(self.taken_as(name, Some(index), APART)?);
+        }
+        Ok(())
+    }
+
+    fn it_moves(&self) -> Checked {
+        let mut one = self.taken("moves", None)?;
+        let (tell, told) = unbounded();
+        thread::spawn(move || {
+            let saved = save(&mut one, 4);
+            drop(one);
+            let _ = tell.send(saved);
+        });
+        let saved = told.recv_timeout(self.patience);
+        let saved = saved.unwrap_or_else(|_| broken(MOVES, "a save on another thread did not return"));
+        saved.or_else(|other| broken(MOVES, format!("on another thread {}", other.how)))?;
+        self.taken_as("moves", Some(4), MOVES).map(drop)
+    }
+
+    fn one_of_many(&self, name: &str) -> Checked {
+        let together = Arc::new(Barrier::new(THREADS));
+        let (tell, told) = unbounded();
+        for _ in 0..THREADS {
+            let (mut one, tell, together) = ((self.open)(name), tell.clone(), together.clone());
+            thread::spawn(move || {
+                together.wait();
+                let answer = acquire(&mut one);
+                // With its value, so that nobody lets the name go before all have asked.
+                let _ = tell.send((answer, one));
+            });
+        }
+        let deadline = Instant::now() + self.patience;
+        let mut asked = Vec::new();
+        for _ in 0..THREADS {
+            let Ok((answer, one)) = told.recv_deadline(deadline) else {
+                return broken(ONE, format!("acquire() did not return within {:?}", self.patience));
+            };
+            asked.push((answer?, one));
+        }
+        for (answer, _) in &asked {
+            if let Err(error) = answer
+                && !matches!(error, Error::InUse { .. })
+            {
+                return broken(IN_USE, format!("of {THREADS} that asked at once one was told: {}", error.report()));
+            }
+        }
+        let have_it = asked.iter().filter(|(answer, _)| answer.is_ok()).count();
+        insist(have_it == 1, ONE, || format!("of {THREADS} that asked at once {have_it} have it"))?;
+        drop(asked);
+        self.taken(name, None).map(drop)
+    }
+
+    fn corrupt_is_an_error(&self) -> Checked {
+        let Some(corrupt) = &self.corrupt else { return Ok(()) };
+        let mut one = self.taken("corrupt", None)?;
+        save(&mut one, 1_234_567)?;
+        drop(one);
+        corrupt("corrupt");
+        for when in ["at first", "when it was asked again, the first one being dropped"] {
+            let mut one = (self.open)("corrupt");
+            match acquire(&mut one)? {
+                Ok(loaded) => broken(CORRUPT, format!("{when} it loaded {}", shown(loaded)))?,
+                Err(Error::InUse { .. }) => broken(CORRUPT, format!("{when} it was said to be in use"))?,
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Acquires a name that is free, and has this saved.
+    fn taken(&self, name: &str, expected: Option<Index>) -> Checked<P> {
+        self.taken_as(name, expected, if expected.is_none() { NOTHING } else { SAVED })
+    }
+
+    fn taken_as(&self, name: &str, expected: Option<Index>, rule: &'static str) -> Checked<P> {
+        let mut progress = (self.open)(name);
+        match acquire(&mut progress)? {
+            Ok(loaded) => {
+                let loaded = loaded.map(|checkpoint| checkpoint.last_processed);
+                insist(loaded == expected, rule, || {
+                    format!("{name:?} loaded {loaded:?}, and {expected:?} was saved last")
+                })?;
+                Ok(progress)
+            }
+            Err(Error::InUse { .. }) => broken(FREE, format!("{name:?} is in use, and every value of it was dropped")),
+            Err(error) => broken(ANSWERS, format!("acquire() of {name:?} failed: {}", error.report())),
+        }
+    }
+
+    /// Acquires a name that is in use.
+    fn refused(&self, name: &str, when: &str) -> Checked {
+        let mut second = (self.open)(name);
+        match acquire(&mut second)? {
+            Err(Error::InUse { .. }) => {}
+            Err(error) => broken(IN_USE, format!("{name:?}, {when}: {}", error.report()))?,
+            Ok(loaded) if when.contains("refused") => {
+                broken(REFUSED, format!("then {name:?} was free, and loaded {}", shown(loaded)))?;
+            }
+            Ok(loaded) => broken(IN_USE, format!("{name:?}, {when}: a second one loaded {}", shown(loaded)))?,
+        }
+        Ok(())
+    }
+}
+
+/// Panics are no answer, whatever else is.
+fn acquire(progress: &mut impl Progress) -> Checked<Result<Option<Checkpoint>, Error>> {
+    ask(|| Ok(progress.acquire())).good(ANSWERS, || "acquire()".to_owned())
+}
+
+fn save(progress: &mut impl Progress, index: Index) -> Checked {
+    ask(|| progress.save(&Checkpoint::new(index))).good(ANSWERS, || format!("save({index})"))
+}
+
+fn shown(loaded: Option<Checkpoint>) -> String {
+    loaded.map_or_else(|| "nothing".to_owned(), |checkpoint| checkpoint.last_processed.to_string())
+}
+
+impl<P> fmt::Debug for ProgressSuite<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProgressSuite").field("patience", &self.patience).finish_non_exhaustive()
+    }
+}

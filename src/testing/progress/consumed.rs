@@ -1,0 +1,76 @@
+//! A consumer on the progress that is stopped again and again.
+
+use crate::consumer::Consumer;
+use crate::error::Error;
+use crate::index::Index;
+use crate::jobs::MemoryJobs;
+use crate::progress::Progress;
+use crate::sync::{Arc, Mutex};
+use crate::testing::{Checked, broken, insist};
+use crossbeam_channel::bounded;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const LIVES: &str = "a consumer that is stopped again and again goes on where it was";
+
+/// Jobs in all.
+const JOBS: Index = 300;
+
+/// What is known over all lives.
+struct Lives {
+    done: Arc<Mutex<BTreeSet<Index>>>,
+    saved: Option<Index>,
+}
+
+pub(super) fn consumed<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration) -> Checked {
+    // A fixed seed: a progress that fails once fails again.
+    let mut chance = fastrand::Rng::with_seed(3);
+    let mut lives = Lives { done: Arc::default(), saved: None };
+    while lives.saved != Some(JOBS - 1) {
+        let before = lives.saved;
+        lives.live(open("consumed"), chance.u64(1..40), patience)?;
+        // Each life ends after some jobs, and none of them is above a job that was not done: there is no failure here.
+        insist(lives.saved > before, LIVES, || format!("a whole life left it at {before:?}"))?;
+    }
+    Ok(())
+}
+
+impl Lives {
+    /// One life, which is asked to stop after so many jobs.
+    fn live<P: Progress>(&mut self, progress: P, jobs: u64, patience: Duration) -> Checked {
+        let (enough, stop) = bounded(1);
+        let done = self.done.clone();
+        let left = Arc::new(Mutex::new(jobs));
+        let consumer = Consumer::builder((0..JOBS).collect::<MemoryJobs<_>>(), progress)
+            .max_processing(4)
+            .max_search_ahead(16)
+            .stop_at(JOBS - 1)
+            .start(move |job| {
+                done.lock().insert(job.index);
+                let mut left = left.lock();
+                *left = left.saturating_sub(1);
+                if *left == 0 || job.index == JOBS - 1 {
+                    let _ = enough.try_send(());
+                }
+                Ok(())
+            })
+            .or_else(|error| broken(LIVES, format!("a life did not start: {}", error.report())))?;
+        let handle = consumer.handle();
+        let loaded = handle.last_processed_index();
+        insist(loaded == self.saved, LIVES, || {
+            format!("a life ended at {:?}, and the next loaded {loaded:?}", self.saved)
+        })?;
+        if stop.recv_timeout(patience).is_err() {
+            return broken(LIVES, format!("no job ran within {patience:?}: {}", handle.status().blocked));
+        }
+        match consumer.stop_within(patience) {
+            Ok(()) => {}
+            Err(Error::StopTimeout { .. }) => return broken(LIVES, format!("it did not stop within {patience:?}")),
+            Err(error) => return broken(LIVES, format!("a life ended with: {}", error.report())),
+        }
+        self.saved = handle.last_processed_index();
+        let done = self.done.lock();
+        let skipped = (0..self.saved.map_or(0, |last| last + 1)).find(|index| !done.contains(index));
+        insist(skipped.is_none(), LIVES, || format!("{:?} is saved, and {skipped:?} was never done", self.saved))
+    }
+}

@@ -1,0 +1,378 @@
+//! Sources that keep the rules, and sources that break one each.
+
+use super::refusal;
+use parking_lot::Mutex;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use waterline::testing::JobsSuite;
+use waterline::{BoxError, Index, Jobs, MemoryJobs, Wakeup};
+
+#[test]
+fn memory_jobs_keep_the_rules() {
+    JobsSuite::new(|n| (0..n).collect())
+        .extend(|jobs: &MemoryJobs<u64>, n| (0..n).for_each(|i| _ = jobs.push(1_000 + i)))
+        .run();
+    JobsSuite::new(|n| Arc::new((0..n).collect()))
+        .extend(|jobs: &Arc<MemoryJobs<u64>>, n| (0..n).for_each(|i| _ = jobs.push(1_000 + i)))
+        .run();
+}
+
+/// A stream without an end, and with nothing but what has to be there.
+struct Endless(Index);
+
+impl Jobs for Endless {
+    type Job = Index;
+    fn first(&self) -> Result<Index, BoxError> {
+        Ok(self.0)
+    }
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(Index::MAX - 1))
+    }
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok((self.0..Index::MAX).contains(&index).then_some(index))
+    }
+}
+
+#[test]
+fn sources_without_an_end_keep_the_rules() {
+    for first in [0, 1, 1 << 40, Index::MAX - 1] {
+        JobsSuite::fixed(|| Endless(first)).run();
+    }
+}
+
+#[test]
+fn what_is_allowed_passes() {
+    for quirk in [
+        Bug::Nothing,
+        Bug::BelowFails,
+        Bug::BelowKept,
+        Bug::ReadOneByOne,
+        Bug::ReadFailsBelow,
+        Bug::Unsubscribed,
+        Bug::FromFive,
+    ] {
+        suite(quirk).run();
+    }
+}
+
+/// What is wrong with a source.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Bug {
+    // nothing
+    Nothing,
+    BelowFails,
+    BelowKept,
+    ReadOneByOne,
+    ReadFailsBelow,
+    Unsubscribed,
+    FromFive,
+    // something
+    HeadTooHigh,
+    HeadTooLow,
+    HeadOfEmpty,
+    HeadIsMax,
+    HeadFails,
+    HeadPanics,
+    FirstTooHigh,
+    FirstTooLow,
+    FirstStays,
+    FirstDrifts,
+    Gap,
+    BeyondFails,
+    BeyondPanics,
+    Truncates,
+    Overflows,
+    MaxIsAJob,
+    BelowWrong,
+    BelowPanics,
+    Changes,
+    ChangesWhenGrown,
+    ChangesWhenPruned,
+    MadeDiffers,
+    TooFew,
+    ReadClears,
+    ReadPrepends,
+    ReadTooMany,
+    ReadEmptyRun,
+    ReadReversed,
+    ReadShifted,
+    ReadSkips,
+    ReadWithoutEnd,
+    ReadPastHead,
+    ReadBelow,
+    ReadFails,
+    ReadOverflows,
+    LosesOne,
+    GrowsTwice,
+    EmptiedHasNoHead,
+    EmptiedRestarts,
+    RingsNobody,
+    RingsOnce,
+    RingsTheFirst,
+    RingsTheLast,
+    Racy,
+    Hangs,
+    SubscribePanics,
+    ConsumerStarves,
+}
+
+use Bug::*;
+
+/// Each bug, the rule that it breaks, and what else the message says.
+const REFUSED: &[(Bug, &str, &str)] = &[
+    (HeadTooHigh, "every index from first() to head() is there", "at_index(100) is None"),
+    (HeadTooLow, "nothing is there beyond head()", "at_index(99) is Some"),
+    (HeadOfEmpty, "an empty source has no head and no job", "Some(0)"),
+    (HeadIsMax, "Index::MAX is never a job", "18446744073709551615"),
+    (HeadFails, "a healthy source answers, with no error and no panic", "head() failed: no head"),
+    (HeadPanics, "a healthy source answers, with no error and no panic", "head() panicked: no head"),
+    (FirstTooHigh, "first() is at most head() + 1", "first() is 101, head() is Some(99)"),
+    (FirstTooLow, "below first() there is no job", "at_index(2) is Some"),
+    (FirstStays, "every index from first() to head() is there", "at_index(0) is None"),
+    (FirstDrifts, "it says the same until something changes", "(1, Some(99))"),
+    (Gap, "every index from first() to head() is there", "at_index(42) is None"),
+    (BeyondFails, "a healthy source answers, with no error and no panic", "at_index(100) failed"),
+    (BeyondPanics, "a healthy source answers, with no error and no panic", "at_index(100) panicked"),
+    (Truncates, "nothing is there beyond head()", "at_index(4294967296) is Some"),
+    (Overflows, "a healthy source answers, with no error and no panic", "at_index(18446744073709551615) panicked"),
+    (MaxIsAJob, "nothing is there beyond head()", "at_index(18446744073709551615) is Some"),
+    (BelowWrong, "below first() there is no job, or the one that always was there", "at_index(0) is Some(\"wrong\")"),
+    (BelowPanics, "a healthy source answers, with no error and no panic", "below first(), panicked"),
+    (Changes, "an index never changes its job", "at_index(0) was"),
+    (ChangesWhenGrown, "an index never changes its job", "at index 0 was"),
+    (ChangesWhenPruned, "an index never changes its job", "at index 1 was"),
+    (MadeDiffers, "an index never changes its job", "at index 0 one source showed"),
+    (TooFew, "the source has the jobs that it was made with", "100 jobs and has 99"),
+    (ReadClears, "read() leaves alone what is there already", "read("),
+    (ReadPrepends, "read() leaves alone what is there already", "read("),
+    (ReadTooMany, "read() appends no more than it is asked for", "appended 100 jobs"),
+    (ReadEmptyRun, "read() appends no more than it is asked for", "read(100..=99) appended 1 jobs"),
+    (ReadReversed, "read() appends what at_index() has, in index order", "as the job at 0,"),
+    (ReadShifted, "read() appends what at_index() has, in index order", "as the job at 0,"),
+    (ReadSkips, "read() appends what at_index() has, in index order", "as the job at 42,"),
+    (ReadWithoutEnd, "read() appends at least one job when the first one is there", "read(0..=0)"),
+    (ReadPastHead, "read() stops at the first index that is not there", "as the job at 100,"),
+    (ReadBelow, "read() stops at the first index that is not there", "as the job at 0,"),
+    (ReadFails, "a healthy source answers, with no error and no panic", "failed: no such run"),
+    (ReadOverflows, "a healthy source answers, with no error and no panic", "read(18446744073709551615..="),
+    (LosesOne, "head() moves by what was added", "should have 7 jobs and has 6"),
+    (GrowsTwice, "head() moves by what was added", "1 more: Some(99) became Some(101)"),
+    (EmptiedHasNoHead, "removing jobs moves first(), and leaves head() where it is", "None"),
+    (EmptiedRestarts, "an emptied source goes on counting", "its last job was 99"),
+    (RingsNobody, "a source that took the Wakeup rings every consumer", "job 100 was added, and the first of two"),
+    (RingsOnce, "a source that took the Wakeup rings every consumer", "job 101 was added, and the first of two"),
+    (RingsTheFirst, "a source that took the Wakeup rings every consumer", "the second of two consumers"),
+    (RingsTheLast, "a source that took the Wakeup rings every consumer", "the first of two consumers"),
+    (Racy, "calls from several threads agree", "at index"),
+    (Hangs, "calls from several threads agree", "did not return within 1s"),
+    (SubscribePanics, "a consumer on it handles each job once", "the source failed"),
+    (ConsumerStarves, "a consumer on it handles each job once", "the source cannot be read at 50"),
+];
+
+#[test]
+fn what_breaks_a_rule_is_refused_by_its_name() {
+    for (bug, rule, how) in REFUSED {
+        let said = refusal(|| suite(*bug).patience(Duration::from_secs(1)).run());
+        assert!(said.contains(rule) && said.contains(how), "{bug:?} should break {rule:?} with {how:?}, and: {said}");
+        assert!(said.contains("does not keep the rules of Jobs"), "{said}");
+    }
+}
+
+fn suite<'a>(bug: Bug) -> JobsSuite<'a, Bent> {
+    let made = AtomicU64::new(0);
+    JobsSuite::new(move |n| Bent::new(bug, n, made.fetch_add(1, Ordering::SeqCst)))
+        .extend(|jobs: &Bent, n| (0..n).for_each(|i| jobs.push(i + 1 == n)))
+        .prune(Bent::prune)
+}
+
+/// A source with one bug.
+struct Bent {
+    bug: Bug,
+    salt: u64,
+    state: Mutex<State>,
+    calls: AtomicU64,
+    /// Where a source that is not made for threads keeps what it is looking for.
+    cursor: Mutex<Index>,
+    inside: Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    first: Index,
+    end: Index,
+    wakeups: Vec<Wakeup>,
+    subscribed: bool,
+}
+
+impl Bent {
+    fn new(bug: Bug, n: u64, number: u64) -> Self {
+        let first = if bug == FromFive { 5 } else { 0 };
+        let n = if bug == TooFew { n.saturating_sub(1) } else { n };
+        Self {
+            bug,
+            salt: if bug == MadeDiffers { number } else { 0 },
+            state: Mutex::new(State { first, end: first + n, ..State::default() }),
+            calls: AtomicU64::new(0),
+            cursor: Mutex::new(0),
+            inside: Mutex::new(()),
+        }
+    }
+
+    fn push(&self, is_last: bool) {
+        let mut state = self.state.lock();
+        let was_emptied = state.first == state.end && state.end > 5;
+        match self.bug {
+            LosesOne if is_last => {}
+            EmptiedRestarts if was_emptied => {}
+            GrowsTwice if state.end >= 100 => state.end += 2,
+            _ => state.end += 1,
+        }
+        match self.bug {
+            RingsNobody => {}
+            RingsOnce => state.wakeups.drain(..).for_each(|wakeup| _ = wakeup.ring()),
+            RingsTheFirst => state.wakeups.truncate(1),
+            RingsTheLast => _ = state.wakeups.last().is_some_and(Wakeup::ring),
+            _ => {}
+        }
+        if ![RingsNobody, RingsTheLast].contains(&self.bug) {
+            state.wakeups.retain(Wakeup::ring);
+        }
+    }
+
+    fn prune(&self, first: Index) {
+        self.state.lock().first = first;
+    }
+
+    fn job(&self, index: Index) -> String {
+        let state = self.state.lock();
+        match self.bug {
+            Changes => format!("call {}", self.calls.fetch_add(1, Ordering::SeqCst)),
+            ChangesWhenGrown => format!("job {index} of {}", state.end.max(100)),
+            ChangesWhenPruned => format!("job {index} from {}", state.first),
+            _ => format!("job {index} of source {}", self.salt),
+        }
+    }
+
+    fn below(&self, index: Index) -> Result<Option<String>, BoxError> {
+        match self.bug {
+            BelowFails => Err("it was removed".into()),
+            BelowKept => Ok(Some(self.job(index))),
+            BelowWrong => Ok(Some("wrong".to_owned())),
+            BelowPanics => panic!("index out of bounds"),
+            _ => Ok(None),
+        }
+    }
+
+    fn beyond(&self, index: Index) -> Result<Option<String>, BoxError> {
+        match self.bug {
+            BeyondFails => Err("no such job".into()),
+            BeyondPanics => panic!("index out of bounds"),
+            MaxIsAJob if index == Index::MAX => Ok(Some("the last".to_owned())),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Jobs for Bent {
+    type Job = String;
+
+    fn first(&self) -> Result<Index, BoxError> {
+        let first = self.state.lock().first;
+        Ok(match self.bug {
+            FirstTooHigh => self.state.lock().end + 1,
+            FirstTooLow => first + 3,
+            FirstStays => 0,
+            FirstDrifts if self.calls.fetch_add(1, Ordering::SeqCst) > 5 => first + 1,
+            _ => first,
+        })
+    }
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        let state = self.state.lock();
+        let head = state.end.checked_sub(1).filter(|_| state.end > 5 || self.bug != FromFive);
+        match self.bug {
+            HeadTooHigh => Ok(head.map(|head| head + 1)),
+            HeadTooLow => Ok(head.and_then(|head| head.checked_sub(1))),
+            HeadOfEmpty => Ok(Some(head.unwrap_or(0))),
+            HeadIsMax => Ok(Some(Index::MAX)),
+            HeadFails => Err("no head".into()),
+            HeadPanics => panic!("no head"),
+            EmptiedHasNoHead if state.first == state.end => Ok(None),
+            _ => Ok(head),
+        }
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<String>, BoxError> {
+        let mut index = index;
+        let State { first, end, .. } = *self.state.lock();
+        match self.bug {
+            Gap if index == 42 => return Ok(None),
+            Truncates => index = u64::from(index as u32),
+            Overflows => _ = index.checked_add(1).expect("no overflow"),
+            Racy => {
+                *self.cursor.lock() = index;
+                (0..5).for_each(|_| std::thread::yield_now());
+                index = *self.cursor.lock();
+            }
+            Hangs => match self.inside.try_lock() {
+                Some(_inside) => (0..5).for_each(|_| std::thread::yield_now()),
+                None => std::thread::park_timeout(Duration::from_secs(5)),
+            },
+            ConsumerStarves if index == 50 && self.state.lock().subscribed => return Err("it is tired".into()),
+            _ => {}
+        }
+        if index < first {
+            self.below(index)
+        } else if index >= end {
+            self.beyond(index)
+        } else {
+            Ok(Some(self.job(index)))
+        }
+    }
+
+    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<String>) -> Result<(), BoxError> {
+        let State { first, end, .. } = *self.state.lock();
+        let (mut start, mut last) = run.clone().into_inner();
+        let kept = into.len();
+        match self.bug {
+            ReadClears => into.clear(),
+            ReadTooMany => last = end.saturating_sub(1),
+            ReadEmptyRun if run.is_empty() => into.push("one".to_owned()),
+            ReadShifted => start = start.saturating_add(1),
+            ReadWithoutEnd => last = last.saturating_sub(1),
+            ReadBelow => start = start.max(first),
+            ReadOneByOne => last = last.min(start),
+            ReadFailsBelow if start < first => return Err("it was removed".into()),
+            ReadFails if start >= end => return Err("no such run".into()),
+            ReadOverflows => _ = last.checked_add(1).expect("no overflow"),
+            _ => {}
+        }
+        for index in start..=last {
+            let job = match self.bug {
+                ReadSkips if index == 42 => continue,
+                _ => self.at_index(index)?,
+            };
+            match job {
+                Some(job) => into.push(job),
+                None if self.bug == ReadPastHead && index == end => into.push("nothing".to_owned()),
+                None => break,
+            }
+        }
+        match self.bug {
+            ReadReversed => into[kept..].reverse(),
+            ReadPrepends => into.rotate_right(1),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        assert!(self.bug != SubscribePanics, "nobody may subscribe");
+        let mut state = self.state.lock();
+        state.wakeups.push(wakeup);
+        state.subscribed = true;
+        self.bug != Unsubscribed
+    }
+}
