@@ -5,9 +5,11 @@ mod conformance {
     mod parts;
     mod progress;
 
-    /// What a suite says of something broken.
-    pub fn refusal(run: impl FnOnce() + std::panic::UnwindSafe) -> String {
-        let panic = std::panic::catch_unwind(run).expect_err("it is broken, and the suite did not notice");
-        panic.downcast_ref::<String>().expect("a panic with a text").clone()
+    /// What is said of something broken.
+    pub fn refusal(what: impl std::fmt::Debug, run: impl FnOnce()) -> String {
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+            Ok(()) => format!("nobody noticed {what:?}"),
+            Err(panic) => *panic.downcast().expect("a panic with a text"),
+        }
     }
 }

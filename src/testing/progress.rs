@@ -267,7 +267,10 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
                 })?;
                 Ok(progress)
             }
-            Err(Error::InUse { .. }) => broken(FREE, format!("{name:?} is in use, and every value of it was dropped")),
+            Err(Error::InUse { .. }) => {
+                let rule = if rule == APART { APART } else { FREE };
+                broken(rule, format!("{name:?} is in use, and every value of it was dropped"))
+            }
             Err(error) => broken(ANSWERS, format!("acquire() of {name:?} failed: {}", error.report())),
         }
     }

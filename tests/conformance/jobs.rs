@@ -44,15 +44,7 @@ fn sources_without_an_end_keep_the_rules() {
 
 #[test]
 fn what_is_allowed_passes() {
-    for quirk in [
-        Bug::Nothing,
-        Bug::BelowFails,
-        Bug::BelowKept,
-        Bug::ReadOneByOne,
-        Bug::ReadFailsBelow,
-        Bug::Unsubscribed,
-        Bug::FromFive,
-    ] {
+    for quirk in [Nothing, BelowFails, BelowKept, ReadOneByOne, ReadFailsBelow, Unsubscribed, FromFive] {
         suite(quirk).run();
     }
 }
@@ -129,7 +121,7 @@ const REFUSED: &[(Bug, &str, &str)] = &[
     (HeadFails, "a healthy source answers, with no error and no panic", "head() failed: no head"),
     (HeadPanics, "a healthy source answers, with no error and no panic", "head() panicked: no head"),
     (FirstTooHigh, "first() is at most head() + 1", "first() is 101, head() is Some(99)"),
-    (FirstTooLow, "below first() there is no job", "at_index(2) is Some"),
+    (FirstTooLow, "below first() there is no job", "at_index(0) is Some"),
     (FirstStays, "every index from first() to head() is there", "at_index(0) is None"),
     (FirstDrifts, "it says the same until something changes", "(1, Some(99))"),
     (Gap, "every index from first() to head() is there", "at_index(42) is None"),
@@ -152,7 +144,7 @@ const REFUSED: &[(Bug, &str, &str)] = &[
     (ReadReversed, "read() appends what at_index() has, in index order", "as the job at 0,"),
     (ReadShifted, "read() appends what at_index() has, in index order", "as the job at 0,"),
     (ReadSkips, "read() appends what at_index() has, in index order", "as the job at 42,"),
-    (ReadWithoutEnd, "read() appends at least one job when the first one is there", "read(0..=0)"),
+    (ReadWithoutEnd, "read() appends at least one job when the first one is there", "appended nothing"),
     (ReadPastHead, "read() stops at the first index that is not there", "as the job at 100,"),
     (ReadBelow, "read() stops at the first index that is not there", "as the job at 0,"),
     (ReadFails, "a healthy source answers, with no error and no panic", "failed: no such run"),
@@ -173,11 +165,14 @@ const REFUSED: &[(Bug, &str, &str)] = &[
 
 #[test]
 fn what_breaks_a_rule_is_refused_by_its_name() {
+    let mut wrong = Vec::new();
     for (bug, rule, how) in REFUSED {
-        let said = refusal(|| suite(*bug).patience(Duration::from_secs(1)).run());
-        assert!(said.contains(rule) && said.contains(how), "{bug:?} should break {rule:?} with {how:?}, and: {said}");
-        assert!(said.contains("does not keep the rules of Jobs"), "{said}");
+        let said = refusal(*bug, || suite(*bug).patience(Duration::from_secs(1)).run());
+        if ![*rule, *how, "does not keep the rules of Jobs: "].iter().all(|part| said.contains(part)) {
+            wrong.push(format!("{bug:?} should break {rule:?} with {how:?}, and: {said}"));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 fn suite<'a>(bug: Bug) -> JobsSuite<'a, Bent> {
@@ -340,7 +335,7 @@ impl Jobs for Bent {
             ReadClears => into.clear(),
             ReadTooMany => last = end.saturating_sub(1),
             ReadEmptyRun if run.is_empty() => into.push("one".to_owned()),
-            ReadShifted => start = start.saturating_add(1),
+            ReadShifted => (start, last) = (start.saturating_add(1), last.saturating_add(1)),
             ReadWithoutEnd => last = last.saturating_sub(1),
             ReadBelow => start = start.max(first),
             ReadOneByOne => last = last.min(start),
