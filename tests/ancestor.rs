@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use waterline::{Blocked, Consumer, Error, Index, Jobs, MemoryProgress, Retry, State};
+use waterline::{Blocked, Consumer, Error, Index, Jobs, MemoryProgress, Retry, State, Worker};
 
 // What they got wrong.
 
@@ -21,7 +21,7 @@ fn a_completion_does_not_look_at_the_whole_window() {
         .max_processing(2)
         .unlimited_search_ahead()
         .stop_at(20_000)
-        .start(move |job| if job.index == 0 { worker(job) } else { Ok(()) })
+        .start(move |job| if job.index == 0 { worker.run(job) } else { Ok(()) })
         .unwrap();
     let handle = consumer.handle();
     let stuck = stage.next();

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::{
     Blocked, BoxError, Consumer, Done, Error, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Retry, State, Store,
+    Worker,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
@@ -64,7 +65,7 @@ fn a_retry_that_cannot_be_read_is_asked_for_again_while_others_are_read() {
         .max_processing(2)
         .unlimited_search_ahead()
         .retry(NOW)
-        .start(move |job| if job.index == 0 { worker(job) } else { Ok(()) })
+        .start(move |job| if job.index == 0 { worker.run(job) } else { Ok(()) })
         .unwrap();
     let first = stage.next();
     script.fail_at(0, Fault::Error);
@@ -303,7 +304,7 @@ fn destructors_that_panic_at_the_end_cost_no_running_job() {
             })
             .start(move |job| {
                 let _ = &in_worker;
-                worker(job)
+                worker.run(job)
             })
             .unwrap();
         let job = stage.next();

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use waterline::{Blocked, Consumer, Error, Index, MemoryProgress, Retry, State};
+use waterline::{Blocked, Consumer, Error, Index, MemoryProgress, Retry, State, Worker};
 
 /// Lives of one stream, each ended in another way; whatever is at or below the watermark was reported done.
 fn lives(count: u64, processing: usize, ahead: u64, failing: &[u64], stops: &[u64]) -> Result<(), TestCaseError> {
@@ -244,9 +244,9 @@ fn promise_4_save_errors_are_retried_and_named() {
     for panics in [false, true] {
         let progress = FaultyProgress::in_memory();
         if panics {
-            progress.faults().panic(..)
+            progress.faults().panic(..);
         } else {
-            progress.faults().fail(..)
+            progress.faults().fail(..);
         }
         let consumer = Consumer::builder(numbers(5), progress.clone()).start(|_| Ok(())).unwrap();
         let handle = consumer.handle();
@@ -330,7 +330,7 @@ fn promise_6_stop_finishes_and_saves_what_runs_and_leaves_nothing_behind() {
             let sentinel = sentinel.clone();
             move |job| {
                 let _ = &sentinel;
-                worker(job)
+                worker.run(job)
             }
         })
         .unwrap();

@@ -134,13 +134,13 @@ impl ProgressFaults {
     /// fourth alone. What failed is not written. Replaces what was said before.
     pub fn fail(&self, writes: impl RangeBounds<u64>) {
         let mut shared = self.shared.lock();
-        shared.failing = shared.from_now(writes);
+        shared.failing = shared.counted_on(writes);
     }
 
     /// The saves with these numbers panic, counted from 0 with the next one. Replaces what was said before.
     pub fn panic(&self, writes: impl RangeBounds<u64>) {
         let mut shared = self.shared.lock();
-        shared.panicking = shared.from_now(writes);
+        shared.panicking = shared.counted_on(writes);
     }
 
     /// From now on no save fails or panics.
@@ -201,7 +201,7 @@ impl ProgressFaults {
 }
 
 impl Shared {
-    fn from_now(&self, writes: impl RangeBounds<u64>) -> Range<u64> {
+    fn counted_on(&self, writes: impl RangeBounds<u64>) -> Range<u64> {
         let writes = numbers_in(writes);
         writes.start.saturating_add(self.writes)..writes.end.saturating_add(self.writes)
     }

@@ -31,6 +31,8 @@ const MANY: Index = 300;
 const THREADS: usize = 8;
 const ROUNDS: u32 = 20;
 
+type ByName<'a, R> = Box<dyn Fn(&str) -> R + 'a>;
+
 /// Checks that a progress keeps the rules of [`Progress`], and panics with the rule that is broken.
 ///
 /// It is given a closure that opens the progress with a name on a storage that is the same for all calls, as a restart would.
@@ -67,8 +69,8 @@ const ROUNDS: u32 = 20;
 /// ```
 #[must_use = "nothing is checked before `run`"]
 pub struct ProgressSuite<'a, P> {
-    open: Box<dyn Fn(&str) -> P + 'a>,
-    corrupt: Option<Box<dyn Fn(&str) + 'a>>,
+    open: ByName<'a, P>,
+    corrupt: Option<ByName<'a, ()>>,
     patience: Duration,
 }
 
