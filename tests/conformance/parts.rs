@@ -56,10 +56,10 @@ fn promise_1_wherever_a_progress_freezes_nothing_at_or_below_the_watermark_is_mi
         let progress = FaultyProgress::in_memory();
         progress.faults().freeze_at(freeze_at);
         let life = |progress: FaultyProgress| {
+            let loaded = progress.last_processed();
             let (done, finished) = crossbeam_channel::unbounded();
             let consumer = Consumer::builder(numbers(30), progress).max_processing(4).max_search_ahead(3).stop_at(29);
             let consumer = consumer.start(move |job| Ok(done.send(job.index)?)).unwrap();
-            let loaded = consumer.handle().last_processed_index();
             consumer.join().unwrap();
             (loaded, finished.iter().collect::<std::collections::BTreeSet<_>>())
         };

@@ -41,11 +41,16 @@ impl Lives {
         let (enough, stop) = bounded(1);
         let done = self.done.clone();
         let left = Arc::new(Mutex::new(jobs));
+        // No job ends before the loaded watermark was looked at: the saved one moves as soon as one does.
+        let go = Arc::new(Mutex::new(()));
+        let wait = go.clone();
+        let not_yet = go.lock();
         let consumer = Consumer::builder((0..JOBS).collect::<MemoryJobs<_>>(), progress)
             .max_processing(4)
             .max_search_ahead(16)
             .stop_at(JOBS - 1)
             .start(move |job| {
+                drop(wait.lock());
                 done.lock().insert(job.index);
                 let mut left = left.lock();
                 *left = left.saturating_sub(1);
@@ -57,6 +62,7 @@ impl Lives {
             .or_else(|error| broken(LIVES, format!("a life did not start: {}", error.report())))?;
         let handle = consumer.handle();
         let loaded = handle.last_processed_index();
+        drop(not_yet);
         insist(loaded == self.saved, LIVES, || {
             format!("a life ended at {:?}, and the next loaded {loaded:?}", self.saved)
         })?;
