@@ -145,6 +145,7 @@ fn an_error_may_use_the_handle_from_its_text_and_its_destructor() {
         let progress = MemoryProgress::new();
         let source = slot.clone();
         let consumer = builder(jobs.clone(), &progress)
+            .max_processing(1)
             .retry(retry)
             .start(move |_| Err(Hostile::new(ask(&source), ask(&source)).into()))
             .unwrap();

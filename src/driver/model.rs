@@ -76,7 +76,7 @@ impl Model {
         window.stop_at(jobs - 1);
         let mut core = Core::new(window, crate::Retry::none());
         core.workers.threads = workers;
-        core.workers.fixed = Some(workers);
+        core.workers.cap = Some(workers);
         let (bell, due) = (Arc::<Bell>::default(), Arc::default());
         let driver = Driver::new(core, bell.clone(), Box::new(Desks { due: Arc::clone(&due), bell }));
         driver.set_source(Arc::new(Numbers));

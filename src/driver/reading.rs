@@ -65,7 +65,8 @@ impl<T: Send + 'static> Core<T> {
     }
 
     pub(super) fn leaves_reading_to_workers(&self) -> bool {
-        self.source.quick && self.source.watching && !self.window.is_stopping()
+        // Where the number of threads is the user's, none can take the place of one that reads.
+        self.source.quick && self.source.watching && self.workers.fixed.is_none() && !self.window.is_stopping()
     }
 
     /// Whether there is something that a worker would read for itself.

@@ -1,0 +1,55 @@
+//! What has no floor: figures beside what they may be at most.
+
+use crate::sources::Numbers;
+use crate::{ALLOCATOR, JOBS, Table, measures};
+use cpu_time::ProcessTime;
+use std::time::Duration;
+use waterline::{Consumer, Store};
+
+/// How long an idle consumer is watched.
+const IDLE: Duration = Duration::from_secs(10);
+
+pub(crate) fn print(table: &Table) {
+    println!("\n| {:<48} | {:>10} | {:>10} |", "figure", "at most", "ours");
+    println!("|{:-<50}|{:->12}|{:->12}|", "", ":", ":");
+    let line = |name: &str, most: &str, ours: &dyn Fn() -> String| {
+        if table.wants(name) {
+            println!("| {name:<48} | {most:>10} | {:>10} |", ours());
+        }
+    };
+    line("memory: bits per job done ahead", "3", &|| {
+        format!("{:.2}", measures::bits_done_ahead(|| ALLOCATOR.allocated()))
+    });
+    line("memory: bytes per job in flight, 4096 of them", "200", &|| {
+        format!("{:.0}", measures::bytes_in_flight(4096, || ALLOCATOR.allocated()))
+    });
+    line("saves per 1,000 jobs that do nothing", "100", &|| format!("{:.2}", saves_per_thousand()));
+    line("idle: ms of CPU in 10 s", "10", &|| format!("{:.2}", idle().0));
+    line("idle: saves in 10 s", "0", &|| idle().1.to_string());
+}
+
+fn saves_per_thousand() -> f64 {
+    let store = Store::in_memory();
+    let consumer = Consumer::builder(Numbers(JOBS), store.progress("busy"))
+        .max_search_ahead(100_000)
+        .stop_at(JOBS - 1)
+        .start(|_| Ok(()))
+        .expect("it starts");
+    let handle = consumer.handle();
+    consumer.join().expect("jobs that do nothing do not fail");
+    handle.status().saves as f64 * 1000.0 / JOBS as f64
+}
+
+/// A consumer that has caught up with a source which is looked at every second, since it rings nobody: milliseconds of the
+/// process's CPU time, and saves.
+fn idle() -> (f64, u64) {
+    let store = Store::in_memory();
+    let consumer = Consumer::builder(Numbers(100), store.progress("idle")).start(|_| Ok(())).expect("it starts");
+    let handle = consumer.handle();
+    assert!(handle.wait_for(99, IDLE), "a hundred jobs are soon done");
+    let (before, saves) = (ProcessTime::now(), handle.status().saves);
+    assert!(!handle.wait_for(100, IDLE), "there is no such job");
+    let figures = (before.elapsed().as_secs_f64() * 1000.0, handle.status().saves - saves);
+    consumer.stop().expect("nothing fails");
+    figures
+}

@@ -1,0 +1,46 @@
+//! What a consumer is measured against.
+
+use crossbeam_channel::bounded;
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use waterline::Index;
+
+/// One message from one thread to another.
+pub(crate) fn hop(jobs: u64) -> Duration {
+    let begun = Instant::now();
+    let (sender, receiver) = bounded::<Index>(1024);
+    std::thread::scope(|scope| {
+        scope.spawn(move || (0..jobs).try_for_each(|index| sender.send(index)));
+        assert_eq!(receiver.iter().map(black_box).count() as u64, jobs);
+    });
+    begun.elapsed()
+}
+
+/// What a user would write: a channel of jobs to some threads, one back, and a set of what finished out of order. It retries
+/// nothing, saves nothing, and cannot be asked anything.
+pub(crate) fn by_hand(jobs: u64, threads: usize) -> Duration {
+    let begun = Instant::now();
+    let (hand, jobs_in) = bounded::<Index>(1024);
+    let (report, reports) = bounded::<Index>(1024);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let (jobs_in, report) = (jobs_in.clone(), report.clone());
+            scope.spawn(move || jobs_in.iter().map(black_box).try_for_each(|index| report.send(index)));
+        }
+        drop((jobs_in, report));
+        let (mut next, mut watermark, mut done) = (0, 0, BTreeSet::new());
+        while watermark < jobs {
+            while next < jobs && next - watermark < 1024 && hand.try_send(next).is_ok() {
+                next += 1;
+            }
+            done.insert(reports.recv().expect("the threads live"));
+            done.extend(reports.try_iter());
+            while done.remove(&watermark) {
+                watermark += 1;
+            }
+        }
+        drop(hand);
+    });
+    begun.elapsed()
+}

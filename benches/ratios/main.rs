@@ -1,0 +1,187 @@
+//! What a job costs, as a ratio to a floor that is measured in the same run: `make bench` prints two tables.
+//!
+//! Machines are noisy, so nothing is compared across runs. Each ratio is that of the medians of seven rounds, in which floor and
+//! subject take turns within one process. The job is a no-op whose payload is its index. An argument selects the rows whose
+//! name contains it: `make bench ARGS=straggler`.
+//!
+//! * **no-op**: beside one message through a bounded crossbeam channel (1024), one producer and one consumer: the least that
+//!   anything which hands jobs from one thread to another can cost.
+//! * **by hand**: beside what a user would write instead: a channel of jobs to the threads, one back, and a set of what is done.
+//! * **straggler**: the pure core with the first job stuck, so that everything finishes above the watermark. The cost of a
+//!   completion must not depend on how wide the window is.
+//! * **RocksDB**: progress in RocksDB instead of in memory.
+//! * **slow source**: one that takes a millisecond for each call, asked one by one instead of in runs of 64.
+//!
+//! Figures of two virtual cores are in the README. A job costs about three hops: a lock, the window, and moving the job. Before
+//! workers read a quick source for themselves, and before they were woken only when those awake did not cope, it was 5 to 8
+//! hops; when every wake-up was of a thread that slept, 5 to 24.
+
+use cap::Cap;
+use std::alloc::System;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use waterline::window::{Action, Limits, Window};
+use waterline::{Consumer, Index, MemoryProgress, Progress};
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod figures;
+mod floors;
+#[path = "../../tests/memory/measures.rs"]
+mod measures;
+mod sources;
+
+use self::sources::{Numbers, Slow};
+
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+
+const ROUNDS: usize = 7;
+const JOBS: u64 = 500_000;
+const COMPLETIONS: u64 = 1_000_000;
+/// As few as take a fifth of a second, asked one by one.
+const SLOW_JOBS: u64 = 192;
+
+/// A consumer from start to end.
+fn consume(progress: impl Progress, max_processing: usize) -> Duration {
+    let begun = Instant::now();
+    let consumer = Consumer::builder(Numbers(JOBS), progress)
+        .max_processing(max_processing)
+        .max_search_ahead(100_000)
+        .stop_at(JOBS - 1)
+        .start(|job| {
+            black_box(job.payload);
+            Ok(())
+        });
+    consumer.and_then(Consumer::join).expect("jobs that do nothing do not fail");
+    begun.elapsed()
+}
+
+/// A consumer of a source that takes a millisecond for each call.
+fn consume_slowly(in_runs: bool) -> Duration {
+    let begun = Instant::now();
+    let consumer = Consumer::builder(Slow { jobs: SLOW_JOBS, in_runs }, MemoryProgress::new())
+        .max_processing(8)
+        .stop_at(SLOW_JOBS - 1)
+        .start(|_| Ok(()));
+    consumer.and_then(Consumer::join).expect("jobs that do nothing do not fail");
+    begun.elapsed()
+}
+
+/// A million completions in the pure core, in as many windows as that takes, with the first job of each stuck.
+fn straggle(width: u64) -> Duration {
+    let limits = Limits { max_processing: 64, max_search_ahead: width };
+    let begun = Instant::now();
+    for _ in 0..COMPLETIONS / width {
+        let mut window = Window::begin(0, limits);
+        window.handle_head(Some(Index::MAX - 1));
+        let mut completed = 0;
+        while completed < width - 1 {
+            while let Some(action) = window.poll() {
+                if let Action::Fetch(run) = action {
+                    window.handle_fetched(run.end() - run.start() + 1);
+                }
+            }
+            while let Some(run) = window.poll_run() {
+                if run.index > 0 {
+                    black_box(window.handle_done(run.index));
+                    completed += 1;
+                }
+            }
+        }
+        assert_eq!((window.done_ahead(), window.lowest_undone()), (width - 1, 0));
+    }
+    begun.elapsed()
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// The table, row by row.
+struct Table {
+    /// Of the names of its rows.
+    wanted: Option<String>,
+}
+
+/// What a row is about: how often the floor and the subject do it in a round.
+struct Row<'a> {
+    name: &'a str,
+    floor: &'a str,
+    times: u64,
+    /// What the ratio may be at most.
+    most: f64,
+}
+
+impl Table {
+    fn wants(&self, name: &str) -> bool {
+        self.wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()))
+    }
+
+    /// Measures floor and subject in turn, and prints the ratio of their medians.
+    fn row(
+        &self,
+        Row { name, floor, times, most }: Row<'_>,
+        lowest: impl Fn() -> Duration,
+        ours: impl Fn() -> Duration,
+    ) {
+        if !self.wants(name) {
+            return;
+        }
+        let (floors, subjects) = (0..ROUNDS).map(|_| (lowest(), ours())).unzip();
+        let [below, above] = [median(floors), median(subjects)].map(|time| time.as_nanos() as f64 / times as f64);
+        let ratio = above / below;
+        println!(
+            "| {name:<34} | {:>26} | {above:>7.0} ns | {ratio:>5.2} | {most:>7} |",
+            format!("{floor} {below:.0} ns")
+        );
+    }
+}
+
+fn main() {
+    // Cargo adds `--bench` of its own.
+    let table = Table { wanted: std::env::args().skip(1).find(|argument| !argument.starts_with('-')) };
+    println!("| {:<34} | {:>26} | {:>10} | {:>5} | {:>7} |", "per job", "floor", "ours", "ratio", "at most");
+    println!("|{:-<36}|{:->28}|{:->12}|{:->7}|{:->9}|", "", ":", ":", ":", ":");
+    for max_processing in [1, 2, 8, 64, 1024] {
+        let name = format!("no-op, max_processing {max_processing}");
+        let row = Row { name: &name, floor: "hop", times: JOBS, most: 4.0 };
+        table.row(row, || floors::hop(JOBS), || consume(MemoryProgress::new(), max_processing));
+    }
+    for threads in [1, 2] {
+        let name = format!("no-op, max_processing {threads}, by hand");
+        let row = Row { name: &name, floor: "two channels", times: JOBS, most: 1.0 };
+        table.row(row, || floors::by_hand(JOBS, threads), || consume(MemoryProgress::new(), threads));
+    }
+    for width in [10_000, 100_000, 1_000_000] {
+        let name = format!("straggler, window {width}");
+        let row = Row { name: &name, floor: "window 1000", times: COMPLETIONS, most: 2.0 };
+        table.row(row, || straggle(1_000), || straggle(width));
+    }
+    #[cfg(feature = "rocksdb")]
+    on_rocksdb(&table);
+    let row = Row { name: "slow source, one by one", floor: "in runs", times: SLOW_JOBS, most: 64.0 };
+    table.row(row, || consume_slowly(true), || consume_slowly(false));
+    figures::print(&table);
+}
+
+#[cfg(feature = "rocksdb")]
+fn on_rocksdb(table: &Table) {
+    use waterline::{Durability, Store};
+    for (durability, most) in [(Durability::Buffered, 1.2), (Durability::Synced, 1.5)] {
+        let dir = tempfile::tempdir().expect("a directory for the database");
+        let store = Store::options().durability(durability).open(dir.path()).expect("the database opens");
+        let round = std::cell::Cell::new(0);
+        let name = format!("progress in RocksDB, {durability:?}");
+        let row = Row { name: &name, floor: "memory", times: JOBS, most };
+        table.row(
+            row,
+            || consume(MemoryProgress::new(), 2),
+            || {
+                round.set(round.get() + 1);
+                consume(store.progress(format!("round {}", round.get())), 2)
+            },
+        );
+    }
+}

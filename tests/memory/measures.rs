@@ -1,0 +1,109 @@
+//! What jobs cost in memory, as the allocator of whoever asks counts it: for the test that bounds it, and for the table of
+//! figures.
+
+use crate::common::*;
+use crossbeam_channel::bounded;
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::sync::Arc;
+use waterline::{BoxError, Consumer, Done, Index, Jobs, MemoryJobs, MemoryProgress};
+
+/// What is not counted exactly: the test's own words, a thread that is about to go, the slack of small tables.
+pub const SLACK: usize = 16 * 1024;
+
+/// 0, 1, 2, … up to and without this one, without memory.
+pub struct Counting(pub u64);
+
+impl Jobs for Counting {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(self.0.checked_sub(1))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok((index < self.0).then_some(index))
+    }
+}
+
+/// A finished job above a stuck one is a bit or two, at any time, and is forgotten once the stuck one has finished.
+///
+/// Bits each, at most.
+pub fn bits_done_ahead(live_bytes: impl Fn() -> usize) -> f64 {
+    // Just above a power of two, where a table that doubles is at its emptiest.
+    const WIDE: u64 = (1 << 20) + 1000;
+    let (release, stuck) = bounded::<()>(0);
+    let consumer = Consumer::builder(Counting(WIDE), MemoryProgress::new())
+        .max_processing(4)
+        .unlimited_search_ahead()
+        .stop_at(WIDE - 1)
+        .start(move |job| {
+            if job.index == 0 {
+                let _ = stuck.recv();
+            }
+            Ok(())
+        })
+        .unwrap();
+    // Dropped before the consumer, which would wait for the stuck job if this test failed.
+    let release = release;
+    let handle = consumer.handle();
+    let begun = until(&handle, "the first jobs", |s| s.done_ahead >= 1000).next;
+    let before = live_bytes();
+    let most = Cell::new(0);
+    until(&handle, "all but one", |status| {
+        let grown = live_bytes().saturating_sub(before);
+        // Taken later, so it is never less than what the bytes are for.
+        let wide = handle.status().next;
+        assert!(grown as u64 * 8 <= 3 * (wide - begun) + 8 * SLACK as u64, "{grown} bytes at {wide}");
+        most.set(most.get().max(grown));
+        status.done_ahead == WIDE - 1
+    });
+    drop(release);
+    assert!(handle.wait_for(WIDE - 1, LONG), "{:#?}", handle.status());
+    eventually("the bits are given back", || live_bytes() <= before + SLACK);
+    consumer.join().unwrap();
+    most.get() as f64 * 8.0 / WIDE as f64
+}
+
+/// Lets go of the tokens before the consumer is dropped, which waits for them, also when the test fails.
+struct Held(Arc<Mutex<Vec<Done>>>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let tokens = std::mem::take(&mut *self.0.lock());
+        drop(tokens);
+    }
+}
+
+/// Thousands of jobs in flight, each of which is a token in our hands.
+///
+/// Bytes each, beside the payload.
+pub fn bytes_in_flight(in_flight: usize, live_bytes: impl Fn() -> usize) -> f64 {
+    let tokens: Arc<Mutex<Vec<Done>>> = Arc::new(Mutex::new(Vec::with_capacity(in_flight)));
+    let source = MemoryJobs::new();
+    let consumer = Consumer::builder(source.clone(), MemoryProgress::new())
+        .max_processing(in_flight)
+        .threads(2)
+        .start_deferred({
+            let tokens = tokens.clone();
+            move |_, done| tokens.lock().push(done)
+        })
+        .unwrap();
+    let _held = Held(tokens.clone());
+    let handle = consumer.handle();
+    // Once there and back, so that the threads and their notes are no part of it.
+    source.push(());
+    eventually("the first token", || !tokens.lock().is_empty());
+    tokens.lock().drain(..).for_each(Done::complete);
+    assert!(handle.wait_for(0, LONG));
+    let more: Vec<()> = vec![(); 3 * in_flight];
+    let before = live_bytes();
+    // Payloads of no size: what is read ahead beside those in flight is not in the figure, nor is the source itself.
+    more.into_iter().for_each(|job| assert!(source.push(job) > 0));
+    until(&handle, "all in flight", |s| s.processing == in_flight);
+    let each = live_bytes().saturating_sub(before) as f64 / in_flight as f64 + size_of::<Done>() as f64;
+    handle.pause();
+    std::mem::take(&mut *tokens.lock()).into_iter().for_each(Done::complete);
+    consumer.stop().unwrap();
+    each
+}
