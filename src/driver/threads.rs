@@ -6,6 +6,7 @@ use crate::error::{Error, describe, drop_guarded};
 use crate::pool::work;
 use std::sync::Weak;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 impl<T: Send + 'static> Driver<T> {
     /// Starts a thread of the consumer's own, which `stop` awaits.
@@ -69,9 +70,7 @@ impl<T: Send + 'static> Driver<T> {
     pub(super) fn spawn_another_worker(&self) {
         if let Err(error) = self.spawn_worker() {
             let mut core = self.core.lock();
-            core.workers.threads -= 1;
-            core.workers.waking = false;
-            core.workers.cap = Some(core.workers.threads.max(1));
+            core.workers.refused(Instant::now());
             let threads = core.workers.threads;
             drop(core);
             tracing::warn!(%error, threads, "going on with fewer threads than max_processing");

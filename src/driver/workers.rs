@@ -13,6 +13,9 @@ const BRISK: Duration = Duration::from_micros(2);
 /// From one look at the workers to the next. So long may jobs wait behind one that is unlike those before it.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(100);
 
+/// So long the operating system is not asked for one more thread once it gave none.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// While a job is taken at least this often there is something to see at the next look.
 const LIVELY: Duration = Duration::from_micros(20);
 
@@ -21,8 +24,9 @@ const LIVELY: Duration = Duration::from_micros(20);
 pub(crate) struct Workers {
     /// The most threads there may be; never more than `max_processing`.
     pub(crate) fixed: Option<usize>,
-    /// The operating system gave no more threads than this.
+    /// The operating system gave no more threads than this, when it was last asked for one more.
     pub(crate) cap: Option<usize>,
+    pub(crate) capped: Option<Instant>,
     pub(crate) threads: usize,
     pub(crate) parked: usize,
     /// One has no job, and stays awake for a moment since the reader is about to bring some.
@@ -81,8 +85,19 @@ impl Workers {
         }
     }
 
+    /// The operating system gave no more threads: it is asked again, but not at once.
+    pub(crate) fn refused(&mut self, now: Instant) {
+        self.threads -= 1;
+        self.waking = false;
+        self.cap = Some(self.threads.max(1));
+        self.capped = Some(now);
+    }
+
     /// The watch begins.
     pub(crate) fn watched_from(&mut self, now: Instant) {
+        if self.capped.is_some_and(|capped| now.saturating_duration_since(capped) >= ASK_AGAIN) {
+            (self.cap, self.capped) = (None, None);
+        }
         (self.looked, self.taken, self.allowed) = (Some(now), 0, 0);
     }
 
@@ -122,5 +137,72 @@ impl Workers {
     /// Running a job, or about to ask for one.
     pub(crate) fn awake(&self) -> usize {
         self.threads - self.parked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::Limits;
+
+    /// With more jobs than anybody takes.
+    fn busy() -> Window {
+        let mut window = Window::begin(0, Limits { max_processing: 100, max_search_ahead: 1000 });
+        window.handle_head(Some(1_000));
+        assert!(window.poll().is_some());
+        window.handle_fetched(200);
+        window
+    }
+
+    /// Wakes and starts as many as it may before the next look.
+    fn woken(workers: &mut Workers, window: &Window) -> usize {
+        let wakes = std::iter::from_fn(|| {
+            let wake = workers.wake(window, true);
+            workers.waking = false;
+            (wake != Wake::Nobody).then_some(wake)
+        });
+        wakes.count()
+    }
+
+    #[test]
+    fn as_many_again_are_woken_when_they_do_not_cope_and_none_when_they_do() {
+        let (window, now) = (busy(), Instant::now());
+        let mut workers = Workers { threads: 1, ..Workers::default() };
+        workers.watched_from(now);
+        assert_eq!(woken(&mut workers, &window), 0, "one is awake, and nothing is known of it yet");
+        let mut counts = Vec::new();
+        for look in 1..8 {
+            workers.taken = 3;
+            let sight = workers.look(&window, now + LOOK_EVERY * look, true);
+            assert!(!sight.cope && sight.look_again == (workers.threads < 100));
+            woken(&mut workers, &window);
+            counts.push(workers.threads);
+        }
+        assert_eq!(counts, [2, 4, 8, 16, 32, 64, 100], "never more than max_processing");
+        workers.taken = 100 * 60;
+        assert!(workers.look(&window, now + LOOK_EVERY * 8, true).cope);
+    }
+
+    #[test]
+    fn a_watch_without_anything_to_see_is_over() {
+        let (window, now) = (busy(), Instant::now());
+        let mut workers = Workers { threads: 1, parked: 1, ..Workers::default() };
+        workers.watched_from(now);
+        assert!(!workers.look(&window, now + LOOK_EVERY, false).look_again, "nobody took a job");
+        workers.taken = 50;
+        assert!(workers.look(&window, now + LOOK_EVERY * 2, false).look_again, "more may come");
+    }
+
+    #[test]
+    fn a_system_that_gave_no_thread_is_asked_again_after_a_while() {
+        let (window, now) = (busy(), Instant::now());
+        let mut workers = Workers { threads: 1, ..Workers::default() };
+        assert_eq!(workers.wake(&window, false), Wake::Spawn);
+        workers.refused(now);
+        assert_eq!(workers.wake(&window, false), Wake::Nobody);
+        workers.watched_from(now + ASK_AGAIN / 2);
+        assert_eq!(workers.wake(&window, false), Wake::Nobody);
+        workers.watched_from(now + ASK_AGAIN);
+        assert_eq!(workers.wake(&window, false), Wake::Spawn);
     }
 }
