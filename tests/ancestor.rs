@@ -37,11 +37,13 @@ fn a_completion_does_not_look_at_the_whole_window() {
 fn progress_is_not_written_once_a_job_and_never_when_nothing_finished() {
     let progress = FaultyProgress::in_memory();
     let hold = progress.faults().hold();
-    let script = Script::up_to(999).subscribing();
+    let script = Script::up_to(0).subscribing();
     let consumer = Consumer::builder(script.clone(), progress.clone()).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
-    // While the first write is under way everything else finishes, and goes into the second one together.
+    // While the first write is under way everything else appears and finishes, and goes into the second one together.
     hold.wait();
+    script.set_head(Some(999));
+    script.ring();
     until(&handle, "the rest", |s| s.done == 1_000);
     drop(hold);
     assert!(handle.wait_for(999, LONG));
