@@ -6,7 +6,7 @@ use crate::error::{Error, Failure, drop_guarded, guarded};
 use crate::index::{BoxError, Index};
 use crate::notifier::NewsDesk;
 use crate::pool::{Assignment, JobDesk, Runner};
-use crate::progress::{Checkpoint, SaveDesk, Saves};
+use crate::progress::{Checkpoint, SaveDesk, Saves, Snapshot};
 use crate::reader::{Fetched, Order, ReadDesk, ReadRuns, Then};
 use crate::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, watch};
 use crate::wakeup::Bell;
@@ -273,6 +273,10 @@ fn warn_of(then: &Then) {
 impl<T: Send + 'static> SaveDesk for Driver<T> {
     fn checkpoint(&self) -> Option<Checkpoint> {
         self.core.lock().checkpoint()
+    }
+
+    fn snapshot(&self, all: bool) -> Option<Snapshot> {
+        self.core.lock().snapshot(all)
     }
 
     fn saved(&self) {

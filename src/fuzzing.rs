@@ -7,8 +7,7 @@ use crate::error::Error;
 use crate::index::Index;
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Kv, Op, Space, prefix_end};
-use crate::progress::Checkpoint;
-use crate::progress::store::{LENGTH, VERSION, checksum, decode, encode, key};
+use crate::progress::format::{self, Series};
 use crate::store::{Durability, FORMAT, FORMAT_KEY, Store};
 use crate::sync::Arc;
 use crate::window::reference::{Choice, Trial, limits};
@@ -65,7 +64,7 @@ pub fn window(bytes: &[u8]) {
     let first = if first % 2 == 0 { first / 2 } else { Index::MAX - 1 - first / 2 };
     // Also a little below the first index.
     let stop_at = (stop % 2 == 1).then(|| first.saturating_add(stop).saturating_sub(5).min(Index::MAX - 1));
-    let mut trial = Trial::new(first, limits(processing as u8, ahead as u8), stop_at);
+    let mut trial = Trial::new(first, limits(processing as u8, ahead as u8), stop_at, processing >= 128);
     for _ in 0..MOST_CHOICES {
         let Some(choice) = choice(&mut input) else { break };
         trial.choose(choice);
@@ -86,8 +85,9 @@ fn choice(input: &mut Input<'_>) -> Option<Choice> {
         184..198 => Choice::Due(input.byte()),
         198..222 => Choice::Saving,
         222..246 => Choice::Saved,
-        246..249 => Choice::Limits(input.byte(), input.byte()),
-        pause @ 249..252 => Choice::Pause(pause == 249),
+        246..248 => Choice::Limits(input.byte(), input.byte()),
+        pause @ 248..250 => Choice::Pause(pause == 248),
+        full @ 250..252 => Choice::Full(full == 250),
         252..254 => Choice::Restart,
         254 => Choice::Stop,
         255 => Choice::Unsaved,
@@ -109,24 +109,110 @@ pub fn stored(bytes: &[u8]) {
     }
 }
 
-/// What is read, if it is readable; what is readable is written just so.
-fn read(name: &str, bytes: &[u8]) -> Option<Index> {
-    let Checkpoint { last_processed } = decode(name, bytes).ok()?;
-    assert_eq!(encode(name, Checkpoint::new(last_processed)), bytes, "what is read is written so");
-    assert_ne!(last_processed, Index::MAX, "promise 8: a watermark that is no job");
-    Some(last_processed)
+/// What is stored of a progress.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Page,
+    /// In this slot, on a page with this lowest undone index.
+    Delta {
+        slot: u32,
+        page_next: Index,
+    },
 }
 
-/// A value that was never ours, behind the checksum that belongs to it.
+/// What a stored value says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Said {
+    last_processed: Option<Index>,
+    next: Index,
+    done: Vec<Index>,
+}
+
+/// More than this many done indices are not listed one by one.
+const MOST_LISTED: usize = 1 << 16;
+
+impl Kind {
+    fn of(input: &mut Input<'_>) -> Self {
+        let slot = u32::from(input.byte());
+        if slot % 2 == 0 {
+            Kind::Page
+        } else {
+            Kind::Delta { slot, page_next: Index::from_be_bytes(input.array()) / 2 }
+        }
+    }
+
+    fn checksum(self, name: &str, body: &[u8]) -> [u8; 4] {
+        match self {
+            Kind::Page => format::checksum(name, &[], body),
+            Kind::Delta { slot, .. } => format::checksum(name, &slot.to_be_bytes(), body),
+        }
+    }
+
+    /// What is read, if it is readable and short enough to be listed.
+    fn read(self, name: &str, bytes: &[u8]) -> Option<Said> {
+        let (last_processed, next, runs) = match self {
+            Kind::Page => {
+                let page = format::decode_page(name, bytes).ok()?;
+                (page.last_processed, page.restored.next?, page.restored.done)
+            }
+            Kind::Delta { slot, page_next } => {
+                let delta = format::decode_delta(name, slot, page_next, bytes).ok()?;
+                (None, delta.next, delta.new)
+            }
+        };
+        assert_ne!(last_processed, Some(Index::MAX), "promise 8: a watermark that is no job");
+        let mut low = next;
+        for run in &runs {
+            assert!(*run.start() > low && run.start() <= run.end() && *run.end() < Index::MAX, "{run:?} above {next}");
+            low = *run.end();
+        }
+        let done: Vec<Index> = runs.into_iter().flatten().take(MOST_LISTED).collect();
+        (done.len() < MOST_LISTED).then_some(Said { last_processed, next, done })
+    }
+
+    /// As it is written.
+    fn write(self, name: &str, said: &Said) -> Vec<u8> {
+        match self {
+            Kind::Page => {
+                let first = said.next / 64 * 64;
+                let mut words = vec![0; said.done.last().map_or(0, |last| (last - first) as usize / 64 + 1)];
+                said.done.iter().for_each(|i| words[((i - first) / 64) as usize] |= 1 << (i % 64));
+                let series = Series { id: 3, generation: 5 };
+                format::encode_page(name, series, said.last_processed.is_some(), said.next, (first, &words))
+            }
+            Kind::Delta { slot, page_next } => format::encode_delta(name, slot, 5, page_next, said.next, &said.done),
+        }
+    }
+
+    /// Something that can be written.
+    fn say(self, input: &mut Input<'_>) -> Said {
+        let index = Index::from_be_bytes(input.array());
+        let next = match self {
+            Kind::Page => index.min(Index::MAX - 1),
+            Kind::Delta { page_next, .. } => page_next + index / 2,
+        };
+        let mut done = Vec::new();
+        let mut low = next;
+        for by in input.some() {
+            low = low.saturating_add(1 + u64::from(*by) % 90);
+            done.extend((low < Index::MAX).then_some(low));
+        }
+        let last_processed = next.checked_sub(1).filter(|last| last % 3 > 0 && matches!(self, Kind::Page));
+        Said { last_processed, next, done }
+    }
+}
+
+/// A value that was never ours, behind the checksum that belongs to it: what is read would be read again if we wrote it.
 fn foreign(input: &mut Input<'_>) {
-    let (name, body) = (input.name(), input.0);
-    read(&name, body);
-    let sealed = [body, &checksum(&name, body)].concat();
-    let want = match body {
-        [VERSION, index @ ..] => <[u8; 8]>::try_from(index).ok().map(Index::from_be_bytes),
-        _ => None,
-    };
-    assert_eq!(read(&name, &sealed), want.filter(|index| *index < Index::MAX), "promise 8");
+    let (kind, name, body) = (Kind::of(input), input.name(), input.0);
+    let sealed = [body, &kind.checksum(&name, body)].concat();
+    for bytes in [body, &sealed] {
+        if let Some(said) = kind.read(&name, bytes)
+            && said.done.last().is_none_or(|last| last - said.next < MOST_LISTED as u64)
+        {
+            assert_eq!(kind.read(&name, &kind.write(&name, &said)), Some(said), "promise 8");
+        }
+    }
 }
 
 /// A value of ours, damaged in ways that a CRC-32 always shows: no more than four bytes in a row are wrong, in what it covers
@@ -135,28 +221,26 @@ fn damaged(input: &mut Input<'_>) {
     let start: [u8; 4] = input.array().map(|byte| byte % 128);
     let tail = input.name();
     let named = |start: [u8; 4]| start.map(char::from).iter().collect::<String>() + &tail;
-    let name = named(start);
-    let index = Index::from_be_bytes(input.array());
-    let whole = encode(&name, Checkpoint::new(index));
-    let want = Some(index).filter(|index| *index < Index::MAX);
-    assert_eq!(read(&name, &whole), want, "promise 8: what is written is read");
+    let (name, kind) = (named(start), Kind::of(input));
+    let said = kind.say(input);
+    let whole = kind.write(&name, &said);
+    assert_eq!(kind.read(&name, &whole).as_ref(), Some(&said), "promise 8: what is written is read");
 
     let mut bent = whole.clone();
-    let (body, sum) = bent.split_at_mut(LENGTH - 4);
-    let at = usize::from(input.byte()) % LENGTH;
+    let (body, sum) = bent.split_at_mut(whole.len() - 4);
+    let at = usize::from(input.byte()) % whole.len();
     let part = if at < body.len() { &mut body[at..] } else { sum };
     let width = 1 + usize::from(input.byte() % 4);
     part.iter_mut().zip(input.array::<4>()).take(width).for_each(|(byte, change)| *byte ^= change);
-    assert_eq!(read(&name, &bent), want.filter(|_| bent == whole), "promise 8: a damaged value is refused");
+    let want = (bent == whole).then_some(&said);
+    assert_eq!(kind.read(&name, &bent).as_ref(), want, "promise 8: a damaged value is refused");
 
     let other = named(input.array().map(|byte| byte % 128));
-    assert_eq!(read(&other, &whole), want.filter(|_| other == name), "promise 8: it is another's value");
+    let want = (other == name).then_some(&said);
+    assert_eq!(kind.read(&other, &whole).as_ref(), want, "promise 8: it is another's value");
 
-    let cut = usize::from(input.byte()) % (LENGTH + 1);
-    let resized = [&whole[..cut], input.some()].concat();
-    if resized.len() != LENGTH {
-        assert_eq!(read(&name, &resized), None, "promise 8: a value of another length");
-    }
+    let cut = usize::from(input.byte()) % whole.len();
+    assert_eq!(kind.read(&name, &whole[..cut]), None, "promise 8: a value that is cut off");
 }
 
 /// A database that has anything at all where the format and a progress are kept.
@@ -169,10 +253,10 @@ fn database(input: &mut Input<'_>) {
     };
     let value = match input.byte() % 3 {
         0 => None,
-        1 => Some(encode(&name, Checkpoint::new(Index::from_be_bytes(input.array())))),
+        1 => Some(Kind::Page.write(&name, &Kind::Page.say(input))),
         _ => Some(input.some().to_vec()),
     };
-    let keys = [FORMAT_KEY.to_vec(), key(&name)];
+    let keys = [FORMAT_KEY.to_vec(), format::page_key(&name)];
     let kv = Arc::new(MemoryKv::default());
     for (key, value) in keys.iter().cloned().zip([&format, &value]) {
         let put = value.clone().map(|value| Op::Put { space: Space::System, key, value });
@@ -198,9 +282,9 @@ fn database(input: &mut Input<'_>) {
 
 /// A progress with this stored value is what the value says, or refused with the reason.
 fn load(store: &Store, name: &str, value: Option<&[u8]>) {
-    let read = value.map(|value| decode(name, value));
+    let read = value.map(|value| format::decode_page(name, value).map(|page| page.last_processed));
     match store.progress(name).last_processed() {
-        Ok(index) => assert_eq!(index.map(|index| Ok(Checkpoint::new(index))), read, "promise 8"),
+        Ok(index) => assert_eq!(Ok(index), read.unwrap_or(Ok(None)), "promise 8"),
         Err(Error::Corrupt { name: whose, reason }) => assert_eq!((whose.as_str(), Some(Err(reason))), (name, read)),
         Err(Error::Config(_)) => assert!(!fits(name)),
         Err(other) => panic!("{other:?}"),

@@ -2,8 +2,12 @@
 
 use crate::error::Error;
 use crate::index::{BoxError, Index};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
+pub(crate) mod format;
+mod ids;
+mod ledger;
 mod memory;
 pub(crate) mod store;
 
@@ -107,11 +111,50 @@ pub trait Progress: Send + 'static {
     /// Retried with back-off and shown by `status().blocked`; the watermark stands still meanwhile.
     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError>;
 
-    /// The shared writer that saves for this progress instead of [`save`](Self::save).
+    /// The shared writer that saves for this progress instead of [`save`](Self::save), and keeps what is done above the
+    /// watermark too. Asked for once, after [`acquire`](Self::acquire).
     #[doc(hidden)]
-    fn writer(&self) -> Option<Box<dyn Saves>> {
+    fn writer(&mut self) -> Option<SharedWriter> {
         None
     }
+}
+
+/// The way into a shared writer, and what it knows of earlier lives.
+#[doc(hidden)]
+pub struct SharedWriter {
+    pub saves: Box<dyn Saves>,
+    pub restored: Restored,
+}
+
+/// What an earlier life left behind beside its watermark.
+#[doc(hidden)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// The lowest index that was not done; `None`: nothing was ever saved.
+    pub next: Option<Index>,
+    /// What was done above it.
+    pub done: Vec<RangeInclusive<Index>>,
+}
+
+/// What is true when a save is made.
+#[doc(hidden)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The watermark to be; `None` while even the first index is not done.
+    pub last_processed: Option<Index>,
+    /// The lowest index that is not done.
+    pub next: Index,
+    pub ahead: DoneAhead,
+}
+
+/// What is done above the lowest index that is not.
+#[doc(hidden)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DoneAhead {
+    /// What is new since the last save, ascending.
+    New(Vec<Index>),
+    /// All of it, a bit for each index; `first` is that of the first word's lowest bit.
+    All { first: Index, words: Vec<u64> },
 }
 
 /// What a save without the name is answered with.
@@ -132,6 +175,9 @@ pub trait Saves: Send + Sync {
 pub trait SaveDesk: Send + Sync {
     /// What is to be saved now; `None`: nothing any more.
     fn checkpoint(&self) -> Option<Checkpoint>;
+    /// The same for those who keep what is done above the watermark, which is listed whole if that is asked for, or if it is
+    /// the shorter way.
+    fn snapshot(&self, all: bool) -> Option<Snapshot>;
     /// It is saved.
     fn saved(&self);
     /// It failed. The answer says when to try again; `None`: not at all.

@@ -71,6 +71,8 @@ struct Inner {
     kv: Arc<dyn Kv>,
     synced: bool,
     names: Arc<Mutex<HashSet<String>>>,
+    /// Numbers for progresses, of which none is given out twice.
+    ids: Mutex<std::ops::Range<u32>>,
 }
 
 /// How to open a [`Store`]; made by [`Store::options`].
@@ -157,11 +159,15 @@ impl Store {
     fn of(kv: Arc<dyn Kv>, durability: Durability) -> Self {
         let synced = durability == Durability::Synced;
         let writer = Writer::new(kv.clone(), synced);
-        Self { inner: Arc::new(Inner { writer, kv, synced, names: Arc::default() }) }
+        Self { inner: Arc::new(Inner { writer, kv, synced, names: Arc::default(), ids: Mutex::new(0..0) }) }
     }
 
     pub(crate) fn kv(&self) -> &dyn Kv {
         &*self.inner.kv
+    }
+
+    pub(crate) fn reserved_ids(&self) -> &Mutex<std::ops::Range<u32>> {
+        &self.inner.ids
     }
 
     pub(crate) fn writer(&self) -> &Writer {

@@ -5,6 +5,9 @@
 //! the window's width (that of a failed job O(log of the jobs that failed and wait)), and a job that finished above the
 //! watermark costs one bit.
 //!
+//! Where what finished above the watermark is saved too ([`Window::keep_done_ahead`]), a save says what is new since the last
+//! one, and a new life is told of it all by [`Window::restore`] and hands out none of it.
+//!
 //! ```text
 //!   first            saved         done          next           read       bound
 //!     │  processed     │  not yet    │  in flight   │  read, not  │  to be   │
@@ -20,12 +23,14 @@ use crate::index::Index;
 use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
 
+mod ahead;
 mod bits;
 mod queries;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod reference;
 
-use self::bits::Bits;
+use self::ahead::Ahead;
+pub use self::ahead::SaveAhead;
 
 /// No job beyond this is ever read: [`Index::MAX`] itself is never a job.
 const LAST_JOB: Index = Index::MAX - 1;
@@ -55,13 +60,25 @@ impl Limits {
 pub enum Action {
     /// Read these jobs, in order; answer with [`Window::handle_fetched`] or [`Window::handle_missing`]. One at a time.
     Fetch(RangeInclusive<Index>),
-    /// Something finished that can be saved: when it is written, ask [`Window::handle_saving`] for what to write, and answer
+    /// Something finished and can be saved: when it is written, ask [`Window::handle_saving`] for what to write, and answer
     /// with [`Window::handle_saved`] or [`Window::handle_unsaved`]. One at a time.
     Save,
     /// These indices are processed and saved. Gap-free and ascending.
     Announce(RangeInclusive<Index>),
     /// Nothing is in flight, everything that finished is saved, nothing more will start. Once, and last.
     Finish,
+}
+
+/// What is to be written, as of now.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Save<'a> {
+    /// Everything up to and including this index is processed; `None`: not even the first one.
+    pub last_processed: Option<Index>,
+    /// The lowest index that is not done.
+    pub next: Index,
+    /// What is done above it, where that is kept.
+    pub ahead: SaveAhead<'a>,
 }
 
 /// A job to hand to the worker that asked.
@@ -86,9 +103,9 @@ pub struct Window {
     done: Index,
     next: Index,
     read: Index,
-    finished: Bits,
-    /// How many bits of `finished` are set.
-    above: u64,
+    /// Read, not started, and not done in an earlier life.
+    unstarted: u64,
+    ahead: Ahead,
     in_flight: usize,
     /// Failed, and waiting for their back-off.
     waiting: BTreeSet<Index>,
@@ -105,6 +122,8 @@ pub struct Window {
     fetched_again: bool,
     announce: Option<RangeInclusive<Index>>,
     paused: bool,
+    /// Too much waits for a save.
+    full: bool,
     stopping: bool,
     /// A save was given up for good.
     unsaved: bool,
@@ -141,8 +160,8 @@ impl Window {
             done: first,
             next: first,
             read: first,
-            finished: Bits::default(),
-            above: 0,
+            unstarted: 0,
+            ahead: Ahead::default(),
             in_flight: 0,
             waiting: BTreeSet::new(),
             due: BTreeSet::new(),
@@ -154,6 +173,7 @@ impl Window {
             fetched_again: false,
             announce: None,
             paused: false,
+            full: false,
             stopping: false,
             unsaved: false,
             ended: false,
@@ -164,6 +184,21 @@ impl Window {
     #[must_use]
     pub fn resume(last_processed: Index, limits: Limits) -> Self {
         Self { any_saved: true, ..Self::begin(last_processed.saturating_add(1), limits) }
+    }
+
+    /// What finishes above the watermark is to be saved too.
+    pub fn keep_done_ahead(&mut self) {
+        self.ahead.keep();
+    }
+
+    /// These were done in an earlier life, though some index below them was not. To be said before anything else happens.
+    pub fn restore(&mut self, done: impl IntoIterator<Item = RangeInclusive<Index>>) {
+        for run in done {
+            self.ahead.restore(*run.start().max(&self.done)..=*run.end().min(&LAST_JOB));
+        }
+        // First what starts next: its bits are forgotten once all below them are done.
+        self.pass_restored();
+        self.done = self.ahead.advance(self.done);
     }
 
     /// Ends by itself once everything up to and including this index is processed and saved.
@@ -181,6 +216,11 @@ impl Window {
         self.paused = paused;
     }
 
+    /// While so much waits for a save that it is full, nothing starts either.
+    pub fn set_full(&mut self, full: bool) {
+        self.full = full;
+    }
+
     /// The source was looked at: this is its head, and what was missing may be there now.
     pub fn handle_head(&mut self, head: Option<Index>) {
         self.head = head.map(|head| head.min(LAST_JOB));
@@ -191,7 +231,11 @@ impl Window {
     /// The fetch under way is over: this many jobs, at least one, were read from its start. The rest is asked for again.
     pub fn handle_fetched(&mut self, count: u64) {
         match self.fetch.take() {
-            Some(Fetch::New) => self.read += count,
+            Some(Fetch::New) => {
+                self.unstarted += count - self.ahead.restored_within(self.read, self.read + count);
+                self.read += count;
+                self.pass_restored();
+            }
             Some(Fetch::Again(index)) => {
                 self.ready.insert(index);
             }
@@ -203,6 +247,7 @@ impl Window {
     /// is asked for again after the next [`handle_head`](Self::handle_head).
     pub fn handle_missing(&mut self, count: u64) {
         let fetch = self.fetch;
+        let missing = self.read.saturating_add(count);
         match fetch {
             Some(Fetch::Again(index)) if count == 0 => {
                 self.fetch = None;
@@ -210,7 +255,8 @@ impl Window {
             }
             _ => self.handle_fetched(count),
         }
-        self.new_held |= fetch == Some(Fetch::New);
+        // One that is done already is not missed.
+        self.new_held |= fetch == Some(Fetch::New) && !self.ahead.contains(missing);
     }
 
     /// A job that is in flight succeeded. False, and nothing changes, when it cannot be in flight.
@@ -220,13 +266,7 @@ impl Window {
             return false;
         }
         self.in_flight -= 1;
-        self.finished.set(index);
-        self.above += 1;
-        if index == self.done {
-            let end = self.finished.take_run(self.done);
-            self.above -= end - self.done;
-            self.done = end;
-        }
+        self.done = self.ahead.insert(index, self.done);
         true
     }
 
@@ -245,14 +285,14 @@ impl Window {
         self.waiting.remove(&index) && self.due.insert(index)
     }
 
-    /// A save is about to be written, or written again: the index up to and including which everything is processed. `None`
-    /// when no save was asked for.
-    pub fn handle_saving(&mut self) -> Option<Index> {
+    /// A save is about to be written, or written again: what is true now. `None` when no save was asked for.
+    pub fn handle_saving(&mut self) -> Option<Save<'_>> {
         if self.saving == Saving::No {
             return None;
         }
         self.saving = Saving::Writing(self.done);
-        Some(self.done - 1)
+        let last_processed = (self.any_saved || self.done > self.saved).then(|| self.done - 1);
+        Some(Save { last_processed, next: self.done, ahead: self.ahead.begin_save(self.done) })
     }
 
     /// What was being written is on the disk.
@@ -262,6 +302,10 @@ impl Window {
             return;
         };
         self.saving = Saving::No;
+        self.ahead.end_save();
+        if end == self.saved {
+            return;
+        }
         let first = self.announce.take().map_or(self.saved, |run| *run.start());
         self.announce = Some(first..=end - 1);
         self.saved = end;
@@ -292,7 +336,7 @@ impl Window {
         if let Some(run) = self.announce.take() {
             return Some(Action::Announce(run));
         }
-        if self.done > self.saved && self.saving == Saving::No && !self.unsaved {
+        if self.has_unsaved() && self.saving == Saving::No && !self.unsaved {
             self.saving = Saving::Due;
             return Some(Action::Save);
         }
@@ -313,14 +357,17 @@ impl Window {
         if !self.has_slot() {
             return None;
         }
-        let run = match self.ready.first().copied().filter(|index| *index < self.ahead()) {
+        let run = match self.ready.first().copied().filter(|index| *index < self.closed_from()) {
             Some(index) => {
                 self.ready.remove(&index);
                 Run { index, retry: true }
             }
             None if self.next < self.read.min(self.bound()) => {
+                let index = self.next;
                 self.next += 1;
-                Run { index: self.next - 1, retry: false }
+                self.unstarted -= 1;
+                self.pass_restored();
+                Run { index, retry: false }
             }
             None => return None,
         };
@@ -337,23 +384,36 @@ impl Window {
 
     #[inline]
     fn has_slot(&self) -> bool {
-        !self.paused && !self.stopping && self.in_flight < self.limits.max_processing
+        !self.paused && !self.full && !self.stopping && self.in_flight < self.limits.max_processing
     }
 
     #[inline]
     fn may_be_in_flight(&self, index: Index) -> bool {
-        self.in_flight > 0 && (self.done..self.next).contains(&index) && !self.finished.contains(index)
+        self.in_flight > 0 && (self.done..self.next).contains(&index) && !self.ahead.contains(index)
+    }
+
+    /// Neither what starts next nor what is read next is done already.
+    #[inline]
+    fn pass_restored(&mut self) {
+        self.next = self.ahead.pass(self.next);
+        self.read = self.ahead.next_undone(self.read.max(self.next));
+    }
+
+    /// Whether something finished that no save under way, or done, has.
+    #[inline]
+    fn has_unsaved(&self) -> bool {
+        self.done > self.saved || self.ahead.has_unsaved()
     }
 
     /// Whether a failed job was read again and may start.
     #[inline]
     fn can_retry(&self) -> bool {
-        self.ready.first().is_some_and(|index| *index < self.ahead())
+        self.ready.first().is_some_and(|index| *index < self.closed_from())
     }
 
     /// One past the highest index of the window.
     #[inline]
-    fn ahead(&self) -> Index {
+    fn closed_from(&self) -> Index {
         self.saved.saturating_add(self.limits.max_search_ahead)
     }
 
@@ -362,7 +422,7 @@ impl Window {
     fn bound(&self) -> Index {
         let Some(head) = self.head else { return 0 };
         let last = head.min(self.stop_at.unwrap_or(LAST_JOB)).min(LAST_JOB);
-        self.ahead().min(last + 1)
+        self.closed_from().min(last + 1)
     }
 
     #[inline]
@@ -387,7 +447,7 @@ impl Window {
     /// Read and not started.
     #[inline]
     fn idle(&self) -> u64 {
-        (self.read - self.next) + self.ready.len() as u64
+        self.unstarted + self.ready.len() as u64
     }
 
     #[inline]
@@ -398,12 +458,12 @@ impl Window {
             return None;
         }
         let end = self.bound().min(self.read.saturating_add(most - idle));
-        Some((Fetch::New, self.read..=end - 1))
+        Some((Fetch::New, self.read..=self.ahead.trim(self.read, end) - 1))
     }
 
     #[inline]
     fn fetch_again(&self) -> Option<(Fetch, RangeInclusive<Index>)> {
-        let index = self.due.first().copied().filter(|index| *index < self.ahead())?;
+        let index = self.due.first().copied().filter(|index| *index < self.closed_from())?;
         // One that may start is always read: it may be what everything that was read waits for.
         let wanted = self.idle() < self.limits.read_ahead() || !self.can_retry();
         wanted.then_some((Fetch::Again(index), index..=index))
@@ -415,6 +475,6 @@ impl Window {
         (self.stopping || reached)
             && self.in_flight == 0
             && self.saving == Saving::No
-            && (self.done == self.saved || self.unsaved)
+            && (!self.has_unsaved() || self.unsaved)
     }
 }

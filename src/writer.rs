@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// What somebody wants written. It is resolved when it is, so that it says what is true then.
 pub(crate) trait Intent: Send {
     /// Adds its changes to the batch, anew for each try; false when there is nothing to write any more.
-    fn resolve(&self, batch: &mut Vec<Op>) -> bool;
+    fn resolve(&self, batch: &mut Vec<Op>) -> Result<bool, BoxError>;
     /// The batch is written.
     fn written(&self);
     /// The batch failed, and nothing of it counts. The answer says when to try again; `None`: not at all.
@@ -139,7 +139,7 @@ impl Batches {
     /// Writes everything that is pending; how long to wait when that failed and should be tried again.
     fn write(&mut self) -> Option<Duration> {
         let mut batch = Vec::new();
-        self.pending.retain(|intent| kept(|| intent.resolve(&mut batch)).unwrap_or(false));
+        self.pending.retain(|intent| kept(|| intent.resolve(&mut batch).unwrap_or(false)).unwrap_or(false));
         if self.pending.is_empty() {
             return None;
         }

@@ -209,13 +209,20 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let Self { jobs, mut progress, start_at, retry, poll_every, stop_at, on_job_done, on_processed, .. } = self;
         let OnExhausted::Halt = self.on_exhausted;
         let loaded = acquire(&mut progress)?;
+        let seat = progress.writer();
+        let restored = seat.as_ref().map(|seat| seat.restored.clone()).unwrap_or_default();
         let mut bell = Unstarted { bell: Arc::default(), started: false };
-        let First { first, next, subscribed } = first_look(&jobs, loaded, start_at.flatten(), &bell.bell)?;
+        let First { first, next, subscribed } =
+            first_look(&jobs, loaded, start_at.flatten().or(restored.next), &bell.bell)?;
         // A run that has reached its end needs nothing of the source any more.
         if first > next && stop_at.is_none_or(|last| last >= next) {
             return Err(Error::Truncated { next, first });
         }
         let mut window = loaded.map_or_else(|| Window::begin(next, limits), |last| Window::resume(last, limits));
+        if seat.is_some() {
+            window.keep_done_ahead();
+            window.restore(restored.done);
+        }
         if let Some(index) = stop_at {
             window.stop_at(index);
         }
@@ -223,10 +230,10 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.announces = on_processed.is_some();
         core.on_job_done = on_job_done;
         core.workers.fixed = threads;
-        let (saves, saver): (Box<dyn Saves>, _) = match progress.writer() {
-            Some(writer) => {
+        let (saves, saver): (Box<dyn Saves>, _) = match seat {
+            Some(seat) => {
                 core.claim = Some(Box::new(progress));
-                (writer, None)
+                (seat.saves, None)
             }
             None => {
                 let progress = Arc::new(Mutex::new(progress));

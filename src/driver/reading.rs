@@ -121,6 +121,7 @@ impl<T: Send + 'static> Core<T> {
         let Some(run) = self.source.fetch.take().filter(|_| !self.window.is_stopping()) else { return jobs };
         let count = jobs.len() as u64;
         let missing = unread.is_some();
+        let mut done = Vec::new();
         match self.failed.get_mut(run.start()) {
             // It was handed out before, so it is read for its retry.
             Some(failed) => {
@@ -129,7 +130,7 @@ impl<T: Send + 'static> Core<T> {
             }
             None => {
                 self.source.unread = unread;
-                self.ready.extend(jobs);
+                done = self.keep_undone(*run.start(), jobs);
             }
         }
         if missing {
@@ -137,6 +138,23 @@ impl<T: Send + 'static> Core<T> {
         } else {
             self.window.handle_fetched(count);
         }
-        Vec::new()
+        done
+    }
+
+    /// What an earlier life had done was read only because it stood between two jobs that are not; it is given back.
+    fn keep_undone(&mut self, start: Index, jobs: Vec<T>) -> Vec<T> {
+        if !self.window.has_restored(start) {
+            self.ready.extend(jobs);
+            return Vec::new();
+        }
+        let mut done = Vec::new();
+        for (index, job) in (start..).zip(jobs) {
+            if self.window.is_restored(index) {
+                done.push(job);
+            } else {
+                self.ready.push_back(job);
+            }
+        }
+        done
     }
 }

@@ -4,8 +4,9 @@ use super::core::{Core, Save};
 use super::wakes::Wakes;
 use crate::error::{Error, Failure};
 use crate::index::BoxError;
-use crate::progress::Checkpoint;
+use crate::progress::{Checkpoint, DoneAhead, Snapshot};
 use crate::retry::Retry;
+use crate::window::Save as Due;
 use std::time::Duration;
 
 /// How soon a failed save is tried again.
@@ -28,7 +29,20 @@ impl<T: Send + 'static> Core<T> {
 
     /// What is to be written now.
     pub(crate) fn checkpoint(&mut self) -> Option<Checkpoint> {
-        self.window.handle_saving().map(Checkpoint::new)
+        self.window.handle_saving()?.last_processed.map(Checkpoint::new)
+    }
+
+    /// What is to be written now where everything that is done is kept.
+    pub(crate) fn snapshot(&mut self, all: bool) -> Option<Snapshot> {
+        let Due { last_processed, next, ahead, .. } = self.window.handle_saving()?;
+        let ahead = match ahead.new {
+            Some(new) if !all => DoneAhead::New(new.to_vec()),
+            _ => {
+                let (first, words) = ahead.words();
+                DoneAhead::All { first, words: words.collect() }
+            }
+        };
+        Some(Snapshot { last_processed, next, ahead })
     }
 
     pub(crate) fn saved(&mut self) {

@@ -1,18 +1,17 @@
 //! Progress in the embedded store, and its bytes.
 
-use super::{Checkpoint, NOT_ACQUIRED, Progress, SaveDesk, Saves};
+use super::format;
+use super::ids::new_id;
+use super::ledger::{Entry, Ledger, Loaded};
+use super::{Checkpoint, DoneAhead, NOT_ACQUIRED, Progress, Restored, SaveDesk, Saves, SharedWriter, Snapshot};
 use crate::config::check_name;
 use crate::error::Error;
 use crate::index::{BoxError, Index};
 use crate::kv::{Op, Space};
 use crate::store::{Claim, Store};
-use crate::sync::Arc;
+use crate::sync::{Arc, Mutex};
 use crate::writer::Intent;
 use std::time::Duration;
-
-/// The only format so far: the version, the watermark in big-endian, a CRC-32 of the name, the version and the watermark.
-pub(crate) const VERSION: u8 = 1;
-pub(crate) const LENGTH: usize = 1 + 8 + 4;
 
 /// The progress of one consumer in a [`Store`]; made by [`Store::progress`].
 ///
@@ -22,13 +21,22 @@ pub(crate) const LENGTH: usize = 1 + 8 + 4;
 pub struct StoreProgress {
     store: Store,
     name: String,
-    claim: Option<Claim>,
+    acquired: Option<Acquired>,
+}
+
+/// What is there once the name is taken.
+#[derive(Debug)]
+struct Acquired {
+    ledger: Arc<Mutex<Ledger>>,
+    /// Until it is asked for.
+    restored: Restored,
+    _claim: Claim,
 }
 
 impl Store {
     /// The progress of the consumer with this name: 1 to 255 bytes, checked when a consumer starts with it.
     pub fn progress(&self, name: impl Into<String>) -> StoreProgress {
-        StoreProgress { store: self.clone(), name: name.into(), claim: None }
+        StoreProgress { store: self.clone(), name: name.into(), acquired: None }
     }
 }
 
@@ -39,30 +47,53 @@ impl StoreProgress {
         &self.name
     }
 
-    /// The watermark as it is saved, without taking the name; `None` when nothing was ever saved.
+    /// The watermark as it is saved, without taking the name; `None` when there is none.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when it cannot be read, [`Error::Progress`] when the database fails.
     pub fn last_processed(&self) -> Result<Option<Index>, Error> {
-        Ok(self.load()?.map(|checkpoint| checkpoint.last_processed))
+        check_name("progress", &self.name)?;
+        Ok(self.load()?.and_then(|loaded| loaded.last_processed))
     }
 
-    /// Forgets the watermark, also one that cannot be read: the next consumer with this name starts anew.
+    /// Forgets the watermark and what was done above it, also when it cannot be read: the next consumer with this name starts
+    /// anew.
     ///
     /// # Errors
     /// [`Error::InUse`] while a consumer has the name, [`Error::Store`] when the database fails.
     pub fn remove(self) -> Result<(), Error> {
         check_name("progress", &self.name)?;
         let _claim = self.store.claim(&self.name)?;
-        Ok(self.store.write(&[Op::Delete { space: Space::System, key: key(&self.name) }])?)
+        let mut keys = vec![format::page_key(&self.name)];
+        // The deltas of a page that cannot be read are left, void, rather than take those of another one.
+        if let Ok(Some(Loaded { ledger, .. })) = self.load()
+            && let Some(id) = ledger.id()
+        {
+            for pair in self.store.kv().scan(Space::System, &format::delta_prefix(id)) {
+                keys.push(pair?.0);
+            }
+        }
+        let batch: Vec<Op> = keys.into_iter().map(|key| Op::Delete { space: Space::System, key }).collect();
+        Ok(self.store.write(&batch)?)
     }
 
-    fn load(&self) -> Result<Option<Checkpoint>, Error> {
-        check_name("progress", &self.name)?;
-        let stored = self.store.kv().get(Space::System, &key(&self.name));
-        let stored = stored.map_err(|e| Error::Progress { source: e.into() })?;
-        let checkpoint = stored.map(|bytes| decode(&self.name, &bytes)).transpose();
-        checkpoint.map_err(|reason| Error::Corrupt { name: self.name.clone(), reason })
+    /// What is stored. A consumer may write meanwhile, so the page has to be the same before and after.
+    fn load(&self) -> Result<Option<Loaded>, Error> {
+        let failed = |e: crate::error::StoreError| Error::Progress { source: e.into() };
+        let kv = self.store.kv();
+        let page = || kv.get(Space::System, &format::page_key(&self.name)).map_err(failed);
+        let mut before = page()?;
+        loop {
+            let Some(bytes) = before else { return Ok(None) };
+            let id = format::id_of(&bytes);
+            let deltas = id.map(|id| kv.scan(Space::System, &format::delta_prefix(id)));
+            let loaded = Ledger::load(&self.name, &bytes, deltas.into_iter().flatten());
+            let after = page()?;
+            if after.as_ref() == Some(&bytes) {
+                return loaded.map(Some);
+            }
+            before = after;
+        }
     }
 }
 
@@ -70,33 +101,59 @@ impl Progress for StoreProgress {
     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
         check_name("progress", &self.name)?;
         let claim = self.store.claim(&self.name)?;
-        let checkpoint = self.load()?;
+        let loaded = self.load()?;
         self.store.writer().start().map_err(|source| Error::Spawn { source })?;
-        self.claim = Some(claim);
-        Ok(checkpoint)
+        let (ledger, last_processed, restored) = match loaded {
+            Some(loaded) => (loaded.ledger, loaded.last_processed, loaded.restored),
+            None => (Ledger::empty(&self.name), None, Restored::default()),
+        };
+        self.acquired = Some(Acquired { ledger: Arc::new(Mutex::new(ledger)), restored, _claim: claim });
+        Ok(last_processed.map(Checkpoint::new))
     }
 
     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
-        if self.claim.is_none() {
-            return Err(NOT_ACQUIRED.into());
-        }
-        Ok(self.store.write(&[put(&self.name, *checkpoint)])?)
+        let Some(acquired) = &self.acquired else { return Err(NOT_ACQUIRED.into()) };
+        let last = checkpoint.last_processed;
+        let next = last.checked_add(1).ok_or("the last index is never a job")?;
+        let ahead = DoneAhead::All { first: 0, words: Vec::new() };
+        let snapshot = Snapshot { last_processed: Some(last), next, ahead };
+        let mut ledger = acquired.ledger.lock();
+        let mut batch = Vec::new();
+        let entry = enter(&self.store, &mut ledger, &snapshot, &mut batch)?;
+        self.store.write(&batch)?;
+        ledger.written(&entry);
+        Ok(())
     }
 
-    fn writer(&self) -> Option<Box<dyn Saves>> {
-        Some(Box::new(Shared { store: self.store.clone(), name: self.name.as_str().into() }))
+    fn writer(&mut self) -> Option<SharedWriter> {
+        let acquired = self.acquired.as_mut()?;
+        let restored = std::mem::take(&mut acquired.restored);
+        let saves = Shared { store: self.store.clone(), ledger: acquired.ledger.clone() };
+        Some(SharedWriter { saves: Box::new(saves), restored })
     }
+}
+
+/// Adds a save to a batch.
+fn enter(store: &Store, ledger: &mut Ledger, snapshot: &Snapshot, batch: &mut Vec<Op>) -> Result<Entry, BoxError> {
+    if ledger.id().is_none() {
+        ledger.set_id(new_id(store)?);
+    }
+    let entry = ledger.entry(snapshot).ok_or("a page has to say all that is done")?;
+    let (key, value) = entry.put.clone();
+    batch.push(Op::Put { space: Space::System, key, value });
+    Ok(entry)
 }
 
 /// A seat at the store's writer.
 struct Shared {
     store: Store,
-    name: Arc<str>,
+    ledger: Arc<Mutex<Ledger>>,
 }
 
 impl Saves for Shared {
     fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
-        self.store.writer().submit(Box::new(Saving { name: self.name.clone(), desk }), hurry);
+        let saving = Saving { store: self.store.clone(), ledger: self.ledger.clone(), desk, entry: Mutex::new(None) };
+        self.store.writer().submit(Box::new(saving), hurry);
     }
 
     fn hurry(&self) {
@@ -106,106 +163,29 @@ impl Saves for Shared {
 
 /// One save, until it is written or given up.
 struct Saving {
-    name: Arc<str>,
+    store: Store,
+    ledger: Arc<Mutex<Ledger>>,
     desk: Arc<dyn SaveDesk>,
+    /// What is being written.
+    entry: Mutex<Option<Entry>>,
 }
 
 impl Intent for Saving {
-    fn resolve(&self, batch: &mut Vec<Op>) -> bool {
-        let checkpoint = self.desk.checkpoint();
-        batch.extend(checkpoint.map(|checkpoint| put(&self.name, checkpoint)));
-        checkpoint.is_some()
+    fn resolve(&self, batch: &mut Vec<Op>) -> Result<bool, BoxError> {
+        let mut ledger = self.ledger.lock();
+        let Some(snapshot) = self.desk.snapshot(ledger.wants_page()) else { return Ok(false) };
+        *self.entry.lock() = Some(enter(&self.store, &mut ledger, &snapshot, batch)?);
+        Ok(true)
     }
 
     fn written(&self) {
+        if let Some(entry) = self.entry.lock().take() {
+            self.ledger.lock().written(&entry);
+        }
         self.desk.saved();
     }
 
     fn failed(&self, error: BoxError) -> Option<Duration> {
         self.desk.save_failed(error)
-    }
-}
-
-fn put(name: &str, checkpoint: Checkpoint) -> Op {
-    Op::Put { space: Space::System, key: key(name), value: encode(name, checkpoint) }
-}
-
-pub(crate) fn key(name: &str) -> Vec<u8> {
-    [b"p", name.as_bytes()].concat()
-}
-
-pub(crate) fn checksum(name: &str, body: &[u8]) -> [u8; 4] {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(name.as_bytes());
-    hasher.update(body);
-    hasher.finalize().to_be_bytes()
-}
-
-pub(crate) fn encode(name: &str, checkpoint: Checkpoint) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(LENGTH);
-    bytes.push(VERSION);
-    bytes.extend_from_slice(&checkpoint.last_processed.to_be_bytes());
-    bytes.extend_from_slice(&checksum(name, &bytes));
-    bytes
-}
-
-/// What is stored, or why it cannot be read.
-pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Checkpoint, String> {
-    match bytes {
-        [] => return Err("it is empty".to_owned()),
-        [VERSION, ..] => {}
-        [version, ..] => return Err(format!("its format is {version}, and this program knows {VERSION}")),
-    }
-    if bytes.len() != LENGTH {
-        return Err(format!("it is {} bytes long instead of {LENGTH}", bytes.len()));
-    }
-    let (body, sum) = bytes.split_at(LENGTH - 4);
-    if checksum(name, body) != sum {
-        return Err("its checksum does not match".to_owned());
-    }
-    let mut index = [0; 8];
-    index.copy_from_slice(&body[1..]);
-    match Index::from_be_bytes(index) {
-        Index::MAX => Err(format!("its watermark is {}, which is never a job", Index::MAX)),
-        index => Ok(Checkpoint::new(index)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_watermark_that_is_no_job_is_refused() {
-        let bytes = encode("n", Checkpoint::new(Index::MAX));
-        assert!(decode("n", &bytes).unwrap_err().contains("never a job"));
-    }
-
-    #[test]
-    fn a_value_under_another_name_is_refused() {
-        let bytes = encode("a", Checkpoint::new(5));
-        assert!(decode("b", &bytes).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn promise_8_any_flipped_bit_and_any_other_length_is_refused(
-            index in 0..Index::MAX, name in ".{1,20}", bit in 0..LENGTH * 8, cut in 0..LENGTH, more in any::<u8>(),
-        ) {
-            let bytes = encode(&name, Checkpoint::new(index));
-            prop_assert_eq!(decode(&name, &bytes), Ok(Checkpoint::new(index)));
-            let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(decode(&name, &flipped).is_err());
-            prop_assert!(decode(&name, &bytes[..cut]).is_err());
-            prop_assert!(decode(&name, &[bytes, vec![more]].concat()).is_err());
-        }
-
-        #[test]
-        fn garbage_is_refused_and_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
-            // A random value passes a 32-bit checksum once in four thousand million.
-            prop_assert!(decode("n", &bytes).is_err());
-        }
     }
 }

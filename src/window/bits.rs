@@ -2,6 +2,7 @@
 
 use crate::index::Index;
 use alloc::collections::VecDeque;
+use core::ops::RangeInclusive;
 
 /// The bits, from the word of the lowest undone index on.
 #[derive(Debug, Default)]
@@ -16,6 +17,13 @@ impl Bits {
 
     #[inline]
     pub(crate) fn set(&mut self, index: Index) {
+        let at = self.room_for(index);
+        self.words[at] |= 1 << (index % 64);
+    }
+
+    /// Which word has the bit of this index, once there is one.
+    #[inline]
+    fn room_for(&mut self, index: Index) -> usize {
         let number = index / 64;
         if self.words.is_empty() {
             self.origin = number;
@@ -28,13 +36,79 @@ impl Bits {
         if at >= self.words.len() {
             self.words.resize(at + 1, 0);
         }
-        self.words[at] |= 1 << (index % 64);
+        at
+    }
+
+    /// Sets all of these; how many were not set.
+    pub(crate) fn set_run(&mut self, run: &RangeInclusive<Index>) -> u64 {
+        self.room_for(*run.start());
+        self.room_for(*run.end());
+        let mut new = 0;
+        for number in run.start() / 64..=run.end() / 64 {
+            let low = if number == run.start() / 64 { u64::MAX << (run.start() % 64) } else { u64::MAX };
+            let high = if number == run.end() / 64 { u64::MAX >> (63 - run.end() % 64) } else { u64::MAX };
+            let word = &mut self.words[(number - self.origin) as usize];
+            new += u64::from((low & high & !*word).count_ones());
+            *word |= low & high;
+        }
+        new
     }
 
     #[inline]
     pub(crate) fn contains(&self, index: Index) -> bool {
-        let Some(at) = (index / 64).checked_sub(self.origin) else { return false };
-        usize::try_from(at).ok().and_then(|at| self.words.get(at)).is_some_and(|word| word >> (index % 64) & 1 == 1)
+        self.word_of(index).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    /// The lowest index from `start` on whose bit is not set.
+    pub(crate) fn next_unset(&self, start: Index) -> Index {
+        let mut index = start;
+        while let Some(word) = self.word_of(index) {
+            let ones = u64::from((word >> (index % 64)).trailing_ones());
+            index += ones;
+            if index % 64 != 0 || ones == 0 {
+                break;
+            }
+        }
+        index
+    }
+
+    /// One past the highest index below `end`, and from `start` on, whose bit is not set; `start` when all are.
+    pub(crate) fn trim_set(&self, start: Index, end: Index) -> Index {
+        let mut end = end;
+        while end > start {
+            let Some(word) = self.word_of(end - 1) else { break };
+            let ones = u64::from((word << (63 - (end - 1) % 64)).leading_ones());
+            end = end.saturating_sub(ones).max(start);
+            if ones == 0 || end % 64 != 0 {
+                break;
+            }
+        }
+        end
+    }
+
+    /// How many bits are set from `start` on and below `end`.
+    pub(crate) fn count(&self, start: Index, end: Index) -> u64 {
+        let mut count = 0;
+        let mut index = start.max(self.origin * 64);
+        while index < end {
+            let Some(word) = self.word_of(index) else { break };
+            let next = (index / 64 + 1).saturating_mul(64).min(end);
+            let below = if next % 64 == 0 { u64::MAX } else { (1 << (next % 64)) - 1 };
+            count += u64::from((word & below & (u64::MAX << (index % 64))).count_ones());
+            index = next;
+        }
+        count
+    }
+
+    /// The words, and the index of the first one's lowest bit.
+    pub(crate) fn words(&self) -> (Index, &VecDeque<u64>) {
+        (self.origin * 64, &self.words)
+    }
+
+    #[inline]
+    fn word_of(&self, index: Index) -> Option<u64> {
+        let at = (index / 64).checked_sub(self.origin)?;
+        self.words.get(usize::try_from(at).ok()?).copied()
     }
 
     /// Forgets the unbroken run of set bits that begins at `start`, the lowest bit that may be set; one past its last.
@@ -75,6 +149,37 @@ mod tests {
         assert!(bits.contains(199) && !bits.contains(150) && !bits.contains(200) && !bits.contains(149));
         bits.set(150);
         assert_eq!(bits.take_run(150), 200);
+    }
+
+    #[test]
+    fn a_run_is_set_as_each_of_its_bits_is() {
+        for (start, end) in [(3, 3), (3, 63), (0, 64), (63, 64), (5, 200), (64, 127)] {
+            let (mut one_by_one, mut at_once) = (Bits::default(), Bits::default());
+            for bits in [&mut one_by_one, &mut at_once] {
+                bits.set(70);
+                bits.set(2);
+            }
+            let new = (start..=end).filter(|i| *i != 70 && *i != 2).count() as u64;
+            (start..=end).for_each(|i| one_by_one.set(i));
+            assert_eq!(at_once.set_run(&(start..=end)), new);
+            assert_eq!(one_by_one.words(), at_once.words(), "{start}..={end}");
+        }
+    }
+
+    #[test]
+    fn counting_and_searching_agree_with_looking_at_each_bit() {
+        let mut bits = Bits::default();
+        let set = |i: Index| i % 7 == 0 || (130..260).contains(&i) || i == 64;
+        (60..400).filter(|i| set(*i)).for_each(|i| bits.set(i));
+        let is_set = |i: &Index| (60..400).contains(i) && set(*i);
+        for start in 0..420 {
+            assert_eq!(bits.next_unset(start), (start..).find(|i| !is_set(i)).unwrap(), "from {start}");
+            for end in start..420 {
+                assert_eq!(bits.count(start, end), (start..end).filter(is_set).count() as u64, "{start}..{end}");
+                let last = (start..end).rev().find(|i| !is_set(i)).map_or(start, |i| i + 1);
+                assert_eq!(bits.trim_set(start, end), last, "{start}..{end}");
+            }
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ impl Window {
     pub fn awaits_save(&self) -> bool {
         let closed = self.next - self.saved >= self.limits.max_search_ahead;
         let idle = self.in_flight == 0 && self.fetch.is_none() && !self.can_run();
-        self.saving == Saving::Due && (closed || idle)
+        self.saving == Saving::Due && (closed || idle || self.full)
     }
 
     /// The saved last processed index; `None` while nothing was ever saved.
@@ -59,13 +59,27 @@ impl Window {
     /// Finished above the watermark, also what is not yet saved.
     #[must_use]
     pub fn done_ahead(&self) -> u64 {
-        self.done - self.saved + self.above
+        self.done - self.saved + self.ahead.len()
     }
 
-    /// Started and above the watermark: running, waiting for a retry, or done ahead.
+    /// Whether this index was done in an earlier life, above what was processed then.
+    #[inline]
+    #[must_use]
+    pub fn is_restored(&self, index: Index) -> bool {
+        self.ahead.is_restored(index)
+    }
+
+    /// Whether any index from this one on was.
+    #[inline]
+    #[must_use]
+    pub fn has_restored(&self, from: Index) -> bool {
+        from < self.ahead.restored_below()
+    }
+
+    /// Started and above the watermark, in this life or an earlier one: running, waiting for a retry, or done ahead.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.next - self.saved
+        self.next - self.saved + self.ahead.beyond()
     }
 
     /// The limits that hold.

@@ -7,6 +7,7 @@
 use super::{Action, Limits, Window};
 use crate::index::Index;
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 /// One choice. Numbers pick among what is possible at that moment, so that every sequence of choices makes sense.
@@ -36,6 +37,8 @@ pub(crate) enum Choice {
     Limits(u8, u8),
     /// Nothing starts for now, or does again.
     Pause(bool),
+    /// Too much waits for a save, or no longer does.
+    Full(bool),
     /// Nothing starts any more.
     Stop,
     /// The save under way is given up.
@@ -49,6 +52,12 @@ pub(crate) enum Choice {
 struct Reference {
     first: Index,
     disk: Option<Index>,
+    /// Whether what is done above the watermark is saved too.
+    keeps: bool,
+    /// What the disk has of it.
+    disk_ahead: BTreeSet<Index>,
+    /// What this life was told is done.
+    restored: BTreeSet<Index>,
     head: Option<Index>,
     limits: Limits,
     stop_at: Option<Index>,
@@ -62,10 +71,13 @@ struct Reference {
     ready: BTreeSet<Index>,
     fetch: Option<RangeInclusive<Index>>,
     save_due: bool,
-    /// The last index that is being written.
-    saving: Option<Index>,
+    /// Something finished since the save that is being written, or was last written, began.
+    unwritten: bool,
+    /// The watermark that is being written, and what is done above it.
+    saving: Option<(Option<Index>, BTreeSet<Index>)>,
     announced: Index,
     paused: bool,
+    full: bool,
     stopping: bool,
     unsaved: bool,
     finished: bool,
@@ -76,6 +88,9 @@ impl Reference {
         Self {
             first,
             disk,
+            keeps: false,
+            disk_ahead: BTreeSet::new(),
+            restored: BTreeSet::new(),
             head: None,
             limits,
             stop_at,
@@ -88,9 +103,11 @@ impl Reference {
             ready: BTreeSet::new(),
             fetch: None,
             save_due: false,
+            unwritten: false,
             saving: None,
             announced: disk.map_or(first, |d| d + 1),
             paused: false,
+            full: false,
             stopping: false,
             unsaved: false,
             finished: false,
@@ -102,7 +119,21 @@ impl Reference {
     }
 
     fn next(&self) -> Index {
-        self.started.last().map_or(self.start(), |i| i + 1)
+        self.undone_from(self.started.last().map_or(self.start(), |i| i + 1).max(self.base()))
+    }
+
+    /// The lowest index from this one on that no earlier life had done.
+    fn undone_from(&self, index: Index) -> Index {
+        (index..Index::MAX).find(|i| !self.restored.contains(i)).unwrap_or(Index::MAX)
+    }
+
+    /// What is done above the lowest undone index.
+    fn ahead(&self) -> BTreeSet<Index> {
+        self.done.range(self.lowest_undone()..).copied().collect()
+    }
+
+    fn has_unsaved(&self) -> bool {
+        self.lowest_undone() > self.base() || self.keeps && self.unwritten
     }
 
     /// The first index of this life: the lowest that it started, or the next one.
@@ -121,7 +152,7 @@ impl Reference {
     }
 
     fn expected_run(&self) -> Option<(Index, bool)> {
-        if self.paused || self.stopping || self.running.len() >= self.limits.max_processing {
+        if self.paused || self.full || self.stopping || self.running.len() >= self.limits.max_processing {
             return None;
         }
         if let Some(&index) = self.ready.iter().find(|index| **index - self.base() < self.limits.max_search_ahead) {
@@ -133,10 +164,7 @@ impl Reference {
 
     fn drained(&self) -> bool {
         let reached = self.stop_at.is_some_and(|last| self.base() > last);
-        (self.stopping || reached)
-            && self.running.is_empty()
-            && !self.save_due
-            && (self.unsaved || self.lowest_undone() == self.base())
+        (self.stopping || reached) && self.running.is_empty() && !self.save_due && (self.unsaved || !self.has_unsaved())
     }
 }
 
@@ -149,13 +177,10 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    pub(crate) fn new(first: Index, limits: Limits, stop_at: Option<Index>) -> Self {
-        let mut window = Window::begin(first, limits);
-        if let Some(index) = stop_at {
-            window.stop_at(index);
-        }
-        let mut trial =
-            Self { window, model: Reference::begin(first, None, limits, stop_at), ever_done: BTreeSet::new() };
+    pub(crate) fn new(first: Index, limits: Limits, stop_at: Option<Index>, keeps: bool) -> Self {
+        let model = Reference { keeps, ..Reference::begin(first, None, limits, stop_at) };
+        let mut trial = Self { window: Window::begin(first, limits), model, ever_done: BTreeSet::new() };
+        trial.restart();
         trial.drain();
         trial
     }
@@ -184,6 +209,7 @@ impl Trial {
                     assert!(!self.window.handle_done(index), "a job is done once");
                     self.model.running.remove(&index);
                     self.model.done.insert(index);
+                    self.model.unwritten = true;
                     self.ever_done.insert(index);
                 }
             }
@@ -209,26 +235,18 @@ impl Trial {
 
     fn save(&mut self, choice: Choice) {
         match choice {
-            Choice::Saving => {
-                let last = self.window.handle_saving();
-                assert_eq!(last.is_some(), self.model.save_due, "a save is written when it is due");
-                if let Some(last) = last {
-                    assert_eq!(
-                        last + 1,
-                        self.model.lowest_undone(),
-                        "promise 5: a save covers what is done, and no more"
-                    );
-                    self.model.saving = Some(last);
-                }
-            }
+            Choice::Saving => self.saving(),
             Choice::Saved => {
-                if let Some(last) = self.model.saving.take() {
+                if let Some((last, ahead)) = self.model.saving.take() {
                     self.model.save_due = false;
                     self.window.handle_saved();
-                    let saved = self.model.base()..=last;
-                    assert!(saved.clone().all(|i| self.ever_done.contains(&i)), "promise 1: nothing is skipped");
-                    self.ever_done = self.ever_done.split_off(&last);
-                    self.model.disk = Some(last);
+                    if let Some(last) = last {
+                        let saved = self.model.base()..=last;
+                        assert!(saved.clone().all(|i| self.ever_done.contains(&i)), "promise 1: nothing is skipped");
+                        self.ever_done = self.ever_done.split_off(&last);
+                    }
+                    self.model.disk = last;
+                    self.model.disk_ahead = ahead;
                 }
             }
             _ => {
@@ -242,6 +260,30 @@ impl Trial {
         }
     }
 
+    fn saving(&mut self) {
+        let model = &mut self.model;
+        let save = self.window.handle_saving();
+        assert_eq!(save.is_some(), model.save_due, "a save is written when it is due");
+        let Some(save) = save else { return };
+        let (lowest, ahead) = (model.lowest_undone(), model.ahead());
+        assert_eq!(save.next, lowest, "promise 5: a save covers what is done, and no more");
+        let last = (model.disk.is_some() || lowest > model.base()).then(|| lowest - 1);
+        assert_eq!(save.last_processed, last);
+        if model.keeps {
+            let (first, words) = save.ahead.words();
+            let all = words.enumerate().flat_map(|(at, word)| {
+                (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| first + 64 * at as u64 + bit)
+            });
+            assert!(all.eq(ahead.iter().copied()), "promise 10: all of it");
+            if let Some(new) = save.ahead.new {
+                let expected = ahead.difference(&model.disk_ahead);
+                assert!(new.iter().eq(expected), "promise 10: what is new, all of it, once, in order");
+            }
+        }
+        model.unwritten = false;
+        model.saving = Some((last, if model.keeps { ahead } else { BTreeSet::new() }));
+    }
+
     fn steer(&mut self, choice: Choice) {
         match choice {
             Choice::Limits(processing, ahead) => {
@@ -252,6 +294,10 @@ impl Trial {
             Choice::Pause(paused) => {
                 self.window.set_paused(paused);
                 self.model.paused = paused;
+            }
+            Choice::Full(full) => {
+                self.window.set_full(full);
+                self.model.full = full;
             }
             Choice::Stop => {
                 self.window.handle_stop();
@@ -288,7 +334,8 @@ impl Trial {
 
     fn take_in(&mut self, start: Index, count: u64) {
         if self.is_new(start) {
-            self.model.read.extend(start..start + count);
+            let restored = &self.model.restored;
+            self.model.read.extend((start..start + count).filter(|i| !restored.contains(i)));
         } else if count > 0 {
             self.model.ready.insert(start);
         } else {
@@ -313,15 +360,21 @@ impl Trial {
     }
 
     fn restart(&mut self) {
-        let Reference { first, disk, limits, stop_at, .. } = self.model;
+        let Reference { first, disk, limits, stop_at, keeps, .. } = self.model;
+        let restored = core::mem::take(&mut self.model.disk_ahead);
         self.window = match disk {
             Some(last) => Window::resume(last, limits),
             None => Window::begin(first, limits),
         };
+        if keeps {
+            self.window.keep_done_ahead();
+            self.window.restore(runs(&restored));
+        }
         if let Some(index) = stop_at {
             self.window.stop_at(index);
         }
-        self.model = Reference::begin(first, disk, limits, stop_at);
+        let fresh = Reference::begin(first, disk, limits, stop_at);
+        self.model = Reference { keeps, done: restored.clone(), disk_ahead: restored.clone(), restored, ..fresh };
     }
 
     /// Polls until `None`, which must come soon, and holds every action against the model.
@@ -332,10 +385,7 @@ impl Trial {
                 Some(Action::Fetch(run)) => self.check_fetch(run),
                 Some(Action::Save) => {
                     assert!(!self.model.save_due, "one save at a time");
-                    assert!(
-                        self.model.lowest_undone() > self.model.base(),
-                        "promise 7: nothing is saved when nothing finished"
-                    );
+                    assert!(self.model.has_unsaved(), "promise 7: nothing is saved when nothing finished");
                     self.model.save_due = true;
                 }
                 Some(Action::Announce(run)) => {
@@ -360,7 +410,9 @@ impl Trial {
             assert!(run.start() - self.model.base() < self.model.limits.max_search_ahead, "a retry above the window");
         } else {
             let unread = self.model.read.last().map_or(self.model.next(), |i| i + 1);
-            assert_eq!(*run.start(), unread.max(self.model.next()), "read in order");
+            let unread = self.model.undone_from(unread.max(self.model.next()));
+            assert_eq!(*run.start(), unread, "read in order, and what is done is passed over");
+            assert!(!self.model.restored.contains(run.end()), "read though it is done");
             assert!(self.model.may_start(*run.end()), "never read above the window");
             let count = (run.end() - run.start() + 1) as usize;
             assert!(self.model.read.len() + self.model.ready.len() + count <= most, "read too far ahead");
@@ -370,8 +422,7 @@ impl Trial {
 
     fn expect_nothing_left(&self) {
         let model = &self.model;
-        let unsaved_work = model.lowest_undone() > model.base();
-        assert!(!unsaved_work || model.save_due || model.unsaved, "what finished is saved at once");
+        assert!(!model.has_unsaved() || model.save_due || model.unsaved, "what finished is saved at once");
         assert_eq!(model.finished, model.drained() || model.finished, "promise 6: the end is reached");
         assert_eq!(model.announced, model.base(), "everything saved is announced");
     }
@@ -381,20 +432,22 @@ impl Trial {
         let base = model.base();
         assert!(model.running.iter().all(|i| *i >= base));
         assert_eq!(window.last_processed(), model.disk);
-        let closed = model.next().max(base) - base >= model.limits.max_search_ahead;
+        let closed = model.next() - base >= model.limits.max_search_ahead;
         let idle = model.running.is_empty() && model.fetch.is_none() && model.expected_run().is_none();
-        let awaited = model.save_due && model.saving.is_none() && (closed || idle);
+        let awaited = model.save_due && model.saving.is_none() && (closed || idle || model.full);
         assert_eq!(window.awaits_save(), awaited);
         assert_eq!(window.in_flight(), model.running.len());
         assert_eq!(window.done_ahead() as usize, model.done.range(base..).count());
         assert_eq!(window.lowest_undone(), model.lowest_undone());
-        assert_eq!(window.next(), model.next().max(base));
-        assert_eq!(window.size(), model.started.range(base..).count() as u64);
+        assert_eq!(window.next(), model.next());
+        let above = |set: &BTreeSet<Index>| set.range(base..).copied().collect::<BTreeSet<_>>();
+        assert_eq!(window.size(), above(&model.started).union(&above(&model.restored)).count() as u64);
     }
 
     /// With a willing source, workers and disk everything that may run does run: nothing stalls.
     pub(crate) fn settle(mut self) {
         self.choose(Choice::Pause(false));
+        self.choose(Choice::Full(false));
         let head = self.model.head;
         for _ in 0..100_000 {
             self.set_head(head);
@@ -429,6 +482,18 @@ pub(crate) fn limits(processing: u8, ahead: u8) -> Limits {
     Limits { max_processing: usize::from(processing % 80) + 1, max_search_ahead }
 }
 
+/// The unbroken runs of a set.
+fn runs(set: &BTreeSet<Index>) -> Vec<RangeInclusive<Index>> {
+    let mut runs: Vec<RangeInclusive<Index>> = Vec::new();
+    for &index in set {
+        match runs.last_mut() {
+            Some(run) if run.end() + 1 == index => *run = *run.start()..=index,
+            _ => runs.push(index..=index),
+        }
+    }
+    runs
+}
+
 fn nth(set: &BTreeSet<Index>, pick: u8) -> Option<Index> {
     set.iter().nth(usize::from(pick) % set.len().max(1)).copied()
 }
@@ -453,6 +518,7 @@ mod tests {
             8 => Just(Choice::Saved),
             1 => (n(), n()).prop_map(|(p, a)| Choice::Limits(p, a)),
             1 => any::<bool>().prop_map(Choice::Pause),
+            1 => any::<bool>().prop_map(Choice::Full),
             1 => Just(Choice::Restart),
         ]
     }
@@ -486,7 +552,7 @@ mod tests {
 
     #[test]
     fn the_last_index_is_reached() {
-        let mut trial = Trial::new(Index::MAX - 1, limits(0, 0), None);
+        let mut trial = Trial::new(Index::MAX - 1, limits(0, 0), None, true);
         trial.choose(Choice::Grow(0));
         trial.settle();
     }
@@ -499,13 +565,14 @@ mod tests {
             first in prop_oneof![Just(0), Just(1), 0..500u64, Just(Index::MAX - 200), Just(Index::MAX - 1)],
             processing in any::<u8>(),
             ahead in any::<u8>(),
+            keeps in any::<bool>(),
             stop_after in proptest::option::of(0..300u64),
             choices in proptest::collection::vec(choice(), 0..400),
             ending in ending(),
             tail in proptest::collection::vec(choice(), 0..20),
         ) {
             let stop_at = stop_after.map(|n| first.saturating_add(n).saturating_sub(5).min(Index::MAX - 1));
-            let mut trial = Trial::new(first, limits(processing, ahead), stop_at);
+            let mut trial = Trial::new(first, limits(processing, ahead), stop_at, keeps);
             choices.into_iter().chain(ending).chain(tail).for_each(|choice| trial.choose(choice));
             trial.settle();
         }

@@ -1,0 +1,299 @@
+//! The bytes of a stored progress: a page says all of it, a delta says what is new since, and a checksum guards each.
+//!
+//! Numbers of fixed length are big-endian. A varint has seven bits a byte, the lowest first, and the highest bit of each byte but
+//! the last is set. *Runs* are listed from the lowest on: for each the distance from the lowest index where it could
+//! begin, times two, plus one if it is longer than one index; then its length less two.
+
+use super::Restored;
+use crate::index::Index;
+use std::ops::RangeInclusive;
+
+/// The first format had nothing but the watermark.
+pub(crate) const WATERMARK_ONLY: u8 = 1;
+/// The format that is written.
+pub(crate) const VERSION: u8 = 2;
+
+const HAS_WATERMARK: u8 = 1;
+const RUNS: u8 = 0;
+const BITS: u8 = 1;
+const HEADER: usize = 1 + 4 + 4 + 1 + 8 + 1;
+const SUM: usize = 4;
+
+/// No window is wider than this, which is 8 GiB of bits: what claims to be is damaged.
+const WIDEST: u64 = 1 << 36;
+
+/// Which deltas go with a page: they carry its generation, and have its number in their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Series {
+    pub(crate) id: u32,
+    pub(crate) generation: u32,
+}
+
+/// What a page says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    /// `None` for the first format, which has no deltas.
+    pub(crate) series: Option<Series>,
+    pub(crate) last_processed: Option<Index>,
+    pub(crate) restored: Restored,
+}
+
+/// What a delta says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Delta {
+    pub(crate) generation: u32,
+    /// The lowest index that is not done.
+    pub(crate) next: Index,
+    pub(crate) new: Vec<RangeInclusive<Index>>,
+}
+
+pub(crate) fn page_key(name: &str) -> Vec<u8> {
+    [b"p", name.as_bytes()].concat()
+}
+
+/// What the keys of all deltas of this number begin with.
+pub(crate) fn delta_prefix(id: u32) -> [u8; 5] {
+    let mut key = [b'd'; 5];
+    key[1..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// The number in a page that may be damaged: what is found with it counts only if the page can be read.
+pub(crate) fn id_of(page: &[u8]) -> Option<u32> {
+    match page {
+        [VERSION, a, b, c, d, ..] => Some(u32::from_be_bytes([*a, *b, *c, *d])),
+        _ => None,
+    }
+}
+
+/// Slots are used again by the next generation, so that nothing has to be deleted.
+pub(crate) fn delta_key(id: u32, slot: u32) -> Vec<u8> {
+    [&delta_prefix(id)[..], &slot.to_be_bytes()[1..]].concat()
+}
+
+pub(crate) fn slot_of(key: &[u8]) -> Option<u32> {
+    let slot: [u8; 3] = key.get(5..)?.try_into().ok()?;
+    Some(u32::from_be_bytes([0, slot[0], slot[1], slot[2]]))
+}
+
+pub(crate) fn checksum(name: &str, slot: &[u8], body: &[u8]) -> [u8; SUM] {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(name.as_bytes());
+    hasher.update(slot);
+    hasher.update(body);
+    hasher.finalize().to_be_bytes()
+}
+
+/// The bytes without their checksum, which is right.
+pub(super) fn checked<'a>(name: &str, slot: &[u8], bytes: &'a [u8]) -> Result<&'a [u8], String> {
+    let (body, sum) =
+        bytes.split_last_chunk::<SUM>().ok_or_else(|| format!("it is only {} bytes long", bytes.len()))?;
+    if checksum(name, slot, body) == *sum { Ok(body) } else { Err("its checksum does not match".to_owned()) }
+}
+
+/// A page: everything below `next` is done, and above it what the words say, of which the first begins with the index `first`.
+pub(crate) fn encode_page(
+    name: &str,
+    series: Series,
+    watermark: bool,
+    next: Index,
+    (first, words): (Index, &[u64]),
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(64);
+    bytes.push(VERSION);
+    bytes.extend_from_slice(&series.id.to_be_bytes());
+    bytes.extend_from_slice(&series.generation.to_be_bytes());
+    bytes.push(if watermark { HAS_WATERMARK } else { 0 });
+    bytes.extend_from_slice(&next.to_be_bytes());
+    bytes.push(RUNS);
+    let start = bytes.len();
+    let mut low = next.saturating_add(1);
+    let listed = runs_of_bits(first, words.iter().copied()).all(|run| {
+        put_run(&mut bytes, &mut low, &run);
+        bytes.len() - start <= 8 * words.len() + 8
+    });
+    if !listed {
+        bytes.truncate(start);
+        bytes[start - 1] = BITS;
+        bytes.extend_from_slice(&first.to_be_bytes());
+        words.iter().for_each(|word| bytes.extend_from_slice(&word.to_be_bytes()));
+    }
+    let sum = checksum(name, &[], &bytes);
+    bytes.extend_from_slice(&sum);
+    bytes
+}
+
+/// What a page says, or why it cannot be read.
+pub(crate) fn decode_page(name: &str, bytes: &[u8]) -> Result<Page, String> {
+    match bytes {
+        [] => Err("it is empty".to_owned()),
+        [WATERMARK_ONLY, ..] => decode_watermark(name, bytes),
+        [VERSION, ..] => decode_full(name, bytes),
+        [version, ..] => Err(format!("its format is {version}, and this program knows {WATERMARK_ONLY} and {VERSION}")),
+    }
+}
+
+fn decode_watermark(name: &str, bytes: &[u8]) -> Result<Page, String> {
+    let body = checked(name, &[], bytes)?;
+    let Some(Ok(index)) = body.get(1..).map(<[u8; 8]>::try_from) else {
+        return Err(format!("it is {} bytes long instead of 13", bytes.len()));
+    };
+    let last = a_job(Index::from_be_bytes(index))?;
+    let restored = Restored { next: Some(last + 1), done: Vec::new() };
+    Ok(Page { series: None, last_processed: Some(last), restored })
+}
+
+fn decode_full(name: &str, bytes: &[u8]) -> Result<Page, String> {
+    let body = checked(name, &[], bytes)?;
+    let (header, rest) =
+        body.split_first_chunk::<HEADER>().ok_or_else(|| format!("it is only {} bytes long", bytes.len()))?;
+    let [_, i0, i1, i2, i3, g0, g1, g2, g3, flags, next @ .., kind] = *header;
+    let series = Series { id: u32::from_be_bytes([i0, i1, i2, i3]), generation: u32::from_be_bytes([g0, g1, g2, g3]) };
+    let next = Index::from_be_bytes(next);
+    let last_processed = match (flags, next.checked_sub(1)) {
+        (0, _) => None,
+        (HAS_WATERMARK, Some(last)) => Some(a_job(last)?),
+        (HAS_WATERMARK, None) => return Err("it claims to have a watermark below 0".to_owned()),
+        _ => return Err(format!("its flags are {flags}, of which this program knows only 1")),
+    };
+    let done = match kind {
+        RUNS => decode_runs(rest, next)?,
+        BITS => decode_bits(rest, next)?,
+        _ => return Err(format!("its list is of kind {kind}, and this program knows {RUNS} and {BITS}")),
+    };
+    Ok(Page { series: Some(series), last_processed, restored: Restored { next: Some(next), done } })
+}
+
+/// A delta on a page whose `next` was `page_next`.
+pub(crate) fn encode_delta(
+    name: &str,
+    slot: u32,
+    generation: u32,
+    page_next: Index,
+    next: Index,
+    new: &[Index],
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(16 + 3 * new.len());
+    put_varint(&mut bytes, generation.into());
+    put_varint(&mut bytes, next - page_next);
+    let mut low = next.saturating_add(1);
+    runs_of_list(new).for_each(|run| put_run(&mut bytes, &mut low, &run));
+    let sum = checksum(name, &slot.to_be_bytes(), &bytes);
+    bytes.extend_from_slice(&sum);
+    bytes
+}
+
+/// What a delta says, or why it cannot be read.
+pub(crate) fn decode_delta(name: &str, slot: u32, page_next: Index, bytes: &[u8]) -> Result<Delta, String> {
+    let mut body = checked(name, &slot.to_be_bytes(), bytes)?;
+    let generation = take_varint(&mut body)?;
+    let generation = u32::try_from(generation).map_err(|_| format!("its generation is {generation}"))?;
+    let by = take_varint(&mut body)?;
+    let next = page_next.checked_add(by).ok_or_else(|| format!("it moves the watermark by {by}"))?;
+    Ok(Delta { generation, next, new: decode_runs(body, next)? })
+}
+
+fn a_job(index: Index) -> Result<Index, String> {
+    if index == Index::MAX { Err(format!("its watermark is {}, which is never a job", Index::MAX)) } else { Ok(index) }
+}
+
+/// `low` is the lowest index where the run could begin.
+fn put_run(bytes: &mut Vec<u8>, low: &mut Index, run: &RangeInclusive<Index>) {
+    let (distance, longer) = (run.start() - *low, run.end() - run.start());
+    put_varint(bytes, distance << 1 | u64::from(longer > 0));
+    if longer > 0 {
+        put_varint(bytes, longer - 1);
+    }
+    *low = run.end().saturating_add(2);
+}
+
+fn decode_runs(mut bytes: &[u8], next: Index) -> Result<Vec<RangeInclusive<Index>>, String> {
+    let mut runs = Vec::new();
+    let mut low = next.checked_add(1);
+    while !bytes.is_empty() {
+        let coded = take_varint(&mut bytes)?;
+        let longer = if coded & 1 == 1 { take_varint(&mut bytes)?.checked_add(1) } else { Some(0) };
+        let start = low.and_then(|low| low.checked_add(coded >> 1));
+        let end = start.zip(longer).and_then(|(start, longer)| start.checked_add(longer));
+        let (Some(start), Some(end)) = (start, end.filter(|end| end - next < WIDEST && *end < Index::MAX)) else {
+            return Err("it claims what is far above the watermark".to_owned());
+        };
+        runs.push(start..=end);
+        low = end.checked_add(2);
+    }
+    Ok(runs)
+}
+
+fn decode_bits(bytes: &[u8], next: Index) -> Result<Vec<RangeInclusive<Index>>, String> {
+    let (first, rest) = bytes.split_first_chunk::<8>().ok_or("its bits are cut off")?;
+    let (words, odd) = rest.as_chunks::<8>();
+    let first = Index::from_be_bytes(*first);
+    let last = first.checked_add((64 * words.len() as u64).saturating_sub(1));
+    let near = last.is_some_and(|last| last.saturating_sub(next) < WIDEST) && first / 64 >= next / 64;
+    if !odd.is_empty() || !first.is_multiple_of(64) || !near {
+        return Err("its bits are not where they could be".to_owned());
+    }
+    let words = words.iter().map(|word| u64::from_be_bytes(*word));
+    let runs: Vec<_> = runs_of_bits(first, words).collect();
+    match (runs.first(), runs.last()) {
+        (Some(first), _) if *first.start() <= next => Err("its bits are not where they could be".to_owned()),
+        (_, Some(last)) if *last.end() == Index::MAX => Err("its bits are not where they could be".to_owned()),
+        _ => Ok(runs),
+    }
+}
+
+fn runs_of_list(list: &[Index]) -> impl Iterator<Item = RangeInclusive<Index>> + '_ {
+    list.chunk_by(|a, b| a + 1 == *b).map(|run| run[0]..=run[run.len() - 1])
+}
+
+fn runs_of_bits(first: Index, words: impl Iterator<Item = u64>) -> impl Iterator<Item = RangeInclusive<Index>> {
+    let mut words = words.enumerate();
+    let (mut base, mut word) = (first, 0_u64);
+    // A run that may go on in the next word.
+    let mut open: Option<RangeInclusive<Index>> = None;
+    std::iter::from_fn(move || {
+        loop {
+            while word == 0 {
+                let Some((at, next)) = words.next() else { return open.take() };
+                (base, word) = (first + 64 * at as u64, next);
+            }
+            let (start, ones) =
+                (u64::from(word.trailing_zeros()), u64::from((word >> word.trailing_zeros()).trailing_ones()));
+            word &= if start + ones == 64 { 0 } else { u64::MAX << (start + ones) };
+            let run = base + start..=base + (start + ones - 1);
+            match open.take() {
+                Some(before) if before.end() + 1 == *run.start() => open = Some(*before.start()..=*run.end()),
+                Some(before) => {
+                    open = Some(run);
+                    return Some(before);
+                }
+                None => open = Some(run),
+            }
+        }
+    })
+}
+
+fn put_varint(bytes: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
+fn take_varint(bytes: &mut &[u8]) -> Result<u64, String> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first().ok_or("a number in it is cut off")?;
+        *bytes = rest;
+        let bits = u64::from(byte & 0x7f);
+        if bits << shift >> shift != bits {
+            break;
+        }
+        value |= bits << shift;
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err("a number in it is too long".to_owned())
+}
