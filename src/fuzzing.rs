@@ -5,8 +5,9 @@
 
 use crate::error::Error;
 use crate::index::Index;
+use crate::kv::batch::Batch;
 use crate::kv::memory::MemoryKv;
-use crate::kv::{Kv, Op, Space, prefix_end};
+use crate::kv::{Kv, prefix_end};
 use crate::progress::Checkpoint;
 use crate::progress::store::{LENGTH, VERSION, checksum, decode, encode, key};
 use crate::store::{Durability, FORMAT, FORMAT_KEY, Store};
@@ -172,13 +173,16 @@ fn database(input: &mut Input<'_>) {
         1 => Some(encode(&name, Checkpoint::new(Index::from_be_bytes(input.array())))),
         _ => Some(input.some().to_vec()),
     };
-    let keys = [FORMAT_KEY.to_vec(), key(&name)];
+    let keys = [FORMAT_KEY.to_vec(), key(&name).concat()];
     let kv = Arc::new(MemoryKv::default());
-    for (key, value) in keys.iter().cloned().zip([&format, &value]) {
-        let put = value.clone().map(|value| Op::Put { space: Space::System, key, value });
-        kv.write(put.as_slice(), false).expect("the memory takes writes");
+    let [system, _] = kv.families();
+    let mut batch = Batch::default();
+    for (key, value) in keys.iter().zip([&format, &value]) {
+        let Some(value) = value else { continue };
+        batch.put(system.id, &[key], &[value]).expect("they are short");
     }
-    let kept = || keys.each_ref().map(|key| kv.get(Space::System, key).expect("the memory is read"));
+    kv.write(&batch, false).expect("the memory takes writes");
+    let kept = || keys.each_ref().map(|key| kv.get(&system, key).expect("the memory is read"));
 
     let ours = format.as_ref().is_none_or(|format| *format == [FORMAT]);
     match Store::on(kv.clone(), Durability::Buffered) {

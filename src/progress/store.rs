@@ -2,9 +2,9 @@
 
 use super::{Checkpoint, NOT_ACQUIRED, Progress, SaveDesk, Saves};
 use crate::config::check_name;
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::index::{BoxError, Index};
-use crate::kv::{Op, Space};
+use crate::kv::batch::{Batch, FamilyId};
 use crate::store::{Claim, Store};
 use crate::sync::Arc;
 use crate::writer::Intent;
@@ -54,12 +54,14 @@ impl StoreProgress {
     pub fn remove(self) -> Result<(), Error> {
         check_name("progress", &self.name)?;
         let _claim = self.store.claim(&self.name)?;
-        Ok(self.store.write(&[Op::Delete { space: Space::System, key: key(&self.name) }])?)
+        let mut batch = Batch::default();
+        batch.delete(self.store.system().id, &key(&self.name))?;
+        Ok(self.store.write(&batch)?)
     }
 
     fn load(&self) -> Result<Option<Checkpoint>, Error> {
         check_name("progress", &self.name)?;
-        let stored = self.store.kv().get(Space::System, &key(&self.name));
+        let stored = self.store.kv().get(self.store.system(), &key(&self.name).concat());
         let stored = stored.map_err(|e| Error::Progress { source: e.into() })?;
         let checkpoint = stored.map(|bytes| decode(&self.name, &bytes)).transpose();
         checkpoint.map_err(|reason| Error::Corrupt { name: self.name.clone(), reason })
@@ -80,7 +82,9 @@ impl Progress for StoreProgress {
         if self.claim.is_none() {
             return Err(NOT_ACQUIRED.into());
         }
-        Ok(self.store.write(&[put(&self.name, *checkpoint)])?)
+        let mut batch = Batch::default();
+        put(&mut batch, self.store.system().id, &self.name, *checkpoint)?;
+        Ok(self.store.write(&batch)?)
     }
 
     fn writer(&self) -> Option<Box<dyn Saves>> {
@@ -96,7 +100,9 @@ struct Shared {
 
 impl Saves for Shared {
     fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
-        self.store.writer().submit(Box::new(Saving { name: self.name.clone(), desk }), hurry);
+        let saving =
+            Saving { family: self.store.system().id, synced: self.store.is_synced(), name: self.name.clone(), desk };
+        self.store.writer().submit(Box::new(saving), hurry);
     }
 
     fn hurry(&self) {
@@ -104,17 +110,23 @@ impl Saves for Shared {
     }
 }
 
-/// One save, until it is written or given up.
+/// One save, until it is written or given up. It keeps no store: the thread that drops it would have to wait for itself.
 struct Saving {
+    family: FamilyId,
+    synced: bool,
     name: Arc<str>,
     desk: Arc<dyn SaveDesk>,
 }
 
 impl Intent for Saving {
-    fn resolve(&self, batch: &mut Vec<Op>) -> bool {
-        let checkpoint = self.desk.checkpoint();
-        batch.extend(checkpoint.map(|checkpoint| put(&self.name, checkpoint)));
-        checkpoint.is_some()
+    fn resolve(&self, batch: &mut Batch) -> Result<bool, BoxError> {
+        let Some(checkpoint) = self.desk.checkpoint() else { return Ok(false) };
+        put(batch, self.family, &self.name, checkpoint)?;
+        Ok(true)
+    }
+
+    fn synced(&self) -> bool {
+        self.synced
     }
 
     fn written(&self) {
@@ -126,12 +138,13 @@ impl Intent for Saving {
     }
 }
 
-fn put(name: &str, checkpoint: Checkpoint) -> Op {
-    Op::Put { space: Space::System, key: key(name), value: encode(name, checkpoint) }
+fn put(batch: &mut Batch, family: FamilyId, name: &str, checkpoint: Checkpoint) -> Result<(), StoreError> {
+    batch.put(family, &key(name), &[&encode(name, checkpoint)])
 }
 
-pub(crate) fn key(name: &str) -> Vec<u8> {
-    [b"p", name.as_bytes()].concat()
+/// In two parts.
+pub(crate) fn key(name: &str) -> [&[u8]; 2] {
+    [b"p", name.as_bytes()]
 }
 
 pub(crate) fn checksum(name: &str, body: &[u8]) -> [u8; 4] {
