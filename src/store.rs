@@ -14,6 +14,8 @@ use std::fmt;
 #[cfg(feature = "rocksdb")]
 use std::path::Path;
 
+#[cfg(feature = "rocksdb")]
+mod attach;
 mod table;
 
 pub use table::{Rows, Table};
@@ -48,7 +50,8 @@ pub enum Durability {
 
 /// An embedded database that holds the progress of any number of consumers, and tables of yours beside it.
 ///
-/// A clone is the same store. The database is closed when the last clone, table and consumer of it is gone.
+/// A clone is the same store. The database is closed when the last clone, table and consumer of it is gone. To live in a
+/// database of your own instead, see `Store::attach`.
 ///
 /// ```
 /// # fn main() -> Result<(), waterline::Error> {
@@ -176,7 +179,7 @@ impl Store {
         let name = name.as_ref();
         check_name("table", name)?;
         let length = u8::try_from(name.len()).map_err(|_| ConfigError::Name { what: "table", length: name.len() })?;
-        Ok(Table::new(self, &self.inner.tables, [&[length], name.as_bytes()].concat()))
+        Ok(Table::new(self, name, &self.inner.tables, [&[length], name.as_bytes()].concat()))
     }
 
     /// A whole column family of the database as a table, with the keys as they are: one of yours beside those of the store.
@@ -202,7 +205,7 @@ impl Store {
             return Err(ConfigError::FamilyReserved { name: name.to_owned() }.into());
         }
         let id = self.kv().family(name)?.ok_or_else(|| ConfigError::FamilyUnknown { name: name.to_owned() })?;
-        Ok(Table::new(self, &Family::new(name, id), Vec::new()))
+        Ok(Table::new(self, name, &Family::new(name, id), Vec::new()))
     }
 
     /// On any key-value store, once its format is known to be ours.

@@ -80,6 +80,11 @@ fn is_lock_held(error: &rocksdb::Error) -> bool {
     text.contains("lock hold by current process") || text.contains("While lock file")
 }
 
+/// Our families, for a database that somebody else opens.
+pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
+    [SYSTEM, TABLES].map(|name| ColumnFamilyDescriptor::new(name, family_options())).into()
+}
+
 fn family_options() -> Options {
     let mut options = Options::default();
     options.set_compression_type(DBCompressionType::Lz4);

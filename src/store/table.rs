@@ -3,10 +3,12 @@
 use super::Store;
 use crate::error::Error;
 use crate::kv::batch::Batch;
-use crate::kv::{Family, Scan};
+use crate::kv::{Family, Scan, counter};
+use crate::sync::Arc;
 use std::fmt;
 
-/// A key space of yours in a [`Store`]: ordered by key, shared with nobody else; made by [`Store::table`].
+/// A key space of yours in a [`Store`]: ordered by key, shared with nobody else; made by [`Store::table`], or, as a whole column
+/// family, by [`Store::column_family`].
 ///
 /// A clone is the same table. Each call is atomic, and as durable as the store.
 ///
@@ -23,14 +25,15 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub struct Table {
     store: Store,
+    name: Arc<str>,
     family: Family,
     /// Which keys of the family are this table's.
     prefix: Vec<u8>,
 }
 
 impl Table {
-    pub(super) fn new(store: &Store, family: &Family, prefix: Vec<u8>) -> Self {
-        Self { store: store.clone(), family: family.clone(), prefix }
+    pub(super) fn new(store: &Store, name: &str, family: &Family, prefix: Vec<u8>) -> Self {
+        Self { store: store.clone(), name: name.into(), family: family.clone(), prefix }
     }
 
     /// The value of this key.
@@ -39,6 +42,28 @@ impl Table {
     /// [`Error::Store`] when the database fails.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.store.kv().get(&self.family, &self.key(key))?)
+    }
+
+    /// The value of this key as a counter: 8 bytes in big-endian two's complement. A key without a value counts as 0.
+    ///
+    /// ```
+    /// let table = waterline::Store::in_memory().table("visits")?;
+    /// assert_eq!(table.counter("front page")?, 0);
+    /// table.put("front page", 12i64.to_be_bytes())?;
+    /// assert_eq!(table.counter("front page")?, 12);
+    /// table.put("title", "Waterline")?;
+    /// assert!(matches!(table.counter("title"), Err(waterline::Error::Corrupt { name, .. }) if name == "visits"));
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the value has another length, [`Error::Store`] when the database fails.
+    pub fn counter(&self, key: impl AsRef<[u8]>) -> Result<i64, Error> {
+        let key = key.as_ref();
+        counter::decode(self.get(key)?.as_deref()).map_err(|reason| Error::Corrupt {
+            name: self.name.to_string(),
+            reason: format!("the counter under the key \"{}\" is {reason}", key.escape_ascii()),
+        })
     }
 
     /// Sets the value of this key.
