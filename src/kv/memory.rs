@@ -111,12 +111,16 @@ impl Kv for MemoryKv {
         }))
     }
 
-    fn write(&self, batch: &Batch, _synced: bool) -> Result<(), StoreError> {
+    fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
         let mut image = self.image.lock();
         #[cfg(any(test, feature = "testing"))]
         self.faults.lock().before_write(&image)?;
         image.check(batch)?;
         image.apply(batch);
+        #[cfg(any(test, feature = "testing"))]
+        self.faults.lock().after_write(&image, synced);
+        #[cfg(not(any(test, feature = "testing")))]
+        let _memory_knows_no_disk = synced;
         Ok(())
     }
 }
@@ -129,6 +133,8 @@ struct Faults {
     failing: std::ops::Range<u64>,
     freeze_at: Option<u64>,
     frozen: Option<Image>,
+    /// What has reached the disk, and not only the operating system.
+    durable: Image,
 }
 
 #[cfg(any(test, feature = "testing"))]
@@ -143,6 +149,13 @@ impl Faults {
             return Err(StoreError { doing: "write".to_owned(), source: "no space left on device".into() });
         }
         Ok(())
+    }
+
+    /// A flush takes with it whatever was written before.
+    fn after_write(&mut self, image: &Image, synced: bool) {
+        if synced && self.frozen.is_none() {
+            self.durable = image.clone();
+        }
     }
 }
 
@@ -164,10 +177,65 @@ impl MemoryKv {
     /// What a crash leaves: a new store with what has reached the disk.
     pub(crate) fn after_crash(&self) -> MemoryKv {
         let image = self.faults.lock().frozen.clone().unwrap_or_else(|| self.image.lock().clone());
-        MemoryKv { image: Mutex::new(image), faults: Mutex::default() }
+        Self::restarted(image)
+    }
+
+    /// What the loss of power leaves at worst: a new store with everything up to the last synced write that has reached the disk.
+    pub(crate) fn after_power_loss(&self) -> MemoryKv {
+        Self::restarted(self.faults.lock().durable.clone())
+    }
+
+    fn restarted(image: Image) -> Self {
+        let faults = Faults { durable: image.clone(), ..Faults::default() };
+        Self { image: Mutex::new(image), faults: Mutex::new(faults) }
     }
 
     pub(crate) fn writes(&self) -> u64 {
         self.faults.lock().writes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(kv: &MemoryKv, key: &str, synced: bool) {
+        let mut batch = Batch::default();
+        batch.put(kv.families()[1].id, &[key.as_bytes()], &[b""]).unwrap();
+        kv.write(&batch, synced).unwrap();
+    }
+
+    fn keys(kv: &MemoryKv) -> String {
+        let [_, tables] = kv.families();
+        kv.scan(&tables, b"").map(|pair| String::from_utf8(pair.unwrap().0).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_loss_of_power_takes_what_came_after_the_last_synced_write_and_no_more() {
+        let kv = MemoryKv::default();
+        assert_eq!(keys(&kv.after_power_loss()), "");
+        write(&kv, "a", false);
+        assert_eq!((keys(&kv.after_power_loss()), keys(&kv.after_crash())), (String::new(), "a".to_owned()));
+        write(&kv, "b", true);
+        write(&kv, "c", false);
+        assert_eq!((keys(&kv.after_power_loss()), keys(&kv.after_crash())), ("ab".to_owned(), "abc".to_owned()));
+        assert_eq!(keys(&kv.after_crash().after_power_loss()), "abc", "what a crash left is on the disk");
+        kv.freeze_at(1);
+        write(&kv, "d", false);
+        write(&kv, "e", true);
+        assert_eq!((keys(&kv.after_power_loss()), keys(&kv.after_crash())), ("ab".to_owned(), "abcd".to_owned()));
+    }
+
+    #[test]
+    fn a_batch_for_a_family_that_is_not_there_changes_nothing() {
+        let kv = MemoryKv::default();
+        let [_, tables] = kv.families();
+        let mut batch = Batch::default();
+        batch.put(tables.id, &[b"k"], &[b"v"]).unwrap();
+        batch.put(FamilyId(9), &[b"k"], &[b"v"]).unwrap();
+        assert!(kv.write(&batch, false).is_err());
+        assert_eq!(kv.get(&tables, b"k").unwrap(), None);
+        let nowhere = Family::new("nowhere", FamilyId(9));
+        assert!(kv.get(&nowhere, b"k").is_err() && kv.scan(&nowhere, b"").next().unwrap().is_err());
     }
 }

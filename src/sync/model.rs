@@ -64,6 +64,16 @@ impl<T> RwLock<T> {
         self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub(crate) fn try_read(&self) -> Option<loom::sync::RwLockReadGuard<'_, T>> {
+        self.0.try_read().ok()
+    }
+
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub(crate) fn try_write(&self) -> Option<loom::sync::RwLockWriteGuard<'_, T>> {
+        self.0.try_write().ok()
+    }
+
     #[allow(dead_code)]
     pub(crate) fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner())

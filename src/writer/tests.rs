@@ -86,8 +86,23 @@ impl Bench {
         self.told.recv_timeout(LONG).unwrap()
     }
 
+    /// Once the first write is made, whose report waits.
+    fn submit_while_it_writes(&self, wants: [bool; 2]) {
+        while self.rows().is_empty() {
+            std::thread::yield_now();
+        }
+        for (name, synced) in ["a", "b"].into_iter().zip(wants) {
+            self.submit(name, synced, [], true);
+        }
+    }
+
     fn rows(&self) -> Vec<String> {
-        let rows = self.kv.scan(&self.family, b"row of ");
+        Self::rows_of(&self.kv)
+    }
+
+    fn rows_of(kv: &MemoryKv) -> Vec<String> {
+        let [family, _] = kv.families();
+        let rows = kv.scan(&family, b"row of ");
         rows.map(|row| String::from_utf8(row.unwrap().0.split_off("row of ".len())).unwrap()).collect()
     }
 }
@@ -148,4 +163,29 @@ fn an_intent_that_is_never_resolved_is_told_so_before_the_writer_ends() {
     let told: Vec<_> = bench.told.try_iter().collect();
     assert_eq!(told, (0..6).map(|_| refused("never")).collect::<Vec<_>>());
     assert_eq!(Arc::strong_count(&bench.kv), 1);
+}
+
+#[test]
+fn a_batch_is_synced_if_one_of_its_intents_wants_it() {
+    for wants in [[false, false], [true, false], [false, true]] {
+        let bench = Bench::new();
+        // The writer waits in its report of this one until the others are in its inbox, so that they are one batch.
+        let (tell, gate) = crossbeam_channel::bounded(0);
+        let first = Scripted {
+            name: "first",
+            family: bench.family.clone(),
+            refusals: Mutex::default(),
+            synced: false,
+            told: tell,
+        };
+        bench.writer.submit(Box::new(first), true);
+        bench.submit_while_it_writes(wants);
+        let writes = bench.kv.writes();
+        assert_eq!(gate.recv_timeout(LONG).unwrap(), ("first", Told::Written));
+        assert_eq!([bench.told(), bench.told()], [("a", Told::Written), ("b", Told::Written)]);
+        assert_eq!(bench.kv.writes(), writes + 1);
+        let left = Bench::rows_of(&bench.kv.after_power_loss());
+        let want: &[&str] = if wants == [false, false] { &[] } else { &["a", "b", "first"] };
+        assert_eq!(left, want, "{wants:?}");
+    }
 }
