@@ -75,6 +75,29 @@ pub enum ConfigError {
         /// Its length in bytes.
         length: usize,
     },
+    /// A database that was opened without a column family that the store needs.
+    #[error(
+        "the database has no column family {name:?}: open it with those of `Store::column_families()` beside your own, and \
+         with `create_missing_column_families(true)`"
+    )]
+    FamilyMissing {
+        /// Its name.
+        name: String,
+    },
+    /// A column family that the database was opened without.
+    #[error("the database was opened without a column family {name:?}: open it with that one, or create it first")]
+    FamilyUnknown {
+        /// Its name.
+        name: String,
+    },
+    /// A column family that is the store's own.
+    #[error(
+        "the column family {name:?} is the store's own, as are all whose names begin with \"waterline.\": use another one"
+    )]
+    FamilyReserved {
+        /// Its name.
+        name: String,
+    },
     /// `stop` or `join` on one of the consumer's own threads would wait for itself.
     #[error(
         "stop or join was called on one of the consumer's own threads, which would wait for itself: the consumer was \

@@ -5,8 +5,9 @@
 
 use crate::error::Error;
 use crate::index::Index;
+use crate::kv::batch::Batch;
 use crate::kv::memory::MemoryKv;
-use crate::kv::{Kv, Op, Space, prefix_end};
+use crate::kv::{Kv, prefix_end};
 use crate::progress::format::{self, Series};
 use crate::store::{Durability, FORMAT, FORMAT_KEY, Store};
 use crate::sync::Arc;
@@ -258,11 +259,14 @@ fn database(input: &mut Input<'_>) {
     };
     let keys = [FORMAT_KEY.to_vec(), format::page_key(&name)];
     let kv = Arc::new(MemoryKv::default());
-    for (key, value) in keys.iter().cloned().zip([&format, &value]) {
-        let put = value.clone().map(|value| Op::Put { space: Space::System, key, value });
-        kv.write(put.as_slice(), false).expect("the memory takes writes");
+    let [system, _] = kv.families();
+    let mut batch = Batch::default();
+    for (key, value) in keys.iter().zip([&format, &value]) {
+        let Some(value) = value else { continue };
+        batch.put(system.id, &[key], &[value]).expect("they are short");
     }
-    let kept = || keys.each_ref().map(|key| kv.get(Space::System, key).expect("the memory is read"));
+    kv.write(&batch, false).expect("the memory takes writes");
+    let kept = || keys.each_ref().map(|key| kv.get(&system, key).expect("the memory is read"));
 
     let ours = format.as_ref().is_none_or(|format| *format == [FORMAT]);
     match Store::on(kv.clone(), Durability::Buffered) {

@@ -4,38 +4,32 @@
 //! logs and tables are tested without a disk.
 
 use crate::error::StoreError;
+use crate::kv::batch::{Batch, FamilyId};
+use crate::sync::Arc;
 
+pub(crate) mod batch;
+pub(crate) mod counter;
 pub(crate) mod memory;
 #[cfg(feature = "rocksdb")]
 pub(crate) mod rocksdb;
 
-/// A key space: a column family of RocksDB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Space {
-    /// The format version and the consumers' progress.
-    System,
-    /// The users' tables.
-    Tables,
-}
+/// The column family of the format version and the consumers' progress.
+pub(crate) const SYSTEM: &str = "waterline.system";
 
-impl Space {
-    pub(crate) const ALL: [Space; 2] = [Space::System, Space::Tables];
+/// The column family of the users' tables.
+pub(crate) const TABLES: &str = "waterline.tables";
 
-    /// The column family's name.
-    #[cfg(feature = "rocksdb")]
-    pub(crate) fn family(self) -> &'static str {
-        match self {
-            Space::System => "waterline.system",
-            Space::Tables => "waterline.tables",
-        }
-    }
-}
-
-/// One change.
+/// A key space: a column family of RocksDB, by its name and by the number that it had when it was looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
-    Put { space: Space, key: Vec<u8>, value: Vec<u8> },
-    Delete { space: Space, key: Vec<u8> },
+pub(crate) struct Family {
+    pub(crate) name: Arc<str>,
+    pub(crate) id: FamilyId,
+}
+
+impl Family {
+    pub(crate) fn new(name: &str, id: FamilyId) -> Self {
+        Self { name: name.into(), id }
+    }
 }
 
 /// A key and its value.
@@ -46,13 +40,16 @@ pub(crate) type Scan<'a> = Box<dyn Iterator<Item = Result<Pair, StoreError>> + S
 
 /// An ordered key-value store with atomic batches.
 pub(crate) trait Kv: Send + Sync {
-    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+    /// The number of the family with this name, if there is one.
+    fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError>;
+
+    fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Every pair whose key begins with the prefix, as of this moment.
-    fn scan(&self, space: Space, prefix: &[u8]) -> Scan<'_>;
+    fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_>;
 
-    /// All changes or none; when `synced`, they survive the loss of power once this returns.
-    fn write(&self, batch: &[Op], synced: bool) -> Result<(), StoreError>;
+    /// All changes or none, and none for a family that was dropped meanwhile; when `synced`, they survive the loss of power once this returns.
+    fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError>;
 }
 
 /// The lowest key above every key with this prefix; `None` when there is no such key.

@@ -2,11 +2,11 @@
 
 use crate::error::Error;
 use crate::index::{BoxError, Index};
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub(crate) mod format;
-mod ids;
 mod ledger;
 mod memory;
 pub(crate) mod store;
@@ -124,6 +124,12 @@ pub trait Progress: Send + 'static {
 pub struct SharedWriter {
     pub saves: Box<dyn Saves>,
     pub restored: Restored,
+}
+
+impl fmt::Debug for SharedWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedWriter").field("restored", &self.restored).finish_non_exhaustive()
+    }
 }
 
 /// What an earlier life left behind beside its watermark.

@@ -2,8 +2,11 @@
 
 use crate::config::{ConfigError, check_name};
 use crate::error::{Error, StoreError};
+use crate::kv::batch::Batch;
 use crate::kv::memory::MemoryKv;
-use crate::kv::{Kv, Op, Scan, Space};
+use crate::kv::{Family, Kv};
+#[cfg(any(test, feature = "rocksdb", feature = "testing"))]
+use crate::kv::{SYSTEM, TABLES};
 use crate::sync::{Arc, Mutex};
 use crate::writer::Writer;
 use std::collections::HashSet;
@@ -11,11 +14,22 @@ use std::fmt;
 #[cfg(feature = "rocksdb")]
 use std::path::Path;
 
+#[cfg(feature = "rocksdb")]
+mod attach;
+mod ids;
+mod table;
+
+pub(crate) use ids::Ids;
+pub use table::{Rows, Table};
+
 /// The layout of keys and values that this program reads and writes; see [`design`](crate::design).
 #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
 pub(crate) const FORMAT: u8 = 1;
 #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
 pub(crate) const FORMAT_KEY: &[u8] = b"format";
+
+/// What the names of our column families begin with, also of those to come.
+const RESERVED: &str = "waterline.";
 
 /// What a write survives once it is acknowledged.
 ///
@@ -38,7 +52,8 @@ pub enum Durability {
 
 /// An embedded database that holds the progress of any number of consumers, and tables of yours beside it.
 ///
-/// A clone is the same store. The database is closed when the last clone, table and consumer of it is gone.
+/// A clone is the same store. The database is closed when the last clone, table and consumer of it is gone. To live in a
+/// database of your own instead, see `Store::attach`.
 ///
 /// ```
 /// # fn main() -> Result<(), waterline::Error> {
@@ -63,16 +78,46 @@ pub enum Durability {
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
+    synced: bool,
 }
 
 struct Inner {
     /// Before `kv`, so that it has written everything when the database closes.
     writer: Writer,
     kv: Arc<dyn Kv>,
-    synced: bool,
+    system: Family,
+    tables: Family,
     names: Arc<Mutex<HashSet<String>>>,
-    /// Numbers for progresses, of which none is given out twice.
-    ids: Mutex<std::ops::Range<u32>>,
+    ids: Arc<Ids>,
+}
+
+impl Inner {
+    fn new(kv: Arc<dyn Kv>, [system, tables]: [Family; 2]) -> Self {
+        let ids = Arc::new(Ids::new(kv.clone(), system.clone()));
+        Self { writer: Writer::new(kv.clone()), kv, system, tables, names: Arc::default(), ids }
+    }
+
+    #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
+    fn on(kv: Arc<dyn Kv>) -> Result<Self, Error> {
+        let family = |name: &str| {
+            let id = kv.family(name)?.ok_or_else(|| ConfigError::FamilyMissing { name: name.to_owned() })?;
+            Ok::<_, Error>(Family::new(name, id))
+        };
+        let families = [family(SYSTEM)?, family(TABLES)?];
+        match kv.get(&families[0], FORMAT_KEY)?.as_deref() {
+            Some([FORMAT]) => {}
+            Some(other) => {
+                let reason = format!("the database's format is {other:?}, and this program knows [{FORMAT}]");
+                return Err(Error::Corrupt { name: "format".to_owned(), reason });
+            }
+            None => {
+                let mut batch = Batch::default();
+                batch.put(families[0].id, &[FORMAT_KEY], &[&[FORMAT]])?;
+                kv.write(&batch, true)?;
+            }
+        }
+        Ok(Self::new(kv, families))
+    }
 }
 
 /// How to open a [`Store`]; made by [`Store::options`].
@@ -125,7 +170,9 @@ impl Store {
     /// A store on memory: the same in everything but that it is gone with its last clone. Needs no `rocksdb` feature.
     #[must_use]
     pub fn in_memory() -> Self {
-        Self::of(Arc::new(MemoryKv::default()), Durability::Buffered)
+        let kv = MemoryKv::default();
+        let families = kv.families();
+        Self::of(Inner::new(Arc::new(kv), families), Durability::Buffered)
     }
 
     /// A key space of yours. The same name is the same table.
@@ -136,38 +183,62 @@ impl Store {
         let name = name.as_ref();
         check_name("table", name)?;
         let length = u8::try_from(name.len()).map_err(|_| ConfigError::Name { what: "table", length: name.len() })?;
-        Ok(Table { store: self.clone(), prefix: [&[length], name.as_bytes()].concat() })
+        Ok(Table::new(self, name, &self.inner.tables, [&[length], name.as_bytes()].concat()))
+    }
+
+    /// A whole column family of the database as a table, with the keys as they are: one of yours beside those of the store.
+    ///
+    /// A family is named when the database is opened; one that is opened with [`Store::open`] has all that it had before. On
+    /// [`Store::in_memory`] there is a family of every name, so that what uses it is tested without a database.
+    ///
+    /// ```
+    /// let store = waterline::Store::in_memory();
+    /// let theirs = store.column_family("theirs")?;
+    /// theirs.put("key", "value")?;
+    /// assert_eq!(store.column_family("theirs")?.get("key")?.as_deref(), Some(b"value".as_slice()));
+    /// assert!(store.column_family("waterline.system").is_err());
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the database was opened without this family, and for the store's own families and all others whose
+    /// names begin with `waterline.`.
+    pub fn column_family(&self, name: impl AsRef<str>) -> Result<Table, Error> {
+        let name = name.as_ref();
+        if name.starts_with(RESERVED) {
+            return Err(ConfigError::FamilyReserved { name: name.to_owned() }.into());
+        }
+        let id = self.kv().family(name)?.ok_or_else(|| ConfigError::FamilyUnknown { name: name.to_owned() })?;
+        Ok(Table::new(self, name, &Family::new(name, id), Vec::new()))
     }
 
     /// On any key-value store, once its format is known to be ours.
     #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
     pub(crate) fn on(kv: Arc<dyn Kv>, durability: Durability) -> Result<Self, Error> {
-        match kv.get(Space::System, FORMAT_KEY)?.as_deref() {
-            Some([FORMAT]) => {}
-            Some(other) => {
-                let reason = format!("the database's format is {other:?}, and this program knows [{FORMAT}]");
-                return Err(Error::Corrupt { name: "format".to_owned(), reason });
-            }
-            None => {
-                let (key, value) = (FORMAT_KEY.to_vec(), vec![FORMAT]);
-                kv.write(&[Op::Put { space: Space::System, key, value }], true)?;
-            }
-        }
-        Ok(Self::of(kv, durability))
+        Ok(Self::of(Inner::on(kv)?, durability))
     }
 
-    fn of(kv: Arc<dyn Kv>, durability: Durability) -> Self {
-        let synced = durability == Durability::Synced;
-        let writer = Writer::new(kv.clone(), synced);
-        Self { inner: Arc::new(Inner { writer, kv, synced, names: Arc::default(), ids: Mutex::new(0..0) }) }
+    fn of(inner: impl Into<Arc<Inner>>, durability: Durability) -> Self {
+        Self { inner: inner.into(), synced: durability == Durability::Synced }
     }
 
     pub(crate) fn kv(&self) -> &dyn Kv {
         &*self.inner.kv
     }
 
-    pub(crate) fn reserved_ids(&self) -> &Mutex<std::ops::Range<u32>> {
+    /// Gives out numbers that no other progress of this database has.
+    pub(crate) fn ids(&self) -> &Arc<Ids> {
         &self.inner.ids
+    }
+
+    /// The family of the format and of progress.
+    pub(crate) fn system(&self) -> &Family {
+        &self.inner.system
+    }
+
+    /// Whether what is written by way of this handle survives the loss of power.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.synced
     }
 
     pub(crate) fn writer(&self) -> &Writer {
@@ -175,8 +246,8 @@ impl Store {
     }
 
     /// Writes on this thread; the database puts concurrent writes together by itself.
-    pub(crate) fn write(&self, batch: &[Op]) -> Result<(), StoreError> {
-        self.inner.kv.write(batch, self.inner.synced)
+    pub(crate) fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.inner.kv.write(batch, self.synced)
     }
 
     /// Takes a progress name, until the claim is dropped.
@@ -190,7 +261,7 @@ impl Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("synced", &self.inner.synced).finish_non_exhaustive()
+        f.debug_struct("Store").field("synced", &self.synced).finish_non_exhaustive()
     }
 }
 
@@ -204,101 +275,6 @@ pub(crate) struct Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.names.lock().remove(&self.name);
-    }
-}
-
-/// A key space of yours in a [`Store`]: ordered by key, shared with nobody else; made by [`Store::table`].
-///
-/// A clone is the same table. Each call is atomic, and as durable as the store.
-///
-/// ```
-/// let table = waterline::Store::in_memory().table("heights")?;
-/// table.put("everest", "8849")?;
-/// table.put("k2", "8611")?;
-/// assert_eq!(table.get("k2")?.as_deref(), Some(b"8611".as_slice()));
-/// table.delete("k2")?;
-/// let rows = table.iter().collect::<Result<Vec<_>, _>>()?;
-/// assert_eq!(rows, [(b"everest".to_vec(), b"8849".to_vec())]);
-/// # Ok::<(), waterline::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Table {
-    store: Store,
-    prefix: Vec<u8>,
-}
-
-impl Table {
-    /// The value of this key.
-    ///
-    /// # Errors
-    /// [`Error::Store`] when the database fails.
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
-        Ok(self.store.kv().get(Space::Tables, &self.key(key))?)
-    }
-
-    /// Sets the value of this key.
-    ///
-    /// # Errors
-    /// [`Error::Store`] when the database fails; the key then has its old value, or the new one.
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
-        let value = value.as_ref().to_vec();
-        Ok(self.store.write(&[Op::Put { space: Space::Tables, key: self.key(key), value }])?)
-    }
-
-    /// Removes this key; nothing happens when there is none.
-    ///
-    /// # Errors
-    /// [`Error::Store`] when the database fails.
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
-        Ok(self.store.write(&[Op::Delete { space: Space::Tables, key: self.key(key) }])?)
-    }
-
-    /// Every row, in the order of the keys, as of this moment.
-    pub fn iter(&self) -> Rows<'_> {
-        self.prefix([])
-    }
-
-    /// Every row whose key begins like this, in the order of the keys, as of this moment.
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Rows<'_> {
-        Rows { rows: self.store.kv().scan(Space::Tables, &self.key(prefix)), table: self.prefix.len() }
-    }
-
-    fn key(&self, key: impl AsRef<[u8]>) -> Vec<u8> {
-        [&self.prefix, key.as_ref()].concat()
-    }
-}
-
-impl<'a> IntoIterator for &'a Table {
-    type Item = Result<(Vec<u8>, Vec<u8>), Error>;
-    type IntoIter = Rows<'a>;
-
-    fn into_iter(self) -> Rows<'a> {
-        self.iter()
-    }
-}
-
-/// The rows of a [`Table`]: keys and values, in the order of the keys.
-#[must_use]
-pub struct Rows<'a> {
-    rows: Scan<'a>,
-    /// How many bytes of each key name the table.
-    table: usize,
-}
-
-impl Iterator for Rows<'_> {
-    type Item = Result<(Vec<u8>, Vec<u8>), Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        Some(self.rows.next()?.map_err(Error::from).map(|(mut key, value)| {
-            key.drain(..self.table);
-            (key, value)
-        }))
-    }
-}
-
-impl fmt::Debug for Rows<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rows").finish_non_exhaustive()
     }
 }
 

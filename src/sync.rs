@@ -6,9 +6,9 @@
 mod model;
 
 #[cfg(waterline_loom)]
-pub(crate) use self::model::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, explore, watch};
+pub(crate) use self::model::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, RwLock, explore, watch};
 #[cfg(not(waterline_loom))]
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(waterline_loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 

@@ -5,21 +5,26 @@
 
 use crate::error::{Panic, StoreError, guarded};
 use crate::index::BoxError;
-use crate::kv::{Kv, Op};
+use crate::kv::Kv;
+use crate::kv::batch::Batch;
 use crate::progress::SAVE_PACE;
-use crate::sync::{Arc, Mutex};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crate::sync::{Arc, Mutex, RwLock};
+use crossbeam_channel::{Receiver, RecvError, RecvTimeoutError, Sender, unbounded};
 use std::fmt;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// What somebody wants written. It is resolved when it is, so that it says what is true then.
 pub(crate) trait Intent: Send {
-    /// Adds its changes to the batch, anew for each try; false when there is nothing to write any more.
-    fn resolve(&self, batch: &mut Vec<Op>) -> Result<bool, BoxError>;
+    /// Adds its changes to the batch, anew for each try; false when there is nothing to write any more. After an error, which
+    /// [`failed`](Self::failed) is told as well, nothing that it added is written, and what others want written is.
+    fn resolve(&self, batch: &mut Batch) -> Result<bool, BoxError>;
+    /// Whether it has to survive the loss of power. One that has to is enough for the batch.
+    fn synced(&self) -> bool;
     /// The batch is written.
     fn written(&self);
-    /// The batch failed, and nothing of it counts. The answer says when to try again; `None`: not at all.
+    /// It could not be resolved, or the batch failed, and nothing of it counts. The answer says when to try again; `None`: not
+    /// at all.
     fn failed(&self, error: BoxError) -> Option<Duration>;
 }
 
@@ -28,20 +33,26 @@ enum Message {
         intent: Box<dyn Intent>,
         hurry: bool,
     },
-    /// A wait is cut short.
+    /// Every wait is cut short.
     Hurry,
 }
 
 /// The way into a store's writer thread, which ends when this is dropped.
 pub(crate) struct Writer {
     kv: Arc<dyn Kv>,
-    synced: bool,
+    rows: Arc<RwLock<()>>,
     thread: Mutex<Option<(Sender<Message>, JoinHandle<()>)>>,
 }
 
 impl Writer {
-    pub(crate) fn new(kv: Arc<dyn Kv>, synced: bool) -> Self {
-        Self { kv, synced, thread: Mutex::new(None) }
+    pub(crate) fn new(kv: Arc<dyn Kv>) -> Self {
+        Self { kv, rows: Arc::default(), thread: Mutex::new(None) }
+    }
+
+    /// Held for reading by whoever changes rows beside this writer, and for writing by whoever reads rows, changes them and
+    /// writes them back: between the two nobody else's change is lost.
+    pub(crate) fn rows(&self) -> &Arc<RwLock<()>> {
+        &self.rows
     }
 
     /// Starts the thread, if it does not run: a store that is only read needs none.
@@ -49,7 +60,7 @@ impl Writer {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let (sender, inbox) = unbounded();
-            let batches = Batches { kv: self.kv.clone(), synced: self.synced, inbox, pending: Vec::new() };
+            let batches = Batches { kv: self.kv.clone(), inbox, pending: Vec::new() };
             let handle = std::thread::Builder::new().name("wl-writer".to_owned()).spawn(move || batches.run())?;
             *thread = Some((sender, handle));
         }
@@ -87,29 +98,38 @@ impl Drop for Writer {
 
 impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").field("synced", &self.synced).finish_non_exhaustive()
+        f.debug_struct("Writer").finish_non_exhaustive()
     }
 }
 
 /// The thread's side.
 struct Batches {
     kv: Arc<dyn Kv>,
-    synced: bool,
     inbox: Receiver<Message>,
-    pending: Vec<Box<dyn Intent>>,
+    pending: Vec<Pending>,
+}
+
+struct Pending {
+    intent: Box<dyn Intent>,
+    /// Not before this, since it could not be resolved.
+    due: Option<Instant>,
+    /// It is part of the batch that is being written.
+    resolved: bool,
 }
 
 impl Batches {
     fn run(mut self) {
         let mut paced = Instant::now();
         loop {
-            if self.pending.is_empty() {
-                match self.inbox.recv() {
-                    Ok(message) => {
+            let now = Instant::now();
+            if !self.pending.iter().any(|pending| pending.is_due(now)) {
+                match self.next() {
+                    Ok(Some(message)) => {
                         if !self.take(message) {
                             self.wait(paced);
                         }
                     }
+                    Ok(None) => {}
                     Err(_) => return,
                 }
             }
@@ -119,45 +139,66 @@ impl Batches {
             let again = self.write();
             let now = Instant::now();
             paced = now + SAVE_PACE;
-            if !self.pending.is_empty() {
-                self.wait(now + again.unwrap_or_default());
+            if let Some(pause) = again {
+                self.wait(now + pause);
             }
         }
+    }
+
+    /// The next message; `None` when one that could not be resolved is due before, the error when nothing can come any more.
+    fn next(&self) -> Result<Option<Message>, RecvError> {
+        let Some(due) = self.pending.iter().filter_map(|pending| pending.due).min() else {
+            return self.inbox.recv().map(Some);
+        };
+        match self.inbox.recv_deadline(due) {
+            Ok(message) => return Ok(Some(message)),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => park_until(due),
+        }
+        Ok(None)
     }
 
     /// Whether there is a hurry.
     fn take(&mut self, message: Message) -> bool {
         match message {
             Message::Intent { intent, hurry } => {
-                self.pending.push(intent);
+                self.pending.push(Pending { intent, due: None, resolved: false });
                 hurry
             }
-            Message::Hurry => true,
+            Message::Hurry => {
+                self.pending.iter_mut().for_each(|pending| pending.due = None);
+                true
+            }
         }
     }
 
-    /// Writes everything that is pending; how long to wait when that failed and should be tried again.
+    /// Writes everything that is due; how long to wait when that failed and should be tried again.
     fn write(&mut self) -> Option<Duration> {
-        let mut batch = Vec::new();
-        self.pending.retain(|intent| kept(|| intent.resolve(&mut batch).unwrap_or(false)).unwrap_or(false));
-        if self.pending.is_empty() {
+        let mut batch = Batch::default();
+        let mut synced = false;
+        let now = Instant::now();
+        self.pending.retain_mut(|pending| pending.resolve(&mut batch, now));
+        for pending in self.pending.iter().filter(|pending| pending.resolved) {
+            synced |= kept(|| pending.intent.synced()).unwrap_or(true);
+        }
+        if !self.pending.iter().any(|pending| pending.resolved) {
             return None;
         }
-        let write = || self.kv.write(&batch, self.synced);
+        let write = || self.kv.write(&batch, synced);
         let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write))
             .unwrap_or_else(|payload| Err(StoreError { doing: "write".to_owned(), source: Panic::caught(payload) }));
         let Err(error) = written else {
-            for intent in self.pending.drain(..) {
-                kept(|| intent.written());
+            for pending in self.pending.extract_if(.., |pending| pending.resolved) {
+                kept(|| pending.intent.written());
             }
             return None;
         };
         let error = Arc::new(error);
         let mut pause = None;
-        self.pending.retain(|intent| {
-            let again = kept(|| intent.failed(Box::new(error.clone()))).flatten();
+        self.pending.retain(|pending| {
+            let again = pending.resolved.then(|| pending.failed(Box::new(error.clone()))).flatten();
             pause = pause.into_iter().chain(again).min();
-            again.is_some()
+            again.is_some() || !pending.resolved
         });
         pause
     }
@@ -174,7 +215,7 @@ impl Batches {
                 Err(RecvTimeoutError::Timeout) => return,
                 // Nobody is left to send, but those who wait for a report keep the store: it is tried until they give up.
                 Err(RecvTimeoutError::Disconnected) => {
-                    std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
+                    park_until(until);
                     return;
                 }
             }
@@ -182,7 +223,50 @@ impl Batches {
     }
 }
 
+impl Pending {
+    fn is_due(&self, now: Instant) -> bool {
+        self.due.is_none_or(|due| due <= now)
+    }
+
+    /// Adds its changes to the batch, if it is due; whether it goes on.
+    fn resolve(&mut self, batch: &mut Batch, now: Instant) -> bool {
+        self.resolved = false;
+        if !self.is_due(now) {
+            return true;
+        }
+        let mark = batch.mark();
+        match guarded(|| self.intent.resolve(batch)) {
+            Ok(true) => {
+                self.resolved = true;
+                true
+            }
+            Ok(false) => {
+                batch.truncate(mark);
+                false
+            }
+            Err(error) => {
+                batch.truncate(mark);
+                let again = self.failed(error);
+                self.due = again.map(|pause| now + pause);
+                again.is_some()
+            }
+        }
+    }
+
+    fn failed(&self, error: BoxError) -> Option<Duration> {
+        kept(|| self.intent.failed(error)).flatten()
+    }
+}
+
+/// Waits where no message can come.
+fn park_until(until: Instant) {
+    std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
+}
+
 /// Calls an intent; a panic in it must not end the thread that every other one needs.
 fn kept<R>(call: impl FnOnce() -> R) -> Option<R> {
     guarded(|| Ok(call())).map_err(|panic| tracing::error!(%panic, "an intent of the store's writer panicked")).ok()
 }
+
+#[cfg(test)]
+mod tests;

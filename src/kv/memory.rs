@@ -1,15 +1,73 @@
 //! The seam on memory: for streams that need not survive, and for tests, which make it fail.
 
-use super::{Kv, Op, Pair, Scan, Space};
+use super::batch::{Batch, FamilyId, Record};
+use super::{Family, Kv, Pair, SYSTEM, Scan, TABLES};
 use crate::error::StoreError;
 use crate::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Everything that is stored. A space is copied on the first write after a scan or a freeze took hold of it.
-#[derive(Clone, Debug, Default)]
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Everything that is stored: the families by their numbers. One is copied on the first write after a scan or a freeze took
+/// hold of it.
+#[derive(Clone, Debug)]
 struct Image {
-    spaces: [Arc<BTreeMap<Vec<u8>, Vec<u8>>>; Space::ALL.len()],
+    families: Vec<(Arc<str>, Arc<Rows>)>,
+}
+
+impl Image {
+    /// The number of this family, which is there from now on.
+    fn family(&mut self, name: &str) -> FamilyId {
+        let known = self.families.iter().position(|(other, _)| **other == *name);
+        let at = known.unwrap_or_else(|| {
+            self.families.push((name.into(), Arc::default()));
+            self.families.len() - 1
+        });
+        FamilyId(at as u32)
+    }
+
+    fn rows(&self, family: FamilyId) -> Result<&Arc<Rows>, StoreError> {
+        self.families.get(family.0 as usize).map(|(_, rows)| rows).ok_or_else(|| no_family("read", family))
+    }
+
+    /// The same refusals as those of RocksDB, and before anything is changed.
+    fn check(&self, batch: &Batch) -> Result<(), StoreError> {
+        let mut count = 0;
+        for record in batch.records() {
+            count += 1;
+            if record.family().0 as usize >= self.families.len() {
+                return Err(no_family("write", record.family()));
+            }
+        }
+        match batch.checked() {
+            Ok(_) if count != batch.count() => {
+                Err(StoreError { doing: "write".to_owned(), source: "the batch has a wrong count".into() })
+            }
+            checked => checked.map(drop),
+        }
+    }
+
+    fn apply(&mut self, batch: &Batch) {
+        for record in batch.records() {
+            let rows = Arc::make_mut(&mut self.families[record.family().0 as usize].1);
+            match record {
+                Record::Put { key, value, .. } => rows.insert(key.to_vec(), value.to_vec()),
+                Record::Delete { key, .. } => rows.remove(key),
+            };
+        }
+    }
+}
+
+impl Default for Image {
+    /// As in RocksDB, the default family is there from the beginning and has the number 0.
+    fn default() -> Self {
+        Self { families: vec![("default".into(), Arc::default())] }
+    }
+}
+
+fn no_family(doing: &str, family: FamilyId) -> StoreError {
+    StoreError { doing: doing.to_owned(), source: format!("there is no column family {}", family.0).into() }
 }
 
 #[derive(Debug, Default)]
@@ -19,13 +77,29 @@ pub(crate) struct MemoryKv {
     faults: Mutex<Faults>,
 }
 
+impl MemoryKv {
+    /// The two families that every store has.
+    pub(crate) fn families(&self) -> [Family; 2] {
+        let mut image = self.image.lock();
+        [SYSTEM, TABLES].map(|name| Family::new(name, image.family(name)))
+    }
+}
+
 impl Kv for MemoryKv {
-    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.image.lock().spaces[space as usize].get(key).cloned())
+    /// A family is there as soon as somebody asks for it: there is nobody else who could make it.
+    fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError> {
+        Ok((!name.is_empty()).then(|| self.image.lock().family(name)))
     }
 
-    fn scan(&self, space: Space, prefix: &[u8]) -> Scan<'_> {
-        let rows = self.image.lock().spaces[space as usize].clone();
+    fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.image.lock().rows(family.id)?.get(key).cloned())
+    }
+
+    fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_> {
+        let rows = match self.image.lock().rows(family.id) {
+            Ok(rows) => rows.clone(),
+            Err(e) => return Box::new(std::iter::once(Err(e))),
+        };
         let prefix = prefix.to_vec();
         let mut last: Option<Vec<u8>> = None;
         Box::new(std::iter::from_fn(move || {
@@ -37,16 +111,16 @@ impl Kv for MemoryKv {
         }))
     }
 
-    fn write(&self, batch: &[Op], _synced: bool) -> Result<(), StoreError> {
+    fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
         let mut image = self.image.lock();
         #[cfg(any(test, feature = "testing"))]
         self.faults.lock().before_write(&image)?;
-        for op in batch.iter().cloned() {
-            match op {
-                Op::Put { space, key, value } => Arc::make_mut(&mut image.spaces[space as usize]).insert(key, value),
-                Op::Delete { space, key } => Arc::make_mut(&mut image.spaces[space as usize]).remove(&key),
-            };
-        }
+        image.check(batch)?;
+        image.apply(batch);
+        #[cfg(any(test, feature = "testing"))]
+        self.faults.lock().after_write(&image, synced);
+        #[cfg(not(any(test, feature = "testing")))]
+        let _memory_knows_no_disk = synced;
         Ok(())
     }
 }
@@ -59,6 +133,8 @@ struct Faults {
     failing: std::ops::Range<u64>,
     freeze_at: Option<u64>,
     frozen: Option<Image>,
+    /// What has reached the disk, and not only the operating system.
+    durable: Image,
 }
 
 #[cfg(any(test, feature = "testing"))]
@@ -73,6 +149,13 @@ impl Faults {
             return Err(StoreError { doing: "write".to_owned(), source: "no space left on device".into() });
         }
         Ok(())
+    }
+
+    /// A flush takes with it whatever was written before.
+    fn after_write(&mut self, image: &Image, synced: bool) {
+        if synced && self.frozen.is_none() {
+            self.durable = image.clone();
+        }
     }
 }
 
@@ -94,10 +177,65 @@ impl MemoryKv {
     /// What a crash leaves: a new store with what has reached the disk.
     pub(crate) fn after_crash(&self) -> MemoryKv {
         let image = self.faults.lock().frozen.clone().unwrap_or_else(|| self.image.lock().clone());
-        MemoryKv { image: Mutex::new(image), faults: Mutex::default() }
+        Self::restarted(image)
+    }
+
+    /// What the loss of power leaves at worst: a new store with everything up to the last synced write that has reached the disk.
+    pub(crate) fn after_power_loss(&self) -> MemoryKv {
+        Self::restarted(self.faults.lock().durable.clone())
+    }
+
+    fn restarted(image: Image) -> Self {
+        let faults = Faults { durable: image.clone(), ..Faults::default() };
+        Self { image: Mutex::new(image), faults: Mutex::new(faults) }
     }
 
     pub(crate) fn writes(&self) -> u64 {
         self.faults.lock().writes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(kv: &MemoryKv, key: &str, synced: bool) {
+        let mut batch = Batch::default();
+        batch.put(kv.families()[1].id, &[key.as_bytes()], &[b""]).unwrap();
+        kv.write(&batch, synced).unwrap();
+    }
+
+    fn keys(kv: &MemoryKv) -> String {
+        let [_, tables] = kv.families();
+        kv.scan(&tables, b"").map(|pair| String::from_utf8(pair.unwrap().0).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_loss_of_power_takes_what_came_after_the_last_synced_write_and_no_more() {
+        let kv = MemoryKv::default();
+        assert_eq!(keys(&kv.after_power_loss()), "");
+        write(&kv, "a", false);
+        assert_eq!((keys(&kv.after_power_loss()), keys(&kv.after_crash())), (String::new(), "a".to_owned()));
+        write(&kv, "b", true);
+        write(&kv, "c", false);
+        assert_eq!((keys(&kv.after_power_loss()), keys(&kv.after_crash())), ("ab".to_owned(), "abc".to_owned()));
+        assert_eq!(keys(&kv.after_crash().after_power_loss()), "abc", "what a crash left is on the disk");
+        kv.freeze_at(1);
+        write(&kv, "d", false);
+        write(&kv, "e", true);
+        assert_eq!((keys(&kv.after_power_loss()), keys(&kv.after_crash())), ("ab".to_owned(), "abcd".to_owned()));
+    }
+
+    #[test]
+    fn a_batch_for_a_family_that_is_not_there_changes_nothing() {
+        let kv = MemoryKv::default();
+        let [_, tables] = kv.families();
+        let mut batch = Batch::default();
+        batch.put(tables.id, &[b"k"], &[b"v"]).unwrap();
+        batch.put(FamilyId(9), &[b"k"], &[b"v"]).unwrap();
+        assert!(kv.write(&batch, false).is_err());
+        assert_eq!(kv.get(&tables, b"k").unwrap(), None);
+        let nowhere = Family::new("nowhere", FamilyId(9));
+        assert!(kv.get(&nowhere, b"k").is_err() && kv.scan(&nowhere, b"").next().unwrap().is_err());
     }
 }

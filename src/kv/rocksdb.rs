@@ -1,15 +1,19 @@
-//! The seam on RocksDB: one column family for each space.
+//! The seam on RocksDB.
 
-use super::{Kv, Op, Scan, Space, prefix_end};
+use super::batch::{Batch, FamilyId};
+use super::{Family, Kv, SYSTEM, Scan, TABLES, batch, prefix_end};
 use crate::error::{Error, StoreError};
+use crate::sync::{Arc, RwLock};
 use rocksdb::{
     ColumnFamilyDescriptor, DB, DBCompressionType, IteratorMode, Options, ReadOptions, WriteBatch, WriteOptions,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 pub(crate) struct RocksKv {
-    db: DB,
+    db: Arc<DB>,
+    /// The families that were ever looked up, where somebody else has the database too and may drop them.
+    shared: Option<RwLock<HashMap<FamilyId, Arc<str>>>>,
 }
 
 impl RocksKv {
@@ -20,16 +24,53 @@ impl RocksKv {
         options.create_missing_column_families(true);
         // RocksDB keeps a thousand old text logs otherwise, one of each opening.
         options.set_keep_log_file_num(4);
-        let ours = Space::ALL.iter().map(|space| space.family().to_owned());
+        let ours = [SYSTEM, TABLES].map(str::to_owned).into_iter();
         // RocksDB wants every family opened that exists; a directory without a database has none.
         let existing = DB::list_cf(&options, path).unwrap_or_default();
         let families: BTreeSet<String> = ours.chain(existing).collect();
         let descriptors = families.into_iter().map(|name| ColumnFamilyDescriptor::new(name, family_options()));
         match DB::open_cf_descriptors(&options, path, descriptors) {
-            Ok(db) => Ok(Self { db }),
+            Ok(db) => Ok(Self { db: Arc::new(db), shared: None }),
             Err(e) if is_lock_held(&e) => Err(Error::Locked { path: path.to_owned() }),
             Err(e) => Err(failed(format!("open the database at {}", path.display()))(e).into()),
         }
+    }
+}
+
+impl RocksKv {
+    /// The database of somebody else, who goes on using it.
+    pub(crate) fn shared(db: Arc<DB>) -> Self {
+        Self { db, shared: Some(RwLock::default()) }
+    }
+
+    /// The number that this family has now. It is shown nowhere but in a batch.
+    fn id(&self, name: &str) -> Option<FamilyId> {
+        let family = self.db.cf_handle(name)?;
+        let mut probe = WriteBatch::default();
+        probe.delete_cf(&family, []);
+        let id = batch::records(probe.data()).next().map(|record| record.family());
+        id
+    }
+
+    /// Refuses a batch for a family that was dropped meanwhile. RocksDB would refuse it too, but only once it is in the log, and
+    /// would then take no other write of anybody until the database is opened anew.
+    fn check_families(&self, batch: &Batch) -> Result<(), StoreError> {
+        let Some(known) = &self.shared else { return Ok(()) };
+        let known = known.read();
+        let mut checked: Option<FamilyId> = None;
+        for id in batch.records().map(|record| record.family()) {
+            // Records of one family stand together, mostly.
+            if checked == Some(id) {
+                continue;
+            }
+            let name = known.get(&id).map_or("", |name| name);
+            if self.id(name) != Some(id) {
+                let source = format!("the family {name:?} was dropped").into();
+                return Err(StoreError { doing: "find its column family".to_owned(), source });
+            }
+            checked = Some(id);
+        }
+        Ok(())
     }
 }
 
@@ -37,6 +78,11 @@ impl RocksKv {
 fn is_lock_held(error: &rocksdb::Error) -> bool {
     let text = error.to_string();
     text.contains("lock hold by current process") || text.contains("While lock file")
+}
+
+/// Our families, for a database that somebody else opens.
+pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
+    [SYSTEM, TABLES].map(|name| ColumnFamilyDescriptor::new(name, family_options())).into()
 }
 
 fn family_options() -> Options {
@@ -51,21 +97,29 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(rocksdb::Error) -> StoreError
 
 /// Looks a family up by name, each time: a held reference would tie us to one threading mode of the user's `DB` type.
 macro_rules! family {
-    ($db:expr, $space:expr) => {
-        $db.cf_handle($space.family()).ok_or_else(|| StoreError {
+    ($db:expr, $name:expr) => {
+        $db.cf_handle($name).ok_or_else(|| StoreError {
             doing: "find its column family".to_owned(),
-            source: format!("the family {:?} was dropped", $space.family()).into(),
+            source: format!("the family {:?} was dropped", $name).into(),
         })
     };
 }
 
 impl Kv for RocksKv {
-    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.db.get_cf(&family!(self.db, space)?, key).map_err(failed("read"))
+    fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError> {
+        let id = self.id(name);
+        if let (Some(id), Some(known)) = (id, &self.shared) {
+            known.write().insert(id, name.into());
+        }
+        Ok(id)
     }
 
-    fn scan(&self, space: Space, prefix: &[u8]) -> Scan<'_> {
-        let family = match family!(self.db, space) {
+    fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.db.get_cf(&family!(self.db, &family.name)?, key).map_err(failed("read"))
+    }
+
+    fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_> {
+        let family = match family!(self.db, &family.name) {
             Ok(family) => family,
             Err(e) => return Box::new(std::iter::once(Err(e))),
         };
@@ -81,16 +135,14 @@ impl Kv for RocksKv {
         }))
     }
 
-    fn write(&self, batch: &[Op], synced: bool) -> Result<(), StoreError> {
-        let mut writes = WriteBatch::default();
-        for op in batch {
-            match op {
-                Op::Put { space, key, value } => writes.put_cf(&family!(self.db, space)?, key, value),
-                Op::Delete { space, key } => writes.delete_cf(&family!(self.db, space)?, key),
-            }
-        }
+    fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
+        let bytes = batch.checked()?;
+        self.check_families(batch)?;
         let mut options = WriteOptions::default();
         options.set_sync(synced);
-        self.db.write_opt(writes, &options).map_err(failed("write"))
+        self.db.write_opt(WriteBatch::from_data(bytes), &options).map_err(failed("write"))
     }
 }
+
+#[cfg(test)]
+mod tests;

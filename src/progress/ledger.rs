@@ -98,10 +98,6 @@ impl Ledger {
         })
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Whether it has a number.
     pub(crate) fn id(&self) -> Option<u32> {
         self.id

@@ -1,14 +1,13 @@
 //! Progress in the embedded store, and its bytes.
 
 use super::format;
-use super::ids::new_id;
 use super::ledger::{Entry, Ledger, Loaded};
 use super::{Checkpoint, DoneAhead, NOT_ACQUIRED, Progress, Restored, SaveDesk, Saves, SharedWriter, Snapshot};
 use crate::config::check_name;
 use crate::error::Error;
 use crate::index::{BoxError, Index};
-use crate::kv::{Op, Space};
-use crate::store::{Claim, Store};
+use crate::kv::batch::{Batch, FamilyId};
+use crate::store::{Claim, Ids, Store};
 use crate::sync::{Arc, Mutex};
 use crate::writer::Intent;
 use std::time::Duration;
@@ -69,11 +68,14 @@ impl StoreProgress {
         if let Ok(Some(Loaded { ledger, .. })) = self.load()
             && let Some(id) = ledger.id()
         {
-            for pair in self.store.kv().scan(Space::System, &format::delta_prefix(id)) {
+            for pair in self.store.kv().scan(self.store.system(), &format::delta_prefix(id)) {
                 keys.push(pair?.0);
             }
         }
-        let batch: Vec<Op> = keys.into_iter().map(|key| Op::Delete { space: Space::System, key }).collect();
+        let mut batch = Batch::default();
+        for key in keys {
+            batch.delete(self.store.system().id, &[&key])?;
+        }
         Ok(self.store.write(&batch)?)
     }
 
@@ -81,12 +83,12 @@ impl StoreProgress {
     fn load(&self) -> Result<Option<Loaded>, Error> {
         let failed = |e: crate::error::StoreError| Error::Progress { source: e.into() };
         let kv = self.store.kv();
-        let page = || kv.get(Space::System, &format::page_key(&self.name)).map_err(failed);
+        let page = || kv.get(self.store.system(), &format::page_key(&self.name)).map_err(failed);
         let mut before = page()?;
         loop {
             let Some(bytes) = before else { return Ok(None) };
             let id = format::id_of(&bytes);
-            let deltas = id.map(|id| kv.scan(Space::System, &format::delta_prefix(id)));
+            let deltas = id.map(|id| kv.scan(self.store.system(), &format::delta_prefix(id)));
             let loaded = Ledger::load(&self.name, &bytes, deltas.into_iter().flatten());
             let after = page()?;
             if after.as_ref() == Some(&bytes) {
@@ -118,8 +120,8 @@ impl Progress for StoreProgress {
         let ahead = DoneAhead::All { first: 0, words: Vec::new() };
         let snapshot = Snapshot { last_processed: Some(last), next, ahead };
         let mut ledger = acquired.ledger.lock();
-        let mut batch = Vec::new();
-        let entry = enter(&self.store, &mut ledger, &snapshot, &mut batch)?;
+        let mut batch = Batch::default();
+        let entry = enter(&mut ledger, &snapshot, self.store.ids(), self.store.system().id, &mut batch)?;
         self.store.write(&batch)?;
         ledger.written(&entry);
         Ok(())
@@ -134,13 +136,19 @@ impl Progress for StoreProgress {
 }
 
 /// Adds a save to a batch.
-fn enter(store: &Store, ledger: &mut Ledger, snapshot: &Snapshot, batch: &mut Vec<Op>) -> Result<Entry, BoxError> {
+fn enter(
+    ledger: &mut Ledger,
+    snapshot: &Snapshot,
+    ids: &Ids,
+    system: FamilyId,
+    batch: &mut Batch,
+) -> Result<Entry, BoxError> {
     if ledger.id().is_none() {
-        ledger.set_id(new_id(store)?);
+        ledger.set_id(ids.next()?);
     }
     let entry = ledger.entry(snapshot).ok_or("a page has to say all that is done")?;
-    let (key, value) = entry.put.clone();
-    batch.push(Op::Put { space: Space::System, key, value });
+    let (key, value) = &entry.put;
+    batch.put(system, &[key], &[value])?;
     Ok(entry)
 }
 
@@ -152,7 +160,14 @@ struct Shared {
 
 impl Saves for Shared {
     fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
-        let saving = Saving { store: self.store.clone(), ledger: self.ledger.clone(), desk, entry: Mutex::new(None) };
+        let saving = Saving {
+            system: self.store.system().id,
+            ids: self.store.ids().clone(),
+            synced: self.store.is_synced(),
+            ledger: self.ledger.clone(),
+            desk,
+            entry: Mutex::new(None),
+        };
         self.store.writer().submit(Box::new(saving), hurry);
     }
 
@@ -161,9 +176,11 @@ impl Saves for Shared {
     }
 }
 
-/// One save, until it is written or given up.
+/// One save, until it is written or given up. It keeps no store: the thread that drops it would have to wait for itself.
 struct Saving {
-    store: Store,
+    system: FamilyId,
+    ids: Arc<Ids>,
+    synced: bool,
     ledger: Arc<Mutex<Ledger>>,
     desk: Arc<dyn SaveDesk>,
     /// What is being written.
@@ -171,11 +188,15 @@ struct Saving {
 }
 
 impl Intent for Saving {
-    fn resolve(&self, batch: &mut Vec<Op>) -> Result<bool, BoxError> {
+    fn resolve(&self, batch: &mut Batch) -> Result<bool, BoxError> {
         let mut ledger = self.ledger.lock();
         let Some(snapshot) = self.desk.snapshot(ledger.wants_page()) else { return Ok(false) };
-        *self.entry.lock() = Some(enter(&self.store, &mut ledger, &snapshot, batch)?);
+        *self.entry.lock() = Some(enter(&mut ledger, &snapshot, &self.ids, self.system, batch)?);
         Ok(true)
+    }
+
+    fn synced(&self) -> bool {
+        self.synced
     }
 
     fn written(&self) {

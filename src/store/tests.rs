@@ -1,6 +1,9 @@
 //! The store, the writer and a consumer on it, over a key-value store that fails and freezes.
 
 use super::*;
+use crate::kv::Scan;
+use crate::kv::batch::FamilyId;
+use crate::sync::RwLock;
 use crate::{Blocked, Checkpoint, Consumer, Error, MemoryJobs, Progress};
 use std::time::{Duration, Instant};
 
@@ -156,4 +159,116 @@ fn a_progress_saves_by_itself_too() {
     assert!(matches!(store.progress("p").acquire(), Err(Error::InUse { .. })));
     drop(progress);
     assert_eq!(watermark(&store), Some(7));
+}
+
+/// The same store, by a handle of this durability.
+fn as_durable(store: &Store, durability: Durability) -> Store {
+    Store { inner: store.inner.clone(), synced: durability == Durability::Synced }
+}
+
+/// Nothing at or below the watermark is missing; the watermark.
+#[track_caller]
+fn nothing_is_skipped(kv: MemoryKv) -> Option<u64> {
+    let store = on(&Arc::new(kv));
+    let (table, watermark) = (store.table("rows").unwrap(), watermark(&store));
+    for index in 0..watermark.map_or(0, |last| last + 1) {
+        assert!(table.get(index.to_be_bytes()).unwrap().is_some(), "{index} is skipped below {watermark:?}");
+    }
+    watermark
+}
+
+#[test]
+fn promise_1_a_synced_store_loses_nothing_that_was_acknowledged_whenever_the_power_goes() {
+    const COUNT: u64 = 40;
+    for freeze_at in 0..60 {
+        let kv = Arc::new(MemoryKv::default());
+        let store = as_durable(&on(&kv), Durability::Synced);
+        kv.freeze_at(freeze_at);
+        rows(&store, COUNT).join().unwrap();
+        // Whatever is written is acknowledged no sooner than it is on the disk.
+        assert_eq!(nothing_is_skipped(kv.after_power_loss()), nothing_is_skipped(kv.after_crash()));
+        let left = |kv: MemoryKv| on(&Arc::new(kv)).table("rows").unwrap().iter().count();
+        assert_eq!(left(kv.after_power_loss()), left(kv.after_crash()));
+    }
+    // While it runs: what a handle shows is on the disk already.
+    let kv = Arc::new(MemoryKv::default());
+    let consumer = rows(&as_durable(&on(&kv), Durability::Synced), 2 * COUNT);
+    let handle = consumer.handle();
+    for index in 0..2 * COUNT {
+        assert!(handle.wait_for(index, LONG));
+        let shown = handle.last_processed_index();
+        assert!(nothing_is_skipped(kv.after_power_loss()) >= shown);
+    }
+}
+
+#[test]
+fn promise_1_a_buffered_store_loses_only_the_end_when_the_power_goes() {
+    const COUNT: u64 = 40;
+    let mut lost = 0;
+    for freeze_at in 0..60 {
+        let kv = Arc::new(MemoryKv::default());
+        let buffered = on(&kv);
+        let synced = as_durable(&buffered, Durability::Synced);
+        kv.freeze_at(freeze_at);
+        // Saves of another consumer that are synced take with them what was written before, and only that.
+        let other = Consumer::builder(numbers(COUNT), synced.progress("other"))
+            .max_search_ahead(1)
+            .stop_at(COUNT - 1)
+            .start(|_| Ok(()))
+            .unwrap();
+        rows(&buffered, COUNT).join().unwrap();
+        other.join().unwrap();
+        let (left, whole) = (kv.after_power_loss(), kv.after_crash());
+        let others = |kv: MemoryKv| on(&Arc::new(kv)).progress("other").last_processed().unwrap();
+        assert_eq!(others(kv.after_power_loss()), others(kv.after_crash()), "a synced save was lost");
+        let (left, whole) = (nothing_is_skipped(left), nothing_is_skipped(whole));
+        assert!(left <= whole);
+        lost += u64::from(left < whole);
+        // What was lost runs again.
+        let store = on(&Arc::new(kv.after_power_loss()));
+        rows(&store, COUNT).join().unwrap();
+        assert_eq!((store.table("rows").unwrap().iter().count() as u64, watermark(&store)), (COUNT, Some(COUNT - 1)));
+    }
+    assert!(lost > 0, "the power was lost and took nothing: the test sees nothing");
+}
+
+/// A store on memory that looks whether the writer could read and write back rows while somebody writes.
+#[derive(Default)]
+struct Watched {
+    kv: MemoryKv,
+    rows: std::sync::OnceLock<Arc<RwLock<()>>>,
+    shut_out: Mutex<Vec<bool>>,
+}
+
+impl Kv for Watched {
+    fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError> {
+        self.kv.family(name)
+    }
+
+    fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.kv.get(family, key)
+    }
+
+    fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_> {
+        self.kv.scan(family, prefix)
+    }
+
+    fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
+        self.shut_out
+            .lock()
+            .extend(self.rows.get().map(|rows| rows.try_write().is_none() && rows.try_read().is_some()));
+        self.kv.write(batch, synced)
+    }
+}
+
+#[test]
+fn who_changes_a_row_shuts_out_the_writers_read_and_write_back_and_no_other_change() {
+    let kv = Arc::new(Watched::default());
+    let store = Store::on(kv.clone(), Durability::Buffered).unwrap();
+    kv.rows.set(store.writer().rows().clone()).unwrap();
+    let table = store.table("rows").unwrap();
+    table.put("k", "v").unwrap();
+    table.delete("k").unwrap();
+    assert_eq!(*kv.shut_out.lock(), [true, true]);
+    assert!(store.writer().rows().try_write().is_some(), "and only meanwhile");
 }

@@ -55,6 +55,31 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
+/// The same for a lock that many may hold for reading.
+#[derive(Debug, Default)]
+pub(crate) struct RwLock<T>(loom::sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub(crate) fn read(&self) -> loom::sync::RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub(crate) fn try_read(&self) -> Option<loom::sync::RwLockReadGuard<'_, T>> {
+        self.0.try_read().ok()
+    }
+
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub(crate) fn try_write(&self) -> Option<loom::sync::RwLockWriteGuard<'_, T>> {
+        self.0.try_write().ok()
+    }
+
+    #[allow(dead_code)]
+    pub(crate) fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(loom::sync::Condvar);
 

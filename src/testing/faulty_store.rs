@@ -28,26 +28,46 @@ use std::ops::RangeBounds;
 /// let after = faulty.after_crash()?.store().table("rows")?;
 /// let keys: Vec<_> = after.iter().map(|row| row.map(|(key, _)| key)).collect::<Result<_, _>>()?;
 /// assert_eq!(keys, [b"a", b"c", b"d"]);
+/// assert_eq!(faulty.after_power_loss()?.store().table("rows")?.iter().count(), 0, "nothing of it was synced");
 /// # Ok::<(), waterline::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct FaultyStore {
     kv: Arc<MemoryKv>,
     store: Store,
+    durability: Durability,
 }
 
 impl FaultyStore {
-    /// An empty store that works.
+    /// An empty store that works, and is [`Durability::Buffered`].
     ///
     /// # Errors
     /// Those of opening a store; there are none in memory.
     pub fn new() -> Result<Self, Error> {
-        Self::on(MemoryKv::default())
+        Self::with_durability(Durability::Buffered)
     }
 
-    fn on(kv: MemoryKv) -> Result<Self, Error> {
+    /// An empty store that works, and is this durable.
+    ///
+    /// ```
+    /// use waterline::{Durability, testing::FaultyStore};
+    ///
+    /// let faulty = FaultyStore::with_durability(Durability::Synced)?;
+    /// faulty.store().table("rows")?.put("a", "1")?;
+    /// let after = faulty.after_power_loss()?.store().table("rows")?;
+    /// assert_eq!(after.get("a")?.as_deref(), Some(b"1".as_slice()));
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of opening a store; there are none in memory.
+    pub fn with_durability(durability: Durability) -> Result<Self, Error> {
+        Self::on(MemoryKv::default(), durability)
+    }
+
+    fn on(kv: MemoryKv, durability: Durability) -> Result<Self, Error> {
         let kv = Arc::new(kv);
-        Ok(Self { store: Store::on(kv.clone(), Durability::Buffered)?, kv })
+        Ok(Self { store: Store::on(kv.clone(), durability)?, kv, durability })
     }
 
     /// The store, to be used like any other.
@@ -77,7 +97,16 @@ impl FaultyStore {
     /// # Errors
     /// Those of opening a store; there are none in memory.
     pub fn after_crash(&self) -> Result<Self, Error> {
-        Self::on(self.kv.after_crash())
+        Self::on(self.kv.after_crash(), self.durability)
+    }
+
+    /// What the loss of power leaves at worst: another store, with everything up to the last write of those that reached the disk
+    /// that was [`Durability::Synced`].
+    ///
+    /// # Errors
+    /// Those of opening a store; there are none in memory.
+    pub fn after_power_loss(&self) -> Result<FaultyStore, Error> {
+        Self::on(self.kv.after_power_loss(), self.durability)
     }
 
     /// How many writes there were, those that failed included.

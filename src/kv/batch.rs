@@ -1,0 +1,413 @@
+//! Changes as bytes, in exactly the encoding of RocksDB's `WriteBatch`: what one part has prepared is appended to what all
+//! write together as it is, and goes to the database as it is.
+
+use crate::error::StoreError;
+use std::fmt;
+
+/// Eight bytes of sequence number, which RocksDB sets, and four of the count, in little-endian.
+const HEADER: usize = 12;
+
+/// RocksDB's tags. The default family has those without an id.
+const DELETE: u8 = 0x00;
+const PUT: u8 = 0x01;
+const FAMILY_DELETE: u8 = 0x04;
+const FAMILY_PUT: u8 = 0x05;
+
+/// A column family's number in its database: another one when it is dropped and made again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct FamilyId(pub(crate) u32);
+
+/// One change, read from bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Record<'a> {
+    Put { family: FamilyId, key: &'a [u8], value: &'a [u8] },
+    Delete { family: FamilyId, key: &'a [u8] },
+}
+
+impl Record<'_> {
+    pub(crate) fn family(&self) -> FamilyId {
+        match self {
+            Self::Put { family, .. } | Self::Delete { family, .. } => *family,
+        }
+    }
+}
+
+/// Records without a header: what one job, or many, want changed.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Records {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+/// Not every user of the bytes is in every build.
+#[cfg_attr(not(test), allow(dead_code))]
+impl Records {
+    /// Sets a value. Key and value are handed over in parts, so that a prefix costs no allocation.
+    ///
+    /// # Errors
+    /// When the key or the value has 4 GiB or more, which the encoding cannot say; then nothing is added.
+    pub(crate) fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
+        let (key_length, value_length) = (length(key)?, length(value)?);
+        self.tag(family, PUT, FAMILY_PUT);
+        self.text(key_length, key);
+        self.text(value_length, value);
+        Ok(())
+    }
+
+    /// Removes a key.
+    ///
+    /// # Errors
+    /// When the key has 4 GiB or more; then nothing is added.
+    pub(crate) fn delete(&mut self, family: FamilyId, key: &[&[u8]]) -> Result<(), StoreError> {
+        let key_length = length(key)?;
+        self.tag(family, DELETE, FAMILY_DELETE);
+        self.text(key_length, key);
+        Ok(())
+    }
+
+    /// Adds all of these behind those that are there.
+    pub(crate) fn append(&mut self, records: &Records) {
+        self.bytes.extend_from_slice(&records.bytes);
+        // Where this would not fit the bytes do not either, and nobody writes them: see `Batch::checked`.
+        self.count = self.count.saturating_add(records.count);
+    }
+
+    /// In bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many records there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Empties it, and keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.count = 0;
+    }
+
+    pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        Reader(&self.bytes)
+    }
+
+    fn tag(&mut self, family: FamilyId, default: u8, other: u8) {
+        self.count = self.count.saturating_add(1);
+        match family {
+            FamilyId(0) => self.bytes.push(default),
+            FamilyId(id) => {
+                self.bytes.push(other);
+                self.varint(id);
+            }
+        }
+    }
+
+    fn text(&mut self, length: u32, parts: &[&[u8]]) {
+        self.varint(length);
+        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
+    }
+
+    /// Seven bits a byte, the lowest first; the highest bit says that more follow.
+    fn varint(&mut self, mut number: u32) {
+        while number >= 0x80 {
+            self.bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.bytes.push(number as u8);
+    }
+}
+
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.records()).finish()
+    }
+}
+
+/// What all of these have together, if it can be said.
+fn length(parts: &[&[u8]]) -> Result<u32, StoreError> {
+    let length = parts.iter().map(|part| part.len() as u64).sum::<u64>();
+    u32::try_from(length).map_err(|_| too_large(format!("{length} bytes are too many for one key or value")))
+}
+
+fn too_large(reason: String) -> StoreError {
+    StoreError { doing: "write".to_owned(), source: format!("{reason}: 4 GiB is the limit").into() }
+}
+
+/// Changes that are written together, header included.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Batch {
+    /// Its first bytes are the header, and are kept true.
+    records: Records,
+}
+
+/// A state of a [`Batch`] to which it can go back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mark {
+    length: usize,
+    count: u32,
+}
+
+#[cfg_attr(not(test), allow(dead_code))]
+impl Batch {
+    /// As [`Records::put`].
+    ///
+    /// # Errors
+    /// When the key or the value has 4 GiB or more; then nothing is added.
+    pub(crate) fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
+        let put = self.records.put(family, key, value);
+        self.recount();
+        put
+    }
+
+    /// As [`Records::delete`].
+    ///
+    /// # Errors
+    /// When the key has 4 GiB or more; then nothing is added.
+    pub(crate) fn delete(&mut self, family: FamilyId, key: &[&[u8]]) -> Result<(), StoreError> {
+        let deleted = self.records.delete(family, key);
+        self.recount();
+        deleted
+    }
+
+    pub(crate) fn append(&mut self, records: &Records) {
+        self.records.append(records);
+        self.recount();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// In bytes, with the header.
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { length: self.len(), count: self.records.count }
+    }
+
+    /// Takes back everything that came after the mark was made.
+    pub(crate) fn truncate(&mut self, mark: Mark) {
+        debug_assert!(mark.length <= self.len() && mark.count <= self.records.count, "the mark lies ahead");
+        self.records.bytes.truncate(mark.length);
+        self.records.count = mark.count;
+        self.recount();
+    }
+
+    pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        Reader(&self.records.bytes[HEADER..])
+    }
+
+    /// How many records there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.records.count
+    }
+
+    /// As RocksDB reads them.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.records.bytes
+    }
+
+    /// The bytes, if a database takes so many.
+    ///
+    /// # Errors
+    /// When they are 4 GiB or more. A record has two bytes at least, so the count of those that are fewer is exact.
+    pub(crate) fn checked(&self) -> Result<&[u8], StoreError> {
+        match u32::try_from(self.len()) {
+            Ok(_) => Ok(self.bytes()),
+            Err(_) => Err(too_large(format!("{} bytes are too many for one batch", self.len()))),
+        }
+    }
+
+    fn recount(&mut self) {
+        self.records.bytes[8..HEADER].copy_from_slice(&self.records.count.to_le_bytes());
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self { records: Records { bytes: vec![0; HEADER], count: 0 } }
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.records()).finish()
+    }
+}
+
+/// The records of a batch's bytes, up to the first that is none.
+#[cfg(any(test, feature = "rocksdb"))]
+pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
+    Reader(bytes.get(HEADER..).unwrap_or_default())
+}
+
+/// The bytes that are not yet read. They end at a record that is none, which shows in the count.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn varint(&mut self) -> Option<u32> {
+        let mut number = 0u64;
+        for shift in [0, 7, 14, 21, 28] {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return u32::try_from(number).ok();
+            }
+        }
+        None
+    }
+
+    fn text(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.varint()?).ok()?;
+        let (text, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(text)
+    }
+
+    fn record(&mut self) -> Option<Record<'a>> {
+        let tag = self.byte()?;
+        let family = FamilyId(match tag {
+            PUT | DELETE => 0,
+            FAMILY_PUT | FAMILY_DELETE => self.varint()?,
+            _ => return None,
+        });
+        let key = self.text()?;
+        Some(match tag {
+            PUT | FAMILY_PUT => Record::Put { family, key, value: self.text()? },
+            _ => Record::Delete { family, key },
+        })
+    }
+}
+
+impl<'a> Iterator for Reader<'a> {
+    type Item = Record<'a>;
+
+    fn next(&mut self) -> Option<Record<'a>> {
+        let record = self.record();
+        if record.is_none() {
+            self.0 = &[];
+        }
+        record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What one change says, on its own.
+    type Change = (u32, Vec<u8>, Option<Vec<u8>>);
+
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        // Around the lengths at which the length itself grows, and often empty.
+        let length = prop_oneof![Just(0usize), 0..4usize, 126..130usize, 16_382..16_387usize];
+        (length, any::<u8>()).prop_map(|(length, byte)| vec![byte; length])
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let family = prop_oneof![Just(0u32), 1..4u32, 126..130u32, 16_382..16_387u32, Just(u32::MAX)];
+        (family, text(), proptest::option::of(text()))
+    }
+
+    fn add(records: &mut Records, (family, key, value): &Change) {
+        let (front, back) = key.split_at(key.len() / 2);
+        let family = FamilyId(*family);
+        match value {
+            Some(value) => records.put(family, &[front, back], &[value]).unwrap(),
+            None => records.delete(family, &[front, back]).unwrap(),
+        }
+    }
+
+    fn said<'a>(records: impl Iterator<Item = Record<'a>>) -> Vec<Change> {
+        let said = |record: Record<'_>| match record {
+            Record::Put { family, key, value } => (family.0, key.to_vec(), Some(value.to_vec())),
+            Record::Delete { family, key } => (family.0, key.to_vec(), None),
+        };
+        records.map(said).collect()
+    }
+
+    #[test]
+    fn the_bytes_are_those_that_are_written_down() {
+        let mut batch = Batch::default();
+        assert_eq!(batch.bytes(), [0; 12]);
+        batch.put(FamilyId(0), &[b"k"], &[b"v", b"w"]).unwrap();
+        batch.delete(FamilyId(0x80), &[b"p", b"q"]).unwrap();
+        let header = [0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0];
+        assert_eq!(batch.bytes(), [&header[..], b"\x01\x01k\x02vw", b"\x04\x80\x01\x02pq"].concat());
+    }
+
+    #[test]
+    fn four_gibibytes_are_refused_and_nothing_is_added() {
+        // Zeros that are never looked at take no memory.
+        let large = vec![0u8; 1 << 30];
+        let parts = [&large[..]; 4];
+        let mut batch = Batch::default();
+        batch.put(FamilyId(1), &[b"k"], &[b"v"]).unwrap();
+        let before = batch.clone();
+        for refused in [
+            batch.put(FamilyId(1), &parts, &[]),
+            batch.put(FamilyId(1), &[b"k"], &parts),
+            batch.delete(FamilyId(0), &parts),
+        ] {
+            let text = crate::error::describe(&refused.unwrap_err());
+            assert!(text.contains("4294967296 bytes are too many") && text.contains("4 GiB"), "{text}");
+        }
+        assert_eq!(batch, before);
+        assert_eq!(length(&[&large, &large, &large, &large[1..]]).unwrap(), u32::MAX);
+    }
+
+    #[test]
+    fn bytes_that_are_no_records_end_the_reading() {
+        for bytes in [&b"\x07\x01k"[..], b"\x01\x02k", b"\x05\xff\xff\xff\xff\x7f\x00\x00", b"\x05\x80\x80\x80\x80\x80"]
+        {
+            assert_eq!(Reader(bytes).count(), 0, "{bytes:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_what_was_put(changes in proptest::collection::vec(change(), 0..12), cut in 0..12usize) {
+            let mut whole = Records::default();
+            changes.iter().for_each(|change| add(&mut whole, change));
+            prop_assert_eq!(said(whole.records()), changes.clone());
+            prop_assert_eq!(whole.count() as usize, changes.len());
+            prop_assert_eq!(whole.is_empty(), changes.is_empty());
+
+            // The same in two parts, behind something that is taken back.
+            let (front, back) = changes.split_at(cut.min(changes.len()));
+            let (mut first, mut second) = (Records::default(), Records::default());
+            front.iter().for_each(|change| add(&mut first, change));
+            back.iter().for_each(|change| add(&mut second, change));
+            let mut batch = Batch::default();
+            batch.append(&first);
+            let mark = batch.mark();
+            batch.append(&whole);
+            batch.truncate(mark);
+            batch.append(&second);
+            let mut at_once = Batch::default();
+            at_once.append(&whole);
+            prop_assert_eq!(batch.bytes(), at_once.bytes());
+            prop_assert_eq!(batch.len(), HEADER + whole.len());
+            prop_assert_eq!(batch.is_empty(), changes.is_empty());
+            prop_assert_eq!(said(records(batch.checked().unwrap())), changes);
+            first.append(&second);
+            prop_assert_eq!(&first, &whole);
+            first.clear();
+            prop_assert_eq!(first, Records::default());
+        }
+    }
+}

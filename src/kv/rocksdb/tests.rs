@@ -1,0 +1,110 @@
+//! What RocksDB itself says of our bytes, and of families that come and go.
+
+use super::*;
+use crate::error::describe;
+use proptest::prelude::*;
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// The database itself, which nobody else holds.
+fn database(kv: &mut RocksKv) -> &mut DB {
+    Arc::get_mut(&mut kv.db).unwrap()
+}
+
+fn family(kv: &RocksKv, name: &str) -> Family {
+    Family::new(name, kv.family(name).unwrap().unwrap())
+}
+
+fn put(family: &Family, key: &[u8], value: &[u8]) -> Batch {
+    let mut batch = Batch::default();
+    batch.put(family.id, &[key], &[value]).unwrap();
+    batch
+}
+
+/// Which family, how long a key and of what, and how long a value, if it is put.
+type Change = (usize, usize, u8, Option<usize>);
+
+fn change() -> impl Strategy<Value = Change> {
+    let length = || prop_oneof![Just(0usize), 0..4usize, 126..130usize, 16_382..20_000usize];
+    (any::<usize>(), length(), any::<u8>(), proptest::option::of(length()))
+}
+
+#[test]
+fn a_batch_has_the_bytes_of_a_write_batch() {
+    let directory = directory();
+    let mut kv = RocksKv::open(directory.path()).unwrap();
+    // Ids of one byte and of two.
+    let names: Vec<String> = (0..140).map(|n| format!("f{n}")).collect();
+    names.iter().for_each(|name| database(&mut kv).create_cf(name, &Options::default()).unwrap());
+    let families: Vec<Family> = ["default", "f0", SYSTEM, "f139", "f120"].map(|name| family(&kv, name)).into();
+    assert_eq!(families[0].id, FamilyId(0));
+    assert!(families[1].id.0 < 0x80 && families[3].id.0 >= 0x80, "{families:?}");
+    proptest!(ProptestConfig { cases: 200, ..ProptestConfig::default() }, |(
+        changes in proptest::collection::vec(change(), 0..12),
+    )| {
+        let (mut ours, mut theirs) = (Batch::default(), WriteBatch::default());
+        for (at, length, byte, value) in changes {
+            let family = &families[at % families.len()];
+            let handle = kv.db.cf_handle(&family.name).unwrap();
+            let key = vec![byte; length];
+            match value.map(|length| vec![!byte; length]) {
+                Some(value) => {
+                    ours.put(family.id, &[&key], &[&value]).unwrap();
+                    theirs.put_cf(&handle, &key, &value);
+                }
+                None => {
+                    ours.delete(family.id, &[&key]).unwrap();
+                    theirs.delete_cf(&handle, &key);
+                }
+            }
+        }
+        prop_assert_eq!(ours.bytes(), theirs.data());
+        prop_assert_eq!(ours.count() as usize, theirs.len());
+        kv.write(&ours, false).unwrap();
+    });
+}
+
+#[test]
+fn a_batch_is_written_and_read() {
+    let directory = directory();
+    let kv = RocksKv::open(directory.path()).unwrap();
+    let (system, tables) = (family(&kv, SYSTEM), family(&kv, TABLES));
+    assert_eq!(kv.family("another").unwrap(), None);
+    let mut batch = put(&system, b"a", b"1");
+    batch.put(tables.id, &[b"a", b"b"], &[b"2"]).unwrap();
+    batch.put(tables.id, &[b"ac"], &[b"3"]).unwrap();
+    batch.delete(tables.id, &[b"ac"]).unwrap();
+    kv.write(&batch, true).unwrap();
+    assert_eq!(kv.get(&system, b"a").unwrap(), Some(b"1".to_vec()));
+    let rows: Vec<_> = kv.scan(&tables, b"a").map(Result::unwrap).collect();
+    assert_eq!(rows, [(b"ab".to_vec(), b"2".to_vec())]);
+}
+
+#[test]
+fn a_family_that_was_made_anew_takes_nothing_that_was_meant_for_the_old_one() {
+    let directory = directory();
+    let mut kv = RocksKv::open(directory.path()).unwrap();
+    kv = RocksKv::shared(kv.db);
+    let system = family(&kv, SYSTEM);
+    database(&mut kv).create_cf("f", &Options::default()).unwrap();
+    let old = family(&kv, "f");
+    kv.write(&put(&old, b"k", b"old"), false).unwrap();
+    database(&mut kv).drop_cf("f").unwrap();
+    assert_eq!(kv.family("f").unwrap(), None);
+    let error = describe(&kv.get(&old, b"k").unwrap_err());
+    assert!(error.contains("\"f\" was dropped"), "{error}");
+    database(&mut kv).create_cf("f", &Options::default()).unwrap();
+    let new = family(&kv, "f");
+    assert_ne!(old.id, new.id);
+    let mut batch = put(&system, b"k", b"late");
+    batch.put(old.id, &[b"k"], &[b"late"]).unwrap();
+    let error = describe(&kv.write(&batch, false).unwrap_err());
+    assert!(error.contains("\"f\" was dropped"), "{error}");
+    assert_eq!(kv.get(&system, b"k").unwrap(), None, "all changes or none");
+    assert_eq!(kv.get(&new, b"k").unwrap(), None);
+    // RocksDB itself would take no write any more: see `RocksKv::check_families`.
+    kv.write(&put(&new, b"k", b"new"), false).unwrap();
+    assert_eq!(kv.get(&new, b"k").unwrap(), Some(b"new".to_vec()));
+}

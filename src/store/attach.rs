@@ -1,0 +1,112 @@
+//! Living in a database that somebody else opened.
+
+use super::{Inner, Store, StoreOptions};
+use crate::error::Error;
+use crate::kv::rocksdb::{self, RocksKv};
+use crate::sync::{Arc, Mutex};
+use ::rocksdb::{ColumnFamilyDescriptor, DB};
+use std::sync::{LazyLock, Weak};
+
+/// What lives in which database, by the address of the database. Each keeps its database, so while there is one the address
+/// is no other's.
+static ATTACHED: LazyLock<Mutex<Vec<(usize, Weak<Inner>)>>> = LazyLock::new(Mutex::default);
+
+impl StoreOptions {
+    /// Lives in a database that you opened: [`Store::attach`] with these options.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::sync::Arc;
+    /// # let directory = tempfile::tempdir()?;
+    /// use waterline::{Durability, Store};
+    ///
+    /// let mut options = rocksdb::Options::default();
+    /// options.create_if_missing(true);
+    /// options.create_missing_column_families(true);
+    /// let db = rocksdb::DB::open_cf_descriptors(&options, directory.path(), Store::column_families())?;
+    /// let store = Store::options().durability(Durability::Synced).attach(Arc::new(db))?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Store::attach`].
+    pub fn attach(self, db: Arc<DB>) -> Result<Store, Error> {
+        Ok(Store::of(attached(db)?, self.durability))
+    }
+}
+
+impl Store {
+    /// The column families that a store needs, to open a database of your own with. They are made at the first time if
+    /// `create_missing_column_families(true)` is set. [`attach`](Self::attach) shows how.
+    #[must_use]
+    pub fn column_families() -> Vec<ColumnFamilyDescriptor> {
+        rocksdb::descriptors()
+    }
+
+    /// Lives in a database that you opened, beside column families of yours. Writes are
+    /// [`Durability::Buffered`](crate::Durability::Buffered) unless [`StoreOptions`] say otherwise.
+    ///
+    /// The types are those of the crate `rocksdb` 0.25, with or without its feature `multi-threaded-cf`.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path();
+    /// use rocksdb::{ColumnFamilyDescriptor, DB, Options};
+    /// use std::sync::Arc;
+    /// use waterline::{Consumer, MemoryJobs, Store};
+    ///
+    /// let mut options = Options::default();
+    /// options.create_if_missing(true);
+    /// options.create_missing_column_families(true);
+    /// let mut families = Store::column_families();
+    /// families.push(ColumnFamilyDescriptor::new("squares", Options::default()));
+    /// let db = Arc::new(DB::open_cf_descriptors(&options, path, families)?);
+    ///
+    /// let store = Store::attach(db.clone())?;
+    /// let squares = store.column_family("squares")?;              // your keys, as they are
+    /// let jobs: MemoryJobs<_> = (0..10u64).collect();
+    /// Consumer::builder(jobs, store.progress("squares"))
+    ///     .stop_at(9)
+    ///     .start(move |job| Ok(squares.put(job.index.to_be_bytes(), (job.payload * job.payload).to_be_bytes())?))?
+    ///     .join()?;
+    ///
+    /// let family = db.cf_handle("squares").unwrap();
+    /// assert_eq!(db.get_cf(&family, 9u64.to_be_bytes())?, Some(81u64.to_be_bytes().to_vec()));
+    /// db.put_cf(&family, "yours", "as ever")?;                    // go on using it as if nobody else did
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Stores on one database share the progress names in use and the thread that writes, and each has a durability of its own.
+    /// The database is closed when your last `Arc` of it and the last store, table and consumer on it are gone, in whichever
+    /// order.
+    ///
+    /// What you write to the database yourself is written as ever, in one log with ours. Leave the families whose names begin with
+    /// `waterline.` alone, and drop no family that is written to: a write to one that was dropped is an [`Error::Store`], also
+    /// when there is a new one of the same name, but a write that is under way at that very moment may end up in RocksDB's
+    /// log, and then RocksDB takes no other until the database is opened anew.
+    ///
+    /// A database that was opened read-only or as a secondary is read as any other, if a store has lived in it before. Every
+    /// write to it is an [`Error::Store`].
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the database was opened without one of [`Store::column_families`], [`Error::Corrupt`] when a store
+    /// has lived in it whose format this program does not know, [`Error::Store`] for whatever else RocksDB says.
+    pub fn attach(db: Arc<DB>) -> Result<Self, Error> {
+        Self::options().attach(db)
+    }
+}
+
+/// What lives in this database already, or from now on.
+fn attached(db: Arc<DB>) -> Result<Arc<Inner>, Error> {
+    let address = Arc::as_ptr(&db).addr();
+    let mut attached = ATTACHED.lock();
+    attached.retain(|(_, inner)| inner.strong_count() > 0);
+    let known = attached.iter().find(|(other, _)| *other == address).and_then(|(_, inner)| inner.upgrade());
+    if let Some(inner) = known {
+        return Ok(inner);
+    }
+    let inner = Arc::new(Inner::on(Arc::new(RocksKv::shared(db)))?);
+    attached.push((address, Arc::downgrade(&inner)));
+    Ok(inner)
+}

@@ -1,0 +1,80 @@
+//! Numbers that are shorter than names, and never given out twice in a database.
+
+use crate::error::Error;
+use crate::kv::batch::Batch;
+use crate::kv::{Family, Kv};
+use crate::sync::{Arc, Mutex};
+use std::ops::Range;
+
+const KEY: &[u8] = b"ids";
+
+/// So many are reserved with one write.
+const BLOCK: u32 = 256;
+
+pub(crate) struct Ids {
+    kv: Arc<dyn Kv>,
+    system: Family,
+    /// Reserved, and not yet given out.
+    reserved: Mutex<Range<u32>>,
+}
+
+impl Ids {
+    pub(super) fn new(kv: Arc<dyn Kv>, system: Family) -> Self {
+        Self { kv, system, reserved: Mutex::new(0..0) }
+    }
+
+    /// A number that nobody in this database has or had.
+    pub(crate) fn next(&self) -> Result<u32, Error> {
+        let mut reserved = self.reserved.lock();
+        if let Some(id) = reserved.next() {
+            return Ok(id);
+        }
+        let corrupt = |reason| Error::Corrupt { name: "ids".to_owned(), reason };
+        let stored = self.kv.get(&self.system, KEY)?;
+        let lowest = stored.map_or(Ok(0), |bytes| decode(&bytes)).map_err(corrupt)?;
+        let end = lowest.checked_add(BLOCK).ok_or_else(|| corrupt("there is no number left".to_owned()))?;
+        let mut batch = Batch::default();
+        batch.put(self.system.id, &[KEY], &[&encode(end)])?;
+        // In the log before whatever uses one of them, so that none is reserved again after a crash.
+        self.kv.write(&batch, false)?;
+        *reserved = lowest + 1..end;
+        Ok(lowest)
+    }
+}
+
+/// The lowest number that was never reserved, and its CRC-32.
+fn encode(lowest: u32) -> Vec<u8> {
+    let body = lowest.to_be_bytes();
+    [body, crc32fast::hash(&body).to_be_bytes()].concat()
+}
+
+fn decode(bytes: &[u8]) -> Result<u32, String> {
+    let whole: [u8; 8] = bytes.try_into().map_err(|_| format!("it is {} bytes long instead of 8", bytes.len()))?;
+    let [a, b, c, d, ..] = whole;
+    let lowest = u32::from_be_bytes([a, b, c, d]);
+    if encode(lowest) == whole { Ok(lowest) } else { Err("its checksum does not match".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::memory::MemoryKv;
+
+    #[test]
+    fn no_number_is_given_out_twice_in_any_life_and_a_flipped_bit_is_refused() {
+        let kv = Arc::new(MemoryKv::default());
+        let [system, _] = kv.families();
+        let mut given = std::collections::BTreeSet::new();
+        for _ in 0..3 {
+            let ids = Ids::new(kv.clone(), system.clone());
+            assert!((0..300).all(|_| given.insert(ids.next().unwrap())));
+        }
+        assert!(kv.writes() < 10, "{} writes", kv.writes());
+        let stored = kv.get(&system, KEY).unwrap().unwrap();
+        assert!((0..64).all(|bit| {
+            let mut flipped = stored.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            decode(&flipped).is_err()
+        }));
+    }
+}

@@ -1,0 +1,141 @@
+//! Tables: a part of the tables' family, or a whole family.
+
+use super::Store;
+use crate::error::Error;
+use crate::kv::batch::Batch;
+use crate::kv::{Family, Scan, counter};
+use crate::sync::Arc;
+use std::fmt;
+
+/// A key space of yours in a [`Store`]: ordered by key, shared with nobody else; made by [`Store::table`], or, as a whole column
+/// family, by [`Store::column_family`].
+///
+/// A clone is the same table. Each call is atomic, and as durable as the store.
+///
+/// ```
+/// let table = waterline::Store::in_memory().table("heights")?;
+/// table.put("everest", "8849")?;
+/// table.put("k2", "8611")?;
+/// assert_eq!(table.get("k2")?.as_deref(), Some(b"8611".as_slice()));
+/// table.delete("k2")?;
+/// let rows = table.iter().collect::<Result<Vec<_>, _>>()?;
+/// assert_eq!(rows, [(b"everest".to_vec(), b"8849".to_vec())]);
+/// # Ok::<(), waterline::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Table {
+    store: Store,
+    name: Arc<str>,
+    family: Family,
+    /// Which keys of the family are this table's.
+    prefix: Vec<u8>,
+}
+
+impl Table {
+    pub(super) fn new(store: &Store, name: &str, family: &Family, prefix: Vec<u8>) -> Self {
+        Self { store: store.clone(), name: name.into(), family: family.clone(), prefix }
+    }
+
+    /// The value of this key.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the database fails.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.store.kv().get(&self.family, &self.key(key))?)
+    }
+
+    /// The value of this key as a counter: 8 bytes in big-endian two's complement. A key without a value counts as 0.
+    ///
+    /// ```
+    /// let table = waterline::Store::in_memory().table("visits")?;
+    /// assert_eq!(table.counter("front page")?, 0);
+    /// table.put("front page", 12i64.to_be_bytes())?;
+    /// assert_eq!(table.counter("front page")?, 12);
+    /// table.put("title", "Waterline")?;
+    /// assert!(matches!(table.counter("title"), Err(waterline::Error::Corrupt { name, .. }) if name == "visits"));
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the value has another length, [`Error::Store`] when the database fails.
+    pub fn counter(&self, key: impl AsRef<[u8]>) -> Result<i64, Error> {
+        let key = key.as_ref();
+        counter::decode(self.get(key)?.as_deref()).map_err(|reason| Error::Corrupt {
+            name: self.name.to_string(),
+            reason: format!("the counter under the key \"{}\" is {reason}", key.escape_ascii()),
+        })
+    }
+
+    /// Sets the value of this key.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the database fails; the key then has its old value, or the new one.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        let mut batch = Batch::default();
+        batch.put(self.family.id, &[&self.prefix, key.as_ref()], &[value.as_ref()])?;
+        self.write(&batch)
+    }
+
+    /// Removes this key; nothing happens when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the database fails.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        let mut batch = Batch::default();
+        batch.delete(self.family.id, &[&self.prefix, key.as_ref()])?;
+        self.write(&batch)
+    }
+
+    /// Every row, in the order of the keys, as of this moment.
+    pub fn iter(&self) -> Rows<'_> {
+        self.prefix([])
+    }
+
+    /// Every row whose key begins like this, in the order of the keys, as of this moment.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Rows<'_> {
+        Rows { rows: self.store.kv().scan(&self.family, &self.key(prefix)), table: self.prefix.len() }
+    }
+
+    fn write(&self, batch: &Batch) -> Result<(), Error> {
+        let _beside_the_writer = self.store.writer().rows().read();
+        Ok(self.store.write(batch)?)
+    }
+
+    fn key(&self, key: impl AsRef<[u8]>) -> Vec<u8> {
+        [&self.prefix, key.as_ref()].concat()
+    }
+}
+
+impl<'a> IntoIterator for &'a Table {
+    type Item = Result<(Vec<u8>, Vec<u8>), Error>;
+    type IntoIter = Rows<'a>;
+
+    fn into_iter(self) -> Rows<'a> {
+        self.iter()
+    }
+}
+
+/// The rows of a [`Table`]: keys and values, in the order of the keys.
+#[must_use]
+pub struct Rows<'a> {
+    rows: Scan<'a>,
+    /// How many bytes of each key name the table.
+    table: usize,
+}
+
+impl Iterator for Rows<'_> {
+    type Item = Result<(Vec<u8>, Vec<u8>), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.rows.next()?.map_err(Error::from).map(|(mut key, value)| {
+            key.drain(..self.table);
+            (key, value)
+        }))
+    }
+}
+
+impl fmt::Debug for Rows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rows").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,191 @@
+//! The writer's thread over a key-value store on memory, with intents that tell what became of them.
+
+use super::*;
+use crate::kv::memory::MemoryKv;
+use crate::kv::{Family, SYSTEM};
+use crossbeam_channel::TryRecvError;
+
+const LONG: Duration = Duration::from_secs(20);
+
+#[derive(Debug, PartialEq)]
+enum Told {
+    Written,
+    Failed(String),
+}
+
+/// Puts its name, and tells what it is told. While it has refusals left it puts something and refuses.
+struct Scripted {
+    name: &'static str,
+    family: Family,
+    refusals: Mutex<Vec<Refusal>>,
+    synced: bool,
+    told: Sender<(&'static str, Told)>,
+}
+
+enum Refusal {
+    /// Tried again after this time.
+    Error(Option<Duration>),
+    Panic,
+    Nothing,
+}
+
+impl Intent for Scripted {
+    fn resolve(&self, batch: &mut Batch) -> Result<bool, BoxError> {
+        batch.put(self.family.id, &[b"row of ", self.name.as_bytes()], &[b""])?;
+        match self.refusals.lock().last() {
+            None => Ok(true),
+            Some(Refusal::Error(_)) => Err("it is no number".into()),
+            Some(Refusal::Panic) => panic!("it is no number"),
+            Some(Refusal::Nothing) => Ok(false),
+        }
+    }
+
+    fn synced(&self) -> bool {
+        self.synced
+    }
+
+    fn written(&self) {
+        self.told.send((self.name, Told::Written)).unwrap();
+    }
+
+    fn failed(&self, error: BoxError) -> Option<Duration> {
+        self.told.send((self.name, Told::Failed(error.to_string()))).unwrap();
+        match self.refusals.lock().pop() {
+            Some(Refusal::Error(again)) => again,
+            _ => None,
+        }
+    }
+}
+
+struct Bench {
+    kv: Arc<MemoryKv>,
+    writer: Writer,
+    family: Family,
+    told: Receiver<(&'static str, Told)>,
+    tell: Sender<(&'static str, Told)>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let kv = Arc::new(MemoryKv::default());
+        let (tell, told) = unbounded();
+        let writer = Writer::new(kv.clone());
+        writer.start().unwrap();
+        let [family, _] = kv.families();
+        assert_eq!(&*family.name, SYSTEM);
+        Self { kv, writer, family, told, tell }
+    }
+
+    fn submit(&self, name: &'static str, synced: bool, refusals: impl IntoIterator<Item = Refusal>, hurry: bool) {
+        let refusals = Mutex::new(refusals.into_iter().collect());
+        let intent = Scripted { name, family: self.family.clone(), refusals, synced, told: self.tell.clone() };
+        self.writer.submit(Box::new(intent), hurry);
+    }
+
+    fn told(&self) -> (&'static str, Told) {
+        self.told.recv_timeout(LONG).unwrap()
+    }
+
+    /// Once the first write is made, whose report waits.
+    fn submit_while_it_writes(&self, wants: [bool; 2]) {
+        while self.rows().is_empty() {
+            std::thread::yield_now();
+        }
+        for (name, synced) in ["a", "b"].into_iter().zip(wants) {
+            self.submit(name, synced, [], true);
+        }
+    }
+
+    fn rows(&self) -> Vec<String> {
+        Self::rows_of(&self.kv)
+    }
+
+    fn rows_of(kv: &MemoryKv) -> Vec<String> {
+        let [family, _] = kv.families();
+        let rows = kv.scan(&family, b"row of ");
+        rows.map(|row| String::from_utf8(row.unwrap().0.split_off("row of ".len())).unwrap()).collect()
+    }
+}
+
+fn refused(name: &'static str) -> (&'static str, Told) {
+    (name, Told::Failed("it is no number".to_owned()))
+}
+
+#[test]
+fn an_intent_that_cannot_be_resolved_fails_alone_and_nothing_of_it_is_written() {
+    let bench = Bench::new();
+    bench.kv.fail(0..1);
+    bench.submit("a", false, [], true);
+    let (name, Told::Failed(_)) = bench.told() else { panic!("it was written") };
+    assert_eq!(name, "a");
+    // It is given up, so the next write is the first that works. All four are in it, whatever the order.
+    bench.submit("b", false, [], false);
+    bench.submit("c", false, [Refusal::Error(None)], false);
+    bench.submit("d", false, [Refusal::Nothing], false);
+    bench.submit("e", false, [Refusal::Panic], false);
+    bench.submit("f", false, [], true);
+    let mut told: Vec<_> = (0..4).map(|_| bench.told()).collect();
+    told.sort_by_key(|(name, _)| *name);
+    let panicked = ("e", Told::Failed("panicked: it is no number".to_owned()));
+    assert_eq!(told, [("b", Told::Written), refused("c"), panicked, ("f", Told::Written)]);
+    assert_eq!(bench.rows(), ["b", "f"]);
+}
+
+#[test]
+fn an_intent_that_waits_to_be_resolved_holds_up_no_other_and_comes_in_the_end() {
+    let bench = Bench::new();
+    bench.submit("late", false, [Refusal::Error(Some(Duration::from_secs(3600)))], true);
+    assert_eq!(bench.told(), refused("late"));
+    // Without a hurry, and with one: neither waits an hour, and neither tries the other one again.
+    for (name, hurry) in [("a", false), ("b", true), ("c", false)] {
+        bench.submit(name, false, [], hurry);
+        assert_eq!(bench.told(), (name, Told::Written));
+    }
+    assert_eq!(bench.told.try_recv(), Err(TryRecvError::Empty));
+    bench.writer.hurry();
+    assert_eq!(bench.told(), ("late", Told::Written));
+    assert_eq!(bench.rows(), ["a", "b", "c", "late"]);
+    // By itself, once it is due.
+    let soon = || Refusal::Error(Some(Duration::from_millis(1)));
+    bench.submit("twice", false, [soon(), soon()], true);
+    assert_eq!(
+        [bench.told(), bench.told(), bench.told()],
+        [refused("twice"), refused("twice"), ("twice", Told::Written)]
+    );
+}
+
+#[test]
+fn an_intent_that_is_never_resolved_is_told_so_before_the_writer_ends() {
+    let bench = Bench::new();
+    let soon = (0..5).map(|_| Refusal::Error(Some(Duration::from_millis(1))));
+    bench.submit("never", false, std::iter::once(Refusal::Error(None)).chain(soon), false);
+    drop(bench.writer);
+    let told: Vec<_> = bench.told.try_iter().collect();
+    assert_eq!(told, (0..6).map(|_| refused("never")).collect::<Vec<_>>());
+    assert_eq!(Arc::strong_count(&bench.kv), 1);
+}
+
+#[test]
+fn a_batch_is_synced_if_one_of_its_intents_wants_it() {
+    for wants in [[false, false], [true, false], [false, true]] {
+        let bench = Bench::new();
+        // The writer waits in its report of this one until the others are in its inbox, so that they are one batch.
+        let (tell, gate) = crossbeam_channel::bounded(0);
+        let first = Scripted {
+            name: "first",
+            family: bench.family.clone(),
+            refusals: Mutex::default(),
+            synced: false,
+            told: tell,
+        };
+        bench.writer.submit(Box::new(first), true);
+        bench.submit_while_it_writes(wants);
+        let writes = bench.kv.writes();
+        assert_eq!(gate.recv_timeout(LONG).unwrap(), ("first", Told::Written));
+        assert_eq!([bench.told(), bench.told()], [("a", Told::Written), ("b", Told::Written)]);
+        assert_eq!(bench.kv.writes(), writes + 1);
+        let left = Bench::rows_of(&bench.kv.after_power_loss());
+        let want: &[&str] = if wants == [false, false] { &[] } else { &["a", "b", "first"] };
+        assert_eq!(left, want, "{wants:?}");
+    }
+}
