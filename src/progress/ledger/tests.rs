@@ -145,7 +145,7 @@ fn promise_10_a_save_costs_at_most_24_bytes_and_3_for_each_job_that_finished() {
         // Each place of the window is taken by the next job as soon as its job is done, so it slides.
         let mut running: Vec<Index> = (1..=WINDOW).collect();
         let mut started = WINDOW;
-        let commits = (200_000 / each).min(20_000);
+        let commits = (100_000 / each).min(8_000);
         for _ in 0..commits {
             for _ in 0..each {
                 let at = random.usize(..running.len());
