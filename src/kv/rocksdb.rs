@@ -5,15 +5,17 @@ use super::{Family, Kv, SYSTEM, Scan, TABLES, batch, prefix_end};
 use crate::error::{Error, StoreError};
 use crate::sync::{Arc, RwLock};
 use rocksdb::{
-    ColumnFamilyDescriptor, DB, DBCompressionType, IteratorMode, Options, ReadOptions, WriteBatch, WriteOptions,
+    ColumnFamilyDescriptor, DB, DBCompressionType, DBWithThreadMode, IteratorMode, MultiThreaded, Options, ReadOptions,
+    WriteBatch, WriteOptions,
 };
+use std::any::TypeId;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 pub(crate) struct RocksKv {
     db: Arc<DB>,
-    /// The families that were ever looked up, where somebody else has the database too and may drop them.
-    shared: Option<RwLock<HashMap<FamilyId, Arc<str>>>>,
+    /// The families that were ever looked up, where somebody else may drop them.
+    watched: Option<RwLock<HashMap<FamilyId, Arc<str>>>>,
 }
 
 impl RocksKv {
@@ -30,7 +32,7 @@ impl RocksKv {
         let families: BTreeSet<String> = ours.chain(existing).collect();
         let descriptors = families.into_iter().map(|name| ColumnFamilyDescriptor::new(name, family_options()));
         match DB::open_cf_descriptors(&options, path, descriptors) {
-            Ok(db) => Ok(Self { db: Arc::new(db), shared: None }),
+            Ok(db) => Ok(Self { db: Arc::new(db), watched: None }),
             Err(e) if is_lock_held(&e) => Err(Error::Locked { path: path.to_owned() }),
             Err(e) => Err(failed(format!("open the database at {}", path.display()))(e).into()),
         }
@@ -40,7 +42,17 @@ impl RocksKv {
 impl RocksKv {
     /// The database of somebody else, who goes on using it.
     pub(crate) fn shared(db: Arc<DB>) -> Self {
-        Self { db, shared: Some(RwLock::default()) }
+        // In the other threading mode nobody drops a family of a database that is shared: that takes it by `&mut`.
+        if TypeId::of::<DB>() == TypeId::of::<DBWithThreadMode<MultiThreaded>>() {
+            Self::watched(db)
+        } else {
+            Self { db, watched: None }
+        }
+    }
+
+    /// A database whose families may be dropped at any time.
+    fn watched(db: Arc<DB>) -> Self {
+        Self { db, watched: Some(RwLock::default()) }
     }
 
     /// The number that this family has now. It is shown nowhere but in a batch.
@@ -55,7 +67,7 @@ impl RocksKv {
     /// Refuses a batch for a family that was dropped meanwhile. RocksDB would refuse it too, but only once it is in the log, and
     /// would then take no other write of anybody until the database is opened anew.
     fn check_families(&self, batch: &Batch) -> Result<(), StoreError> {
-        let Some(known) = &self.shared else { return Ok(()) };
+        let Some(known) = &self.watched else { return Ok(()) };
         let known = known.read();
         let mut checked: Option<FamilyId> = None;
         for id in batch.records().map(|record| record.family()) {
@@ -108,7 +120,7 @@ macro_rules! family {
 impl Kv for RocksKv {
     fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError> {
         let id = self.id(name);
-        if let (Some(id), Some(known)) = (id, &self.shared) {
+        if let (Some(id), Some(known)) = (id, &self.watched) {
             known.write().insert(id, name.into());
         }
         Ok(id)

@@ -86,7 +86,7 @@ fn a_batch_is_written_and_read() {
 fn a_family_that_was_made_anew_takes_nothing_that_was_meant_for_the_old_one() {
     let directory = directory();
     let mut kv = RocksKv::open(directory.path()).unwrap();
-    kv = RocksKv::shared(kv.db);
+    kv = RocksKv::watched(kv.db);
     let system = family(&kv, SYSTEM);
     database(&mut kv).create_cf("f", &Options::default()).unwrap();
     let old = family(&kv, "f");
