@@ -167,7 +167,7 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
         let mut patient = true;
         loop {
             if let Some((source, run)) = core.begin_reading() {
-                core = self.read_for_itself(core, &*source, run);
+                core = self.read_for_itself(core, source, run);
             }
             let assignment = core.claim();
             let wakes = core.drain();
@@ -197,7 +197,7 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
 }
 
 impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
-    fn order(&self, fetched: Option<Fetched<T>>, now: Instant) -> Order<T> {
+    fn order(&self, fetched: Option<Fetched<T>>, now: Instant) -> Order {
         fetched.as_ref().inspect(|fetched| warn_of(&fetched.then));
         let mut core = self.core.lock();
         let surplus = fetched.map(|fetched| core.fetched(fetched));
@@ -223,7 +223,7 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         let surplus = fetched.map(|fetched| core.fetched(fetched));
         // From here on it does not see to the workers, however long the call takes.
         core.source.watching = false;
-        core.source.call = Some(now);
+        core.source.look = Some(now);
         self.settle(core);
         surplus.into_iter().for_each(Surplus::drop_guarded);
     }
@@ -237,7 +237,7 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
     fn look_failed(&self, failure: Failure) {
         tracing::warn!(error = failure.text, "the source failed to say its head; it is asked again");
         let mut core = self.core.lock();
-        core.source.call = None;
+        core.source.look = None;
         core.source.look_error = Some(failure.text);
         drop(core);
         drop_guarded(failure.error);
@@ -249,15 +249,17 @@ impl<T: Send + 'static> Driver<T> {
     fn read_for_itself<'a>(
         &'a self,
         core: MutexGuard<'a, Core<T>>,
-        source: &dyn ReadRuns<T>,
+        source: Arc<dyn ReadRuns<T>>,
         run: RangeInclusive<Index>,
     ) -> MutexGuard<'a, Core<T>> {
         drop(core);
         let fetched = source.read_run(run);
+        warn_of(&fetched.then);
+        // At the end this may be the last that has the source, whose destructor may do anything.
+        drop_guarded(source);
         let mut core = self.core.lock();
-        if let Some(surplus) = core.end_reading(fetched)
-            && !surplus.is_empty()
-        {
+        let surplus = core.end_reading(fetched);
+        if !surplus.is_empty() {
             MutexGuard::unlocked(&mut core, || surplus.drop_guarded());
         }
         core

@@ -21,10 +21,10 @@ const SOURCE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(50), Dur
 const QUICK: Duration = Duration::from_micros(20);
 
 /// What the reader should do next.
-pub(crate) enum Order<T> {
+pub(crate) enum Order {
     Read(RangeInclusive<Index>),
-    /// A worker has read this, and it did not go well: it is to be noted, and handed back.
-    Note(Fetched<T>),
+    /// A worker has read, and it did not go well: this is to be noted.
+    Note(Answer),
     /// Nothing to read; look again at this time at the latest.
     Wait(Option<Instant>),
     End,
@@ -56,7 +56,7 @@ pub(crate) enum Then {
 /// Who gives orders to the reader, and is told what came of them.
 pub(crate) trait ReadDesk<T>: Send + Sync + 'static {
     /// Takes what was read and says what is next, in one critical section. After [`Order::Wait`] the reader is on watch.
-    fn order(&self, fetched: Option<Fetched<T>>, now: Instant) -> Order<T>;
+    fn order(&self, fetched: Option<Fetched<T>>, now: Instant) -> Order;
     /// A moment has passed on watch: sees whether the workers cope. How long until the next such look; `None`: the watch is over.
     fn watch_on(&self, now: Instant) -> Option<Duration>;
     /// The source is about to be asked for its head.
@@ -150,10 +150,7 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
                     // Reading goes on for as long as there is something to read; looks are not to wait for its end.
                     looks.wanted |= self.bell.take_look();
                 }
-                Order::Note(read) => {
-                    looks.note(Answer::from(&read.then));
-                    fetched = Some(read);
-                }
+                Order::Note(answer) => looks.note(answer),
                 Order::Wait(deadline) => {
                     let until = deadline.into_iter().chain(looks.next(self.poll_every)).min();
                     self.watch(until);
@@ -204,7 +201,7 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
 
 /// What the source answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+pub(crate) enum Answer {
     Good,
     /// A job that should be there is not.
     Missing,

@@ -24,15 +24,47 @@ struct State {
     fails_at: AtomicU64,
     /// Is not there before the next look.
     gap_at: AtomicU64,
-    /// Hangs at this one until the test lets go.
-    hangs_at: AtomicU64,
+    hangs: Arc<Hangs>,
+    /// Who does.
+    hanging: parking_lot::Mutex<Option<String>>,
     first: AtomicU64,
+    on_drop: parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+#[derive(Default)]
+struct Hangs {
+    /// Hangs at this one until the test lets go.
+    at: AtomicU64,
+    /// So does `head`.
+    head: AtomicBool,
+}
+
+/// Lets go at the end of a test, however it ends.
+struct LetGo(Arc<Hangs>);
+
+impl LetGo {
+    fn reads(&self) {
+        self.0.at.store(Index::MAX, Ordering::SeqCst);
+    }
+}
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.reads();
+        self.0.head.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.on_drop.get_mut().take().into_iter().for_each(|on_drop| on_drop());
+    }
 }
 
 impl Quick {
     fn new() -> Self {
         let quick = Self::default();
-        for at in [&quick.0.fails_at, &quick.0.gap_at, &quick.0.hangs_at] {
+        for at in [&quick.0.fails_at, &quick.0.gap_at, &quick.0.hangs.at] {
             at.store(Index::MAX, Ordering::SeqCst);
         }
         quick
@@ -40,8 +72,7 @@ impl Quick {
 
     fn call<R>(&self, run: impl FnOnce() -> R) -> R {
         assert!(!self.0.busy.swap(true, Ordering::SeqCst), "two threads call the source at once");
-        let name = std::thread::current().name().unwrap_or_default().to_owned();
-        self.0.callers.lock().insert(name);
+        self.0.callers.lock().insert(this_thread());
         let result = run();
         self.0.busy.store(false, Ordering::SeqCst);
         result
@@ -50,6 +81,10 @@ impl Quick {
     fn callers(&self) -> Vec<String> {
         self.0.callers.lock().iter().cloned().collect()
     }
+}
+
+fn this_thread() -> String {
+    std::thread::current().name().unwrap_or_default().to_owned()
 }
 
 fn take(at: &AtomicU64, index: Index) -> bool {
@@ -66,6 +101,9 @@ impl Jobs for Quick {
     fn head(&self) -> Result<Option<Index>, BoxError> {
         self.call(|| {
             self.0.gap_at.store(Index::MAX, Ordering::SeqCst);
+            while self.0.hangs.head.load(Ordering::SeqCst) {
+                std::thread::park_timeout(Duration::from_micros(200));
+            }
             Ok(Some(MANY - 1))
         })
     }
@@ -77,7 +115,8 @@ impl Jobs for Quick {
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Index>) -> Result<(), BoxError> {
         self.call(|| {
             for index in run {
-                while self.0.hangs_at.load(Ordering::SeqCst) == index {
+                while self.0.hangs.at.load(Ordering::SeqCst) == index {
+                    self.0.hanging.lock().get_or_insert_with(this_thread);
                     std::thread::park_timeout(Duration::from_micros(200));
                 }
                 if take(&self.0.fails_at, index) {
@@ -162,11 +201,11 @@ fn what_a_worker_cannot_read_is_read_again_after_the_next_look() {
 #[test]
 fn what_was_pruned_ahead_of_the_workers_halts_the_consumer() {
     let quick = Quick::new();
-    quick.0.hangs_at.store(6_000, Ordering::SeqCst);
+    quick.0.hangs.at.store(6_000, Ordering::SeqCst);
     let (ran, ended) = run(&quick, 1, |handle| {
         until(handle, "the hanging read", |status| status.next >= 5_900);
         quick.0.first.store(10_000, Ordering::SeqCst);
-        quick.0.hangs_at.store(Index::MAX, Ordering::SeqCst);
+        quick.0.hangs.at.store(Index::MAX, Ordering::SeqCst);
     });
     assert!(matches!(ended, Err(Error::Truncated { first: 10_000, .. })), "{ended:?}");
     assert_eq!(ran, (0..ran.len() as u64).collect::<Vec<_>>());
@@ -176,16 +215,101 @@ fn what_was_pruned_ahead_of_the_workers_halts_the_consumer() {
 fn a_read_that_hangs_holds_up_nothing_that_is_read() {
     for max_processing in [1, 4] {
         let quick = Quick::new();
-        quick.0.hangs_at.store(6_000, Ordering::SeqCst);
+        quick.0.hangs.at.store(6_000, Ordering::SeqCst);
         let (ran, ended) = run(&quick, max_processing, |handle| {
             // Everything below the run that hangs is run, whoever it is that hangs.
             let status = until(handle, "all that was read", |status| {
                 status.last_processed.is_some_and(|last| last + 1 == status.next) && status.next >= 5_900
             });
             assert!(matches!(status.blocked, Blocked::No | Blocked::Source { .. }), "{:?}", status.blocked);
-            quick.0.hangs_at.store(Index::MAX, Ordering::SeqCst);
+            quick.0.hangs.at.store(Index::MAX, Ordering::SeqCst);
         });
         ended.unwrap();
         assert_eq!(ran, (0..MANY).collect::<Vec<_>>());
     }
+}
+
+/// Consumers of a quick source, until so many were met whose worker hangs in it: `meanwhile` is called with each of these.
+fn with_a_worker_that_hangs_in_the_source(times: usize, meanwhile: impl Fn(Quick, Consumer, LetGo)) {
+    let met = (0..1_000).filter(|_| {
+        let quick = Quick::new();
+        quick.0.hangs.at.store(6_000, Ordering::SeqCst);
+        let hangs = LetGo(quick.0.hangs.clone());
+        let consumer = Consumer::builder(quick.clone(), MemoryProgress::new())
+            .max_processing(1)
+            .poll_every(HOUR)
+            .stop_at(MANY - 1)
+            .start(|_| Ok(()))
+            .unwrap();
+        eventually("the read that hangs", || quick.0.hanging.lock().is_some());
+        let worker_hangs = *quick.0.hanging.lock() == Some("wl-worker".to_owned());
+        if worker_hangs {
+            meanwhile(quick, consumer, hangs);
+        } else {
+            hangs.reads();
+            consumer.stop().unwrap();
+        }
+        worker_hangs
+    });
+    assert!(met.take(times).count() > 0, "in a thousand runs no worker read");
+}
+
+/// `stop` elsewhere, so that one which never returns fails the test.
+fn stopping(consumer: Consumer) -> impl FnOnce() -> Result<(), Error> {
+    let (send, stopped) = crossbeam_channel::bounded(1);
+    std::thread::spawn(move || send.send(consumer.stop()));
+    move || stopped.recv_timeout(LONG).expect("it stops")
+}
+
+#[test]
+fn the_source_may_use_the_handle_when_it_is_dropped_whoever_drops_it() {
+    with_a_worker_that_hangs_in_the_source(20, |quick, consumer, hangs| {
+        let handle = consumer.handle();
+        let dropped = Arc::new(AtomicU64::new(0));
+        *quick.0.on_drop.lock() = Some(Box::new({
+            let (handle, dropped) = (handle.clone(), dropped.clone());
+            move || {
+                let _ = handle.status();
+                dropped.fetch_add(1, Ordering::SeqCst);
+                panic!("and panics then");
+            }
+        }));
+        let stopped = stopping(consumer);
+        eventually("the end of all others", || handle.status().state == waterline::State::Finished);
+        // It may be the last that has the source, or not.
+        std::thread::park_timeout(Duration::from_micros(fastrand::u64(0..3_000)));
+        drop(quick);
+        hangs.reads();
+        stopped().unwrap();
+        assert_eq!(dropped.load(Ordering::SeqCst), 1, "the source is gone when `stop` returns");
+    });
+}
+
+#[test]
+fn a_head_that_hangs_is_named_though_a_worker_was_reading_when_it_was_asked_for() {
+    with_a_worker_that_hangs_in_the_source(2, |quick, consumer, hangs| {
+        let handle = consumer.handle();
+        quick.0.hangs.head.store(true, Ordering::SeqCst);
+        handle.check();
+        // By then the reader waits for its turn, or not.
+        std::thread::park_timeout(Duration::from_millis(5));
+        hangs.reads();
+        until(&handle, "the silence", |status| matches!(status.blocked, Blocked::Source { .. }));
+        drop(hangs);
+        consumer.stop().unwrap();
+    });
+}
+
+#[test]
+fn what_a_worker_read_before_an_error_runs_though_the_head_hangs() {
+    with_a_worker_that_hangs_in_the_source(20, |quick, consumer, hangs| {
+        let handle = consumer.handle();
+        quick.0.hangs.head.store(true, Ordering::SeqCst);
+        quick.0.fails_at.store(6_000, Ordering::SeqCst);
+        handle.check();
+        hangs.reads();
+        until(&handle, "the jobs before the error", |status| status.last_processed == Some(5_999));
+        drop(hangs);
+        consumer.join().unwrap();
+    });
 }

@@ -9,7 +9,7 @@ use super::workers::{Wake, Workers};
 use crate::error::{Error, Failure, Guarded, drop_guarded};
 use crate::index::{BoxError, Index};
 use crate::pool::{Assignment, OnJobDone, Runner};
-use crate::reader::{Fetched, ReadRuns, Then};
+use crate::reader::{Answer, Fetched, ReadRuns, Then};
 use crate::retry::Retry;
 use crate::sync::Arc;
 use crate::window::{Action, Window};
@@ -30,7 +30,7 @@ pub(crate) struct Core<T> {
     pub(crate) flights: Flights,
     pub(crate) failed: HashMap<Index, Failed>,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Index)>>,
-    pub(crate) source: Source<T>,
+    pub(crate) source: Source,
     /// The source, for workers that read for themselves.
     pub(crate) runs: Option<Arc<dyn ReadRuns<T>>>,
     announce: Option<RangeInclusive<Index>>,
@@ -106,40 +106,27 @@ impl<T> Surplus<T> {
 }
 
 /// What is known of the source.
-pub(crate) struct Source<T> {
+#[derive(Default)]
+pub(crate) struct Source {
     /// The fetch that is to be carried out, or is being.
     pub(super) fetch: Option<RangeInclusive<Index>>,
     /// Whether the reader, or a worker, has taken it.
     pub(super) taken: bool,
-    /// What a worker read, for the reader to note.
-    pub(super) note: Option<Fetched<T>>,
+    /// How a worker's read went that did not go well, for the reader to note.
+    pub(super) note: Option<Answer>,
     /// The last read took less time than waking the reader does.
     pub(crate) quick: bool,
     /// The reader has nothing to do but to see to the workers, soon and every now and then.
     pub(crate) watching: bool,
-    /// Since when somebody is in a call.
+    /// Since when somebody reads.
     pub(crate) call: Option<Instant>,
+    /// Since when the reader asks for the head, or waits for its turn to, while a worker reads.
+    pub(crate) look: Option<Instant>,
     /// Whether the head was ever seen.
     pub(crate) seen: bool,
     pub(crate) look_error: Option<String>,
     /// The first job that was never read could not be.
     pub(crate) unread: Option<Unread>,
-}
-
-impl<T> Default for Source<T> {
-    fn default() -> Self {
-        Self {
-            fetch: None,
-            taken: false,
-            note: None,
-            quick: false,
-            watching: false,
-            call: None,
-            seen: false,
-            look_error: None,
-            unread: None,
-        }
-    }
 }
 
 #[derive(Default)]
@@ -253,7 +240,7 @@ impl<T: Send + 'static> Core<T> {
             .map(Guarded::new)
             .collect();
         let (runner, callback) = (Guarded::new(self.runner.take()), Guarded::new(self.on_job_done.take()));
-        let source = (Guarded::new(self.runs.take()), self.source.note.take().map(Surplus::from).map(Guarded::new));
+        let source = Guarded::new(self.runs.take());
         self.garbage = Some(Box::new((jobs, runner, callback, source)));
     }
 

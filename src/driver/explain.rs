@@ -78,7 +78,7 @@ impl<T: Send + 'static> Core<T> {
             return lowest.map_or(Blocked::No, running);
         }
         let retry_in = failed.due.saturating_duration_since(now);
-        match (&failed.unread, silence(self.source.call, now)) {
+        match (&failed.unread, self.source_silence(now)) {
             (Some(unread), _) => self.unread(unread, index),
             (None, Some(silence)) if retry_in.is_zero() => unanswered(index, silence),
             _ => Blocked::Retrying { index, attempt: failed.attempt, retry_in, error: failed.error.clone() },
@@ -102,7 +102,7 @@ impl<T: Send + 'static> Core<T> {
         if index < window.unread_from() && window.can_run() {
             return Blocked::No; // It is read, and about to run.
         }
-        if let Some(silence) = silence(self.source.call, now) {
+        if let Some(silence) = self.source_silence(now) {
             return unanswered(index, silence);
         }
         if !self.source.seen {
@@ -115,6 +115,11 @@ impl<T: Send + 'static> Core<T> {
             Some(unread) => self.unread(unread, index),
             None => self.beyond_head(index).unwrap_or(Blocked::No),
         }
+    }
+
+    /// How long a call into the source has not returned, when that is too long.
+    fn source_silence(&self, now: Instant) -> Option<Duration> {
+        silence(self.source.call.into_iter().chain(self.source.look).min(), now)
     }
 
     /// Why a job could not be read, if it should be there at all.

@@ -6,7 +6,7 @@ use super::core::{Core, Surplus, Unread};
 use super::workers::LOOK_EVERY;
 use crate::error::Error;
 use crate::index::{BoxError, Index};
-use crate::reader::{Fetched, Order, ReadRuns, Then};
+use crate::reader::{Answer, Fetched, Order, ReadRuns, Then};
 use crate::sync::Arc;
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
@@ -31,12 +31,12 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// What the reader should do next.
-    pub(crate) fn order(&mut self, now: Instant) -> Order<T> {
+    pub(crate) fn order(&mut self, now: Instant) -> Order {
         if self.window.is_stopping() || self.window.has_ended() {
             return Order::End;
         }
-        if let Some(fetched) = self.source.note.take() {
-            return Order::Note(fetched);
+        if let Some(answer) = self.source.note.take() {
+            return Order::Note(answer);
         }
         if let Some(run) = self.take_fetch(now) {
             return Order::Read(run);
@@ -85,20 +85,19 @@ impl<T: Send + 'static> Core<T> {
         Some((runs, run))
     }
 
-    /// What a worker read for itself. What did not go well is for the reader to deal with.
-    pub(crate) fn end_reading(&mut self, fetched: Fetched<T>) -> Option<Surplus<T>> {
+    /// What a worker read for itself. When to ask again, if it did not go well, is for the reader to say.
+    pub(crate) fn end_reading(&mut self, fetched: Fetched<T>) -> Surplus<T> {
         self.workers.reading = false;
-        if matches!(fetched.then, Then::Unasked) || self.window.is_stopping() || self.window.has_ended() {
-            return Some(self.fetched(fetched));
+        let answer = Answer::from(&fetched.then);
+        if answer != Answer::Good {
+            self.source.note = Some(answer);
+            self.rouse_reader = true;
         }
-        self.source.call = None;
-        self.source.note = Some(fetched);
-        self.rouse_reader = true;
-        None
+        self.fetched(fetched)
     }
 
     pub(crate) fn head(&mut self, head: Option<Index>) {
-        self.source.call = None;
+        self.source.look = None;
         self.source.seen = true;
         self.source.look_error = None;
         self.window.handle_head(head);

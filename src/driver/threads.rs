@@ -72,7 +72,8 @@ impl<T: Send + 'static> Driver<T> {
             let mut core = self.core.lock();
             core.workers.refused(Instant::now());
             let threads = core.workers.threads;
-            drop(core);
+            // Meanwhile others may have fallen asleep, and nobody was woken for what came then.
+            self.settle(core);
             tracing::warn!(%error, threads, "going on with fewer threads than max_processing");
         }
     }
