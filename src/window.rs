@@ -25,6 +25,7 @@ use core::ops::RangeInclusive;
 
 mod ahead;
 mod bits;
+mod fetching;
 mod queries;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod reference;
@@ -423,50 +424,6 @@ impl Window {
         let Some(head) = self.head else { return 0 };
         let last = head.min(self.stop_at.unwrap_or(LAST_JOB)).min(LAST_JOB);
         self.closed_from().min(last + 1)
-    }
-
-    #[inline]
-    fn poll_fetch(&mut self) -> Option<RangeInclusive<Index>> {
-        if self.fetch.is_some() || self.stopping {
-            return None;
-        }
-        // In turn, so that neither retries nor new jobs wait for the end of the others.
-        let (fetch, run) = if self.fetched_again {
-            self.new_fetch().or_else(|| self.fetch_again())?
-        } else {
-            self.fetch_again().or_else(|| self.new_fetch())?
-        };
-        self.fetched_again = fetch != Fetch::New;
-        if let Fetch::Again(index) = fetch {
-            self.due.remove(&index);
-        }
-        self.fetch = Some(fetch);
-        Some(run)
-    }
-
-    /// Read and not started.
-    #[inline]
-    fn idle(&self) -> u64 {
-        self.unstarted + self.ready.len() as u64
-    }
-
-    #[inline]
-    fn new_fetch(&self) -> Option<(Fetch, RangeInclusive<Index>)> {
-        let (most, idle) = (self.limits.read_ahead(), self.idle());
-        // Not before half is used up, so that the source is read by the run.
-        if self.new_held || idle > most / 2 || self.read >= self.bound() {
-            return None;
-        }
-        let end = self.bound().min(self.read.saturating_add(most - idle));
-        Some((Fetch::New, self.read..=self.ahead.trim(self.read, end) - 1))
-    }
-
-    #[inline]
-    fn fetch_again(&self) -> Option<(Fetch, RangeInclusive<Index>)> {
-        let index = self.due.first().copied().filter(|index| *index < self.closed_from())?;
-        // One that may start is always read: it may be what everything that was read waits for.
-        let wanted = self.idle() < self.limits.read_ahead() || !self.can_retry();
-        wanted.then_some((Fetch::Again(index), index..=index))
     }
 
     #[inline]

@@ -65,7 +65,7 @@ impl Bits {
         while let Some(word) = self.word_of(index) {
             let ones = u64::from((word >> (index % 64)).trailing_ones());
             index += ones;
-            if index % 64 != 0 || ones == 0 {
+            if !index.is_multiple_of(64) || ones == 0 {
                 break;
             }
         }
@@ -79,7 +79,7 @@ impl Bits {
             let Some(word) = self.word_of(end - 1) else { break };
             let ones = u64::from((word << (63 - (end - 1) % 64)).leading_ones());
             end = end.saturating_sub(ones).max(start);
-            if ones == 0 || end % 64 != 0 {
+            if ones == 0 || !end.is_multiple_of(64) {
                 break;
             }
         }
@@ -93,7 +93,7 @@ impl Bits {
         while index < end {
             let Some(word) = self.word_of(index) else { break };
             let next = (index / 64 + 1).saturating_mul(64).min(end);
-            let below = if next % 64 == 0 { u64::MAX } else { (1 << (next % 64)) - 1 };
+            let below = if next.is_multiple_of(64) { u64::MAX } else { (1 << (next % 64)) - 1 };
             count += u64::from((word & below & (u64::MAX << (index % 64))).count_ones());
             index = next;
         }
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn counting_and_searching_agree_with_looking_at_each_bit() {
         let mut bits = Bits::default();
-        let set = |i: Index| i % 7 == 0 || (130..260).contains(&i) || i == 64;
+        let set = |i: Index| i.is_multiple_of(7) || (130..260).contains(&i) || i == 64;
         (60..400).filter(|i| set(*i)).for_each(|i| bits.set(i));
         let is_set = |i: &Index| (60..400).contains(i) && set(*i);
         for start in 0..420 {

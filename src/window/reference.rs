@@ -4,6 +4,9 @@
 //! sequence of choices ("finish the third running job", "restart") to a [`Window`] and to this model, and panics as soon as
 //! they differ or a promise is broken.
 
+mod model;
+
+use self::model::Reference;
 use super::{Action, Limits, Window};
 use crate::index::Index;
 use alloc::collections::BTreeSet;
@@ -45,127 +48,6 @@ pub(crate) enum Choice {
     Unsaved,
     /// The process dies and a new life begins with what is on the disk.
     Restart,
-}
-
-/// What is true, in sets.
-#[derive(Debug)]
-struct Reference {
-    first: Index,
-    disk: Option<Index>,
-    /// Whether what is done above the watermark is saved too.
-    keeps: bool,
-    /// What the disk has of it.
-    disk_ahead: BTreeSet<Index>,
-    /// What this life was told is done.
-    restored: BTreeSet<Index>,
-    head: Option<Index>,
-    limits: Limits,
-    stop_at: Option<Index>,
-    /// Of this life.
-    started: BTreeSet<Index>,
-    read: BTreeSet<Index>,
-    running: BTreeSet<Index>,
-    done: BTreeSet<Index>,
-    waiting: BTreeSet<Index>,
-    due: BTreeSet<Index>,
-    ready: BTreeSet<Index>,
-    fetch: Option<RangeInclusive<Index>>,
-    save_due: bool,
-    /// Something finished since the save that is being written, or was last written, began.
-    unwritten: bool,
-    /// The watermark that is being written, and what is done above it.
-    saving: Option<(Option<Index>, BTreeSet<Index>)>,
-    announced: Index,
-    paused: bool,
-    full: bool,
-    stopping: bool,
-    unsaved: bool,
-    finished: bool,
-}
-
-impl Reference {
-    fn begin(first: Index, disk: Option<Index>, limits: Limits, stop_at: Option<Index>) -> Self {
-        Self {
-            first,
-            disk,
-            keeps: false,
-            disk_ahead: BTreeSet::new(),
-            restored: BTreeSet::new(),
-            head: None,
-            limits,
-            stop_at,
-            started: BTreeSet::new(),
-            read: BTreeSet::new(),
-            running: BTreeSet::new(),
-            done: BTreeSet::new(),
-            waiting: BTreeSet::new(),
-            due: BTreeSet::new(),
-            ready: BTreeSet::new(),
-            fetch: None,
-            save_due: false,
-            unwritten: false,
-            saving: None,
-            announced: disk.map_or(first, |d| d + 1),
-            paused: false,
-            full: false,
-            stopping: false,
-            unsaved: false,
-            finished: false,
-        }
-    }
-
-    fn base(&self) -> Index {
-        self.disk.map_or(self.first, |d| d + 1)
-    }
-
-    fn next(&self) -> Index {
-        self.undone_from(self.started.last().map_or(self.start(), |i| i + 1).max(self.base()))
-    }
-
-    /// The lowest index from this one on that no earlier life had done.
-    fn undone_from(&self, index: Index) -> Index {
-        (index..Index::MAX).find(|i| !self.restored.contains(i)).unwrap_or(Index::MAX)
-    }
-
-    /// What is done above the lowest undone index.
-    fn ahead(&self) -> BTreeSet<Index> {
-        self.done.range(self.lowest_undone()..).copied().collect()
-    }
-
-    fn has_unsaved(&self) -> bool {
-        self.lowest_undone() > self.base() || self.keeps && self.unwritten
-    }
-
-    /// The first index of this life: the lowest that it started, or the next one.
-    fn start(&self) -> Index {
-        self.started.first().copied().unwrap_or_else(|| self.base())
-    }
-
-    fn lowest_undone(&self) -> Index {
-        (self.base()..Index::MAX).find(|i| !self.done.contains(i)).unwrap_or(Index::MAX)
-    }
-
-    fn may_start(&self, index: Index) -> bool {
-        self.head.is_some_and(|head| index <= head)
-            && self.stop_at.is_none_or(|last| index <= last)
-            && index - self.base() < self.limits.max_search_ahead
-    }
-
-    fn expected_run(&self) -> Option<(Index, bool)> {
-        if self.paused || self.full || self.stopping || self.running.len() >= self.limits.max_processing {
-            return None;
-        }
-        if let Some(&index) = self.ready.iter().find(|index| **index - self.base() < self.limits.max_search_ahead) {
-            return Some((index, true));
-        }
-        let next = self.next();
-        (self.read.contains(&next) && self.may_start(next)).then_some((next, false))
-    }
-
-    fn drained(&self) -> bool {
-        let reached = self.stop_at.is_some_and(|last| self.base() > last);
-        (self.stopping || reached) && self.running.is_empty() && !self.save_due && (self.unsaved || !self.has_unsaved())
-    }
 }
 
 /// A window and its model, side by side.

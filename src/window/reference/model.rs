@@ -1,0 +1,127 @@
+//! What is true of a window, in sets.
+
+use crate::index::Index;
+use crate::window::Limits;
+use alloc::collections::BTreeSet;
+use core::ops::RangeInclusive;
+
+/// What is true, in sets.
+#[derive(Debug)]
+pub(super) struct Reference {
+    pub(super) first: Index,
+    pub(super) disk: Option<Index>,
+    /// Whether what is done above the watermark is saved too.
+    pub(super) keeps: bool,
+    /// What the disk has of it.
+    pub(super) disk_ahead: BTreeSet<Index>,
+    /// What this life was told is done.
+    pub(super) restored: BTreeSet<Index>,
+    pub(super) head: Option<Index>,
+    pub(super) limits: Limits,
+    pub(super) stop_at: Option<Index>,
+    /// Of this life.
+    pub(super) started: BTreeSet<Index>,
+    pub(super) read: BTreeSet<Index>,
+    pub(super) running: BTreeSet<Index>,
+    pub(super) done: BTreeSet<Index>,
+    pub(super) waiting: BTreeSet<Index>,
+    pub(super) due: BTreeSet<Index>,
+    pub(super) ready: BTreeSet<Index>,
+    pub(super) fetch: Option<RangeInclusive<Index>>,
+    pub(super) save_due: bool,
+    /// Something finished since the save that is being written, or was last written, began.
+    pub(super) unwritten: bool,
+    /// The watermark that is being written, and what is done above it.
+    pub(super) saving: Option<(Option<Index>, BTreeSet<Index>)>,
+    pub(super) announced: Index,
+    pub(super) paused: bool,
+    pub(super) full: bool,
+    pub(super) stopping: bool,
+    pub(super) unsaved: bool,
+    pub(super) finished: bool,
+}
+
+impl Reference {
+    pub(super) fn begin(first: Index, disk: Option<Index>, limits: Limits, stop_at: Option<Index>) -> Self {
+        Self {
+            first,
+            disk,
+            keeps: false,
+            disk_ahead: BTreeSet::new(),
+            restored: BTreeSet::new(),
+            head: None,
+            limits,
+            stop_at,
+            started: BTreeSet::new(),
+            read: BTreeSet::new(),
+            running: BTreeSet::new(),
+            done: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            due: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            fetch: None,
+            save_due: false,
+            unwritten: false,
+            saving: None,
+            announced: disk.map_or(first, |d| d + 1),
+            paused: false,
+            full: false,
+            stopping: false,
+            unsaved: false,
+            finished: false,
+        }
+    }
+
+    pub(super) fn base(&self) -> Index {
+        self.disk.map_or(self.first, |d| d + 1)
+    }
+
+    pub(super) fn next(&self) -> Index {
+        self.undone_from(self.started.last().map_or(self.start(), |i| i + 1).max(self.base()))
+    }
+
+    /// The lowest index from this one on that no earlier life had done.
+    pub(super) fn undone_from(&self, index: Index) -> Index {
+        (index..Index::MAX).find(|i| !self.restored.contains(i)).unwrap_or(Index::MAX)
+    }
+
+    /// What is done above the lowest undone index.
+    pub(super) fn ahead(&self) -> BTreeSet<Index> {
+        self.done.range(self.lowest_undone()..).copied().collect()
+    }
+
+    pub(super) fn has_unsaved(&self) -> bool {
+        self.lowest_undone() > self.base() || self.keeps && self.unwritten
+    }
+
+    /// The first index of this life: the lowest that it started, or the next one.
+    pub(super) fn start(&self) -> Index {
+        self.started.first().copied().unwrap_or_else(|| self.base())
+    }
+
+    pub(super) fn lowest_undone(&self) -> Index {
+        (self.base()..Index::MAX).find(|i| !self.done.contains(i)).unwrap_or(Index::MAX)
+    }
+
+    pub(super) fn may_start(&self, index: Index) -> bool {
+        self.head.is_some_and(|head| index <= head)
+            && self.stop_at.is_none_or(|last| index <= last)
+            && index - self.base() < self.limits.max_search_ahead
+    }
+
+    pub(super) fn expected_run(&self) -> Option<(Index, bool)> {
+        if self.paused || self.full || self.stopping || self.running.len() >= self.limits.max_processing {
+            return None;
+        }
+        if let Some(&index) = self.ready.iter().find(|index| **index - self.base() < self.limits.max_search_ahead) {
+            return Some((index, true));
+        }
+        let next = self.next();
+        (self.read.contains(&next) && self.may_start(next)).then_some((next, false))
+    }
+
+    pub(super) fn drained(&self) -> bool {
+        let reached = self.stop_at.is_some_and(|last| self.base() > last);
+        (self.stopping || reached) && self.running.is_empty() && !self.save_due && (self.unsaved || !self.has_unsaved())
+    }
+}
