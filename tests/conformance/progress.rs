@@ -207,6 +207,8 @@ fn suite<'a>(bug: Bug) -> ProgressSuite<'a, Bent> {
 struct Slot {
     value: Option<String>,
     in_use: bool,
+    /// How many racers saw whether it is.
+    looked: u32,
 }
 
 /// A progress with one bug.
@@ -254,8 +256,14 @@ impl Progress for Bent {
             NeverInUse => false,
             InUseOnceSaved => self.with(|slot| slot.in_use),
             Racy => {
-                let in_use = self.with(|slot| slot.in_use);
-                (0..20).for_each(|_| std::thread::yield_now());
+                let (in_use, looked) = self.with(|slot| {
+                    slot.looked += 1;
+                    (slot.in_use, slot.looked)
+                });
+                // Until somebody else has looked too, however busy the machine is; a single one has nobody to race with.
+                (0..50).take_while(|_| self.with(|slot| slot.looked == looked)).for_each(|_| {
+                    std::thread::park_timeout(Duration::from_millis(1));
+                });
                 self.with(|slot| slot.in_use = true);
                 in_use
             }
