@@ -60,8 +60,7 @@ impl RocksKv {
         let family = self.db.cf_handle(name)?;
         let mut probe = WriteBatch::default();
         probe.delete_cf(&family, []);
-        let id = batch::records(probe.data()).next().map(|record| record.family());
-        id
+        batch::records(probe.data()).next().map(|record| record.family())
     }
 
     /// Refuses a batch for a family that was dropped meanwhile. RocksDB would refuse it too, but only once it is in the log, and

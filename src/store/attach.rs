@@ -7,9 +7,12 @@ use crate::sync::{Arc, Mutex};
 use ::rocksdb::{ColumnFamilyDescriptor, DB};
 use std::sync::{LazyLock, Weak};
 
+/// The address of a database, and what lives in it.
+type Attached = (usize, Weak<Inner>);
+
 /// What lives in which database, by the address of the database. Each keeps its database, so while there is one the address
 /// is no other's.
-static ATTACHED: LazyLock<Mutex<Vec<(usize, Weak<Inner>)>>> = LazyLock::new(Mutex::default);
+static ATTACHED: LazyLock<Mutex<Vec<Attached>>> = LazyLock::new(Mutex::default);
 
 impl StoreOptions {
     /// Lives in a database that you opened: [`Store::attach`] with these options.
