@@ -35,6 +35,20 @@ pub enum ConfigError {
     /// `max_processing(0)` would never run a job.
     #[error("max_processing is 0, so no job would ever run: use at least 1 (to hold a consumer, use `pause`)")]
     MaxProcessingZero,
+    /// `max_effects(0)` would let no job change anything, and more than 1 GiB is more than one write should have.
+    #[error("max_effects is {bytes} bytes: use 1 to {} (1 GiB)", MAX_EFFECTS)]
+    MaxEffects {
+        /// What was asked for.
+        bytes: usize,
+    },
+    /// A transactional job wanted a table of another store changed, which cannot be one write with its progress.
+    #[error(
+        "the table {table:?} is in another store than the progress: take it from the store of the progress, or one attached to the same database"
+    )]
+    ForeignTable {
+        /// The table's name.
+        table: String,
+    },
     /// `max_search_ahead(0)` would never start a job.
     #[error(
         "max_search_ahead is 0, so no job would ever start: use 1 for strictly one after the other, \
@@ -112,6 +126,16 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ConfigErr
         1..=MAX_NAME => Ok(()),
         length => Err(ConfigError::Name { what, length }),
     }
+}
+
+/// Effects of this many bytes wait to be written at most, unless the user says otherwise.
+pub(crate) const DEFAULT_EFFECTS: usize = 64 << 20;
+
+/// RocksDB takes no more than 4 GiB in one write, in which several consumers may have a part.
+pub(crate) const MAX_EFFECTS: usize = 1 << 30;
+
+pub(crate) fn check_effects(bytes: usize) -> Result<(), ConfigError> {
+    if (1..=MAX_EFFECTS).contains(&bytes) { Ok(()) } else { Err(ConfigError::MaxEffects { bytes }) }
 }
 
 pub(crate) fn check_max_processing(n: usize) -> Result<(), ConfigError> {

@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Failure, drop_guarded, guarded};
 use crate::index::{BoxError, Index};
+use crate::kv::changes::Changes;
 use crate::notifier::NewsDesk;
 use crate::pool::{Assignment, JobDesk, Runner};
 use crate::progress::{Checkpoint, SaveDesk, Saves, Snapshot};
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) mod control;
 mod core;
+pub(crate) mod effects;
 mod explain;
 mod flights;
 #[cfg(all(test, waterline_loom))]
@@ -152,14 +154,15 @@ impl<T: Send + 'static> Driver<T> {
 }
 
 impl<T: Send + 'static> JobDesk<T> for Driver<T> {
-    fn next(&self, report: &mut Option<Report>) -> Option<Assignment<T>> {
+    fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Assignment<T>> {
         if let Some(report) = report {
             self.confirm(report);
         }
         let mut core = self.core.lock();
         if let Some(Report { token, outcome, .. }) = report {
-            let surplus = core.report(*token, std::mem::replace(outcome, Ok(())));
+            let surplus = core.report(*token, std::mem::replace(outcome, Ok(())), effects);
             *report = None;
+            effects::clear(effects);
             if surplus.is_some() {
                 MutexGuard::unlocked(&mut core, || drop_guarded(surplus));
             }
@@ -277,8 +280,8 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         self.core.lock().checkpoint()
     }
 
-    fn snapshot(&self, all: bool) -> Option<Snapshot> {
-        self.core.lock().snapshot(all)
+    fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
+        self.core.lock().snapshot(all, effects)
     }
 
     fn saved(&self) {
@@ -328,7 +331,7 @@ impl<T: Send + 'static> Reported for Driver<T> {
     fn report(&self, mut report: Report) {
         self.confirm(&mut report);
         let mut core = self.core.lock();
-        let surplus = core.report(report.token, report.outcome);
+        let surplus = core.report(report.token, report.outcome, &mut Changes::default());
         let claim = core.released();
         self.settle(core);
         drop_guarded(surplus);

@@ -102,6 +102,15 @@ pub enum Error {
         running: Vec<Index>,
     },
 
+    /// A transactional job wanted more changed at once than may wait to be written. Nothing of the attempt counts.
+    #[error(
+        "the effects of one job are larger than {limit} bytes: change less in one job, or allow more with `Builder::max_effects`"
+    )]
+    EffectsTooLarge {
+        /// How many bytes may wait.
+        limit: usize,
+    },
+
     /// The consumer has ended.
     #[error("the consumer has ended: start a new one")]
     Stopped,

@@ -8,6 +8,7 @@ use crate::kv::batch::{Batch, FamilyId};
 use crate::sync::Arc;
 
 pub(crate) mod batch;
+pub(crate) mod changes;
 pub(crate) mod counter;
 pub(crate) mod memory;
 #[cfg(feature = "rocksdb")]

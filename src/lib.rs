@@ -21,6 +21,7 @@ extern crate alloc;
 mod config;
 mod consumer;
 mod driver;
+mod effects;
 mod error;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
@@ -47,6 +48,7 @@ mod writer;
 
 pub use config::{ConfigError, OnExhausted};
 pub use consumer::{Builder, Consumer, Handle};
+pub use effects::Effects;
 pub use error::{Error, StoreError};
 pub use index::{BoxError, Index};
 pub use jobs::{Jobs, MemoryJobs};

@@ -2,6 +2,7 @@
 
 use crate::error::{Failure, guarded};
 use crate::index::Index;
+use crate::kv::changes::Changes;
 use crate::sync::Arc;
 use crate::worker::{Done, Job, Report, Reported, Worker};
 
@@ -13,24 +14,26 @@ pub(crate) struct Assignment<T> {
 
 /// Who hands out jobs.
 pub(crate) trait JobDesk<T>: Send + Sync + 'static {
-    /// Reports a job and takes the next one, in one critical section; sleeps while there is none. `None`: this thread is to
-    /// end.
+    /// Reports a job, with the effects that count if it succeeded, and takes the next one, in one critical section; sleeps
+    /// while there is none. `None`: this thread is to end.
     ///
     /// The report is taken out of its place field by field: copied whole it would cost more than the lock.
-    fn next(&self, report: &mut Option<Report>) -> Option<Assignment<T>>;
+    fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Assignment<T>>;
 }
 
 /// How a thread of the pool deals with a job.
 pub(crate) trait Runner<T>: Send + Sync + 'static {
-    /// Runs it; `None` when it will be reported by its [`Done`] token.
-    fn run(&self, assignment: Assignment<T>) -> Option<Report>;
+    /// Runs it; `None` when it will be reported by its [`Done`] token. Its effects, if jobs have any, are left in the buffer,
+    /// which is empty before.
+    fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report>;
 }
 
 /// The life of a thread of the pool.
 pub(crate) fn work<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
     let mut report = None;
-    while let Some(assignment) = desk.next(&mut report) {
-        report = runner.run(assignment);
+    let mut effects = Changes::default();
+    while let Some(assignment) = desk.next(&mut report, &mut effects) {
+        report = runner.run(assignment, &mut effects);
     }
 }
 
@@ -41,7 +44,7 @@ pub(crate) type OnJobDone = dyn Fn(Index) + Send + Sync;
 pub(crate) struct Direct<W>(pub(crate) W);
 
 impl<T: Send + 'static, W: Worker<T>> Runner<T> for Direct<W> {
-    fn run(&self, Assignment { token, job }: Assignment<T>) -> Option<Report> {
+    fn run(&self, Assignment { token, job }: Assignment<T>, _: &mut Changes) -> Option<Report> {
         let index = job.index;
         Some(Report { token, index, outcome: guarded(|| self.0.run(job)).map_err(Failure::boxed) })
     }
@@ -58,7 +61,7 @@ where
     T: Send + 'static,
     F: Fn(Job<T>, Done) + Send + Sync + 'static,
 {
-    fn run(&self, Assignment { token, job }: Assignment<T>) -> Option<Report> {
+    fn run(&self, Assignment { token, job }: Assignment<T>, _: &mut Changes) -> Option<Report> {
         let index = job.index;
         let done = Done::new(self.reports.clone(), token, index);
         let started = guarded(|| {

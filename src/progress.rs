@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::index::{BoxError, Index};
+use crate::kv::changes::Changes;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -183,7 +184,10 @@ pub trait SaveDesk: Send + Sync {
     fn checkpoint(&self) -> Option<Checkpoint>;
     /// The same for those who keep what is done above the watermark, which is listed whole if that is asked for, or if it is
     /// the shorter way.
-    fn snapshot(&self, all: bool) -> Option<Snapshot>;
+    ///
+    /// The effects of the jobs that finished are moved behind those that are there, in the same moment: both are to be written
+    /// together, or neither.
+    fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
     /// It is saved.
     fn saved(&self);
     /// It failed. The answer says when to try again; `None`: not at all.

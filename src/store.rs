@@ -231,6 +231,11 @@ impl Store {
         &self.inner.ids
     }
 
+    /// What tells this store from others, however many handles it has.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
     /// The family of the format and of progress.
     pub(crate) fn system(&self) -> &Family {
         &self.inner.system

@@ -7,8 +7,10 @@ mod model;
 
 #[cfg(waterline_loom)]
 pub(crate) use self::model::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, RwLock, explore, watch};
+#[cfg(waterline_loom)]
+pub(crate) use loom::sync::RwLockWriteGuard;
 #[cfg(not(waterline_loom))]
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 #[cfg(not(waterline_loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 

@@ -6,7 +6,6 @@
 use crate::error::{Panic, StoreError, guarded};
 use crate::index::BoxError;
 use crate::kv::Kv;
-use crate::kv::batch::Batch;
 use crate::progress::SAVE_PACE;
 use crate::sync::{Arc, Mutex, RwLock};
 use crossbeam_channel::{Receiver, RecvError, RecvTimeoutError, Sender, unbounded};
@@ -14,11 +13,15 @@ use std::fmt;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+mod draft;
+
+pub(crate) use self::draft::Draft;
+
 /// What somebody wants written. It is resolved when it is, so that it says what is true then.
 pub(crate) trait Intent: Send {
-    /// Adds its changes to the batch, anew for each try; false when there is nothing to write any more. After an error, which
+    /// Adds its changes to the draft, anew for each try; false when there is nothing to write any more. After an error, which
     /// [`failed`](Self::failed) is told as well, nothing that it added is written, and what others want written is.
-    fn resolve(&self, batch: &mut Batch) -> Result<bool, BoxError>;
+    fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError>;
     /// Whether it has to survive the loss of power. One that has to is enough for the batch.
     fn synced(&self) -> bool;
     /// The batch is written.
@@ -60,7 +63,8 @@ impl Writer {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let (sender, inbox) = unbounded();
-            let batches = Batches { kv: self.kv.clone(), inbox, pending: Vec::new() };
+            let (kv, rows) = (self.kv.clone(), self.rows.clone());
+            let batches = Batches { kv, rows, inbox, pending: Vec::new() };
             let handle = std::thread::Builder::new().name("wl-writer".to_owned()).spawn(move || batches.run())?;
             *thread = Some((sender, handle));
         }
@@ -105,6 +109,7 @@ impl fmt::Debug for Writer {
 /// The thread's side.
 struct Batches {
     kv: Arc<dyn Kv>,
+    rows: Arc<RwLock<()>>,
     inbox: Receiver<Message>,
     pending: Vec<Pending>,
 }
@@ -174,19 +179,20 @@ impl Batches {
 
     /// Writes everything that is due; how long to wait when that failed and should be tried again.
     fn write(&mut self) -> Option<Duration> {
-        let mut batch = Batch::default();
+        let mut draft = Draft::new(&*self.kv, &self.rows);
         let mut synced = false;
         let now = Instant::now();
-        self.pending.retain_mut(|pending| pending.resolve(&mut batch, now));
+        self.pending.retain_mut(|pending| pending.resolve(&mut draft, now));
         for pending in self.pending.iter().filter(|pending| pending.resolved) {
             synced |= kept(|| pending.intent.synced()).unwrap_or(true);
         }
         if !self.pending.iter().any(|pending| pending.resolved) {
             return None;
         }
-        let write = || self.kv.write(&batch, synced);
+        let write = || self.kv.write(draft.batch(), synced);
         let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write))
             .unwrap_or_else(|payload| Err(StoreError { doing: "write".to_owned(), source: Panic::caught(payload) }));
+        drop(draft);
         let Err(error) = written else {
             for pending in self.pending.extract_if(.., |pending| pending.resolved) {
                 kept(|| pending.intent.written());
@@ -229,23 +235,23 @@ impl Pending {
     }
 
     /// Adds its changes to the batch, if it is due; whether it goes on.
-    fn resolve(&mut self, batch: &mut Batch, now: Instant) -> bool {
+    fn resolve(&mut self, draft: &mut Draft<'_>, now: Instant) -> bool {
         self.resolved = false;
         if !self.is_due(now) {
             return true;
         }
-        let mark = batch.mark();
-        match guarded(|| self.intent.resolve(batch)) {
+        let mark = draft.mark();
+        match guarded(|| self.intent.resolve(draft)) {
             Ok(true) => {
                 self.resolved = true;
                 true
             }
             Ok(false) => {
-                batch.truncate(mark);
+                draft.truncate(mark);
                 false
             }
             Err(error) => {
-                batch.truncate(mark);
+                draft.truncate(mark);
                 let again = self.failed(error);
                 self.due = again.map(|pause| now + pause);
                 again.is_some()

@@ -24,6 +24,11 @@ const ORDER: &[&str] = &[
     "window/reference/model",
     "window/reference",
     "retry",
+    // what is written
+    "kv/batch",
+    "kv/counter",
+    "kv/changes",
+    "kv",
     // traits
     "jobs",
     "worker",
@@ -31,11 +36,9 @@ const ORDER: &[&str] = &[
     "progress/memory",
     "progress/format",
     // storage
-    "kv/batch",
-    "kv/counter",
-    "kv",
     "kv/memory",
     "kv/rocksdb",
+    "writer/draft",
     "writer",
     "store/ids",
     "store",
@@ -43,6 +46,7 @@ const ORDER: &[&str] = &[
     "store/attach",
     "progress/ledger",
     "progress/store",
+    "effects",
     // threads
     "reader",
     "pool",
@@ -50,6 +54,7 @@ const ORDER: &[&str] = &[
     "notifier",
     // driver
     "driver/own",
+    "driver/effects",
     "driver/flights",
     "driver/workers",
     "driver/wakes",
@@ -64,6 +69,7 @@ const ORDER: &[&str] = &[
     "consumer/handle",
     "consumer",
     "consumer/builder",
+    "consumer/transactional",
     // for tests
     "testing",
     "testing/faulty_progress",

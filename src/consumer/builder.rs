@@ -26,11 +26,11 @@ type OnProcessed = Box<dyn Fn(RangeInclusive<Index>) + Send>;
 #[must_use = "nothing happens before it is started"]
 pub struct Builder<J, P> {
     jobs: J,
-    progress: P,
+    pub(super) progress: P,
     /// The index to start at, and `None` within when it cannot be one.
     start_at: Option<Option<Index>>,
     max_processing: usize,
-    threads: Option<usize>,
+    pub(super) threads: Option<usize>,
     max_search_ahead: u64,
     retry: Retry,
     on_exhausted: OnExhausted,
@@ -38,6 +38,7 @@ pub struct Builder<J, P> {
     stop_at: Option<Index>,
     on_job_done: Option<Arc<OnJobDone>>,
     on_processed: Option<OnProcessed>,
+    pub(super) max_effects: usize,
 }
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
@@ -55,6 +56,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             stop_at: None,
             on_job_done: None,
             on_processed: None,
+            max_effects: config::DEFAULT_EFFECTS,
         }
     }
 
@@ -159,7 +161,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         if self.threads.is_some() {
             return Err(ConfigError::ThreadsWithoutDeferred.into());
         }
-        self.launch(None, |_| Arc::new(Direct(worker)))
+        self.launch(None, None, |_| Arc::new(Direct(worker)))
     }
 
     /// Starts, with a closure that only begins a job, which is done when its [`Done`] token says so: from any thread or
@@ -186,7 +188,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         if threads == 0 {
             return Err(ConfigError::ThreadsZero.into());
         }
-        self.launch(Some(threads), |driver| Arc::new(Deferred { start, reports: driver.clone() }))
+        self.launch(Some(threads), None, |driver| Arc::new(Deferred { start, reports: driver.clone() }))
     }
 
     fn validate(&self) -> Result<Limits, ConfigError> {
@@ -201,7 +203,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         }
     }
 
-    fn launch<R>(self, threads: Option<usize>, runner: R) -> Result<Consumer, Error>
+    /// With a fixed number of threads, or with effects of which so many bytes may wait.
+    pub(super) fn launch<R>(self, threads: Option<usize>, effects: Option<usize>, runner: R) -> Result<Consumer, Error>
     where
         R: FnOnce(&Arc<Driver<J::Job>>) -> Arc<dyn Runner<J::Job>>,
     {
@@ -230,6 +233,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.announces = on_processed.is_some();
         core.on_job_done = on_job_done;
         core.workers.fixed = threads;
+        core.effects.limit = effects.unwrap_or(usize::MAX);
         let (saves, saver): (Box<dyn Saves>, _) = match seat {
             Some(seat) => {
                 core.claim = Some(Box::new(progress));

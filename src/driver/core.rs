@@ -3,11 +3,13 @@
 //! Each event goes into the window and what comes out is sorted into [`Wakes`], for the driver to carry out once the lock
 //! is free again.
 
+use super::effects::Effects;
 use super::flights::{Flight, Flights};
 use super::wakes::Wakes;
 use super::workers::{Wake, Workers};
 use crate::error::{Error, Failure, Guarded, drop_guarded};
 use crate::index::{BoxError, Index};
+use crate::kv::changes::Changes;
 use crate::pool::{Assignment, OnJobDone, Runner};
 use crate::reader::{Answer, Fetched, ReadRuns, Then};
 use crate::retry::Retry;
@@ -43,6 +45,7 @@ pub(crate) struct Core<T> {
     /// Where, and as a text, when the consumer halted.
     pub(crate) halted: Option<(Index, String)>,
     pub(crate) save: Save,
+    pub(crate) effects: Effects,
     pub(crate) runner: Option<Arc<dyn Runner<T>>>,
     pub(crate) on_job_done: Option<Arc<OnJobDone>>,
     /// What keeps the progress name in use.
@@ -168,6 +171,7 @@ impl<T: Send + 'static> Core<T> {
             error: None,
             halted: None,
             save: Save::default(),
+            effects: Effects::default(),
             runner: None,
             on_job_done: None,
             claim: None,
@@ -275,15 +279,24 @@ impl<T: Send + 'static> Core<T> {
         self.workers.retires(&self.window)
     }
 
-    /// An attempt is over. A token that was used before changes nothing. What is returned is the user's, to be dropped
-    /// without the lock.
+    /// An attempt is over. A token that was used before changes nothing. The effects are taken if they count. What is returned
+    /// is the user's, to be dropped without the lock.
     #[inline]
-    pub(crate) fn report(&mut self, token: usize, outcome: Result<(), Box<Failure>>) -> Option<BoxError> {
+    pub(crate) fn report(
+        &mut self,
+        token: usize,
+        outcome: Result<(), Box<Failure>>,
+        effects: &mut Changes,
+    ) -> Option<BoxError> {
         let flight = self.flights.end(token).filter(|_| !self.abandoned);
         match (flight, outcome) {
             (Some(flight), Ok(())) => {
                 self.counters.done += 1;
                 self.window.handle_done(flight.index);
+                if !effects.is_empty() {
+                    self.effects.take(effects);
+                    self.window.set_full(self.effects.is_full());
+                }
                 None
             }
             (Some(flight), Err(failure)) => self.attempt_failed(flight, *failure),

@@ -4,6 +4,7 @@ use super::core::{Core, Save};
 use super::wakes::Wakes;
 use crate::error::{Error, Failure};
 use crate::index::BoxError;
+use crate::kv::changes::Changes;
 use crate::progress::{Checkpoint, DoneAhead, Snapshot};
 use crate::retry::Retry;
 use crate::window::Save as Due;
@@ -33,7 +34,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// What is to be written now where everything that is done is kept.
-    pub(crate) fn snapshot(&mut self, all: bool) -> Option<Snapshot> {
+    pub(crate) fn snapshot(&mut self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
         let Due { last_processed, next, ahead, .. } = self.window.handle_saving()?;
         let ahead = match ahead.new {
             Some(new) if !all => DoneAhead::New(new.to_vec()),
@@ -42,6 +43,8 @@ impl<T: Send + 'static> Core<T> {
                 DoneAhead::All { first, words: words.collect() }
             }
         };
+        // In the same moment, so that the effects of a job and its being done are written together.
+        self.effects.hand_over(effects);
         Some(Snapshot { last_processed, next, ahead })
     }
 
@@ -49,6 +52,8 @@ impl<T: Send + 'static> Core<T> {
         self.counters.saves += 1;
         self.save = Save::default();
         self.window.handle_saved();
+        self.effects.written();
+        self.window.set_full(self.effects.is_full());
     }
 
     /// How soon to try again; `None`: not at all. And what is to be dropped without the lock.

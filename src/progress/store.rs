@@ -7,9 +7,10 @@ use crate::config::check_name;
 use crate::error::Error;
 use crate::index::{BoxError, Index};
 use crate::kv::batch::{Batch, FamilyId};
+use crate::kv::changes::Changes;
 use crate::store::{Claim, Ids, Store};
 use crate::sync::{Arc, Mutex};
-use crate::writer::Intent;
+use crate::writer::{Draft, Intent};
 use std::time::Duration;
 
 /// The progress of one consumer in a [`Store`]; made by [`Store::progress`].
@@ -40,6 +41,10 @@ impl Store {
 }
 
 impl StoreProgress {
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// The name that it was made with.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -121,7 +126,8 @@ impl Progress for StoreProgress {
         let snapshot = Snapshot { last_processed: Some(last), next, ahead };
         let mut ledger = acquired.ledger.lock();
         let mut batch = Batch::default();
-        let entry = enter(&mut ledger, &snapshot, self.store.ids(), self.store.system().id, &mut batch)?;
+        let entry = enter(&mut ledger, &snapshot, self.store.ids())?;
+        batch.put(self.store.system().id, &[&entry.put.0], &[&entry.put.1])?;
         self.store.write(&batch)?;
         ledger.written(&entry);
         Ok(())
@@ -135,21 +141,12 @@ impl Progress for StoreProgress {
     }
 }
 
-/// Adds a save to a batch.
-fn enter(
-    ledger: &mut Ledger,
-    snapshot: &Snapshot,
-    ids: &Ids,
-    system: FamilyId,
-    batch: &mut Batch,
-) -> Result<Entry, BoxError> {
+/// How this is saved.
+fn enter(ledger: &mut Ledger, snapshot: &Snapshot, ids: &Ids) -> Result<Entry, BoxError> {
     if ledger.id().is_none() {
         ledger.set_id(ids.next()?);
     }
-    let entry = ledger.entry(snapshot).ok_or("a page has to say all that is done")?;
-    let (key, value) = &entry.put;
-    batch.put(system, &[key], &[value])?;
-    Ok(entry)
+    Ok(ledger.entry(snapshot).ok_or("a page has to say all that is done")?)
 }
 
 /// A seat at the store's writer.
@@ -167,6 +164,7 @@ impl Saves for Shared {
             ledger: self.ledger.clone(),
             desk,
             entry: Mutex::new(None),
+            effects: Mutex::default(),
         };
         self.store.writer().submit(Box::new(saving), hurry);
     }
@@ -185,13 +183,18 @@ struct Saving {
     desk: Arc<dyn SaveDesk>,
     /// What is being written.
     entry: Mutex<Option<Entry>>,
+    /// What jobs wanted changed, until it is written.
+    effects: Mutex<Vec<Changes>>,
 }
 
 impl Intent for Saving {
-    fn resolve(&self, batch: &mut Batch) -> Result<bool, BoxError> {
-        let mut ledger = self.ledger.lock();
-        let Some(snapshot) = self.desk.snapshot(ledger.wants_page()) else { return Ok(false) };
-        *self.entry.lock() = Some(enter(&mut ledger, &snapshot, &self.ids, self.system, batch)?);
+    fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
+        let (mut ledger, mut effects) = (self.ledger.lock(), self.effects.lock());
+        let Some(snapshot) = self.desk.snapshot(ledger.wants_page(), &mut effects) else { return Ok(false) };
+        effects.iter().try_for_each(|effects| draft.append(effects))?;
+        let entry = enter(&mut ledger, &snapshot, &self.ids)?;
+        draft.put(self.system, &entry.put.0, &entry.put.1)?;
+        *self.entry.lock() = Some(entry);
         Ok(true)
     }
 
@@ -200,6 +203,7 @@ impl Intent for Saving {
     }
 
     fn written(&self) {
+        drop(std::mem::take(&mut *self.effects.lock()));
         if let Some(entry) = self.entry.lock().take() {
             self.ledger.lock().written(&entry);
         }

@@ -36,6 +36,23 @@ impl Table {
         Self { store: store.clone(), name: name.into(), family: family.clone(), prefix }
     }
 
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    pub(crate) fn family(&self) -> &Family {
+        &self.family
+    }
+
+    /// What each of its keys in the family begins with.
+    pub(crate) fn key_prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
     /// The value of this key.
     ///
     /// # Errors

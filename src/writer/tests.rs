@@ -30,8 +30,8 @@ enum Refusal {
 }
 
 impl Intent for Scripted {
-    fn resolve(&self, batch: &mut Batch) -> Result<bool, BoxError> {
-        batch.put(self.family.id, &[b"row of ", self.name.as_bytes()], &[b""])?;
+    fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
+        draft.put(self.family.id, &[b"row of ", self.name.as_bytes()].concat(), b"")?;
         match self.refusals.lock().last() {
             None => Ok(true),
             Some(Refusal::Error(_)) => Err("it is no number".into()),

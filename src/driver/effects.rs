@@ -1,0 +1,71 @@
+//! The effects of jobs that finished, until they are saved.
+
+use crate::kv::changes::Changes;
+
+/// From this many bytes on the effects of a job are moved as they are, and not copied behind those of others.
+const LARGE: usize = 4096;
+
+/// A piece to which others are added has about this many bytes at most.
+const PIECE: usize = 1 << 20;
+
+/// A thread's buffer that was once larger than this gives its memory back.
+const KEPT: usize = 64 * 1024;
+
+#[derive(Debug)]
+pub(crate) struct Effects {
+    /// In the order in which the jobs finished.
+    waiting: Vec<Changes>,
+    /// The bytes of those.
+    bytes: usize,
+    /// The bytes of those that are being written.
+    writing: usize,
+    /// From this many bytes on nothing starts.
+    pub(crate) limit: usize,
+}
+
+impl Default for Effects {
+    fn default() -> Self {
+        Self { waiting: Vec::new(), bytes: 0, writing: 0, limit: usize::MAX }
+    }
+}
+
+impl Effects {
+    /// Takes what a job wants changed, and leaves the buffer empty.
+    pub(crate) fn take(&mut self, effects: &mut Changes) {
+        let length = effects.len();
+        self.bytes += length;
+        match self.waiting.last_mut().filter(|last| length < LARGE && last.len() < PIECE) {
+            Some(last) => last.append(effects),
+            None if length < LARGE => {
+                let mut piece = Changes::default();
+                piece.append(effects);
+                self.waiting.push(piece);
+            }
+            None => self.waiting.push(std::mem::take(effects)),
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes + self.writing >= self.limit
+    }
+
+    /// They are being written now, behind those that were handed over before and are not written.
+    pub(crate) fn hand_over(&mut self, to: &mut Vec<Changes>) {
+        self.writing += std::mem::take(&mut self.bytes);
+        to.append(&mut self.waiting);
+    }
+
+    /// All that was handed over is written.
+    pub(crate) fn written(&mut self) {
+        self.writing = 0;
+    }
+}
+
+/// Makes a buffer ready for the next job.
+pub(crate) fn clear(effects: &mut Changes) {
+    if effects.len() > KEPT {
+        *effects = Changes::default();
+    } else {
+        effects.clear();
+    }
+}

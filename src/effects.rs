@@ -1,0 +1,121 @@
+//! What a transactional job wants changed.
+
+use crate::config::ConfigError;
+use crate::error::Error;
+use crate::kv::changes::{Add, Changes};
+use crate::store::Table;
+use std::fmt;
+
+/// What a job of a transactional consumer wants changed: it is written in one atomic write with the fact that the job is done,
+/// or not at all. Handed to the closure of [`Builder::start_transactional`](crate::Builder::start_transactional).
+///
+/// Nothing is changed before the job has returned `Ok`; what a failed or panicking attempt wanted vanishes. Changes of one job
+/// are made in their order, those of jobs that run side by side in the order in which the jobs finish.
+///
+/// There are no reads in it: what a job reads from a [`Table`] and writes back may have been changed by another one meanwhile,
+/// which it would undo. [`add`](Self::add) is for that. A job that needs to read what an earlier one wrote needs
+/// `max_search_ahead(1)`, by which each is written before the next one starts.
+pub struct Effects {
+    pub(crate) changes: Changes,
+    /// Which store's tables are meant.
+    store: usize,
+    limit: usize,
+    refused: Option<Refused>,
+}
+
+/// Why a change was refused.
+#[derive(Clone, Debug)]
+enum Refused {
+    Foreign(String),
+    TooLarge(usize),
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Foreign(table) => ConfigError::ForeignTable { table }.into(),
+            Refused::TooLarge(limit) => Error::EffectsTooLarge { limit },
+        }
+    }
+}
+
+/// What a record takes beside its key and value, at most: a tag, a family and two lengths.
+const OVERHEAD: usize = 16;
+
+impl Effects {
+    /// In a buffer that is empty.
+    pub(crate) fn new(changes: Changes, store: usize, limit: usize) -> Self {
+        debug_assert!(changes.is_empty());
+        Self { changes, store, limit, refused: None }
+    }
+
+    /// Sets the value of this key.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a table of another store, [`Error::EffectsTooLarge`] when the job's effects would take more than
+    /// [`Builder::max_effects`](crate::Builder::max_effects). An attempt that was refused something fails, also if it then
+    /// returns `Ok`.
+    pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.admit(table, key.len().saturating_add(value.len()))?;
+        Ok(self.changes.put(table.family().id, &[table.key_prefix(), key], value)?)
+    }
+
+    /// Removes this key; nothing happens when there is none.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        let key = key.as_ref();
+        self.admit(table, key.len())?;
+        Ok(self.changes.delete(table.family().id, &[table.key_prefix(), key])?)
+    }
+
+    /// Adds to the counter under this key, which [`Table::counter`] reads, and which is 0 while there is none: however many jobs
+    /// add to it side by side, none is lost and none counts twice.
+    ///
+    /// Whether there is something else under the key, or the sum is too large for it, shows only when it is written. Nothing is
+    /// written then, and nothing is lost: it is tried again, `status().blocked` says what is in the way, and the consumer goes on
+    /// once that is mended.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    pub fn add(&mut self, table: &Table, key: impl AsRef<[u8]>, by: i64) -> Result<(), Error> {
+        let key = key.as_ref();
+        self.admit(table, key.len().saturating_add(size_of::<Add>()))?;
+        self.changes.add(Add {
+            after: 0,
+            family: table.family().clone(),
+            key: [table.key_prefix(), key].concat(),
+            by,
+            table: table.name().clone(),
+            prefix: table.key_prefix().len(),
+        });
+        Ok(())
+    }
+
+    /// Whether so much more may be wanted of this table.
+    fn admit(&mut self, table: &Table, length: usize) -> Result<(), Error> {
+        let more = length.saturating_add(table.key_prefix().len() + OVERHEAD);
+        let refused = if table.store().address() != self.store {
+            Refused::Foreign(table.name().to_string())
+        } else if self.changes.len().saturating_add(more) > self.limit {
+            Refused::TooLarge(self.limit)
+        } else {
+            return Ok(());
+        };
+        self.refused = Some(refused.clone());
+        Err(refused.into())
+    }
+
+    /// What the job wants changed, if it was refused nothing.
+    pub(crate) fn finish(self) -> (Changes, Result<(), Error>) {
+        (self.changes, self.refused.map_or(Ok(()), |refused| Err(refused.into())))
+    }
+}
+
+impl fmt::Debug for Effects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Effects").field("bytes", &self.changes.len()).finish_non_exhaustive()
+    }
+}
