@@ -27,8 +27,8 @@ const ORDER: &[&str] = &[
     // what is written
     "kv/batch",
     "kv/counter",
-    "kv/changes",
     "kv",
+    "kv/changes",
     // traits
     "jobs",
     "worker",

@@ -10,6 +10,9 @@
 //! * **straggler**: the pure core with the first job stuck, so that everything finishes above the watermark. The cost of a
 //!   completion must not depend on how wide the window is.
 //! * **RocksDB**: progress in RocksDB instead of in memory.
+//! * **put per job**: a job that puts 100 bytes as an effect, so that it is written with the fact that the job is done; beside
+//!   the same puts in the same order by hand, 256 in a batch, on one thread, without any progress. Synced: beside a flush for
+//!   each.
 //! * **slow source**: one that takes a millisecond for each call, read in runs of 64 instead of one by one.
 //!
 //! Figures of two virtual cores are in the README. A job costs about three hops: a lock, the window, and moving the job. Before
@@ -25,6 +28,8 @@ use waterline::{Consumer, Index, MemoryProgress, Progress};
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
+#[cfg(feature = "rocksdb")]
+mod effects;
 mod figures;
 mod floors;
 #[path = "../../tests/memory/measures.rs"]
@@ -160,7 +165,10 @@ fn main() {
         table.row(row, || straggle(1_000), || straggle(width));
     }
     #[cfg(feature = "rocksdb")]
-    on_rocksdb(&table);
+    {
+        on_rocksdb(&table);
+        effects::rows(&table);
+    }
     let row = Row { name: "slow source, in runs", floor: "one by one", times: SLOW_JOBS, most: 0.1 };
     table.row(row, || consume_slowly(false), || consume_slowly(true));
     figures::print(&table);

@@ -29,6 +29,9 @@ enum Cell {
     Counted(i64),
 }
 
+/// A counter that is not known yet: where to look it up, unless the batch has it.
+type Sought<'a> = (&'a Family, Option<Cell>);
+
 impl<'a> Draft<'a> {
     pub(super) fn new(kv: &'a dyn Kv, rows: &'a RwLock<()>) -> Self {
         Self { kv, rows, shut: None, batch: Batch::default(), cells: HashMap::new() }
@@ -78,7 +81,7 @@ impl<'a> Draft<'a> {
             return Ok(());
         }
         self.shut.get_or_insert_with(|| self.rows.write());
-        let mut new: HashMap<FamilyId, HashMap<&[u8], (&Family, Option<Cell>)>> = HashMap::new();
+        let mut new: HashMap<FamilyId, HashMap<&[u8], Sought<'_>>> = HashMap::new();
         for Add { family, key, .. } in adds {
             if !self.cells.get(&family.id).is_some_and(|cells| cells.contains_key(key)) {
                 new.entry(family.id).or_default().insert(key, (family, None));
