@@ -41,13 +41,15 @@ pub enum ConfigError {
         /// What was asked for.
         bytes: usize,
     },
-    /// A transactional job wanted a table of another store changed, which cannot be one write with its progress.
+    /// A transactional job wanted to change what is in another store, which cannot be one write with its progress.
     #[error(
-        "the table {table:?} is in another store than the progress: take it from the store of the progress, or one attached to the same database"
+        "the {what} {name:?} is in another store than the progress: take it from the store of the progress, or one that is attached to the same database"
     )]
-    ForeignTable {
-        /// The table's name.
-        table: String,
+    Foreign {
+        /// A table or a log.
+        what: &'static str,
+        /// Its name.
+        name: String,
     },
     /// `max_search_ahead(0)` would never start a job.
     #[error(

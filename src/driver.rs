@@ -59,12 +59,12 @@ pub(crate) struct Driver<T> {
 }
 
 impl<T: Send + 'static> Driver<T> {
-    pub(crate) fn new(core: Core<T>, bell: Arc<Bell>, saves: Box<dyn Saves>) -> Arc<Self> {
+    pub(crate) fn new(core: Core<T>, bell: Arc<Bell>, watermark: Watermark, saves: Box<dyn Saves>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             confirms: core.on_job_done.is_some(),
             saves: Mutex::new(Some(saves)),
-            watermark: Watermark::new(core.window.last_processed()),
+            watermark,
             core: Mutex::new(core),
             work: Condvar::new(),
             beckoned: AtomicBool::new(false),
@@ -290,6 +290,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         // Within the lock, so that whoever learns of it in any way sees it.
         core.window.last_processed().into_iter().for_each(|last| self.watermark.publish(last));
         self.settle(core);
+        self.watermark.announce();
     }
 
     fn save_failed(&self, error: BoxError) -> Option<Duration> {

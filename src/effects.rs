@@ -3,7 +3,9 @@
 use crate::config::ConfigError;
 use crate::error::Error;
 use crate::kv::changes::{Add, Changes};
-use crate::store::Table;
+use crate::log::JobLog;
+use crate::store::{Store, Table};
+use serde::Serialize;
 use std::fmt;
 
 /// What a job of a transactional consumer wants changed: it is written in one atomic write with the fact that the job is done,
@@ -26,14 +28,14 @@ pub struct Effects {
 /// Why a change was refused.
 #[derive(Clone, Debug)]
 enum Refused {
-    Foreign(String),
+    Foreign(&'static str, String),
     TooLarge(usize),
 }
 
 impl From<Refused> for Error {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::Foreign(table) => ConfigError::ForeignTable { table }.into(),
+            Refused::Foreign(what, name) => ConfigError::Foreign { what, name }.into(),
             Refused::TooLarge(limit) => Error::EffectsTooLarge { limit },
         }
     }
@@ -57,7 +59,7 @@ impl Effects {
     /// returns `Ok`.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.admit(table, key.len().saturating_add(value.len()))?;
+        self.admit_row(table, key.len().saturating_add(value.len()))?;
         Ok(self.changes.put(table.family().id, &[table.key_prefix(), key], value)?)
     }
 
@@ -67,7 +69,7 @@ impl Effects {
     /// Those of [`put`](Self::put).
     pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<(), Error> {
         let key = key.as_ref();
-        self.admit(table, key.len())?;
+        self.admit_row(table, key.len())?;
         Ok(self.changes.delete(table.family().id, &[table.key_prefix(), key])?)
     }
 
@@ -82,7 +84,7 @@ impl Effects {
     /// Those of [`put`](Self::put).
     pub fn add(&mut self, table: &Table, key: impl AsRef<[u8]>, by: i64) -> Result<(), Error> {
         let key = key.as_ref();
-        self.admit(table, key.len().saturating_add(size_of::<Add>()))?;
+        self.admit_row(table, key.len().saturating_add(size_of::<Add>()))?;
         self.changes.add(Add {
             after: 0,
             family: table.family().clone(),
@@ -94,11 +96,27 @@ impl Effects {
         Ok(())
     }
 
+    /// Appends an item to a log. It gets its index when it is written, and whoever consumes the log is rung.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put), and [`Error::Item`] when it cannot be turned into JSON.
+    pub fn push<T: Serialize>(&mut self, log: &JobLog<T>, item: &T) -> Result<(), Error> {
+        let failed = |e: serde_json::Error| Error::Item { log: log.name().to_owned(), source: e.into() };
+        let value = serde_json::to_vec(item).map_err(failed)?;
+        self.admit(log.store(), "log", log.name(), value.len())?;
+        self.changes.push(log.state().clone(), log.store().logs().id, value);
+        Ok(())
+    }
+
     /// Whether so much more may be wanted of this table.
-    fn admit(&mut self, table: &Table, length: usize) -> Result<(), Error> {
-        let more = length.saturating_add(table.key_prefix().len() + OVERHEAD);
-        let refused = if table.store().address() != self.store {
-            Refused::Foreign(table.name().to_string())
+    fn admit_row(&mut self, table: &Table, length: usize) -> Result<(), Error> {
+        self.admit(table.store(), "table", table.name(), length.saturating_add(table.key_prefix().len()))
+    }
+
+    fn admit(&mut self, store: &Store, what: &'static str, name: &str, length: usize) -> Result<(), Error> {
+        let more = length.saturating_add(OVERHEAD);
+        let refused = if store.address() != self.store {
+            Refused::Foreign(what, name.to_owned())
         } else if self.changes.len().saturating_add(more) > self.limit {
             Refused::TooLarge(self.limit)
         } else {

@@ -111,6 +111,42 @@ pub enum Error {
         limit: usize,
     },
 
+    /// An item could not be turned into JSON, so nothing was pushed.
+    #[error("an item for the log {log:?} cannot be turned into JSON, and nothing was pushed")]
+    Item {
+        /// The log's name.
+        log: String,
+        /// What serde says.
+        source: BoxError,
+    },
+
+    /// The log is open with items of another type.
+    #[error(
+        "the log {name:?} is open with items of type {open}, and {asked} was asked for: use one type, or another name"
+    )]
+    LogType {
+        /// The log's name.
+        name: String,
+        /// The type of its items.
+        open: String,
+        /// The type that was asked for.
+        asked: String,
+    },
+
+    /// Items that were to be removed are still needed. Nothing was removed.
+    #[error(
+        "the log {log:?} cannot be trimmed up to {index}, since a consumer has only processed {}: stop that one, or wait for it",
+        last_processed.map_or_else(|| "nothing so far".to_owned(), |last| format!("items up to {last}"))
+    )]
+    Needed {
+        /// The log's name.
+        log: String,
+        /// Up to where it was to be trimmed.
+        index: Index,
+        /// How far that consumer has come.
+        last_processed: Option<Index>,
+    },
+
     /// The consumer has ended.
     #[error("the consumer has ended: start a new one")]
     Stopped,

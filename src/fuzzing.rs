@@ -259,7 +259,7 @@ fn database(input: &mut Input<'_>) {
     };
     let keys = [FORMAT_KEY.to_vec(), format::page_key(&name)];
     let kv = Arc::new(MemoryKv::default());
-    let [system, _] = kv.families();
+    let [system, ..] = kv.families();
     let mut batch = Batch::default();
     for (key, value) in keys.iter().zip([&format, &value]) {
         let Some(value) = value else { continue };

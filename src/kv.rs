@@ -6,6 +6,7 @@
 use crate::error::StoreError;
 use crate::kv::batch::{Batch, FamilyId};
 use crate::sync::Arc;
+use std::ops::Range;
 
 pub(crate) mod batch;
 pub(crate) mod changes;
@@ -19,6 +20,12 @@ pub(crate) const SYSTEM: &str = "waterline.system";
 
 /// The column family of the users' tables.
 pub(crate) const TABLES: &str = "waterline.tables";
+
+/// The column family of the job logs.
+pub(crate) const LOGS: &str = "waterline.logs";
+
+/// All of ours, in the order in which [`MemoryKv`](memory::MemoryKv) numbers them.
+pub(crate) const OURS: [&str; 3] = [SYSTEM, TABLES, LOGS];
 
 /// A key space: a column family of RocksDB, by its name and by the number that it had when it was looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +56,19 @@ pub(crate) trait Kv: Send + Sync {
     /// Every pair whose key begins with the prefix, as of this moment.
     fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_>;
 
-    /// All changes or none, and none for a family that was dropped meanwhile; when `synced`, they survive the loss of power once this returns.
+    /// The first pairs whose keys are in this range, so many at most.
+    fn range(&self, family: &Family, keys: Range<&[u8]>, most: usize) -> Result<Vec<Pair>, StoreError>;
+
+    /// The highest key with this prefix.
+    fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// All changes or none, and none for a family that was dropped meanwhile; when `synced`, they survive the loss of power once
+    /// this returns.
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError>;
+
+    /// Gives back the disk space of keys in this range, all of which were deleted. Nothing is lost when it is not called, or
+    /// fails.
+    fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError>;
 }
 
 /// The lowest key above every key with this prefix; `None` when there is no such key.

@@ -5,7 +5,7 @@
 //! but that turn is held meanwhile.
 
 use crate::config::DEFAULT_POLL;
-use crate::error::{Failure, drop_guarded, guarded};
+use crate::error::{Error, Failure, drop_guarded, guarded};
 use crate::index::{BoxError, Index};
 use crate::jobs::Jobs;
 use crate::retry::Retry;
@@ -110,7 +110,13 @@ impl<J: Jobs> ReadRuns<J::Job> for Turns<J> {
                 Ok(_) => Then::Missing,
                 Err(error) => Then::Failed(error.into()),
             },
-            Err(error) => Then::Failed(error.into()),
+            // A source may say by itself that it begins above.
+            Err(error) => match error.downcast_ref() {
+                Some(Error::Truncated { first, .. }) if jobs.is_empty() && *first > start => {
+                    Then::Truncated { next: start, first: *first }
+                }
+                _ => Then::Failed(error.into()),
+            },
         };
         Fetched { jobs, then, quick: begun.elapsed() < QUICK }
     }

@@ -6,13 +6,15 @@ use crate::kv::batch::Batch;
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Family, Kv};
 #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
-use crate::kv::{SYSTEM, TABLES};
+use crate::kv::{LOGS, SYSTEM, TABLES};
+use crate::log::state::LogState;
 use crate::sync::{Arc, Mutex};
 use crate::writer::Writer;
 use std::collections::HashSet;
 use std::fmt;
 #[cfg(feature = "rocksdb")]
 use std::path::Path;
+use std::sync::Weak;
 
 #[cfg(feature = "rocksdb")]
 mod attach;
@@ -87,14 +89,37 @@ struct Inner {
     kv: Arc<dyn Kv>,
     system: Family,
     tables: Family,
+    logs: Family,
     names: Arc<Mutex<HashSet<String>>>,
     ids: Arc<Ids>,
+    open_logs: Mutex<Vec<Weak<LogState>>>,
+}
+
+/// A store that others keep.
+pub(crate) struct WeakStore {
+    inner: Weak<Inner>,
+    synced: bool,
+}
+
+impl WeakStore {
+    pub(crate) fn upgrade(&self) -> Option<Store> {
+        Some(Store { inner: self.inner.upgrade()?, synced: self.synced })
+    }
 }
 
 impl Inner {
-    fn new(kv: Arc<dyn Kv>, [system, tables]: [Family; 2]) -> Self {
+    fn new(kv: Arc<dyn Kv>, [system, tables, logs]: [Family; 3]) -> Self {
         let ids = Arc::new(Ids::new(kv.clone(), system.clone()));
-        Self { writer: Writer::new(kv.clone()), kv, system, tables, names: Arc::default(), ids }
+        Self {
+            writer: Writer::new(kv.clone()),
+            kv,
+            system,
+            tables,
+            logs,
+            names: Arc::default(),
+            ids,
+            open_logs: Mutex::default(),
+        }
     }
 
     #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
@@ -103,7 +128,7 @@ impl Inner {
             let id = kv.family(name)?.ok_or_else(|| ConfigError::FamilyMissing { name: name.to_owned() })?;
             Ok::<_, Error>(Family::new(name, id))
         };
-        let families = [family(SYSTEM)?, family(TABLES)?];
+        let families = [family(SYSTEM)?, family(TABLES)?, family(LOGS)?];
         match kv.get(&families[0], FORMAT_KEY)?.as_deref() {
             Some([FORMAT]) => {}
             Some(other) => {
@@ -239,6 +264,20 @@ impl Store {
     /// The family of the format and of progress.
     pub(crate) fn system(&self) -> &Family {
         &self.inner.system
+    }
+
+    /// The family of the job logs.
+    pub(crate) fn logs(&self) -> &Family {
+        &self.inner.logs
+    }
+
+    /// Logs that somebody has open, and some that nobody has any more.
+    pub(crate) fn open_logs(&self) -> &Mutex<Vec<Weak<LogState>>> {
+        &self.inner.open_logs
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakStore {
+        WeakStore { inner: Arc::downgrade(&self.inner), synced: self.synced }
     }
 
     /// Whether what is written by way of this handle survives the loss of power.

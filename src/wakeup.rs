@@ -4,6 +4,7 @@
 //! call that comes while it looks stays set and makes it look once more.
 
 use crate::sync::{Arc, AtomicU8, Condvar, Mutex, Ordering, watch};
+use crate::watermark::Watermark;
 use std::time::Instant;
 
 /// The source may have something new: ask for its head.
@@ -120,11 +121,17 @@ impl Bell {
 #[derive(Clone, Debug)]
 pub struct Wakeup {
     bell: Arc<Bell>,
+    watermark: Watermark,
 }
 
 impl Wakeup {
-    pub(crate) fn new(bell: Arc<Bell>) -> Self {
-        Self { bell }
+    pub(crate) fn new(bell: Arc<Bell>, watermark: Watermark) -> Self {
+        Self { bell, watermark }
+    }
+
+    /// How far the consumer has come.
+    pub(crate) fn watermark(&self) -> &Watermark {
+        &self.watermark
     }
 
     /// Makes the consumer look at its source again. Cheap, never blocks, never lost: a call during a look causes another.
@@ -157,7 +164,7 @@ mod tests {
     #[test]
     fn a_closed_bell_says_so_to_both_sides() {
         let bell = Arc::new(Bell::default());
-        let wakeup = Wakeup::new(bell.clone());
+        let wakeup = Wakeup::new(bell.clone(), Watermark::new(None));
         bell.close();
         assert!(!wakeup.ring());
         assert!(bell.wait(None).closed);
@@ -176,7 +183,7 @@ mod model {
         explore(3, || {
             let (bell, jobs) = (Arc::new(Bell::default()), Arc::new(AtomicU64::new(0)));
             let pushers = [(); 2].map(|()| {
-                let (wakeup, jobs) = (Wakeup::new(bell.clone()), jobs.clone());
+                let (wakeup, jobs) = (Wakeup::new(bell.clone(), Watermark::new(None)), jobs.clone());
                 thread::spawn(move || {
                     jobs.fetch_add(1, Ordering::Relaxed);
                     assert!(wakeup.ring());

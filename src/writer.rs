@@ -42,14 +42,16 @@ enum Message {
 
 /// The way into a store's writer thread, which ends when this is dropped.
 pub(crate) struct Writer {
-    kv: Arc<dyn Kv>,
+    batches: Arc<Mutex<Batches>>,
     rows: Arc<RwLock<()>>,
     thread: Mutex<Option<(Sender<Message>, JoinHandle<()>)>>,
 }
 
 impl Writer {
     pub(crate) fn new(kv: Arc<dyn Kv>) -> Self {
-        Self { kv, rows: Arc::default(), thread: Mutex::new(None) }
+        let rows: Arc<RwLock<()>> = Arc::default();
+        let batches = Arc::new(Mutex::new(Batches { kv, rows: rows.clone(), pending: Vec::new() }));
+        Self { batches, rows, thread: Mutex::new(None) }
     }
 
     /// Held for reading by whoever changes rows beside this writer, and for writing by whoever reads rows, changes them and
@@ -63,9 +65,8 @@ impl Writer {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let (sender, inbox) = unbounded();
-            let (kv, rows) = (self.kv.clone(), self.rows.clone());
-            let batches = Batches { kv, rows, inbox, pending: Vec::new() };
-            let handle = std::thread::Builder::new().name("wl-writer".to_owned()).spawn(move || batches.run())?;
+            let side = Thread { inbox, batches: self.batches.clone() };
+            let handle = std::thread::Builder::new().name("wl-writer".to_owned()).spawn(move || side.run())?;
             *thread = Some((sender, handle));
         }
         Ok(())
@@ -78,6 +79,19 @@ impl Writer {
             let _ = sender.send(Message::Intent { intent, hurry });
         } else {
             debug_assert!(false, "the writer was not started");
+        }
+    }
+
+    /// Writes an intent on this thread, if nobody is writing, and hands it to the writer's thread otherwise, where it joins what
+    /// else has arrived: who writes alone waits for no other thread, and who does not is written with the others.
+    pub(crate) fn write_now(&self, intent: Box<dyn Intent>) {
+        match self.batches.try_lock() {
+            Some(mut batches) => {
+                batches.pending.push(Pending::new(intent));
+                // Whoever has to be tried again is on the thread's list already, since this intent is not tried again.
+                batches.write();
+            }
+            None => self.submit(intent, true),
         }
     }
 
@@ -107,10 +121,15 @@ impl fmt::Debug for Writer {
 }
 
 /// The thread's side.
+struct Thread {
+    inbox: Receiver<Message>,
+    batches: Arc<Mutex<Batches>>,
+}
+
+/// What is to be written; held by whoever writes.
 struct Batches {
     kv: Arc<dyn Kv>,
     rows: Arc<RwLock<()>>,
-    inbox: Receiver<Message>,
     pending: Vec<Pending>,
 }
 
@@ -122,12 +141,13 @@ struct Pending {
     resolved: bool,
 }
 
-impl Batches {
-    fn run(mut self) {
+impl Thread {
+    fn run(self) {
         let mut paced = Instant::now();
         loop {
             let now = Instant::now();
-            if !self.pending.iter().any(|pending| pending.is_due(now)) {
+            let due = self.batches.lock().pending.iter().any(|pending| pending.is_due(now));
+            if !due {
                 match self.next() {
                     Ok(Some(message)) => {
                         if !self.take(message) {
@@ -141,7 +161,7 @@ impl Batches {
             while let Ok(message) = self.inbox.try_recv() {
                 self.take(message);
             }
-            let again = self.write();
+            let again = self.batches.lock().write();
             let now = Instant::now();
             paced = now + SAVE_PACE;
             if let Some(pause) = again {
@@ -152,9 +172,8 @@ impl Batches {
 
     /// The next message; `None` when one that could not be resolved is due before, the error when nothing can come any more.
     fn next(&self) -> Result<Option<Message>, RecvError> {
-        let Some(due) = self.pending.iter().filter_map(|pending| pending.due).min() else {
-            return self.inbox.recv().map(Some);
-        };
+        let due = self.batches.lock().pending.iter().filter_map(|pending| pending.due).min();
+        let Some(due) = due else { return self.inbox.recv().map(Some) };
         match self.inbox.recv_deadline(due) {
             Ok(message) => return Ok(Some(message)),
             Err(RecvTimeoutError::Timeout) => {}
@@ -164,53 +183,22 @@ impl Batches {
     }
 
     /// Whether there is a hurry.
-    fn take(&mut self, message: Message) -> bool {
+    fn take(&self, message: Message) -> bool {
+        let mut batches = self.batches.lock();
         match message {
             Message::Intent { intent, hurry } => {
-                self.pending.push(Pending { intent, due: None, resolved: false });
+                batches.pending.push(Pending::new(intent));
                 hurry
             }
             Message::Hurry => {
-                self.pending.iter_mut().for_each(|pending| pending.due = None);
+                batches.pending.iter_mut().for_each(|pending| pending.due = None);
                 true
             }
         }
     }
 
-    /// Writes everything that is due; how long to wait when that failed and should be tried again.
-    fn write(&mut self) -> Option<Duration> {
-        let mut draft = Draft::new(&*self.kv, &self.rows);
-        let mut synced = false;
-        let now = Instant::now();
-        self.pending.retain_mut(|pending| pending.resolve(&mut draft, now));
-        for pending in self.pending.iter().filter(|pending| pending.resolved) {
-            synced |= kept(|| pending.intent.synced()).unwrap_or(true);
-        }
-        if !self.pending.iter().any(|pending| pending.resolved) {
-            return None;
-        }
-        let write = || self.kv.write(draft.batch(), synced);
-        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write))
-            .unwrap_or_else(|payload| Err(StoreError { doing: "write".to_owned(), source: Panic::caught(payload) }));
-        drop(draft);
-        let Err(error) = written else {
-            for pending in self.pending.extract_if(.., |pending| pending.resolved) {
-                kept(|| pending.intent.written());
-            }
-            return None;
-        };
-        let error = Arc::new(error);
-        let mut pause = None;
-        self.pending.retain(|pending| {
-            let again = pending.resolved.then(|| pending.failed(Box::new(error.clone()))).flatten();
-            pause = pause.into_iter().chain(again).min();
-            again.is_some() || !pending.resolved
-        });
-        pause
-    }
-
     /// Waits for the pace, or for a back-off to end, or for somebody in a hurry; whoever arrives joins what is written next.
-    fn wait(&mut self, until: Instant) {
+    fn wait(&self, until: Instant) {
         loop {
             match self.inbox.recv_deadline(until) {
                 Ok(message) => {
@@ -229,7 +217,46 @@ impl Batches {
     }
 }
 
+impl Batches {
+    /// Writes everything that is due; how long to wait when that failed and should be tried again.
+    fn write(&mut self) -> Option<Duration> {
+        let mut draft = Draft::new(&*self.kv, &self.rows);
+        let mut synced = false;
+        let now = Instant::now();
+        self.pending.retain_mut(|pending| pending.resolve(&mut draft, now));
+        for pending in self.pending.iter().filter(|pending| pending.resolved) {
+            synced |= kept(|| pending.intent.synced()).unwrap_or(true);
+        }
+        if !self.pending.iter().any(|pending| pending.resolved) {
+            return None;
+        }
+        let write = || self.kv.write(draft.batch(), synced);
+        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write))
+            .unwrap_or_else(|payload| Err(StoreError { doing: "write".to_owned(), source: Panic::caught(payload) }));
+        let logs = draft.into_logs();
+        let Err(error) = written else {
+            logs.publish(&*self.kv);
+            for pending in self.pending.extract_if(.., |pending| pending.resolved) {
+                kept(|| pending.intent.written());
+            }
+            return None;
+        };
+        let error = Arc::new(error);
+        let mut pause = None;
+        self.pending.retain(|pending| {
+            let again = pending.resolved.then(|| pending.failed(Box::new(error.clone()))).flatten();
+            pause = pause.into_iter().chain(again).min();
+            again.is_some() || !pending.resolved
+        });
+        pause
+    }
+}
+
 impl Pending {
+    fn new(intent: Box<dyn Intent>) -> Self {
+        Self { intent, due: None, resolved: false }
+    }
+
     fn is_due(&self, now: Instant) -> bool {
         self.due.is_none_or(|due| due <= now)
     }
@@ -240,18 +267,18 @@ impl Pending {
         if !self.is_due(now) {
             return true;
         }
-        let mark = draft.mark();
+        let before = draft.before();
         match guarded(|| self.intent.resolve(draft)) {
             Ok(true) => {
                 self.resolved = true;
                 true
             }
             Ok(false) => {
-                draft.truncate(mark);
+                draft.go_back(before);
                 false
             }
             Err(error) => {
-                draft.truncate(mark);
+                draft.go_back(before);
                 let again = self.failed(error);
                 self.due = again.map(|pause| now + pause);
                 again.is_some()

@@ -13,8 +13,8 @@ const ORDER: &[&str] = &[
     "sync/model",
     "sync",
     "status",
-    "wakeup",
     "watermark",
+    "wakeup",
     // pure
     "window/bits",
     "window/ahead",
@@ -28,6 +28,7 @@ const ORDER: &[&str] = &[
     "kv/batch",
     "kv/counter",
     "kv",
+    "log/state",
     "kv/changes",
     // traits
     "jobs",
@@ -46,6 +47,7 @@ const ORDER: &[&str] = &[
     "store/attach",
     "progress/ledger",
     "progress/store",
+    "log",
     "effects",
     // threads
     "reader",

@@ -745,5 +745,5 @@ fn two_stages_chain_by_hand() {
         .unwrap();
     second.join().unwrap();
     first.stop().unwrap();
-    assert_eq!(sum.load(Ordering::SeqCst), (0..100).map(|n| n * n).sum());
+    assert_eq!(sum.load(Ordering::SeqCst), (0..100).map(|n| n * n).sum::<u64>());
 }

@@ -157,7 +157,7 @@ fn a_table_of_another_store_is_refused_and_the_attempt_fails_also_if_it_says_it_
     let Error::Job { index: 1, source, .. } = &error else { panic!("{error:?}") };
     let source = source.downcast_ref::<Error>();
     assert!(
-        matches!(source, Some(Error::Config(ConfigError::ForeignTable { table })) if table == "theirs"),
+        matches!(source, Some(Error::Config(ConfigError::Foreign { what: "table", name })) if name == "theirs"),
         "{error:?}"
     );
     assert_eq!(ours.get(1u64.to_be_bytes()).unwrap(), None, "nothing of the attempt is half done");

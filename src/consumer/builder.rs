@@ -14,6 +14,7 @@ use crate::retry::Retry;
 use crate::saver::saver;
 use crate::sync::{Arc, Mutex};
 use crate::wakeup::{Bell, Wakeup};
+use crate::watermark::Watermark;
 use crate::window::{Limits, Window};
 use crate::worker::{Closure, Done, Job, Worker};
 use std::fmt;
@@ -215,8 +216,10 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let seat = progress.writer();
         let restored = seat.as_ref().map(|seat| seat.restored.clone()).unwrap_or_default();
         let mut bell = Unstarted { bell: Arc::default(), started: false };
+        let watermark = Watermark::new(loaded);
+        let wakeup = Wakeup::new(bell.bell.clone(), watermark.clone());
         let First { first, next, subscribed } =
-            first_look(&jobs, loaded, start_at.flatten().or(restored.next), &bell.bell)?;
+            first_look(&jobs, loaded, start_at.flatten().or(restored.next), wakeup)?;
         // A run that has reached its end needs nothing of the source any more.
         if first > next && stop_at.is_none_or(|last| last >= next) {
             return Err(Error::Truncated { next, first });
@@ -246,7 +249,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
                 (Box::new(seat), Some(saver))
             }
         };
-        let driver = Driver::new(core, bell.bell.clone(), saves);
+        let driver = Driver::new(core, bell.bell.clone(), watermark, saves);
         driver.set_runner(runner(&driver));
         // From here on, dropping it stops whatever was started.
         let consumer = Consumer { control: driver.clone(), left: false };
@@ -292,11 +295,11 @@ fn first_look(
     jobs: &impl Jobs,
     loaded: Option<Index>,
     start_at: Option<Index>,
-    bell: &Arc<Bell>,
+    wakeup: Wakeup,
 ) -> Result<First, Error> {
     let wanted = loaded.map(|last| last + 1).or(start_at);
     let failed = |source| Error::Source { index: wanted.unwrap_or(0), source };
-    let subscribed = guarded(|| Ok(jobs.subscribe(Wakeup::new(bell.clone())))).map_err(failed)?;
+    let subscribed = guarded(|| Ok(jobs.subscribe(wakeup))).map_err(failed)?;
     let first = guarded(|| jobs.first()).map_err(failed)?;
     Ok(First { first, next: wanted.unwrap_or(first), subscribed })
 }

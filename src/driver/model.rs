@@ -78,7 +78,8 @@ impl Model {
         core.workers.threads = workers;
         core.workers.cap = Some(workers);
         let (bell, due) = (Arc::<Bell>::default(), Arc::default());
-        let driver = Driver::new(core, bell.clone(), Box::new(Desks { due: Arc::clone(&due), bell }));
+        let driver =
+            Driver::new(core, bell.clone(), Watermark::new(None), Box::new(Desks { due: Arc::clone(&due), bell }));
         driver.set_source(Arc::new(Numbers));
         Self { driver, due, jobs, quick: false }
     }

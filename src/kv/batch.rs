@@ -12,6 +12,8 @@ const DELETE: u8 = 0x00;
 const PUT: u8 = 0x01;
 const FAMILY_DELETE: u8 = 0x04;
 const FAMILY_PUT: u8 = 0x05;
+const FAMILY_DELETE_RANGE: u8 = 0x0e;
+const DELETE_RANGE: u8 = 0x0f;
 
 /// A column family's number in its database: another one when it is dropped and made again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -20,14 +22,27 @@ pub(crate) struct FamilyId(pub(crate) u32);
 /// One change, read from bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Record<'a> {
-    Put { family: FamilyId, key: &'a [u8], value: &'a [u8] },
-    Delete { family: FamilyId, key: &'a [u8] },
+    Put {
+        family: FamilyId,
+        key: &'a [u8],
+        value: &'a [u8],
+    },
+    Delete {
+        family: FamilyId,
+        key: &'a [u8],
+    },
+    /// All keys from this one on, and below that one.
+    DeleteRange {
+        family: FamilyId,
+        from: &'a [u8],
+        to: &'a [u8],
+    },
 }
 
 impl Record<'_> {
     pub(crate) fn family(&self) -> FamilyId {
         match self {
-            Self::Put { family, .. } | Self::Delete { family, .. } => *family,
+            Self::Put { family, .. } | Self::Delete { family, .. } | Self::DeleteRange { family, .. } => *family,
         }
     }
 }
@@ -62,6 +77,18 @@ impl Records {
         let key_length = length(key)?;
         self.tag(family, DELETE, FAMILY_DELETE);
         self.text(key_length, key);
+        Ok(())
+    }
+
+    /// Removes all keys of a range.
+    ///
+    /// # Errors
+    /// When a key has 4 GiB or more; then nothing is added.
+    pub(crate) fn delete_range(&mut self, family: FamilyId, from: &[u8], to: &[u8]) -> Result<(), StoreError> {
+        let (from_length, to_length) = (length(&[from])?, length(&[to])?);
+        self.tag(family, DELETE_RANGE, FAMILY_DELETE_RANGE);
+        self.text(from_length, &[from]);
+        self.text(to_length, &[to]);
         Ok(())
     }
 
@@ -174,6 +201,16 @@ impl Batch {
         deleted
     }
 
+    /// As [`Records::delete_range`].
+    ///
+    /// # Errors
+    /// When a key has 4 GiB or more; then nothing is added.
+    pub(crate) fn delete_range(&mut self, family: FamilyId, from: &[u8], to: &[u8]) -> Result<(), StoreError> {
+        let deleted = self.records.delete_range(family, from, to);
+        self.recount();
+        deleted
+    }
+
     pub(crate) fn append(&mut self, records: &Records) {
         self.records.append(records);
         self.recount();
@@ -280,13 +317,14 @@ impl<'a> Reader<'a> {
     fn record(&mut self) -> Option<Record<'a>> {
         let tag = self.byte()?;
         let family = FamilyId(match tag {
-            PUT | DELETE => 0,
-            FAMILY_PUT | FAMILY_DELETE => self.varint()?,
+            PUT | DELETE | DELETE_RANGE => 0,
+            FAMILY_PUT | FAMILY_DELETE | FAMILY_DELETE_RANGE => self.varint()?,
             _ => return None,
         });
         let key = self.text()?;
         Some(match tag {
             PUT | FAMILY_PUT => Record::Put { family, key, value: self.text()? },
+            DELETE_RANGE | FAMILY_DELETE_RANGE => Record::DeleteRange { family, from: key, to: self.text()? },
             _ => Record::Delete { family, key },
         })
     }
@@ -336,6 +374,7 @@ mod tests {
         let said = |record: Record<'_>| match record {
             Record::Put { family, key, value } => (family.0, key.to_vec(), Some(value.to_vec())),
             Record::Delete { family, key } => (family.0, key.to_vec(), None),
+            Record::DeleteRange { .. } => panic!("none was put"),
         };
         records.map(said).collect()
     }
@@ -346,8 +385,12 @@ mod tests {
         assert_eq!(batch.bytes(), [0; 12]);
         batch.put(FamilyId(0), &[b"k"], &[b"v", b"w"]).unwrap();
         batch.delete(FamilyId(0x80), &[b"p", b"q"]).unwrap();
-        let header = [0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0];
-        assert_eq!(batch.bytes(), [&header[..], b"\x01\x01k\x02vw", b"\x04\x80\x01\x02pq"].concat());
+        batch.delete_range(FamilyId(3), b"a", b"bc").unwrap();
+        let header = [0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0];
+        let records = [&b"\x01\x01k\x02vw"[..], b"\x04\x80\x01\x02pq", b"\x0e\x03\x01a\x02bc"].concat();
+        assert_eq!(batch.bytes(), [&header[..], &records].concat());
+        let range = Record::DeleteRange { family: FamilyId(3), from: b"a", to: b"bc" };
+        assert_eq!(batch.records().last(), Some(range));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The seam on memory: for streams that need not survive, and for tests, which make it fail.
 
 use super::batch::{Batch, FamilyId, Record};
-use super::{Family, Kv, Pair, SYSTEM, Scan, TABLES};
+use super::{Family, Kv, OURS, Pair, Scan, prefix_end};
 use crate::error::StoreError;
 use crate::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -54,6 +54,12 @@ impl Image {
             match record {
                 Record::Put { key, value, .. } => rows.insert(key.to_vec(), value.to_vec()),
                 Record::Delete { key, .. } => rows.remove(key),
+                Record::DeleteRange { from, to, .. } => {
+                    let doomed: Vec<Vec<u8>> =
+                        rows.range(from.to_vec()..to.to_vec()).map(|(key, _)| key.clone()).collect();
+                    doomed.iter().for_each(|key| drop(rows.remove(key)));
+                    None
+                }
             };
         }
     }
@@ -78,10 +84,10 @@ pub(crate) struct MemoryKv {
 }
 
 impl MemoryKv {
-    /// The two families that every store has.
-    pub(crate) fn families(&self) -> [Family; 2] {
+    /// The families that every store has.
+    pub(crate) fn families(&self) -> [Family; 3] {
         let mut image = self.image.lock();
-        [SYSTEM, TABLES].map(|name| Family::new(name, image.family(name)))
+        OURS.map(|name| Family::new(name, image.family(name)))
     }
 }
 
@@ -111,6 +117,27 @@ impl Kv for MemoryKv {
         }))
     }
 
+    fn range(&self, family: &Family, keys: Range<&[u8]>, most: usize) -> Result<Vec<Pair>, StoreError> {
+        let image = self.image.lock();
+        let bounds = (Bound::Included(keys.start), Bound::Excluded(keys.end));
+        if keys.start >= keys.end {
+            return Ok(Vec::new());
+        }
+        let rows = image.rows(family.id)?.range::<[u8], _>(bounds);
+        Ok(rows.take(most).map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let image = self.image.lock();
+        let end = prefix_end(prefix);
+        let bounds = (Bound::Included(prefix), end.as_deref().map_or(Bound::Unbounded, Bound::Excluded));
+        Ok(image.rows(family.id)?.range::<[u8], _>(bounds).next_back().map(|(key, _)| key.clone()))
+    }
+
+    fn reclaim(&self, _family: &Family, _keys: Range<&[u8]>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
         let mut image = self.image.lock();
         #[cfg(any(test, feature = "testing"))]
@@ -130,7 +157,7 @@ impl Kv for MemoryKv {
 #[derive(Debug, Default)]
 struct Faults {
     writes: u64,
-    failing: std::ops::Range<u64>,
+    failing: Range<u64>,
     freeze_at: Option<u64>,
     frozen: Option<Image>,
     /// What has reached the disk, and not only the operating system.
@@ -162,7 +189,7 @@ impl Faults {
 #[cfg(any(test, feature = "testing"))]
 impl MemoryKv {
     /// The writes with these numbers, counted from now, fail.
-    pub(crate) fn fail(&self, writes: std::ops::Range<u64>) {
+    pub(crate) fn fail(&self, writes: Range<u64>) {
         let mut faults = self.faults.lock();
         let now = faults.writes;
         faults.failing = writes.start.saturating_add(now)..writes.end.saturating_add(now);
@@ -206,7 +233,7 @@ mod tests {
     }
 
     fn keys(kv: &MemoryKv) -> String {
-        let [_, tables] = kv.families();
+        let [_, tables, _] = kv.families();
         kv.scan(&tables, b"").map(|pair| String::from_utf8(pair.unwrap().0).unwrap()).collect()
     }
 
@@ -229,7 +256,7 @@ mod tests {
     #[test]
     fn a_batch_for_a_family_that_is_not_there_changes_nothing() {
         let kv = MemoryKv::default();
-        let [_, tables] = kv.families();
+        let [_, tables, _] = kv.families();
         let mut batch = Batch::default();
         batch.put(tables.id, &[b"k"], &[b"v"]).unwrap();
         batch.put(FamilyId(9), &[b"k"], &[b"v"]).unwrap();

@@ -1,7 +1,7 @@
 //! The seam on RocksDB.
 
 use super::batch::{Batch, FamilyId};
-use super::{Family, Kv, SYSTEM, Scan, TABLES, batch, prefix_end};
+use super::{Family, Kv, OURS, Pair, Scan, batch, prefix_end};
 use crate::error::{Error, StoreError};
 use crate::sync::{Arc, RwLock};
 use rocksdb::{
@@ -10,6 +10,7 @@ use rocksdb::{
 };
 use std::any::TypeId;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::path::Path;
 
 pub(crate) struct RocksKv {
@@ -26,7 +27,7 @@ impl RocksKv {
         options.create_missing_column_families(true);
         // RocksDB keeps a thousand old text logs otherwise, one of each opening.
         options.set_keep_log_file_num(4);
-        let ours = [SYSTEM, TABLES].map(str::to_owned).into_iter();
+        let ours = OURS.map(str::to_owned).into_iter();
         // RocksDB wants every family opened that exists; a directory without a database has none.
         let existing = DB::list_cf(&options, path).unwrap_or_default();
         let families: BTreeSet<String> = ours.chain(existing).collect();
@@ -93,7 +94,7 @@ fn is_lock_held(error: &rocksdb::Error) -> bool {
 
 /// Our families, for a database that somebody else opens.
 pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
-    [SYSTEM, TABLES].map(|name| ColumnFamilyDescriptor::new(name, family_options())).into()
+    OURS.map(|name| ColumnFamilyDescriptor::new(name, family_options())).into()
 }
 
 fn family_options() -> Options {
@@ -144,6 +145,33 @@ impl Kv for RocksKv {
             let (key, value) = pair.map_err(failed("read"))?;
             Ok((key.into_vec(), value.into_vec()))
         }))
+    }
+
+    fn range(&self, family: &Family, keys: Range<&[u8]>, most: usize) -> Result<Vec<Pair>, StoreError> {
+        let family = family!(self.db, &family.name)?;
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(keys.end);
+        let from = IteratorMode::From(keys.start, rocksdb::Direction::Forward);
+        let pairs = self.db.iterator_cf_opt(&family, options, from).take(most);
+        let pairs = pairs.map(|pair| pair.map(|(key, value)| (key.into_vec(), value.into_vec())));
+        pairs.collect::<Result<_, _>>().map_err(failed("read"))
+    }
+
+    fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let family = family!(self.db, &family.name)?;
+        let mut options = ReadOptions::default();
+        options.set_iterate_lower_bound(prefix);
+        if let Some(end) = prefix_end(prefix) {
+            options.set_iterate_upper_bound(end);
+        }
+        let pair = self.db.iterator_cf_opt(&family, options, IteratorMode::End).next();
+        Ok(pair.transpose().map_err(failed("read"))?.map(|(key, _)| key.into_vec()))
+    }
+
+    fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
+        let family = family!(self.db, &family.name)?;
+        // Whole files only, and without looking into them; the rest goes with the next compactions.
+        self.db.delete_file_in_range_cf(&family, keys.start, keys.end).map_err(failed("give back disk space"))
     }
 
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {

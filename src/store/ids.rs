@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn no_number_is_given_out_twice_in_any_life_and_a_flipped_bit_is_refused() {
         let kv = Arc::new(MemoryKv::default());
-        let [system, _] = kv.families();
+        let [system, ..] = kv.families();
         let mut given = std::collections::BTreeSet::new();
         for _ in 0..3 {
             let ids = Ids::new(kv.clone(), system.clone());

@@ -256,6 +256,18 @@ impl Kv for Watched {
         self.kv.scan(family, prefix)
     }
 
+    fn range(&self, family: &Family, keys: Range<&[u8]>, most: usize) -> Result<Vec<Pair>, StoreError> {
+        self.kv.range(family, keys, most)
+    }
+
+    fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.kv.last(family, prefix)
+    }
+
+    fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
+        self.kv.reclaim(family, keys)
+    }
+
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
         self.shut_out
             .lock()

@@ -1,11 +1,12 @@
 //! The batch in the making: what intents add to it, and what counters come to.
 
 use crate::error::{Error, StoreError};
-use crate::index::BoxError;
+use crate::index::{BoxError, Index};
 use crate::kv::batch::{Batch, FamilyId, Mark, Record};
 use crate::kv::changes::{Add, Changes};
 use crate::kv::{Family, Kv, counter};
-use crate::sync::{RwLock, RwLockWriteGuard};
+use crate::log::state::{Bounds, LogState};
+use crate::sync::{Arc, RwLock, RwLockWriteGuard};
 use std::collections::{HashMap, HashSet};
 
 /// What is written together.
@@ -16,6 +17,41 @@ pub(crate) struct Draft<'a> {
     shut: Option<RwLockWriteGuard<'a, ()>>,
     batch: Batch,
     cells: Cells,
+    /// Where the logs are then to which something is pushed or that are trimmed.
+    logs: Vec<LogDraft>,
+}
+
+#[derive(Clone)]
+struct LogDraft {
+    state: Arc<LogState>,
+    /// One past the head.
+    end: Index,
+    trimmed: Option<Bounds>,
+}
+
+/// A state to which a draft can go back.
+pub(super) struct Before {
+    mark: Mark,
+    logs: Vec<LogDraft>,
+}
+
+/// What a write has changed in logs.
+pub(super) struct Written(Vec<LogDraft>);
+
+impl Written {
+    /// From now on everybody sees it, and who waits for items is rung.
+    pub(super) fn publish(self, kv: &dyn Kv) {
+        for LogDraft { state, end, trimmed } in self.0 {
+            if end > state.end() {
+                state.pushed(end);
+            }
+            let Some(bounds) = trimmed else { continue };
+            let deleted = state.trimmed(bounds);
+            if let Some(reclaimed) = state.reclaim(kv, deleted).err() {
+                tracing::warn!(log = state.name, error = %reclaimed, "disk space is given back later");
+            }
+        }
+    }
 }
 
 /// What the counters are that were looked up, by family and key. It can be forgotten at any time: the batch and the database say it too.
@@ -34,21 +70,72 @@ type Sought<'a> = (&'a Family, Option<Cell>);
 
 impl<'a> Draft<'a> {
     pub(super) fn new(kv: &'a dyn Kv, rows: &'a RwLock<()>) -> Self {
-        Self { kv, rows, shut: None, batch: Batch::default(), cells: HashMap::new() }
+        Self { kv, rows, shut: None, batch: Batch::default(), cells: HashMap::new(), logs: Vec::new() }
     }
 
     pub(super) fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    pub(super) fn mark(&self) -> Mark {
-        self.batch.mark()
+    pub(super) fn before(&self) -> Before {
+        Before { mark: self.batch.mark(), logs: self.logs.clone() }
     }
 
-    /// Takes back everything that came after the mark was made.
-    pub(super) fn truncate(&mut self, mark: Mark) {
-        self.batch.truncate(mark);
+    /// Takes back everything that came since.
+    pub(super) fn go_back(&mut self, before: Before) {
+        self.batch.truncate(before.mark);
         self.cells.clear();
+        self.logs = before.logs;
+    }
+
+    /// What was appended to logs, or trimmed, once it is written.
+    pub(super) fn into_logs(self) -> Written {
+        Written(self.logs)
+    }
+
+    fn log(&mut self, state: &Arc<LogState>) -> &mut LogDraft {
+        let known = self.logs.iter().position(|log| Arc::ptr_eq(&log.state, state));
+        let at = known.unwrap_or_else(|| {
+            self.logs.push(LogDraft { state: state.clone(), end: state.end(), trimmed: None });
+            self.logs.len() - 1
+        });
+        &mut self.logs[at]
+    }
+
+    /// One past the head of this log, as it is after everything in the draft.
+    pub(crate) fn end_of(&mut self, state: &Arc<LogState>) -> Index {
+        self.log(state).end
+    }
+
+    /// The first index of this log, as it is after everything in the draft.
+    pub(crate) fn first_of(&mut self, state: &Arc<LogState>) -> Index {
+        self.log(state).trimmed.map_or_else(|| state.first(), |bounds| bounds.first)
+    }
+
+    /// Appends an item, which gets its index here.
+    pub(crate) fn push(&mut self, state: &Arc<LogState>, logs: FamilyId, value: &[u8]) -> Result<(), BoxError> {
+        let log = self.log(state);
+        if log.end == Index::MAX {
+            return Err(format!("the log {:?} is full", state.name).into());
+        }
+        let key = state.key(log.end);
+        log.end += 1;
+        Ok(self.batch.put(logs, &[&key], &[value])?)
+    }
+
+    /// Removes all items below this index.
+    pub(crate) fn trim(
+        &mut self,
+        state: &Arc<LogState>,
+        first: Index,
+        logs: FamilyId,
+        system: FamilyId,
+    ) -> Result<(), BoxError> {
+        let log = self.log(state);
+        let (records, bounds) = state.trim(first.min(log.end), log.end, logs, system)?;
+        log.trimmed = Some(bounds);
+        self.batch.append(&records);
+        Ok(())
     }
 
     /// A change that touches no counter: keys of our own.
@@ -58,6 +145,9 @@ impl<'a> Draft<'a> {
 
     /// What jobs want changed, in the order in which they wanted it.
     pub(crate) fn append(&mut self, changes: &Changes) -> Result<(), BoxError> {
+        for (state, family, value) in changes.pushes() {
+            self.push(state, family, value)?;
+        }
         if changes.adds().is_empty() && self.cells.is_empty() {
             self.batch.append(changes.records());
             return Ok(());
@@ -91,7 +181,7 @@ impl<'a> Draft<'a> {
             return Ok(());
         }
         for record in self.batch.records() {
-            let (family, key, value) = parts(record);
+            let Some((family, key, value)) = parts(record) else { continue };
             if let Some((_, cell)) = new.get_mut(&family).and_then(|new| new.get_mut(key)) {
                 *cell = Some(Cell::Stored(value.map(<[u8]>::to_vec)));
             }
@@ -120,7 +210,7 @@ impl<'a> Draft<'a> {
 
     /// A record may set what is a counter to others.
     fn note(&mut self, record: Record<'_>) {
-        let (family, key, value) = parts(record);
+        let Some((family, key, value)) = parts(record) else { return };
         if let Some(cell) = cell(&mut self.cells, family, key) {
             *cell = Cell::Stored(value.map(<[u8]>::to_vec));
         }
@@ -144,11 +234,12 @@ fn cell<'a>(cells: &'a mut Cells, family: FamilyId, key: &[u8]) -> Option<&'a mu
     cells.get_mut(&family)?.get_mut(key)
 }
 
-/// Where a record belongs, and what is there then.
-fn parts(record: Record<'_>) -> (FamilyId, &[u8], Option<&[u8]>) {
+/// Where a record belongs, and what is there then; jobs have no others.
+fn parts(record: Record<'_>) -> Option<(FamilyId, &[u8], Option<&[u8]>)> {
     match record {
-        Record::Put { family, key, value } => (family, key, Some(value)),
-        Record::Delete { family, key } => (family, key, None),
+        Record::Put { family, key, value } => Some((family, key, Some(value))),
+        Record::Delete { family, key } => Some((family, key, None)),
+        Record::DeleteRange { .. } => None,
     }
 }
 

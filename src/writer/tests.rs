@@ -71,7 +71,7 @@ impl Bench {
         let (tell, told) = unbounded();
         let writer = Writer::new(kv.clone());
         writer.start().unwrap();
-        let [family, _] = kv.families();
+        let [family, ..] = kv.families();
         assert_eq!(&*family.name, SYSTEM);
         Self { kv, writer, family, told, tell }
     }
@@ -101,7 +101,7 @@ impl Bench {
     }
 
     fn rows_of(kv: &MemoryKv) -> Vec<String> {
-        let [family, _] = kv.families();
+        let [family, ..] = kv.families();
         let rows = kv.scan(&family, b"row of ");
         rows.map(|row| String::from_utf8(row.unwrap().0.split_off("row of ".len())).unwrap()).collect()
     }

@@ -54,9 +54,14 @@ fn a_batch_has_the_bytes_of_a_write_batch() {
                     ours.put(family.id, &[&key], &[&value]).unwrap();
                     theirs.put_cf(&handle, &key, &value);
                 }
-                None => {
+                None if byte % 2 == 0 => {
                     ours.delete(family.id, &[&key]).unwrap();
                     theirs.delete_cf(&handle, &key);
+                }
+                None => {
+                    let end = [&key[..], b"x"].concat();
+                    ours.delete_range(family.id, &key, &end).unwrap();
+                    theirs.delete_range_cf(&handle, &key, &end);
                 }
             }
         }
@@ -80,6 +85,19 @@ fn a_batch_is_written_and_read() {
     assert_eq!(kv.get(&system, b"a").unwrap(), Some(b"1".to_vec()));
     let rows: Vec<_> = kv.scan(&tables, b"a").map(Result::unwrap).collect();
     assert_eq!(rows, [(b"ab".to_vec(), b"2".to_vec())]);
+    let mut batch = Batch::default();
+    [b"b", b"c", b"d", b"e"].iter().for_each(|key| batch.put(tables.id, &[&key[..]], &[b""]).unwrap());
+    batch.delete_range(tables.id, b"c", b"e").unwrap();
+    kv.write(&batch, false).unwrap();
+    let keys = |range: Range<&[u8]>, most| -> Vec<Vec<u8>> {
+        kv.range(&tables, range, most).unwrap().into_iter().map(|(key, _)| key).collect()
+    };
+    assert_eq!(keys(b"ab"..b"e", 9), [&b"ab"[..], b"b"]);
+    assert_eq!(keys(b"ab"..b"f", 2), [&b"ab"[..], b"b"]);
+    assert_eq!(keys(b"c"..b"f", 2), [b"e"]);
+    assert_eq!((kv.last(&tables, b"a").unwrap(), kv.last(&tables, b"d").unwrap()), (Some(b"ab".to_vec()), None));
+    kv.reclaim(&tables, b"c"..b"e").unwrap();
+    assert_eq!(keys(b""..b"z", 9).len(), 3);
 }
 
 #[test]

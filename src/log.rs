@@ -1,0 +1,431 @@
+//! A durable job log: items with gap-free indices, pushed by any number of threads, and consumed as a stream.
+
+use crate::config::check_name;
+use crate::error::{Error, StoreError};
+use crate::index::{BoxError, Index};
+use crate::jobs::Jobs;
+use crate::kv::batch::{Batch, FamilyId};
+use crate::store::{Store, WeakStore};
+use crate::sync::{Arc, Condvar, Mutex};
+use crate::wakeup::Wakeup;
+use crate::watermark::{Listener, Watermark};
+use crate::writer::{Draft, Intent};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::any::{TypeId, type_name};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Range, RangeInclusive, RangeToInclusive};
+use std::sync::Weak;
+use std::time::Duration;
+
+pub(crate) mod state;
+
+use self::state::{Bounds, LogState, bounds_key, index_of, item_key};
+
+/// A durable first-in first-out log of jobs in a [`Store`]: what one stage of a pipeline hands to the next. Made by
+/// [`Store::log`].
+///
+/// Items get their indices when they are written: gap-free, from 1, in the order of the writes. Pushing is as durable as the
+/// store, and threads that push at the same time share a write. A log is a source of jobs ([`Jobs`]) for any number of
+/// consumers, and rings them by itself. A clone is the same log. Items are stored as JSON.
+///
+/// ```
+/// use waterline::{Consumer, Store};
+///
+/// let store = Store::in_memory();            // `Store::open("some/directory")` to keep it
+/// let log = store.log::<String>("greetings")?;
+/// assert_eq!(log.push(&"hello".to_owned())?, 1);
+/// assert_eq!(log.push_all(&["good".to_owned(), "morning".to_owned()])?, 2..4);
+/// Consumer::builder(log.clone(), store.progress("greet"))
+///     .stop_at(3)
+///     .start(|job| Ok(println!("{}: {}", job.index, job.payload)))?
+///     .join()?;
+/// log.trim(..=3)?;
+/// # use waterline::Jobs;
+/// # assert_eq!((log.first()?, log.head()?), (4, Some(3)));
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub struct JobLog<T> {
+    store: Store,
+    state: Arc<LogState>,
+    /// It has none of them.
+    items: PhantomData<fn() -> T>,
+}
+
+impl Store {
+    /// The log with this name: 1 to 255 bytes. It is there from now on.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a bad name; [`Error::LogType`] while the same log is open with items of another type;
+    /// [`Error::Corrupt`] when it cannot be read, [`Error::Store`] when the database fails, [`Error::Spawn`] when the thread
+    /// that writes cannot be started.
+    pub fn log<T: Serialize + DeserializeOwned + Send + 'static>(
+        &self,
+        name: impl AsRef<str>,
+    ) -> Result<JobLog<T>, Error> {
+        let name = name.as_ref();
+        check_name("log", name)?;
+        self.writer().start().map_err(|source| Error::Spawn { source })?;
+        let item = (TypeId::of::<T>(), type_name::<T>());
+        let mut logs = self.open_logs().lock();
+        logs.retain(|log| log.strong_count() > 0);
+        let open = logs.iter().filter_map(Weak::upgrade).find(|log| log.name == name);
+        let state = match open {
+            Some(state) if state.item.0 == item.0 => state,
+            Some(state) => {
+                let (open, asked) = (state.item.1.to_owned(), item.1.to_owned());
+                return Err(Error::LogType { name: name.to_owned(), open, asked });
+            }
+            None => {
+                let state = Arc::new(self.load_log(name, item)?);
+                logs.push(Arc::downgrade(&state));
+                state
+            }
+        };
+        Ok(JobLog { store: self.clone(), state, items: PhantomData })
+    }
+
+    /// What is stored of a log, which is made if there is none.
+    fn load_log(&self, name: &str, item: (TypeId, &'static str)) -> Result<LogState, Error> {
+        let corrupt = |reason| Error::Corrupt { name: name.to_owned(), reason };
+        let key = bounds_key(name);
+        let Some(stored) = self.kv().get(self.system(), &key)? else {
+            let bounds = Bounds::of_a_new_log(self.ids().next()?);
+            let mut batch = Batch::default();
+            batch.put(self.system().id, &[&key], &[&bounds.encode(name)])?;
+            self.write(&batch)?;
+            return Ok(LogState::new(name, item, self.logs().clone(), bounds, bounds.end));
+        };
+        let bounds = Bounds::decode(name, &stored).map_err(corrupt)?;
+        // What was trimmed may still be there, and is not to be looked through.
+        let start = item_key(bounds.id, bounds.end.max(bounds.first));
+        let last = match self.kv().last(self.logs(), &bounds.id.to_be_bytes())? {
+            Some(key) if key.as_slice() >= &start[..] => index_of(&key).map(|index| index + 1),
+            _ => None,
+        };
+        Ok(LogState::new(name, item, self.logs().clone(), bounds, last.unwrap_or(bounds.end)))
+    }
+}
+
+impl<T> JobLog<T> {
+    /// The name that it was made with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    pub(crate) fn state(&self) -> &Arc<LogState> {
+        &self.state
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Removes all items up to and including this index; beyond the head, all there are. The log goes on counting.
+    ///
+    /// Their disk space is given back in pieces of several thousand items, as RocksDB gets to it.
+    ///
+    /// # Errors
+    /// [`Error::Needed`] when a consumer that is running on this log, or one that it [retains](Self::retain) items for, has
+    /// not processed all of them; [`Error::Store`] when the database fails. Nothing is removed then.
+    pub fn trim(&self, to: RangeToInclusive<Index>) -> Result<(), Error> {
+        let first = to.end.saturating_add(1).min(self.state.end());
+        if let Some(needed) = self.state.needed_from().filter(|needed| *needed < first) {
+            let log = self.state.name.clone();
+            return Err(Error::Needed { log, index: to.end, last_processed: needed.checked_sub(1) });
+        }
+        if first <= self.state.first() {
+            return Ok(());
+        }
+        let told = Ticket::new();
+        self.store.writer().write_now(Box::new(Trim::new(&self.store, &self.state, first, Some(told.clone()))));
+        told.wait()
+    }
+
+    /// From now on the log trims itself up to the lowest watermark of these consumers, by [`Handle`](crate::Handle), and
+    /// [`trim`](Self::trim) does not pass it. One that ended counts with its last watermark. To be called again in each
+    /// life; the last call is the one that holds, and with nobody in it the log trims itself no more.
+    pub fn retain<W: AsRef<Watermark>>(&self, consumers: impl IntoIterator<Item = W>) {
+        let watermarks: Vec<Watermark> = consumers.into_iter().map(|consumer| consumer.as_ref().clone()).collect();
+        let trimmer = Trimmer::new(&self.store, &self.state);
+        let listener: Arc<dyn Listener> = trimmer.clone();
+        watermarks.iter().for_each(|watermark| watermark.listen(Arc::downgrade(&listener)));
+        self.state.retain(watermarks, listener);
+        trimmer.moved();
+    }
+
+    /// The item is gone, or never was.
+    fn check_first(&self, index: Index) -> Result<(), Error> {
+        let first = self.state.first();
+        if index < first { Err(Error::Truncated { next: index, first }) } else { Ok(()) }
+    }
+
+    fn corrupt(&self, index: Index, reason: impl fmt::Display) -> Error {
+        Error::Corrupt { name: self.state.name.clone(), reason: format!("item {index}: {reason}") }
+    }
+}
+
+impl<T: Serialize> JobLog<T> {
+    /// Appends an item, and returns its index once it is written, as durable as the store.
+    ///
+    /// # Errors
+    /// [`Error::Item`] when it cannot be turned into JSON, [`Error::Store`] when the database fails: then the item is not in
+    /// the log in this life, and may be in the next.
+    pub fn push(&self, item: &T) -> Result<Index, Error> {
+        Ok(self.push_values(Values::of(&self.state.name, std::slice::from_ref(item))?)?.start)
+    }
+
+    /// Appends items with consecutive indices in one atomic write. Nothing in, nothing out.
+    ///
+    /// # Errors
+    /// Those of [`push`](Self::push); all of them are in the log then, or none is.
+    pub fn push_all(&self, items: &[T]) -> Result<Range<Index>, Error> {
+        if items.is_empty() {
+            let end = self.state.end();
+            return Ok(end..end);
+        }
+        self.push_values(Values::of(&self.state.name, items)?)
+    }
+
+    fn push_values(&self, values: Values) -> Result<Range<Index>, Error> {
+        let told = Ticket::new();
+        let push = Push {
+            state: self.state.clone(),
+            logs: self.store.logs().id,
+            synced: self.store.is_synced(),
+            values,
+            range: Mutex::new(0..0),
+            told: told.clone(),
+        };
+        self.store.writer().write_now(Box::new(push));
+        told.wait()
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
+    type Job = T;
+
+    fn first(&self) -> Result<Index, BoxError> {
+        Ok(self.state.first())
+    }
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(self.state.end().checked_sub(1).filter(|head| *head > 0))
+    }
+
+    /// # Errors
+    /// [`Error::Truncated`] below [`first`](Self::first), [`Error::Corrupt`] for an item that cannot be read, [`Error::Store`]
+    /// when the database fails.
+    fn at_index(&self, index: Index) -> Result<Option<T>, BoxError> {
+        let mut items = Vec::new();
+        self.read(index..=index, &mut items)?;
+        Ok(items.pop())
+    }
+
+    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<T>) -> Result<(), BoxError> {
+        let (start, end) = (*run.start(), run.end().saturating_add(1).min(self.state.end()));
+        self.check_first(start)?;
+        if start >= end {
+            return Ok(());
+        }
+        let most = usize::try_from(end - start).unwrap_or(usize::MAX);
+        let keys = &self.state.key(start)[..]..&self.state.key(end)[..];
+        let items = self.store.kv().range(self.store.logs(), keys, most)?;
+        let mut items = items.into_iter();
+        for index in start..end {
+            match items.next() {
+                Some((key, value)) if index_of(&key) == Some(index) => {
+                    into.push(serde_json::from_slice(&value).map_err(|e| self.corrupt(index, e))?);
+                }
+                _ => {
+                    // Unless it was trimmed just now.
+                    self.check_first(index)?;
+                    return Err(self.corrupt(index, "it is not there").into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        self.state.subscribe(wakeup);
+        true
+    }
+}
+
+impl<T> Clone for JobLog<T> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), state: self.state.clone(), items: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for JobLog<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobLog").field("log", &self.state).finish_non_exhaustive()
+    }
+}
+
+/// Items as they are stored.
+struct Values {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Values {
+    fn of<T: Serialize>(log: &str, items: &[T]) -> Result<Self, Error> {
+        let mut values = Self { bytes: Vec::new(), ends: Vec::with_capacity(items.len()) };
+        for item in items {
+            let failed = |e: serde_json::Error| Error::Item { log: log.to_owned(), source: e.into() };
+            serde_json::to_writer(&mut values.bytes, item).map_err(failed)?;
+            values.ends.push(values.bytes.len());
+        }
+        Ok(values)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
+    }
+}
+
+/// Items to be appended, until that is written or has failed.
+struct Push {
+    state: Arc<LogState>,
+    logs: FamilyId,
+    synced: bool,
+    values: Values,
+    range: Mutex<Range<Index>>,
+    told: Arc<Ticket<Range<Index>>>,
+}
+
+impl Intent for Push {
+    fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
+        let mut range = self.range.lock();
+        range.start = draft.end_of(&self.state);
+        for value in self.values.iter() {
+            draft.push(&self.state, self.logs, value)?;
+        }
+        range.end = draft.end_of(&self.state);
+        Ok(true)
+    }
+
+    fn synced(&self) -> bool {
+        self.synced
+    }
+
+    fn written(&self) {
+        self.told.tell(Ok(self.range.lock().clone()));
+    }
+
+    fn failed(&self, error: BoxError) -> Option<Duration> {
+        self.told.tell(Err(failed("push to a log", error)));
+        None
+    }
+}
+
+/// Items to be removed.
+struct Trim {
+    state: Arc<LogState>,
+    first: Index,
+    logs: FamilyId,
+    system: FamilyId,
+    synced: bool,
+    told: Option<Arc<Ticket<()>>>,
+}
+
+impl Trim {
+    fn new(store: &Store, state: &Arc<LogState>, first: Index, told: Option<Arc<Ticket<()>>>) -> Self {
+        let (logs, system, synced) = (store.logs().id, store.system().id, store.is_synced());
+        Self { state: state.clone(), first, logs, system, synced, told }
+    }
+
+    fn tell(&self, outcome: Result<(), Error>) {
+        match (&self.told, outcome) {
+            (Some(told), outcome) => told.tell(outcome),
+            // It is tried again as soon as a watermark moves.
+            (None, Err(error)) => tracing::warn!(log = self.state.name, %error, "a log could not be trimmed"),
+            (None, Ok(())) => {}
+        }
+    }
+}
+
+impl Intent for Trim {
+    fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
+        if self.first <= draft.first_of(&self.state) {
+            self.tell(Ok(()));
+            return Ok(false);
+        }
+        draft.trim(&self.state, self.first, self.logs, self.system)?;
+        Ok(true)
+    }
+
+    fn synced(&self) -> bool {
+        self.synced
+    }
+
+    fn written(&self) {
+        self.tell(Ok(()));
+    }
+
+    fn failed(&self, error: BoxError) -> Option<Duration> {
+        self.tell(Err(failed("trim a log", error)));
+        None
+    }
+}
+
+fn failed(doing: &str, error: BoxError) -> Error {
+    StoreError { doing: doing.to_owned(), source: error }.into()
+}
+
+/// Trims a log when a watermark moves on which it depends.
+struct Trimmer {
+    store: WeakStore,
+    state: Weak<LogState>,
+}
+
+impl Trimmer {
+    fn new(store: &Store, state: &Arc<LogState>) -> Arc<Self> {
+        Arc::new(Self { store: store.downgrade(), state: Arc::downgrade(state) })
+    }
+}
+
+impl Listener for Trimmer {
+    fn moved(&self) {
+        let (Some(store), Some(state)) = (self.store.upgrade(), self.state.upgrade()) else { return };
+        // Others may need more, but those who are not retained are not waited for: they are told so when they read.
+        let first = state.retained_from().map_or(0, |first| first.min(state.end()));
+        if first > state.first() {
+            store.writer().submit(Box::new(Trim::new(&store, &state, first, None)), false);
+        }
+    }
+}
+
+/// Where one thread waits for what another one tells it.
+struct Ticket<R> {
+    told: Mutex<Option<Result<R, Error>>>,
+    changed: Condvar,
+}
+
+impl<R> Ticket<R> {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { told: Mutex::new(None), changed: Condvar::new() })
+    }
+
+    fn tell(&self, outcome: Result<R, Error>) {
+        *self.told.lock() = Some(outcome);
+        self.changed.notify_one();
+    }
+
+    fn wait(&self) -> Result<R, Error> {
+        let mut told = self.told.lock();
+        loop {
+            if let Some(outcome) = told.take() {
+                return outcome;
+            }
+            self.changed.wait(&mut told);
+        }
+    }
+}

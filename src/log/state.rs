@@ -1,0 +1,246 @@
+//! What all handles of one log share: where it begins and ends, who waits for its items, and who still needs them.
+
+use crate::error::{Error, StoreError};
+use crate::index::Index;
+use crate::kv::batch::{FamilyId, Records};
+use crate::kv::{Family, Kv};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::wakeup::Wakeup;
+use crate::watermark::{Listener, Watermark};
+use std::any::TypeId;
+use std::fmt;
+use std::ops::Range;
+
+/// The first index.
+const FIRST: Index = 1;
+
+const VERSION: u8 = 1;
+const LENGTH: usize = 1 + 4 + 8 + 8 + 8 + 4;
+
+/// From so many items on they are deleted as a range. Fewer are left until there are more: a range that is deleted is looked at
+/// by every read until RocksDB has compacted it away.
+const RANGE: u64 = 4096;
+
+pub(crate) struct LogState {
+    pub(crate) name: String,
+    /// Its number in the store.
+    id: u32,
+    family: Family,
+    /// The type of its items, and the type's name.
+    pub(crate) item: (TypeId, &'static str),
+    first: AtomicU64,
+    /// One past the head.
+    end: AtomicU64,
+    /// Everything below is deleted.
+    deleted: AtomicU64,
+    wakeups: Mutex<Vec<Wakeup>>,
+    retained: Mutex<Retained>,
+}
+
+/// Whose items are kept, and who trims them away once they have processed them.
+#[derive(Default)]
+struct Retained {
+    watermarks: Vec<Watermark>,
+    /// The watermarks do not keep it.
+    _trimmer: Option<Arc<dyn Listener>>,
+}
+
+/// What is stored of a log beside its items, in the family of progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) id: u32,
+    pub(crate) first: Index,
+    /// One past the head, at the time when it was written; there may be items from there on.
+    pub(crate) end: Index,
+    pub(crate) deleted: Index,
+}
+
+impl Bounds {
+    pub(crate) fn of_a_new_log(id: u32) -> Self {
+        Self { id, first: FIRST, end: FIRST, deleted: FIRST }
+    }
+
+    pub(crate) fn encode(self, name: &str) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(LENGTH);
+        bytes.push(VERSION);
+        bytes.extend_from_slice(&self.id.to_be_bytes());
+        [self.first, self.end, self.deleted].iter().for_each(|index| bytes.extend_from_slice(&index.to_be_bytes()));
+        let sum = checksum(name, &bytes);
+        bytes.extend_from_slice(&sum);
+        bytes
+    }
+
+    /// What is stored, or why it cannot be read.
+    pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self, String> {
+        let Some((body, sum)) = bytes.split_last_chunk::<4>().filter(|_| bytes.len() == LENGTH) else {
+            return Err(format!("it is {} bytes long instead of {LENGTH}", bytes.len()));
+        };
+        if checksum(name, body) != *sum {
+            return Err("its checksum does not match".to_owned());
+        }
+        let (version, rest) = (body[0], &body[1..]);
+        if version != VERSION {
+            return Err(format!("its format is {version}, and this program knows {VERSION}"));
+        }
+        let index = |at: usize| rest[4 + 8 * at..].first_chunk().map_or(0, |bytes| Index::from_be_bytes(*bytes));
+        let id = rest.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        let bounds = Self { id, first: index(0), end: index(1), deleted: index(2) };
+        if FIRST <= bounds.deleted && bounds.deleted <= bounds.first && bounds.first <= bounds.end {
+            Ok(bounds)
+        } else {
+            Err(format!("it ends before it begins: {bounds:?}"))
+        }
+    }
+}
+
+fn checksum(name: &str, body: &[u8]) -> [u8; 4] {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(b"log");
+    hasher.update(name.as_bytes());
+    hasher.update(body);
+    hasher.finalize().to_be_bytes()
+}
+
+pub(crate) fn bounds_key(name: &str) -> Vec<u8> {
+    [b"l", name.as_bytes()].concat()
+}
+
+pub(crate) fn item_key(id: u32, index: Index) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..4].copy_from_slice(&id.to_be_bytes());
+    key[4..].copy_from_slice(&index.to_be_bytes());
+    key
+}
+
+/// The index in an item's key.
+pub(crate) fn index_of(key: &[u8]) -> Option<Index> {
+    Some(Index::from_be_bytes(*key.get(4..)?.first_chunk()?))
+}
+
+impl LogState {
+    /// With these bounds, and this head as it was found.
+    pub(super) fn new(name: &str, item: (TypeId, &'static str), family: Family, bounds: Bounds, end: Index) -> Self {
+        Self {
+            name: name.to_owned(),
+            id: bounds.id,
+            family,
+            item,
+            first: AtomicU64::new(bounds.first),
+            end: AtomicU64::new(end.max(bounds.end)),
+            deleted: AtomicU64::new(bounds.deleted),
+            wakeups: Mutex::default(),
+            retained: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn first(&self) -> Index {
+        self.first.load(Ordering::Acquire)
+    }
+
+    /// One past the head.
+    pub(crate) fn end(&self) -> Index {
+        self.end.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn key(&self, index: Index) -> [u8; 12] {
+        item_key(self.id, index)
+    }
+
+    /// Items up to here are written.
+    pub(crate) fn pushed(&self, end: Index) {
+        self.end.store(end, Ordering::Release);
+        self.wakeups.lock().retain(Wakeup::ring);
+    }
+
+    pub(super) fn subscribe(&self, wakeup: Wakeup) {
+        let mut wakeups = self.wakeups.lock();
+        wakeups.retain(|wakeup| !wakeup.is_stale());
+        wakeups.push(wakeup);
+    }
+
+    /// The lowest watermark of those who still need the items above it; `None`: nobody does. One that has processed nothing needs
+    /// all.
+    pub(super) fn needed_from(&self) -> Option<Index> {
+        let retained = self.retained.lock();
+        let wakeups = self.wakeups.lock();
+        let live = wakeups.iter().filter(|wakeup| !wakeup.is_stale()).map(|wakeup| next(wakeup.watermark()));
+        retained.watermarks.iter().map(next).chain(live).min()
+    }
+
+    /// The same for those alone who were named to [`retain`](super::JobLog::retain).
+    pub(super) fn retained_from(&self) -> Option<Index> {
+        self.retained.lock().watermarks.iter().map(next).min()
+    }
+
+    pub(super) fn retain(&self, watermarks: Vec<Watermark>, trimmer: Arc<dyn Listener>) {
+        *self.retained.lock() = Retained { watermarks, _trimmer: Some(trimmer) };
+    }
+
+    /// What removes all items below this index, which is not above the end; and the bounds then.
+    pub(crate) fn trim(
+        &self,
+        first: Index,
+        end: Index,
+        logs: FamilyId,
+        system: FamilyId,
+    ) -> Result<(Records, Bounds), Error> {
+        let mut records = Records::default();
+        let mut deleted = self.deleted.load(Ordering::Acquire);
+        if first - deleted >= RANGE {
+            records.delete_range(logs, &self.key(deleted), &self.key(first))?;
+            deleted = first;
+        }
+        let bounds = Bounds { id: self.id, first, end, deleted };
+        records.put(system, &[&bounds_key(&self.name)], &[&bounds.encode(&self.name)])?;
+        Ok((records, bounds))
+    }
+
+    /// It is trimmed; what was deleted since the last time.
+    pub(crate) fn trimmed(&self, bounds: Bounds) -> Range<Index> {
+        self.first.store(bounds.first, Ordering::Release);
+        self.deleted.swap(bounds.deleted, Ordering::AcqRel)..bounds.deleted
+    }
+}
+
+impl LogState {
+    /// Gives back the disk space of items that were deleted.
+    pub(crate) fn reclaim(&self, kv: &dyn Kv, deleted: Range<Index>) -> Result<(), StoreError> {
+        if deleted.is_empty() {
+            return Ok(());
+        }
+        kv.reclaim(&self.family, &self.key(deleted.start)[..]..&self.key(deleted.end)[..])
+    }
+}
+
+/// The lowest index that this one still needs.
+fn next(watermark: &Watermark) -> Index {
+    watermark.last_processed().map_or(0, |last| last + 1)
+}
+
+impl fmt::Debug for LogState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bounds = (self.first(), self.end());
+        f.debug_struct("LogState").field("name", &self.name).field("bounds", &bounds).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promise_8_any_flipped_bit_and_any_other_length_is_refused() {
+        let bounds = Bounds { id: 7, first: 5, end: 900, deleted: 3 };
+        let bytes = bounds.encode("blocks");
+        assert_eq!(Bounds::decode("blocks", &bytes), Ok(bounds));
+        assert!(Bounds::decode("others", &bytes).is_err());
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Bounds::decode("blocks", &flipped).is_err(), "bit {bit}");
+        }
+        assert!((0..bytes.len()).all(|cut| Bounds::decode("blocks", &bytes[..cut]).is_err()));
+        let backwards = Bounds { first: 901, ..bounds };
+        assert!(Bounds::decode("blocks", &backwards.encode("blocks")).is_err());
+    }
+}
