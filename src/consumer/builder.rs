@@ -60,7 +60,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         }
     }
 
-    /// The first index while nothing is saved; ignored once something is. Default: [`Jobs::first`].
+    /// The first index while nothing is saved; ignored once something is, be it only what is done above the first job that
+    /// is not. Default: [`Jobs::first`].
     pub fn start_at(mut self, index: Index) -> Self {
         self.start_at = Some((index < Index::MAX).then_some(index));
         self
@@ -215,8 +216,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let seat = progress.writer();
         let restored = seat.as_ref().map(|seat| seat.restored.clone()).unwrap_or_default();
         let mut bell = Unstarted { bell: Arc::default(), started: false };
-        let First { first, next, subscribed } =
-            first_look(&jobs, loaded, start_at.flatten().or(restored.next), &bell.bell)?;
+        // Once anything is saved the stream has its beginning, though there may be no watermark yet.
+        let begun = restored.next.or(start_at.flatten());
+        let First { first, next, subscribed } = first_look(&jobs, loaded, begun, &bell.bell)?;
         // A run that has reached its end needs nothing of the source any more.
         if first > next && stop_at.is_none_or(|last| last >= next) {
             return Err(Error::Truncated { next, first });
