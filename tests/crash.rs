@@ -6,11 +6,15 @@
 mod common;
 
 use common::*;
-use std::io::{BufRead, BufReader};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
-use waterline::{Blocked, Consumer, Durability, Error, Index, Jobs, Progress, Retry, Store};
+use waterline::{Blocked, Consumer, Done, Durability, Error, Index, Jobs, Progress, Retry, Store};
 
 const DIR: &str = "WATERLINE_CRASH_DIR";
 const LIVES: u32 = 50;
@@ -168,4 +172,119 @@ fn a_full_disk_is_named_and_loses_nothing() {
         .join()
         .unwrap();
     assert!((0..saved + 1_000).all(|index| table.get(index.to_be_bytes()).unwrap().is_some()));
+}
+
+/// Jobs of `stuck_child` in flight at most, and how many finish before it waits until all that finished is saved.
+const IN_FLIGHT: usize = 64;
+const BURST: usize = 200;
+
+#[test]
+#[ignore = "a child of the test below"]
+fn stuck_child() {
+    let Some(dir) = dir_of_child() else { return };
+    let mut book = OpenOptions::new().create(true).append(true).open(dir.join("book")).unwrap();
+    let started = Mutex::new(book.try_clone().unwrap());
+    let store = Store::open(dir.join("db")).unwrap();
+    let tokens = Arc::<Mutex<Vec<(Index, Done)>>>::default();
+    let hand = tokens.clone();
+    let consumer = Consumer::builder(Endless, store.progress("p"))
+        .max_processing(IN_FLIGHT)
+        .max_search_ahead(100_000)
+        .threads(1)
+        .start_deferred(move |job, done| {
+            started.lock().write_all(format!("started {}\n", job.index).as_bytes()).unwrap();
+            hand.lock().push((job.index, done));
+        })
+        .unwrap();
+    println!("started at {:?}", consumer.handle().last_processed_index());
+    loop {
+        for _ in 0..fastrand::usize(1..=BURST) {
+            let mut waiting = tokens.lock();
+            let at = fastrand::usize(..waiting.len().max(1));
+            // The first job is stuck.
+            if waiting.get(at).is_none_or(|(index, _)| *index == 0) {
+                continue;
+            }
+            let (index, done) = waiting.swap_remove(at);
+            drop(waiting);
+            done.complete();
+            book.write_all(format!("finished {index}\n").as_bytes()).unwrap();
+        }
+        until(&consumer.handle(), "a save", |status| status.unsaved == 0);
+        book.write_all(b"settled\n").unwrap();
+    }
+}
+
+/// What the children wrote down.
+#[derive(Default)]
+struct Book {
+    lines: usize,
+    started: BTreeSet<Index>,
+    finished: BTreeSet<Index>,
+    /// Finished, and the child saw that no save was missing.
+    settled: BTreeSet<Index>,
+}
+
+impl Book {
+    /// Reads on; how many jobs this life started that an earlier one had started.
+    fn read_life(&mut self, dir: &Path) -> usize {
+        let text = std::fs::read_to_string(dir.join("book")).unwrap();
+        // The last line may be torn.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let (mut started, mut finished) = (BTreeSet::new(), BTreeSet::new());
+        let mut settled = BTreeSet::new();
+        for line in whole.lines().skip(self.lines) {
+            match line.split_once(' ') {
+                Some(("started", index)) => assert!(started.insert(index.parse().unwrap()), "{line} twice"),
+                Some((_, index)) => assert!(finished.insert(index.parse().unwrap()), "{line} twice"),
+                None => settled.clone_from(&finished),
+            }
+        }
+        self.lines = whole.lines().count();
+        let again: Vec<_> = started.intersection(&self.settled).collect();
+        assert!(again.is_empty(), "promise 10: {again:?} were saved as done and ran again");
+        let repeated = started.intersection(&self.started).count();
+        self.started.append(&mut started);
+        self.finished.append(&mut finished);
+        self.settled.append(&mut settled);
+        repeated
+    }
+}
+
+#[test]
+fn promise_10_after_a_kill_no_more_runs_again_than_was_in_flight_or_not_yet_saved() {
+    const LIVES: u64 = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let (mut book, mut total) = (Book::default(), 0);
+    for life in 0..LIVES {
+        let mut child = child("stuck_child", dir.path(), "");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.is_ok_and(|line| line.contains("started at None"))), "0 is stuck");
+        std::thread::park_timeout(Duration::from_micros(fastrand::u64(..80_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let repeated = book.read_life(dir.path());
+        // One may have finished of which the child had no time to tell.
+        assert!(repeated <= IN_FLIGHT + BURST + 1, "{repeated} jobs ran again in life {life}");
+        total += repeated;
+    }
+    let (done, last) = (book.settled.len(), *book.started.last().unwrap());
+    assert!(done > 2_000 && total > 0, "the lives were too short to prove anything: {done} settled, {total} again");
+    println!("{LIVES} lives: {done} jobs settled above a stuck one, {total} starts were repeated");
+
+    let store = Store::open(dir.path().join("db")).unwrap();
+    let ran = Arc::<Mutex<BTreeSet<Index>>>::default();
+    let record = ran.clone();
+    let consumer =
+        Consumer::builder(Endless, store.progress("p")).max_search_ahead(200_000).stop_at(last).start(move |job| {
+            record.lock().insert(job.index);
+            Ok(())
+        });
+    consumer.and_then(Consumer::join).unwrap();
+    let ran = ran.lock();
+    assert!(ran.is_disjoint(&book.settled), "promise 10, in the last life");
+    assert!(ran.len() <= IN_FLIGHT + BURST + 1, "{} of {last} were left", ran.len());
+    let unsure = (0..=last).filter(|index| !ran.contains(index) && !book.finished.contains(index)).count();
+    assert!(unsure as u64 <= LIVES, "promise 1: {unsure} jobs never finished, by what the children wrote");
+    assert!(store.progress("p").last_processed().unwrap() >= Some(last));
 }
