@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Index *i* is the *i*-th commit of the first-parent history, from the root on. Its job lists the paths in which it differs
-//! from its first parent and writes one row to a table. Press Ctrl-C, or kill it with -9: the next run goes on where this one
-//! was, and the totals are those of
+//! from its first parent, puts one row into a table, and adds to two totals: one write with the fact that the commit is indexed.
+//! Press Ctrl-C, or kill it with -9: the next run goes on where this one was, and the totals are those of
 //!
 //! ```sh
 //! git rev-list --count --first-parent HEAD
@@ -30,10 +30,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use waterline::{BoxError, Consumer, Error, Handle, Index, Jobs, Retry, State, Store, Table};
+use waterline::{BoxError, Consumer, Error, Handle, Index, Jobs, Retry, State, Store};
 
-/// What the progress and the table are called in the store.
+/// What the progress and the table of rows are called in the store.
 const NAME: &str = "commits";
+/// The table of the totals, and its keys.
+const TOTALS: &str = "totals";
+const COMMITS: &str = "commits";
+const CHANGES: &str = "changes";
+/// How far above the watermark commits are indexed.
+const WINDOW: u64 = 10_000;
 
 /// Index the first-parent history of a git repository: one row for each commit, with the paths that it changes.
 #[derive(Parser)]
@@ -81,25 +87,25 @@ fn run(args: &Args) -> Result<bool, BoxError> {
         reset(&db)?;
     }
     let store = Store::open(&db)?;
-    let table = store.table(NAME)?;
     let chain = Arc::new(Chain::collect(&repository)?);
     let resumed_from = store.progress(NAME).last_processed()?;
-    check_history(&chain, &table, resumed_from)?;
+    check_history(&chain, &store, resumed_from)?;
     let last_processed = match chain.last() {
-        Some(head) => process(args, &repository, &store, &table, &chain, head)?,
+        Some(head) => process(args, &repository, &store, &chain, head)?,
         None => None,
     };
-    let totals = Totals::of(&table, last_processed)?;
+    let totals = store.table(TOTALS)?;
+    let (commits, changes) = (totals.counter(COMMITS)?, totals.counter(CHANGES)?);
     let seconds = begun.elapsed().as_secs_f64();
     let mut out = io::stdout().lock();
     if args.json {
         let report = json!({
-            "commits": totals.commits, "changes": totals.changes, "head": chain.last(),
+            "commits": commits, "changes": changes, "head": chain.last(),
             "last_processed": last_processed, "resumed_from": resumed_from, "seconds": seconds,
         });
         writeln!(out, "{report}")?;
     } else {
-        writeln!(out, "commits: {}, changed paths: {} ({seconds:.2} s)", totals.commits, totals.changes)?;
+        writeln!(out, "commits: {commits}, changed paths: {changes} ({seconds:.2} s)")?;
     }
     let complete = last_processed == chain.last();
     if !complete {
@@ -189,14 +195,29 @@ impl Jobs for Chain {
     }
 }
 
-/// Refuses a history that is not the one that was indexed so far. A commit's id stands for everything below it, so one row
-/// tells.
-fn check_history(chain: &Chain, table: &Table, last_processed: Option<Index>) -> Result<(), BoxError> {
-    let Some(index) = last_processed else { return Ok(()) };
-    let Some(row) = table.get(index.to_be_bytes())? else {
-        return Err(format!("the database has no row of index {index}: use --reset to begin anew").into());
+/// Refuses a history that is not the one that was indexed so far. A commit's id stands for everything below it, so the highest
+/// row tells. It may be above the watermark: what is done there is not done again.
+fn check_history(chain: &Chain, store: &Store, last_processed: Option<Index>) -> Result<(), BoxError> {
+    let (rows, totals) = (store.table(NAME)?, store.table(TOTALS)?);
+    let indexed = last_processed.map_or(0, |index| index + 1);
+    if totals.counter(COMMITS)? < i64::try_from(indexed)? {
+        return Err("the database has no totals of what was indexed: use --reset to begin anew".into());
+    }
+    let mut highest = None;
+    for index in (indexed.saturating_sub(1)..indexed + WINDOW).rev() {
+        if let Some(row) = rows.get(index.to_be_bytes())? {
+            highest = Some((index, row));
+            break;
+        }
+    }
+    let Some((index, row)) = highest else {
+        return match last_processed {
+            Some(index) => Err(format!("the database has no row of index {index}: use --reset to begin anew").into()),
+            None => Ok(()),
+        };
     };
-    let row = parse(index, &row)?;
+    let row: Value =
+        serde_json::from_slice(&row).map_err(|e| format!("the row of index {index} cannot be read: {e}"))?;
     let (indexed, now) = (row["commit"].as_str(), chain.get(index).map(|id| id.to_string()));
     if indexed.is_some() && indexed == now.as_deref() {
         return Ok(());
@@ -214,23 +235,25 @@ fn process(
     args: &Args,
     repository: &Repository,
     store: &Store,
-    table: &Table,
     chain: &Arc<Chain>,
     head: Index,
 ) -> Result<Option<Index>, BoxError> {
     let mut builder = Consumer::builder(chain.clone(), store.progress(NAME))
         .stop_at(head)
+        .max_search_ahead(WINDOW)
         // An object that cannot be read now cannot be read a second later either.
         .retry(Retry::none());
     if let Some(workers) = args.workers {
         builder = builder.max_processing(workers.get());
     }
-    let (git_dir, table) = (repository.path().to_owned(), table.clone());
-    let consumer = builder.start(move |job| {
-        let row = with_repository(&git_dir, |repository| describe(repository, job.payload))
+    let (git_dir, rows, totals) = (repository.path().to_owned(), store.table(NAME)?, store.table(TOTALS)?);
+    let consumer = builder.start_transactional(move |job, effects| {
+        let (row, changes) = with_repository(&git_dir, |repository| describe(repository, job.payload))
             .map_err(|e| format!("commit {} cannot be indexed: {e}", job.payload))?;
-        // Putting the same row twice changes nothing, so a job may run again after a crash.
-        Ok(table.put(job.index.to_be_bytes(), row.to_string())?)
+        effects.put(&rows, job.index.to_be_bytes(), row.to_string())?;
+        effects.add(&totals, COMMITS, 1)?;
+        effects.add(&totals, CHANGES, changes)?;
+        Ok(())
     })?;
     let handle = consumer.handle();
     ctrlc::set_handler({
@@ -288,8 +311,8 @@ fn with_repository<R>(
     })
 }
 
-/// The row of a commit.
-fn describe(repository: &Repository, id: Oid) -> Result<Value, git2::Error> {
+/// The row of a commit, and how many paths it changes.
+fn describe(repository: &Repository, id: Oid) -> Result<(Value, i64), git2::Error> {
     let commit = repository.find_commit(id)?;
     let tree = commit.tree()?;
     // The root, and the last commit of a shallow clone, is compared with the empty tree.
@@ -311,7 +334,8 @@ fn describe(repository: &Repository, id: Oid) -> Result<Value, git2::Error> {
     }
     let summary = String::from_utf8_lossy(commit.summary_bytes().unwrap_or_default());
     let author_time = commit.author().when().seconds();
-    Ok(json!({ "commit": id.to_string(), "author_time": author_time, "summary": summary, "paths": paths }))
+    let changes = paths.len() as i64;
+    Ok((json!({ "commit": id.to_string(), "author_time": author_time, "summary": summary, "paths": paths }), changes))
 }
 
 /// Whether git calls it a change, too: old histories have modes like 100664, which git takes for 100644, and libgit2 does not.
@@ -322,40 +346,5 @@ fn is_change(delta: &DiffDelta<'_>, before: Option<&Tree<'_>>, after: &Tree<'_>)
     match (before, delta.new_file().path()) {
         (Some(before), Some(path)) => Ok(before.get_path(path)?.filemode() != after.get_path(path)?.filemode()),
         _ => Ok(true),
-    }
-}
-
-fn parse(index: Index, row: &[u8]) -> Result<Value, BoxError> {
-    serde_json::from_slice(row).map_err(|e| format!("the row of index {index} cannot be read: {e}").into())
-}
-
-/// What the table's rows add up to.
-#[derive(Default)]
-struct Totals {
-    commits: u64,
-    changes: u64,
-}
-
-impl Totals {
-    /// Of the rows up to the watermark: a row above it belongs to a job that runs again, maybe in another history by then.
-    fn of(table: &Table, last_processed: Option<Index>) -> Result<Self, BoxError> {
-        let mut totals = Self::default();
-        let expected = last_processed.map_or(0, |index| index + 1);
-        for (index, row) in (0..expected).zip(table) {
-            let (key, value) = row?;
-            if key != index.to_be_bytes() {
-                break;
-            }
-            totals.commits += 1;
-            let row = parse(index, &value)?;
-            let paths = row["paths"].as_array().ok_or_else(|| format!("the row of index {index} has no paths"))?;
-            totals.changes += paths.len() as u64;
-        }
-        if totals.commits != expected {
-            return Err(
-                format!("the database has no row of index {}: use --reset to begin anew", totals.commits).into()
-            );
-        }
-        Ok(totals)
     }
 }

@@ -16,7 +16,8 @@ pub enum State {
     Stopping,
     /// Stopped by a failure, which `stop` and `join` return: of a job, a callback, or the last save.
     Halted,
-    /// Stopped, with the watermark saved. `done_ahead` jobs finished above it, and run again in the next life.
+    /// Stopped, and everything that finished is saved. Where only the watermark is kept, the `done_ahead` jobs that finished
+    /// above it run again in the next life.
     Finished,
 }
 
@@ -36,6 +37,20 @@ pub struct Status {
     pub processing: usize,
     /// Jobs that finished above the watermark, also those that are not yet saved.
     pub done_ahead: u64,
+    /// Jobs that finished and that no save has yet: beside those in flight, they are what runs again after a crash. With a
+    /// progress that keeps nothing but the watermark these are all of `done_ahead`.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, Store};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..3).collect();
+    /// let consumer = Consumer::builder(jobs, Store::in_memory().progress("p")).stop_at(2).start(|_| Ok(()))?;
+    /// let handle = consumer.handle();
+    /// consumer.join()?;
+    /// assert_eq!((handle.status().done, handle.status().unsaved), (3, 0));
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    pub unsaved: u64,
     /// Why the watermark is not moving right now.
     pub blocked: Blocked,
     /// Attempts that succeeded, in this process life.

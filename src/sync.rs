@@ -5,8 +5,10 @@
 #[cfg(waterline_loom)]
 mod model;
 
+#[cfg(all(test, waterline_loom))]
+pub(crate) use self::model::explore;
 #[cfg(waterline_loom)]
-pub(crate) use self::model::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, RwLock, explore, watch};
+pub(crate) use self::model::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, RwLock, watch};
 #[cfg(waterline_loom)]
 pub(crate) use loom::sync::RwLockWriteGuard;
 #[cfg(not(waterline_loom))]

@@ -6,13 +6,20 @@
 mod common;
 
 use common::*;
-use std::io::{BufRead, BufReader};
+use parking_lot::Mutex;
+use rocksdb::{ColumnFamilyDescriptor, DB, Options};
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
-use waterline::{Blocked, Consumer, Durability, Error, Index, Jobs, Progress, Retry, Store};
+use waterline::{Blocked, Consumer, Done, Durability, Effects, Error, Index, Job, Jobs, Progress, Retry, Store, Table};
 
 const DIR: &str = "WATERLINE_CRASH_DIR";
+/// How many lives there were before a child's.
+const LIFE: &str = "WATERLINE_CRASH_LIFE";
 const LIVES: u32 = 50;
 
 /// A stream without an end.
@@ -51,13 +58,14 @@ fn endless_life(dir: &Path, durability: Durability) {
 }
 
 /// This program again, as the child that does what `role` says.
-fn child(role: &str, dir: &Path, shell: &str) -> Child {
+fn child(role: &str, dir: &Path, life: u32, shell: &str) -> Child {
     let program = std::env::current_exe().unwrap();
     Command::new("sh")
         .args(["-c", &format!("{shell} exec \"$0\" --exact \"$1\" --nocapture --include-ignored")])
         .arg(program)
         .arg(role)
         .env(DIR, dir)
+        .env(LIFE, life.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -82,20 +90,24 @@ fn synced_child() {
     endless_life(&dir, Durability::Synced);
 }
 
+/// Lets the child run, kills it from one moment to the next, and sees where it began.
+fn live_and_die(role: &str, dir: &Path, life: u32, before: Option<Index>) {
+    let mut child = child(role, dir, life, "");
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let started = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("started at"))).unwrap().unwrap();
+    assert!(started.contains(&format!("{before:?}")), "{started}, and the last life had saved {before:?}");
+    // From the moment that it runs, at any moment.
+    std::thread::park_timeout(Duration::from_micros(fastrand::u64(..60_000)));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 /// Kills the child after a while, again and again; how far it came.
 fn kill_again_and_again(role: &str, lives: u32) -> Index {
     let dir = tempfile::tempdir().unwrap();
     let mut before = None;
     for life in 0..lives {
-        let mut child = child(role, dir.path(), "");
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let started = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("started at"))).unwrap().unwrap();
-        assert!(started.contains(&format!("{before:?}")), "{started}, and the last life had saved {before:?}");
-        // From the moment that it runs, at any moment.
-        std::thread::park_timeout(Duration::from_micros(fastrand::u64(..60_000)));
-        child.kill().unwrap();
-        child.wait().unwrap();
-
+        live_and_die(role, dir.path(), life, before);
         let store = Store::open(dir.path()).unwrap();
         let saved = store.progress("p").acquire().unwrap().map(|checkpoint| checkpoint.last_processed);
         assert!(saved >= before, "promise 7: progress went back from {before:?} to {saved:?} in life {life}");
@@ -150,7 +162,7 @@ fn full_disk_child() {
 fn a_full_disk_is_named_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     // No file may grow beyond half a megabyte; the signal that would kill the process is ignored, so writes fail.
-    let child = child("full_disk_child", dir.path(), "trap '' XFSZ; ulimit -f 1024;");
+    let child = child("full_disk_child", dir.path(), 0, "trap '' XFSZ; ulimit -f 1024;");
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("File too large") && text.contains("stopped at"), "{text}");
@@ -168,4 +180,273 @@ fn a_full_disk_is_named_and_loses_nothing() {
         .join()
         .unwrap();
     assert!((0..saved + 1_000).all(|index| table.get(index.to_be_bytes()).unwrap().is_some()));
+}
+
+/// Jobs of `stuck_child` in flight at most, and how many finish before it waits until all that finished is saved.
+const IN_FLIGHT: usize = 64;
+const BURST: usize = 200;
+
+#[test]
+#[ignore = "a child of the test below"]
+fn stuck_child() {
+    let Some(dir) = dir_of_child() else { return };
+    let mut book = OpenOptions::new().create(true).append(true).open(dir.join("book")).unwrap();
+    let started = Mutex::new(book.try_clone().unwrap());
+    let store = Store::open(dir.join("db")).unwrap();
+    let tokens = Arc::<Mutex<Vec<(Index, Done)>>>::default();
+    let hand = tokens.clone();
+    let consumer = Consumer::builder(Endless, store.progress("p"))
+        .max_processing(IN_FLIGHT)
+        .max_search_ahead(100_000)
+        .threads(1)
+        .start_deferred(move |job, done| {
+            started.lock().write_all(format!("started {}\n", job.index).as_bytes()).unwrap();
+            hand.lock().push((job.index, done));
+        })
+        .unwrap();
+    println!("started at {:?}", consumer.handle().last_processed_index());
+    loop {
+        for _ in 0..fastrand::usize(1..=BURST) {
+            let mut waiting = tokens.lock();
+            let at = fastrand::usize(..waiting.len().max(1));
+            // The first job is stuck.
+            if waiting.get(at).is_none_or(|(index, _)| *index == 0) {
+                continue;
+            }
+            let (index, done) = waiting.swap_remove(at);
+            drop(waiting);
+            done.complete();
+            book.write_all(format!("finished {index}\n").as_bytes()).unwrap();
+        }
+        until(&consumer.handle(), "a save", |status| status.unsaved == 0);
+        book.write_all(b"settled\n").unwrap();
+    }
+}
+
+/// What the children wrote down.
+#[derive(Default)]
+struct Book {
+    lines: usize,
+    started: BTreeSet<Index>,
+    finished: BTreeSet<Index>,
+    /// Finished, and the child saw that no save was missing.
+    settled: BTreeSet<Index>,
+}
+
+impl Book {
+    /// Reads on; how many jobs this life started that an earlier one had started.
+    fn read_life(&mut self, dir: &Path) -> usize {
+        let text = std::fs::read_to_string(dir.join("book")).unwrap();
+        // The last line may be torn.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let (mut started, mut finished) = (BTreeSet::new(), BTreeSet::new());
+        let mut settled = BTreeSet::new();
+        for line in whole.lines().skip(self.lines) {
+            match line.split_once(' ') {
+                Some(("started", index)) => assert!(started.insert(index.parse().unwrap()), "{line} twice"),
+                Some((_, index)) => assert!(finished.insert(index.parse().unwrap()), "{line} twice"),
+                None => settled.clone_from(&finished),
+            }
+        }
+        self.lines = whole.lines().count();
+        let again: Vec<_> = started.intersection(&self.settled).collect();
+        assert!(again.is_empty(), "promise 10: {again:?} were saved as done and ran again");
+        let repeated = started.intersection(&self.started).count();
+        self.started.append(&mut started);
+        self.finished.append(&mut finished);
+        self.settled.append(&mut settled);
+        repeated
+    }
+}
+
+#[test]
+fn promise_10_after_a_kill_no_more_runs_again_than_was_in_flight_or_not_yet_saved() {
+    const LIVES: u64 = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let (mut book, mut total) = (Book::default(), 0);
+    for life in 0..LIVES {
+        let mut child = child("stuck_child", dir.path(), "");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.is_ok_and(|line| line.contains("started at None"))), "0 is stuck");
+        std::thread::park_timeout(Duration::from_micros(fastrand::u64(..80_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let repeated = book.read_life(dir.path());
+        // One may have finished of which the child had no time to tell.
+        assert!(repeated <= IN_FLIGHT + BURST + 1, "{repeated} jobs ran again in life {life}");
+        total += repeated;
+    }
+    let (done, last) = (book.settled.len(), *book.started.last().unwrap());
+    assert!(done > 2_000 && total > 0, "the lives were too short to prove anything: {done} settled, {total} again");
+    println!("{LIVES} lives: {done} jobs settled above a stuck one, {total} starts were repeated");
+
+    let store = Store::open(dir.path().join("db")).unwrap();
+    let ran = Arc::<Mutex<BTreeSet<Index>>>::default();
+    let record = ran.clone();
+    let consumer =
+        Consumer::builder(Endless, store.progress("p")).max_search_ahead(200_000).stop_at(last).start(move |job| {
+            record.lock().insert(job.index);
+            Ok(())
+        });
+    consumer.and_then(Consumer::join).unwrap();
+    let ran = ran.lock();
+    assert!(ran.is_disjoint(&book.settled), "promise 10, in the last life");
+    assert!(ran.len() <= IN_FLIGHT + BURST + 1, "{} of {last} were left", ran.len());
+    let unsure = (0..=last).filter(|index| !ran.contains(index) && !book.finished.contains(index)).count();
+    assert!(unsure as u64 <= LIVES, "promise 1: {unsure} jobs never finished, by what the children wrote");
+    assert!(store.progress("p").last_processed().unwrap() >= Some(last));
+}
+
+/// A store, and tables in it: a counter for each index, and their sums.
+struct Counted {
+    store: Store,
+    each: Table,
+    sums: Table,
+}
+
+impl Counted {
+    fn open(dir: &Path, durability: Durability) -> Self {
+        let store = Store::options().durability(durability).open(dir).unwrap();
+        Self { each: store.table("each").unwrap(), sums: store.table("sums").unwrap(), store }
+    }
+
+    /// With the counters in a column family of the test's own.
+    fn attach(dir: &Path) -> Self {
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        let mut families = Store::column_families();
+        families.push(ColumnFamilyDescriptor::new("each", Options::default()));
+        let store = Store::attach(Arc::new(DB::open_cf_descriptors(&options, dir, families).unwrap())).unwrap();
+        Self { each: store.column_family("each").unwrap(), sums: store.table("sums").unwrap(), store }
+    }
+
+    /// What each job does, once however often it is run.
+    fn count(&self, job: &Job<Index>, effects: &mut Effects) -> Result<(), Error> {
+        effects.add(&self.each, job.index.to_be_bytes(), 1)?;
+        effects.add(&self.sums, "jobs", 1)?;
+        effects.add(&self.sums, "indices", job.index as i64)
+    }
+
+    /// The child of `promise_9_…`: counts until it is killed. Jobs finish out of order, some fail or panic first, when they have
+    /// counted, and in every third life one is stuck until its end.
+    fn endless_life(self) {
+        // Panics that are meant need no backtrace.
+        std::panic::set_hook(Box::new(|_| {}));
+        let life: u64 = std::env::var(LIFE).unwrap().parse().unwrap();
+        let (progress, first) = (self.store.progress("p"), self.store.progress("p").last_processed().unwrap());
+        let stuck = first.map_or(0, |last| last + 1) + 13 * life;
+        let consumer = Consumer::builder(Endless, progress)
+            .max_processing(4)
+            .max_search_ahead(3_000)
+            .retry(Retry::fixed(Duration::from_millis(1)))
+            .start_transactional(move |job, effects| {
+                while life % 3 == 2 && job.index == stuck {
+                    std::thread::park();
+                }
+                (0..fastrand::u8(..8)).for_each(|_| std::thread::yield_now());
+                self.count(&job, effects)?;
+                match (job.index % 97, job.attempt) {
+                    (0, 1) => Err("the first attempt fails".into()),
+                    (1, 1) => panic!("the first attempt panics"),
+                    _ => Ok(()),
+                }
+            })
+            .unwrap();
+        println!("started at {:?}", consumer.handle().last_processed_index());
+        consumer.join().unwrap();
+    }
+
+    /// Nothing is counted twice, nothing in part, and nothing at or below the watermark is missing. The watermark, and the
+    /// number of jobs done.
+    #[track_caller]
+    fn check(&self, life: u32) -> (Option<Index>, u64) {
+        let saved = self.store.progress("p").last_processed().unwrap();
+        let (mut jobs, mut indices, mut below) = (0, 0, 0);
+        for row in &self.each {
+            let (key, count) = row.unwrap();
+            let index = Index::from_be_bytes(key.try_into().unwrap());
+            assert_eq!(count, 1i64.to_be_bytes(), "promise 9: job {index} counts otherwise in life {life}");
+            (jobs, indices) = (jobs + 1, indices + index as i64);
+            below += u64::from(Some(index) <= saved);
+        }
+        assert_eq!(below, saved.map_or(0, |last| last + 1), "promise 1: skipped in life {life}, saved {saved:?}");
+        let sums = ["jobs", "indices"].map(|key| self.sums.counter(key).unwrap());
+        assert_eq!(sums, [jobs as i64, indices], "promise 9: half a job in life {life}");
+        (saved, jobs)
+    }
+
+    /// Whatever is not done is done once, and nothing else is.
+    fn finish(self, (saved, done): (Option<Index>, u64)) {
+        let last = saved.map_or(0, |last| last + 1) + 5_000;
+        let Self { store, each, sums } = &self;
+        let counted = Self { store: store.clone(), each: each.clone(), sums: sums.clone() };
+        let runs = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let counter = runs.clone();
+        Consumer::builder(Endless, store.progress("p"))
+            .stop_at(last)
+            .start_transactional(move |job, effects| {
+                counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Ok(counted.count(&job, effects)?)
+            })
+            .unwrap()
+            .join()
+            .unwrap();
+        let ran = runs.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(done + ran, last + 1, "what was done ahead is not done again");
+        assert_eq!(self.check(u32::MAX), (Some(last), last + 1));
+    }
+}
+
+#[test]
+#[ignore = "a child of the tests below"]
+fn counting_child() {
+    let Some(dir) = dir_of_child() else { return };
+    Counted::open(&dir, Durability::Buffered).endless_life();
+}
+
+#[test]
+#[ignore = "a child of the tests below"]
+fn synced_counting_child() {
+    let Some(dir) = dir_of_child() else { return };
+    Counted::open(&dir, Durability::Synced).endless_life();
+}
+
+#[test]
+#[ignore = "a child of the tests below"]
+fn attached_counting_child() {
+    let Some(dir) = dir_of_child() else { return };
+    Counted::attach(&dir).endless_life();
+}
+
+/// Kills the child after a while, again and again; the number of jobs done, and of those done ahead when it was killed.
+fn count_again_and_again(role: &str, lives: u32, open: impl Fn(&Path) -> Counted) -> (u64, u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut before, mut ahead) = ((None, 0), 0);
+    for life in 0..lives {
+        live_and_die(role, dir.path(), life, before.0);
+        let now = open(dir.path()).check(life);
+        assert!(now >= before && now.1 >= before.1, "promise 7: from {before:?} back to {now:?} in life {life}");
+        before = now;
+        ahead += now.1 - now.0.map_or(0, |last| last + 1);
+    }
+    open(dir.path()).finish(before);
+    (before.1, ahead)
+}
+
+#[test]
+fn promise_9_effects_are_in_once_however_often_the_process_is_killed() {
+    let open = |dir: &Path| Counted::open(dir, Durability::Buffered);
+    let (done, ahead) = count_again_and_again("counting_child", 36, open);
+    assert!(done > 1_000 && ahead > 1_000, "the lives prove nothing: {done} jobs, {ahead} of them done ahead");
+}
+
+#[test]
+fn promise_9_holds_with_synced_writes_too() {
+    count_again_and_again("synced_counting_child", 6, |dir| Counted::open(dir, Durability::Synced));
+}
+
+#[test]
+fn promise_9_holds_in_a_database_and_a_family_of_the_users_too() {
+    count_again_and_again("attached_counting_child", 9, Counted::attach);
 }

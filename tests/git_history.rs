@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use waterline::Store;
+use waterline::{Consumer, MemoryJobs, Retry, Store};
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -113,20 +113,46 @@ fn a_second_run_indexes_what_is_new_and_leaves_the_work_tree_clean() {
 }
 
 #[test]
-fn rows_above_the_watermark_do_not_count() {
+fn what_was_indexed_above_the_watermark_counts_once_and_has_to_be_of_this_history() {
     let dir = TempDir::new().unwrap();
-    let (repo, db) = (small(&dir, 4), dir.path().join("db"));
-    agrees_with_git(&repo, &db);
-    // What a kill leaves of a history that was longer, and was then rewritten above the watermark.
-    let stale = r#"{"commit":"0","paths":["a","b"]}"#;
-    let table = Store::open(&db).unwrap().table("commits").unwrap();
-    for index in [5u64, 7] {
-        table.put(index.to_be_bytes(), stale).unwrap();
+    let (repo, db) = (small(&dir, 9), dir.path().join("db"));
+    let id = text(&git(&repo, ["rev-parse", "HEAD~2"]));
+    // What a kill leaves: the commits 0 to 3 and 6 are indexed, and those in between are not.
+    let store = Store::open(&db).unwrap();
+    let (rows, totals) = (store.table("commits").unwrap(), store.table("totals").unwrap());
+    let jobs: MemoryJobs<u64> = (0..9).collect();
+    let consumer = Consumer::builder(jobs, store.progress("commits"))
+        .stop_at(6)
+        .retry(Retry::fixed(PATIENCE))
+        .start_transactional(move |job, effects| {
+            if [4, 5].contains(&job.index) {
+                return Err("not yet".into());
+            }
+            effects.put(&rows, job.index.to_be_bytes(), format!(r#"{{"commit":"{id}","paths":["file"]}}"#))?;
+            effects.add(&totals, "commits", 1)?;
+            Ok(effects.add(&totals, "changes", 1)?)
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(3, PATIENCE));
+    while handle.status().done < 5 || handle.status().failed < 2 {
+        std::thread::yield_now();
     }
-    drop(table);
-    commit(&repo, "fifth");
-    let report = report(&example(&repo, &db, &[]));
-    assert_eq!((&report["commits"], &report["changes"]), (&5.into(), &5.into()));
+    consumer.stop().unwrap();
+    drop(store);
+    let whole = report(&example(&repo, &db, &[]));
+    assert_eq!((&whole["resumed_from"], &whole["commits"], &whole["changes"]), (&3.into(), &9.into(), &9.into()));
+
+    // The same, and the history was rewritten above the watermark.
+    let other = dir.path().join("other");
+    assert_eq!(report(&example(&repo, &other, &[]))["commits"], 9);
+    let store = Store::open(&other).unwrap();
+    let stale = r#"{"commit":"0","paths":["file"]}"#;
+    store.table("commits").unwrap().put(9_999u64.to_be_bytes(), stale).unwrap();
+    drop(store);
+    let refused = example(&repo, &other, &[]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("use --reset"), "{}", stderr(&refused));
 }
 
 #[test]

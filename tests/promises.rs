@@ -418,7 +418,7 @@ mod on_disk {
             db.get_cf(&db.cf_handle(FAMILY).unwrap(), b"pp").unwrap().unwrap()
         };
         let mut future = good.clone();
-        future[0] = 2;
+        future[0] = 3;
         let bads = [vec![], b"garbage".to_vec(), good[..good.len() - 1].to_vec(), future, vec![0xff; good.len()]];
         for bad in bads {
             {

@@ -34,6 +34,8 @@ mod figures;
 mod floors;
 #[path = "../../tests/memory/measures.rs"]
 mod measures;
+#[cfg(feature = "rocksdb")]
+mod resume;
 mod sources;
 
 use self::sources::{Numbers, Slow};

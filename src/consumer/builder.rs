@@ -61,7 +61,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         }
     }
 
-    /// The first index while nothing is saved; ignored once something is. Default: [`Jobs::first`].
+    /// The first index while nothing is saved; ignored once something is, be it only what is done above the first job that
+    /// is not. Default: [`Jobs::first`].
     pub fn start_at(mut self, index: Index) -> Self {
         self.start_at = Some((index < Index::MAX).then_some(index));
         self
@@ -218,8 +219,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let mut bell = Unstarted { bell: Arc::default(), started: false };
         let watermark = Watermark::new(loaded);
         let wakeup = Wakeup::new(bell.bell.clone(), watermark.clone());
-        let First { first, next, subscribed } =
-            first_look(&jobs, loaded, start_at.flatten().or(restored.next), wakeup)?;
+        // Once anything is saved the stream has its beginning, though there may be no watermark yet.
+        let begun = restored.next.or(start_at.flatten());
+        let First { first, next, subscribed } = first_look(&jobs, loaded, begun, wakeup)?;
         // A run that has reached its end needs nothing of the source any more.
         if first > next && stop_at.is_none_or(|last| last >= next) {
             return Err(Error::Truncated { next, first });

@@ -19,6 +19,7 @@ impl<T: Send + 'static> Core<T> {
             next: window.next(),
             processing: window.in_flight(),
             done_ahead: window.done_ahead(),
+            unsaved: window.unsaved(),
             blocked: self.blocked(now),
             done: self.counters.done,
             failed: self.counters.failed,

@@ -44,7 +44,7 @@ impl Saves for Desks {
 struct Count(Mutex<Vec<u32>>);
 
 impl Runner<Index> for Count {
-    fn run(&self, Assignment { token, job }: Assignment<Index>) -> Option<Report> {
+    fn run(&self, Assignment { token, job }: Assignment<Index>, _: &mut Changes) -> Option<Report> {
         assert_eq!(job.index, job.payload);
         self.0.lock()[job.index as usize] += 1;
         Some(Report { token, index: job.index, outcome: Ok(()) })
@@ -55,7 +55,7 @@ impl Runner<Index> for Count {
 struct Handed(Mutex<Option<Done>>, Arc<dyn Reported>);
 
 impl Runner<Index> for Handed {
-    fn run(&self, Assignment { token, job }: Assignment<Index>) -> Option<Report> {
+    fn run(&self, Assignment { token, job }: Assignment<Index>, _: &mut Changes) -> Option<Report> {
         *self.0.lock() = Some(Done::new(self.1.clone(), token, job.index));
         None
     }

@@ -203,8 +203,10 @@ impl MemoryKv {
 
     /// What a crash leaves: a new store with what has reached the disk.
     pub(crate) fn after_crash(&self) -> MemoryKv {
-        let image = self.faults.lock().frozen.clone().unwrap_or_else(|| self.image.lock().clone());
-        Self::restarted(image)
+        // In the order of a write, which may be under way.
+        let image = self.image.lock();
+        let left = self.faults.lock().frozen.clone().unwrap_or_else(|| image.clone());
+        Self::restarted(left)
     }
 
     /// What the loss of power leaves at worst: a new store with everything up to the last synced write that has reached the disk.
@@ -251,6 +253,17 @@ mod tests {
         write(&kv, "d", false);
         write(&kv, "e", true);
         assert_eq!((keys(&kv.after_power_loss()), keys(&kv.after_crash())), ("ab".to_owned(), "abcd".to_owned()));
+    }
+
+    #[test]
+    fn a_crash_may_come_while_a_write_is_under_way() {
+        let kv = MemoryKv::default();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| (0..10_000).for_each(|_| write(&kv, "a", false)));
+            while !writer.is_finished() {
+                assert!(["", "a"].contains(&&*keys(&kv.after_crash())));
+            }
+        });
     }
 
     #[test]

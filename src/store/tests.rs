@@ -235,6 +235,122 @@ fn promise_1_a_buffered_store_loses_only_the_end_when_the_power_goes() {
     assert!(lost > 0, "the power was lost and took nothing: the test sees nothing");
 }
 
+/// Jobs that each put a row and add to two counters, fail at first now and then when they have, and finish out of order.
+fn effects(store: &Store, count: u64) -> (Consumer, Arc<Mutex<Vec<u64>>>) {
+    let (each, sums) = (store.table("each").unwrap(), store.table("sums").unwrap());
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let log = ran.clone();
+    let consumer = Consumer::builder(numbers(count), store.progress("p"))
+        .max_processing(3)
+        .max_search_ahead(8)
+        .retry(crate::Retry::fixed(Duration::ZERO))
+        .stop_at(count - 1)
+        .start_transactional(move |job, effects| {
+            (0..job.index * 7 % 5).for_each(|_| std::thread::yield_now());
+            effects.add(&each, job.index.to_be_bytes(), 1)?;
+            effects.put(&sums, job.index.to_be_bytes(), "row")?;
+            effects.add(&sums, "jobs", 1)?;
+            if job.index % 5 == 3 && job.attempt == 1 {
+                return Err("the first attempt fails".into());
+            }
+            log.lock().push(job.index);
+            Ok(())
+        })
+        .unwrap();
+    (consumer, ran)
+}
+
+/// Each job is in as a whole or not at all, and nothing at or below the watermark is missing; which are in.
+#[track_caller]
+fn whole_jobs(store: &Store, what: &str) -> Vec<u64> {
+    let (each, sums) = (store.table("each").unwrap(), store.table("sums").unwrap());
+    let number = |key: Vec<u8>| u64::from_be_bytes(key.try_into().unwrap());
+    let done: Vec<u64> = each.iter().map(|row| number(row.unwrap().0)).collect();
+    assert!(done.iter().all(|index| each.counter(index.to_be_bytes()).unwrap() == 1), "{what}: a job counts twice");
+    let rows = sums.iter().map(Result::unwrap).filter(|(key, _)| key != b"jobs").map(|(key, _)| number(key));
+    assert_eq!(rows.collect::<Vec<_>>(), done, "{what}: half a job");
+    assert_eq!(sums.counter("jobs").unwrap(), done.len() as i64, "{what}: half a job");
+    let below = watermark(store).map_or(0, |last| last + 1);
+    assert!((0..below).all(|index| done.contains(&index)), "{what}: skipped below {below}, of {done:?}");
+    done
+}
+
+/// Another life: what is not in runs, and nothing else does.
+#[track_caller]
+fn the_others_run(kv: MemoryKv, count: u64, what: &str) {
+    let store = on(&Arc::new(kv));
+    let done = whole_jobs(&store, what);
+    let (consumer, ran) = effects(&store, count);
+    consumer.join().unwrap();
+    let mut all = ran.lock().clone();
+    all.extend(done);
+    all.sort_unstable();
+    assert_eq!(all, (0..count).collect::<Vec<_>>(), "{what}: what ran, and what was in");
+    assert_eq!(whole_jobs(&store, what).len() as u64, count);
+}
+
+#[test]
+fn promise_9_every_single_write_may_fail_and_each_effect_is_in_once() {
+    const COUNT: u64 = 40;
+    for failing in 0..30 {
+        // Two in a row, so that the writer has to try again what it has tried again.
+        for length in [1, 2] {
+            let what = format!("{length} writes fail from {failing} on");
+            let kv = Arc::new(MemoryKv::default());
+            let store = on(&kv);
+            kv.fail(failing..failing + length);
+            let (consumer, ran) = effects(&store, COUNT);
+            consumer.join().unwrap();
+            assert_eq!(ran.lock().len() as u64, COUNT, "{what}: no job runs again because a write failed");
+            assert_eq!(whole_jobs(&store, &what).len() as u64, COUNT, "{what}");
+            assert_eq!(watermark(&store), Some(COUNT - 1), "{what}");
+        }
+    }
+}
+
+#[test]
+fn promise_9_wherever_the_disk_stops_taking_writes_each_job_is_in_or_out() {
+    const COUNT: u64 = 40;
+    let (mut partly, mut ahead) = (0, 0);
+    for freeze_at in 0..40 {
+        for durability in [Durability::Buffered, Durability::Synced] {
+            let kv = Arc::new(MemoryKv::default());
+            let store = as_durable(&on(&kv), durability);
+            kv.freeze_at(freeze_at);
+            effects(&store, COUNT).0.join().unwrap();
+            let left = on(&Arc::new(kv.after_crash()));
+            let done = whole_jobs(&left, "a crash").len() as u64;
+            partly += u64::from(0 < done && done < COUNT);
+            ahead += done - watermark(&left).map_or(0, |last| last + 1);
+            the_others_run(kv.after_crash(), COUNT, "a crash");
+            the_others_run(kv.after_power_loss(), COUNT, "the loss of power");
+            if durability == Durability::Synced {
+                let after = on(&Arc::new(kv.after_power_loss()));
+                assert_eq!(whole_jobs(&after, "the loss of power").len() as u64, done, "a synced effect was lost");
+            }
+        }
+    }
+    assert!(partly > 0 && ahead > 0, "nothing was cut: {partly} in part, {ahead} done ahead");
+}
+
+#[test]
+fn promise_9_the_loss_of_power_takes_jobs_of_a_buffered_store_as_a_whole_and_from_the_end() {
+    const COUNT: u64 = 40;
+    let mut lost = 0;
+    for _ in 0..20 {
+        let kv = Arc::new(MemoryKv::default());
+        let buffered = on(&kv);
+        let synced = as_durable(&buffered, Durability::Synced);
+        // The saves of another consumer are synced, and take with them what was written before.
+        let other = Consumer::builder(numbers(5), synced.progress("other")).stop_at(4).start(|_| Ok(())).unwrap();
+        effects(&buffered, COUNT).0.join().unwrap();
+        other.join().unwrap();
+        lost += COUNT - whole_jobs(&on(&Arc::new(kv.after_power_loss())), "the loss of power").len() as u64;
+        the_others_run(kv.after_power_loss(), COUNT, "the loss of power");
+    }
+    assert!(lost > 0, "the power was lost and took nothing: the test sees nothing");
+}
+
 /// A store on memory that looks whether the writer could read and write back rows while somebody writes.
 #[derive(Default)]
 struct Watched {

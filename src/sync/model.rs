@@ -113,6 +113,7 @@ pub(crate) fn watch(mut came: impl FnMut() -> bool) -> bool {
 
 /// Runs it in every order with at most this many moments at which a thread is interrupted where it need not be: nearly all
 /// races need two. (`LOOM_MAX_PREEMPTIONS` explores further.)
+#[cfg(test)]
 pub(crate) fn explore(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);

@@ -31,8 +31,10 @@ pub(crate) struct Ahead {
     unlisted: bool,
     /// The save under way has all of it.
     saving_all: bool,
-    /// Something is new.
-    unsaved: bool,
+    /// How many finished since the last save began.
+    fresh: u64,
+    /// How many the save under way has.
+    writing: u64,
 }
 
 /// What is done above the lowest undone index, for a save.
@@ -72,7 +74,7 @@ impl Ahead {
     pub(crate) fn insert(&mut self, index: Index, lowest: Index) -> Index {
         self.done.set(index);
         self.count += 1;
-        self.unsaved = true;
+        self.fresh += 1;
         if index == lowest {
             return self.advance(lowest);
         }
@@ -114,7 +116,7 @@ impl Ahead {
 
     /// What a save is to have: also what the one before it had, if that failed.
     pub(crate) fn begin_save(&mut self, lowest: Index) -> SaveAhead<'_> {
-        self.unsaved = false;
+        self.writing += core::mem::take(&mut self.fresh);
         self.saving.append(&mut self.new);
         self.saving.retain(|index| *index >= lowest);
         self.saving_all |= core::mem::take(&mut self.unlisted) || self.saving.len() > self.most();
@@ -127,6 +129,7 @@ impl Ahead {
 
     /// It is saved.
     pub(crate) fn end_save(&mut self) {
+        self.writing = 0;
         self.saving_all = false;
         self.saving.clear();
         self.saving.shrink_to(LISTED);
@@ -134,7 +137,12 @@ impl Ahead {
 
     #[inline]
     pub(crate) fn has_unsaved(&self) -> bool {
-        self.kept && self.unsaved
+        self.kept && self.fresh > 0
+    }
+
+    /// How many finished that no save has yet; `None` where what is done ahead is not kept.
+    pub(crate) fn unsaved(&self) -> Option<u64> {
+        self.kept.then_some(self.fresh + self.writing)
     }
 
     #[inline]

@@ -62,6 +62,12 @@ impl Window {
         self.done - self.saved + self.ahead.len()
     }
 
+    /// Finished, and on no disk yet: where only the watermark is kept, all that finished above it.
+    #[must_use]
+    pub fn unsaved(&self) -> u64 {
+        self.ahead.unsaved().unwrap_or_else(|| self.done_ahead())
+    }
+
     /// Whether this index was done in an earlier life, above what was processed then.
     #[inline]
     #[must_use]

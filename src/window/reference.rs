@@ -320,6 +320,8 @@ impl Trial {
         assert_eq!(window.awaits_save(), awaited);
         assert_eq!(window.in_flight(), model.running.len());
         assert_eq!(window.done_ahead() as usize, model.done.range(base..).count());
+        let unsaved = model.done.range(base..).filter(|i| !model.disk_ahead.contains(i)).count();
+        assert_eq!(window.unsaved() as usize, unsaved);
         assert_eq!(window.lowest_undone(), model.lowest_undone());
         assert_eq!(window.next(), model.next());
         let restored = model.restored.range(base..).filter(|i| !model.started.contains(i)).count();

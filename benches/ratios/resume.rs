@@ -1,0 +1,82 @@
+//! What it costs to keep what is done above the watermark, and to go on from there.
+
+use crate::common::until;
+use crate::median;
+use crate::sources::Numbers;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use waterline::{Consumer, Done, Retry, Store};
+
+/// Milliseconds to start a consumer, once its store is open, of which every second of a million jobs was done, at random.
+pub(crate) fn start_ms() -> f64 {
+    const WINDOW: u64 = 1_000_000;
+    let dir = tempfile::tempdir().expect("a directory for the database");
+    let begin = |store: &Store| {
+        let builder = Consumer::builder(Numbers(WINDOW), store.progress("resume")).unlimited_search_ahead();
+        builder.retry(Retry::fixed(Duration::from_secs(3600))).start(|job| {
+            let done = job.index > 0 && fastrand::Rng::with_seed(job.index).bool();
+            if done { Ok(()) } else { Err("not in this life".into()) }
+        })
+    };
+    let store = Store::open(dir.path()).expect("the database opens");
+    let consumer = begin(&store).expect("it starts");
+    let status =
+        until(&consumer.handle(), "every job to end or fail", |s| s.done + s.failed == WINDOW && s.unsaved == 0);
+    assert!(status.done_ahead.abs_diff(WINDOW / 2) < WINDOW / 100, "{status:?}");
+    consumer.stop().expect("it stops");
+    drop(store);
+    let times = (0..5).map(|_| {
+        let store = Store::open(dir.path()).expect("the database opens");
+        let begun = Instant::now();
+        let consumer = begin(&store).expect("it starts");
+        let took = begun.elapsed();
+        assert_eq!(consumer.handle().status().done_ahead, status.done_ahead, "all of it was restored");
+        consumer.stop().expect("it stops");
+        took
+    });
+    median(times.collect()).as_secs_f64() * 1000.0
+}
+
+/// Bytes of RocksDB's log for each job, where jobs finish at random in a window of 100,000 and a thousand of them are saved at
+/// a time: keys, values, and what RocksDB adds to each write.
+pub(crate) fn bytes_per_job() -> f64 {
+    const WINDOW: usize = 100_000;
+    const JOBS: usize = 200_000;
+    let dir = tempfile::tempdir().expect("a directory for the database");
+    let store = Store::open(dir.path()).expect("the database opens");
+    let (hand, handed) = mpsc::channel::<Done>();
+    let consumer = Consumer::builder(Numbers(u64::MAX), store.progress("bytes"))
+        .max_processing(WINDOW)
+        .max_search_ahead(10 * WINDOW as u64)
+        .threads(1)
+        .start_deferred(move |_, done| drop(hand.send(done)))
+        .expect("it starts");
+    let handle = consumer.handle();
+    let mut random = fastrand::Rng::with_seed(20_261_121);
+    let mut running: Vec<Done> = handed.iter().take(WINDOW).collect();
+    let mut before = 0;
+    for round in 0..=JOBS / 1000 {
+        for _ in 0..1000 {
+            running.swap_remove(random.usize(..running.len())).complete();
+            // Its place is taken by the next job.
+            running.push(handed.recv().expect("there is always a next job"));
+        }
+        until(&handle, "a save", |status| status.unsaved == 0);
+        if round == 0 {
+            before = log_bytes(dir.path());
+        }
+    }
+    let bytes = log_bytes(dir.path()) - before;
+    handle.request_stop();
+    drop((running, handed));
+    let _ = consumer.stop();
+    bytes as f64 / JOBS as f64
+}
+
+/// The size of the write-ahead log.
+fn log_bytes(directory: &Path) -> u64 {
+    let files = std::fs::read_dir(directory).expect("it is there").flatten();
+    let logs = files.filter(|file| file.path().extension().is_some_and(|extension| extension == "log"));
+    logs.map(|file| file.metadata().expect("it is there").len()).sum()
+}

@@ -1,0 +1,227 @@
+//! A ledger: transfers between accounts, booked by parallel jobs, each exactly once, in a database that the program opens itself.
+//!
+//! ```sh
+//! cargo run --release --example balances                                    # shows it: killed again and again, and nothing is lost
+//! cargo run --release --example balances -- /tmp/ledger --book              # books all, from where the last run was
+//! cargo run --release --example balances -- /tmp/ledger --kill-after 200    # the same, but aborts in the middle
+//! cargo run --release --example balances -- /tmp/ledger --verify            # compares the ledger with one in memory
+//! ```
+//!
+//! Transfer *i* takes an amount from one account and gives it to another: two additions, and a third that counts it. They are one
+//! write with the fact that the transfer is booked. So whenever the program dies, money is neither lost nor made, and the next run
+//! books those that are left, each once, though transfers are booked in any order. No job reads a balance.
+
+use clap::Parser;
+use rocksdb::{ColumnFamilyDescriptor, DB, Options};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use waterline::{BoxError, Consumer, Index, Jobs, Store, Table};
+
+const ACCOUNTS: u64 = 1_000;
+/// How often the demonstration kills.
+const KILLS: u32 = 5;
+
+/// Book transfers between accounts, each exactly once; without an option, show that by being killed.
+#[derive(Parser)]
+#[command(name = "balances")]
+struct Args {
+    /// The directory of the database [default: a temporary one]
+    directory: Option<PathBuf>,
+    /// How many transfers there are
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    transfers: u64,
+    /// Book what is left
+    #[arg(long, group = "mode")]
+    book: bool,
+    /// Book what is left, and abort after so many milliseconds
+    #[arg(long, value_name = "MS", group = "mode")]
+    kill_after: Option<u64>,
+    /// Compare the ledger with one in memory
+    #[arg(long, group = "mode")]
+    verify: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), BoxError> {
+    // It is removed when this is dropped.
+    let temporary = tempfile::tempdir()?;
+    let directory = args.directory.as_deref().unwrap_or(temporary.path());
+    match args.kill_after {
+        None if args.verify => verify(&Ledger::open(directory)?, args.transfers),
+        None if !args.book => demonstrate(directory, args.transfers),
+        limit => book(&Ledger::open(directory)?, args.transfers, limit.map(Duration::from_millis)),
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Transfer {
+    from: u64,
+    to: u64,
+    amount: i64,
+}
+
+impl Transfer {
+    /// Always the same for an index: a hash stands for what a bank would have on file.
+    fn at(index: Index) -> Self {
+        let mut hash = index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash ^= hash >> 27;
+        let from = hash % ACCOUNTS;
+        // Any other account.
+        let to = (from + 1 + (hash >> 16) % (ACCOUNTS - 1)) % ACCOUNTS;
+        Self { from, to, amount: 1 + (hash >> 32) as i64 % 100 }
+    }
+}
+
+/// The source.
+struct Transfers(u64);
+
+impl Jobs for Transfers {
+    type Job = Transfer;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(self.0.checked_sub(1))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Transfer>, BoxError> {
+        Ok((index < self.0).then(|| Transfer::at(index)))
+    }
+}
+
+/// The database: balances in a column family of the program's own, and one total in a table of the store.
+struct Ledger {
+    store: Store,
+    balances: Table,
+    totals: Table,
+}
+
+impl Ledger {
+    fn open(directory: &Path) -> Result<Self, BoxError> {
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        let mut families = Store::column_families();
+        families.push(ColumnFamilyDescriptor::new("balances", Options::default()));
+        let db = Arc::new(DB::open_cf_descriptors(&options, directory, families)?);
+        // A program that has the database anyway goes on using it as ever; this one has no other use for it.
+        let store = Store::attach(db)?;
+        Ok(Self { balances: store.column_family("balances")?, totals: store.table("totals")?, store })
+    }
+
+    /// How far everything is booked, how many transfers are, and what all balances add up to.
+    fn summary(&self) -> Result<(Option<Index>, i64, i64), BoxError> {
+        let mut sum = 0;
+        for row in &self.balances {
+            sum += i64::from_be_bytes(row?.1.as_slice().try_into()?);
+        }
+        Ok((self.store.progress("ledger").last_processed()?, self.totals.counter("transfers")?, sum))
+    }
+}
+
+/// Books all transfers that are not booked, or as many as there is time for.
+fn book(ledger: &Ledger, transfers: u64, limit: Option<Duration>) -> Result<(), BoxError> {
+    let (balances, totals) = (ledger.balances.clone(), ledger.totals.clone());
+    let consumer = Consumer::builder(Transfers(transfers), ledger.store.progress("ledger"))
+        .stop_at(transfers - 1)
+        .start_transactional(move |job, effects| {
+            let Transfer { from, to, amount } = job.payload;
+            effects.add(&balances, from.to_be_bytes(), -amount)?;
+            effects.add(&balances, to.to_be_bytes(), amount)?;
+            effects.add(&totals, "transfers", 1)?;
+            Ok(())
+        })?;
+    let handle = consumer.handle();
+    // The demonstration waits for this line.
+    println!("booking, the watermark is {}", shown(handle.last_processed_index()));
+    if let Some(limit) = limit
+        && !handle.wait_for(transfers - 1, limit)
+    {
+        println!("aborting after {limit:.0?}, the watermark is {}", shown(handle.last_processed_index()));
+        std::process::abort();
+    }
+    consumer.join().map_err(|error| error.report())?;
+    println!("all {transfers} transfers are booked");
+    Ok(())
+}
+
+/// Compares every balance with one that is computed in memory.
+fn verify(ledger: &Ledger, transfers: u64) -> Result<(), BoxError> {
+    let (watermark, booked, sum) = ledger.summary()?;
+    if (watermark, booked) != (transfers.checked_sub(1), transfers as i64) {
+        return Err(
+            format!("{booked} of {transfers} transfers are booked, the watermark is {}", shown(watermark)).into()
+        );
+    }
+    if sum != 0 {
+        return Err(format!("all balances add up to {sum}").into());
+    }
+    let mut expected = vec![0; ACCOUNTS as usize];
+    for Transfer { from, to, amount } in (0..transfers).map(Transfer::at) {
+        expected[from as usize] -= amount;
+        expected[to as usize] += amount;
+    }
+    for (account, expected) in (0..).zip(expected) {
+        let balance = ledger.balances.counter(u64::to_be_bytes(account))?;
+        if balance != expected {
+            return Err(format!("account {account} has {balance} instead of {expected}").into());
+        }
+    }
+    println!("verified: {transfers} transfers, each booked once; {ACCOUNTS} balances are right and add up to 0");
+    Ok(())
+}
+
+/// Books in a child that is killed, again and again, and then to the end.
+fn demonstrate(directory: &Path, transfers: u64) -> Result<(), BoxError> {
+    for kill in 1..=KILLS {
+        let (mut child, begun) = child(directory, transfers)?;
+        // A moment that is another one each time.
+        std::thread::park_timeout(Duration::from_millis(fastrand::u64(20..200)));
+        child.kill()?;
+        child.wait()?;
+        let (watermark, booked, sum) = Ledger::open(directory)?.summary()?;
+        println!(
+            "kill {kill}: after {:.0?}, the watermark is {}, {booked} transfers are booked, balances add up to {sum}",
+            begun.elapsed(),
+            shown(watermark),
+        );
+        if sum != 0 || booked < watermark.map_or(0, |last| last as i64 + 1) {
+            return Err("money was lost or made".into());
+        }
+    }
+    let (mut child, begun) = child(directory, transfers)?;
+    if !child.wait()?.success() {
+        return Err("the last run failed".into());
+    }
+    println!("the last run booked the rest in {:.0?}", begun.elapsed());
+    verify(&Ledger::open(directory)?, transfers)
+}
+
+/// This program, which books; it has begun.
+fn child(directory: &Path, transfers: u64) -> Result<(Child, Instant), BoxError> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(directory).arg("--book").args(["--transfers", &transfers.to_string()]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().ok_or("it has no output")?);
+    let mut first = String::new();
+    lines.read_line(&mut first)?;
+    print!("{first}");
+    // What else it says is of no interest, but somebody has to take it.
+    std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+    Ok((child, Instant::now()))
+}
+
+fn shown(watermark: Option<Index>) -> String {
+    watermark.map_or_else(|| "not yet there".to_owned(), |index| index.to_string())
+}

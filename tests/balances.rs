@@ -1,0 +1,129 @@
+//! The example `balances`, really killed: whatever is booked is booked once, and in the end every balance is right.
+//!
+//! `cargo test` builds the example first. `cargo test --test balances` does not: it takes the one that is there.
+#![cfg(all(feature = "rocksdb", unix))]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use waterline::Store;
+
+/// Long enough that the kills hit in the middle.
+const TRANSFERS: u64 = 300_000;
+
+#[test]
+fn it_shows_by_itself_that_kills_lose_nothing() {
+    let output = example(None, TRANSFERS, &[]);
+    let text = succeeded(&output);
+    let kills: Vec<&str> = text.lines().filter(|line| line.starts_with("kill ")).collect();
+    assert!(kills.len() == 5 && kills.iter().all(|line| line.ends_with("balances add up to 0")), "{text}");
+    let last = text.lines().last().unwrap();
+    assert!(
+        last.starts_with("verified: 300000 transfers, each booked once") && last.ends_with("add up to 0"),
+        "{text}"
+    );
+}
+
+#[test]
+fn promise_9_kills_and_aborts_neither_lose_nor_double_a_transfer() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = fastrand::Rng::with_seed(9);
+    let (mut booked, mut limit) = (vec![0], Duration::from_millis(16));
+    // Until some lives have hit in the middle, however slow the machine is.
+    while booked.len() < 8 && *booked.last().unwrap() < TRANSFERS as i64 {
+        let delay = limit.mul_f64(0.2 + random.f64());
+        if booked.len() % 3 == 2 {
+            let limit = delay.as_millis().to_string();
+            let output = example(Some(dir.path()), TRANSFERS, &["--kill-after", &limit]);
+            assert!(output.status.code().is_none_or(|code| code == 0), "it aborts, or ends: {output:?}");
+        } else {
+            let mut child = command(Some(dir.path()), TRANSFERS, &["--book"]).stdout(Stdio::piped()).spawn().unwrap();
+            let mut begun = String::new();
+            let mut said = BufReader::new(child.stdout.take().unwrap());
+            said.read_line(&mut begun).unwrap();
+            assert!(begun.starts_with("booking, the watermark is "), "{begun}");
+            std::thread::park_timeout(delay);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            drop(said);
+        }
+        let now = books(dir.path());
+        if booked.last() == Some(&now) {
+            limit *= 2;
+        } else {
+            booked.push(now);
+        }
+    }
+    println!("booked after each life: {booked:?}");
+    assert!(booked.is_sorted(), "what was booked is not lost: {booked:?}");
+    assert!(booked.len() > 2, "the lives prove nothing: {booked:?}");
+    let before = *booked.last().unwrap();
+    if before < TRANSFERS as i64 {
+        let output = example(Some(dir.path()), TRANSFERS, &["--verify"]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text.contains(&format!("{before} of {TRANSFERS} transfers are booked")), "{text}");
+    }
+    succeeded(&example(Some(dir.path()), TRANSFERS, &["--book"]));
+    let text = succeeded(&example(Some(dir.path()), TRANSFERS, &["--verify"]));
+    assert!(text.contains("each booked once"), "{text}");
+    // Another life, which has nothing to do.
+    succeeded(&example(Some(dir.path()), TRANSFERS, &["--book"]));
+    assert_eq!(books(dir.path()), TRANSFERS as i64);
+}
+
+#[test]
+fn a_balance_that_is_wrong_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    succeeded(&example(Some(dir.path()), 1_000, &["--book"]));
+    succeeded(&example(Some(dir.path()), 1_000, &["--verify"]));
+    let balances = Store::open(dir.path()).unwrap().column_family("balances").unwrap();
+    let change = |account: u64, by: i64| {
+        let key = account.to_be_bytes();
+        balances.put(key, (balances.counter(key).unwrap() + by).to_be_bytes()).unwrap();
+    };
+    change(3, 1);
+    change(7, -1);
+    drop(balances);
+    let output = example(Some(dir.path()), 1_000, &["--verify"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("account 3 has"), "{output:?}");
+}
+
+/// How many transfers are booked, none of which in part.
+#[track_caller]
+fn books(dir: &Path) -> i64 {
+    let store = Store::open(dir).unwrap();
+    let balances = store.column_family("balances").unwrap();
+    let sum: i64 = balances.iter().map(|row| i64::from_be_bytes(row.unwrap().1.try_into().unwrap())).sum();
+    let booked = store.table("totals").unwrap().counter("transfers").unwrap();
+    let watermark = store.progress("ledger").last_processed().unwrap();
+    assert_eq!(sum, 0, "half a transfer");
+    assert!(booked >= watermark.map_or(0, |last| last as i64 + 1), "{booked} are booked, and saved {watermark:?}");
+    booked
+}
+
+/// The example, beside the directory of the tests' own programs.
+fn binary() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let path = own.parent().and_then(Path::parent).unwrap().join("examples").join("balances");
+    assert!(path.is_file(), "{} is not built: run through `cargo test`, which builds the examples", path.display());
+    path
+}
+
+fn command(directory: Option<&Path>, transfers: u64, more: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command.args(directory).args(["--transfers", &transfers.to_string()]).args(more);
+    command
+}
+
+fn example(directory: Option<&Path>, transfers: u64, more: &[&str]) -> Output {
+    command(directory, transfers, more).output().unwrap()
+}
+
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
