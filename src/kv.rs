@@ -46,6 +46,9 @@ pub(crate) type Pair = (Vec<u8>, Vec<u8>);
 /// Pairs in the order of their keys.
 pub(crate) type Scan<'a> = Box<dyn Iterator<Item = Result<Pair, StoreError>> + Send + 'a>;
 
+/// Who is shown keys and values, and says whether to go on.
+pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
+
 /// An ordered key-value store with atomic batches.
 pub(crate) trait Kv: Send + Sync {
     /// The number of the family with this name, if there is one.
@@ -56,8 +59,8 @@ pub(crate) trait Kv: Send + Sync {
     /// Every pair whose key begins with the prefix, as of this moment.
     fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_>;
 
-    /// The first pairs whose keys are in this range, so many at most.
-    fn range(&self, family: &Family, keys: Range<&[u8]>, most: usize) -> Result<Vec<Pair>, StoreError>;
+    /// Shows the pairs whose keys are in this range, in order, until one is answered with false.
+    fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError>;
 
     /// The highest key with this prefix.
     fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;

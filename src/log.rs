@@ -230,23 +230,38 @@ impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
         if start >= end {
             return Ok(());
         }
-        let most = usize::try_from(end - start).unwrap_or(usize::MAX);
-        let keys = &self.state.key(start)[..]..&self.state.key(end)[..];
-        let items = self.store.kv().range(self.store.logs(), keys, most)?;
-        let mut items = items.into_iter();
-        for index in start..end {
-            match items.next() {
-                Some((key, value)) if index_of(&key) == Some(index) => {
-                    into.push(serde_json::from_slice(&value).map_err(|e| self.corrupt(index, e))?);
-                }
-                _ => {
-                    // Unless it was trimmed just now.
-                    self.check_first(index)?;
-                    return Err(self.corrupt(index, "it is not there").into());
+        let (family, key) = (self.store.logs(), self.state.key(start));
+        let (mut next, mut bad) = (start, None);
+        let mut take = |key: &[u8], value: &[u8]| {
+            if index_of(key) != Some(next) {
+                return false;
+            }
+            match serde_json::from_slice(value) {
+                Ok(item) => into.push(item),
+                Err(e) => {
+                    bad = Some(e);
+                    return false;
                 }
             }
+            next += 1;
+            true
+        };
+        if end - start == 1 {
+            // Cheaper than looking for a range.
+            let item = self.store.kv().get(family, &key)?;
+            item.iter().for_each(|value| drop(take(&key, value)));
+        } else {
+            self.store.kv().range(family, &key[..]..&self.state.key(end)[..], &mut take)?;
         }
-        Ok(())
+        match bad {
+            Some(e) => Err(self.corrupt(next, e).into()),
+            None if next < end => {
+                // Unless it was trimmed just now.
+                self.check_first(next)?;
+                Err(self.corrupt(next, "it is not there").into())
+            }
+            None => Ok(()),
+        }
     }
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {

@@ -221,7 +221,9 @@ fn a_log_trims_itself_up_to_the_slowest_of_those_it_retains_items_for() {
         assert!(slow.handle().wait_for(index, LONG));
         eventually("the trim", || log.first().unwrap() == index + 1);
     }
-    stage.next().succeed();
+    let last = stage.next();
+    slow.handle().request_stop();
+    last.succeed();
     slow.stop().unwrap();
     eventually("the last one", || log.first().unwrap() == 8);
     let error = log.trim(..=8).unwrap_err();

@@ -32,6 +32,8 @@ mod common;
 mod effects;
 mod figures;
 mod floors;
+#[cfg(feature = "rocksdb")]
+mod log;
 #[path = "../../tests/memory/measures.rs"]
 mod measures;
 #[cfg(feature = "rocksdb")]
@@ -170,6 +172,7 @@ fn main() {
     {
         on_rocksdb(&table);
         effects::rows(&table);
+        log::rows(&table);
     }
     let row = Row { name: "slow source, in runs", floor: "one by one", times: SLOW_JOBS, most: 0.1 };
     table.row(row, || consume_slowly(false), || consume_slowly(true));

@@ -1,7 +1,7 @@
 //! The seam on memory: for streams that need not survive, and for tests, which make it fail.
 
 use super::batch::{Batch, FamilyId, Record};
-use super::{Family, Kv, OURS, Pair, Scan, prefix_end};
+use super::{Each, Family, Kv, OURS, Pair, Scan, prefix_end};
 use crate::error::StoreError;
 use crate::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
@@ -117,14 +117,14 @@ impl Kv for MemoryKv {
         }))
     }
 
-    fn range(&self, family: &Family, keys: Range<&[u8]>, most: usize) -> Result<Vec<Pair>, StoreError> {
+    fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
         let image = self.image.lock();
         let bounds = (Bound::Included(keys.start), Bound::Excluded(keys.end));
-        if keys.start >= keys.end {
-            return Ok(Vec::new());
+        if keys.start < keys.end {
+            let mut rows = image.rows(family.id)?.range::<[u8], _>(bounds);
+            rows.all(|(key, value)| each(key, value));
         }
-        let rows = image.rows(family.id)?.range::<[u8], _>(bounds);
-        Ok(rows.take(most).map(|(key, value)| (key.clone(), value.clone())).collect())
+        Ok(())
     }
 
     fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {

@@ -1,7 +1,7 @@
 //! The seam on RocksDB.
 
 use super::batch::{Batch, FamilyId};
-use super::{Family, Kv, OURS, Pair, Scan, batch, prefix_end};
+use super::{Each, Family, Kv, OURS, Scan, batch, prefix_end};
 use crate::error::{Error, StoreError};
 use crate::sync::{Arc, RwLock};
 use rocksdb::{
@@ -27,6 +27,9 @@ impl RocksKv {
         options.create_missing_column_families(true);
         // RocksDB keeps a thousand old text logs otherwise, one of each opening.
         options.set_keep_log_file_num(4);
+        // A write-ahead log is kept until every family that wrote to it is flushed, and some of ours write a few bytes now and
+        // then. RocksDB would let that come to a gigabyte, which is also read when the database is opened after a crash.
+        options.set_max_total_wal_size(128 << 20);
         let ours = OURS.map(str::to_owned).into_iter();
         // RocksDB wants every family opened that exists; a directory without a database has none.
         let existing = DB::list_cf(&options, path).unwrap_or_default();
@@ -147,14 +150,19 @@ impl Kv for RocksKv {
         }))
     }
 
-    fn range(&self, family: &Family, keys: Range<&[u8]>, most: usize) -> Result<Vec<Pair>, StoreError> {
+    fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
         let family = family!(self.db, &family.name)?;
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(keys.end);
-        let from = IteratorMode::From(keys.start, rocksdb::Direction::Forward);
-        let pairs = self.db.iterator_cf_opt(&family, options, from).take(most);
-        let pairs = pairs.map(|pair| pair.map(|(key, value)| (key.into_vec(), value.into_vec())));
-        pairs.collect::<Result<_, _>>().map_err(failed("read"))
+        let mut pairs = self.db.raw_iterator_cf_opt(&family, options);
+        pairs.seek(keys.start);
+        while let Some((key, value)) = pairs.item() {
+            if !each(key, value) {
+                return Ok(());
+            }
+            pairs.next();
+        }
+        pairs.status().map_err(failed("read"))
     }
 
     fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {

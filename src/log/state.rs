@@ -19,7 +19,7 @@ const LENGTH: usize = 1 + 4 + 8 + 8 + 8 + 4;
 
 /// From so many items on they are deleted as a range. Fewer are left until there are more: a range that is deleted is looked at
 /// by every read until RocksDB has compacted it away.
-const RANGE: u64 = 4096;
+const RANGE: u64 = 16 * 1024;
 
 pub(crate) struct LogState {
     pub(crate) name: String,

@@ -1,7 +1,7 @@
 //! The store, the writer and a consumer on it, over a key-value store that fails and freezes.
 
 use super::*;
-use crate::kv::Pair;
+use crate::kv::Each;
 use crate::kv::Scan;
 use crate::kv::batch::FamilyId;
 use crate::sync::RwLock;
@@ -374,8 +374,8 @@ impl Kv for Watched {
         self.kv.scan(family, prefix)
     }
 
-    fn range(&self, family: &Family, keys: Range<&[u8]>, most: usize) -> Result<Vec<Pair>, StoreError> {
-        self.kv.range(family, keys, most)
+    fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
+        self.kv.range(family, keys, each)
     }
 
     fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {

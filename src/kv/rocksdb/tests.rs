@@ -90,7 +90,13 @@ fn a_batch_is_written_and_read() {
     batch.delete_range(tables.id, b"c", b"e").unwrap();
     kv.write(&batch, false).unwrap();
     let keys = |range: Range<&[u8]>, most| -> Vec<Vec<u8>> {
-        kv.range(&tables, range, most).unwrap().into_iter().map(|(key, _)| key).collect()
+        let mut keys = Vec::new();
+        let mut each = |key: &[u8], _: &[u8]| {
+            keys.push(key.to_vec());
+            keys.len() < most
+        };
+        kv.range(&tables, range, &mut each).unwrap();
+        keys
     };
     assert_eq!(keys(b"ab"..b"e", 9), [&b"ab"[..], b"b"]);
     assert_eq!(keys(b"ab"..b"f", 2), [&b"ab"[..], b"b"]);

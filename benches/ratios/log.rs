@@ -1,0 +1,157 @@
+//! Job logs, beside what one would write with RocksDB by hand.
+
+use crate::{ROUNDS, Row, Table, median};
+use rocksdb::{DB, DBCompressionType, IteratorMode, Options, WriteBatch, WriteOptions};
+use std::hint::black_box;
+use std::ops::Range;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use waterline::{Consumer, Durability, Index, JobLog, Jobs, Store};
+
+const PUSHES: u64 = 200_000;
+const BLOCK: u64 = 256;
+/// As many as are flushed one by one in a moment.
+const SYNCED: u64 = 1_024;
+const ITEMS: u64 = 1_000_000;
+/// Pushed and trimmed, in blocks, before the front is read again.
+const TURNOVER: u64 = 10_000_000;
+/// With its quotes 100 bytes of JSON.
+const ITEM: [u8; 98] = [b'x'; 98];
+
+pub(crate) fn rows(table: &Table) {
+    let item = String::from_utf8(ITEM.into()).expect("it is text");
+    let block = vec![item.clone(); BLOCK as usize];
+    let row = Row { name: "log: push_all of 256", floor: "batch, encoded", times: PUSHES, most: 2.0 };
+    table.row(row, || by_hand(&item, PUSHES, BLOCK, false), || pushed(PUSHES / BLOCK, 1, &block, Durability::Buffered));
+    for (threads, most) in [(8, 0.4), (64, 0.2)] {
+        let name = format!("log: synced push, {threads} threads");
+        let row = Row { name: &name, floor: "one by one", times: SYNCED, most };
+        let one = std::slice::from_ref(&item);
+        table.row(row, || by_hand(&item, SYNCED, 1, true), || pushed(SYNCED, threads, one, Durability::Synced));
+    }
+    let row = Row { name: "log: synced push_all of 256", floor: "one by one", times: SYNCED, most: 0.02 };
+    table.row(row, || by_hand(&item, SYNCED, 1, true), || pushed(SYNCED / BLOCK, 1, &block, Durability::Synced));
+    consuming(table, &block);
+    front(table, &block);
+}
+
+fn open(directory: &Path) -> DB {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_compression_type(DBCompressionType::Lz4);
+    DB::open(&options, directory).expect("the database opens")
+}
+
+/// What a user would write: a counter for keys, and items in JSON.
+fn by_hand(item: &String, pushes: u64, batch: u64, synced: bool) -> Duration {
+    let dir = tempfile::tempdir().expect("a directory for the database");
+    let db = open(dir.path());
+    let mut write = WriteOptions::default();
+    write.set_sync(synced);
+    let begun = Instant::now();
+    for first in (0..pushes).step_by(batch as usize) {
+        let mut puts = WriteBatch::default();
+        for index in first..pushes.min(first + batch) {
+            puts.put(index.to_be_bytes(), serde_json::to_vec(item).expect("it is text"));
+        }
+        db.write_opt(puts, &write).expect("the disk takes it");
+    }
+    begun.elapsed()
+}
+
+/// So many blocks, shared among threads.
+fn pushed(blocks: u64, threads: u64, block: &[String], durability: Durability) -> Duration {
+    let dir = tempfile::tempdir().expect("a directory for the database");
+    let store = Store::options().durability(durability).open(dir.path()).expect("the database opens");
+    let log = store.log::<String>("l").expect("it opens");
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let log = log.clone();
+            let share = blocks * (thread + 1) / threads - blocks * thread / threads;
+            scope.spawn(move || (0..share).for_each(|_| drop(log.push_all(block).expect("the disk takes it"))));
+        }
+    });
+    begun.elapsed()
+}
+
+fn consuming(table: &Table, block: &[String]) {
+    let name = "log: a million items, consumed";
+    if !table.wants(name) {
+        return;
+    }
+    let [ours, theirs] = [(); 2].map(|()| tempfile::tempdir().expect("a directory for the database"));
+    let store = Store::open(ours.path()).expect("the database opens");
+    let log = store.log::<String>("l").expect("it opens");
+    let db = open(theirs.path());
+    for first in (0..ITEMS).step_by(block.len()) {
+        let mut puts = WriteBatch::default();
+        for (index, item) in (first..ITEMS).zip(block) {
+            puts.put(index.to_be_bytes(), serde_json::to_vec(item).expect("it is text"));
+        }
+        db.write(puts).expect("the disk takes it");
+        log.push_all(&block[..block.len().min((ITEMS - first) as usize)]).expect("the disk takes it");
+    }
+    let iterate = || {
+        let begun = Instant::now();
+        for pair in db.iterator(IteratorMode::Start) {
+            black_box(serde_json::from_slice::<String>(&pair.expect("it is read").1).expect("it is text"));
+        }
+        begun.elapsed()
+    };
+    let round = std::cell::Cell::new(0);
+    let consume = || {
+        round.set(round.get() + 1);
+        let begun = Instant::now();
+        let consumer = Consumer::builder(log.clone(), store.progress(format!("{}", round.get())))
+            .max_processing(2)
+            .max_search_ahead(100_000)
+            .stop_at(ITEMS)
+            .start(|job| {
+                black_box(job.payload);
+                Ok(())
+            });
+        consumer.and_then(Consumer::join).expect("jobs that do nothing do not fail");
+        begun.elapsed()
+    };
+    table.row(Row { name, floor: "iterate, decode", times: ITEMS, most: 2.0 }, iterate, consume);
+}
+
+/// Whether reading at the front stays what it is, and disk space is given back.
+fn front(table: &Table, block: &[String]) {
+    let name = "log: read in front, after 10 million";
+    if !table.wants(name) {
+        return;
+    }
+    const READS: Index = 2_000;
+    let dir = tempfile::tempdir().expect("a directory for the database");
+    let store = Store::open(dir.path()).expect("the database opens");
+    let log = store.log::<String>("l").expect("it opens");
+    let push = |blocks: Range<u64>| blocks.for_each(|_| drop(log.push_all(block).expect("the disk takes it")));
+    push(0..20);
+    let fresh: Vec<Duration> = (0..ROUNDS).map(|_| reads(&log, READS)).collect();
+    for blocks in 0..TURNOVER / BLOCK {
+        push(blocks..blocks + 1);
+        log.trim(..=log.head().expect("it has one").unwrap_or(0).saturating_sub(20 * BLOCK))
+            .expect("the disk takes it");
+    }
+    let (before, after) = (std::cell::RefCell::new(fresh), || reads(&log, READS));
+    let replay = || before.borrow_mut().pop().unwrap_or_else(|| median(vec![reads(&log, READS)]));
+    table.row(Row { name, floor: "at the start", times: READS, most: 2.0 }, replay, after);
+    let files = std::fs::read_dir(dir.path()).expect("it is there").map(|file| file.and_then(|f| f.metadata()));
+    let bytes: u64 = files.map(|file| file.map_or(0, |file| file.len())).sum();
+    println!(
+        "| log: MB on disk after 10 million of 100 bytes   | {:>24} | {:>7} MB |       |         |",
+        format!("kept: {} items", 20 * BLOCK),
+        bytes >> 20
+    );
+}
+
+fn reads(log: &JobLog<String>, reads: Index) -> Duration {
+    let first = log.first().expect("it is known");
+    let begun = Instant::now();
+    for by in 0..reads {
+        black_box(log.at_index(first + by).expect("it is read").expect("it is there"));
+    }
+    begun.elapsed()
+}
