@@ -19,8 +19,10 @@ use std::ops::{Range, RangeInclusive, RangeToInclusive};
 use std::sync::Weak;
 use std::time::Duration;
 
+mod reading;
 pub(crate) mod state;
 
+use self::reading::Ahead;
 use self::state::{Bounds, LogState, bounds_key, index_of, item_key};
 
 /// A durable first-in first-out log of jobs in a [`Store`]: what one stage of a pipeline hands to the next. Made by
@@ -49,6 +51,7 @@ use self::state::{Bounds, LogState, bounds_key, index_of, item_key};
 pub struct JobLog<T> {
     store: Store,
     state: Arc<LogState>,
+    ahead: Mutex<Ahead>,
     /// It has none of them.
     items: PhantomData<fn() -> T>,
 }
@@ -83,7 +86,7 @@ impl Store {
                 state
             }
         };
-        Ok(JobLog { store: self.clone(), state, items: PhantomData })
+        Ok(JobLog { store: self.clone(), state, ahead: Mutex::default(), items: PhantomData })
     }
 
     /// What is stored of a log, which is made if there is none.
@@ -230,12 +233,8 @@ impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
         if start >= end {
             return Ok(());
         }
-        let (family, key) = (self.store.logs(), self.state.key(start));
         let (mut next, mut bad) = (start, None);
-        let mut take = |key: &[u8], value: &[u8]| {
-            if index_of(key) != Some(next) {
-                return false;
-            }
+        let mut take = |value: &[u8]| {
             match serde_json::from_slice(value) {
                 Ok(item) => into.push(item),
                 Err(e) => {
@@ -246,13 +245,8 @@ impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
             next += 1;
             true
         };
-        if end - start == 1 {
-            // Cheaper than looking for a range.
-            let item = self.store.kv().get(family, &key)?;
-            item.iter().for_each(|value| drop(take(&key, value)));
-        } else {
-            self.store.kv().range(family, &key[..]..&self.state.key(end)[..], &mut take)?;
-        }
+        let place = (self.store.kv(), self.store.logs(), &*self.state);
+        self.ahead.lock().read(place, start..end, &mut take)?;
         match bad {
             Some(e) => Err(self.corrupt(next, e).into()),
             None if next < end => {
@@ -272,7 +266,7 @@ impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
 
 impl<T> Clone for JobLog<T> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), state: self.state.clone(), items: PhantomData }
+        Self { store: self.store.clone(), state: self.state.clone(), ahead: Mutex::default(), items: PhantomData }
     }
 }
 

@@ -47,6 +47,7 @@ const ORDER: &[&str] = &[
     "store/attach",
     "progress/ledger",
     "progress/store",
+    "log/reading",
     "log",
     "effects",
     // threads
