@@ -30,6 +30,8 @@ pub use handle::Handle;
 ///    the consumer lives.
 /// 7. Progress never goes back, and is never written by two consumers: a second one on the same name is refused.
 /// 8. A bad stored value is a typed error, never "all done" and never "start again".
+/// 9. With [`start_transactional`](Builder::start_transactional) a job's effects, its being done and the watermark are one atomic
+///    write: after any crash each job has its effects once.
 ///
 /// **What runs again**: each life begins behind the saved watermark. Jobs that finished above it, because one below was still
 /// running, waited for a retry or failed for good, run again in the next life, at most `max_search_ahead` of them; after a
