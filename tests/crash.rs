@@ -341,8 +341,10 @@ impl Counted {
             .max_search_ahead(3_000)
             .retry(Retry::fixed(Duration::from_millis(1)))
             .start_transactional(move |job, effects| {
-                while life % 3 == 2 && job.index == stuck {
-                    std::thread::park();
+                if life % 3 == 2 && job.index == stuck {
+                    loop {
+                        std::thread::park();
+                    }
                 }
                 (0..fastrand::u8(..8)).for_each(|_| std::thread::yield_now());
                 self.count(&job, effects)?;

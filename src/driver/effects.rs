@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn what_is_being_written_counts_until_it_is_written() {
         let mut effects = Effects { limit: 250, ..Effects::default() };
-        let mut take = |effects: &mut Effects| {
+        let take = |effects: &mut Effects| {
             let mut changes = Changes::default();
             changes.put(FamilyId(1), &[b"key"], &[7; 100]).unwrap();
             effects.take(&mut changes);
