@@ -4,7 +4,7 @@ use crate::sources::Numbers;
 use crate::{ALLOCATOR, JOBS, Table, measures};
 use cpu_time::ProcessTime;
 use std::time::Duration;
-use waterline::{Consumer, Store};
+use waterline::{Consumer, MemoryProgress, Store};
 
 /// How long an idle consumer is watched.
 const IDLE: Duration = Duration::from_secs(10);
@@ -18,7 +18,10 @@ pub(crate) fn print(table: &Table) {
         }
     };
     line("memory: bits per job done ahead", "3", &|| {
-        format!("{:.2}", measures::bits_done_ahead(|| ALLOCATOR.allocated()))
+        format!(
+            "{:.2}",
+            measures::bits_done_ahead(MemoryProgress::new(), measures::SLACK, || (), || ALLOCATOR.allocated())
+        )
     });
     line("memory: bytes per job in flight, 4096 of them", "200", &|| {
         format!("{:.0}", measures::bytes_in_flight(4096, || ALLOCATOR.allocated()))
