@@ -76,7 +76,8 @@ fn life<J: Jobs>(builder: Builder<J, StoreProgress>, running: usize, done: &[Ind
 #[test]
 fn promise_10_while_there_is_no_watermark_the_stream_begins_where_it_began() {
     type Plain = Builder<Script, StoreProgress>;
-    let later: [(&str, fn(Plain) -> Plain); 5] = [
+    type Change = fn(Plain) -> Plain;
+    let later: [(&str, Change); 5] = [
         ("not given", |b| b),
         ("given again", |b| b.start_at(100)),
         ("lower", |b| b.start_at(50)),
@@ -269,7 +270,7 @@ impl Trial {
         let count = random.u64(1..400);
         // Every second time there is no watermark before the last life.
         let mut stuck: BTreeSet<Index> = (0..random.usize(..3)).map(|_| random.u64(..count)).collect();
-        stuck.extend((seed % 2 == 0).then_some(0));
+        stuck.extend(seed.is_multiple_of(2).then_some(0));
         let (settled, finished, finished_now) = Default::default();
         let faulty = FaultyStore::new().unwrap();
         Self { seed, random, faulty, settled, finished, finished_now, count, stuck, again: 0 }

@@ -30,9 +30,7 @@ pub(crate) fn print(table: &Table) {
     #[cfg(feature = "rocksdb")]
     {
         line("resume: ms to start, 500,000 of 1,000,000 done", "50", &|| format!("{:.1}", crate::resume::start_ms()));
-        line("log: bytes per job done at random, 1,000 a save", "3.1", &|| {
-            format!("{:.2}", crate::resume::bytes_per_job())
-        });
+        line("saves: share of 24 bytes each and 3 a job", "1", &|| format!("{:.2}", crate::resume::share_of_bytes()));
     }
     line("idle: ms of CPU in 10 s", "10", &|| format!("{:.2}", idle().0));
     line("idle: saves in 10 s", "0", &|| idle().1.to_string());
