@@ -30,10 +30,15 @@ pub use handle::Handle;
 ///    the consumer lives.
 /// 7. Progress never goes back, and is never written by two consumers: a second one on the same name is refused.
 /// 8. A bad stored value is a typed error, never "all done" and never "start again".
+/// 9. With [`start_transactional`](Builder::start_transactional) a job's effects, its being done and the watermark are one atomic
+///    write: after any crash each job has its effects once.
+/// 10. What was saved as done never runs again, also above the watermark, and also while there is none. (With a
+///     [`StoreProgress`](crate::StoreProgress); any other progress keeps nothing but the watermark.)
 ///
-/// **What runs again**: each life begins behind the saved watermark. Jobs that finished above it, because one below was still
-/// running, waited for a retry or failed for good, run again in the next life, at most `max_search_ahead` of them; after a
-/// crash so do those that finished since the last save. So the effects of a job must be the same when they are repeated.
+/// **What runs again**: after a clean stop nothing that finished, however far above the watermark. After a crash what was in
+/// flight, and what finished since the last save: no more than [`Status::unsaved`](crate::Status::unsaved) says, however wide
+/// the window is. With a progress that keeps nothing but the watermark, each life begins behind that, and all that finished above
+/// it runs again, at most `max_search_ahead` jobs. So the effects of a job must be the same when they are repeated.
 ///
 /// Dropping a consumer stops it, waits, and logs (with `tracing`) what `stop` would have returned.
 ///
@@ -69,8 +74,7 @@ impl Consumer {
         Handle { control: self.control.clone() }
     }
 
-    /// Stops: no new job starts, running ones finish, and the watermark is saved. Retries are not awaited: what finished above
-    /// a job that waits for one runs again in the next life.
+    /// Stops: no new job starts, running ones finish, and what finished is saved. Retries are not awaited.
     ///
     /// It waits for every [`Done`](crate::Done) token too, so a thread that holds one must not call it.
     ///

@@ -94,8 +94,8 @@ pub enum Error {
         source: BoxError,
     },
 
-    /// `stop_within` did not wait any longer. The watermark is saved up to the first straggler; what still runs is not counted,
-    /// whatever it returns, and runs again in the next life, as does what finished above it.
+    /// `stop_within` did not wait any longer. What finished is saved; what still runs is not counted,
+    /// whatever it returns, and runs again in the next life.
     #[error("{} when the time to stop was over", still(running))]
     StopTimeout {
         /// The jobs that were still running, in ascending order. Empty when the source or a callback did not return.

@@ -33,7 +33,7 @@ impl Checkpoint {
 
 /// Keeps one consumer's watermark across lives, under a name that one live consumer has at a time.
 ///
-/// [`MemoryProgress`] and [`StoreProgress`] are ready-made. Implement it to keep the watermark beside your own data; the
+/// [`MemoryProgress`] and [`StoreProgress`] are ready-made; the latter alone keeps what is done above the watermark, too. Implement it to keep the watermark beside your own data; the
 /// conditions are few: one live value at a time has a name, a saved checkpoint survives what you need it to survive, a save that
 /// returned an error left the old value or the new one, and a value that cannot be read is an error, never `None`. The feature
 /// `testing` has a suite that checks them: `waterline::testing::ProgressSuite`.

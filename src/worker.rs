@@ -32,8 +32,7 @@ impl<T> Job<T> {
 /// Runs jobs, several at a time.
 ///
 /// Returning `Ok` says that the job's effects are as durable as they need to be: it is not run again in this process life, and
-/// in none once the watermark has passed it. Above the watermark it runs again in the next life, so its effects must be the
-/// same when they are repeated.
+/// in none once that is saved. A crash before the save repeats it, so its effects must be the same when they are repeated.
 ///
 /// ```
 /// use waterline::{BoxError, Job, Worker};

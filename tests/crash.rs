@@ -265,7 +265,7 @@ fn promise_10_after_a_kill_no_more_runs_again_than_was_in_flight_or_not_yet_save
     let dir = tempfile::tempdir().unwrap();
     let (mut book, mut total) = (Book::default(), 0);
     for life in 0..LIVES {
-        let mut child = child("stuck_child", dir.path(), "");
+        let mut child = child("stuck_child", dir.path(), 0, "");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.is_ok_and(|line| line.contains("started at None"))), "0 is stuck");
         std::thread::park_timeout(Duration::from_micros(fastrand::u64(..80_000)));
@@ -341,8 +341,10 @@ impl Counted {
             .max_search_ahead(3_000)
             .retry(Retry::fixed(Duration::from_millis(1)))
             .start_transactional(move |job, effects| {
-                while life % 3 == 2 && job.index == stuck {
-                    std::thread::park();
+                if life % 3 == 2 && job.index == stuck {
+                    loop {
+                        std::thread::park();
+                    }
                 }
                 (0..fastrand::u8(..8)).for_each(|_| std::thread::yield_now());
                 self.count(&job, effects)?;

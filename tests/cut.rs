@@ -50,7 +50,7 @@ impl Work {
         let run = move |job: &Job<u64>| {
             record.lock().insert(job.index);
             (0..fastrand::u8(..4)).for_each(|_| std::thread::yield_now());
-            let fails = failing && job.index % 7 == 0 && job.attempt == 1;
+            let fails = failing && job.index.is_multiple_of(7) && job.attempt == 1;
             if fails { Err::<(), BoxError>("the first attempt fails".into()) } else { Ok(()) }
         };
         let consumer = match self {

@@ -76,7 +76,8 @@ fn life<J: Jobs>(builder: Builder<J, StoreProgress>, running: usize, done: &[Ind
 #[test]
 fn promise_10_while_there_is_no_watermark_the_stream_begins_where_it_began() {
     type Plain = Builder<Script, StoreProgress>;
-    let later: [(&str, fn(Plain) -> Plain); 5] = [
+    type Change = fn(Plain) -> Plain;
+    let later: [(&str, Change); 5] = [
         ("not given", |b| b),
         ("given again", |b| b.start_at(100)),
         ("lower", |b| b.start_at(50)),
@@ -269,7 +270,7 @@ impl Trial {
         let count = random.u64(1..400);
         // Every second time there is no watermark before the last life.
         let mut stuck: BTreeSet<Index> = (0..random.usize(..3)).map(|_| random.u64(..count)).collect();
-        stuck.extend((seed % 2 == 0).then_some(0));
+        stuck.extend(seed.is_multiple_of(2).then_some(0));
         let (settled, finished, finished_now) = Default::default();
         let faulty = FaultyStore::new().unwrap();
         Self { seed, random, faulty, settled, finished, finished_now, count, stuck, again: 0 }
@@ -437,4 +438,39 @@ fn promise_10_every_single_write_may_fail_and_each_job_is_done_once_more_at_most
         assert!(rows_at_random(&left, failing, COUNT).is_empty(), "write {failing} failed");
         assert_eq!(rows_of(&left).len() as u64, COUNT);
     }
+}
+
+/// Format, watermark, and the checksum of the name `blocks` and both, as the first version wrote it.
+#[cfg(feature = "rocksdb")]
+const FIRST_FORMAT: [u8; 13] = [1, 0, 0, 0, 0, 0, 0, 0, 41, 214, 78, 251, 202];
+
+#[test]
+#[cfg(feature = "rocksdb")]
+fn promise_10_a_progress_of_the_first_format_goes_on_and_is_written_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(Store::open(dir.path()).unwrap());
+    let raw = |use_it: &dyn Fn(&rocksdb::DB, &rocksdb::ColumnFamily)| {
+        let families = rocksdb::DB::list_cf(&rocksdb::Options::default(), dir.path()).unwrap();
+        let db = rocksdb::DB::open_cf(&rocksdb::Options::default(), dir.path(), families).unwrap();
+        use_it(&db, db.cf_handle("waterline.system").unwrap());
+    };
+    raw(&|db, system| db.put_cf(system, b"pblocks", FIRST_FORMAT).unwrap());
+    {
+        let store = Store::open(dir.path()).unwrap();
+        let progress = || store.progress("blocks");
+        assert_eq!(progress().last_processed().unwrap(), Some(41));
+        // To load it changes nothing.
+        Consumer::builder(numbers(42), progress()).start(|_| Ok(())).unwrap().stop().unwrap();
+    }
+    raw(&|db, system| assert_eq!(db.get_cf(system, b"pblocks").unwrap().unwrap(), FIRST_FORMAT));
+    for (expected, done) in [([42, 43, 44, 45], [43, 45]), ([42, 44, 46, 47], [44, 46])] {
+        let store = Store::open(dir.path()).unwrap();
+        let builder = Consumer::builder(numbers(100), store.progress("blocks")).start_at(3);
+        assert_eq!(life(builder, 4, &done), expected);
+        assert_eq!(store.progress("blocks").last_processed().unwrap(), Some(41));
+    }
+    raw(&|db, system| assert_eq!(db.get_cf(system, b"pblocks").unwrap().unwrap()[0], 2));
+    let store = Store::open(dir.path()).unwrap();
+    Consumer::builder(numbers(100), store.progress("blocks")).stop_at(99).start(|_| Ok(())).unwrap().join().unwrap();
+    assert_eq!(store.progress("blocks").last_processed().unwrap(), Some(99));
 }

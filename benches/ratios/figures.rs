@@ -4,7 +4,7 @@ use crate::sources::Numbers;
 use crate::{ALLOCATOR, JOBS, Table, measures};
 use cpu_time::ProcessTime;
 use std::time::Duration;
-use waterline::{Consumer, Store};
+use waterline::{Consumer, MemoryProgress, Store};
 
 /// How long an idle consumer is watched.
 const IDLE: Duration = Duration::from_secs(10);
@@ -18,7 +18,10 @@ pub(crate) fn print(table: &Table) {
         }
     };
     line("memory: bits per job done ahead", "3", &|| {
-        format!("{:.2}", measures::bits_done_ahead(|| ALLOCATOR.allocated()))
+        format!(
+            "{:.2}",
+            measures::bits_done_ahead(MemoryProgress::new(), measures::SLACK, || (), || ALLOCATOR.allocated())
+        )
     });
     line("memory: bytes per job in flight, 4096 of them", "200", &|| {
         format!("{:.0}", measures::bytes_in_flight(4096, || ALLOCATOR.allocated()))
@@ -27,9 +30,7 @@ pub(crate) fn print(table: &Table) {
     #[cfg(feature = "rocksdb")]
     {
         line("resume: ms to start, 500,000 of 1,000,000 done", "50", &|| format!("{:.1}", crate::resume::start_ms()));
-        line("log: bytes per job done at random, 1,000 a save", "3.1", &|| {
-            format!("{:.2}", crate::resume::bytes_per_job())
-        });
+        line("saves: share of 24 bytes each and 3 a job", "1", &|| format!("{:.2}", crate::resume::share_of_bytes()));
     }
     line("idle: ms of CPU in 10 s", "10", &|| format!("{:.2}", idle().0));
     line("idle: saves in 10 s", "0", &|| idle().1.to_string());

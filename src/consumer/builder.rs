@@ -89,14 +89,15 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 
     /// No job above watermark + this is started. Default: 10 000, wide enough that one slow job among thousands holds up
-    /// none, and a bound on what runs again after a crash. 1 is strictly one after the other, each saved before the next.
+    /// none. With a progress that keeps nothing but the watermark it bounds what runs again in the next life. 1 is strictly one after the other, each saved before the next.
     pub fn max_search_ahead(mut self, n: u64) -> Self {
         self.max_search_ahead = n;
         self
     }
 
     /// Jobs are started however far above the watermark: a stuck job then holds up no other, and what finished above it
-    /// costs one bit each, and runs again after a crash.
+    /// costs a few bits each, and does not run again once it is saved. (With a progress that keeps nothing but the watermark, all of
+    /// it runs again in the next life.)
     pub fn unlimited_search_ahead(mut self) -> Self {
         self.max_search_ahead = u64::MAX;
         self

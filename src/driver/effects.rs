@@ -69,3 +69,28 @@ pub(crate) fn clear(effects: &mut Changes) {
         effects.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::batch::FamilyId;
+
+    #[test]
+    fn what_is_being_written_counts_until_it_is_written() {
+        let mut effects = Effects { limit: 250, ..Effects::default() };
+        let take = |effects: &mut Effects| {
+            let mut changes = Changes::default();
+            changes.put(FamilyId(1), &[b"key"], &[7; 100]).unwrap();
+            effects.take(&mut changes);
+            assert!(changes.is_empty(), "the buffer is for the next job");
+            effects.is_full()
+        };
+        assert_eq!([take(&mut effects), take(&mut effects)], [false, false]);
+        let mut handed_over = Vec::new();
+        effects.hand_over(&mut handed_over);
+        assert_eq!(handed_over.iter().map(|changes| changes.records().count()).sum::<u32>(), 2);
+        assert!(take(&mut effects), "two are being written, and one waits");
+        effects.written();
+        assert!(!effects.is_full() && !take(&mut effects) && take(&mut effects));
+    }
+}

@@ -6,7 +6,7 @@ use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::Arc;
-use waterline::{BoxError, Consumer, Done, Index, Jobs, MemoryJobs, MemoryProgress};
+use waterline::{BoxError, Consumer, Done, Index, Jobs, MemoryJobs, MemoryProgress, Progress};
 
 /// What is not counted exactly: the test's own words, a thread that is about to go, the slack of small tables.
 pub const SLACK: usize = 16 * 1024;
@@ -28,12 +28,17 @@ impl Jobs for Counting {
 
 /// A finished job above a stuck one is a bit or two, at any time, and is forgotten once the stuck one has finished.
 ///
-/// Bits each, at most.
-pub fn bits_done_ahead(live_bytes: impl Fn() -> usize) -> f64 {
+/// Bits each, at most. So many bytes more may be there, however wide the window; `heal` is called before the end.
+pub fn bits_done_ahead(
+    progress: impl Progress,
+    slack: usize,
+    heal: impl FnOnce(),
+    live_bytes: impl Fn() -> usize,
+) -> f64 {
     // Just above a power of two, where a table that doubles is at its emptiest.
     const WIDE: u64 = (1 << 20) + 1000;
     let (release, stuck) = bounded::<()>(0);
-    let consumer = Consumer::builder(Counting(WIDE), MemoryProgress::new())
+    let consumer = Consumer::builder(Counting(WIDE), progress)
         .max_processing(4)
         .unlimited_search_ahead()
         .stop_at(WIDE - 1)
@@ -54,13 +59,14 @@ pub fn bits_done_ahead(live_bytes: impl Fn() -> usize) -> f64 {
         let grown = live_bytes().saturating_sub(before);
         // Taken later, so it is never less than what the bytes are for.
         let wide = handle.status().next;
-        assert!(grown as u64 * 8 <= 3 * (wide - begun) + 8 * SLACK as u64, "{grown} bytes at {wide}");
+        assert!(grown as u64 * 8 <= 3 * (wide - begun) + 8 * slack as u64, "{grown} bytes at {wide}");
         most.set(most.get().max(grown));
         status.done_ahead == WIDE - 1
     });
+    heal();
     drop(release);
     assert!(handle.wait_for(WIDE - 1, LONG), "{:#?}", handle.status());
-    eventually("the bits are given back", || live_bytes() <= before + SLACK);
+    eventually("the bits are given back", || live_bytes() <= before + slack);
     consumer.join().unwrap();
     most.get() as f64 * 8.0 / WIDE as f64
 }
