@@ -26,7 +26,7 @@ loom: ## Run the models of what threads do to one another, in every order up to 
 	@bash .ci/loom $(ARGS)
 
 mutants: ## Plant each bug of tests/mutants.txt, and see a test find it
-	@bash .ci/mutants
+	@bash .ci/mutants "$(ARGS)"
 
 fuzz: ## Look for bugs with random bytes, TIME seconds (60) for each target (needs nightly Rust and cargo-fuzz)
 	@bash .ci/fuzz $(or $(TIME),60)

@@ -12,21 +12,23 @@ use waterline::{Blocked, BoxError, Consumer, Error, Index, Jobs, MemoryProgress}
 
 const MANY: u64 = 20_000;
 
-/// Quick, and with opinions: it insists that one thread at a time calls it, and notes whose threads those are.
+/// Quick, and with opinions: it notes whether two threads ever call it at once, and whose threads those are that call it.
 #[derive(Clone, Default)]
 struct Quick(Arc<State>);
 
 #[derive(Default)]
 struct State {
     busy: AtomicBool,
+    /// Two threads were in it at once. (A panic there and then would be an error of the source, and asked again.)
+    crowded: AtomicBool,
     callers: parking_lot::Mutex<BTreeSet<String>>,
     /// Fails when this one is read, once.
     fails_at: AtomicU64,
     /// Is not there before the next look.
     gap_at: AtomicU64,
     hangs: Arc<Hangs>,
-    /// Who does.
-    hanging: parking_lot::Mutex<Option<String>>,
+    /// Who does, and in a run that begins where.
+    hanging: parking_lot::Mutex<Option<(String, Index)>>,
     first: AtomicU64,
     on_drop: parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -71,11 +73,16 @@ impl Quick {
     }
 
     fn call<R>(&self, run: impl FnOnce() -> R) -> R {
-        assert!(!self.0.busy.swap(true, Ordering::SeqCst), "two threads call the source at once");
+        self.0.crowded.fetch_or(self.0.busy.swap(true, Ordering::SeqCst), Ordering::SeqCst);
         self.0.callers.lock().insert(this_thread());
         let result = run();
         self.0.busy.store(false, Ordering::SeqCst);
         result
+    }
+
+    #[track_caller]
+    fn was_called_by_one_at_a_time(&self) {
+        assert!(!self.0.crowded.load(Ordering::SeqCst), "two threads called the source at once");
     }
 
     fn callers(&self) -> Vec<String> {
@@ -113,10 +120,11 @@ impl Jobs for Quick {
     }
 
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Index>) -> Result<(), BoxError> {
+        let start = *run.start();
         self.call(|| {
             for index in run {
                 while self.0.hangs.at.load(Ordering::SeqCst) == index {
-                    self.0.hanging.lock().get_or_insert_with(this_thread);
+                    self.0.hanging.lock().get_or_insert_with(|| (this_thread(), start));
                     std::thread::park_timeout(Duration::from_micros(200));
                 }
                 if take(&self.0.fails_at, index) {
@@ -154,6 +162,7 @@ fn run(
         .unwrap();
     meanwhile(&consumer.handle());
     let ended = consumer.join();
+    quick.was_called_by_one_at_a_time();
     let mut ran = std::mem::take(&mut *ran.lock());
     ran.sort_unstable();
     (ran, ended)
@@ -242,7 +251,7 @@ fn with_a_worker_that_hangs_in_the_source(times: usize, meanwhile: impl Fn(Quick
             .start(|_| Ok(()))
             .unwrap();
         eventually("the read that hangs", || quick.0.hanging.lock().is_some());
-        let worker_hangs = *quick.0.hanging.lock() == Some("wl-worker".to_owned());
+        let worker_hangs = quick.0.hanging.lock().as_ref().is_some_and(|(thread, _)| thread == "wl-worker");
         if worker_hangs {
             meanwhile(quick, consumer, hangs);
         } else {
@@ -297,6 +306,20 @@ fn a_head_that_hangs_is_named_though_a_worker_was_reading_when_it_was_asked_for(
         until(&handle, "the silence", |status| matches!(status.blocked, Blocked::Source { .. }));
         drop(hangs);
         consumer.stop().unwrap();
+    });
+}
+
+#[test]
+fn a_look_waits_for_the_worker_that_reads_and_what_is_read_is_run_meanwhile() {
+    with_a_worker_that_hangs_in_the_source(10, |quick, consumer, hangs| {
+        let handle = consumer.handle();
+        handle.check();
+        let start = quick.0.hanging.lock().as_ref().map(|(_, start)| *start);
+        until(&handle, "all that was read", |status| status.last_processed == start.map(|start| start - 1));
+        std::thread::park_timeout(Duration::from_millis(5));
+        hangs.reads();
+        consumer.join().unwrap();
+        quick.was_called_by_one_at_a_time();
     });
 }
 
