@@ -1,7 +1,7 @@
 //! One thread for each store that writes: what arrives while a write is under way goes into the next one, together.
 //!
 //! That is group commit without a knob: what something waits for is written at once, and what nothing waits for a millisecond
-//! after the last write, in batches as large as they come.
+//! after the last write began, in batches as large as they come.
 
 use crate::error::{Panic, StoreError, guarded};
 use crate::index::BoxError;
@@ -161,11 +161,12 @@ impl Thread {
             while let Ok(message) = self.inbox.try_recv() {
                 self.take(message);
             }
+            let begun = Instant::now();
             let again = self.batches.lock().write();
-            let now = Instant::now();
-            paced = now + SAVE_PACE;
+            // From its beginning: who writes for longer than that has enough to write.
+            paced = begun + SAVE_PACE;
             if let Some(pause) = again {
-                self.wait(now + pause);
+                self.wait(Instant::now() + pause);
             }
         }
     }

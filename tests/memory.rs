@@ -60,10 +60,15 @@ fn lives_leave_nothing_behind() {
     };
     lives(0..20);
     eventually("no thread of ours is left", || own_threads() == 0);
-    let (bytes, tasks) = (live_bytes(), threads());
-    lives(0..100);
-    eventually("the threads are gone", || threads() == tasks);
-    let grown = live_bytes().saturating_sub(bytes);
+    let tasks = threads();
+    let grown = || {
+        let bytes = live_bytes();
+        lives(0..100);
+        eventually("the threads are gone", || threads() == tasks);
+        live_bytes().saturating_sub(bytes)
+    };
+    // What is left behind is left behind each time; a table of the process that grows with its threads grows once.
+    let grown = (0..3).map(|_| grown()).min().unwrap();
     println!("left behind by 100 lives: {grown} bytes");
     assert!(grown <= 1024, "100 lives left {grown} bytes behind");
 }

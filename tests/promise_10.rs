@@ -17,16 +17,32 @@ use waterline::{BoxError, Builder, Consumer, Done, Error, Handle, Index, Jobs, R
 #[derive(Clone, Default)]
 struct Hand {
     tokens: Arc<Mutex<Vec<(Index, Done)>>>,
+    /// Set within the lock of the tokens: from now on every attempt fails.
+    let_go: Arc<AtomicBool>,
     started: Arc<Mutex<BTreeSet<Index>>>,
 }
 
+/// Lets go of every token when a test fails: a consumer that is dropped waits for them.
+struct Release(Hand);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
+
 impl Hand {
-    fn start<J: Jobs>(&self, builder: Builder<J, StoreProgress>) -> Result<Consumer, Error> {
+    /// The consumer, and what has to be dropped before it.
+    fn start<J: Jobs>(&self, builder: Builder<J, StoreProgress>) -> (Consumer, Release) {
         let hand = self.clone();
-        builder.threads(1).start_deferred(move |job, done| {
+        let consumer = builder.threads(1).start_deferred(move |job, done| {
             hand.started.lock().insert(job.index);
-            hand.tokens.lock().push((job.index, done));
-        })
+            let mut tokens = hand.tokens.lock();
+            if !hand.let_go.load(Ordering::Relaxed) {
+                tokens.push((job.index, done));
+            }
+        });
+        (consumer.unwrap(), Release(self.clone()))
     }
 
     /// One of the jobs in flight that may end.
@@ -52,8 +68,11 @@ impl Hand {
 
     /// Every job that runs, or will, fails.
     fn let_go(&self) {
-        let tokens = std::mem::take(&mut *self.tokens.lock());
+        let mut tokens = self.tokens.lock();
+        self.let_go.store(true, Ordering::Relaxed);
+        let held = std::mem::take(&mut *tokens);
         drop(tokens);
+        drop(held);
     }
 }
 
@@ -61,7 +80,7 @@ impl Hand {
 #[track_caller]
 fn life<J: Jobs>(builder: Builder<J, StoreProgress>, running: usize, done: &[Index]) -> Vec<Index> {
     let hand = Hand::default();
-    let consumer = hand.start(builder.max_processing(running).retry(Retry::fixed(HOUR))).unwrap();
+    let (consumer, _release) = hand.start(builder.max_processing(running).retry(Retry::fixed(HOUR)));
     let handle = consumer.handle();
     eventually("all of them run", || hand.tokens.lock().len() == running);
     handle.request_stop();
@@ -75,16 +94,12 @@ fn life<J: Jobs>(builder: Builder<J, StoreProgress>, running: usize, done: &[Ind
 
 #[test]
 fn promise_10_while_there_is_no_watermark_the_stream_begins_where_it_began() {
-    type Plain = Builder<Script, StoreProgress>;
-    type Change = fn(Plain) -> Plain;
-    let later: [(&str, Change); 5] = [
-        ("not given", |b| b),
-        ("given again", |b| b.start_at(100)),
-        ("lower", |b| b.start_at(50)),
-        ("among what is done", |b| b.start_after(103)),
-        ("above what is done", |b| b.start_at(120)),
-    ];
-    for (what, set) in later {
+    // Not given, given again, lower, among what is done, above it.
+    for later in [None, Some(100), Some(50), Some(104), Some(120)] {
+        let set = |builder: Builder<Script, StoreProgress>| match later {
+            Some(index) => builder.start_at(index),
+            None => builder,
+        };
         let store = Store::in_memory();
         let script = Script::up_to(200);
         let builder = || Consumer::builder(script.clone(), store.progress("p")).max_search_ahead(50);
@@ -92,12 +107,12 @@ fn promise_10_while_there_is_no_watermark_the_stream_begins_where_it_began() {
         assert_eq!(first, [100, 101, 102, 103, 104, 105]);
         assert_eq!(store.progress("p").last_processed().unwrap(), None);
         let second = life(set(builder()), 4, &[106, 104]);
-        assert_eq!(second, [100, 101, 104, 106], "start_at {what}");
-        assert_eq!(store.progress("p").last_processed().unwrap(), None, "start_at {what}");
+        assert_eq!(second, [100, 101, 104, 106], "start_at {later:?}");
+        assert_eq!(store.progress("p").last_processed().unwrap(), None, "start_at {later:?}");
         let third = life(set(builder()), 3, &[100, 101]);
-        assert_eq!(third, [100, 101, 107], "start_at {what}");
-        assert_eq!(store.progress("p").last_processed().unwrap(), Some(106), "start_at {what}");
-        assert_eq!(life(set(builder()), 1, &[]), [107], "start_at {what}");
+        assert_eq!(third, [100, 101, 107], "start_at {later:?}");
+        assert_eq!(store.progress("p").last_processed().unwrap(), Some(106), "start_at {later:?}");
+        assert_eq!(life(set(builder()), 1, &[]), [107], "start_at {later:?}");
     }
 }
 
@@ -154,7 +169,7 @@ fn promise_10_the_watermark_can_be_read_while_a_consumer_writes() {
         let hand = Hand::default();
         let mut random = Rng::with_seed(10);
         let builder = Consumer::builder(numbers(COUNT), store.progress("p")).max_search_ahead(20_000);
-        let consumer = hand.start(builder.max_processing(2_000).stop_at(COUNT - 1)).unwrap();
+        let (consumer, _release) = hand.start(builder.max_processing(2_000).stop_at(COUNT - 1));
         let handle = consumer.handle();
         while handle.last_processed_index() != Some(COUNT - 1) {
             match hand.pick(&mut random, &BTreeSet::new()) {
@@ -276,7 +291,7 @@ impl Trial {
         Self { seed, random, faulty, settled, finished, finished_now, count, stuck, again: 0 }
     }
 
-    fn begin(&mut self) -> (Hand, Consumer) {
+    fn begin(&mut self) -> (Hand, (Consumer, Release)) {
         let hand = Hand::default();
         let random = &mut self.random;
         let builder = Consumer::builder(numbers(self.count), self.faulty.store().progress("p"))
@@ -284,8 +299,8 @@ impl Trial {
             .max_search_ahead(*random.choice(&[1, 7, 64, 300, u64::MAX]).unwrap())
             .retry(Retry::fixed(*random.choice(&[Duration::ZERO, HOUR]).unwrap()))
             .stop_at(self.count - 1);
-        let consumer = hand.start(builder).unwrap();
-        (hand, consumer)
+        let started = hand.start(builder);
+        (hand, started)
     }
 
     /// Jobs end, and limits change; what is known to be saved is noted.
@@ -312,7 +327,7 @@ impl Trial {
 
     /// A life that ends with a stop, or with a crash, after which another one goes on with what is on the disk.
     fn live(&mut self) {
-        let (hand, consumer) = self.begin();
+        let (hand, (consumer, _release)) = self.begin();
         let before = self.finished.clone();
         let settled = self.settled.clone();
         self.steps(&hand, &consumer);
@@ -322,16 +337,7 @@ impl Trial {
         }
         consumer.handle().request_stop();
         hand.let_go();
-        // What is not started any more is let go by the end.
-        let late = std::thread::scope(|scope| {
-            let stopping = scope.spawn(|| consumer.stop());
-            while !stopping.is_finished() {
-                hand.let_go();
-                std::thread::yield_now();
-            }
-            stopping.join().unwrap()
-        });
-        late.unwrap();
+        consumer.stop().unwrap();
         let started = hand.started.lock();
         let again: Vec<_> = started.intersection(&settled).collect();
         assert!(again.is_empty(), "seed {}: {again:?} were saved as done and ran again", self.seed);
@@ -346,7 +352,7 @@ impl Trial {
 
     fn last_life(&mut self) {
         self.stuck.clear();
-        let (hand, consumer) = self.begin();
+        let (hand, (consumer, _release)) = self.begin();
         let deadline = Instant::now() + LONG;
         while !consumer.handle().wait_for(self.count - 1, Duration::ZERO) {
             assert!(Instant::now() < deadline, "seed {}: {:#?}", self.seed, consumer.handle().status());
@@ -381,7 +387,7 @@ fn rows_at_random(store: &Store, seed: u64, count: u64) -> BTreeSet<Index> {
     let (hand, table) = (Hand::default(), store.table("rows").unwrap());
     let builder = Consumer::builder(numbers(count), store.progress("p"));
     let builder = builder.max_processing(8).retry(Retry::fixed(Duration::ZERO)).stop_at(count - 1);
-    let consumer = hand.start(builder).unwrap();
+    let (consumer, _release) = hand.start(builder);
     let none = BTreeSet::new();
     while !consumer.handle().wait_for(count - 1, Duration::ZERO) {
         let Some((index, done)) = hand.pick(&mut random, &none) else {

@@ -105,16 +105,22 @@ pub(crate) fn encode_page(
     bytes.extend_from_slice(&series.generation.to_be_bytes());
     bytes.push(if watermark { HAS_WATERMARK } else { 0 });
     bytes.extend_from_slice(&next.to_be_bytes());
-    bytes.push(RUNS);
-    let start = bytes.len();
-    let mut low = next.saturating_add(1);
-    let listed = runs_of_bits(first, words.iter().copied()).all(|run| {
-        put_run(&mut bytes, &mut low, &run);
-        bytes.len() - start <= 8 * words.len() + 8
+    // Whichever is shorter, and found out beforehand, so that a page takes no more memory than it has bytes.
+    let most = 8 * words.len() + 8;
+    let (mut low, mut listed) = (next.saturating_add(1), 0);
+    let mut one = Vec::new();
+    let is_short = runs_of_bits(first, words.iter().copied()).all(|run| {
+        one.clear();
+        put_run(&mut one, &mut low, &run);
+        listed += one.len();
+        listed <= most
     });
-    if !listed {
-        bytes.truncate(start);
-        bytes[start - 1] = BITS;
+    bytes.push(if is_short { RUNS } else { BITS });
+    bytes.reserve_exact(if is_short { listed } else { most } + SUM);
+    if is_short {
+        low = next.saturating_add(1);
+        runs_of_bits(first, words.iter().copied()).for_each(|run| put_run(&mut bytes, &mut low, &run));
+    } else {
         bytes.extend_from_slice(&first.to_be_bytes());
         words.iter().for_each(|word| bytes.extend_from_slice(&word.to_be_bytes()));
     }

@@ -34,6 +34,10 @@ impl Bits {
         }
         let at = (number - self.origin) as usize;
         if at >= self.words.len() {
+            if at >= self.words.capacity() {
+                // By a quarter, where doubling would leave half of it empty.
+                self.words.reserve_exact(at + 1 + at / 4 - self.words.len());
+            }
             self.words.resize(at + 1, 0);
         }
         at

@@ -49,3 +49,22 @@ impl Window {
         wanted.then_some((Fetch::Again(index), index..=index))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::{Action, Limits};
+
+    #[test]
+    fn what_is_done_already_is_not_missed() {
+        let mut window = Window::begin(0, Limits { max_processing: 4, max_search_ahead: 100 });
+        window.restore([2..=4]);
+        window.handle_head(Some(9));
+        assert_eq!(window.poll(), Some(Action::Fetch(0..=9)));
+        // 0 and 1 were read, and 2 could not be.
+        window.handle_missing(2);
+        assert_eq!(window.poll(), Some(Action::Fetch(5..=9)), "2, 3 and 4 are done");
+        window.handle_missing(1);
+        assert_eq!(window.poll(), None, "6 is waited for");
+    }
+}
