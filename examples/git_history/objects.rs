@@ -1,6 +1,6 @@
 //! What the stages read from the repository: what a commit changes, and how many lines a file has.
 
-use git2::{Delta, DiffDelta, DiffOptions, FileMode, Oid, Repository, Tree};
+use git2::{Delta, DiffDelta, DiffOptions, ObjectType, Oid, Repository, Tree};
 use serde_json::{Value, json};
 use std::cell::OnceCell;
 use std::path::Path;
@@ -46,7 +46,7 @@ pub(crate) fn describe(repository: &Repository, id: Oid) -> Result<(Value, Vec<C
     let mut changes = Vec::with_capacity(diff.deltas().len());
     for delta in diff.deltas() {
         if is_change(&delta, before.as_ref(), &tree)? {
-            changes.push(change(&delta));
+            changes.push(change(&delta, &tree)?);
         }
     }
     let summary = String::from_utf8_lossy(commit.summary_bytes().unwrap_or_default());
@@ -56,18 +56,20 @@ pub(crate) fn describe(repository: &Repository, id: Oid) -> Result<(Value, Vec<C
     Ok((row, changes))
 }
 
-fn change(delta: &DiffDelta<'_>) -> Change {
+fn change(delta: &DiffDelta<'_>, after: &Tree<'_>) -> Result<Change, git2::Error> {
     let file = delta.new_file();
-    // JSON has no bytes: an odd name may come out approximate, but it counts.
-    let path = String::from_utf8_lossy(file.path_bytes().unwrap_or_default()).into_owned();
-    let kind = match delta.status() {
-        Delta::Deleted => 'D',
-        _ if file.mode() == FileMode::Commit => 'S',
-        Delta::Added => 'A',
-        Delta::Typechange => 'T',
+    let is_submodule = |path: &Path| Ok::<_, git2::Error>(after.get_path(path)?.kind() == Some(ObjectType::Commit));
+    let kind = match (delta.status(), file.path()) {
+        (Delta::Deleted, _) => 'D',
+        // Asked of the tree: the delta would have the mode as it was written, and that may be one of old.
+        (_, Some(path)) if is_submodule(path)? => 'S',
+        (Delta::Added, _) => 'A',
+        (Delta::Typechange, _) => 'T',
         _ => 'M',
     };
-    (path, file.id().to_string(), kind)
+    // JSON has no bytes: an odd name may come out approximate, but it counts.
+    let path = String::from_utf8_lossy(file.path_bytes().unwrap_or_default()).into_owned();
+    Ok((path, file.id().to_string(), kind))
 }
 
 /// Whether git calls it a change, too: old histories have modes like 100664, which git takes for 100644, and libgit2 does not.

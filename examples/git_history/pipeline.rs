@@ -117,6 +117,8 @@ pub(crate) fn process(
         None => eprintln!("beginning, commits to go: {}", head + 1),
     }
     let bars = Bars::new(head)?;
+    bars.draw(&first, &second, &data.changed)?;
+    bars.begin();
     while !first.wait_for(head, TICK) && first.status().state == State::Running {
         bars.draw(&first, &second, &data.changed)?;
         if second.status().state != State::Running {
@@ -201,14 +203,19 @@ impl Bars {
         Ok(Self { commits: bar(COMMITS, head + 1), files: bar(FILES, 0) })
     }
 
+    /// The rates are those of this run.
+    fn begin(&self) {
+        self.commits.reset_eta();
+        self.files.reset_eta();
+    }
+
     fn draw(&self, first: &Handle, second: &Handle, log: &JobLog<Change>) -> Result<(), BoxError> {
         self.files.set_length(log.head()?.unwrap_or(0));
-        for (bar, handle) in [(&self.commits, first), (&self.files, second)] {
-            let status = handle.status();
-            let done = status.last_processed.map_or(0, |last| last + 1);
-            bar.set_position(done.min(bar.length().unwrap_or(done)));
-            bar.set_message(status.lag().to_string());
-        }
+        // From 0 on here, and from 1 on there.
+        self.commits.set_position(first.last_processed_index().map_or(0, |index| index + 1));
+        self.files.set_position(second.last_processed_index().unwrap_or(0));
+        self.commits.set_message(first.status().lag().to_string());
+        self.files.set_message(second.status().lag().to_string());
         Ok(())
     }
 }
