@@ -1,8 +1,9 @@
 //! What the stages read from the repository: what a commit changes, and how many lines a file has.
 
-use git2::{Delta, DiffDelta, DiffOptions, ObjectType, Oid, Repository, Tree};
+use git2::{Delta, DiffOptions, FileMode, Oid, Repository, Tree, TreeEntry};
 use serde_json::{Value, json};
 use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::path::Path;
 
 /// A NUL among so many bytes makes a file binary to git.
@@ -43,11 +44,28 @@ pub(crate) fn describe(repository: &Repository, id: Oid) -> Result<(Value, Vec<C
     // A file that becomes a symlink or a submodule is one change, as git sees it, not a deletion and an addition.
     options.include_typechange(true);
     let diff = repository.diff_tree_to_tree(before.as_ref(), Some(&tree), Some(&mut options))?;
+    let (mut old, mut new) = (before.map(|tree| Entries::new(repository, tree)), Entries::new(repository, tree));
     let mut changes = Vec::with_capacity(diff.deltas().len());
     for delta in diff.deltas() {
-        if is_change(&delta, before.as_ref(), &tree)? {
-            changes.push(change(&delta, &tree)?);
+        let path = delta.new_file().path_bytes().unwrap_or_default();
+        let mode = match delta.status() {
+            Delta::Deleted => None,
+            _ => Some(new.mode(path)?),
+        };
+        // Old histories have modes like 100664, which git takes for 100644, and libgit2 does not.
+        let same = delta.status() == Delta::Modified && delta.old_file().id() == delta.new_file().id();
+        if same && old.as_mut().map(|old| old.mode(path)).transpose()? == mode {
+            continue;
         }
+        let kind = match delta.status() {
+            _ if mode == Some(FileMode::Commit.into()) => 'S',
+            Delta::Deleted => 'D',
+            Delta::Added => 'A',
+            Delta::Typechange => 'T',
+            _ => 'M',
+        };
+        // JSON has no bytes: an odd name may come out approximate, but it counts.
+        changes.push((String::from_utf8_lossy(path).into_owned(), delta.new_file().id().to_string(), kind));
     }
     let summary = String::from_utf8_lossy(commit.summary_bytes().unwrap_or_default());
     let author_time = commit.author().when().seconds();
@@ -56,30 +74,37 @@ pub(crate) fn describe(repository: &Repository, id: Oid) -> Result<(Value, Vec<C
     Ok((row, changes))
 }
 
-fn change(delta: &DiffDelta<'_>, after: &Tree<'_>) -> Result<Change, git2::Error> {
-    let file = delta.new_file();
-    let is_submodule = |path: &Path| Ok::<_, git2::Error>(after.get_path(path)?.kind() == Some(ObjectType::Commit));
-    let kind = match (delta.status(), file.path()) {
-        (Delta::Deleted, _) => 'D',
-        // Asked of the tree: the delta would have the mode as it was written, and that may be one of old.
-        (_, Some(path)) if is_submodule(path)? => 'S',
-        (Delta::Added, _) => 'A',
-        (Delta::Typechange, _) => 'T',
-        _ => 'M',
-    };
-    // JSON has no bytes: an odd name may come out approximate, but it counts.
-    let path = String::from_utf8_lossy(file.path_bytes().unwrap_or_default()).into_owned();
-    Ok((path, file.id().to_string(), kind))
+/// The modes of what is in a commit, as git takes them. Each folder is read once: libgit2 forgets large ones at once.
+struct Entries<'r> {
+    repository: &'r Repository,
+    folders: HashMap<Vec<u8>, Tree<'r>>,
 }
 
-/// Whether git calls it a change, too: old histories have modes like 100664, which git takes for 100644, and libgit2 does not.
-fn is_change(delta: &DiffDelta<'_>, before: Option<&Tree<'_>>, after: &Tree<'_>) -> Result<bool, git2::Error> {
-    if delta.status() != Delta::Modified || delta.old_file().id() != delta.new_file().id() {
-        return Ok(true);
+impl<'r> Entries<'r> {
+    fn new(repository: &'r Repository, root: Tree<'r>) -> Self {
+        Self { repository, folders: HashMap::from([(Vec::new(), root)]) }
     }
-    match (before, delta.new_file().path()) {
-        (Some(before), Some(path)) => Ok(before.get_path(path)?.filemode() != after.get_path(path)?.filemode()),
-        _ => Ok(true),
+
+    fn mode(&mut self, path: &[u8]) -> Result<i32, git2::Error> {
+        Ok(self.get(path)?.filemode())
+    }
+
+    fn get(&mut self, path: &[u8]) -> Result<TreeEntry<'static>, git2::Error> {
+        let (folder, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => (&path[..slash], &path[slash + 1..]),
+            None => (&path[..0], path),
+        };
+        let entry = self.folder(folder)?.get_name_bytes(name).map(|entry| entry.to_owned());
+        entry.ok_or_else(|| git2::Error::from_str(&format!("there is no {}", path.escape_ascii())))
+    }
+
+    fn folder(&mut self, path: &[u8]) -> Result<Tree<'r>, git2::Error> {
+        if let Some(tree) = self.folders.get(path) {
+            return Ok(tree.clone());
+        }
+        let tree = self.repository.find_tree(self.get(path)?.id())?;
+        self.folders.insert(path.to_owned(), tree.clone());
+        Ok(tree)
     }
 }
 

@@ -195,12 +195,13 @@ struct Bars {
 impl Bars {
     fn new(head: Index) -> Result<Self, BoxError> {
         let both = MultiProgress::new();
-        let style = ProgressStyle::with_template("{prefix:>7} {wide_bar} {pos}/{len}, {per_sec}, lag {msg}")?;
-        let bar = |name, length| {
-            let bar = both.add(ProgressBar::new(length));
-            bar.with_style(style.clone()).with_prefix(name)
+        let bar = |name, length, more| {
+            let template = format!("{{prefix:>7}} {{wide_bar}} {{pos}}/{{len}}, {{per_sec}}, lag {{msg}}{more}");
+            let style = ProgressStyle::with_template(&template)?;
+            Ok::<_, BoxError>(both.add(ProgressBar::new(length)).with_style(style).with_prefix(name))
         };
-        Ok(Self { commits: bar(COMMITS, head + 1), files: bar(FILES, 0) })
+        // When the files are through cannot be told while commits bring more of them.
+        Ok(Self { commits: bar(COMMITS, head + 1, ", {eta} left")?, files: bar(FILES, 0, "")? })
     }
 
     /// The rates are those of this run.
