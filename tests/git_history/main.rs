@@ -5,7 +5,6 @@
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -15,6 +14,12 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use waterline::{Consumer, MemoryJobs, Retry, Store};
 
+mod agree;
+mod made;
+
+use agree::{agrees_with_git, trims_the_log};
+use made::imported;
+
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -23,12 +28,27 @@ fn every_row_and_the_totals_equal_gits_own() {
     let dir = TempDir::new().unwrap();
     let repo = imported(&dir, "repo", 3_000, 1);
     agrees_with_git(&repo, &dir.path().join("db"));
+    trims_the_log(&repo, &dir.path().join("db"));
     // A clone that is bare has its git directory elsewhere, and a detached HEAD has no branch.
     git(dir.path(), ["clone", "-q", "--bare", "repo", "bare"]);
     let bare = dir.path().join("bare");
     agrees_with_git(&bare, &bare.join("waterline"));
     git(&repo, ["checkout", "-q", "--detach", "HEAD~100"]);
     agrees_with_git(&repo, &dir.path().join("db-detached"));
+}
+
+#[test]
+fn the_history_of_this_crate_agrees_with_git() {
+    let dir = TempDir::new().unwrap();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !here.join(".git").exists() {
+        return println!("this is no checkout");
+    }
+    // A clone, since what is looked for in it leaves trees behind.
+    git(dir.path(), ["clone", "-q", "--bare", &here.display().to_string(), "clone"]);
+    let clone = dir.path().join("clone");
+    let report = agrees_with_git(&clone, &clone.join("waterline"));
+    assert!(report["extensions"]["rs"]["lines"].as_u64() > Some(0), "{report}");
 }
 
 #[test]
@@ -118,8 +138,10 @@ fn what_was_indexed_above_the_watermark_counts_once_and_has_to_be_of_this_histor
     let (repo, db) = (small(&dir, 9), dir.path().join("db"));
     let id = text(&git(&repo, ["rev-parse", "HEAD~2"]));
     // What a kill leaves: the commits 0 to 3 and 6 are indexed, and those in between are not.
+    let file = ("file".to_owned(), text(&git(&repo, ["rev-parse", "HEAD:file"])), 'M');
     let store = Store::open(&db).unwrap();
     let (rows, totals) = (store.table("commits").unwrap(), store.table("totals").unwrap());
+    let files = store.log::<(String, String, char)>("files").unwrap();
     let jobs: MemoryJobs<u64> = (0..9).collect();
     let consumer = Consumer::builder(jobs, store.progress("commits"))
         .stop_at(6)
@@ -130,6 +152,7 @@ fn what_was_indexed_above_the_watermark_counts_once_and_has_to_be_of_this_histor
             }
             effects.put(&rows, job.index.to_be_bytes(), format!(r#"{{"commit":"{id}","paths":["file"]}}"#))?;
             effects.add(&totals, "commits", 1)?;
+            effects.push(&files, &file)?;
             Ok(effects.add(&totals, "changes", 1)?)
         })
         .unwrap();
@@ -142,6 +165,7 @@ fn what_was_indexed_above_the_watermark_counts_once_and_has_to_be_of_this_histor
     drop(store);
     let whole = report(&example(&repo, &db, &[]));
     assert_eq!((&whole["resumed_from"], &whole["commits"], &whole["changes"]), (&3.into(), &9.into(), &9.into()));
+    assert_eq!((&whole["files"], &whole["lines"]), (&9.into(), &9.into()));
 
     // The same, and the history was rewritten above the watermark.
     let other = dir.path().join("other");
@@ -152,6 +176,19 @@ fn what_was_indexed_above_the_watermark_counts_once_and_has_to_be_of_this_histor
     drop(store);
     let refused = example(&repo, &other, &[]);
     assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("use --reset"), "{}", stderr(&refused));
+}
+
+#[test]
+fn what_was_indexed_without_its_files_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let (repo, db) = (small(&dir, 3), dir.path().join("db"));
+    agrees_with_git(&repo, &db);
+    let store = Store::open(&db).unwrap();
+    store.table("totals").unwrap().put("changes", 4i64.to_be_bytes()).unwrap();
+    drop(store);
+    let refused = example(&repo, &db, &[]);
+    assert_eq!((refused.status.code(), refused.stdout.as_slice()), (Some(1), [].as_slice()));
     assert!(stderr(&refused).contains("use --reset"), "{}", stderr(&refused));
 }
 
@@ -234,6 +271,24 @@ fn an_unreadable_object_halts_and_names_the_commit() {
 }
 
 #[test]
+fn an_unreadable_blob_halts_both_stages_and_is_named() {
+    let dir = TempDir::new().unwrap();
+    let (repo, db) = (small(&dir, 8), dir.path().join("db"));
+    let blob = text(&git(&repo, ["rev-parse", "HEAD~3:file"]));
+    let object = repo.join(".git/objects").join(&blob[..2]).join(&blob[2..]);
+    let aside = dir.path().join("aside");
+    fs::rename(&object, &aside).unwrap();
+    for _ in 0..2 {
+        let halted = example(&repo, &db, &["--workers", "1"]);
+        assert_eq!((halted.status.code(), halted.stdout.as_slice()), (Some(1), [].as_slice()));
+        assert!(stderr(&halted).contains(&blob) && stderr(&halted).contains("file file"), "{}", stderr(&halted));
+    }
+    assert_eq!(Store::open(&db).unwrap().progress("files").last_processed().unwrap(), Some(4));
+    fs::rename(&aside, &object).unwrap();
+    assert_eq!(agrees_with_git(&repo, &db)["stages"][1]["done"], 4, "everything below the file was saved");
+}
+
+#[test]
 fn wrong_places_are_named() {
     let dir = TempDir::new().unwrap();
     let output = example(&dir.path().join("nowhere"), &dir.path().join("db"), &[]);
@@ -266,6 +321,37 @@ fn ten_kills_lose_no_row() {
     assert!(report["resumed_from"].as_u64() >= resumed.last().copied(), "{report}");
 }
 
+#[test]
+fn kills_of_the_second_stage_count_no_file_twice() {
+    let dir = TempDir::new().unwrap();
+    let (repo, db) = (dir.path().join("wide"), dir.path().join("db"));
+    git(dir.path(), ["init", "-q", "wide"]);
+    piped(&repo, ["fast-import", "--quiet", "--force"], &made::wide(20, 2_000));
+    let whole = report(&example(&repo, &dir.path().join("whole"), &["--workers", "2"]));
+    let seconds = whole["seconds"].as_f64().unwrap();
+    let mut rng = fastrand::Rng::with_seed(6);
+    let (mut lasts, mut alone) = (Vec::new(), 0);
+    for _ in 0..10 {
+        let mut life = Life::begin(&repo, &db, true);
+        // It may end before that.
+        let delay = Instant::now() + Duration::from_secs_f64(seconds / 8.0 * rng.f64());
+        while life.stderr.recv_deadline(delay).is_ok() {}
+        life.child.kill().unwrap();
+        life.child.wait().unwrap();
+        let store = Store::open(&db).unwrap();
+        let commits = store.progress("commits").last_processed().unwrap();
+        let files = store.progress("files").last_processed().unwrap();
+        alone += u32::from(commits == Some(19) && files < Some(40_000));
+        lasts.push(files);
+    }
+    println!("a whole run takes {seconds:.2} s; files {lasts:?}; {alone} lives left only the second stage to be done");
+    assert!(lasts.is_sorted(), "progress never goes back: {lasts:?}");
+    lasts.dedup();
+    assert!(lasts.len() >= 3, "{lasts:?}");
+    assert_eq!(agrees_with_git(&repo, &db)["files"], 40_000);
+    trims_the_log(&repo, &db);
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_stops_cleanly_and_the_next_run_resumes() {
@@ -286,6 +372,10 @@ fn ctrl_c_stops_cleanly_and_the_next_run_resumes() {
         let last = report["last_processed"].as_u64();
         assert!(last >= before && last < Some(COMMITS as u64 - 1), "{report}");
         assert_eq!(report["commits"].as_u64(), last.map(|last| last + 1));
+        // The second stage finished what it was running, and no more.
+        let files = &report["stages"][1];
+        assert_eq!(files["last_processed"].as_u64().unwrap_or(0), report["files"].as_u64().unwrap(), "{report}");
+        assert_eq!(files["head"].as_u64().unwrap_or(0), report["changes"].as_u64().unwrap(), "{report}");
         before = last;
     }
     assert!(before.is_some(), "no signal hit in the middle");
@@ -335,38 +425,6 @@ impl Life {
             }
         }
     }
-}
-
-/// Runs it to its end, and compares the totals and every row with what git says.
-fn agrees_with_git(repo: &Path, db: &Path) -> Value {
-    let report = report(&example(repo, db, &[]));
-    let commits: u64 = text(&git(repo, ["rev-list", "--count", "--first-parent", "HEAD"])).parse().unwrap();
-    let log = ["log", "--first-parent", "-m", "--root", "--no-renames", "--name-only", "-z"];
-    let names = git(repo, log.into_iter().chain(["--format="]));
-    let changes = names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).count() as u64;
-    assert_eq!((report["commits"].as_u64(), report["changes"].as_u64()), (Some(commits), Some(changes)));
-    assert_eq!(report["last_processed"].as_u64(), commits.checked_sub(1));
-    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
-
-    let log = git(repo, log.into_iter().chain(["--reverse", "--format=%x01%H %at"]));
-    let expected: Vec<&[u8]> = log.split(|byte| *byte == 1).skip(1).collect();
-    let rows: Vec<_> = Store::open(db).unwrap().table("commits").unwrap().iter().map(Result::unwrap).collect();
-    assert_eq!((rows.len(), expected.len()), (commits as usize, commits as usize));
-    for (index, ((key, row), expected)) in rows.iter().zip(expected).enumerate() {
-        let row: Value = serde_json::from_slice(row).unwrap();
-        assert_eq!(key, &(index as u64).to_be_bytes());
-        // A line with the id and the time, and then the names; git puts a line feed before the first one.
-        let (head, names) = expected.split_at(expected.iter().position(|byte| *byte == 0).unwrap());
-        assert_eq!(format!("{} {}", row["commit"].as_str().unwrap(), row["author_time"]).as_bytes(), head);
-        let names = names[1..].strip_prefix(b"\n").unwrap_or(&names[1..]).split(|byte| *byte == 0);
-        let mut names: Vec<_> =
-            names.filter(|n| !n.is_empty()).map(|n| String::from_utf8_lossy(n).into_owned()).collect();
-        let mut paths: Vec<_> = row["paths"].as_array().unwrap().iter().map(|path| path.as_str().unwrap()).collect();
-        names.sort_unstable();
-        paths.sort_unstable();
-        assert_eq!(paths, names, "commit {index}");
-    }
-    report
 }
 
 /// The example, beside the directory of the tests' own programs.
@@ -441,147 +499,4 @@ fn commit(repo: &Path, content: &str) {
     fs::write(repo.join("file"), content).unwrap();
     git(repo, ["add", "file"]);
     git(repo, ["commit", "-q", "-m", content]);
-}
-
-/// A repository with so many commits on the first-parent line, which do everything that git can record.
-fn imported(dir: &TempDir, name: &str, commits: usize, seed: u64) -> PathBuf {
-    let repo = dir.path().join(name);
-    git(dir.path(), ["init", "-q", name]);
-    piped(&repo, ["fast-import", "--quiet", "--force"], &History::new(seed).write(commits));
-    repo
-}
-
-/// Names of files as well as of directories, so that each may become the other; some sort differently as a directory.
-const NAMES: &[u8] =
-    b"a|a-|a.b|a0|b|c|src|lib|with space| lead|quo\"te|new\nline|back\\slash|-dash|\xff\xfe raw|\xc3\xbcml";
-const BLOBS: usize = 50;
-const MODES: [&str; 4] = ["100644", "100644", "100755", "120000"];
-
-/// A stream for `git fast-import`.
-struct History {
-    rng: fastrand::Rng,
-    stream: Vec<u8>,
-    /// The mode and the blob of each path. It may have paths that a directory or a file has replaced; that does no harm.
-    files: BTreeMap<Vec<u8>, (&'static str, usize)>,
-    commits: usize,
-}
-
-impl History {
-    fn new(seed: u64) -> Self {
-        Self { rng: fastrand::Rng::with_seed(seed), stream: Vec::new(), files: BTreeMap::new(), commits: 0 }
-    }
-
-    fn write(mut self, commits: usize) -> Vec<u8> {
-        for blob in 1..=BLOBS {
-            self.line(&format!("blob\nmark :{blob}\ndata <<END\n{blob}\nEND\n"));
-        }
-        let mut main = vec![];
-        for _ in 0..commits {
-            let last = main.last().copied();
-            let changes = match self.rng.u8(..) {
-                0..20 => 0,
-                20..240 => self.rng.usize(1..5),
-                _ => self.rng.usize(5..60),
-            };
-            // A side branch begins somewhere in the last commits.
-            let recent = main.len().saturating_sub(20)..main.len();
-            if last.is_some() && self.rng.u8(..) < 24 {
-                let from: Vec<_> = (0..self.rng.usize(1..3)).map(|_| main[self.rng.usize(recent.clone())]).collect();
-                let sides: Vec<_> = from.into_iter().map(|from| self.side(from)).collect();
-                let merged: Vec<usize> = sides.iter().map(|(commit, _)| *commit).collect();
-                main.push(self.begin("main", last, &merged));
-                // To the first parent line a merge brings what the side branch did.
-                sides.iter().for_each(|(_, brought)| self.stream.extend_from_slice(brought));
-                (0..changes % 3).for_each(|_| self.change());
-            } else {
-                main.push(self.begin("main", last, &[]));
-                (0..changes).for_each(|_| self.change());
-            }
-        }
-        self.line("done\n");
-        self.stream
-    }
-
-    /// A commit on a side branch, and the changes that it makes.
-    fn side(&mut self, from: usize) -> (usize, Vec<u8>) {
-        let commit = self.begin("side", Some(from), &[]);
-        let begun = self.stream.len();
-        (0..self.rng.usize(1..4)).for_each(|_| self.change());
-        (commit, self.stream[begun..].to_vec())
-    }
-
-    fn begin(&mut self, branch: &str, from: Option<usize>, merged: &[usize]) -> usize {
-        self.commits += 1;
-        let (mark, time) = (BLOBS + self.commits, 1_000_000_000 + self.commits * 60);
-        let who = format!("A U Thor <author@example.com> {time} +0100");
-        self.line(&format!("commit refs/heads/{branch}\nmark :{mark}\nauthor {who}\ncommitter {who}\n"));
-        let message: &[u8] = self.rng.choice([b"plain".as_slice(), b"", b"not \xff UTF-8", b"two\n\nparts"]).unwrap();
-        self.line(&format!("data {}\n", message.len()));
-        self.stream.extend_from_slice(message);
-        self.line("\n");
-        if let Some(from) = from {
-            self.line(&format!("from :{from}\n"));
-        }
-        merged.iter().for_each(|commit| self.line(&format!("merge :{commit}\n")));
-        mark
-    }
-
-    /// Adds, replaces, deletes or renames something, or changes its mode or type.
-    fn change(&mut self) {
-        let known = match self.files.len() {
-            0 => None,
-            n => self.files.iter().nth(self.rng.usize(..n)).map(|(path, file)| (path.clone(), *file)),
-        };
-        let (mode, blob) = (self.rng.choice(MODES).unwrap(), self.rng.usize(1..=BLOBS));
-        match (self.rng.u8(..100), known) {
-            (0..20, Some((path, _))) => self.delete(&path),
-            (20..35, Some((path, (mode, blob)))) => {
-                self.delete(&path);
-                let path = self.path();
-                self.put(path, mode, blob);
-            }
-            (35..45, Some((path, (_, blob)))) => self.put(path, mode, blob),
-            (45..65, Some((path, (mode, _)))) => self.put(path, mode, blob),
-            (65..73, _) => {
-                let path = self.path();
-                let id: String = (0..40).map(|_| self.rng.digit(16)).collect();
-                self.modify(&path, "160000", &id);
-            }
-            _ => {
-                let path = self.path();
-                self.put(path, mode, blob);
-            }
-        }
-    }
-
-    fn put(&mut self, path: Vec<u8>, mode: &'static str, blob: usize) {
-        self.modify(&path, mode, &format!(":{blob}"));
-        self.files.insert(path, (mode, blob));
-    }
-
-    fn modify(&mut self, path: &[u8], mode: &str, what: &str) {
-        self.line(&format!("M {mode} {what} {}\n", quoted(path)));
-    }
-
-    fn delete(&mut self, path: &[u8]) {
-        self.line(&format!("D {}\n", quoted(path)));
-        self.files.remove(path);
-    }
-
-    fn path(&mut self) -> Vec<u8> {
-        let depth = self.rng.usize(1..5);
-        let names: Vec<&[u8]> = NAMES.split(|byte| *byte == b'|').collect();
-        let parts: Vec<&[u8]> = (0..depth).map(|_| names[self.rng.usize(..names.len())]).collect();
-        parts.join(&b'/')
-    }
-
-    fn line(&mut self, line: &str) {
-        self.stream.extend_from_slice(line.as_bytes());
-    }
-}
-
-/// As in C, every byte escaped.
-fn quoted(path: &[u8]) -> String {
-    let escaped: String = path.iter().map(|byte| format!("\\{byte:03o}")).collect();
-    format!("\"{escaped}\"")
 }

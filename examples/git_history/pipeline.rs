@@ -1,0 +1,229 @@
+//! The two stages, and what they keep in the store.
+
+use crate::history::Chain;
+use crate::objects::{Change, count_lines, describe, extension, with_repository};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use waterline::{BoxError, Consumer, Error, Handle, Index, JobLog, Jobs, Retry, State, Store, Table};
+
+/// What the stages are called, and with them their progress. The rows of commits and the log of files are under these names, too.
+pub(crate) const COMMITS: &str = "commits";
+pub(crate) const FILES: &str = "files";
+/// A counter of the totals, beside the commits.
+pub(crate) const CHANGES: &str = "changes";
+/// How far above the watermark commits are indexed.
+pub(crate) const WINDOW: u64 = 10_000;
+/// How often the progress bars are drawn, and how soon a stage that failed stops the other one.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What both stages write, all in one store, so that each job's part of it is one atomic write.
+pub(crate) struct Data {
+    pub(crate) store: Store,
+    /// A row for each commit.
+    pub(crate) commits: Table,
+    /// How many commits and changed paths there are.
+    pub(crate) totals: Table,
+    /// What the first stage hands to the second: every changed file, in the order in which commits are written.
+    pub(crate) changed: JobLog<Change>,
+    /// For each extension, how many files were read and how many lines they have.
+    pub(crate) files: Table,
+    pub(crate) lines: Table,
+}
+
+impl Data {
+    pub(crate) fn open(store: Store) -> Result<Self, Error> {
+        Ok(Self {
+            commits: store.table(COMMITS)?,
+            totals: store.table("totals")?,
+            changed: store.log(FILES)?,
+            files: store.table("files")?,
+            lines: store.table("lines")?,
+            store,
+        })
+    }
+
+    /// Each extension with its files and lines.
+    pub(crate) fn extensions(&self) -> Result<Vec<(String, i64, i64)>, Error> {
+        let row = |row: Result<(Vec<u8>, Vec<u8>), Error>| {
+            let key = row?.0;
+            let (files, lines) = (self.files.counter(&key)?, self.lines.counter(&key)?);
+            Ok((String::from_utf8_lossy(&key).into_owned(), files, lines))
+        };
+        self.files.iter().map(row).collect()
+    }
+}
+
+/// How far a stage is.
+pub(crate) struct Stage {
+    name: &'static str,
+    /// Its lowest index: commits are numbered from 0, and what is in a log from 1.
+    first: Index,
+    head: Option<Index>,
+    pub(crate) last_processed: Option<Index>,
+    /// Jobs that were done in this run.
+    done: u64,
+}
+
+impl Stage {
+    fn new(name: &'static str, first: Index, head: Option<Index>, handle: Option<&Handle>) -> Self {
+        let done = handle.map_or(0, |handle| handle.status().done);
+        Self { name, first, head, last_processed: handle.and_then(Handle::last_processed_index), done }
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.last_processed == self.head
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        // Not that of the status: the first stage may have pushed since the second one looked last.
+        let end = |index: Option<Index>| index.map_or(self.first, |index| index + 1);
+        let lag = end(self.head) - end(self.last_processed);
+        json!({
+            "name": self.name, "head": self.head, "last_processed": self.last_processed, "lag": lag, "done": self.done,
+        })
+    }
+}
+
+/// Runs both stages until all is done, or until it is interrupted; returns how far they are.
+pub(crate) fn process(
+    git_dir: &Path,
+    workers: Option<NonZeroUsize>,
+    data: &Data,
+    chain: &Arc<Chain>,
+) -> Result<[Stage; 2], BoxError> {
+    let Some(head) = chain.last() else {
+        return Ok([Stage::new(COMMITS, 0, None, None), Stage::new(FILES, 1, None, None)]);
+    };
+    // The second stage first: what the first one pushes is then read while it is warm.
+    let files = start_files(git_dir, workers, data)?;
+    data.changed.retain([files.handle()]);
+    let commits = start_commits(git_dir, workers, data, chain, head)?;
+    let [first, second] = [commits.handle(), files.handle()];
+    let interrupted = Arc::new(AtomicBool::new(false));
+    ctrlc::set_handler({
+        let (first, interrupted) = (first.clone(), interrupted.clone());
+        move || {
+            interrupted.store(true, Ordering::Relaxed);
+            first.request_stop();
+        }
+    })?;
+    match first.last_processed_index().and_then(|index| Some((index, chain.get(index)?))) {
+        Some((index, id)) => eprintln!("resuming after index {index} ({id}), commits to go: {}", head - index),
+        None => eprintln!("beginning, commits to go: {}", head + 1),
+    }
+    let bars = Bars::new(head)?;
+    bars.draw(&first, &second, &data.changed)?;
+    bars.begin();
+    while !first.wait_for(head, TICK) && first.status().state == State::Running {
+        bars.draw(&first, &second, &data.changed)?;
+        if second.status().state != State::Running {
+            first.request_stop();
+        }
+    }
+    let outcome = commits.join();
+    // From here on the log's head stays: nothing is pushed any more.
+    let last = data.changed.head()?;
+    if let (Ok(()), Some(last)) = (&outcome, last) {
+        while !interrupted.load(Ordering::Relaxed)
+            && !second.wait_for(last, TICK)
+            && second.status().state == State::Running
+        {
+            bars.draw(&first, &second, &data.changed)?;
+        }
+    }
+    outcome.and(files.stop())?;
+    Ok([Stage::new(COMMITS, 0, Some(head), Some(&first)), Stage::new(FILES, 1, last, Some(&second))])
+}
+
+/// The first stage: commits become rows, and their changed files go into the log.
+fn start_commits(
+    git_dir: &Path,
+    workers: Option<NonZeroUsize>,
+    data: &Data,
+    chain: &Arc<Chain>,
+    head: Index,
+) -> Result<Consumer, Error> {
+    let mut builder = Consumer::builder(chain.clone(), data.store.progress(COMMITS))
+        .stop_at(head)
+        .max_search_ahead(WINDOW)
+        // An object that cannot be read now cannot be read a second later either.
+        .retry(Retry::none());
+    if let Some(workers) = workers {
+        builder = builder.max_processing(workers.get());
+    }
+    let (git_dir, rows, totals) = (git_dir.to_owned(), data.commits.clone(), data.totals.clone());
+    let changed = data.changed.clone();
+    builder.start_transactional(move |job, effects| {
+        let (row, changes) = with_repository(&git_dir, |repository| describe(repository, job.payload))
+            .map_err(|e| format!("commit {} cannot be indexed: {e}", job.payload))?;
+        effects.put(&rows, job.index.to_be_bytes(), row.to_string())?;
+        effects.add(&totals, COMMITS, 1)?;
+        effects.add(&totals, CHANGES, changes.len() as i64)?;
+        changes.iter().try_for_each(|change| effects.push(&changed, change))?;
+        Ok(())
+    })
+}
+
+/// The second stage: the lines of the files in the log, summed up by extension.
+fn start_files(git_dir: &Path, workers: Option<NonZeroUsize>, data: &Data) -> Result<Consumer, Error> {
+    let mut builder = Consumer::builder(data.changed.clone(), data.store.progress(FILES)).retry(Retry::none());
+    if let Some(workers) = workers {
+        builder = builder.max_processing(workers.get());
+    }
+    let (git_dir, files, lines) = (git_dir.to_owned(), data.files.clone(), data.lines.clone());
+    builder.start_transactional(move |job, effects| {
+        let (path, blob, _) = &job.payload;
+        let counted = with_repository(&git_dir, |repository| count_lines(repository, &job.payload))
+            .map_err(|e| format!("file {path} (blob {blob}) cannot be read: {e}"))?;
+        effects.add(&files, extension(path), 1)?;
+        effects.add(&lines, extension(path), counted)?;
+        Ok(())
+    })
+}
+
+/// A progress bar for each stage; they draw nothing where stderr is no terminal.
+struct Bars {
+    commits: ProgressBar,
+    files: ProgressBar,
+}
+
+impl Bars {
+    fn new(head: Index) -> Result<Self, BoxError> {
+        let both = MultiProgress::new();
+        let bar = |name, length, more| {
+            let template = format!("{{prefix:>7}} {{wide_bar}} {{pos}}/{{len}}, {{per_sec}}, lag {{msg}}{more}");
+            let style = ProgressStyle::with_template(&template)?;
+            Ok::<_, BoxError>(both.add(ProgressBar::new(length)).with_style(style).with_prefix(name))
+        };
+        // When the files are through cannot be told while commits bring more of them.
+        Ok(Self { commits: bar(COMMITS, head + 1, ", {eta} left")?, files: bar(FILES, 0, "")? })
+    }
+
+    /// The rates are those of this run.
+    fn begin(&self) {
+        self.commits.reset_eta();
+        self.files.reset_eta();
+    }
+
+    fn draw(&self, first: &Handle, second: &Handle, log: &JobLog<Change>) -> Result<(), BoxError> {
+        self.files.set_length(log.head()?.unwrap_or(0));
+        // From 0 on here, and from 1 on there.
+        self.commits.set_position(first.last_processed_index().map_or(0, |index| index + 1));
+        self.files.set_position(second.last_processed_index().unwrap_or(0));
+        self.commits.set_message(first.status().lag().to_string());
+        self.files.set_message(second.status().lag().to_string());
+        Ok(())
+    }
+}
+
+impl Drop for Bars {
+    fn drop(&mut self) {
+        self.commits.finish_and_clear();
+        self.files.finish_and_clear();
+    }
+}
