@@ -1,10 +1,11 @@
 //! The store, the writer and a consumer on it, over a key-value store that fails and freezes.
 
 use super::*;
-use crate::kv::Scan;
 use crate::kv::batch::FamilyId;
+use crate::kv::{Pair, Scan};
 use crate::sync::RwLock;
 use crate::{Blocked, Checkpoint, Consumer, Error, MemoryJobs, Progress};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(20);
