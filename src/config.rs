@@ -114,6 +114,41 @@ pub enum ConfigError {
         /// Its name.
         name: String,
     },
+    /// Two consumers were to publish into one [`Watermark`](crate::Watermark).
+    #[error(
+        "the watermark that {name:?} was to publish into is another consumer's: give each one a `Watermark::new()` of its own"
+    )]
+    WatermarkInUse {
+        /// The progress of the second one, or "unnamed".
+        name: String,
+    },
+    /// Consumers that are gated by each other would wait for ever.
+    #[error(
+        "{consumer:?} is gated by {upstream:?}, which goes no further than {consumer:?} does: neither would ever start a job, so \
+         take one of the gates away"
+    )]
+    GateCycle {
+        /// The progress of the consumer that was to be started, or "unnamed".
+        consumer: String,
+        /// That of the upstream, or "unnamed".
+        upstream: String,
+    },
+    /// The upstream of a gated consumer has ended, and the gate would never let through its first job.
+    #[error(
+        "{consumer:?} is to begin with job {next}, and its upstream {upstream:?} has ended with {}: start that one again, and gate by \
+         the new one",
+        last_processed.map_or_else(|| "nothing processed".to_owned(), |last| format!("{last} as the last one processed"))
+    )]
+    UpstreamEnded {
+        /// The progress of the consumer that was to be started, or "unnamed".
+        consumer: String,
+        /// That of the upstream, or "unnamed".
+        upstream: String,
+        /// The first job that would be started.
+        next: Index,
+        /// The upstream's watermark.
+        last_processed: Option<Index>,
+    },
     /// `stop` or `join` on one of the consumer's own threads would wait for itself.
     #[error(
         "stop or join was called on one of the consumer's own threads, which would wait for itself: the consumer was \

@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Failure, drop_guarded, guarded};
 use crate::index::{BoxError, Index};
+use crate::jobs::Gate;
 use crate::kv::changes::Changes;
 use crate::notifier::NewsDesk;
 use crate::pool::{Assignment, JobDesk, Runner};
@@ -122,6 +123,7 @@ impl<T: Send + 'static> Driver<T> {
         }
         if wakes.ended {
             self.bell.close();
+            self.watermark.end();
             self.work.notify_all();
             self.news.notify_all();
         }
@@ -231,9 +233,9 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         surplus.into_iter().for_each(Surplus::drop_guarded);
     }
 
-    fn head(&self, head: Option<Index>) {
+    fn looked(&self, head: Option<Index>, gate: Gate) {
         let mut core = self.core.lock();
-        core.head(head);
+        core.looked(head, gate);
         self.settle(core);
     }
 

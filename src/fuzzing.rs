@@ -78,7 +78,8 @@ fn choice(input: &mut Input<'_>) -> Option<Choice> {
     Some(match input.next()? {
         0..20 => Choice::Grow(input.byte()),
         20..24 => Choice::Shrink(input.byte()),
-        24..50 => Choice::Fetched(input.byte()),
+        24..28 => Choice::Gate(input.byte()),
+        28..50 => Choice::Fetched(input.byte()),
         50..54 => Choice::Missing(input.byte()),
         54..94 => Choice::Run(input.byte()),
         94..170 => Choice::Done(input.byte()),

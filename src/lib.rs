@@ -52,7 +52,7 @@ pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
 pub use error::{Error, StoreError};
 pub use index::{BoxError, Index};
-pub use jobs::{Jobs, MemoryJobs};
+pub use jobs::{Gate, Gated, Jobs, MemoryJobs};
 pub use log::JobLog;
 pub use progress::{Checkpoint, MemoryProgress, Progress, StoreProgress};
 pub use retry::Retry;

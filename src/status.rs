@@ -38,6 +38,9 @@ pub struct Status {
     pub done_ahead: u64,
     /// Why the watermark is not moving right now.
     pub blocked: Blocked,
+    /// The upstream that the next job waits for, when it has ended and its watermark will never move again: the name of its
+    /// progress, or "unnamed".
+    pub ended_upstream: Option<String>,
     /// Attempts that succeeded, in this process life.
     pub done: u64,
     /// Attempts that failed, in this process life.
@@ -111,6 +114,12 @@ pub enum Blocked {
         /// The source's head.
         head: Option<Index>,
     },
+    /// The source has this job, and its gate lets it through only later: when the upstream consumer has processed it.
+    /// [`Status::ended_upstream`] says whether that one has ended.
+    Upstream {
+        /// The index.
+        index: Index,
+    },
     /// Nothing starts until `resume`.
     Paused,
     /// The consumer was stopped by a failure.
@@ -149,6 +158,11 @@ impl fmt::Display for Blocked {
                 f,
                 "the source is empty, but jobs up to {last_processed} were processed: it lost jobs, or this is another \
                  stream's progress"
+            ),
+            Self::Upstream { index } => write!(
+                f,
+                "job {index} is held back by the gate of its source until the stage before it is done with it: see what \
+                 that one waits for, and start it again if it has ended"
             ),
             Self::Paused => write!(f, "the consumer is paused; resume it to go on"),
             Self::Halted { index, error } => write!(f, "the consumer halted at {index}: {error}"),

@@ -96,6 +96,8 @@ pub struct Run {
 pub struct Window {
     limits: Limits,
     head: Option<Index>,
+    /// One past the last index that the gate lets through.
+    gate: Index,
     stop_at: Option<Index>,
     /// Whether the watermark exists: something was loaded or saved.
     any_saved: bool,
@@ -154,6 +156,7 @@ impl Window {
         Self {
             limits,
             head: None,
+            gate: Index::MAX,
             stop_at: None,
             any_saved: false,
             saved: first,
@@ -227,6 +230,12 @@ impl Window {
         self.head = head.map(|head| head.min(LAST_JOB));
         self.new_held = false;
         self.due.extend(core::mem::take(&mut self.held));
+    }
+
+    /// Of what was never started, only what is below this index may start: 0 is nothing, [`Index::MAX`] everything. What was
+    /// started before is not taken back.
+    pub fn handle_gate(&mut self, open_below: Index) {
+        self.gate = open_below;
     }
 
     /// The fetch under way is over: this many jobs, at least one, were read from its start. The rest is asked for again.
@@ -423,7 +432,7 @@ impl Window {
     fn bound(&self) -> Index {
         let Some(head) = self.head else { return 0 };
         let last = head.min(self.stop_at.unwrap_or(LAST_JOB)).min(LAST_JOB);
-        self.closed_from().min(last + 1)
+        self.closed_from().min(last + 1).min(self.gate)
     }
 
     #[inline]

@@ -32,6 +32,7 @@ const ORDER: &[&str] = &[
     "kv/changes",
     // traits
     "jobs",
+    "jobs/gated",
     "worker",
     "progress",
     "progress/memory",

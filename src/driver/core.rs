@@ -14,6 +14,7 @@ use crate::pool::{Assignment, OnJobDone, Runner};
 use crate::reader::{Answer, Fetched, ReadRuns, Then};
 use crate::retry::Retry;
 use crate::sync::Arc;
+use crate::watermark::Watermark;
 use crate::window::{Action, Window};
 use crate::worker::Job;
 use std::any::Any;
@@ -33,6 +34,8 @@ pub(crate) struct Core<T> {
     pub(crate) failed: HashMap<Index, Failed>,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Index)>>,
     pub(crate) source: Source,
+    /// Whose watermarks the source's gate depends on.
+    pub(crate) upstreams: Vec<Watermark>,
     /// The source, for workers that read for themselves.
     pub(crate) runs: Option<Arc<dyn ReadRuns<T>>>,
     announce: Option<RangeInclusive<Index>>,
@@ -163,6 +166,7 @@ impl<T: Send + 'static> Core<T> {
             failed: HashMap::new(),
             timers: BinaryHeap::new(),
             source: Source::default(),
+            upstreams: Vec::new(),
             runs: None,
             announce: None,
             announces: false,

@@ -6,6 +6,7 @@ use super::core::{Core, Surplus, Unread};
 use super::workers::LOOK_EVERY;
 use crate::error::Error;
 use crate::index::{BoxError, Index};
+use crate::jobs::Gate;
 use crate::reader::{Answer, Fetched, Order, ReadRuns, Then};
 use crate::sync::Arc;
 use std::cmp::Reverse;
@@ -96,11 +97,12 @@ impl<T: Send + 'static> Core<T> {
         self.fetched(fetched)
     }
 
-    pub(crate) fn head(&mut self, head: Option<Index>) {
+    pub(crate) fn looked(&mut self, head: Option<Index>, gate: Gate) {
         self.source.look = None;
         self.source.seen = true;
         self.source.look_error = None;
         self.window.handle_head(head);
+        self.window.handle_gate(gate.open_below());
     }
 
     /// The fetch under way is over. What comes too late, or has done its duty, is given back.

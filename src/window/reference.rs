@@ -20,6 +20,8 @@ pub(crate) enum Choice {
     Grow(u8),
     /// The head goes back by this much.
     Shrink(u8),
+    /// The gate lets through this many more than are processed; or, for the largest numbers, nothing or everything.
+    Gate(u8),
     /// The fetch under way yields this share of its jobs.
     Fetched(u8),
     /// The fetch under way yields this share of its jobs, or none, and the next one is missing.
@@ -82,6 +84,7 @@ impl Trial {
                 self.set_head(Some(head));
             }
             Choice::Shrink(by) => self.set_head(self.model.head.and_then(|head| head.checked_sub(u64::from(by)))),
+            Choice::Gate(by) => self.set_gate(by),
             Choice::Fetched(share) => self.fetched(share),
             Choice::Missing(share) => self.missing(share),
             Choice::Run(times) => (0..times % 8).for_each(|_| self.run()),
@@ -194,6 +197,16 @@ impl Trial {
         self.model.head = head;
     }
 
+    fn set_gate(&mut self, by: u8) {
+        let gate = match by {
+            0..200 => self.model.base().saturating_add(u64::from(by % 100)).checked_sub(20),
+            200..220 => None,
+            _ => Some(Index::MAX),
+        };
+        self.window.handle_gate(gate.map_or(0, |gate| gate.saturating_add(1)));
+        self.model.gate = gate;
+    }
+
     fn is_new(&self, index: Index) -> bool {
         !self.model.started.contains(&index)
     }
@@ -295,7 +308,7 @@ impl Trial {
             let unread = self.model.undone_from(unread.max(self.model.next()));
             assert_eq!(*run.start(), unread, "read in order, and what is done is passed over");
             assert!(!self.model.restored.contains(run.end()), "read though it is done");
-            assert!(self.model.may_start(*run.end()), "never read above the window");
+            assert!(self.model.may_start(*run.end()), "never read above the window, or the gate");
             let count = (run.end() - run.start() + 1) as usize;
             assert!(self.model.read.len() + self.model.ready.len() + count <= most, "read too far ahead");
         }
@@ -330,6 +343,7 @@ impl Trial {
     pub(crate) fn settle(mut self) {
         self.choose(Choice::Pause(false));
         self.choose(Choice::Full(false));
+        self.choose(Choice::Gate(u8::MAX));
         let head = self.model.head;
         for _ in 0..100_000 {
             self.set_head(head);
@@ -390,6 +404,7 @@ mod tests {
         prop_oneof![
             6 => n().prop_map(Choice::Grow),
             1 => n().prop_map(Choice::Shrink),
+            2 => n().prop_map(Choice::Gate),
             8 => n().prop_map(Choice::Fetched),
             1 => n().prop_map(Choice::Missing),
             12 => n().prop_map(Choice::Run),

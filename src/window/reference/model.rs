@@ -17,6 +17,8 @@ pub(super) struct Reference {
     /// What this life was told is done.
     pub(super) restored: BTreeSet<Index>,
     pub(super) head: Option<Index>,
+    /// The last index that the gate lets through; `None`: not even the first one.
+    pub(super) gate: Option<Index>,
     pub(super) limits: Limits,
     pub(super) stop_at: Option<Index>,
     /// Of this life.
@@ -50,6 +52,7 @@ impl Reference {
             disk_ahead: BTreeSet::new(),
             restored: BTreeSet::new(),
             head: None,
+            gate: Some(Index::MAX),
             limits,
             stop_at,
             started: BTreeSet::new(),
@@ -105,6 +108,7 @@ impl Reference {
 
     pub(super) fn may_start(&self, index: Index) -> bool {
         self.head.is_some_and(|head| index <= head)
+            && self.gate.is_some_and(|gate| index <= gate)
             && self.stop_at.is_none_or(|last| index <= last)
             && index - self.base() < self.limits.max_search_ahead
     }
