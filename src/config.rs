@@ -149,6 +149,31 @@ pub enum ConfigError {
         /// The upstream's watermark.
         last_processed: Option<Index>,
     },
+    /// A pipeline without a stage.
+    #[error("the pipeline has no stage: give it at least one")]
+    NoStages,
+    /// Two stages of a pipeline with one name.
+    #[error("two stages are called {name:?}: give each one a name of its own")]
+    StageTwice {
+        /// The name.
+        name: String,
+    },
+    /// A stage of a pipeline asked for one that does not stand before it.
+    #[error("no stage before {stage:?} is called {name:?}: add the stages upstream first")]
+    StageUnknown {
+        /// The stage that asked.
+        stage: String,
+        /// What it asked for.
+        name: String,
+    },
+    /// A stage of a pipeline started a consumer of which the pipeline does not know.
+    #[error(
+        "the stage {name:?} returned a consumer that was not made with `Stage::consumer`: use that in place of `Consumer::builder`"
+    )]
+    StageForeign {
+        /// The name.
+        name: String,
+    },
     /// `stop` or `join` on one of the consumer's own threads would wait for itself.
     #[error(
         "stop or join was called on one of the consumer's own threads, which would wait for itself: the consumer was \

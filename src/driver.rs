@@ -34,7 +34,7 @@ mod wakes;
 mod workers;
 
 pub(crate) use self::core::Core;
-use self::core::Surplus;
+use self::core::{Bounding, Surplus};
 use self::own::Own;
 use self::wakes::Wakes;
 use self::workers::Wake;
@@ -226,9 +226,7 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         fetched.as_ref().inspect(|fetched| warn_of(&fetched.then));
         let mut core = self.core.lock();
         let surplus = fetched.map(|fetched| core.fetched(fetched));
-        // From here on it does not see to the workers, however long the call takes.
-        core.source.watching = false;
-        core.source.look = Some(now);
+        core.looking(now);
         self.settle(core);
         surplus.into_iter().for_each(Surplus::drop_guarded);
     }
@@ -244,6 +242,9 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         let mut core = self.core.lock();
         core.source.look = None;
         core.source.look_error = Some(failure.text);
+        if core.source.bounding == Bounding::Looking {
+            core.source.bounding = Bounding::Wanted;
+        }
         drop(core);
         drop_guarded(failure.error);
     }

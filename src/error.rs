@@ -147,6 +147,15 @@ pub enum Error {
         last_processed: Option<Index>,
     },
 
+    /// A stage of a pipeline failed: the first one that did.
+    #[error("the stage {name:?} of the pipeline failed")]
+    Stage {
+        /// Its name.
+        name: String,
+        /// What `start`, `stop` or `join` of its consumer returned.
+        source: Box<Error>,
+    },
+
     /// The consumer has ended.
     #[error("the consumer has ended: start a new one")]
     Stopped,

@@ -90,7 +90,8 @@ fn choice(input: &mut Input<'_>) -> Option<Choice> {
         246..248 => Choice::Limits(input.byte(), input.byte()),
         pause @ 248..250 => Choice::Pause(pause == 248),
         full @ 250..252 => Choice::Full(full == 250),
-        252..254 => Choice::Restart,
+        252 => Choice::Restart,
+        253 => Choice::StopAt(input.byte()),
         254 => Choice::Stop,
         255 => Choice::Unsaved,
     })

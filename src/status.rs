@@ -20,6 +20,18 @@ pub enum State {
     Finished,
 }
 
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopping => "stopping",
+            Self::Halted => "halted",
+            Self::Finished => "finished",
+        })
+    }
+}
+
 /// A snapshot of a consumer; taking one never waits for the source, the store or a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

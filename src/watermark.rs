@@ -42,8 +42,7 @@ struct Publisher {
     upstreams: Vec<Watermark>,
 }
 
-/// Who is told that a watermark has moved, or will never move again. Called with no lock held but that of the listeners, and must
-/// not block.
+/// Who is told that a watermark has moved, or will never move again. Called with no lock held, and must not block.
 pub(crate) trait Listener: Send + Sync {
     fn moved(&self);
 }
@@ -150,13 +149,9 @@ impl Watermark {
 
     /// Tells whoever listens that it was moved.
     pub(crate) fn announce(&self) {
-        self.shared.listeners.lock().retain(|listener| match listener.upgrade() {
-            Some(listener) => {
-                listener.moved();
-                true
-            }
-            None => false,
-        });
+        // Without the lock, since one that is told may stop another consumer, which has listeners too.
+        let listeners: Vec<_> = self.shared.listeners.lock().iter().filter_map(Weak::upgrade).collect();
+        listeners.iter().for_each(|listener| listener.moved());
     }
 
     /// From now on this one is told, for as long as somebody keeps it.

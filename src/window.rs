@@ -205,9 +205,10 @@ impl Window {
         self.done = self.ahead.advance(self.done);
     }
 
-    /// Ends by itself once everything up to and including this index is processed and saved.
+    /// Ends by itself once everything up to and including this index is processed and saved, and nothing above it runs. Of
+    /// several such indices the lowest holds.
     pub fn stop_at(&mut self, index: Index) {
-        self.stop_at = Some(index);
+        self.stop_at = Some(self.stop_at.map_or(index, |earlier| earlier.min(index)));
     }
 
     /// New limits. Lowering one takes nothing back that is in flight.
@@ -394,7 +395,7 @@ impl Window {
 
     #[inline]
     fn has_slot(&self) -> bool {
-        !self.paused && !self.full && !self.stopping && self.in_flight < self.limits.max_processing
+        !self.paused && !self.full && !self.stopping && !self.ended && self.in_flight < self.limits.max_processing
     }
 
     #[inline]

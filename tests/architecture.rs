@@ -73,6 +73,10 @@ const ORDER: &[&str] = &[
     "consumer",
     "consumer/builder",
     "consumer/transactional",
+    "pipeline/rate",
+    "pipeline/status",
+    "pipeline/running",
+    "pipeline",
     // for tests
     "testing",
     "testing/faulty_progress",

@@ -68,7 +68,7 @@ pub(crate) struct Core<T> {
     pub(super) rouse_reader: bool,
     stop_told: bool,
     /// What they wait for may never come.
-    rouse_waiters: bool,
+    pub(super) rouse_waiters: bool,
 }
 
 /// A failed job that waits for its next attempt.
@@ -131,8 +131,21 @@ pub(crate) struct Source {
     /// Whether the head was ever seen.
     pub(crate) seen: bool,
     pub(crate) look_error: Option<String>,
+    /// Whether the next look says where to end.
+    pub(crate) bounding: Bounding,
     /// The first job that was never read could not be.
     pub(crate) unread: Option<Unread>,
+}
+
+/// The consumer is to end with what its source has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Bounding {
+    #[default]
+    No,
+    /// Since now: a look that has begun may have seen less.
+    Wanted,
+    /// The source is being asked.
+    Looking,
 }
 
 #[derive(Default)]

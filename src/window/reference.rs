@@ -44,6 +44,8 @@ pub(crate) enum Choice {
     Pause(bool),
     /// Too much waits for a save, or no longer does.
     Full(bool),
+    /// It ends behind the index that is this far above what is processed.
+    StopAt(u8),
     /// Nothing starts any more.
     Stop,
     /// The save under way is given up.
@@ -183,6 +185,11 @@ impl Trial {
             Choice::Full(full) => {
                 self.window.set_full(full);
                 self.model.full = full;
+            }
+            Choice::StopAt(by) => {
+                let index = self.model.base().saturating_add(u64::from(by)).saturating_sub(5).min(Index::MAX - 1);
+                self.window.stop_at(index);
+                self.model.stop_at = Some(self.model.stop_at.map_or(index, |earlier| earlier.min(index)));
             }
             Choice::Stop => {
                 self.window.handle_stop();
@@ -422,7 +429,12 @@ mod tests {
 
     /// Ends are rare, or nothing would ever happen.
     fn ending() -> impl Strategy<Value = Option<Choice>> {
-        prop_oneof![3 => Just(None), 1 => Just(Some(Choice::Stop)), 1 => Just(Some(Choice::Unsaved))]
+        prop_oneof![
+            3 => Just(None),
+            1 => Just(Some(Choice::Stop)),
+            1 => any::<u8>().prop_map(|by| Some(Choice::StopAt(by))),
+            1 => Just(Some(Choice::Unsaved)),
+        ]
     }
 
     #[test]

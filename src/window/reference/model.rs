@@ -114,7 +114,12 @@ impl Reference {
     }
 
     pub(super) fn expected_run(&self) -> Option<(Index, bool)> {
-        if self.paused || self.full || self.stopping || self.running.len() >= self.limits.max_processing {
+        if self.paused
+            || self.full
+            || self.stopping
+            || self.finished
+            || self.running.len() >= self.limits.max_processing
+        {
             return None;
         }
         if let Some(&index) = self.ready.iter().find(|index| **index - self.base() < self.limits.max_search_ahead) {
