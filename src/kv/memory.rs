@@ -203,8 +203,10 @@ impl MemoryKv {
 
     /// What a crash leaves: a new store with what has reached the disk.
     pub(crate) fn after_crash(&self) -> MemoryKv {
-        let image = self.faults.lock().frozen.clone().unwrap_or_else(|| self.image.lock().clone());
-        Self::restarted(image)
+        // In the order of a write, which may be under way.
+        let image = self.image.lock();
+        let frozen = self.faults.lock().frozen.clone();
+        Self::restarted(frozen.unwrap_or_else(|| image.clone()))
     }
 
     /// What the loss of power leaves at worst: a new store with everything up to the last synced write that has reached the disk.
@@ -251,6 +253,18 @@ mod tests {
         write(&kv, "d", false);
         write(&kv, "e", true);
         assert_eq!((keys(&kv.after_power_loss()), keys(&kv.after_crash())), ("ab".to_owned(), "abcd".to_owned()));
+    }
+
+    #[test]
+    fn what_a_crash_leaves_can_be_asked_for_while_something_is_written() {
+        let kv = MemoryKv::default();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| (0..20_000).for_each(|_| write(&kv, "k", false)));
+            while !writer.is_finished() {
+                drop(kv.after_crash());
+            }
+        });
+        assert_eq!(keys(&kv.after_crash()), "k");
     }
 
     #[test]
