@@ -75,9 +75,9 @@ fn promise_9_every_chunk_of_every_block_is_counted_once_over_many_lives_that_are
             faulty = after;
         }
         let store = faulty.store();
+        let log = store.log::<(u64, u64)>("chunks").unwrap();
         chunked(&store, &blocks).run_to_head().unwrap();
         assert_eq!(counted(&store), (BLOCKS * FAN_OUT, true), "seed {seed}");
-        let log = store.log::<(u64, u64)>("chunks").unwrap();
         eventually("the trim", || log.first().unwrap() == BLOCKS * FAN_OUT + 1);
     }
 }
