@@ -7,6 +7,7 @@
 //! * [`Jobs`]: the source that you implement; [`MemoryJobs`] for tests.
 //! * [`Worker`], [`Job`], [`Done`]: the code that you run.
 //! * [`Handle`], [`Status`], [`Blocked`], [`Watermark`]: watching and steering.
+//! * [`Pipeline`], [`Stage`], [`Gated`]: consumers that follow each other.
 //! * [`Store`], [`Table`], [`Progress`]: where the watermark is kept, and rows beside it.
 //! * [`design`]: how it fits together, what is stored, what the disk must guarantee.
 //! * [`window`]: the pure core.

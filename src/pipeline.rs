@@ -241,9 +241,9 @@ impl Pipeline {
         let [drained, ended] = [1, 2].map(|halves| limit.and_then(|limit| now.checked_add(limit / 2 * halves)));
         let in_time = (0..shared.stages.len()).all(|nth| {
             if nth == 0 {
-                shared.stages[0].end(end)
+                shared.stages[0].end(end);
             } else {
-                shared.leave_rest_to(nth)
+                shared.leave_rest_to(nth);
             }
             shared.wait_ended(nth, drained)
         });

@@ -213,8 +213,13 @@ fn a_consumer_waits_for_an_upstream_that_lost_its_last_saves_and_runs_nothing_tw
         let gated = numbers(20).gated_by(upstream.handle());
         let ran = Arc::new(Mutex::new(Vec::new()));
         let runs = ran.clone();
-        let consumer =
-            builder(gated, &safe).stop_at(stop_at).start(move |job| Ok(runs.lock().push(job.index))).unwrap();
+        let consumer = builder(gated, &safe)
+            .stop_at(stop_at)
+            .start(move |job| {
+                runs.lock().push(job.index);
+                Ok(())
+            })
+            .unwrap();
         consumer.join().unwrap();
         upstream.join().unwrap();
         let mut ran = std::mem::take(&mut *ran.lock());
