@@ -26,6 +26,7 @@ mod explain;
 mod flights;
 #[cfg(all(test, waterline_loom))]
 mod model;
+mod ordered;
 mod own;
 mod reading;
 mod saving;

@@ -296,6 +296,10 @@ impl<T> Guarded<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(Some(value))
     }
+
+    pub(crate) fn take(mut self) -> Option<T> {
+        self.0.take()
+    }
 }
 
 impl<T> Drop for Guarded<T> {

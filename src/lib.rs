@@ -32,6 +32,7 @@ mod jobs;
 mod kv;
 mod log;
 mod notifier;
+mod ordered;
 mod pipeline;
 mod pool;
 mod progress;

@@ -24,6 +24,7 @@ use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
 
 mod ahead;
+mod aside;
 mod bits;
 mod fetching;
 mod queries;
@@ -231,12 +232,6 @@ impl Window {
         self.head = head.map(|head| head.min(LAST_JOB));
         self.new_held = false;
         self.due.extend(core::mem::take(&mut self.held));
-    }
-
-    /// Of what was never started, only what is below this index may start: 0 is nothing, [`Index::MAX`] everything. What was
-    /// started before is not taken back.
-    pub fn handle_gate(&mut self, open_below: Index) {
-        self.gate = open_below;
     }
 
     /// The fetch under way is over: this many jobs, at least one, were read from its start. The rest is asked for again.

@@ -19,6 +19,7 @@ const ORDER: &[&str] = &[
     "window/bits",
     "window/ahead",
     "window",
+    "window/aside",
     "window/fetching",
     "window/queries",
     "window/reference/model",
@@ -53,6 +54,7 @@ const ORDER: &[&str] = &[
     // threads
     "reader",
     "pool",
+    "ordered",
     "saver",
     "notifier",
     // driver
@@ -67,12 +69,14 @@ const ORDER: &[&str] = &[
     "driver/explain",
     "driver",
     "driver/threads",
+    "driver/ordered",
     "driver/control",
     // consumer
     "consumer/handle",
     "consumer",
     "consumer/builder",
     "consumer/transactional",
+    "consumer/ordered",
     "pipeline/rate",
     "pipeline/status",
     "pipeline/running",
@@ -197,7 +201,7 @@ fn impure(text: &str) -> Vec<&str> {
 #[test]
 fn the_window_is_pure() {
     let sources = sources();
-    for module in ["window", "window/ahead", "window/bits", "window/fetching", "window/queries"] {
+    for module in ["window", "window/ahead", "window/aside", "window/bits", "window/fetching", "window/queries"] {
         assert_eq!(impure(&sources[module]), Vec::<&str>::new(), "in {module}");
     }
     assert_eq!(impure("#[cfg(test)]\nmod reference;\nuse std::time::Instant;\nuse crate::sync::Mutex;").len(), 2);

@@ -32,6 +32,10 @@ pub(crate) struct Core<T> {
     pub(super) ready_again: BTreeMap<Index, T>,
     pub(crate) flights: Flights,
     pub(crate) failed: HashMap<Index, Failed>,
+    /// Jobs whose results wait for their turn at the sink, and which attempts those are of.
+    pub(super) aside: HashMap<Index, u32>,
+    /// Somebody hands results to the sink.
+    pub(super) sinking: bool,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Index)>>,
     pub(crate) source: Source,
     /// Whose watermarks the source's gate depends on.
@@ -177,6 +181,8 @@ impl<T: Send + 'static> Core<T> {
             ready_again: BTreeMap::new(),
             flights: Flights::default(),
             failed: HashMap::new(),
+            aside: HashMap::new(),
+            sinking: false,
             timers: BinaryHeap::new(),
             source: Source::default(),
             upstreams: Vec::new(),

@@ -30,6 +30,10 @@ pub(crate) enum Choice {
     Run(u8),
     /// A running job succeeds.
     Done(u8),
+    /// A running job has a result that waits for its turn.
+    Aside(u8),
+    /// It is the turn of the lowest job that is not done, if its result waits.
+    TakeUp,
     /// A running job fails.
     Fail(u8),
     /// A back-off is over.
@@ -98,6 +102,21 @@ impl Trial {
                     self.model.done.insert(index);
                     self.model.unwritten = true;
                     self.ever_done.insert(index);
+                }
+            }
+            Choice::Aside(pick) => {
+                if let Some(index) = nth(&self.model.running, pick) {
+                    assert!(self.window.handle_set_aside(index));
+                    self.model.running.remove(&index);
+                    self.model.aside.insert(index);
+                }
+            }
+            Choice::TakeUp => {
+                let slot = self.model.running.len() < self.model.limits.max_processing;
+                let turn = self.window.lowest_undone();
+                if slot && !self.model.finished && self.model.aside.remove(&turn) {
+                    self.window.handle_taken_up();
+                    self.model.running.insert(turn);
                 }
             }
             Choice::Fail(pick) => {
@@ -360,6 +379,7 @@ impl Trial {
             }
             let before = (self.model.disk, self.model.done.len(), self.model.started.len());
             self.choose(Choice::Fetched(255));
+            self.choose(Choice::TakeUp);
             self.choose(Choice::Run(7));
             self.choose(Choice::Done(0));
             self.choose(Choice::Saving);
@@ -417,6 +437,8 @@ mod tests {
             12 => n().prop_map(Choice::Run),
             24 => n().prop_map(Choice::Done),
             4 => n().prop_map(Choice::Fail),
+            3 => n().prop_map(Choice::Aside),
+            3 => Just(Choice::TakeUp),
             4 => n().prop_map(Choice::Due),
             8 => Just(Choice::Saving),
             8 => Just(Choice::Saved),
