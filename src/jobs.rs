@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 mod gated;
 
 pub use gated::Gated;
+pub(crate) use gated::Rings;
 
 /// How far a source lets jobs start, whatever its head is; see [`Jobs::gate`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

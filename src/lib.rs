@@ -56,7 +56,7 @@ pub use effects::Effects;
 pub use error::{Error, StoreError};
 pub use index::{BoxError, Index};
 pub use jobs::{Gate, Gated, Jobs, MemoryJobs};
-pub use log::JobLog;
+pub use log::{Held, JobLog};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{Checkpoint, MemoryProgress, Progress, StoreProgress};
 pub use retry::Retry;

@@ -19,7 +19,10 @@ use std::ops::{Range, RangeInclusive, RangeToInclusive};
 use std::sync::Weak;
 use std::time::Duration;
 
+mod held;
 pub(crate) mod state;
+
+pub use held::Held;
 
 use self::state::{Bounds, LogState, bounds_key, index_of, item_key};
 

@@ -173,8 +173,8 @@ impl fmt::Display for Blocked {
             ),
             Self::Upstream { index } => write!(
                 f,
-                "job {index} is held back by the gate of its source until the stage before it is done with it: see what \
-                 that one waits for, and start it again if it has ended"
+                "job {index} is held back by the gate of its source: the stage before it is not done with it, or the log that it \
+                 fills is full; see what the other stage waits for, and start that again if it has ended"
             ),
             Self::Paused => write!(f, "the consumer is paused; resume it to go on"),
             Self::Halted { index, error } => write!(f, "the consumer halted at {index}: {error}"),

@@ -50,6 +50,7 @@ const ORDER: &[&str] = &[
     "progress/ledger",
     "progress/store",
     "log",
+    "log/held",
     "effects",
     // threads
     "reader",

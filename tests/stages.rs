@@ -311,3 +311,38 @@ fn a_slow_second_stage_costs_no_memory_that_its_window_does_not_allow() {
     std::thread::spawn(move || (50..2_000).for_each(|_| second.next().succeed()));
     pipeline.run_to_head().unwrap();
 }
+
+#[test]
+fn a_stage_is_held_back_while_the_log_that_it_fills_is_full() {
+    let (store, blocks) = (Store::in_memory(), numbers(1_000));
+    let log = store.log::<u64>("middle").unwrap();
+    let (worker, second) = manual_worker();
+    let pipeline = Pipeline::builder()
+        .stage("first", |stage| {
+            let into = log.clone();
+            stage
+                .consumer(log.hold_back(blocks.clone(), 30), store.progress("first"))
+                .max_search_ahead(20)
+                .start_transactional(move |job, effects| Ok(effects.push(&into, &job.payload)?))
+        })
+        .stage("second", |stage| stage.consumer(log.clone(), store.progress("second")).start_worker(worker))
+        .start()
+        .unwrap();
+    let handle = pipeline.handle();
+    log.retain([handle.stage("second").unwrap()]);
+    let first = handle.stage("first").unwrap();
+    until(&first, "the log", |status| status.blocked == Blocked::Upstream { index: 30 });
+    assert_eq!(log.backlog(), 30);
+    let emptied = std::thread::spawn({
+        let log = log.clone();
+        move || {
+            (0..1_000).for_each(|_| {
+                second.next().succeed();
+                assert!(log.backlog() <= 30, "{} items", log.backlog());
+            });
+        }
+    });
+    pipeline.run_to_head().unwrap();
+    emptied.join().unwrap();
+    eventually("the trim", || log.backlog() == 0);
+}
