@@ -78,6 +78,7 @@ pub struct Pipeline {
 #[must_use = "nothing happens before it is started"]
 pub struct PipelineBuilder<'a> {
     stages: Vec<(String, Start<'a>)>,
+    stop_at: Option<Index>,
 }
 
 /// A stage that is about to be started: where its consumer is made, and the stages before it are found.
@@ -85,6 +86,8 @@ pub struct Stage<'a> {
     name: &'a str,
     watermark: &'a Watermark,
     before: &'a [(&'a str, Watermark)],
+    /// Of the first one.
+    stop_at: Option<Index>,
     weight: RefCell<Option<Weight>>,
 }
 
@@ -106,6 +109,13 @@ impl<'a> PipelineBuilder<'a> {
         self
     }
 
+    /// The first stage processes everything up to and including this index, none above it, and ends;
+    /// [`Pipeline::join`] then ends the others, as they have processed what came of that.
+    pub fn stop_at(mut self, index: Index) -> Self {
+        self.stop_at = Some(index);
+        self
+    }
+
     /// Starts all stages, the last one first.
     ///
     /// # Errors
@@ -124,7 +134,13 @@ impl<'a> PipelineBuilder<'a> {
         let (mut consumers, mut running) = (Vec::new(), Vec::new());
         for (nth, (name, start)) in self.stages.into_iter().enumerate().rev() {
             let (before, own) = known.split_at(nth);
-            let stage = Stage { name: &name, watermark: &own[0].1, before, weight: RefCell::default() };
+            let stage = Stage {
+                name: &name,
+                watermark: &own[0].1,
+                before,
+                stop_at: self.stop_at.filter(|_| nth == 0),
+                weight: RefCell::default(),
+            };
             let started = start(&stage).and_then(|consumer| {
                 let same = consumer.handle().as_ref().is_same(stage.watermark);
                 same.then_some(consumer).ok_or_else(|| ConfigError::StageForeign { name: name.clone() }.into())
@@ -143,7 +159,11 @@ impl<'a> PipelineBuilder<'a> {
 impl Stage<'_> {
     /// A builder for the consumer of this stage: [`Consumer::builder`], with a watermark that the stages behind it know.
     pub fn consumer<J: Jobs, P: Progress>(&self, jobs: J, progress: P) -> Builder<J, P> {
-        Consumer::builder(jobs, progress).watermark(self.watermark.clone())
+        let builder = Consumer::builder(jobs, progress).watermark(self.watermark.clone());
+        match self.stop_at {
+            Some(index) => builder.stop_at(index),
+            None => builder,
+        }
     }
 
     /// The watermark of a stage before this one, to be gated by: `jobs.gated_by(stage.after("fetch")?)`.
@@ -167,7 +187,7 @@ impl Stage<'_> {
 impl Pipeline {
     /// A pipeline without stages, to which they are added upstream first.
     pub fn builder<'a>() -> PipelineBuilder<'a> {
-        PipelineBuilder { stages: Vec::new() }
+        PipelineBuilder { stages: Vec::new(), stop_at: None }
     }
 
     /// A handle, to be cloned to wherever the pipeline is watched or steered from.
@@ -212,6 +232,7 @@ impl Pipeline {
     }
 
     /// Runs until the first stage has processed everything up to and including this index, and all others what came of that.
+    /// What has started above it by now is processed too; to go so far and no further, use [`PipelineBuilder::stop_at`].
     ///
     /// # Errors
     /// Those of [`join`](Self::join).
