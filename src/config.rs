@@ -114,6 +114,66 @@ pub enum ConfigError {
         /// Its name.
         name: String,
     },
+    /// Two consumers were to publish into one [`Watermark`](crate::Watermark).
+    #[error(
+        "the watermark that {name:?} was to publish into is another consumer's: give each one a `Watermark::new()` of its own"
+    )]
+    WatermarkInUse {
+        /// The progress of the second one, or "unnamed".
+        name: String,
+    },
+    /// Consumers that are gated by each other would wait for ever.
+    #[error(
+        "{consumer:?} is gated by {upstream:?}, which goes no further than {consumer:?} does: neither would ever start a job, so \
+         take one of the gates away"
+    )]
+    GateCycle {
+        /// The progress of the consumer that was to be started, or "unnamed".
+        consumer: String,
+        /// That of the upstream, or "unnamed".
+        upstream: String,
+    },
+    /// The upstream of a gated consumer has ended, and the gate would never let through its first job.
+    #[error(
+        "{consumer:?} is to begin with job {next}, and its upstream {upstream:?} has ended with {}: start that one again, and gate by \
+         the new one",
+        last_processed.map_or_else(|| "nothing processed".to_owned(), |last| format!("{last} as the last one processed"))
+    )]
+    UpstreamEnded {
+        /// The progress of the consumer that was to be started, or "unnamed".
+        consumer: String,
+        /// That of the upstream, or "unnamed".
+        upstream: String,
+        /// The first job that would be started.
+        next: Index,
+        /// The upstream's watermark.
+        last_processed: Option<Index>,
+    },
+    /// A pipeline without a stage.
+    #[error("the pipeline has no stage: give it at least one")]
+    NoStages,
+    /// Two stages of a pipeline with one name.
+    #[error("two stages are called {name:?}: give each one a name of its own")]
+    StageTwice {
+        /// The name.
+        name: String,
+    },
+    /// A stage of a pipeline asked for one that does not stand before it.
+    #[error("no stage before {stage:?} is called {name:?}: add the stages upstream first")]
+    StageUnknown {
+        /// The stage that asked.
+        stage: String,
+        /// What it asked for.
+        name: String,
+    },
+    /// A stage of a pipeline started a consumer of which the pipeline does not know.
+    #[error(
+        "the stage {name:?} returned a consumer that was not made with `Stage::consumer`: use that in place of `Consumer::builder`"
+    )]
+    StageForeign {
+        /// The name.
+        name: String,
+    },
     /// `stop` or `join` on one of the consumer's own threads would wait for itself.
     #[error(
         "stop or join was called on one of the consumer's own threads, which would wait for itself: the consumer was \

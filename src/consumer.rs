@@ -10,6 +10,7 @@ use std::time::Duration;
 
 mod builder;
 mod handle;
+mod ordered;
 mod transactional;
 
 pub use builder::Builder;

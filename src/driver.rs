@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Failure, drop_guarded, guarded};
 use crate::index::{BoxError, Index};
+use crate::jobs::Gate;
 use crate::kv::changes::Changes;
 use crate::notifier::NewsDesk;
 use crate::pool::{Assignment, JobDesk, Runner};
@@ -25,6 +26,7 @@ mod explain;
 mod flights;
 #[cfg(all(test, waterline_loom))]
 mod model;
+mod ordered;
 mod own;
 mod reading;
 mod saving;
@@ -33,7 +35,7 @@ mod wakes;
 mod workers;
 
 pub(crate) use self::core::Core;
-use self::core::Surplus;
+use self::core::{Bounding, Surplus};
 use self::own::Own;
 use self::wakes::Wakes;
 use self::workers::Wake;
@@ -122,6 +124,7 @@ impl<T: Send + 'static> Driver<T> {
         }
         if wakes.ended {
             self.bell.close();
+            self.watermark.end();
             self.work.notify_all();
             self.news.notify_all();
         }
@@ -224,16 +227,14 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         fetched.as_ref().inspect(|fetched| warn_of(&fetched.then));
         let mut core = self.core.lock();
         let surplus = fetched.map(|fetched| core.fetched(fetched));
-        // From here on it does not see to the workers, however long the call takes.
-        core.source.watching = false;
-        core.source.look = Some(now);
+        core.looking(now);
         self.settle(core);
         surplus.into_iter().for_each(Surplus::drop_guarded);
     }
 
-    fn head(&self, head: Option<Index>) {
+    fn looked(&self, head: Option<Index>, gate: Gate) {
         let mut core = self.core.lock();
-        core.head(head);
+        core.looked(head, gate);
         self.settle(core);
     }
 
@@ -242,6 +243,9 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         let mut core = self.core.lock();
         core.source.look = None;
         core.source.look_error = Some(failure.text);
+        if core.source.bounding == Bounding::Looking {
+            core.source.bounding = Bounding::Wanted;
+        }
         drop(core);
         drop_guarded(failure.error);
     }

@@ -147,6 +147,15 @@ pub enum Error {
         last_processed: Option<Index>,
     },
 
+    /// A stage of a pipeline failed: the first one that did.
+    #[error("the stage {name:?} of the pipeline failed")]
+    Stage {
+        /// Its name.
+        name: String,
+        /// What `start`, `stop` or `join` of its consumer returned.
+        source: Box<Error>,
+    },
+
     /// The consumer has ended.
     #[error("the consumer has ended: start a new one")]
     Stopped,
@@ -286,6 +295,10 @@ pub(crate) struct Guarded<T>(Option<T>);
 impl<T> Guarded<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(Some(value))
+    }
+
+    pub(crate) fn take(mut self) -> Option<T> {
+        self.0.take()
     }
 }
 

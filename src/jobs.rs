@@ -3,8 +3,56 @@
 use crate::index::{BoxError, Index};
 use crate::sync::{Arc, Mutex};
 use crate::wakeup::Wakeup;
+use crate::watermark::Watermark;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
+
+mod gated;
+
+pub use gated::Gated;
+pub(crate) use gated::Rings;
+
+/// How far a source lets jobs start, whatever its head is; see [`Jobs::gate`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Gate {
+    /// As far as the head.
+    #[default]
+    Open,
+    /// Up to and including this index.
+    UpTo(Index),
+    /// No job at all.
+    Closed,
+}
+
+impl Gate {
+    /// Both gates, one behind the other: what both let through.
+    ///
+    /// ```
+    /// use waterline::Gate;
+    ///
+    /// assert_eq!(Gate::Open.and(Gate::UpTo(7)), Gate::UpTo(7));
+    /// assert_eq!(Gate::UpTo(3).and(Gate::UpTo(7)), Gate::UpTo(3));
+    /// assert_eq!(Gate::Closed.and(Gate::Open), Gate::Closed);
+    /// ```
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Closed, _) | (_, Self::Closed) => Self::Closed,
+            (Self::Open, gate) | (gate, Self::Open) => gate,
+            (Self::UpTo(one), Self::UpTo(other)) => Self::UpTo(one.min(other)),
+        }
+    }
+
+    /// One past the last index that it lets through.
+    pub(crate) fn open_below(self) -> Index {
+        match self {
+            Self::Open => Index::MAX,
+            Self::UpTo(last) => last.saturating_add(1),
+            Self::Closed => 0,
+        }
+    }
+}
 
 /// How long the default [`Jobs::read`] begins further calls before it hands over what it has, so that a source that takes a second for
 /// each job does not keep workers waiting for a whole run.
@@ -86,6 +134,46 @@ pub trait Jobs: Send + Sync + 'static {
         let _ = wakeup;
         false
     }
+
+    /// How far jobs may start, though the source has more: asked for with each look at the [head](Self::head), which stays the
+    /// true one. A gate that goes back takes nothing back: what has started finishes, and is tried again if it fails. A panic is
+    /// treated as a source's error. Default: [`Gate::Open`].
+    fn gate(&self) -> Gate {
+        Gate::Open
+    }
+
+    /// The same jobs, of which none starts before the upstream has processed its index, and that is saved: a stage that
+    /// follows another one through the same stream. The consumer is woken as soon as the upstream's watermark moves. With
+    /// several, one behind the other, none starts before all of them have.
+    ///
+    /// ```
+    /// use waterline::{Consumer, Jobs, MemoryJobs, MemoryProgress};
+    ///
+    /// let blocks: MemoryJobs<_> = (0..5).collect();
+    /// let fetch = Consumer::builder(blocks.clone(), MemoryProgress::new()).start(|_| Ok(()))?;
+    /// let index = Consumer::builder(blocks.gated_by(fetch.handle()), MemoryProgress::new())
+    ///     .stop_at(4)
+    ///     .start({
+    ///         let fetch = fetch.handle();
+    ///         move |job| Ok(assert!(fetch.last_processed_index() >= Some(job.index)))
+    ///     })?;
+    /// index.join()?;
+    /// fetch.stop()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    fn gated_by(self, upstream: impl AsRef<Watermark>) -> Gated<Self>
+    where
+        Self: Sized,
+    {
+        Gated::new(self, upstream.as_ref().clone())
+    }
+
+    /// Whose watermarks the gate depends on. An adapter of yours around a source that is gated should forward it, so that a
+    /// circle of gates is refused when it is started.
+    #[doc(hidden)]
+    fn upstreams(&self) -> Vec<Watermark> {
+        Vec::new()
+    }
 }
 
 impl<J: Jobs + ?Sized> Jobs for Arc<J> {
@@ -109,6 +197,14 @@ impl<J: Jobs + ?Sized> Jobs for Arc<J> {
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         (**self).subscribe(wakeup)
+    }
+
+    fn gate(&self) -> Gate {
+        (**self).gate()
+    }
+
+    fn upstreams(&self) -> Vec<Watermark> {
+        (**self).upstreams()
     }
 }
 

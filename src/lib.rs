@@ -7,6 +7,7 @@
 //! * [`Jobs`]: the source that you implement; [`MemoryJobs`] for tests.
 //! * [`Worker`], [`Job`], [`Done`]: the code that you run.
 //! * [`Handle`], [`Status`], [`Blocked`], [`Watermark`]: watching and steering.
+//! * [`Pipeline`], [`Stage`], [`Gated`]: consumers that follow each other.
 //! * [`Store`], [`Table`], [`Progress`]: where the watermark is kept, and rows beside it.
 //! * [`design`]: how it fits together, what is stored, what the disk must guarantee.
 //! * [`window`]: the pure core.
@@ -31,6 +32,8 @@ mod jobs;
 mod kv;
 mod log;
 mod notifier;
+mod ordered;
+mod pipeline;
 mod pool;
 mod progress;
 mod reader;
@@ -52,8 +55,9 @@ pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
 pub use error::{Error, StoreError};
 pub use index::{BoxError, Index};
-pub use jobs::{Jobs, MemoryJobs};
-pub use log::JobLog;
+pub use jobs::{Gate, Gated, Jobs, MemoryJobs};
+pub use log::{Held, JobLog};
+pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{Checkpoint, MemoryProgress, Progress, StoreProgress};
 pub use retry::Retry;
 pub use status::{Blocked, State, Status};

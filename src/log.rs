@@ -19,8 +19,11 @@ use std::ops::{Range, RangeInclusive, RangeToInclusive};
 use std::sync::Weak;
 use std::time::Duration;
 
+mod held;
 mod reading;
 pub(crate) mod state;
+
+pub use held::Held;
 
 use self::reading::Ahead;
 use self::state::{Bounds, LogState, bounds_key, index_of, item_key};

@@ -112,6 +112,12 @@ pub trait Progress: Send + 'static {
     /// Retried with back-off and shown by `status().blocked`; the watermark stands still meanwhile.
     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError>;
 
+    /// What it is called in errors and statuses.
+    #[doc(hidden)]
+    fn label(&self) -> Option<String> {
+        None
+    }
+
     /// The shared writer that saves for this progress instead of [`save`](Self::save), and keeps what is done above the
     /// watermark too. Asked for once, after [`acquire`](Self::acquire).
     #[doc(hidden)]

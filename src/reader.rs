@@ -7,7 +7,7 @@
 use crate::config::DEFAULT_POLL;
 use crate::error::{Error, Failure, drop_guarded, guarded};
 use crate::index::{BoxError, Index};
-use crate::jobs::Jobs;
+use crate::jobs::{Gate, Jobs};
 use crate::retry::Retry;
 use crate::sync::{Arc, Mutex};
 use crate::wakeup::Bell;
@@ -61,7 +61,8 @@ pub(crate) trait ReadDesk<T>: Send + Sync + 'static {
     fn watch_on(&self, now: Instant) -> Option<Duration>;
     /// The source is about to be asked for its head.
     fn looking(&self, fetched: Option<Fetched<T>>, now: Instant);
-    fn head(&self, head: Option<Index>);
+    /// What the source has, and how much of that may start.
+    fn looked(&self, head: Option<Index>, gate: Gate);
     /// The look failed.
     fn look_failed(&self, failure: Failure);
 }
@@ -83,9 +84,9 @@ impl<J: Jobs> Turns<J> {
         Self { jobs, turn: Mutex::new(()) }
     }
 
-    fn head(&self) -> Result<Option<Index>, BoxError> {
+    fn look(&self) -> Result<(Option<Index>, Gate), BoxError> {
         let _turn = self.turn.lock();
-        guarded(|| self.jobs.head())
+        guarded(|| Ok((self.jobs.head()?, self.jobs.gate())))
     }
 }
 
@@ -192,9 +193,9 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
     /// Asks for the head.
     fn look(&self, fetched: Option<Fetched<J::Job>>, now: Instant) -> Answer {
         self.desk.looking(fetched, now);
-        match self.source.head() {
-            Ok(head) => {
-                self.desk.head(head);
+        match self.source.look() {
+            Ok((head, gate)) => {
+                self.desk.looked(head, gate);
                 Answer::Good
             }
             Err(error) => {

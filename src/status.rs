@@ -21,6 +21,18 @@ pub enum State {
     Finished,
 }
 
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopping => "stopping",
+            Self::Halted => "halted",
+            Self::Finished => "finished",
+        })
+    }
+}
+
 /// A snapshot of a consumer; taking one never waits for the source, the store or a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -53,6 +65,9 @@ pub struct Status {
     pub unsaved: u64,
     /// Why the watermark is not moving right now.
     pub blocked: Blocked,
+    /// The upstream that the next job waits for, when it has ended and its watermark will never move again: the name of its
+    /// progress, or "unnamed".
+    pub ended_upstream: Option<String>,
     /// Attempts that succeeded, in this process life.
     pub done: u64,
     /// Attempts that failed, in this process life.
@@ -126,6 +141,12 @@ pub enum Blocked {
         /// The source's head.
         head: Option<Index>,
     },
+    /// The source has this job, and its gate lets it through only later: when the upstream consumer has processed it.
+    /// [`Status::ended_upstream`] says whether that one has ended.
+    Upstream {
+        /// The index.
+        index: Index,
+    },
     /// Nothing starts until `resume`.
     Paused,
     /// The consumer was stopped by a failure.
@@ -164,6 +185,11 @@ impl fmt::Display for Blocked {
                 f,
                 "the source is empty, but jobs up to {last_processed} were processed: it lost jobs, or this is another \
                  stream's progress"
+            ),
+            Self::Upstream { index } => write!(
+                f,
+                "job {index} is held back by the gate of its source: the stage before it is not done with it, or the log that it \
+                 fills is full; see what the other stage waits for, and start that again if it has ended"
             ),
             Self::Paused => write!(f, "the consumer is paused; resume it to go on"),
             Self::Halted { index, error } => write!(f, "the consumer halted at {index}: {error}"),

@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_closed_bell_says_so_to_both_sides() {
         let bell = Arc::new(Bell::default());
-        let wakeup = Wakeup::new(bell.clone(), Watermark::new(None));
+        let wakeup = Wakeup::new(bell.clone(), Watermark::new());
         bell.close();
         assert!(!wakeup.ring());
         assert!(bell.wait(None).closed);
@@ -183,7 +183,7 @@ mod model {
         explore(3, || {
             let (bell, jobs) = (Arc::new(Bell::default()), Arc::new(AtomicU64::new(0)));
             let pushers = [(); 2].map(|()| {
-                let (wakeup, jobs) = (Wakeup::new(bell.clone(), Watermark::new(None)), jobs.clone());
+                let (wakeup, jobs) = (Wakeup::new(bell.clone(), Watermark::new()), jobs.clone());
                 thread::spawn(move || {
                     jobs.fetch_add(1, Ordering::Relaxed);
                     assert!(wakeup.ring());

@@ -1,7 +1,8 @@
 //! The watermark as others see it: published once it is saved, and read without a lock.
 
+use crate::config::ConfigError;
 use crate::index::Index;
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
 use std::fmt;
 use std::sync::Weak;
 
@@ -21,26 +22,118 @@ use std::sync::Weak;
 /// assert_eq!(watermark.last_processed(), Some(4));
 /// # Ok::<(), waterline::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Watermark {
     shared: Arc<Shared>,
 }
 
+#[derive(Default)]
 struct Shared {
     /// One past the watermark; 0 while there is none. [`Index::MAX`] is never a job, so it always fits.
     end: AtomicU64,
+    ended: AtomicBool,
     listeners: Mutex<Vec<Weak<dyn Listener>>>,
+    publisher: Mutex<Option<Publisher>>,
 }
 
-/// Who is told that a watermark has moved. Called with no lock held but that of the listeners, and must not block.
+/// The consumer whose watermark it is.
+struct Publisher {
+    name: Option<String>,
+    upstreams: Vec<Watermark>,
+}
+
+/// Who is told that a watermark has moved, or will never move again. Called with no lock held, and must not block.
 pub(crate) trait Listener: Send + Sync {
     fn moved(&self);
 }
 
 impl Watermark {
-    pub(crate) fn new(last_processed: Option<Index>) -> Self {
-        let end = AtomicU64::new(last_processed.map_or(0, |last| last + 1));
-        Self { shared: Arc::new(Shared { end, listeners: Mutex::default() }) }
+    /// One that is there before its consumer is, for whoever is started first: give it to
+    /// [`Builder::watermark`](crate::Builder::watermark) later.
+    ///
+    /// ```
+    /// use waterline::{Consumer, Jobs, MemoryJobs, MemoryProgress, Watermark};
+    ///
+    /// let blocks: MemoryJobs<_> = (0..5).collect();
+    /// let fetched = Watermark::new();
+    /// let index = Consumer::builder(blocks.clone().gated_by(&fetched), MemoryProgress::new()).stop_at(4).start(|_| Ok(()))?;
+    /// let fetch = Consumer::builder(blocks, MemoryProgress::new()).watermark(fetched).start(|_| Ok(()))?;
+    /// index.join()?;
+    /// fetch.stop()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From now on this consumer's, of which so much is processed. Nothing has changed when it is refused.
+    pub(crate) fn claim(
+        &self,
+        name: Option<String>,
+        last_processed: Option<Index>,
+        upstreams: Vec<Watermark>,
+    ) -> Result<(), ConfigError> {
+        let mut publisher = self.shared.publisher.lock();
+        if publisher.is_some() {
+            return Err(ConfigError::WatermarkInUse { name: named(name.as_ref()) });
+        }
+        *publisher = Some(Publisher { name, upstreams: upstreams.clone() });
+        drop(publisher);
+        // Only once others can see it: of two that are started at the same time and wait for each other, one sees the other.
+        if let Some(upstream) = upstreams.iter().find(|upstream| upstream.is_above(self)) {
+            let cycle = ConfigError::GateCycle { consumer: self.name(), upstream: upstream.name() };
+            self.release();
+            return Err(cycle);
+        }
+        if let Some(last) = last_processed {
+            self.publish(last);
+        }
+        Ok(())
+    }
+
+    /// Its consumer could not be started.
+    pub(crate) fn release(&self) {
+        *self.shared.publisher.lock() = None;
+    }
+
+    /// Whether this one goes no further than the other one, by whatever detour.
+    fn is_above(&self, other: &Watermark) -> bool {
+        let mut seen: Vec<Watermark> = Vec::new();
+        let mut ahead = vec![self.clone()];
+        while let Some(next) = ahead.pop() {
+            if next.is_same(other) {
+                return true;
+            }
+            if !seen.iter().any(|seen| seen.is_same(&next)) {
+                ahead.extend(next.shared.publisher.lock().iter().flat_map(|publisher| publisher.upstreams.clone()));
+                seen.push(next);
+            }
+        }
+        false
+    }
+
+    /// The name of its consumer's progress.
+    pub(crate) fn name(&self) -> String {
+        named(self.shared.publisher.lock().as_ref().and_then(|publisher| publisher.name.as_ref()))
+    }
+
+    /// Whether its consumer has ended, so that it never moves again. A next life of that consumer has another one.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shared.ended.load(Ordering::Acquire)
+    }
+
+    /// Whether it never reaches this index.
+    pub(crate) fn ended_below(&self, index: Index) -> bool {
+        // In this order: it may move until it ends.
+        self.has_ended() && self.last_processed().is_none_or(|last| last < index)
+    }
+
+    /// It never moves again.
+    pub(crate) fn end(&self) {
+        self.shared.ended.store(true, Ordering::Release);
+        self.announce();
     }
 
     /// Everything up to and including this index is processed, and that is saved; `None` while nothing was ever saved.
@@ -56,24 +149,26 @@ impl Watermark {
 
     /// Tells whoever listens that it was moved.
     pub(crate) fn announce(&self) {
-        self.shared.listeners.lock().retain(|listener| match listener.upgrade() {
-            Some(listener) => {
-                listener.moved();
-                true
-            }
-            None => false,
-        });
+        // Without the lock, since one that is told may stop another consumer, which has listeners too.
+        let listeners: Vec<_> = self.shared.listeners.lock().iter().filter_map(Weak::upgrade).collect();
+        listeners.iter().for_each(|listener| listener.moved());
     }
 
     /// From now on this one is told, for as long as somebody keeps it.
     pub(crate) fn listen(&self, listener: Weak<dyn Listener>) {
-        self.shared.listeners.lock().push(listener);
+        let mut listeners = self.shared.listeners.lock();
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(listener);
     }
 
     /// Whether it is the same one's.
     pub(crate) fn is_same(&self, other: &Watermark) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
+}
+
+fn named(name: Option<&String>) -> String {
+    name.cloned().unwrap_or_else(|| "unnamed".to_owned())
 }
 
 impl AsRef<Watermark> for Watermark {

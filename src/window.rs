@@ -24,6 +24,7 @@ use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
 
 mod ahead;
+mod aside;
 mod bits;
 mod fetching;
 mod queries;
@@ -96,6 +97,8 @@ pub struct Run {
 pub struct Window {
     limits: Limits,
     head: Option<Index>,
+    /// One past the last index that the gate lets through.
+    gate: Index,
     stop_at: Option<Index>,
     /// Whether the watermark exists: something was loaded or saved.
     any_saved: bool,
@@ -154,6 +157,7 @@ impl Window {
         Self {
             limits,
             head: None,
+            gate: Index::MAX,
             stop_at: None,
             any_saved: false,
             saved: first,
@@ -202,9 +206,10 @@ impl Window {
         self.done = self.ahead.advance(self.done);
     }
 
-    /// Ends by itself once everything up to and including this index is processed and saved.
+    /// Ends by itself once everything up to and including this index is processed and saved, and nothing above it runs. Of
+    /// several such indices the lowest holds.
     pub fn stop_at(&mut self, index: Index) {
-        self.stop_at = Some(index);
+        self.stop_at = Some(self.stop_at.map_or(index, |earlier| earlier.min(index)));
     }
 
     /// New limits. Lowering one takes nothing back that is in flight.
@@ -385,7 +390,7 @@ impl Window {
 
     #[inline]
     fn has_slot(&self) -> bool {
-        !self.paused && !self.full && !self.stopping && self.in_flight < self.limits.max_processing
+        !self.paused && !self.full && !self.stopping && !self.ended && self.in_flight < self.limits.max_processing
     }
 
     #[inline]
@@ -423,7 +428,7 @@ impl Window {
     fn bound(&self) -> Index {
         let Some(head) = self.head else { return 0 };
         let last = head.min(self.stop_at.unwrap_or(LAST_JOB)).min(LAST_JOB);
-        self.closed_from().min(last + 1)
+        self.closed_from().min(last + 1).min(self.gate)
     }
 
     #[inline]

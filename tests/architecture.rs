@@ -19,6 +19,7 @@ const ORDER: &[&str] = &[
     "window/bits",
     "window/ahead",
     "window",
+    "window/aside",
     "window/fetching",
     "window/queries",
     "window/reference/model",
@@ -32,6 +33,7 @@ const ORDER: &[&str] = &[
     "kv/changes",
     // traits
     "jobs",
+    "jobs/gated",
     "worker",
     "progress",
     "progress/memory",
@@ -49,10 +51,12 @@ const ORDER: &[&str] = &[
     "progress/store",
     "log/reading",
     "log",
+    "log/held",
     "effects",
     // threads
     "reader",
     "pool",
+    "ordered",
     "saver",
     "notifier",
     // driver
@@ -67,12 +71,18 @@ const ORDER: &[&str] = &[
     "driver/explain",
     "driver",
     "driver/threads",
+    "driver/ordered",
     "driver/control",
     // consumer
     "consumer/handle",
     "consumer",
     "consumer/builder",
     "consumer/transactional",
+    "consumer/ordered",
+    "pipeline/rate",
+    "pipeline/status",
+    "pipeline/running",
+    "pipeline",
     // for tests
     "testing",
     "testing/faulty_progress",
@@ -193,7 +203,7 @@ fn impure(text: &str) -> Vec<&str> {
 #[test]
 fn the_window_is_pure() {
     let sources = sources();
-    for module in ["window", "window/ahead", "window/bits", "window/fetching", "window/queries"] {
+    for module in ["window", "window/ahead", "window/aside", "window/bits", "window/fetching", "window/queries"] {
         assert_eq!(impure(&sources[module]), Vec::<&str>::new(), "in {module}");
     }
     assert_eq!(impure("#[cfg(test)]\nmod reference;\nuse std::time::Instant;\nuse crate::sync::Mutex;").len(), 2);

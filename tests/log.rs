@@ -155,7 +155,9 @@ fn promise_1_wherever_the_disk_stops_taking_writes_the_log_is_a_prefix() {
         let faulty = FaultyStore::new().unwrap();
         faulty.freeze_at(freeze_at);
         let log = faulty.store().log::<u64>("l").unwrap();
-        (1..=5).for_each(|n| drop(log.push_all(&[3 * n, 3 * n + 1, 3 * n + 2]).unwrap()));
+        for n in 1..=5 {
+            log.push_all(&[3 * n, 3 * n + 1, 3 * n + 2]).unwrap();
+        }
         log.trim(..=4).unwrap();
         (6..=8).for_each(|n| assert!(log.push(&n).is_ok()));
         let after = faulty.after_crash().unwrap();

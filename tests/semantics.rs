@@ -669,6 +669,8 @@ fn on_processed_is_merged_while_it_is_busy_and_holds_up_no_save() {
     let progress = MemoryProgress::new();
     let (enter, entered) = crossbeam_channel::unbounded();
     let (pass, passed) = crossbeam_channel::unbounded::<()>();
+    // What is saved before the first call stands in that one, however late its thread comes.
+    let (go, gone) = crossbeam_channel::bounded::<()>(0);
     let consumer = builder(numbers(100), &progress)
         .max_search_ahead(10)
         .stop_at(99)
@@ -676,10 +678,16 @@ fn on_processed_is_merged_while_it_is_busy_and_holds_up_no_save() {
             enter.send(run).unwrap();
             let _ = passed.recv();
         })
-        .start(|_| Ok(()))
+        .start(move |job| {
+            if job.index == 10 {
+                let _ = gone.recv();
+            }
+            Ok(())
+        })
         .unwrap();
     let handle = consumer.handle();
     let first = entered.recv_timeout(LONG).unwrap();
+    drop(go);
     assert!(handle.wait_for(99, LONG), "saves go on");
     assert_eq!(*first.start(), 0);
     drop(pass);

@@ -40,6 +40,7 @@ pub struct Builder<J, P> {
     on_job_done: Option<Arc<OnJobDone>>,
     on_processed: Option<OnProcessed>,
     pub(super) max_effects: usize,
+    watermark: Option<Watermark>,
 }
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
@@ -58,6 +59,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             on_job_done: None,
             on_processed: None,
             max_effects: config::DEFAULT_EFFECTS,
+            watermark: None,
         }
     }
 
@@ -143,6 +145,13 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
+    /// Publishes into this watermark, which was made with [`Watermark::new`] so that others could be gated by it before this
+    /// consumer is started. One that is, or was, another consumer's is [`Error::Config`].
+    pub fn watermark(mut self, watermark: Watermark) -> Self {
+        self.watermark = Some(watermark);
+        self
+    }
+
     /// Starts, with a closure that runs one job.
     ///
     /// # Errors
@@ -217,15 +226,21 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let loaded = acquire(&mut progress)?;
         let seat = progress.writer();
         let restored = seat.as_ref().map(|seat| seat.restored.clone()).unwrap_or_default();
-        let mut bell = Unstarted { bell: Arc::default(), started: false };
-        let watermark = Watermark::new(loaded);
-        let wakeup = Wakeup::new(bell.bell.clone(), watermark.clone());
+        let watermark = self.watermark.unwrap_or_default();
+        let upstreams = upstreams(&jobs)?;
+        watermark.claim(progress.label(), loaded, upstreams.clone())?;
+        let mut unstarted = Unstarted { bell: Arc::default(), watermark: Some(watermark.clone()), started: false };
+        let bell = unstarted.bell.clone();
+        let wakeup = Wakeup::new(bell.clone(), watermark.clone());
         // Once anything is saved the stream has its beginning, though there may be no watermark yet.
         let begun = restored.next.or(start_at.flatten());
         let First { first, next, subscribed } = first_look(&jobs, loaded, begun, wakeup)?;
         // A run that has reached its end needs nothing of the source any more.
         if first > next && stop_at.is_none_or(|last| last >= next) {
             return Err(Error::Truncated { next, first });
+        }
+        if stop_at.is_none_or(|last| last >= next) {
+            check_upstreams(&watermark, &upstreams, next)?;
         }
         let mut window = loaded.map_or_else(|| Window::begin(next, limits), |last| Window::resume(last, limits));
         if seat.is_some() {
@@ -239,20 +254,19 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.announces = on_processed.is_some();
         core.on_job_done = on_job_done;
         core.workers.fixed = threads;
+        core.upstreams = upstreams;
         core.effects.limit = effects.unwrap_or(usize::MAX);
-        let (saves, saver): (Box<dyn Saves>, _) = match seat {
-            Some(seat) => {
-                core.claim = Some(Box::new(progress));
-                (seat.saves, None)
-            }
-            None => {
-                let progress = Arc::new(Mutex::new(progress));
-                let (seat, saver) = saver(progress.clone());
-                core.claim = Some(Box::new(progress));
-                (Box::new(seat), Some(saver))
-            }
+        let (saves, saver): (Box<dyn Saves>, _) = if let Some(seat) = seat {
+            core.claim = Some(Box::new(progress));
+            (seat.saves, None)
+        } else {
+            let progress = Arc::new(Mutex::new(progress));
+            let (seat, saver) = saver(progress.clone());
+            core.claim = Some(Box::new(progress));
+            (Box::new(seat), Some(saver))
         };
-        let driver = Driver::new(core, bell.bell.clone(), watermark, saves);
+        let driver = Driver::new(core, bell.clone(), watermark, saves);
+        unstarted.watermark = None;
         driver.set_runner(runner(&driver));
         // From here on, dropping it stops whatever was started.
         let consumer = Consumer { control: driver.clone(), left: false };
@@ -267,9 +281,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let poll_every = poll_every.or((!subscribed).then_some(config::DEFAULT_POLL));
         let source = Arc::new(Turns::new(jobs));
         driver.set_source(source.clone());
-        let reader = Reader { source, desk: driver.clone(), bell: bell.bell.clone(), poll_every };
+        let reader = Reader { source, desk: driver.clone(), bell, poll_every };
         driver.spawn("wl-reader", move || reader.run())?;
-        bell.started = true;
+        unstarted.started = true;
         driver.begin();
         Ok(consumer)
     }
@@ -307,9 +321,28 @@ fn first_look(
     Ok(First { first, next: wanted.unwrap_or(first), subscribed })
 }
 
-/// A bell that is closed when the start fails, so that the source can forget its wake-up.
+fn upstreams(jobs: &impl Jobs) -> Result<Vec<Watermark>, Error> {
+    guarded(|| Ok(jobs.upstreams())).map_err(|source| Error::Source { index: 0, source })
+}
+
+/// A gate that can never let through the first job is refused.
+fn check_upstreams(watermark: &Watermark, upstreams: &[Watermark], next: Index) -> Result<(), ConfigError> {
+    match upstreams.iter().find(|upstream| upstream.ended_below(next)) {
+        None => Ok(()),
+        Some(upstream) => Err(ConfigError::UpstreamEnded {
+            consumer: watermark.name(),
+            upstream: upstream.name(),
+            next,
+            last_processed: upstream.last_processed(),
+        }),
+    }
+}
+
+/// A bell that is closed when the start fails, so that the source can forget its wake-up; and a watermark that then is
+/// nobody's, until there is a driver which ends it.
 struct Unstarted {
     bell: Arc<Bell>,
+    watermark: Option<Watermark>,
     started: bool,
 }
 
@@ -317,6 +350,7 @@ impl Drop for Unstarted {
     fn drop(&mut self) {
         if !self.started {
             self.bell.close();
+            self.watermark.iter().for_each(Watermark::release);
         }
     }
 }

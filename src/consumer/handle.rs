@@ -15,7 +15,7 @@ use std::time::Duration;
 /// After the consumer has ended the getters show the last values.
 #[derive(Clone)]
 pub struct Handle {
-    pub(super) control: Arc<dyn Control>,
+    pub(crate) control: Arc<dyn Control>,
 }
 
 impl Handle {

@@ -1,6 +1,7 @@
 //! What a handle and a consumer ask of the driver: watching, steering, and the end.
 
 use super::Driver;
+use super::core::Bounding;
 use super::own::Own;
 use super::threads::join_all;
 use crate::config::ConfigError;
@@ -18,6 +19,14 @@ const LAST_SAVE: Duration = Duration::from_secs(1);
 pub(crate) trait Control: Send + Sync {
     fn check(&self);
     fn request_stop(&self);
+    /// Ends once this index is processed.
+    fn stop_at(&self, index: Index);
+    /// Ends once what the source has from now on, when it is next asked, is processed.
+    fn stop_at_head(&self);
+    /// Whose watermarks its gate depends on.
+    fn upstreams(&self) -> Vec<Watermark>;
+    /// Whether this is one of its own threads, which must not wait for its end.
+    fn is_own_thread(&self) -> bool;
     fn status(&self) -> Status;
     fn watermark(&self) -> &Watermark;
     fn size(&self) -> u64;
@@ -37,6 +46,25 @@ impl<T: Send + 'static> Control for Driver<T> {
         let mut core = self.core.lock();
         core.window.handle_stop();
         self.settle(core);
+    }
+
+    fn stop_at(&self, index: Index) {
+        let mut core = self.core.lock();
+        core.stop_at(index);
+        self.settle(core);
+    }
+
+    fn stop_at_head(&self) {
+        self.core.lock().source.bounding = Bounding::Wanted;
+        self.bell.look();
+    }
+
+    fn upstreams(&self) -> Vec<Watermark> {
+        self.core.lock().upstreams.clone()
+    }
+
+    fn is_own_thread(&self) -> bool {
+        Own::is(self.id())
     }
 
     fn status(&self) -> Status {

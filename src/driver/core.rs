@@ -14,6 +14,7 @@ use crate::pool::{Assignment, OnJobDone, Runner};
 use crate::reader::{Answer, Fetched, ReadRuns, Then};
 use crate::retry::Retry;
 use crate::sync::Arc;
+use crate::watermark::Watermark;
 use crate::window::{Action, Window};
 use crate::worker::Job;
 use std::any::Any;
@@ -31,8 +32,14 @@ pub(crate) struct Core<T> {
     pub(super) ready_again: BTreeMap<Index, T>,
     pub(crate) flights: Flights,
     pub(crate) failed: HashMap<Index, Failed>,
+    /// Jobs whose results wait for their turn at the sink, and which attempts those are of.
+    pub(super) aside: HashMap<Index, u32>,
+    /// Somebody hands results to the sink.
+    pub(super) sinking: bool,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Index)>>,
     pub(crate) source: Source,
+    /// Whose watermarks the source's gate depends on.
+    pub(crate) upstreams: Vec<Watermark>,
     /// The source, for workers that read for themselves.
     pub(crate) runs: Option<Arc<dyn ReadRuns<T>>>,
     announce: Option<RangeInclusive<Index>>,
@@ -65,7 +72,7 @@ pub(crate) struct Core<T> {
     pub(super) rouse_reader: bool,
     stop_told: bool,
     /// What they wait for may never come.
-    rouse_waiters: bool,
+    pub(super) rouse_waiters: bool,
 }
 
 /// A failed job that waits for its next attempt.
@@ -128,8 +135,21 @@ pub(crate) struct Source {
     /// Whether the head was ever seen.
     pub(crate) seen: bool,
     pub(crate) look_error: Option<String>,
+    /// Whether the next look says where to end.
+    pub(crate) bounding: Bounding,
     /// The first job that was never read could not be.
     pub(crate) unread: Option<Unread>,
+}
+
+/// The consumer is to end with what its source has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Bounding {
+    #[default]
+    No,
+    /// Since now: a look that has begun may have seen less.
+    Wanted,
+    /// The source is being asked.
+    Looking,
 }
 
 #[derive(Default)]
@@ -161,8 +181,11 @@ impl<T: Send + 'static> Core<T> {
             ready_again: BTreeMap::new(),
             flights: Flights::default(),
             failed: HashMap::new(),
+            aside: HashMap::new(),
+            sinking: false,
             timers: BinaryHeap::new(),
             source: Source::default(),
+            upstreams: Vec::new(),
             runs: None,
             announce: None,
             announces: false,

@@ -4,6 +4,7 @@ use super::core::{Core, Failed, Unread};
 use super::flights::Flight;
 use crate::index::Index;
 use crate::status::{Blocked, State, Status};
+use crate::watermark::Watermark;
 use std::time::{Duration, Instant};
 
 /// A source or a store that has not answered for this long is said to be in the way. Below, it is at work.
@@ -12,6 +13,11 @@ const SILENCE: Duration = Duration::from_secs(1);
 impl<T: Send + 'static> Core<T> {
     pub(crate) fn status(&self, now: Instant) -> Status {
         let window = &self.window;
+        let blocked = self.blocked(now);
+        let ended = match &blocked {
+            Blocked::Upstream { index } => self.upstreams.iter().find(|upstream| upstream.ended_below(*index)),
+            _ => None,
+        };
         Status {
             state: self.state(),
             head: window.head(),
@@ -20,7 +26,8 @@ impl<T: Send + 'static> Core<T> {
             processing: window.in_flight(),
             done_ahead: window.done_ahead(),
             unsaved: window.unsaved(),
-            blocked: self.blocked(now),
+            ended_upstream: ended.map(Watermark::name),
+            blocked,
             done: self.counters.done,
             failed: self.counters.failed,
             retries: self.counters.retries,
@@ -112,10 +119,11 @@ impl<T: Send + 'static> Core<T> {
         if window.ends_at().is_some_and(|last| last < index) {
             return Blocked::CaughtUp;
         }
-        match &self.source.unread {
+        let gated = || window.is_gated(index).then_some(Blocked::Upstream { index });
+        self.beyond_head(index).or_else(gated).unwrap_or_else(|| match &self.source.unread {
             Some(unread) => self.unread(unread, index),
-            None => self.beyond_head(index).unwrap_or(Blocked::No),
-        }
+            None => Blocked::No,
+        })
     }
 
     /// How long a call into the source has not returned, when that is too long.

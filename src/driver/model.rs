@@ -78,8 +78,7 @@ impl Model {
         core.workers.threads = workers;
         core.workers.cap = Some(workers);
         let (bell, due) = (Arc::<Bell>::default(), Arc::default());
-        let driver =
-            Driver::new(core, bell.clone(), Watermark::new(None), Box::new(Desks { due: Arc::clone(&due), bell }));
+        let driver = Driver::new(core, bell.clone(), Watermark::new(), Box::new(Desks { due: Arc::clone(&due), bell }));
         driver.set_source(Arc::new(Numbers));
         Self { driver, due, jobs, quick: false }
     }
@@ -88,7 +87,7 @@ impl Model {
     fn serve(&self) {
         self.driver.begin();
         self.driver.looking(None, Instant::now());
-        self.driver.head(Some(self.jobs - 1));
+        self.driver.looked(Some(self.jobs - 1), crate::jobs::Gate::Open);
         let mut fetched = None;
         loop {
             self.save();

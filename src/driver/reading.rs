@@ -2,10 +2,11 @@
 //!
 //! The reader does, or, while it is on watch and the source is quick, the worker that would otherwise wait for it.
 
-use super::core::{Core, Surplus, Unread};
+use super::core::{Bounding, Core, Surplus, Unread};
 use super::workers::LOOK_EVERY;
 use crate::error::Error;
 use crate::index::{BoxError, Index};
+use crate::jobs::Gate;
 use crate::reader::{Answer, Fetched, Order, ReadRuns, Then};
 use crate::sync::Arc;
 use std::cmp::Reverse;
@@ -96,11 +97,35 @@ impl<T: Send + 'static> Core<T> {
         self.fetched(fetched)
     }
 
-    pub(crate) fn head(&mut self, head: Option<Index>) {
+    /// The source is about to be asked for its head.
+    pub(crate) fn looking(&mut self, now: Instant) {
+        // From here on the reader does not see to the workers, however long the call takes.
+        self.source.watching = false;
+        self.source.look = Some(now);
+        if self.source.bounding == Bounding::Wanted {
+            self.source.bounding = Bounding::Looking;
+        }
+    }
+
+    /// Ends once this index is processed.
+    pub(crate) fn stop_at(&mut self, index: Index) {
+        self.window.stop_at(index);
+        self.rouse_waiters = true;
+    }
+
+    pub(crate) fn looked(&mut self, head: Option<Index>, gate: Gate) {
         self.source.look = None;
         self.source.seen = true;
         self.source.look_error = None;
         self.window.handle_head(head);
+        self.window.handle_gate(gate.open_below());
+        if self.source.bounding == Bounding::Looking {
+            self.source.bounding = Bounding::No;
+            match head {
+                Some(head) => self.stop_at(head),
+                None => self.window.handle_stop(),
+            }
+        }
     }
 
     /// The fetch under way is over. What comes too late, or has done its duty, is given back.
@@ -117,7 +142,10 @@ impl<T: Send + 'static> Core<T> {
 
     fn take_in(&mut self, jobs: Vec<T>, unread: Option<Unread>) -> Vec<T> {
         self.source.call = None;
-        let Some(run) = self.source.fetch.take().filter(|_| !self.window.is_stopping()) else { return jobs };
+        let Some(run) = self.source.fetch.take().filter(|_| !self.window.is_stopping() && !self.window.has_ended())
+        else {
+            return jobs;
+        };
         let count = jobs.len() as u64;
         let missing = unread.is_some();
         let mut done = Vec::new();

@@ -10,6 +10,7 @@ use crate::watermark::{Listener, Watermark};
 use std::any::TypeId;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Weak;
 
 /// The first index.
 const FIRST: Index = 1;
@@ -34,6 +35,8 @@ pub(crate) struct LogState {
     /// Everything below is deleted.
     deleted: AtomicU64,
     wakeups: Mutex<Vec<Wakeup>>,
+    /// Who is told that there is more, or less.
+    watchers: Mutex<Vec<Weak<dyn Listener>>>,
     retained: Mutex<Retained>,
 }
 
@@ -129,6 +132,7 @@ impl LogState {
             end: AtomicU64::new(end.max(bounds.end)),
             deleted: AtomicU64::new(bounds.deleted),
             wakeups: Mutex::default(),
+            watchers: Mutex::default(),
             retained: Mutex::default(),
         }
     }
@@ -142,6 +146,12 @@ impl LogState {
         self.end.load(Ordering::Acquire)
     }
 
+    pub(super) fn backlog(&self) -> u64 {
+        // It never ends before it begins, but both may move meanwhile.
+        let first = self.first();
+        self.end().saturating_sub(first)
+    }
+
     pub(crate) fn key(&self, index: Index) -> [u8; 12] {
         item_key(self.id, index)
     }
@@ -150,6 +160,18 @@ impl LogState {
     pub(crate) fn pushed(&self, end: Index) {
         self.end.store(end, Ordering::Release);
         self.wakeups.lock().retain(Wakeup::ring);
+        self.tell_watchers();
+    }
+
+    pub(super) fn watch(&self, watcher: Weak<dyn Listener>) {
+        let mut watchers = self.watchers.lock();
+        watchers.retain(|watcher| watcher.strong_count() > 0);
+        watchers.push(watcher);
+    }
+
+    fn tell_watchers(&self) {
+        let watchers: Vec<_> = self.watchers.lock().iter().filter_map(Weak::upgrade).collect();
+        watchers.iter().for_each(|watcher| watcher.moved());
     }
 
     pub(super) fn subscribe(&self, wakeup: Wakeup) {
@@ -198,6 +220,7 @@ impl LogState {
     /// It is trimmed; what was deleted since the last time.
     pub(crate) fn trimmed(&self, bounds: Bounds) -> Range<Index> {
         self.first.store(bounds.first, Ordering::Release);
+        self.tell_watchers();
         self.deleted.swap(bounds.deleted, Ordering::AcqRel)..bounds.deleted
     }
 }

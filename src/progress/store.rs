@@ -156,6 +156,10 @@ impl Progress for StoreProgress {
         Ok(())
     }
 
+    fn label(&self) -> Option<String> {
+        Some(self.name.clone())
+    }
+
     fn writer(&mut self) -> Option<SharedWriter> {
         let acquired = self.acquired.as_mut()?;
         let restored = std::mem::take(&mut acquired.restored);

@@ -7,7 +7,7 @@ use core::ops::RangeInclusive;
 impl Window {
     #[inline]
     pub(super) fn poll_fetch(&mut self) -> Option<RangeInclusive<Index>> {
-        if self.fetch.is_some() || self.stopping {
+        if self.fetch.is_some() || self.stopping || self.ended {
             return None;
         }
         // In turn, so that neither retries nor new jobs wait for the end of the others.

@@ -49,6 +49,12 @@ impl Window {
         self.head
     }
 
+    /// Whether the gate holds this index back, if it was never started.
+    #[must_use]
+    pub fn is_gated(&self, index: Index) -> bool {
+        index >= self.gate
+    }
+
     /// Handed to a worker and not reported.
     #[inline]
     #[must_use]

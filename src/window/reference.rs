@@ -20,6 +20,8 @@ pub(crate) enum Choice {
     Grow(u8),
     /// The head goes back by this much.
     Shrink(u8),
+    /// The gate lets through this many more than are processed; or, for the largest numbers, nothing or everything.
+    Gate(u8),
     /// The fetch under way yields this share of its jobs.
     Fetched(u8),
     /// The fetch under way yields this share of its jobs, or none, and the next one is missing.
@@ -28,6 +30,10 @@ pub(crate) enum Choice {
     Run(u8),
     /// A running job succeeds.
     Done(u8),
+    /// A running job has a result that waits for its turn.
+    Aside(u8),
+    /// It is the turn of the lowest job that is not done, if its result waits.
+    TakeUp,
     /// A running job fails.
     Fail(u8),
     /// A back-off is over.
@@ -42,6 +48,8 @@ pub(crate) enum Choice {
     Pause(bool),
     /// Too much waits for a save, or no longer does.
     Full(bool),
+    /// It ends behind the index that is this far above what is processed.
+    StopAt(u8),
     /// Nothing starts any more.
     Stop,
     /// The save under way is given up.
@@ -82,6 +90,7 @@ impl Trial {
                 self.set_head(Some(head));
             }
             Choice::Shrink(by) => self.set_head(self.model.head.and_then(|head| head.checked_sub(u64::from(by)))),
+            Choice::Gate(by) => self.set_gate(by),
             Choice::Fetched(share) => self.fetched(share),
             Choice::Missing(share) => self.missing(share),
             Choice::Run(times) => (0..times % 8).for_each(|_| self.run()),
@@ -93,6 +102,21 @@ impl Trial {
                     self.model.done.insert(index);
                     self.model.unwritten = true;
                     self.ever_done.insert(index);
+                }
+            }
+            Choice::Aside(pick) => {
+                if let Some(index) = nth(&self.model.running, pick) {
+                    assert!(self.window.handle_set_aside(index));
+                    self.model.running.remove(&index);
+                    self.model.aside.insert(index);
+                }
+            }
+            Choice::TakeUp => {
+                let slot = self.model.running.len() < self.model.limits.max_processing;
+                let turn = self.window.lowest_undone();
+                if slot && !self.model.finished && self.model.aside.remove(&turn) {
+                    self.window.handle_taken_up();
+                    self.model.running.insert(turn);
                 }
             }
             Choice::Fail(pick) => {
@@ -181,6 +205,11 @@ impl Trial {
                 self.window.set_full(full);
                 self.model.full = full;
             }
+            Choice::StopAt(by) => {
+                let index = self.model.base().saturating_add(u64::from(by)).saturating_sub(5).min(Index::MAX - 1);
+                self.window.stop_at(index);
+                self.model.stop_at = Some(self.model.stop_at.map_or(index, |earlier| earlier.min(index)));
+            }
             Choice::Stop => {
                 self.window.handle_stop();
                 self.model.stopping = true;
@@ -192,6 +221,16 @@ impl Trial {
     fn set_head(&mut self, head: Option<Index>) {
         self.window.handle_head(head);
         self.model.head = head;
+    }
+
+    fn set_gate(&mut self, by: u8) {
+        let gate = match by {
+            0..200 => self.model.base().saturating_add(u64::from(by % 100)).checked_sub(20),
+            200..220 => None,
+            _ => Some(Index::MAX),
+        };
+        self.window.handle_gate(gate.map_or(0, |gate| gate.saturating_add(1)));
+        self.model.gate = gate;
     }
 
     fn is_new(&self, index: Index) -> bool {
@@ -295,7 +334,7 @@ impl Trial {
             let unread = self.model.undone_from(unread.max(self.model.next()));
             assert_eq!(*run.start(), unread, "read in order, and what is done is passed over");
             assert!(!self.model.restored.contains(run.end()), "read though it is done");
-            assert!(self.model.may_start(*run.end()), "never read above the window");
+            assert!(self.model.may_start(*run.end()), "never read above the window, or the gate");
             let count = (run.end() - run.start() + 1) as usize;
             assert!(self.model.read.len() + self.model.ready.len() + count <= most, "read too far ahead");
         }
@@ -332,6 +371,7 @@ impl Trial {
     pub(crate) fn settle(mut self) {
         self.choose(Choice::Pause(false));
         self.choose(Choice::Full(false));
+        self.choose(Choice::Gate(u8::MAX));
         let head = self.model.head;
         for _ in 0..100_000 {
             self.set_head(head);
@@ -341,6 +381,7 @@ impl Trial {
             }
             let before = (self.model.disk, self.model.done.len(), self.model.started.len());
             self.choose(Choice::Fetched(255));
+            self.choose(Choice::TakeUp);
             self.choose(Choice::Run(7));
             self.choose(Choice::Done(0));
             self.choose(Choice::Saving);
@@ -392,11 +433,14 @@ mod tests {
         prop_oneof![
             6 => n().prop_map(Choice::Grow),
             1 => n().prop_map(Choice::Shrink),
+            2 => n().prop_map(Choice::Gate),
             8 => n().prop_map(Choice::Fetched),
             1 => n().prop_map(Choice::Missing),
             12 => n().prop_map(Choice::Run),
             24 => n().prop_map(Choice::Done),
             4 => n().prop_map(Choice::Fail),
+            3 => n().prop_map(Choice::Aside),
+            3 => Just(Choice::TakeUp),
             4 => n().prop_map(Choice::Due),
             8 => Just(Choice::Saving),
             8 => Just(Choice::Saved),
@@ -409,7 +453,12 @@ mod tests {
 
     /// Ends are rare, or nothing would ever happen.
     fn ending() -> impl Strategy<Value = Option<Choice>> {
-        prop_oneof![3 => Just(None), 1 => Just(Some(Choice::Stop)), 1 => Just(Some(Choice::Unsaved))]
+        prop_oneof![
+            3 => Just(None),
+            1 => Just(Some(Choice::Stop)),
+            1 => any::<u8>().prop_map(|by| Some(Choice::StopAt(by))),
+            1 => Just(Some(Choice::Unsaved)),
+        ]
     }
 
     #[test]

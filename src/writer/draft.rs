@@ -234,8 +234,11 @@ fn cell<'a>(cells: &'a mut Cells, family: FamilyId, key: &[u8]) -> Option<&'a mu
     cells.get_mut(&family)?.get_mut(key)
 }
 
+/// Where, and what is there then, if anything.
+type Row<'a> = (FamilyId, &'a [u8], Option<&'a [u8]>);
+
 /// Where a record belongs, and what is there then; jobs have no others.
-fn parts(record: Record<'_>) -> Option<(FamilyId, &[u8], Option<&[u8]>)> {
+fn parts(record: Record<'_>) -> Option<Row<'_>> {
     match record {
         Record::Put { family, key, value } => Some((family, key, Some(value))),
         Record::Delete { family, key } => Some((family, key, None)),

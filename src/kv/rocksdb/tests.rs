@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::error::describe;
+use crate::kv::{SYSTEM, TABLES};
 use proptest::prelude::*;
 
 fn directory() -> tempfile::TempDir {

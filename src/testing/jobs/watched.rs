@@ -3,11 +3,12 @@
 use super::rules::{self, FINAL, Known};
 use crate::consumer::Consumer;
 use crate::index::{BoxError, Index};
-use crate::jobs::Jobs;
+use crate::jobs::{Gate, Jobs};
 use crate::progress::MemoryProgress;
 use crate::sync::Arc;
 use crate::testing::{Checked, broken, insist};
 use crate::wakeup::Wakeup;
+use crate::watermark::Watermark;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -58,6 +59,14 @@ impl<J: Jobs> Jobs for Watched<J> {
         let subscribed = self.jobs.subscribe(wakeup);
         let _ = self.seen.send(Seen::Subscribed(subscribed));
         subscribed
+    }
+
+    fn gate(&self) -> Gate {
+        self.jobs.gate()
+    }
+
+    fn upstreams(&self) -> Vec<Watermark> {
+        self.jobs.upstreams()
     }
 }
 

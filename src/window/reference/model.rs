@@ -17,12 +17,15 @@ pub(super) struct Reference {
     /// What this life was told is done.
     pub(super) restored: BTreeSet<Index>,
     pub(super) head: Option<Index>,
+    /// The last index that the gate lets through; `None`: not even the first one.
+    pub(super) gate: Option<Index>,
     pub(super) limits: Limits,
     pub(super) stop_at: Option<Index>,
     /// Of this life.
     pub(super) started: BTreeSet<Index>,
     pub(super) read: BTreeSet<Index>,
     pub(super) running: BTreeSet<Index>,
+    pub(super) aside: BTreeSet<Index>,
     pub(super) done: BTreeSet<Index>,
     pub(super) waiting: BTreeSet<Index>,
     pub(super) due: BTreeSet<Index>,
@@ -50,11 +53,13 @@ impl Reference {
             disk_ahead: BTreeSet::new(),
             restored: BTreeSet::new(),
             head: None,
+            gate: Some(Index::MAX),
             limits,
             stop_at,
             started: BTreeSet::new(),
             read: BTreeSet::new(),
             running: BTreeSet::new(),
+            aside: BTreeSet::new(),
             done: BTreeSet::new(),
             waiting: BTreeSet::new(),
             due: BTreeSet::new(),
@@ -105,12 +110,18 @@ impl Reference {
 
     pub(super) fn may_start(&self, index: Index) -> bool {
         self.head.is_some_and(|head| index <= head)
+            && self.gate.is_some_and(|gate| index <= gate)
             && self.stop_at.is_none_or(|last| index <= last)
             && index - self.base() < self.limits.max_search_ahead
     }
 
     pub(super) fn expected_run(&self) -> Option<(Index, bool)> {
-        if self.paused || self.full || self.stopping || self.running.len() >= self.limits.max_processing {
+        if self.paused
+            || self.full
+            || self.stopping
+            || self.finished
+            || self.running.len() >= self.limits.max_processing
+        {
             return None;
         }
         if let Some(&index) = self.ready.iter().find(|index| **index - self.base() < self.limits.max_search_ahead) {

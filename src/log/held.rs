@@ -1,0 +1,105 @@
+//! A source that is held back while the log which its jobs fill is full.
+
+use super::JobLog;
+use super::state::LogState;
+use crate::index::{BoxError, Index};
+use crate::jobs::{Gate, Jobs, Rings};
+use crate::sync::{Arc, Mutex};
+use crate::wakeup::Wakeup;
+use crate::watermark::{Listener, Watermark};
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// Jobs of which none starts while a log is full; made by [`JobLog::hold_back`].
+pub struct Held<J> {
+    jobs: J,
+    log: Arc<LogState>,
+    most: u64,
+    rings: Arc<Rings>,
+    consumers: Mutex<Vec<Watermark>>,
+}
+
+impl<T> JobLog<T> {
+    /// How many items it has: pushed, and not yet trimmed.
+    #[must_use]
+    pub fn backlog(&self) -> u64 {
+        self.state.backlog()
+    }
+
+    /// The same jobs, of which none starts while this log has `most` items (at least 1) or more: for the stage that fills it,
+    /// so that it does not run away from the one that empties it. The log has to be trimmed, best by
+    /// [`retain`](Self::retain), or they are held back for ever.
+    ///
+    /// Jobs that push one item each never fill it beyond `most`; those that push several, so many times as far. (A life in
+    /// which nothing is saved yet begins with as many jobs as its `max_search_ahead` allows.)
+    ///
+    /// ```
+    /// use waterline::{Gate, Jobs, MemoryJobs, Store};
+    ///
+    /// let log = Store::in_memory().log::<u64>("chunks")?;
+    /// let blocks = log.hold_back((0..9).collect::<MemoryJobs<u64>>(), 2);
+    /// assert_eq!(blocks.gate(), Gate::Open);
+    /// log.push_all(&[1, 2])?;
+    /// assert_eq!((log.backlog(), blocks.gate()), (2, Gate::Closed));
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    pub fn hold_back<J: Jobs>(&self, jobs: J, most: u64) -> Held<J> {
+        let rings = Arc::<Rings>::default();
+        let watcher: Arc<dyn Listener> = rings.clone();
+        self.state.watch(Arc::downgrade(&watcher));
+        Held { jobs, log: self.state.clone(), most: most.max(1), rings, consumers: Mutex::default() }
+    }
+}
+
+impl<J: Jobs> Jobs for Held<J> {
+    type Job = J::Job;
+
+    fn first(&self) -> Result<Index, BoxError> {
+        self.jobs.first()
+    }
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        self.jobs.head()
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Self::Job>, BoxError> {
+        self.jobs.at_index(index)
+    }
+
+    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
+        self.jobs.read(run, into)
+    }
+
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        // Its gate goes by the watermark too, which moves after the items are there.
+        let listener: Arc<dyn Listener> = self.rings.clone();
+        wakeup.watermark().listen(Arc::downgrade(&listener));
+        self.consumers.lock().push(wakeup.watermark().clone());
+        self.rings.add(wakeup.clone());
+        self.jobs.subscribe(wakeup)
+    }
+
+    fn gate(&self) -> Gate {
+        let consumers = self.consumers.lock();
+        let last = consumers.iter().filter(|consumer| !consumer.has_ended()).map(Watermark::last_processed).min();
+        drop(consumers);
+        // After the watermark: then it has at least what the jobs up to there have pushed.
+        let room = self.most.saturating_sub(self.log.backlog());
+        let own = match last.flatten() {
+            _ if room == 0 => Gate::Closed,
+            Some(last) => Gate::UpTo(last.saturating_add(room)),
+            None => Gate::Open,
+        };
+        self.jobs.gate().and(own)
+    }
+
+    fn upstreams(&self) -> Vec<Watermark> {
+        self.jobs.upstreams()
+    }
+}
+
+impl<J> fmt::Debug for Held<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("log", &self.log).field("most", &self.most).finish_non_exhaustive()
+    }
+}

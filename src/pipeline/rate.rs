@@ -1,0 +1,123 @@
+//! How fast a stage is, and how long it will take: from what it has processed within the last minute.
+
+use crate::error::guarded;
+use crate::index::Index;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// What lies further back says nothing about now.
+const SPAN: Duration = Duration::from_secs(60);
+
+/// From one sample to the next.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Of more jobs than this only so many are weighed: they stand for all of them.
+const WEIGHED: u64 = 64;
+
+/// What a job at an index weighs.
+pub(super) type Weight = Box<dyn Fn(Index) -> u64 + Send + Sync>;
+
+/// Where a stage was, and when.
+#[derive(Debug)]
+pub(super) struct Rate {
+    /// The lowest index that was not processed then; never empty.
+    samples: VecDeque<(Instant, Index)>,
+}
+
+/// What comes of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Estimate {
+    pub(super) jobs_per_second: f64,
+    /// `None`: there is no telling.
+    pub(super) time_left: Option<Duration>,
+}
+
+impl Rate {
+    pub(super) fn new(now: Instant, unprocessed: Index) -> Self {
+        Self { samples: VecDeque::from([(now, unprocessed)]) }
+    }
+
+    /// The stage is here now, and has all this before it.
+    pub(super) fn estimate(&mut self, now: Instant, todo: Range<Index>, weight: Option<&Weight>) -> Estimate {
+        let age = |at: Instant| now.saturating_duration_since(at);
+        while self.samples.get(1).is_some_and(|(at, _)| age(*at) >= SPAN) {
+            self.samples.pop_front();
+        }
+        let (since, from) = self.samples.front().copied().unwrap_or((now, todo.start));
+        if self.samples.back().is_none_or(|(at, _)| age(*at) >= EVERY) {
+            self.samples.push_back((now, todo.start));
+        }
+        let seconds = age(since).as_secs_f64();
+        let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
+        let done = from.min(todo.start)..todo.start;
+        let left = weigh(&todo, weight);
+        let speed = per_second(weigh(&done, weight));
+        let time_left = if todo.is_empty() { Some(0.0) } else { Some(left / speed).filter(|_| speed > 0.0) };
+        Estimate {
+            jobs_per_second: per_second((done.end - done.start) as f64),
+            time_left: time_left.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+        }
+    }
+}
+
+/// What these jobs weigh together, as far as some of them tell.
+fn weigh(jobs: &Range<Index>, weight: Option<&Weight>) -> f64 {
+    let count = jobs.end.saturating_sub(jobs.start);
+    let Some(weight) = weight else { return count as f64 };
+    let weighed = count.min(WEIGHED);
+    let sum = (0..weighed).try_fold(0.0, |sum, nth| {
+        let within = (u128::from(count) * (2 * u128::from(nth) + 1) / (2 * u128::from(weighed))) as u64;
+        guarded(|| Ok(sum + weight(jobs.start + within) as f64))
+    });
+    // A weight that panics is none.
+    sum.map_or(count as f64, |sum: f64| if weighed == 0 { 0.0 } else { sum * (count as f64 / weighed as f64) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_steady_stage_takes_as_long_as_it_has_to_go() {
+        let start = Instant::now();
+        let mut rate = Rate::new(start, 100);
+        let estimate = rate.estimate(at(start, 10), 200..1_200, None);
+        assert_eq!(estimate, Estimate { jobs_per_second: 10.0, time_left: Some(Duration::from_secs(100)) });
+        assert_eq!(rate.estimate(at(start, 10), 200..200, None).time_left, Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_stage_that_stands_still_takes_nobody_knows_how_long_and_what_was_a_minute_ago_is_forgotten() {
+        let start = Instant::now();
+        let mut rate = Rate::new(start, 0);
+        assert_eq!(rate.estimate(start, 0..10, None).time_left, None);
+        for second in 1..=60 {
+            rate.estimate(at(start, second), 5 * second..1_000, None);
+        }
+        let stalled = (61..=122).map(|second| rate.estimate(at(start, second), 300..1_000, None)).last().unwrap();
+        assert_eq!(stalled, Estimate { jobs_per_second: 0.0, time_left: None });
+        assert!(rate.samples.len() < 64, "{} samples are kept", rate.samples.len());
+    }
+
+    #[test]
+    fn heavy_jobs_take_longer() {
+        let start = Instant::now();
+        // The jobs ahead weigh thrice as much as those behind.
+        let weight: Weight = Box::new(|index| if index < 100 { 1 } else { 3 });
+        let mut rate = Rate::new(start, 0);
+        let estimate = rate.estimate(at(start, 10), 100..200, Some(&weight));
+        assert_eq!(estimate, Estimate { jobs_per_second: 10.0, time_left: Some(Duration::from_secs(30)) });
+        let rising: Weight = Box::new(|index| index);
+        let many = weigh(&(0..1_000_000), Some(&rising));
+        assert!((many / 5e11 - 1.0).abs() < 0.001, "{many}");
+        assert_eq!(weigh(&(5..8), Some(&rising)), 18.0);
+        let panics: Weight = Box::new(|_| panic!("as planned"));
+        assert_eq!(weigh(&(0..7), Some(&panics)), 7.0);
+        assert!(weigh(&(0..Index::MAX), Some(&rising)).is_finite());
+    }
+}

@@ -1,0 +1,160 @@
+//! The stages of a pipeline once they run: how they are ended, one behind the other, and who hears of their ends.
+
+use super::rate::{Rate, Weight};
+use super::status::{PipelineStatus, StageStatus};
+use crate::consumer::Handle;
+use crate::error::{Error, describe};
+use crate::index::Index;
+use crate::status::State;
+use crate::sync::{Arc, Condvar, Mutex};
+use crate::watermark::{Listener, Watermark};
+use std::time::Instant;
+
+/// Where the first stage is to end.
+#[derive(Clone, Copy)]
+pub(super) enum End {
+    Itself,
+    Now,
+    At(Index),
+    Head,
+}
+
+/// What a pipeline and its handles share, and what hears of the end of each stage.
+pub(super) struct Shared {
+    pub(super) stages: Vec<Running>,
+    ends: Mutex<Ends>,
+    changed: Condvar,
+}
+
+/// A stage that was started.
+pub(super) struct Running {
+    pub(super) name: String,
+    pub(super) handle: Handle,
+    pub(super) weight: Option<Weight>,
+    pub(super) rate: Mutex<Rate>,
+}
+
+struct Ends {
+    ended: Vec<bool>,
+    /// The first stage, in time, that failed.
+    failed: Option<usize>,
+}
+
+impl Listener for Shared {
+    fn moved(&self) {
+        for (nth, stage) in self.stages.iter().enumerate() {
+            if !stage.watermark().has_ended() {
+                continue;
+            }
+            let failed = stage.handle.status().state == State::Halted;
+            let mut ends = self.ends.lock();
+            if std::mem::replace(&mut ends.ended[nth], true) {
+                continue;
+            }
+            if failed {
+                ends.failed.get_or_insert(nth);
+            }
+            drop(ends);
+            self.changed.notify_all();
+            if failed {
+                self.request_stop_of(nth);
+            }
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(stages: Vec<Running>) -> Arc<Self> {
+        let ends = Mutex::new(Ends { ended: vec![false; stages.len()], failed: None });
+        let shared = Arc::new(Self { stages, ends, changed: Condvar::new() });
+        let listener: Arc<dyn Listener> = shared.clone();
+        shared.stages.iter().for_each(|stage| stage.watermark().listen(Arc::downgrade(&listener)));
+        // For those that ended before anybody listened.
+        shared.moved();
+        shared
+    }
+
+    /// Of the first so many stages, upstream first.
+    pub(super) fn request_stop_of(&self, stages: usize) {
+        self.stages[..stages].iter().for_each(|stage| stage.handle.request_stop());
+    }
+
+    /// All stages before this one have ended: it ends once it has processed what they left it.
+    pub(super) fn leave_rest_to(&self, nth: usize) {
+        let (before, stage) = (&self.stages[..nth], &self.stages[nth]);
+        let control = &stage.handle.control;
+        if stage.handle.status().state == State::Paused {
+            return control.request_stop();
+        }
+        let mut upstreams = control.upstreams();
+        upstreams.retain(|upstream| upstream.has_ended() || before.iter().any(|b| b.watermark().is_same(upstream)));
+        match upstreams.iter().map(Watermark::last_processed).min() {
+            None => control.stop_at_head(),
+            Some(Some(last)) => control.stop_at(last),
+            Some(None) => control.request_stop(),
+        }
+    }
+
+    /// Whether it has ended by then.
+    pub(super) fn wait_ended(&self, nth: usize, deadline: Option<Instant>) -> bool {
+        let mut ends = self.ends.lock();
+        while !ends.ended[nth] {
+            match deadline {
+                None => self.changed.wait(&mut ends),
+                Some(at) if Instant::now() >= at => return false,
+                Some(at) => {
+                    self.changed.wait_until(&mut ends, at);
+                }
+            }
+        }
+        true
+    }
+
+    /// The first failure in time; the others are logged.
+    pub(super) fn first_of(&self, errors: Vec<(usize, Error)>) -> Option<Error> {
+        let failed = self.ends.lock().failed;
+        let first = errors.iter().position(|(nth, _)| Some(*nth) == failed).unwrap_or(0);
+        let mut found = None;
+        for (at, (nth, error)) in errors.into_iter().enumerate() {
+            let name = self.stages[nth].name.clone();
+            if at == first {
+                found = Some(Error::Stage { name, source: error.into() });
+            } else {
+                tracing::error!(stage = name, error = describe(&error), "a stage of the pipeline failed too");
+            }
+        }
+        found
+    }
+
+    pub(super) fn status(&self) -> PipelineStatus {
+        PipelineStatus { stages: self.stages.iter().map(Running::status).collect() }
+    }
+}
+
+impl Running {
+    fn watermark(&self) -> &Watermark {
+        self.handle.as_ref()
+    }
+
+    pub(super) fn end(&self, end: End) {
+        let control = &self.handle.control;
+        match end {
+            End::Itself => {}
+            End::Now => control.request_stop(),
+            End::At(index) => control.stop_at(index),
+            End::Head => control.stop_at_head(),
+        }
+    }
+
+    fn status(&self) -> StageStatus {
+        let status = self.handle.status();
+        let todo = status.unprocessed..status.unprocessed.saturating_add(status.lag());
+        let estimate = self.rate.lock().estimate(Instant::now(), todo, self.weight.as_ref());
+        StageStatus {
+            name: self.name.clone(),
+            status,
+            jobs_per_second: estimate.jobs_per_second,
+            time_left: estimate.time_left,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What an operator sees of a pipeline.
+
+use crate::status::{Blocked, Status};
+use std::fmt;
+use std::time::Duration;
+
+/// How one stage of a [`Pipeline`](crate::Pipeline) does.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StageStatus {
+    /// Its name in the pipeline.
+    pub name: String,
+    /// Its consumer.
+    pub status: Status,
+    /// What became processed each second, over the last minute, or since the pipeline was started or its status first asked for.
+    pub jobs_per_second: f64,
+    /// How long it takes to its head at that speed, by the weights of the jobs if they [have any](crate::Stage::weight). `None`
+    /// while there is no telling.
+    pub time_left: Option<Duration>,
+}
+
+/// How a [`Pipeline`](crate::Pipeline) does: a line for each stage, upstream first.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PipelineStatus {
+    /// The stages, in the order in which they were added.
+    pub stages: Vec<StageStatus>,
+}
+
+impl PipelineStatus {
+    /// The stage with this name.
+    #[must_use]
+    pub fn stage(&self, name: &str) -> Option<&StageStatus> {
+        self.stages.iter().find(|stage| stage.name == name)
+    }
+}
+
+impl fmt::Display for StageStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, status, jobs_per_second, time_left } = self;
+        write!(f, "{name}: {}, ", status.state)?;
+        match (status.last_processed, status.head) {
+            (Some(last), Some(head)) => write!(f, "{last} of {head} processed, ")?,
+            (None, Some(head)) => write!(f, "none of {head} processed, ")?,
+            (Some(last), None) => write!(f, "{last} processed, ")?,
+            (None, None) => write!(f, "nothing to process yet, ")?,
+        }
+        write!(f, "lag {}, {jobs_per_second:.1}/s", status.lag())?;
+        if let Some(left) = time_left.filter(|left| !left.is_zero()) {
+            write!(f, ", {} left", Rough(left))?;
+        }
+        if status.blocked != Blocked::No {
+            write!(f, "; {}", status.blocked)?;
+        }
+        if let Some(upstream) = &status.ended_upstream {
+            write!(f, " (its upstream {upstream:?} has ended)")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for PipelineStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, stage) in self.stages.iter().enumerate() {
+            if nth > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{stage}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A time that is only an estimate.
+struct Rough(Duration);
+
+impl fmt::Display for Rough {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        match seconds {
+            0..60 => write!(f, "{} s", seconds.max(1)),
+            60..3_600 => write!(f, "{} min {} s", seconds / 60, seconds % 60),
+            3_600..86_400 => write!(f, "{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+            _ => write!(f, "{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_said_as_people_say_them() {
+        let said = |seconds| Rough(Duration::from_secs(seconds)).to_string();
+        assert_eq!([said(0), said(59), said(61), said(7_260)], ["1 s", "59 s", "1 min 1 s", "2 h 1 min"]);
+        assert_eq!(said(90_000), "1 d 1 h");
+    }
+}

@@ -1,0 +1,356 @@
+//! Stages behind each other: nothing is lost or done twice between them, they end in order, and fail as one.
+
+mod common;
+
+use common::*;
+use crossbeam_channel::unbounded;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use waterline::testing::FaultyStore;
+use waterline::{
+    Blocked, ConfigError, Consumer, Error, Index, JobLog, Jobs, MemoryJobs, MemoryProgress, Pipeline, Retry, State,
+    Store,
+};
+
+const FAN_OUT: u64 = 10;
+
+/// Blocks that become ten chunks each, in a log, and each chunk a count, in a table.
+fn chunked(store: &Store, blocks: &MemoryJobs<u64>) -> Pipeline {
+    chunked_to(store, blocks, None)
+}
+
+fn chunked_to(store: &Store, blocks: &MemoryJobs<u64>, stop_at: Option<Index>) -> Pipeline {
+    let chunks: JobLog<(u64, u64)> = store.log("chunks").unwrap();
+    let counts = store.table("counts").unwrap();
+    let builder = stop_at.map_or_else(Pipeline::builder, |index| Pipeline::builder().stop_at(index));
+    let pipeline = builder
+        .stage("blocks", |stage| {
+            let chunks = chunks.clone();
+            stage.consumer(blocks.clone(), store.progress("blocks")).max_processing(3).start_transactional(
+                move |job, effects| {
+                    (0..FAN_OUT).try_for_each(|chunk| effects.push(&chunks, &(job.payload, chunk)))?;
+                    Ok(())
+                },
+            )
+        })
+        .stage("chunks", |stage| {
+            stage
+                .consumer(chunks.clone(), store.progress("chunks"))
+                .max_processing(3)
+                .retry(Retry::fixed(Duration::ZERO))
+                .start_transactional(move |job, effects| {
+                    let (block, chunk) = job.payload;
+                    effects.add(&counts, format!("{block}/{chunk}"), 1)?;
+                    if job.index % 7 == 0 && job.attempt == 1 { Err("as planned".into()) } else { Ok(()) }
+                })
+        })
+        .start()
+        .unwrap();
+    chunks.retain([pipeline.handle().stage("chunks").unwrap()]);
+    pipeline
+}
+
+/// How often each chunk was counted, and how many were.
+fn counted(store: &Store) -> (u64, bool) {
+    let counts = store.table("counts").unwrap();
+    let rows: Vec<_> = counts.iter().collect::<Result<_, _>>().unwrap();
+    let once = rows.iter().all(|(key, _)| counts.counter(key).unwrap() == 1);
+    (rows.len() as u64, once)
+}
+
+#[test]
+fn promise_9_every_chunk_of_every_block_is_counted_once_over_many_lives_that_are_cut_off() {
+    const BLOCKS: u64 = 300;
+    for seed in 0..6 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let blocks = numbers(BLOCKS);
+        let mut faulty = FaultyStore::new().unwrap();
+        for _ in 0..12 {
+            // From some write on they only seem to work: what a crash there would leave is the next life's.
+            faulty.freeze_at(random.u64(1..40));
+            let pipeline = chunked(&faulty.store(), &blocks);
+            if random.bool() {
+                drop(pipeline);
+            } else {
+                pipeline.run_to(random.u64(0..BLOCKS)).unwrap();
+            }
+            let after = faulty.after_crash().unwrap();
+            assert!(counted(&after.store()).1, "seed {seed}: a chunk counted twice");
+            faulty = after;
+        }
+        let store = faulty.store();
+        let log = store.log::<(u64, u64)>("chunks").unwrap();
+        chunked(&store, &blocks).run_to_head().unwrap();
+        assert_eq!(counted(&store), (BLOCKS * FAN_OUT, true), "seed {seed}");
+        eventually("the trim", || log.first().unwrap() == BLOCKS * FAN_OUT + 1);
+    }
+}
+
+#[test]
+fn a_pipeline_runs_to_an_index_and_goes_on_from_there() {
+    let (store, blocks) = (Store::in_memory(), numbers(50));
+    chunked_to(&store, &blocks, Some(19)).join().unwrap();
+    assert_eq!(counted(&store), (20 * FAN_OUT, true));
+    chunked_to(&store, &blocks, Some(10)).join().unwrap();
+    assert_eq!(counted(&store), (20 * FAN_OUT, true), "it is there already");
+    // It runs already, so it may be further by now.
+    chunked(&store, &blocks).run_to(30).unwrap();
+    assert!(matches!(counted(&store), (count, true) if count >= 31 * FAN_OUT && count % FAN_OUT == 0));
+    chunked(&store, &blocks).run_to_head().unwrap();
+    assert_eq!(counted(&store), (50 * FAN_OUT, true));
+    chunked(&Store::in_memory(), &MemoryJobs::new()).run_to_head().unwrap();
+    let error = chunked(&store, &blocks).run_to(Index::MAX).unwrap_err();
+    assert!(matches!(error, Error::Config(ConfigError::StopAtMax)));
+}
+
+#[test]
+fn promise_6_a_stop_ends_the_stages_upstream_first_and_leaves_nothing_between_them() {
+    let (store, blocks) = (Store::in_memory(), MemoryJobs::new());
+    let pipeline = chunked(&store, &blocks);
+    for block in 0..200 {
+        blocks.push(block);
+    }
+    assert!(pipeline.handle().stage("blocks").unwrap().wait_for(100, LONG));
+    let handle = pipeline.handle();
+    pipeline.stop().unwrap();
+    let status = handle.status();
+    let processed = |name| status.stage(name).unwrap().status.last_processed.unwrap();
+    assert!(status.stages.iter().all(|stage| stage.status.state == State::Finished), "{status}");
+    assert_eq!(processed("chunks"), (processed("blocks") + 1) * FAN_OUT);
+    assert_eq!(counted(&store), (processed("chunks"), true));
+}
+
+#[test]
+fn a_gated_stage_gets_to_the_watermark_of_its_upstreams_before_it_ends() {
+    // Fan-in: the third is behind the first two, one of which is slow.
+    let (jobs, seen) = (numbers(1_000), Arc::new(AtomicU64::new(0)));
+    let (worker, slow) = manual_worker();
+    let pipeline = Pipeline::builder()
+        .stage("fast", |stage| stage.consumer(jobs.clone(), MemoryProgress::new()).start(|_| Ok(())))
+        .stage("slow", |stage| {
+            stage.consumer(jobs.clone(), MemoryProgress::new()).max_processing(1).start_worker(worker)
+        })
+        .stage("last", |stage| {
+            let behind = jobs.clone().gated_by(stage.after("fast")?).gated_by(stage.after("slow")?);
+            let seen = seen.clone();
+            stage.consumer(behind, MemoryProgress::new()).start(move |job| {
+                seen.fetch_max(job.index + 1, Ordering::SeqCst);
+                Ok(())
+            })
+        })
+        .start()
+        .unwrap();
+    let handle = pipeline.handle();
+    let last = handle.stage("last").unwrap();
+    assert!(handle.stage("fast").unwrap().wait_for(999, LONG));
+    slow.next().succeed();
+    slow.next().succeed();
+    assert!(last.wait_for(1, LONG));
+    assert_eq!(seen.load(Ordering::SeqCst), 2);
+    until(&last, "the gate", |status| status.blocked == Blocked::Upstream { index: 2 });
+    let running = slow.next();
+    handle.stage("slow").unwrap().request_stop();
+    running.succeed();
+    until(&last, "the gate", |status| status.blocked == Blocked::Upstream { index: 3 });
+    let text = handle.status().to_string();
+    assert!(text.contains("last: running, 2 of 999 processed, lag 997") && text.contains("has ended)"), "{text}");
+    pipeline.stop().unwrap();
+    assert_eq!(last.last_processed_index(), Some(2));
+}
+
+#[test]
+fn promise_5_the_first_failure_is_what_join_returns_and_stops_those_before_it() {
+    let (store, blocks) = (Store::in_memory(), MemoryJobs::<u64>::new());
+    let log = store.log::<u64>("middle").unwrap();
+    let pipeline = Pipeline::builder()
+        .stage("first", |stage| {
+            let log = log.clone();
+            stage
+                .consumer(blocks.clone(), store.progress("first"))
+                .max_processing(1)
+                .start_transactional(move |job, effects| Ok(effects.push(&log, &job.payload)?))
+        })
+        .stage("second", |stage| {
+            stage
+                .consumer(log.clone(), store.progress("second"))
+                .max_processing(1)
+                .start(|job| if job.payload == 5 { Err("broken".into()) } else { Ok(()) })
+        })
+        .stage("third", |stage| {
+            let behind = log.clone().gated_by(stage.after("second")?);
+            stage.consumer(behind, store.progress("third")).start(|_| Ok(()))
+        })
+        .start()
+        .unwrap();
+    let handle = pipeline.handle();
+    for block in 0..10 {
+        blocks.push(block);
+    }
+    let error = pipeline.join().unwrap_err();
+    assert!(
+        matches!(&error, Error::Stage { name, source } if name == "second"
+        && matches!(**source, Error::Job { index: 6, .. })),
+        "{}",
+        error.report()
+    );
+    let states = handle.status().stages.into_iter().map(|stage| stage.status.state).collect::<Vec<_>>();
+    assert_eq!(states, [State::Finished, State::Halted, State::Finished]);
+    assert_eq!(handle.stage("third").unwrap().last_processed_index(), Some(5), "what was left to it");
+}
+
+#[test]
+fn stop_within_leaves_what_there_is_no_time_for_to_the_next_life() {
+    let (store, blocks) = (Store::in_memory(), numbers(20));
+    let log = store.log::<u64>("middle").unwrap();
+    let release = Arc::new(AtomicBool::new(false));
+    let started = |retry: Retry| {
+        let release = release.clone();
+        Pipeline::builder()
+            .stage("first", |stage| {
+                let log = log.clone();
+                stage
+                    .consumer(blocks.clone(), store.progress("first"))
+                    .start_transactional(move |job, effects| Ok(effects.push(&log, &job.payload)?))
+            })
+            .stage("second", |stage| {
+                stage
+                    .consumer(log.clone(), store.progress("second"))
+                    .retry(retry)
+                    .start(move |_| if release.load(Ordering::SeqCst) { Ok(()) } else { Err("not yet".into()) })
+            })
+            .start()
+            .unwrap()
+    };
+    let pipeline = started(Retry::fixed(Duration::from_millis(1)));
+    let handle = pipeline.handle();
+    assert!(handle.stage("first").unwrap().wait_for(19, LONG));
+    pipeline.stop_within(Duration::from_millis(40)).unwrap();
+    assert_eq!(handle.stage("second").unwrap().last_processed_index(), None);
+    release.store(true, Ordering::SeqCst);
+    let pipeline = started(Retry::none());
+    let handle = pipeline.handle();
+    pipeline.run_to_head().unwrap();
+    assert_eq!(handle.stage("second").unwrap().last_processed_index(), Some(20));
+}
+
+#[test]
+fn a_pipeline_that_is_put_together_wrongly_is_refused_and_what_was_started_is_stopped() {
+    let jobs = numbers(3);
+    let config = |error: Error| match error {
+        Error::Config(config) => config,
+        Error::Stage { source, .. } => match *source {
+            Error::Config(config) => config,
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let refused = |builder: waterline::PipelineBuilder<'_>| config(builder.start().unwrap_err());
+    assert_eq!(refused(Pipeline::builder()), ConfigError::NoStages);
+    let fine = |stage: &waterline::Stage<'_>| stage.consumer(numbers(3), MemoryProgress::new()).start(|_| Ok(()));
+    let twice = Pipeline::builder().stage("a", fine).stage("a", fine);
+    assert_eq!(refused(twice), ConfigError::StageTwice { name: "a".into() });
+    let progress = MemoryProgress::new();
+    let unknown = Pipeline::builder()
+        .stage("a", |stage| {
+            stage.consumer(jobs.clone().gated_by(stage.after("b")?), MemoryProgress::new()).start(|_| Ok(()))
+        })
+        .stage("b", |stage| stage.consumer(jobs.clone(), progress.clone()).start(|_| Ok(())));
+    assert_eq!(refused(unknown), ConfigError::StageUnknown { stage: "a".into(), name: "b".into() });
+    // The second was stopped again, so its progress is free.
+    Consumer::builder(jobs.clone(), progress).stop_at(2).start(|_| Ok(())).unwrap().join().unwrap();
+    let foreign =
+        Pipeline::builder().stage("a", |_| Consumer::builder(numbers(3), MemoryProgress::new()).start(|_| Ok(())));
+    assert_eq!(refused(foreign), ConfigError::StageForeign { name: "a".into() });
+}
+
+#[test]
+fn a_pipeline_that_is_stopped_on_a_thread_of_its_own_is_only_asked_to() {
+    let (give, given) = unbounded::<Pipeline>();
+    let (tell, told) = unbounded();
+    let jobs = MemoryJobs::new();
+    let pipeline = Pipeline::builder()
+        .stage("only", |stage| {
+            stage.consumer(jobs.clone(), MemoryProgress::new()).start(move |_| {
+                let pipeline = given.recv_timeout(LONG)?;
+                tell.send(pipeline.stop())?;
+                Ok(())
+            })
+        })
+        .start()
+        .unwrap();
+    let only = pipeline.handle().stage("only").unwrap();
+    give.send(pipeline).unwrap();
+    jobs.push(0);
+    let outcome = told.recv_timeout(LONG).unwrap();
+    assert!(matches!(outcome, Err(Error::Config(ConfigError::OwnThread))), "{outcome:?}");
+    until(&only, "the end", |status| status.state == State::Finished);
+}
+
+#[test]
+fn a_slow_second_stage_costs_no_memory_that_its_window_does_not_allow() {
+    // The log may grow, on disk; what is read of it and done ahead is bounded.
+    let (store, blocks) = (Store::in_memory(), numbers(2_000));
+    let log = store.log::<u64>("middle").unwrap();
+    let (worker, second) = manual_worker();
+    let pipeline = Pipeline::builder()
+        .stage("first", |stage| {
+            let log = log.clone();
+            stage
+                .consumer(blocks.clone(), store.progress("first"))
+                .start_transactional(move |job, effects| Ok(effects.push(&log, &job.payload)?))
+        })
+        .stage("second", |stage| {
+            let consumer = stage.consumer(log.clone(), store.progress("second"));
+            consumer.max_processing(8).max_search_ahead(50).start_worker(worker)
+        })
+        .start()
+        .unwrap();
+    let handle = pipeline.handle();
+    assert!(handle.stage("first").unwrap().wait_for(1_999, LONG));
+    let second_handle = handle.stage("second").unwrap();
+    let first = second.next();
+    // All of the window but its first index finishes.
+    (1..50).for_each(|_| second.next().succeed());
+    until(&second_handle, "the window", |status| (status.processing, status.done_ahead) == (1, 49));
+    let status = second_handle.status();
+    assert_eq!((status.next, status.lag(), second_handle.size()), (51, 2_000, 50));
+    first.succeed();
+    std::thread::spawn(move || (50..2_000).for_each(|_| second.next().succeed()));
+    pipeline.run_to_head().unwrap();
+}
+
+#[test]
+fn a_stage_is_held_back_while_the_log_that_it_fills_is_full() {
+    let (store, blocks) = (Store::in_memory(), numbers(1_000));
+    let log = store.log::<u64>("middle").unwrap();
+    let (worker, second) = manual_worker();
+    let pipeline = Pipeline::builder()
+        .stage("first", |stage| {
+            let into = log.clone();
+            stage
+                .consumer(log.hold_back(blocks.clone(), 30), store.progress("first"))
+                .max_search_ahead(20)
+                .start_transactional(move |job, effects| Ok(effects.push(&into, &job.payload)?))
+        })
+        .stage("second", |stage| stage.consumer(log.clone(), store.progress("second")).start_worker(worker))
+        .start()
+        .unwrap();
+    let handle = pipeline.handle();
+    log.retain([handle.stage("second").unwrap()]);
+    let first = handle.stage("first").unwrap();
+    until(&first, "the log", |status| status.blocked == Blocked::Upstream { index: 30 });
+    assert_eq!(log.backlog(), 30);
+    let emptied = std::thread::spawn({
+        let log = log.clone();
+        move || {
+            (0..1_000).for_each(|_| {
+                second.next().succeed();
+                assert!(log.backlog() <= 30, "{} items", log.backlog());
+            });
+        }
+    });
+    pipeline.run_to_head().unwrap();
+    emptied.join().unwrap();
+    eventually("the trim", || log.backlog() == 0);
+}
