@@ -3,7 +3,6 @@
 use crate::{ROUNDS, Row, Table, median};
 use rocksdb::{DB, DBCompressionType, IteratorMode, Options, WriteBatch, WriteOptions};
 use std::hint::black_box;
-use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use waterline::{Consumer, Durability, Index, JobLog, Jobs, Store};
@@ -69,10 +68,14 @@ fn pushed(blocks: u64, threads: u64, block: &[String], durability: Durability) -
         for thread in 0..threads {
             let log = log.clone();
             let share = blocks * (thread + 1) / threads - blocks * thread / threads;
-            scope.spawn(move || (0..share).for_each(|_| drop(log.push_all(block).expect("the disk takes it"))));
+            scope.spawn(move || (0..share).for_each(|_| push(&log, block)));
         }
     });
     begun.elapsed()
+}
+
+fn push(log: &JobLog<String>, block: &[String]) {
+    log.push_all(block).expect("the disk takes it");
 }
 
 fn consuming(table: &Table, block: &[String]) {
@@ -127,11 +130,10 @@ fn front(table: &Table, block: &[String]) {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let store = Store::open(dir.path()).expect("the database opens");
     let log = store.log::<String>("l").expect("it opens");
-    let push = |blocks: Range<u64>| blocks.for_each(|_| drop(log.push_all(block).expect("the disk takes it")));
-    push(0..20);
+    (0..20).for_each(|_| push(&log, block));
     let fresh: Vec<Duration> = (0..ROUNDS).map(|_| reads(&log, READS)).collect();
-    for blocks in 0..TURNOVER / BLOCK {
-        push(blocks..blocks + 1);
+    for _ in 0..TURNOVER / BLOCK {
+        push(&log, block);
         log.trim(..=log.head().expect("it has one").unwrap_or(0).saturating_sub(20 * BLOCK))
             .expect("the disk takes it");
     }
