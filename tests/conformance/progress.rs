@@ -45,7 +45,7 @@ fn progress_in_a_store_on_disk_keeps_the_rules() {
         .corrupt(|name| {
             store.take();
             {
-                let families = ["default", "waterline.system", "waterline.tables"];
+                let families = rocksdb::DB::list_cf(&rocksdb::Options::default(), dir.path()).unwrap();
                 let db = rocksdb::DB::open_cf(&rocksdb::Options::default(), dir.path(), families).unwrap();
                 let system = db.cf_handle("waterline.system").unwrap();
                 let key = format!("p{name}");
