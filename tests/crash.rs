@@ -41,6 +41,8 @@ impl Jobs for Endless {
 fn endless_life(dir: &Path, durability: Durability) {
     let store = Store::options().durability(durability).open(dir).unwrap();
     let table = store.table("rows").unwrap();
+    // Before it starts, since it does not wait until this is told.
+    let first = store.progress("p").last_processed().unwrap();
     let consumer = Consumer::builder(Endless, store.progress("p"))
         .max_processing(4)
         .max_search_ahead(500)
@@ -53,7 +55,7 @@ fn endless_life(dir: &Path, durability: Durability) {
             Ok(table.put(job.index.to_be_bytes(), job.attempt.to_string())?)
         })
         .unwrap();
-    println!("started at {:?}", consumer.handle().last_processed_index());
+    println!("started at {first:?}");
     consumer.join().unwrap();
 }
 
@@ -355,7 +357,7 @@ impl Counted {
                 }
             })
             .unwrap();
-        println!("started at {:?}", consumer.handle().last_processed_index());
+        println!("started at {first:?}");
         consumer.join().unwrap();
     }
 

@@ -87,7 +87,7 @@ impl Model {
     fn serve(&self) {
         self.driver.begin();
         self.driver.looking(None, Instant::now());
-        self.driver.looked(Some(self.jobs - 1), crate::jobs::Gate::Open);
+        self.driver.looked(Some(self.jobs - 1), Gate::Open);
         let mut fetched = None;
         loop {
             self.save();

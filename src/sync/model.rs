@@ -23,6 +23,10 @@ impl<T> Mutex<T> {
         Self(loom::sync::Mutex::new(value))
     }
 
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        Some(MutexGuard { lock: self, held: Some(self.0.try_lock().ok()?) })
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard { lock: self, held: Some(self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())) }
     }
