@@ -400,7 +400,9 @@ fn rows_at_random(store: &Store, seed: u64, count: u64) -> BTreeSet<Index> {
         }
         // So that there are many saves.
         if random.bool() {
-            until(&consumer.handle(), "a save", |s| s.unsaved == 0 || s.blocked != waterline::Blocked::No);
+            until(&consumer.handle(), "a save", |s| {
+                s.unsaved == 0 || matches!(s.blocked, waterline::Blocked::Progress { .. })
+            });
         }
     }
     consumer.join().unwrap();
