@@ -2,14 +2,15 @@
 
 use crate::history::Chain;
 use crate::objects::{Change, count_lines, describe, extension, with_repository};
+use crossbeam_channel::{RecvTimeoutError, bounded};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
-use waterline::{BoxError, Consumer, Error, Handle, Index, JobLog, Jobs, Retry, State, Store, Table};
+use waterline::{BoxError, Consumer, Error, Handle, Index, JobLog, Jobs, Pipeline, Retry, Store, Table};
 
 /// What the stages are called, and with them their progress. The rows of commits and the log of files are under these names, too.
 pub(crate) const COMMITS: &str = "commits";
@@ -18,7 +19,7 @@ pub(crate) const FILES: &str = "files";
 pub(crate) const CHANGES: &str = "changes";
 /// How far above the watermark commits are indexed.
 pub(crate) const WINDOW: u64 = 10_000;
-/// How often the progress bars are drawn, and how soon a stage that failed stops the other one.
+/// How often the progress bars are drawn.
 const TICK: Duration = Duration::from_millis(100);
 
 /// What both stages write, all in one store, so that each job's part of it is one atomic write.
@@ -99,57 +100,50 @@ pub(crate) fn process(
     let Some(head) = chain.last() else {
         return Ok([Stage::new(COMMITS, 0, None, None), Stage::new(FILES, 1, None, None)]);
     };
-    // The second stage first: what the first one pushes is then read while it is warm.
-    let files = start_files(git_dir, workers, data)?;
-    data.changed.retain([files.handle()]);
-    let commits = start_commits(git_dir, workers, data, chain, head)?;
-    let [first, second] = [commits.handle(), files.handle()];
-    let interrupted = Arc::new(AtomicBool::new(false));
+    let pipeline = Pipeline::builder()
+        .stage(COMMITS, |stage| start_commits(stage, git_dir, workers, data, chain))
+        .stage(FILES, |stage| start_files(stage, git_dir, workers, data))
+        .stop_at(head)
+        .start()?;
+    let handle = pipeline.handle();
+    let [first, second] = [COMMITS, FILES].map(|name| handle.stage(name).expect("it was added just now"));
     ctrlc::set_handler({
-        let (first, interrupted) = (first.clone(), interrupted.clone());
-        move || {
-            interrupted.store(true, Ordering::Relaxed);
-            first.request_stop();
-        }
+        // Both at once: what the second one has not come to stays in the log.
+        let stages = [first.clone(), second.clone()];
+        move || stages.iter().for_each(Handle::request_stop)
     })?;
     match first.last_processed_index().and_then(|index| Some((index, chain.get(index)?))) {
         Some((index, id)) => eprintln!("resuming after index {index} ({id}), commits to go: {}", head - index),
         None => eprintln!("beginning, commits to go: {}", head + 1),
     }
     let bars = Bars::new(head)?;
-    bars.draw(&first, &second, &data.changed)?;
-    bars.begin();
-    while !first.wait_for(head, TICK) && first.status().state == State::Running {
-        bars.draw(&first, &second, &data.changed)?;
-        if second.status().state != State::Running {
-            first.request_stop();
-        }
-    }
-    let outcome = commits.join();
-    // From here on the log's head stays: nothing is pushed any more.
+    let (ended, at_the_end) = bounded::<()>(0);
+    let outcome = thread::scope(|scope| {
+        scope.spawn(|| {
+            bars.begin(&first, &second, &data.changed);
+            while at_the_end.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                bars.draw(&first, &second, &data.changed);
+            }
+        });
+        let outcome = pipeline.join();
+        drop(ended);
+        outcome
+    });
+    outcome?;
     let last = data.changed.head()?;
-    if let (Ok(()), Some(last)) = (&outcome, last) {
-        while !interrupted.load(Ordering::Relaxed)
-            && !second.wait_for(last, TICK)
-            && second.status().state == State::Running
-        {
-            bars.draw(&first, &second, &data.changed)?;
-        }
-    }
-    outcome.and(files.stop())?;
     Ok([Stage::new(COMMITS, 0, Some(head), Some(&first)), Stage::new(FILES, 1, last, Some(&second))])
 }
 
 /// The first stage: commits become rows, and their changed files go into the log.
 fn start_commits(
+    stage: &waterline::Stage<'_>,
     git_dir: &Path,
     workers: Option<NonZeroUsize>,
     data: &Data,
     chain: &Arc<Chain>,
-    head: Index,
 ) -> Result<Consumer, Error> {
-    let mut builder = Consumer::builder(chain.clone(), data.store.progress(COMMITS))
-        .stop_at(head)
+    let mut builder = stage
+        .consumer(chain.clone(), data.store.progress(COMMITS))
         .max_search_ahead(WINDOW)
         // An object that cannot be read now cannot be read a second later either.
         .retry(Retry::none());
@@ -170,20 +164,27 @@ fn start_commits(
 }
 
 /// The second stage: the lines of the files in the log, summed up by extension.
-fn start_files(git_dir: &Path, workers: Option<NonZeroUsize>, data: &Data) -> Result<Consumer, Error> {
-    let mut builder = Consumer::builder(data.changed.clone(), data.store.progress(FILES)).retry(Retry::none());
+fn start_files(
+    stage: &waterline::Stage<'_>,
+    git_dir: &Path,
+    workers: Option<NonZeroUsize>,
+    data: &Data,
+) -> Result<Consumer, Error> {
+    let mut builder = stage.consumer(data.changed.clone(), data.store.progress(FILES)).retry(Retry::none());
     if let Some(workers) = workers {
         builder = builder.max_processing(workers.get());
     }
     let (git_dir, files, lines) = (git_dir.to_owned(), data.files.clone(), data.lines.clone());
-    builder.start_transactional(move |job, effects| {
+    let consumer = builder.start_transactional(move |job, effects| {
         let (path, blob, _) = &job.payload;
         let counted = with_repository(&git_dir, |repository| count_lines(repository, &job.payload))
             .map_err(|e| format!("file {path} (blob {blob}) cannot be read: {e}"))?;
         effects.add(&files, extension(path), 1)?;
         effects.add(&lines, extension(path), counted)?;
         Ok(())
-    })
+    })?;
+    data.changed.retain([consumer.handle()]);
+    Ok(consumer)
 }
 
 /// A progress bar for each stage; they draw nothing where stderr is no terminal.
@@ -205,19 +206,19 @@ impl Bars {
     }
 
     /// The rates are those of this run.
-    fn begin(&self) {
+    fn begin(&self, first: &Handle, second: &Handle, log: &JobLog<Change>) {
+        self.draw(first, second, log);
         self.commits.reset_eta();
         self.files.reset_eta();
     }
 
-    fn draw(&self, first: &Handle, second: &Handle, log: &JobLog<Change>) -> Result<(), BoxError> {
-        self.files.set_length(log.head()?.unwrap_or(0));
+    fn draw(&self, first: &Handle, second: &Handle, log: &JobLog<Change>) {
+        self.files.set_length(log.head().ok().flatten().unwrap_or(0));
         // From 0 on here, and from 1 on there.
         self.commits.set_position(first.last_processed_index().map_or(0, |index| index + 1));
         self.files.set_position(second.last_processed_index().unwrap_or(0));
         self.commits.set_message(first.status().lag().to_string());
         self.files.set_message(second.status().lag().to_string());
-        Ok(())
     }
 }
 
