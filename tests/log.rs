@@ -181,7 +181,7 @@ fn a_consumer_is_rung_and_a_trim_passes_no_consumer() {
         .unwrap();
     let handle = consumer.handle();
     log.push_all(&[1, 2, 3]).unwrap();
-    stage.next().succeed();
+    stage.job(1).succeed();
     assert!(handle.wait_for(1, LONG));
     let error = log.trim(..=2).unwrap_err();
     assert!(matches!(error, Error::Needed { index: 2, last_processed: Some(1), .. }), "{error:?}");

@@ -309,7 +309,7 @@ fn a_slow_second_stage_costs_no_memory_that_its_window_does_not_allow() {
     let handle = pipeline.handle();
     assert!(handle.stage("first").unwrap().wait_for(1_999, LONG));
     let second_handle = handle.stage("second").unwrap();
-    let first = second.next();
+    let first = second.job(1);
     // All of the window but its first index finishes.
     (1..50).for_each(|_| second.next().succeed());
     until(&second_handle, "the window", |status| (status.processing, status.done_ahead) == (1, 49));

@@ -2,10 +2,11 @@
 
 use super::PATIENCE;
 use crate::index::{BoxError, Index};
+use crate::sync::Mutex;
 use crate::worker::{Job, Worker};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A worker whose jobs wait until the test says how they end, and the test's side of it.
 ///
@@ -23,19 +24,17 @@ use std::time::Duration;
 ///     .stop_at(2)
 ///     .start_worker(worker)?;
 ///
-/// let (zero, one) = (started.next(), started.next());
-/// assert_eq!((zero.index, one.index), (0, 1));
-/// one.succeed();
-/// started.next().succeed(); // job 2 has job 1's place
+/// started.job(1).succeed();
+/// started.job(2).succeed(); // in the place of job 1
 /// assert_eq!(consumer.handle().last_processed_index(), None, "job 0 still runs");
-/// zero.succeed();
+/// started.job(0).succeed();
 /// consumer.join()?;
 /// # Ok::<(), waterline::Error>(())
 /// ```
 #[must_use]
 pub fn manual_worker() -> (ManualWorker, StartedJobs) {
     let (started, jobs) = unbounded();
-    (ManualWorker { started }, StartedJobs { jobs })
+    (ManualWorker { started }, StartedJobs { jobs, passed_over: Mutex::default() })
 }
 
 /// A worker whose jobs wait for the test; made by [`manual_worker`].
@@ -67,10 +66,32 @@ impl<T> Worker<T> for ManualWorker {
 #[derive(Debug)]
 pub struct StartedJobs {
     jobs: Receiver<StartedJob>,
+    /// They started before a job that was asked for by its index.
+    passed_over: Mutex<BTreeMap<Index, StartedJob>>,
 }
 
 impl StartedJobs {
-    /// The next job that starts.
+    /// The job with this index, once it starts; those that start before it are kept. As several workers race to start their
+    /// jobs, this, and not [`next`](Self::next), is for a test that means a certain one of them.
+    ///
+    /// # Panics
+    /// When it does not start within 20 seconds, and when one index starts twice.
+    #[track_caller]
+    pub fn job(&self, index: Index) -> StartedJob {
+        let deadline = Instant::now() + PATIENCE;
+        let mut passed_over = self.passed_over.lock();
+        loop {
+            if let Some(job) = passed_over.remove(&index) {
+                return job;
+            }
+            match self.jobs.recv_deadline(deadline) {
+                Ok(job) => keep(&mut passed_over, job),
+                Err(_) => panic!("job {index} did not start within {PATIENCE:?}"),
+            }
+        }
+    }
+
+    /// The next job that starts: of several, any.
     ///
     /// # Panics
     /// When none does within 20 seconds.
@@ -82,7 +103,8 @@ impl StartedJobs {
     /// The next job that starts, if one does in this time.
     #[must_use = "a job that is dropped fails"]
     pub fn next_within(&self, limit: Duration) -> Option<StartedJob> {
-        self.jobs.recv_timeout(limit).ok()
+        let passed_over = self.passed_over.lock().pop_first();
+        passed_over.map(|(_, job)| job).or_else(|| self.jobs.recv_timeout(limit).ok())
     }
 
     /// The next `n` jobs that start, by index.
@@ -94,9 +116,7 @@ impl StartedJobs {
     pub fn take(&self, n: usize) -> BTreeMap<Index, StartedJob> {
         let mut taken = BTreeMap::new();
         for _ in 0..n {
-            let job = self.next();
-            let index = job.index;
-            assert!(taken.insert(index, job).is_none(), "job {index} started twice at a time");
+            keep(&mut taken, self.next());
         }
         taken
     }
@@ -104,8 +124,14 @@ impl StartedJobs {
     /// Whether every job that started was taken.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.jobs.is_empty()
+        self.passed_over.lock().is_empty() && self.jobs.is_empty()
     }
+}
+
+#[track_caller]
+fn keep(jobs: &mut BTreeMap<Index, StartedJob>, job: StartedJob) {
+    let index = job.index;
+    assert!(jobs.insert(index, job).is_none(), "job {index} started twice at a time");
 }
 
 #[derive(Debug)]
