@@ -12,11 +12,12 @@ const SYNCED_JOBS: u64 = 1_000;
 const VALUE: [u8; 100] = [7; 100];
 
 pub(crate) fn rows(table: &Table) {
-    let row = Row { name: "100-byte put per job, max_processing 2", floor: "batches of 256", times: JOBS, most: 2.0 };
+    let row = Row { name: "put per job, max_processing 2", floor: "batches of 256", times: JOBS, most: 2.0 };
     table.row(row, || by_hand(JOBS, 256, false), || transactional(JOBS, 2, Durability::Buffered));
-    let row = Row { name: "the same, max_processing 64", floor: "batches of 256", times: JOBS, most: 2.0 };
+    let row = Row { name: "put per job, max_processing 64", floor: "batches of 256", times: JOBS, most: 2.0 };
     table.row(row, || by_hand(JOBS, 256, false), || transactional(JOBS, 64, Durability::Buffered));
-    let row = Row { name: "the same, synced", floor: "one by one", times: SYNCED_JOBS, most: 0.05 };
+    let row =
+        Row { name: "put per job, max_processing 64, synced", floor: "one by one", times: SYNCED_JOBS, most: 0.05 };
     table.row(row, || by_hand(SYNCED_JOBS, 1, true), || transactional(SYNCED_JOBS, 64, Durability::Synced));
 }
 

@@ -30,6 +30,7 @@ pub(crate) fn print(table: &Table) {
     #[cfg(feature = "rocksdb")]
     {
         line("resume: ms to start, 500,000 of 1,000,000 done", "50", &|| format!("{:.1}", crate::resume::start_ms()));
+        line("log: MB on disk, 10 million pushed, 5,120 kept", "250", &|| crate::log::megabytes_left().to_string());
         line("saves: share of 24 bytes each and 3 a job", "1", &|| format!("{:.2}", crate::resume::share_of_bytes()));
     }
     line("idle: ms of CPU in 10 s", "10", &|| format!("{:.2}", idle().0));

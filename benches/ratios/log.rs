@@ -1,6 +1,6 @@
 //! Job logs, beside what one would write with RocksDB by hand.
 
-use crate::{ROUNDS, Row, Table, median};
+use crate::{Row, Table};
 use rocksdb::{DB, DBCompressionType, IteratorMode, Options, WriteBatch, WriteOptions};
 use std::hint::black_box;
 use std::path::Path;
@@ -14,11 +14,13 @@ const SYNCED: u64 = 1_024;
 const ITEMS: u64 = 1_000_000;
 /// Pushed and trimmed, in blocks, before the front is read again.
 const TURNOVER: u64 = 10_000_000;
+/// Blocks that are not trimmed.
+const KEPT: u64 = 20;
 /// With its quotes 100 bytes of JSON.
 const ITEM: [u8; 98] = [b'x'; 98];
 
 pub(crate) fn rows(table: &Table) {
-    let item = String::from_utf8(ITEM.into()).expect("it is text");
+    let item = text();
     let block = vec![item.clone(); BLOCK as usize];
     let row = Row { name: "log: push_all of 256", floor: "batch, encoded", times: PUSHES, most: 2.0 };
     table.row(row, || by_hand(&item, PUSHES, BLOCK, false), || pushed(PUSHES / BLOCK, 1, &block, Durability::Buffered));
@@ -32,6 +34,17 @@ pub(crate) fn rows(table: &Table) {
     table.row(row, || by_hand(&item, SYNCED, 1, true), || pushed(SYNCED / BLOCK, 1, &block, Durability::Synced));
     consuming(table, &block);
     front(table, &block);
+}
+
+/// Megabytes on the disk once many items were pushed and all but a few trimmed.
+pub(crate) fn megabytes_left() -> u64 {
+    let (dir, ..) = turned_over(&vec![text(); BLOCK as usize]);
+    let files = std::fs::read_dir(dir.path()).expect("it is there").map(|file| file.and_then(|f| f.metadata()));
+    files.map(|file| file.map_or(0, |file| file.len())).sum::<u64>() >> 20
+}
+
+fn text() -> String {
+    String::from_utf8(ITEM.into()).expect("it is text")
 }
 
 fn open(directory: &Path) -> DB {
@@ -120,33 +133,34 @@ fn consuming(table: &Table, block: &[String]) {
     table.row(Row { name, floor: "iterate, decode", times: ITEMS, most: 2.0 }, iterate, consume);
 }
 
-/// Whether reading at the front stays what it is, and disk space is given back.
+/// Whether reading at the front stays what it is.
 fn front(table: &Table, block: &[String]) {
     let name = "log: read in front, after 10 million";
     if !table.wants(name) {
         return;
     }
     const READS: Index = 2_000;
+    let fresh_dir = tempfile::tempdir().expect("a directory for the database");
+    let fresh = Store::open(fresh_dir.path()).expect("the database opens").log("l").expect("it opens");
+    (0..KEPT).for_each(|_| push(&fresh, block));
+    let (_dir, log) = turned_over(block);
+    table.row(
+        Row { name, floor: "at the start", times: READS, most: 2.0 },
+        || reads(&fresh, READS),
+        || reads(&log, READS),
+    );
+}
+
+/// A log to which ten million items were pushed, of which all but a few blocks were trimmed at once.
+fn turned_over(block: &[String]) -> (tempfile::TempDir, JobLog<String>) {
     let dir = tempfile::tempdir().expect("a directory for the database");
-    let store = Store::open(dir.path()).expect("the database opens");
-    let log = store.log::<String>("l").expect("it opens");
-    (0..20).for_each(|_| push(&log, block));
-    let fresh: Vec<Duration> = (0..ROUNDS).map(|_| reads(&log, READS)).collect();
+    let log = Store::open(dir.path()).expect("the database opens").log("l").expect("it opens");
     for _ in 0..TURNOVER / BLOCK {
         push(&log, block);
-        log.trim(..=log.head().expect("it has one").unwrap_or(0).saturating_sub(20 * BLOCK))
-            .expect("the disk takes it");
+        let head = log.head().expect("it is known").unwrap_or(0);
+        log.trim(..=head.saturating_sub(KEPT * BLOCK)).expect("the disk takes it");
     }
-    let (before, after) = (std::cell::RefCell::new(fresh), || reads(&log, READS));
-    let replay = || before.borrow_mut().pop().unwrap_or_else(|| median(vec![reads(&log, READS)]));
-    table.row(Row { name, floor: "at the start", times: READS, most: 2.0 }, replay, after);
-    let files = std::fs::read_dir(dir.path()).expect("it is there").map(|file| file.and_then(|f| f.metadata()));
-    let bytes: u64 = files.map(|file| file.map_or(0, |file| file.len())).sum();
-    println!(
-        "| log: MB on disk after 10 million of 100 bytes   | {:>24} | {:>7} MB |       |         |",
-        format!("kept: {} items", 20 * BLOCK),
-        bytes >> 20
-    );
+    (dir, log)
 }
 
 fn reads(log: &JobLog<String>, reads: Index) -> Duration {

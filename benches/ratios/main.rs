@@ -142,7 +142,7 @@ impl Table {
         let [below, above] = [median(floors), median(subjects)].map(|time| time.as_nanos() as f64 / times as f64);
         let ratio = above / below;
         println!(
-            "| {name:<34} | {:>26} | {above:>7.0} ns | {ratio:>5.2} | {most:>7} |",
+            "| {name:<38} | {:>26} | {above:>7.0} ns | {ratio:>5.2} | {most:>7} |",
             format!("{floor} {below:.0} ns")
         );
     }
@@ -151,8 +151,8 @@ impl Table {
 fn main() {
     // Cargo adds `--bench` of its own.
     let table = Table { wanted: std::env::args().skip(1).find(|argument| !argument.starts_with('-')) };
-    println!("| {:<34} | {:>26} | {:>10} | {:>5} | {:>7} |", "per job", "floor", "ours", "ratio", "at most");
-    println!("|{:-<36}|{:->28}|{:->12}|{:->7}|{:->9}|", "", ":", ":", ":", ":");
+    println!("| {:<38} | {:>26} | {:>10} | {:>5} | {:>7} |", "per job", "floor", "ours", "ratio", "at most");
+    println!("|{:-<40}|{:->28}|{:->12}|{:->7}|{:->9}|", "", ":", ":", ":", ":");
     for max_processing in [1, 2, 8, 64, 1024] {
         let name = format!("no-op, max_processing {max_processing}");
         let row = Row { name: &name, floor: "hop", times: JOBS, most: 4.0 };
