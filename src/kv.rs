@@ -1,4 +1,4 @@
-//! The one storage seam: five words of a key-value store, beneath everything that is durable.
+//! The one storage seam: the few words of a key-value store, beneath everything that is durable.
 //!
 //! What stands above is written against this trait alone, so that faults are injected here and nowhere else, and so that
 //! logs and tables are tested without a disk.
@@ -69,8 +69,11 @@ pub(crate) trait Kv: Send + Sync {
     /// this returns.
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError>;
 
-    /// Gives back the disk space of keys in this range, all of which were deleted. Nothing is lost when it is not called, or
-    /// fails.
+    /// Everything that was written survives the loss of power once this returns.
+    fn sync(&self) -> Result<(), StoreError>;
+
+    /// Gives back the disk space of keys in this range, all of which were deleted. It survives the loss of power by itself, so
+    /// the deletion has to be [synced](Self::sync) before. Nothing is lost when it is not called, or fails.
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError>;
 }
 

@@ -134,7 +134,20 @@ impl Kv for MemoryKv {
         Ok(image.rows(family.id)?.range::<[u8], _>(bounds).next_back().map(|(key, _)| key.clone()))
     }
 
-    fn reclaim(&self, _family: &Family, _keys: Range<&[u8]>) -> Result<(), StoreError> {
+    fn sync(&self) -> Result<(), StoreError> {
+        #[cfg(any(test, feature = "testing"))]
+        {
+            let image = self.image.lock();
+            self.faults.lock().after_write(&image, true);
+        }
+        Ok(())
+    }
+
+    fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
+        #[cfg(any(test, feature = "testing"))]
+        self.faults.lock().reclaimed(family.id, keys);
+        #[cfg(not(any(test, feature = "testing")))]
+        let _memory_knows_no_disk = (family, keys);
         Ok(())
     }
 
@@ -182,6 +195,15 @@ impl Faults {
     fn after_write(&mut self, image: &Image, synced: bool) {
         if synced && self.frozen.is_none() {
             self.durable = image.clone();
+        }
+    }
+
+    /// Files are gone at once, whatever is known of the writes that deleted what was in them.
+    fn reclaimed(&mut self, family: FamilyId, keys: Range<&[u8]>) {
+        if self.frozen.is_none()
+            && let Some((_, rows)) = self.durable.families.get_mut(family.0 as usize)
+        {
+            Arc::make_mut(rows).retain(|key, _| !keys.contains(&key.as_slice()));
         }
     }
 }

@@ -176,6 +176,10 @@ impl Kv for RocksKv {
         Ok(pair.transpose().map_err(failed("read"))?.map(|(key, _)| key.into_vec()))
     }
 
+    fn sync(&self) -> Result<(), StoreError> {
+        self.db.flush_wal(true).map_err(failed("sync"))
+    }
+
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
         let family = family!(self.db, &family.name)?;
         // Whole files only, and without looking into them; the rest goes with the next compactions.

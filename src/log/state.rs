@@ -231,6 +231,7 @@ impl LogState {
         if deleted.is_empty() {
             return Ok(());
         }
+        kv.sync()?;
         kv.reclaim(&self.family, &self.key(deleted.start)[..]..&self.key(deleted.end)[..])
     }
 }

@@ -384,6 +384,10 @@ impl Kv for Watched {
         self.kv.last(family, prefix)
     }
 
+    fn sync(&self) -> Result<(), StoreError> {
+        self.kv.sync()
+    }
+
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
         self.kv.reclaim(family, keys)
     }
