@@ -4,6 +4,7 @@ use super::*;
 use crate::error::describe;
 use crate::kv::{SYSTEM, TABLES};
 use proptest::prelude::*;
+use std::time::Duration;
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
@@ -106,6 +107,27 @@ fn a_batch_is_written_and_read() {
     kv.sync().unwrap();
     kv.reclaim(&tables, b"c"..b"e").unwrap();
     assert_eq!(keys(b""..b"z", 9).len(), 3);
+}
+
+#[test]
+fn a_store_that_crashed_many_times_takes_writes() {
+    let directory = directory();
+    let kv = Arc::new(RocksKv::open(directory.path()).unwrap());
+    let tables = family(&kv, TABLES);
+    let handle = kv.db.cf_handle(TABLES).unwrap();
+    // As if no life had lasted until the files of those before it are compacted.
+    kv.db.set_options_cf(&handle, &[("level0_file_num_compaction_trigger", "100000")]).unwrap();
+    let (written, is_written) = crossbeam_channel::bounded(1);
+    let writing = kv.clone();
+    std::thread::spawn(move || {
+        for _ in 0..50 {
+            writing.write(&put(&tables, b"k", b"v"), false).unwrap();
+            writing.db.flush_cf(&writing.db.cf_handle(TABLES).unwrap()).unwrap();
+        }
+        written.send(()).unwrap();
+    });
+    is_written.recv_timeout(Duration::from_secs(60)).expect("no write waits for a compaction");
+    assert_eq!(kv.db.property_value_cf(&handle, "rocksdb.num-files-at-level0").unwrap().as_deref(), Some("50"));
 }
 
 #[test]
