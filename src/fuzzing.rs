@@ -133,6 +133,9 @@ struct Said {
     done: Vec<Index>,
 }
 
+/// Of the page, and of its deltas.
+const GENERATION: u32 = 5;
+
 /// More than this many done indices are not listed one by one.
 const MOST_LISTED: usize = 1 << 16;
 
@@ -161,7 +164,7 @@ impl Kind {
                 (page.last_processed, page.restored.next?, page.restored.done)
             }
             Kind::Delta { slot, page_next } => {
-                let delta = format::decode_delta(name, slot, page_next, bytes).ok()?;
+                let delta = format::decode_delta(name, slot, GENERATION, page_next, bytes).ok()??;
                 (None, delta.next, delta.new)
             }
         };
@@ -182,10 +185,12 @@ impl Kind {
                 let first = said.next / 64 * 64;
                 let mut words = vec![0; said.done.last().map_or(0, |last| (last - first) as usize / 64 + 1)];
                 said.done.iter().for_each(|i| words[((i - first) / 64) as usize] |= 1 << (i % 64));
-                let series = Series { id: 3, generation: 5 };
+                let series = Series { id: 3, generation: GENERATION };
                 format::encode_page(name, series, said.last_processed.is_some(), said.next, (first, &words))
             }
-            Kind::Delta { slot, page_next } => format::encode_delta(name, slot, 5, page_next, said.next, &said.done),
+            Kind::Delta { slot, page_next } => {
+                format::encode_delta(name, slot, GENERATION, page_next, said.next, &said.done)
+            }
         }
     }
 

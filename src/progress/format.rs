@@ -41,7 +41,6 @@ pub(crate) struct Page {
 /// What a delta says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Delta {
-    pub(crate) generation: u32,
     /// The lowest index that is not done.
     pub(crate) next: Index,
     pub(crate) new: Vec<RangeInclusive<Index>>,
@@ -189,14 +188,22 @@ pub(crate) fn encode_delta(
     bytes
 }
 
-/// What a delta says, or why it cannot be read.
-pub(crate) fn decode_delta(name: &str, slot: u32, page_next: Index, bytes: &[u8]) -> Result<Delta, String> {
+/// What a delta on the page of this generation says, or why it cannot be read; `None`: it is void, being on an earlier page, from
+/// which its numbers are counted.
+pub(crate) fn decode_delta(
+    name: &str,
+    slot: u32,
+    of: u32,
+    page_next: Index,
+    bytes: &[u8],
+) -> Result<Option<Delta>, String> {
     let mut body = checked(name, &slot.to_be_bytes(), bytes)?;
-    let generation = take_varint(&mut body)?;
-    let generation = u32::try_from(generation).map_err(|_| format!("its generation is {generation}"))?;
+    if take_varint(&mut body)? != u64::from(of) {
+        return Ok(None);
+    }
     let by = take_varint(&mut body)?;
     let next = page_next.checked_add(by).ok_or_else(|| format!("it moves the watermark by {by}"))?;
-    Ok(Delta { generation, next, new: decode_runs(body, next)? })
+    Ok(Some(Delta { next, new: decode_runs(body, next)? }))
 }
 
 fn a_job(index: Index) -> Result<Index, String> {

@@ -72,10 +72,8 @@ impl Ledger {
             let (key, value) = pair.map_err(|e| Error::Progress { source: e.into() })?;
             let slot = format::slot_of(&key).ok_or_else(|| corrupt(format!("a delta has the key {key:?}")))?;
             let in_slot = |reason| corrupt(format!("delta {slot}: {reason}"));
-            let delta = format::decode_delta(name, slot, page_next, &value).map_err(in_slot)?;
-            if delta.generation != series.generation {
-                continue;
-            }
+            let delta = format::decode_delta(name, slot, series.generation, page_next, &value).map_err(in_slot)?;
+            let Some(delta) = delta else { continue };
             if slot != page.slots {
                 return Err(corrupt(format!("delta {} is missing", page.slots)));
             }

@@ -129,7 +129,7 @@ proptest! {
     fn garbage_is_refused_and_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         // A random value passes a 32-bit checksum once in four thousand million.
         prop_assert!(format::decode_page(NAME, &bytes).is_err());
-        prop_assert!(format::decode_delta(NAME, 0, 0, &bytes).is_err());
+        prop_assert!(format::decode_delta(NAME, 0, 0, 0, &bytes).is_err());
     }
 }
 
@@ -172,6 +172,22 @@ fn deltas_of_a_generation_before_are_void_and_their_slots_used_again() {
     assert!(slots < 20_000, "{slots} keys for 40,000 saves");
     life.expect();
     assert_eq!(life.load().unwrap().unwrap().ledger.page.unwrap().slots, life.ledger.page.unwrap().slots);
+}
+
+#[test]
+fn deltas_of_a_generation_before_are_void_also_where_the_indices_end() {
+    // Those of the first page move by more than there is room for above the second one.
+    let mut life = Life::new(Index::MAX - 100_000);
+    let page = |life: &Life| life.ledger.page.map(|page| page.series.generation);
+    life.save(true, true);
+    while page(&life) == Some(0) {
+        (0..20).for_each(|_| life.done(life.next));
+        life.save(true, true);
+    }
+    life.done(Index::MAX - 10);
+    life.save(true, true);
+    assert_eq!(page(&life), Some(1));
+    life.expect();
 }
 
 #[test]
