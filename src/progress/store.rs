@@ -218,7 +218,7 @@ impl Intent for Saving {
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
         let (mut ledger, mut effects) = (self.ledger.lock(), self.effects.lock());
         let Some(snapshot) = self.desk.snapshot(ledger.wants_page(), &mut effects) else { return Ok(false) };
-        effects.iter().try_for_each(|effects| draft.append(effects))?;
+        draft.append(&effects)?;
         let entry = enter(&mut ledger, &snapshot, &self.ids)?;
         draft.put(self.system, &entry.put.0, &entry.put.1)?;
         *self.entry.lock() = Some(entry);

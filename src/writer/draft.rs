@@ -19,6 +19,9 @@ pub(crate) struct Draft<'a> {
     cells: Cells,
     /// Where the logs are then to which something is pushed or that are trimmed.
     logs: Vec<LogDraft>,
+    /// How many records were looked at for counters.
+    #[cfg(test)]
+    pub(super) looked_at: usize,
 }
 
 #[derive(Clone)]
@@ -70,7 +73,16 @@ type Sought<'a> = (&'a Family, Option<Cell>);
 
 impl<'a> Draft<'a> {
     pub(super) fn new(kv: &'a dyn Kv, rows: &'a RwLock<()>) -> Self {
-        Self { kv, rows, shut: None, batch: Batch::default(), cells: HashMap::new(), logs: Vec::new() }
+        Self {
+            kv,
+            rows,
+            shut: None,
+            batch: Batch::default(),
+            cells: HashMap::new(),
+            logs: Vec::new(),
+            #[cfg(test)]
+            looked_at: 0,
+        }
     }
 
     pub(super) fn batch(&self) -> &Batch {
@@ -143,8 +155,14 @@ impl<'a> Draft<'a> {
         self.batch.put(family, &[key], &[value])
     }
 
-    /// What jobs want changed, in the order in which they wanted it.
-    pub(crate) fn append(&mut self, changes: &Changes) -> Result<(), BoxError> {
+    /// What jobs want changed, in the order in which they wanted it. All counters are looked up at once, since for each look the
+    /// whole batch is looked through.
+    pub(crate) fn append(&mut self, all: &[Changes]) -> Result<(), BoxError> {
+        self.learn(all.iter().flat_map(Changes::adds))?;
+        all.iter().try_for_each(|changes| self.append_one(changes))
+    }
+
+    fn append_one(&mut self, changes: &Changes) -> Result<(), BoxError> {
         for (state, family, value) in changes.pushes() {
             self.push(state, family, value)?;
         }
@@ -152,7 +170,6 @@ impl<'a> Draft<'a> {
             self.batch.append(changes.records());
             return Ok(());
         }
-        self.learn(changes.adds())?;
         let mut adds = changes.adds().iter().peekable();
         for (number, record) in (0..).zip(changes.records().records()) {
             while let Some(add) = adds.next_if(|add| add.after <= number) {
@@ -166,13 +183,10 @@ impl<'a> Draft<'a> {
     }
 
     /// Looks up what these counters are: as the batch has it so far, or as it is stored.
-    fn learn(&mut self, adds: &[Add]) -> Result<(), BoxError> {
-        if adds.is_empty() {
-            return Ok(());
-        }
-        self.shut.get_or_insert_with(|| self.rows.write());
+    fn learn<'c>(&mut self, adds: impl Iterator<Item = &'c Add>) -> Result<(), BoxError> {
         let mut new: HashMap<FamilyId, HashMap<&[u8], Sought<'_>>> = HashMap::new();
         for Add { family, key, .. } in adds {
+            self.shut.get_or_insert_with(|| self.rows.write());
             if !self.cells.get(&family.id).is_some_and(|cells| cells.contains_key(key)) {
                 new.entry(family.id).or_default().insert(key, (family, None));
             }
@@ -181,6 +195,10 @@ impl<'a> Draft<'a> {
             return Ok(());
         }
         for record in self.batch.records() {
+            #[cfg(test)]
+            {
+                self.looked_at += 1;
+            }
             let Some((family, key, value)) = parts(record) else { continue };
             if let Some((_, cell)) = new.get_mut(&family).and_then(|new| new.get_mut(key)) {
                 *cell = Some(Cell::Stored(value.map(<[u8]>::to_vec)));

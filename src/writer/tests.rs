@@ -1,6 +1,7 @@
 //! The writer's thread over a key-value store on memory, with intents that tell what became of them.
 
 use super::*;
+use crate::kv::changes::{Add, Changes};
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Family, SYSTEM};
 use crossbeam_channel::TryRecvError;
@@ -188,4 +189,34 @@ fn a_batch_is_synced_if_one_of_its_intents_wants_it() {
         let want: &[&str] = if wants == [false, false] { &[] } else { &["a", "b", "first"] };
         assert_eq!(left, want, "{wants:?}");
     }
+}
+
+#[test]
+fn what_many_jobs_add_to_counters_of_their_own_takes_one_look_through_the_batch() {
+    const JOBS: usize = 100;
+    let (kv, rows) = (MemoryKv::default(), RwLock::default());
+    let [_, family, _] = kv.families();
+    let add = |key: String| {
+        let table = "counters".into();
+        Add { after: 0, family: family.clone(), key: key.into_bytes(), by: 1, table, prefix: 0 }
+    };
+    let jobs: Vec<Changes> = (0..JOBS)
+        .map(|job| {
+            let mut changes = Changes::default();
+            changes.put(family.id, &[format!("row {job}").as_bytes()], b"").unwrap();
+            changes.add(add(format!("of {job}")));
+            changes.add(add("of all".to_owned()));
+            changes
+        })
+        .collect();
+    let mut draft = Draft::new(&kv, &rows);
+    // What two consumers save in one batch, of which the second one finds what the first one has put.
+    draft.append(&jobs).unwrap();
+    let records = draft.batch().count() as usize;
+    draft.append(&jobs).unwrap();
+    assert!(draft.looked_at <= records, "{} looks at {records} records", draft.looked_at);
+    kv.write(draft.batch(), false).unwrap();
+    let count = |key: String| crate::kv::counter::decode(kv.get(&family, key.as_bytes()).unwrap().as_deref()).unwrap();
+    assert_eq!(count("of all".to_owned()), 2 * JOBS as i64);
+    assert!((0..JOBS).all(|job| count(format!("of {job}")) == 2));
 }
