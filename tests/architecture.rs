@@ -104,6 +104,7 @@ const EXEMPT: &[&str] = &[
     "writer/tests",
     "kv/batch/tests",
     "kv/rocksdb/tests",
+    "window/reference/tests",
     "driver/model",
 ];
 

@@ -1,0 +1,87 @@
+//! Window and sets side by side for any choices, and the choices that once made the difference.
+
+use super::*;
+use proptest::prelude::*;
+
+fn choice() -> impl Strategy<Value = Choice> {
+    let n = any::<u8>;
+    prop_oneof![
+        6 => n().prop_map(Choice::Grow),
+        1 => n().prop_map(Choice::Shrink),
+        2 => n().prop_map(Choice::Gate),
+        8 => n().prop_map(Choice::Fetched),
+        1 => n().prop_map(Choice::Missing),
+        12 => n().prop_map(Choice::Run),
+        24 => n().prop_map(Choice::Done),
+        4 => n().prop_map(Choice::Fail),
+        3 => n().prop_map(Choice::Aside),
+        3 => Just(Choice::TakeUp),
+        4 => n().prop_map(Choice::Due),
+        8 => Just(Choice::Saving),
+        8 => Just(Choice::Saved),
+        1 => (n(), n()).prop_map(|(p, a)| Choice::Limits(p, a)),
+        1 => any::<bool>().prop_map(Choice::Pause),
+        1 => any::<bool>().prop_map(Choice::Full),
+        1 => Just(Choice::Restart),
+    ]
+}
+
+/// Ends are rare, or nothing would ever happen.
+fn ending() -> impl Strategy<Value = Option<Choice>> {
+    prop_oneof![
+        3 => Just(None),
+        1 => Just(Some(Choice::Stop)),
+        1 => any::<u8>().prop_map(|by| Some(Choice::StopAt(by))),
+        1 => Just(Some(Choice::Unsaved)),
+    ]
+}
+
+#[test]
+fn retries_and_new_jobs_are_read_in_turn() {
+    let mut window = Window::begin(0, limits(3, 255));
+    window.handle_head(Some(1_000));
+    let mut fetches = Vec::new();
+    // Every retry fails again at once, and the source yields one job at a time.
+    for _ in 0..40 {
+        while let Some(run) = window.poll_run() {
+            window.handle_failed(run.index);
+            window.handle_due(run.index);
+        }
+        while let Some(action) = window.poll() {
+            if let Action::Fetch(run) = action {
+                fetches.push(*run.start());
+                window.handle_fetched(1);
+            }
+        }
+    }
+    let new = fetches.iter().collect::<BTreeSet<_>>().len();
+    assert!(new >= 40, "only {new} of {} reads were of new jobs", fetches.len());
+}
+
+#[test]
+fn the_last_index_is_reached() {
+    let mut trial = Trial::new(Index::MAX - 1, limits(0, 0), None, true);
+    trial.choose(Choice::Grow(0));
+    trial.settle();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_window_does_what_the_sets_say(
+        first in prop_oneof![Just(0), Just(1), 0..500u64, Just(Index::MAX - 200), Just(Index::MAX - 1)],
+        processing in any::<u8>(),
+        ahead in any::<u8>(),
+        keeps in any::<bool>(),
+        stop_after in proptest::option::of(0..300u64),
+        choices in proptest::collection::vec(choice(), 0..400),
+        ending in ending(),
+        tail in proptest::collection::vec(choice(), 0..20),
+    ) {
+        let stop_at = stop_after.map(|n| first.saturating_add(n).saturating_sub(5).min(Index::MAX - 1));
+        let mut trial = Trial::new(first, limits(processing, ahead), stop_at, keeps);
+        choices.into_iter().chain(ending).chain(tail).for_each(|choice| trial.choose(choice));
+        trial.settle();
+    }
+}
