@@ -5,11 +5,11 @@ use crate::error::{Error, StoreError};
 use crate::index::{BoxError, Index};
 use crate::jobs::Jobs;
 use crate::kv::batch::{Batch, FamilyId};
-use crate::store::{Store, WeakStore};
+use crate::store::Store;
 use crate::sync::{Arc, Condvar, Mutex};
 use crate::wakeup::Wakeup;
 use crate::watermark::{Listener, Watermark};
-use crate::writer::{Draft, Intent};
+use crate::writer::{Draft, Intent, WeakWriter};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::{TypeId, type_name};
@@ -146,7 +146,14 @@ impl<T> JobLog<T> {
             return Ok(());
         }
         let told = Ticket::new();
-        self.store.writer().write_now(Box::new(Trim::new(&self.store, &self.state, first, Some(told.clone()))));
+        self.store.writer().write_now(Box::new(Trim {
+            state: self.state.clone(),
+            first,
+            logs: self.store.logs().id,
+            system: self.store.system().id,
+            synced: self.store.is_synced(),
+            told: Some(told.clone()),
+        }));
         told.wait()
     }
 
@@ -349,11 +356,6 @@ struct Trim {
 }
 
 impl Trim {
-    fn new(store: &Store, state: &Arc<LogState>, first: Index, told: Option<Arc<Ticket<()>>>) -> Self {
-        let (logs, system, synced) = (store.logs().id, store.system().id, store.is_synced());
-        Self { state: state.clone(), first, logs, system, synced, told }
-    }
-
     fn tell(&self, outcome: Result<(), Error>) {
         match (&self.told, outcome) {
             (Some(told), outcome) => told.tell(outcome),
@@ -392,25 +394,30 @@ fn failed(doing: &str, error: BoxError) -> Error {
     StoreError { doing: doing.to_owned(), source: error }.into()
 }
 
-/// Trims a log when a watermark moves on which it depends.
+/// Trims a log when a watermark moves on which it depends. It keeps neither the store nor the log.
 struct Trimmer {
-    store: WeakStore,
+    writer: WeakWriter,
     state: Weak<LogState>,
+    logs: FamilyId,
+    system: FamilyId,
+    synced: bool,
 }
 
 impl Trimmer {
     fn new(store: &Store, state: &Arc<LogState>) -> Arc<Self> {
-        Arc::new(Self { store: store.downgrade(), state: Arc::downgrade(state) })
+        let (logs, system, synced) = (store.logs().id, store.system().id, store.is_synced());
+        Arc::new(Self { writer: store.writer().downgrade(), state: Arc::downgrade(state), logs, system, synced })
     }
 }
 
 impl Listener for Trimmer {
     fn moved(&self) {
-        let (Some(store), Some(state)) = (self.store.upgrade(), self.state.upgrade()) else { return };
+        let Some(state) = self.state.upgrade() else { return };
         // Others may need more, but those who are not retained are not waited for: they are told so when they read.
         let first = state.retained_from().map_or(0, |first| first.min(state.end()));
         if first > state.first() {
-            store.writer().submit(Box::new(Trim::new(&store, &state, first, None)), false);
+            let Self { logs, system, synced, .. } = *self;
+            self.writer.submit(Box::new(Trim { state, first, logs, system, synced, told: None }), false);
         }
     }
 }

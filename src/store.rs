@@ -95,18 +95,6 @@ struct Inner {
     open_logs: Mutex<Vec<Weak<LogState>>>,
 }
 
-/// A store that others keep.
-pub(crate) struct WeakStore {
-    inner: Weak<Inner>,
-    synced: bool,
-}
-
-impl WeakStore {
-    pub(crate) fn upgrade(&self) -> Option<Store> {
-        Some(Store { inner: self.inner.upgrade()?, synced: self.synced })
-    }
-}
-
 impl Inner {
     fn new(kv: Arc<dyn Kv>, [system, tables, logs]: [Family; 3]) -> Self {
         let ids = Arc::new(Ids::new(kv.clone(), system.clone()));
@@ -274,10 +262,6 @@ impl Store {
     /// Logs that somebody has open, and some that nobody has any more.
     pub(crate) fn open_logs(&self) -> &Mutex<Vec<Weak<LogState>>> {
         &self.inner.open_logs
-    }
-
-    pub(crate) fn downgrade(&self) -> WeakStore {
-        WeakStore { inner: Arc::downgrade(&self.inner), synced: self.synced }
     }
 
     /// Whether what is written by way of this handle survives the loss of power.

@@ -10,6 +10,7 @@ use crate::progress::SAVE_PACE;
 use crate::sync::{Arc, Mutex, RwLock};
 use crossbeam_channel::{Receiver, RecvError, RecvTimeoutError, Sender, unbounded};
 use std::fmt;
+use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -44,14 +45,35 @@ enum Message {
 pub(crate) struct Writer {
     batches: Arc<Mutex<Batches>>,
     rows: Arc<RwLock<()>>,
-    thread: Mutex<Option<(Sender<Message>, JoinHandle<()>)>>,
+    thread: Arc<Mutex<Running>>,
+}
+
+/// The thread, once it is started.
+type Running = Option<(Sender<Message>, JoinHandle<()>)>;
+
+/// The way in for those who must not keep the store: it would be closed late, and by whichever thread they are on.
+pub(crate) struct WeakWriter(Weak<Mutex<Running>>);
+
+impl WeakWriter {
+    /// Hands an intent to the thread, if there still is one.
+    pub(crate) fn submit(&self, intent: Box<dyn Intent>, hurry: bool) {
+        if let Some(thread) = self.0.upgrade()
+            && let Some((sender, _)) = &*thread.lock()
+        {
+            let _ = sender.send(Message::Intent { intent, hurry });
+        }
+    }
 }
 
 impl Writer {
     pub(crate) fn new(kv: Arc<dyn Kv>) -> Self {
         let rows: Arc<RwLock<()>> = Arc::default();
         let batches = Arc::new(Mutex::new(Batches { kv, rows: rows.clone(), pending: Vec::new() }));
-        Self { batches, rows, thread: Mutex::new(None) }
+        Self { batches, rows, thread: Arc::default() }
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakWriter {
+        WeakWriter(Arc::downgrade(&self.thread))
     }
 
     /// Held for reading by whoever changes rows beside this writer, and for writing by whoever reads rows, changes them and
@@ -105,7 +127,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let Some((sender, handle)) = self.thread.get_mut().take() else { return };
+        let Some((sender, handle)) = self.thread.lock().take() else { return };
         drop(sender);
         // The last owner may be a report that this very thread delivers; then it ends by itself.
         if handle.thread().id() != std::thread::current().id() && handle.join().is_err() {

@@ -194,6 +194,13 @@ impl LogState {
         self.retained.lock().watermarks.iter().map(next).min()
     }
 
+    /// Holds up whoever asks what is retained.
+    #[cfg(test)]
+    pub(crate) fn while_unsaid<R>(&self, run: impl FnOnce() -> R) -> R {
+        let _retained = self.retained.lock();
+        run()
+    }
+
     pub(super) fn retain(&self, watermarks: Vec<Watermark>, trimmer: Arc<dyn Listener>) {
         *self.retained.lock() = Retained { watermarks, _trimmer: Some(trimmer) };
     }

@@ -154,6 +154,31 @@ fn a_store_that_is_dropped_first_is_closed_last() {
 }
 
 #[test]
+fn a_store_is_closed_when_its_last_owner_lets_go_also_while_a_log_of_it_looks_what_to_trim() {
+    let kv = Arc::new(MemoryKv::default());
+    let store = on(&kv);
+    let log = store.log::<u64>("log").unwrap();
+    log.push_all(&[1, 2]).unwrap();
+    let watermark = crate::Watermark::new();
+    log.retain([&watermark]);
+    let state = log.state().clone();
+    let owners = Arc::strong_count(&state);
+    std::thread::scope(|scope| {
+        state.while_unsaid(|| {
+            scope.spawn(|| {
+                watermark.publish(1);
+                watermark.announce();
+            });
+            while Arc::strong_count(&state) == owners {
+                std::thread::yield_now();
+            }
+            drop((log, store));
+            assert_eq!(Arc::strong_count(&kv), 1, "it can be opened again");
+        });
+    });
+}
+
+#[test]
 fn a_progress_saves_by_itself_too() {
     let kv = Arc::new(MemoryKv::default());
     let store = on(&kv);
