@@ -30,10 +30,6 @@ impl<T> Mutex<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard { lock: self, held: Some(self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())) }
     }
-
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
 }
 
 impl<T> MutexGuard<'_, T> {
