@@ -130,6 +130,7 @@ fn a_worker_error_does_not_end_the_process_and_a_job_that_never_reports_is_named
     assert!(matches!(consumer.join(), Err(Error::Job { index: 1, .. })));
 
     let consumer = builder(numbers(2), &progress)
+        .max_processing(2)
         .start_deferred({
             let kept = kept.clone();
             move |job, done| if job.index == 0 { kept.lock().push(done) } else { done.complete() }

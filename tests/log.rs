@@ -203,6 +203,7 @@ fn a_consumer_is_rung_and_a_trim_passes_no_consumer() {
     let log = store.log::<u64>("l").unwrap();
     let (worker, stage) = manual_worker();
     let consumer = Consumer::builder(log.clone(), store.progress("p"))
+        .max_processing(2)
         .poll_every(Duration::from_secs(3600))
         .start_worker(worker)
         .unwrap();

@@ -158,7 +158,7 @@ const REFUSED: &[(Bug, &str, &str)] = &[
     (RingsTheFirst, "a source that took the Wakeup rings every consumer", "the second of two consumers"),
     (RingsTheLast, "a source that took the Wakeup rings every consumer", "the first of two consumers"),
     (Racy, "calls from several threads agree", "at index"),
-    (Hangs, "calls from several threads agree", "did not return within 1s"),
+    (Hangs, "calls from several threads agree", "did not return within "),
     (SubscribePanics, "a consumer on it handles each job once", "the source failed"),
     (ConsumerStarves, "a consumer on it handles each job once", "the source cannot be read at 50"),
 ];
@@ -167,10 +167,13 @@ const REFUSED: &[(Bug, &str, &str)] = &[
 fn what_breaks_a_rule_is_refused_by_its_name() {
     let mut wrong = Vec::new();
     for (bug, rule, how) in REFUSED {
-        let said = refusal(*bug, || suite(*bug).patience(Duration::from_secs(1)).run());
-        if ![*rule, *how, "does not keep the rules of Jobs: "].iter().all(|part| said.contains(part)) {
-            wrong.push(format!("{bug:?} should break {rule:?} with {how:?}, and: {said}"));
-        }
+        let refused = |patience| {
+            let said = refusal(*bug, || suite(*bug).patience(Duration::from_secs(patience)).run());
+            let right = [*rule, *how, "does not keep the rules of Jobs: "].iter().all(|part| said.contains(part));
+            if right { Ok(()) } else { Err(format!("{bug:?} should break {rule:?} with {how:?}, and: {said}")) }
+        };
+        // A second is short for a busy machine, where what is right may take longer.
+        wrong.extend(refused(1).or_else(|_| refused(20)).err());
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
