@@ -67,13 +67,8 @@ impl Watermark {
         Self::default()
     }
 
-    /// From now on this consumer's, of which so much is processed. Nothing has changed when it is refused.
-    pub(crate) fn claim(
-        &self,
-        name: Option<String>,
-        last_processed: Option<Index>,
-        upstreams: Vec<Watermark>,
-    ) -> Result<(), ConfigError> {
+    /// From now on this consumer's. Nothing has changed when it is refused.
+    pub(crate) fn claim(&self, name: Option<String>, upstreams: Vec<Watermark>) -> Result<(), ConfigError> {
         let mut publisher = self.shared.publisher.lock();
         if publisher.is_some() {
             return Err(ConfigError::WatermarkInUse { name: named(name.as_ref()) });
@@ -85,9 +80,6 @@ impl Watermark {
             let cycle = ConfigError::GateCycle { consumer: self.name(), upstream: upstream.name() };
             self.release();
             return Err(cycle);
-        }
-        if let Some(last) = last_processed {
-            self.publish(last);
         }
         Ok(())
     }

@@ -232,3 +232,18 @@ fn a_consumer_waits_for_an_upstream_that_lost_its_last_saves_and_runs_nothing_tw
     let after = faulty.after_crash().unwrap();
     assert_eq!(life(&after.store(), 12), [10, 11, 12]);
 }
+
+#[test]
+fn promise_4_an_upstream_that_starts_later_with_nothing_to_do_lets_through_what_an_earlier_life_processed() {
+    let (store, jobs) = (Store::in_memory(), numbers(10));
+    Consumer::builder(jobs.clone(), store.progress("fetch")).stop_at(9).start(|_| Ok(())).unwrap().join().unwrap();
+    let fetched = Watermark::new();
+    // Neither polls: what wakes the second one is that the first one's watermark is there.
+    let index = Consumer::builder(jobs.clone().gated_by(&fetched), store.progress("index")).start(|_| Ok(())).unwrap();
+    let handle = index.handle();
+    until(&handle, "the gate", |status| status.blocked == Blocked::Upstream { index: 0 });
+    let fetch = Consumer::builder(jobs, store.progress("fetch")).watermark(fetched).start(|_| Ok(())).unwrap();
+    assert!(handle.wait_for(9, LONG), "{:#?}", handle.status());
+    fetch.stop().unwrap();
+    index.stop().unwrap();
+}

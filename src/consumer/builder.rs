@@ -228,7 +228,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let restored = seat.as_ref().map(|seat| seat.restored.clone()).unwrap_or_default();
         let watermark = self.watermark.unwrap_or_default();
         let upstreams = upstreams(&jobs)?;
-        watermark.claim(progress.label(), loaded, upstreams.clone())?;
+        watermark.claim(progress.label(), upstreams.clone())?;
         let mut unstarted = Unstarted { bell: Arc::default(), watermark: Some(watermark.clone()), started: false };
         let bell = unstarted.bell.clone();
         let wakeup = Wakeup::new(bell.clone(), watermark.clone());
@@ -265,7 +265,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             core.claim = Some(Box::new(progress));
             (Box::new(seat), Some(saver))
         };
-        let driver = Driver::new(core, bell.clone(), watermark, saves);
+        // Not before nothing can be refused any more, and before anybody looks at a gate that goes by it.
+        loaded.into_iter().for_each(|last| watermark.publish(last));
+        let driver = Driver::new(core, bell.clone(), watermark.clone(), saves);
         unstarted.watermark = None;
         driver.set_runner(runner(&driver));
         // From here on, dropping it stops whatever was started.
@@ -285,6 +287,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         driver.spawn("wl-reader", move || reader.run())?;
         unstarted.started = true;
         driver.begin();
+        // Those that were started before, and wait for what an earlier life has processed, are told so by nobody else.
+        watermark.announce();
         Ok(consumer)
     }
 }
