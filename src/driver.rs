@@ -12,7 +12,7 @@ use crate::progress::{Checkpoint, SaveDesk, Saves, Snapshot};
 use crate::reader::{Fetched, Order, ReadDesk, ReadRuns, Then};
 use crate::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, watch};
 use crate::wakeup::Bell;
-use crate::watermark::Watermark;
+use crate::watermark::{Listener, Watermark};
 use crate::worker::{Report, Reported};
 use std::ops::RangeInclusive;
 use std::sync::Weak;
@@ -75,6 +75,13 @@ impl<T: Send + 'static> Driver<T> {
             bell,
             threads: Mutex::default(),
         })
+    }
+
+    /// From now on it hears of the ends of its upstreams.
+    pub(crate) fn listen(&self) {
+        let me: Weak<dyn Listener> = self.me.clone();
+        let upstreams = self.core.lock().upstreams.clone();
+        upstreams.iter().for_each(|upstream| upstream.listen(me.clone()));
     }
 
     pub(crate) fn set_runner(&self, runner: Arc<dyn Runner<T>>) {
@@ -276,6 +283,17 @@ impl<T: Send + 'static> Driver<T> {
 fn warn_of(then: &Then) {
     if let Then::Failed(failure) = then {
         tracing::warn!(error = failure.text, "the source failed; it is asked again");
+    }
+}
+
+/// Of its upstreams: when one ends, what somebody waits for may never come, whatever the source does meanwhile.
+impl<T: Send + 'static> Listener for Driver<T> {
+    fn moved(&self) {
+        let mut core = self.core.lock();
+        core.rouse_waiters |= core.upstreams.iter().any(Watermark::has_ended);
+        if core.rouse_waiters {
+            self.settle(core);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, ConfigError, Consumer, Error, Gate, Index, Jobs, MemoryProgress, State, Store, Watermark,
+    Blocked, BoxError, ConfigError, Consumer, Error, Gate, Index, Jobs, MemoryProgress, Retry, State, Store, Watermark,
 };
 
 /// A script behind a gate that the test moves.
@@ -246,4 +246,40 @@ fn promise_4_an_upstream_that_starts_later_with_nothing_to_do_lets_through_what_
     assert!(handle.wait_for(9, LONG), "{:#?}", handle.status());
     fetch.stop().unwrap();
     index.stop().unwrap();
+}
+
+#[test]
+fn nobody_waits_for_an_index_that_an_upstream_ended_below() {
+    let (worker, stage) = manual_worker();
+    let upstream = builder(numbers(10), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();
+    // An earlier life had everything done but job 1, while the gate was wider.
+    let store = Store::in_memory();
+    let fails = |job: waterline::Job<u64>| if job.index == 1 { Err("not yet".into()) } else { Ok(()) };
+    let earlier =
+        Consumer::builder(numbers(6), store.progress("index")).retry(Retry::fixed(HOUR)).start(fails).unwrap();
+    until(&earlier.handle(), "all but one", |status| {
+        (status.last_processed, status.unsaved) == (Some(0), 0) && status.done_ahead == 4
+    });
+    earlier.stop().unwrap();
+    let script = Script::up_to(9);
+    let consumer = Consumer::builder(script.clone().gated_by(upstream.handle()), store.progress("index"))
+        .poll_every(HOUR)
+        .start(|_| Ok(()))
+        .unwrap();
+    let handle = consumer.handle();
+    let (tell, told) = crossbeam_channel::unbounded();
+    for index in [5, 6, 9] {
+        let (handle, tell) = (handle.clone(), tell.clone());
+        std::thread::spawn(move || tell.send((index, handle.wait_for(index, HOUR))));
+    }
+    stage.next().succeed();
+    let last = stage.next();
+    upstream.handle().request_stop();
+    last.succeed();
+    upstream.join().unwrap();
+    let mut answers = [(); 3].map(|()| told.recv_timeout(LONG).expect("nobody waits for what cannot come"));
+    answers.sort_unstable();
+    assert_eq!(answers, [(5, true), (6, false), (9, false)], "what is done above the gate counts");
+    assert!(!handle.wait_for(6, HOUR));
+    consumer.stop().unwrap();
 }

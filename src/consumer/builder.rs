@@ -269,6 +269,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         loaded.into_iter().for_each(|last| watermark.publish(last));
         let driver = Driver::new(core, bell.clone(), watermark.clone(), saves);
         unstarted.watermark = None;
+        driver.listen();
         driver.set_runner(runner(&driver));
         // From here on, dropping it stops whatever was started.
         let consumer = Consumer { control: driver.clone(), left: false };

@@ -371,6 +371,13 @@ impl<T: Send + 'static> Core<T> {
             || window.ends_at().is_some_and(|last| last < index)
             || stopping && (index >= window.next() || self.failed.keys().any(|failed| *failed <= index))
             || self.unreachable_from <= index
+            || self.upstreams.iter().any(|upstream| self.kept_below(index, upstream))
+    }
+
+    /// Whether this upstream has ended, and lets through no job that the watermark would have to pass to reach this index.
+    fn kept_below(&self, index: Index, upstream: &Watermark) -> bool {
+        let closed_from = || upstream.last_processed().map_or(0, |last| last + 1);
+        upstream.ended_below(index) && self.window.unstarted_from(closed_from()) <= index
     }
 
     /// What runs is neither awaited nor counted any longer: its indices, and a callback to be dropped without the lock.

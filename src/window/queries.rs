@@ -37,6 +37,12 @@ impl Window {
         self.saved
     }
 
+    /// The lowest index from this one on that was neither handed out nor done in an earlier life.
+    #[must_use]
+    pub fn unstarted_from(&self, index: Index) -> Index {
+        self.ahead.next_undone(index.max(self.next))
+    }
+
     /// The lowest index that was never read.
     #[must_use]
     pub fn unread_from(&self) -> Index {
