@@ -6,10 +6,10 @@ use crate::index::{BoxError, Index};
 use crate::jobs::Jobs;
 use crate::kv::batch::{Batch, FamilyId};
 use crate::store::Store;
-use crate::sync::{Arc, Condvar, Mutex};
+use crate::sync::{Arc, Mutex};
 use crate::wakeup::Wakeup;
 use crate::watermark::{Listener, Watermark};
-use crate::writer::{Draft, Intent, WeakWriter};
+use crate::writer::{Draft, Intent};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::{TypeId, type_name};
@@ -22,11 +22,13 @@ use std::time::Duration;
 mod held;
 mod reading;
 pub(crate) mod state;
+mod trim;
 
 pub use held::Held;
 
 use self::reading::Ahead;
-use self::state::{Bounds, LogState, bounds_key, index_of, item_key};
+use self::state::{Bounds, LogState, Ticket, bounds_key, index_of, item_key};
+use self::trim::{Trim, Trimmer, Wanted};
 
 /// A durable first-in first-out log of jobs in a [`Store`]: what one stage of a pipeline hands to the next. Made by
 /// [`Store::log`].
@@ -146,14 +148,8 @@ impl<T> JobLog<T> {
             return Ok(());
         }
         let told = Ticket::new();
-        self.store.writer().write_now(Box::new(Trim {
-            state: self.state.clone(),
-            first,
-            logs: self.store.logs().id,
-            system: self.store.system().id,
-            synced: self.store.is_synced(),
-            told: Some(told.clone()),
-        }));
+        let asked = Wanted::Asked { first, told: told.clone() };
+        self.store.writer().write_now(Box::new(Trim::new(&self.store, &self.state, asked)));
         told.wait()
     }
 
@@ -345,106 +341,6 @@ impl Intent for Push {
     }
 }
 
-/// Items to be removed.
-struct Trim {
-    state: Arc<LogState>,
-    first: Index,
-    logs: FamilyId,
-    system: FamilyId,
-    synced: bool,
-    told: Option<Arc<Ticket<()>>>,
-}
-
-impl Trim {
-    fn tell(&self, outcome: Result<(), Error>) {
-        match (&self.told, outcome) {
-            (Some(told), outcome) => told.tell(outcome),
-            // It is tried again as soon as a watermark moves.
-            (None, Err(error)) => tracing::warn!(log = self.state.name, %error, "a log could not be trimmed"),
-            (None, Ok(())) => {}
-        }
-    }
-}
-
-impl Intent for Trim {
-    fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
-        if self.first <= draft.first_of(&self.state) {
-            self.tell(Ok(()));
-            return Ok(false);
-        }
-        draft.trim(&self.state, self.first, self.logs, self.system)?;
-        Ok(true)
-    }
-
-    fn synced(&self) -> bool {
-        self.synced
-    }
-
-    fn written(&self) {
-        self.tell(Ok(()));
-    }
-
-    fn failed(&self, error: BoxError) -> Option<Duration> {
-        self.tell(Err(failed("trim a log", error)));
-        None
-    }
-}
-
 fn failed(doing: &str, error: BoxError) -> Error {
     StoreError { doing: doing.to_owned(), source: error }.into()
-}
-
-/// Trims a log when a watermark moves on which it depends. It keeps neither the store nor the log.
-struct Trimmer {
-    writer: WeakWriter,
-    state: Weak<LogState>,
-    logs: FamilyId,
-    system: FamilyId,
-    synced: bool,
-}
-
-impl Trimmer {
-    fn new(store: &Store, state: &Arc<LogState>) -> Arc<Self> {
-        let (logs, system, synced) = (store.logs().id, store.system().id, store.is_synced());
-        Arc::new(Self { writer: store.writer().downgrade(), state: Arc::downgrade(state), logs, system, synced })
-    }
-}
-
-impl Listener for Trimmer {
-    fn moved(&self) {
-        let Some(state) = self.state.upgrade() else { return };
-        // Others may need more, but those who are not retained are not waited for: they are told so when they read.
-        let first = state.retained_from().map_or(0, |first| first.min(state.end()));
-        if first > state.first() {
-            let Self { logs, system, synced, .. } = *self;
-            self.writer.submit(Box::new(Trim { state, first, logs, system, synced, told: None }), false);
-        }
-    }
-}
-
-/// Where one thread waits for what another one tells it.
-struct Ticket<R> {
-    told: Mutex<Option<Result<R, Error>>>,
-    changed: Condvar,
-}
-
-impl<R> Ticket<R> {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { told: Mutex::new(None), changed: Condvar::new() })
-    }
-
-    fn tell(&self, outcome: Result<R, Error>) {
-        *self.told.lock() = Some(outcome);
-        self.changed.notify_one();
-    }
-
-    fn wait(&self) -> Result<R, Error> {
-        let mut told = self.told.lock();
-        loop {
-            if let Some(outcome) = told.take() {
-                return outcome;
-            }
-            self.changed.wait(&mut told);
-        }
-    }
 }

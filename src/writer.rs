@@ -52,9 +52,15 @@ pub(crate) struct Writer {
 type Running = Option<(Sender<Message>, JoinHandle<()>)>;
 
 /// The way in for those who must not keep the store: it would be closed late, and by whichever thread they are on.
+#[derive(Clone)]
 pub(crate) struct WeakWriter(Weak<Mutex<Running>>);
 
 impl WeakWriter {
+    /// Whether its store is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.upgrade().is_some_and(|thread| thread.lock().is_some())
+    }
+
     /// Hands an intent to the thread, if there still is one.
     pub(crate) fn submit(&self, intent: Box<dyn Intent>, hurry: bool) {
         if let Some(thread) = self.0.upgrade()

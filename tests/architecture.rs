@@ -50,6 +50,7 @@ const ORDER: &[&str] = &[
     "progress/ledger",
     "progress/store",
     "log/reading",
+    "log/trim",
     "log",
     "log/held",
     "effects",

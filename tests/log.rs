@@ -312,3 +312,41 @@ fn a_log_is_usable_from_what_it_rings() {
     assert!(consumer.handle().wait_for(301, LONG));
     consumer.stop().unwrap();
 }
+
+#[test]
+fn promise_4_a_log_whose_last_trim_failed_is_trimmed_once_the_store_works_again() {
+    let faulty = FaultyStore::new().unwrap();
+    let log = faulty.store().log::<u64>("l").unwrap();
+    // The consumer's own saves go elsewhere, so that the trims are the only writes that fail.
+    let consumer = Consumer::builder(log.clone(), MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    log.retain([consumer.handle()]);
+    log.push_all(&[1, 2, 3]).unwrap();
+    eventually("the trim", || log.backlog() == 0);
+    let held = log.hold_back(numbers(9), 1);
+    log.push(&4).unwrap();
+    eventually("the trim", || log.backlog() == 0);
+    let before = faulty.writes();
+    faulty.fail(1..4);
+    log.push(&5).unwrap();
+    // No watermark moves any more, and whoever fills the log is held back until it is trimmed.
+    assert!(consumer.handle().wait_for(5, LONG));
+    eventually("the trims that fail", || faulty.writes() >= before + 4);
+    eventually("the trim", || log.backlog() == 0);
+    assert_eq!(held.gate(), waterline::Gate::Open);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_store_that_fails_for_good_can_be_closed_while_a_log_is_to_be_trimmed() {
+    let faulty = FaultyStore::new().unwrap();
+    let log = faulty.store().log::<u64>("l").unwrap();
+    let consumer = Consumer::builder(log.clone(), MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    log.retain([consumer.handle()]);
+    let before = faulty.writes();
+    faulty.fail(1..);
+    log.push(&1).unwrap();
+    assert!(consumer.handle().wait_for(1, LONG));
+    eventually("a trim that fails", || faulty.writes() >= before + 2);
+    consumer.stop().unwrap();
+    drop((log, faulty));
+}

@@ -4,7 +4,7 @@ use crate::error::{Error, StoreError};
 use crate::index::Index;
 use crate::kv::batch::{FamilyId, Records};
 use crate::kv::{Family, Kv};
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::wakeup::Wakeup;
 use crate::watermark::{Listener, Watermark};
 use std::any::TypeId;
@@ -38,6 +38,8 @@ pub(crate) struct LogState {
     /// Who is told that there is more, or less.
     watchers: Mutex<Vec<Weak<dyn Listener>>>,
     retained: Mutex<Retained>,
+    /// It is about to trim itself, as far as it then can.
+    trim_planned: AtomicBool,
 }
 
 /// Whose items are kept, and who trims them away once they have processed them.
@@ -134,6 +136,7 @@ impl LogState {
             wakeups: Mutex::default(),
             watchers: Mutex::default(),
             retained: Mutex::default(),
+            trim_planned: AtomicBool::new(false),
         }
     }
 
@@ -189,9 +192,23 @@ impl LogState {
         retained.watermarks.iter().map(next).chain(live).min()
     }
 
-    /// The same for those alone who were named to [`retain`](super::JobLog::retain).
-    pub(super) fn retained_from(&self) -> Option<Index> {
-        self.retained.lock().watermarks.iter().map(next).min()
+    /// The index below which it trims itself by now. Only those count who were named to [`retain`](super::JobLog::retain): others
+    /// may need more, but are not waited for, and told so when they read.
+    pub(super) fn trims_to(&self) -> Index {
+        let needed = self.retained.lock().watermarks.iter().map(next).min();
+        needed.map_or(0, |first| first.min(self.end()))
+    }
+
+    /// Whether it is this caller who has to see to it that the log is trimmed: nobody else does.
+    pub(super) fn plan_trim(&self) -> bool {
+        !self.trim_planned.swap(true, Ordering::AcqRel)
+    }
+
+    /// It is being trimmed, below this index. Who comes further from now on has to see to it.
+    pub(super) fn begin_trim(&self) -> Index {
+        // Whoever set it has moved a watermark before, which is seen from here on.
+        self.trim_planned.swap(false, Ordering::AcqRel);
+        self.trims_to()
     }
 
     /// Holds up whoever asks what is retained.
@@ -240,6 +257,33 @@ impl LogState {
         }
         kv.sync()?;
         kv.reclaim(&self.family, &self.key(deleted.start)[..]..&self.key(deleted.end)[..])
+    }
+}
+
+/// Where one thread waits for what another one tells it.
+pub(super) struct Ticket<R> {
+    told: Mutex<Option<Result<R, Error>>>,
+    changed: Condvar,
+}
+
+impl<R> Ticket<R> {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { told: Mutex::new(None), changed: Condvar::new() })
+    }
+
+    pub(super) fn tell(&self, outcome: Result<R, Error>) {
+        *self.told.lock() = Some(outcome);
+        self.changed.notify_one();
+    }
+
+    pub(super) fn wait(&self) -> Result<R, Error> {
+        let mut told = self.told.lock();
+        loop {
+            if let Some(outcome) = told.take() {
+                return outcome;
+            }
+            self.changed.wait(&mut told);
+        }
     }
 }
 
