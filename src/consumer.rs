@@ -106,6 +106,12 @@ impl Consumer {
         self.wait_end(None)
     }
 
+    /// Asks it to stop, and waits for nothing. What it ends with is logged.
+    pub(crate) fn let_go(mut self) {
+        self.left = true;
+        self.control.let_go();
+    }
+
     fn wait_end(mut self, limit: Option<Duration>) -> Result<(), Error> {
         self.left = true;
         self.control.wait_end(limit)

@@ -253,8 +253,8 @@ impl Pipeline {
 
     fn end(mut self, end: End, limit: Option<Duration>) -> Result<(), Error> {
         let shared = self.shared.clone();
-        if shared.stages.iter().any(|stage| stage.handle.control.is_own_thread()) {
-            shared.request_stop_of(shared.stages.len());
+        if shared.is_own_thread() {
+            // Dropping it asks them to stop.
             return Err(ConfigError::OwnThread.into());
         }
         let now = Instant::now();
@@ -285,8 +285,13 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        if !self.consumers.is_empty() {
-            self.shared.request_stop_of(self.consumers.len());
+        if self.consumers.is_empty() {
+            return;
+        }
+        self.shared.request_stop_of(self.consumers.len());
+        if self.shared.is_own_thread() {
+            // The job that runs here may be what a job of another stage waits for.
+            self.consumers.drain(..).for_each(Consumer::let_go);
         }
     }
 }

@@ -289,6 +289,39 @@ fn a_pipeline_that_is_stopped_on_a_thread_of_its_own_is_only_asked_to() {
 }
 
 #[test]
+fn a_pipeline_that_is_stopped_or_dropped_on_a_thread_of_one_stage_waits_for_no_other() {
+    for stop in [true, false] {
+        let (give, given) = unbounded::<Pipeline>();
+        let (tell, told) = unbounded();
+        let (jobs, (worker, first)) = (numbers(1), manual_worker());
+        let pipeline = Pipeline::builder()
+            .stage("first", |stage| stage.consumer(jobs.clone(), MemoryProgress::new()).start_worker(worker))
+            .stage("second", |stage| {
+                stage.consumer(jobs.clone(), MemoryProgress::new()).start(move |_| {
+                    let pipeline = given.recv_timeout(LONG)?;
+                    if stop {
+                        assert!(matches!(pipeline.stop(), Err(Error::Config(ConfigError::OwnThread))));
+                    } else {
+                        drop(pipeline);
+                    }
+                    Ok(tell.send(())?)
+                })
+            })
+            .start()
+            .unwrap();
+        let handle = pipeline.handle();
+        // It finishes only once the one that stops the pipeline has gone on.
+        let running = first.next();
+        give.send(pipeline).unwrap();
+        told.recv_timeout(LONG).expect("it is only asked to stop");
+        running.succeed();
+        for name in ["first", "second"] {
+            until(&handle.stage(name).unwrap(), "the end", |status| status.state == State::Finished);
+        }
+    }
+}
+
+#[test]
 fn a_slow_second_stage_costs_no_memory_that_its_window_does_not_allow() {
     // The log may grow, on disk; what is read of it and done ahead is bounded.
     let (store, blocks) = (Store::in_memory(), numbers(2_000));

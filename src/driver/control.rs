@@ -33,6 +33,8 @@ pub(crate) trait Control: Send + Sync {
     fn wait_for(&self, index: Index, timeout: Duration) -> bool;
     fn set_paused(&self, paused: bool);
     fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error>;
+    /// Asks it to stop, and waits for nothing: the consumer itself has left when this returns.
+    fn let_go(&self);
     /// Waits for the end and for every thread; the consumer itself has left when this returns.
     fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error>;
 }
@@ -115,10 +117,14 @@ impl<T: Send + 'static> Control for Driver<T> {
         Ok(())
     }
 
+    fn let_go(&self) {
+        self.request_stop();
+        self.leave();
+    }
+
     fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error> {
         if Own::is(self.id()) {
-            self.request_stop();
-            self.leave();
+            self.let_go();
             return Err(ConfigError::OwnThread.into());
         }
         let timed_out = limit.and_then(|limit| self.wait_gone(Instant::now().checked_add(limit)));

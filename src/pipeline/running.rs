@@ -74,6 +74,11 @@ impl Shared {
         shared
     }
 
+    /// Whether this is a thread of one of the stages, which must wait for none of them.
+    pub(super) fn is_own_thread(&self) -> bool {
+        self.stages.iter().any(|stage| stage.handle.control.is_own_thread())
+    }
+
     /// Of the first so many stages, upstream first.
     pub(super) fn request_stop_of(&self, stages: usize) {
         self.stages[..stages].iter().for_each(|stage| stage.handle.request_stop());
