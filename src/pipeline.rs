@@ -31,7 +31,9 @@ type Start<'a> = Box<dyn FnOnce(&Stage<'_>) -> Result<Consumer, Error> + 'a>;
 /// * Stages are added upstream first. They are started downstream first, so that nobody is there to listen too late.
 /// * [`stop`](Self::stop), [`run_to`](Self::run_to) and [`join`](Self::join) end them upstream first: each one is ended when all
 ///   before it have, and after it has processed what they left it, the items of its log up to the head, or everything up to
-///   the lowest watermark among its upstreams. One that is paused is stopped where it is.
+///   the lowest watermark among its upstreams. One that goes through the stream of the first stage beside it, so that a later
+///   one is behind both, has the first one's to reach; any other that is behind nobody, the head of its source, however far
+///   that is. One that is paused is stopped where it is.
 /// * When a stage halts, all before it are asked to stop, so that they do not pile up work for it. Those behind it process
 ///   what it left them. The first failure is what `join` returns, with the name of the stage.
 ///

@@ -90,7 +90,7 @@ impl Watermark {
     }
 
     /// Whether this one goes no further than the other one, by whatever detour.
-    fn is_above(&self, other: &Watermark) -> bool {
+    pub(crate) fn is_above(&self, other: &Watermark) -> bool {
         let mut seen: Vec<Watermark> = Vec::new();
         let mut ahead = vec![self.clone()];
         while let Some(next) = ahead.pop() {

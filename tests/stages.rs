@@ -322,6 +322,39 @@ fn a_pipeline_that_is_stopped_or_dropped_on_a_thread_of_one_stage_waits_for_no_o
 }
 
 #[test]
+fn a_stage_beside_the_first_one_ends_where_that_did_though_its_stream_has_no_end() {
+    for stop_at in [Some(4), None] {
+        let stream = || Script::up_to(Index::MAX - 1);
+        let (worker, fetching) = manual_worker();
+        let builder = stop_at.map_or_else(Pipeline::builder, |index| Pipeline::builder().stop_at(index));
+        let pipeline = builder
+            .stage("fetch", |stage| {
+                stage.consumer(stream(), MemoryProgress::new()).max_processing(1).start_worker(worker)
+            })
+            .stage("check", |stage| stage.consumer(stream(), MemoryProgress::new()).start(|_| Ok(())))
+            .stage("other", |stage| stage.consumer(numbers(100), MemoryProgress::new()).start(|_| Ok(())))
+            .stage("index", |stage| {
+                let behind = stream().gated_by(stage.after("fetch")?).gated_by(stage.after("check")?);
+                stage.consumer(behind, MemoryProgress::new()).start(|_| Ok(()))
+            })
+            .start()
+            .unwrap();
+        let handle = pipeline.handle();
+        (0..4).for_each(|_| fetching.next().succeed());
+        let (last, (tell, told)) = (fetching.next(), unbounded());
+        std::thread::spawn(move || tell.send(if stop_at.is_some() { pipeline.join() } else { pipeline.stop() }));
+        if stop_at.is_none() {
+            until(&handle.stage("fetch").unwrap(), "the stop", |status| status.state == State::Stopping);
+        }
+        last.succeed();
+        told.recv_timeout(LONG).expect("an end").unwrap();
+        let last = |name| handle.stage(name).unwrap().last_processed_index();
+        assert_eq!(["fetch", "other", "index"].map(last), [4, 99, 4].map(Some));
+        assert!(last("check") >= Some(4));
+    }
+}
+
+#[test]
 fn a_slow_second_stage_costs_no_memory_that_its_window_does_not_allow() {
     // The log may grow, on disk; what is read of it and done ahead is bounded.
     let (store, blocks) = (Store::in_memory(), numbers(2_000));

@@ -92,12 +92,21 @@ impl Shared {
             return control.request_stop();
         }
         let mut upstreams = control.upstreams();
+        if upstreams.is_empty() && self.is_beside_the_first(nth) {
+            upstreams.push(self.stages[0].watermark().clone());
+        }
         upstreams.retain(|upstream| upstream.has_ended() || before.iter().any(|b| b.watermark().is_same(upstream)));
         match upstreams.iter().map(Watermark::last_processed).min() {
             None => control.stop_at_head(),
             Some(Some(last)) => control.stop_at(last),
             Some(None) => control.request_stop(),
         }
+    }
+
+    /// Whether it goes through the stream of the first stage, though not behind it: there is one that is behind both.
+    fn is_beside_the_first(&self, nth: usize) -> bool {
+        let both = [self.stages[0].watermark(), self.stages[nth].watermark()];
+        self.stages[nth + 1..].iter().any(|stage| both.iter().all(|upstream| stage.watermark().is_above(upstream)))
     }
 
     /// Whether it has ended by then.
