@@ -350,3 +350,27 @@ fn a_store_that_fails_for_good_can_be_closed_while_a_log_is_to_be_trimmed() {
     consumer.stop().unwrap();
     drop((log, faulty));
 }
+
+#[test]
+fn a_source_that_is_held_back_forgets_a_consumer_that_could_not_be_started() {
+    let store = Store::in_memory();
+    let log = store.log::<u64>("l").unwrap();
+    Consumer::builder(numbers(1), store.progress("p")).stop_at(0).start(|_| Ok(())).unwrap().join().unwrap();
+    let stream = store.log::<u64>("stream").unwrap();
+    stream.push_all(&[0; 9]).unwrap();
+    stream.trim(..=5).unwrap();
+    let held = Arc::new(log.hold_back(stream.clone(), 3));
+    // Refused only after it has subscribed.
+    let error = Consumer::builder(held.clone(), store.progress("p")).start(|_| Ok(())).unwrap_err();
+    assert!(matches!(error, Error::Truncated { .. }), "{error}");
+    let (worker, stage) = manual_worker();
+    Consumer::builder(stream, store.progress("q")).stop_at(6).start(|_| Ok(())).unwrap().join().unwrap();
+    let consumer = Consumer::builder(held.clone(), store.progress("q")).max_processing(1).start_worker(worker).unwrap();
+    assert_eq!(held.gate(), waterline::Gate::UpTo(9));
+    log.push(&1).unwrap();
+    assert_eq!(held.gate(), waterline::Gate::UpTo(8), "it goes by the one that runs");
+    let running = stage.next();
+    consumer.handle().request_stop();
+    running.succeed();
+    consumer.stop().unwrap();
+}

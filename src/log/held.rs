@@ -16,7 +16,8 @@ pub struct Held<J> {
     log: Arc<LogState>,
     most: u64,
     rings: Arc<Rings>,
-    consumers: Mutex<Vec<Watermark>>,
+    /// By the watermarks in them its gate goes.
+    consumers: Mutex<Vec<Wakeup>>,
 }
 
 impl<T> JobLog<T> {
@@ -74,14 +75,19 @@ impl<J: Jobs> Jobs for Held<J> {
         // Its gate goes by the watermark too, which moves after the items are there.
         let listener: Arc<dyn Listener> = self.rings.clone();
         wakeup.watermark().listen(Arc::downgrade(&listener));
-        self.consumers.lock().push(wakeup.watermark().clone());
+        let mut consumers = self.consumers.lock();
+        // Also those that could not be started, whose watermarks nobody ever ends.
+        consumers.retain(|consumer| !consumer.is_stale());
+        consumers.push(wakeup.clone());
+        drop(consumers);
         self.rings.add(wakeup.clone());
         self.jobs.subscribe(wakeup)
     }
 
     fn gate(&self) -> Gate {
         let consumers = self.consumers.lock();
-        let last = consumers.iter().filter(|consumer| !consumer.has_ended()).map(Watermark::last_processed).min();
+        let live = consumers.iter().filter(|consumer| !consumer.is_stale());
+        let last = live.map(|consumer| consumer.watermark().last_processed()).min();
         drop(consumers);
         // After the watermark: then it has at least what the jobs up to there have pushed.
         let room = self.most.saturating_sub(self.log.backlog());
