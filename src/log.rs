@@ -252,7 +252,11 @@ impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
             true
         };
         let place = (self.store.kv(), self.store.logs(), &*self.state);
-        self.ahead.lock().read(place, start..end, &mut take)?;
+        // Taken out meanwhile, since items are the user's own code, and the store may take its time.
+        let mut ahead = std::mem::take(&mut *self.ahead.lock());
+        let read = ahead.read(place, start..end, &mut take);
+        *self.ahead.lock() = ahead;
+        read?;
         match bad {
             Some(e) => Err(self.corrupt(next, e).into()),
             None if next < end => {

@@ -374,3 +374,44 @@ fn a_source_that_is_held_back_forgets_a_consumer_that_could_not_be_started() {
     running.succeed();
     consumer.stop().unwrap();
 }
+
+/// Calls its log back while it is read from it.
+#[derive(Clone)]
+struct Curious;
+
+static CALL_BACK: std::sync::OnceLock<Arc<JobLog<Curious>>> = std::sync::OnceLock::new();
+
+impl serde::Serialize for Curious {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(0)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Curious {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        u64::deserialize(deserializer)?;
+        // Once.
+        if let Some(log) = CALL_BACK.get()
+            && !ASKED.swap(true, std::sync::atomic::Ordering::SeqCst)
+        {
+            log.at_index(2).map_err(serde::de::Error::custom)?;
+        }
+        Ok(Self)
+    }
+}
+
+static ASKED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+#[test]
+fn an_item_may_read_its_log_while_it_is_read_from_it() {
+    let log = Arc::new(Store::in_memory().log::<Curious>("l").unwrap());
+    log.push_all(&[Curious, Curious, Curious]).unwrap();
+    CALL_BACK.set(log.clone()).ok().unwrap();
+    let (tell, told) = crossbeam_channel::unbounded();
+    std::thread::spawn(move || {
+        let mut items = Vec::new();
+        let read = log.read(1..=3, &mut items).map(|()| items.len());
+        tell.send(read.map_err(|error| error.to_string()))
+    });
+    assert_eq!(told.recv_timeout(LONG).expect("no lock is held"), Ok(3));
+}
