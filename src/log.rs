@@ -35,7 +35,8 @@ use self::trim::{Trim, Trimmer, Wanted};
 ///
 /// Items get their indices when they are written: gap-free, from 1, in the order of the writes. Pushing is as durable as the
 /// store, and threads that push at the same time share a write. A log is a source of jobs ([`Jobs`]) for any number of
-/// consumers, and rings them by itself. A clone is the same log. Items are stored as JSON.
+/// consumers, and rings them by itself. A clone is the same log. Items are stored as JSON: what that cannot say, a float that is no
+/// number for one, is pushed and then cannot be read.
 ///
 /// ```
 /// use waterline::{Consumer, Store};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
     Blocked, ConfigError, Consumer, Error, Index, JobLog, Jobs, MemoryJobs, MemoryProgress, Pipeline, Retry, State,
-    Store,
+    Store, Watermark,
 };
 
 const FAN_OUT: u64 = 10;
@@ -352,6 +352,28 @@ fn a_stage_beside_the_first_one_ends_where_that_did_though_its_stream_has_no_end
         assert_eq!(["fetch", "other", "index"].map(last), [4, 99, 4].map(Some));
         assert!(last("check") >= Some(4));
     }
+}
+
+#[test]
+fn a_weight_may_ask_for_the_status_of_its_pipeline() {
+    let (ask, asked) = unbounded::<waterline::PipelineHandle>();
+    let pipeline = Pipeline::builder()
+        .stage("only", |stage| {
+            stage.weight(move |index| {
+                index + asked.try_recv().map_or(0, |pipeline| pipeline.status().stages.len() as u64)
+            });
+            stage.consumer(numbers(10).gated_by(Watermark::new()), MemoryProgress::new()).start(|_| Ok(()))
+        })
+        .start()
+        .unwrap();
+    let handle = pipeline.handle();
+    until(&handle.stage("only").unwrap(), "the head", |status| status.head == Some(9));
+    ask.send(handle.clone()).unwrap();
+    let (tell, told) = unbounded();
+    std::thread::spawn(move || tell.send(handle.status()));
+    assert_eq!(told.recv_timeout(LONG).expect("no lock is held").stages.len(), 1);
+    assert!(ask.is_empty(), "the weight was asked for");
+    pipeline.stop().unwrap();
 }
 
 #[test]

@@ -25,6 +25,13 @@ pub(super) struct Rate {
     samples: VecDeque<(Instant, Index)>,
 }
 
+/// Where a stage was, so long ago.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Past {
+    from: Index,
+    age: Duration,
+}
+
 /// What comes of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Estimate {
@@ -38,17 +45,25 @@ impl Rate {
         Self { samples: VecDeque::from([(now, unprocessed)]) }
     }
 
-    /// The stage is here now, and has all this before it.
-    pub(super) fn estimate(&mut self, now: Instant, todo: Range<Index>, weight: Option<&Weight>) -> Estimate {
+    /// The stage is here now; what there is to compare that with.
+    pub(super) fn look(&mut self, now: Instant, unprocessed: Index) -> Past {
         let age = |at: Instant| now.saturating_duration_since(at);
         while self.samples.get(1).is_some_and(|(at, _)| age(*at) >= SPAN) {
             self.samples.pop_front();
         }
-        let (since, from) = self.samples.front().copied().unwrap_or((now, todo.start));
+        let (since, from) = self.samples.front().copied().unwrap_or((now, unprocessed));
         if self.samples.back().is_none_or(|(at, _)| age(*at) >= EVERY) {
-            self.samples.push_back((now, todo.start));
+            self.samples.push_back((now, unprocessed));
         }
-        let seconds = age(since).as_secs_f64();
+        Past { from, age: age(since) }
+    }
+}
+
+impl Past {
+    /// The stage has all this before it. Asks for weights, which are the user's, so it is called without a lock.
+    pub(super) fn estimate(self, todo: Range<Index>, weight: Option<&Weight>) -> Estimate {
+        let Self { from, age } = self;
+        let seconds = age.as_secs_f64();
         let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
         let done = from.min(todo.start)..todo.start;
         let left = weigh(&todo, weight);
@@ -82,24 +97,28 @@ mod tests {
         start + Duration::from_secs(seconds)
     }
 
+    fn looked(rate: &mut Rate, now: Instant, todo: Range<Index>, weight: Option<&Weight>) -> Estimate {
+        rate.look(now, todo.start).estimate(todo, weight)
+    }
+
     #[test]
     fn a_steady_stage_takes_as_long_as_it_has_to_go() {
         let start = Instant::now();
         let mut rate = Rate::new(start, 100);
-        let estimate = rate.estimate(at(start, 10), 200..1_200, None);
+        let estimate = looked(&mut rate, at(start, 10), 200..1_200, None);
         assert_eq!(estimate, Estimate { jobs_per_second: 10.0, time_left: Some(Duration::from_secs(100)) });
-        assert_eq!(rate.estimate(at(start, 10), 200..200, None).time_left, Some(Duration::ZERO));
+        assert_eq!(looked(&mut rate, at(start, 10), 200..200, None).time_left, Some(Duration::ZERO));
     }
 
     #[test]
     fn a_stage_that_stands_still_takes_nobody_knows_how_long_and_what_was_a_minute_ago_is_forgotten() {
         let start = Instant::now();
         let mut rate = Rate::new(start, 0);
-        assert_eq!(rate.estimate(start, 0..10, None).time_left, None);
+        assert_eq!(looked(&mut rate, start, 0..10, None).time_left, None);
         for second in 1..=60 {
-            rate.estimate(at(start, second), 5 * second..1_000, None);
+            looked(&mut rate, at(start, second), 5 * second..1_000, None);
         }
-        let stalled = (61..=122).map(|second| rate.estimate(at(start, second), 300..1_000, None)).last().unwrap();
+        let stalled = (61..=122).map(|second| looked(&mut rate, at(start, second), 300..1_000, None)).last().unwrap();
         assert_eq!(stalled, Estimate { jobs_per_second: 0.0, time_left: None });
         assert!(rate.samples.len() < 64, "{} samples are kept", rate.samples.len());
     }
@@ -110,7 +129,7 @@ mod tests {
         // The jobs ahead weigh thrice as much as those behind.
         let weight: Weight = Box::new(|index| if index < 100 { 1 } else { 3 });
         let mut rate = Rate::new(start, 0);
-        let estimate = rate.estimate(at(start, 10), 100..200, Some(&weight));
+        let estimate = looked(&mut rate, at(start, 10), 100..200, Some(&weight));
         assert_eq!(estimate, Estimate { jobs_per_second: 10.0, time_left: Some(Duration::from_secs(30)) });
         let rising: Weight = Box::new(|index| index);
         let many = weigh(&(0..1_000_000), Some(&rising));

@@ -163,7 +163,8 @@ impl Running {
     fn status(&self) -> StageStatus {
         let status = self.handle.status();
         let todo = status.unprocessed..status.unprocessed.saturating_add(status.lag());
-        let estimate = self.rate.lock().estimate(Instant::now(), todo, self.weight.as_ref());
+        let past = self.rate.lock().look(Instant::now(), todo.start);
+        let estimate = past.estimate(todo, self.weight.as_ref());
         StageStatus {
             name: self.name.clone(),
             status,
