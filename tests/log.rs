@@ -415,3 +415,20 @@ fn an_item_may_read_its_log_while_it_is_read_from_it() {
     });
     assert_eq!(told.recv_timeout(LONG).expect("no lock is held"), Ok(3));
 }
+
+#[test]
+fn trims_that_are_written_together_fail_together() {
+    let faulty = FaultyStore::new().unwrap();
+    let log = faulty.store().log::<u64>("l").unwrap();
+    log.push_all(&[1, 2, 3]).unwrap();
+    faulty.fail(..);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let log = log.clone();
+            scope.spawn(move || {
+                (0..6_000).for_each(|_| assert!(log.trim(..=1 + thread % 2).is_err(), "nothing is written"))
+            });
+        }
+    });
+    assert_eq!(log.first().unwrap(), 1);
+}
