@@ -205,6 +205,7 @@ fn a_consumer_is_rung_and_a_trim_passes_no_consumer() {
     let consumer = Consumer::builder(log.clone(), store.progress("p"))
         .max_processing(2)
         .poll_every(Duration::from_secs(3600))
+        .max_processing(4)
         .start_worker(worker)
         .unwrap();
     let handle = consumer.handle();
@@ -426,7 +427,7 @@ fn trims_that_are_written_together_fail_together() {
         for thread in 0..4 {
             let log = log.clone();
             scope.spawn(move || {
-                (0..6_000).for_each(|_| assert!(log.trim(..=1 + thread % 2).is_err(), "nothing is written"))
+                (0..6_000).for_each(|_| assert!(log.trim(..=1 + thread % 2).is_err(), "nothing is written"));
             });
         }
     });
