@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::kv::changes::{Add, Changes};
 use crate::log::JobLog;
 use crate::store::{Store, Table};
+use crate::sync::Arc;
 use serde::Serialize;
 use std::fmt;
 
@@ -30,6 +31,7 @@ pub struct Effects {
 enum Refused {
     Foreign(&'static str, String),
     TooLarge(usize),
+    Item(String, Arc<serde_json::Error>),
 }
 
 impl From<Refused> for Error {
@@ -37,6 +39,7 @@ impl From<Refused> for Error {
         match refused {
             Refused::Foreign(what, name) => ConfigError::Foreign { what, name }.into(),
             Refused::TooLarge(limit) => Error::EffectsTooLarge { limit },
+            Refused::Item(log, source) => Error::Item { log, source: source.into() },
         }
     }
 }
@@ -101,8 +104,10 @@ impl Effects {
     /// # Errors
     /// Those of [`put`](Self::put), and [`Error::Item`] when it cannot be turned into JSON.
     pub fn push<T: Serialize>(&mut self, log: &JobLog<T>, item: &T) -> Result<(), Error> {
-        let failed = |e: serde_json::Error| Error::Item { log: log.name().to_owned(), source: e.into() };
-        let value = serde_json::to_vec(item).map_err(failed)?;
+        let value = match serde_json::to_vec(item) {
+            Ok(value) => value,
+            Err(e) => return Err(self.refuse(Refused::Item(log.name().to_owned(), Arc::new(e)))),
+        };
         self.admit(log.store(), "log", log.name(), value.len())?;
         self.changes.push(log.state().clone(), log.store().logs().id, value);
         Ok(())
@@ -115,15 +120,18 @@ impl Effects {
 
     fn admit(&mut self, store: &Store, what: &'static str, name: &str, length: usize) -> Result<(), Error> {
         let more = length.saturating_add(OVERHEAD);
-        let refused = if store.address() != self.store {
-            Refused::Foreign(what, name.to_owned())
+        if store.address() != self.store {
+            Err(self.refuse(Refused::Foreign(what, name.to_owned())))
         } else if self.changes.len().saturating_add(more) > self.limit {
-            Refused::TooLarge(self.limit)
+            Err(self.refuse(Refused::TooLarge(self.limit)))
         } else {
-            return Ok(());
-        };
+            Ok(())
+        }
+    }
+
+    fn refuse(&mut self, refused: Refused) -> Error {
         self.refused = Some(refused.clone());
-        Err(refused.into())
+        refused.into()
     }
 
     /// What the job wants changed, if it was refused nothing.

@@ -106,6 +106,15 @@ fn what_cannot_be_json_is_refused_and_nothing_is_pushed() {
     assert!(matches!(log.push(&item), Err(Error::Item { log, .. }) if log == "l"));
     assert!(log.push_all(&[Default::default(), item]).is_err());
     assert_eq!(log.head().unwrap(), None);
+    // Nor by a job, which fails also if it says that it did not.
+    let into = log.clone();
+    let consumer = Consumer::builder(numbers(1), store.progress("p")).start_transactional(move |_, effects| {
+        let _ = effects.push(&into, &[(vec![1], 2)].into());
+        Ok(())
+    });
+    let error = consumer.unwrap().join().unwrap_err();
+    assert!(error.report().contains("job 0") && error.report().contains("key must be a string"), "{}", error.report());
+    assert_eq!((log.head().unwrap(), store.progress("p").last_processed().unwrap()), (None, None));
 }
 
 #[test]
