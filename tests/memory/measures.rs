@@ -106,7 +106,7 @@ pub fn bytes_in_flight(in_flight: usize, live_bytes: impl Fn() -> usize) -> f64 
     let before = live_bytes();
     // Payloads of no size: what is read ahead beside those in flight is not in the figure, nor is the source itself.
     more.into_iter().for_each(|job| assert!(source.push(job) > 0));
-    until(&handle, "all in flight", |s| s.processing == in_flight);
+    eventually("all in flight", || tokens.lock().len() == in_flight);
     let each = live_bytes().saturating_sub(before) as f64 / in_flight as f64 + size_of::<Done>() as f64;
     handle.pause();
     std::mem::take(&mut *tokens.lock()).into_iter().for_each(Done::complete);
