@@ -1,6 +1,7 @@
 //! Window and sets side by side for any choices, and the choices that once made the difference.
 
 use super::*;
+use crate::window::Run;
 use proptest::prelude::*;
 
 fn choice() -> impl Strategy<Value = Choice> {
@@ -56,6 +57,25 @@ fn retries_and_new_jobs_are_read_in_turn() {
     }
     let new = fetches.iter().collect::<BTreeSet<_>>().len();
     assert!(new >= 40, "only {new} of {} reads were of new jobs", fetches.len());
+}
+
+#[test]
+fn a_retry_that_was_read_does_not_start_above_a_window_that_was_narrowed_since() {
+    let mut window = Window::begin(0, Limits { max_processing: 4, max_search_ahead: 100 });
+    window.handle_head(Some(3));
+    let fetch = |window: &mut Window, run: RangeInclusive<Index>| {
+        assert_eq!(window.poll(), Some(Action::Fetch(run.clone())));
+        window.handle_fetched(run.count() as u64);
+    };
+    fetch(&mut window, 0..=3);
+    while window.poll_run().is_some() {}
+    window.handle_failed(3);
+    window.handle_due(3);
+    fetch(&mut window, 3..=3);
+    window.set_limits(Limits { max_processing: 4, max_search_ahead: 2 });
+    assert_eq!((window.can_run(), window.poll_run()), (false, None));
+    window.set_limits(Limits { max_processing: 4, max_search_ahead: 4 });
+    assert_eq!(window.poll_run(), Some(Run { index: 3, retry: true }));
 }
 
 #[test]
