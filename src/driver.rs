@@ -36,12 +36,14 @@ mod workers;
 
 pub(crate) use self::core::Core;
 use self::core::{Bounding, Surplus};
-use self::own::Own;
+use self::own::{Own, Owner};
 use self::wakes::Wakes;
 use self::workers::Wake;
 
 pub(crate) struct Driver<T> {
     me: Weak<Driver<T>>,
+    /// What tells this consumer's threads from others.
+    owner: Owner,
     core: Mutex<Core<T>>,
     /// Workers sleep here.
     work: Condvar,
@@ -64,6 +66,7 @@ impl<T: Send + 'static> Driver<T> {
     pub(crate) fn new(core: Core<T>, bell: Arc<Bell>, watermark: Watermark, saves: Box<dyn Saves>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
+            owner: Owner::new(),
             confirms: core.on_job_done.is_some(),
             saves: Mutex::new(Some(saves)),
             watermark,
@@ -144,11 +147,6 @@ impl<T: Send + 'static> Driver<T> {
             (Some(saves), _) => saves.hurry(),
             (None, _) => {}
         }
-    }
-
-    /// What tells this consumer's threads from others.
-    fn id(&self) -> usize {
-        self.me.as_ptr() as usize
     }
 
     fn wait_changed(&self, core: &mut MutexGuard<'_, Core<T>>, deadline: Option<Instant>) {
@@ -369,7 +367,7 @@ impl<T: Send + 'static> Driver<T> {
             let callback = self.core.lock().on_job_done.clone();
             if let Some(callback) = callback {
                 // `stop` in the callback would wait for the very job that is being reported.
-                let _own = Own::enter(self.id());
+                let _own = Own::enter(self.owner);
                 let called = guarded(|| {
                     callback(report.index);
                     Ok(())

@@ -543,6 +543,32 @@ fn a_consumer_may_be_dropped_by_a_thread_that_ends() {
 }
 
 #[test]
+fn a_consumer_may_be_dropped_by_its_own_thread_that_ends() {
+    thread_local! {
+        static KEPT: std::cell::RefCell<Option<Consumer>> = const { std::cell::RefCell::new(None) };
+    }
+    let progress = MemoryProgress::new();
+    let (give, given) = crossbeam_channel::bounded::<Consumer>(1);
+    let consumer = builder(numbers(1), &progress)
+        .start(move |_| {
+            let consumer = given.recv()?;
+            consumer.handle().request_stop();
+            KEPT.set(Some(consumer));
+            Ok(())
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    give.send(consumer).unwrap();
+    // The thread-local has let go of it, or the name would be in use.
+    eventually("the free name", || match builder(numbers(1), &progress).start(|_| Ok(())) {
+        Ok(next) => next.stop().is_ok(),
+        Err(Error::InUse { .. }) => false,
+        Err(other) => panic!("{other}"),
+    });
+    assert_eq!((handle.status().state, handle.last_processed_index()), (State::Finished, Some(0)));
+}
+
+#[test]
 fn many_short_lives_leave_nothing_behind() {
     let sentinel = Arc::new(AtomicU64::new(0));
     for life in 0..500u64 {

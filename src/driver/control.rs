@@ -66,7 +66,7 @@ impl<T: Send + 'static> Control for Driver<T> {
     }
 
     fn is_own_thread(&self) -> bool {
-        Own::is(self.id())
+        Own::is(self.owner)
     }
 
     fn status(&self) -> Status {
@@ -123,7 +123,7 @@ impl<T: Send + 'static> Control for Driver<T> {
     }
 
     fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error> {
-        if Own::is(self.id()) {
+        if Own::is(self.owner) {
             self.let_go();
             return Err(ConfigError::OwnThread.into());
         }
@@ -134,7 +134,7 @@ impl<T: Send + 'static> Control for Driver<T> {
             join_all(threads);
         }
         // For a start that failed before there was a thread to do it.
-        let own = Own::enter(self.id());
+        let own = Own::enter(self.owner);
         if timed_out.is_none() {
             self.clear_up();
         }

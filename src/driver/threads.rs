@@ -17,7 +17,7 @@ impl<T: Send + 'static> Driver<T> {
 
     /// Starts a thread that is counted as present already.
     fn spawn_present(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        let (me, id) = (self.me.clone(), self.id());
+        let (me, owner) = (self.me.clone(), self.owner);
         // Held until the thread is on the list, so that `stop` finds it there however short it lives.
         let mut threads = self.threads.lock();
         // Threads come and go with the limits. Those that went are joined by the new one, since what is left of them, the
@@ -28,7 +28,7 @@ impl<T: Send + 'static> Driver<T> {
             (gone, *threads) = std::mem::take(&mut *threads).into_iter().partition(JoinHandle::is_finished);
         }
         let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            let _own = Own::enter(id);
+            Own::enter_for_good(owner);
             let _leaving = Leaving(me);
             run();
             join_all(gone);
