@@ -368,7 +368,8 @@ impl<T: Send + 'static> Core<T> {
         let stopping = window.is_stopping();
         index == Index::MAX
             || window.has_ended()
-            || window.ends_at().is_some_and(|last| last < index)
+            // What was done in an earlier life, or runs already, is passed beyond the end too.
+            || window.ends_at().is_some_and(|last| last < index && window.unstarted_from(last.saturating_add(1)) <= index)
             || stopping && (index >= window.next() || self.failed.keys().any(|failed| *failed <= index))
             || self.unreachable_from <= index
             || self.upstreams.iter().any(|upstream| self.kept_below(index, upstream))
@@ -400,5 +401,29 @@ impl<T: Send + 'static> Core<T> {
     /// Somebody left; the claim, when it was the last.
     pub(crate) fn released(&mut self) -> Option<Box<dyn Any + Send>> {
         if self.present == 0 && self.flights.is_empty() { self.claim.take() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::Limits;
+
+    #[test]
+    fn what_an_earlier_life_had_done_beyond_the_end_is_waited_for() {
+        let mut window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
+        window.restore([2..=4, 6..=6]);
+        window.stop_at(1);
+        let mut core: Core<()> = Core::new(window, Retry::none());
+        assert_eq!([1, 4, 5, 6].map(|index| core.never(index)), [false, false, true, true]);
+        core.window.handle_head(Some(6));
+        while core.window.poll().is_some() {}
+        core.window.handle_fetched(2);
+        for index in 0..2 {
+            assert_eq!(core.window.poll_run().map(|run| run.index), Some(index));
+            assert!(core.window.handle_done(index));
+        }
+        assert_eq!(core.window.poll(), Some(Action::Save));
+        assert_eq!(core.window.handle_saving().and_then(|save| save.last_processed), Some(4));
     }
 }
