@@ -98,7 +98,8 @@ pub enum Error {
     /// whatever it returns, and runs again in the next life.
     #[error("{} when the time to stop was over", still(running))]
     StopTimeout {
-        /// The jobs that were still running, in ascending order. Empty when the source or a callback did not return.
+        /// The jobs that were still running, in ascending order. Empty when the source, a callback or a destructor did not
+        /// return.
         running: Vec<Index>,
     },
 
@@ -207,7 +208,7 @@ pub struct StoreError {
 
 fn still(running: &[Index]) -> String {
     match running {
-        [] => "no job was running, but a call into the source, or a callback, had not returned".to_owned(),
+        [] => "no job was running, but a call into the source, a callback or a destructor had not returned".to_owned(),
         [one] => format!("job {one} was still running, and runs again in the next life,"),
         [first, .., last] => {
             format!("{} jobs from {first} to {last} were still running, and run again in the next life,", running.len())

@@ -507,6 +507,41 @@ fn stop_awaits_the_thread_locals_of_threads_that_went_before() {
 }
 
 #[test]
+fn stop_within_does_not_wait_for_a_thread_local_that_hangs() {
+    struct Held(crossbeam_channel::Receiver<()>);
+    impl Drop for Held {
+        fn drop(&mut self) {
+            let _ = self.0.recv();
+        }
+    }
+    thread_local! {
+        static HELD: std::cell::RefCell<Option<Held>> = const { std::cell::RefCell::new(None) };
+    }
+    let (hold, held) = crossbeam_channel::unbounded();
+    let progress = MemoryProgress::new();
+    let consumer = builder(numbers(3), &progress)
+        .max_processing(1)
+        .stop_at(2)
+        .start(move |job| {
+            if job.index == 2 {
+                HELD.set(Some(Held(held.clone())));
+            }
+            Ok(())
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    until(&handle, "the end", |s| s.state == State::Finished);
+    let (answer, answered) = crossbeam_channel::bounded(1);
+    std::thread::spawn(move || answer.send(consumer.stop_within(Duration::from_secs(1))));
+    let stopped = answered.recv_timeout(LONG);
+    drop(hold);
+    let error = stopped.expect("it does not wait for ever").unwrap_err();
+    assert!(matches!(&error, Error::StopTimeout { running } if running.is_empty()), "{error:?}");
+    assert_eq!(handle.last_processed_index(), Some(2));
+    builder(numbers(3), &progress).start(|_| Ok(())).unwrap().stop().unwrap();
+}
+
+#[test]
 fn wait_for_does_not_wait_for_what_was_abandoned() {
     let (worker, stage) = manual_worker();
     let progress = FaultyProgress::in_memory();

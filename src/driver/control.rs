@@ -3,7 +3,7 @@
 use super::Driver;
 use super::core::Bounding;
 use super::own::Own;
-use super::threads::join_all;
+use super::threads::{join_all, join_until};
 use crate::config::ConfigError;
 use crate::error::{Error, drop_guarded};
 use crate::index::Index;
@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// How long `stop_within` waits for the last save once the jobs' time is over.
 const LAST_SAVE: Duration = Duration::from_secs(1);
+
+/// How long `stop_within` waits at least for threads that have nothing left to do but to end.
+const LAST_THREADS: Duration = Duration::from_secs(1);
 
 /// What a handle can do, whatever the jobs are.
 pub(crate) trait Control: Send + Sync {
@@ -127,12 +130,9 @@ impl<T: Send + 'static> Control for Driver<T> {
             self.let_go();
             return Err(ConfigError::OwnThread.into());
         }
-        let timed_out = limit.and_then(|limit| self.wait_gone(Instant::now().checked_add(limit)));
-        if timed_out.is_none() {
-            self.wait_gone(None);
-            let threads = std::mem::take(&mut *self.threads.lock());
-            join_all(threads);
-        }
+        // Beyond the clock's end is for ever.
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let timed_out = self.wait_gone(deadline).or_else(|| self.wait_joined(deadline));
         // For a start that failed before there was a thread to do it.
         let own = Own::enter(self.owner);
         if timed_out.is_none() {
@@ -166,6 +166,18 @@ impl<T: Send + 'static> Driver<T> {
             self.wait_changed(&mut core, deadline);
         }
         None
+    }
+
+    /// Waits until the threads, which have nothing left to do, have ended: the destructors of the user's thread-locals run
+    /// there, and one that hangs is not awaited for ever.
+    fn wait_joined(&self, deadline: Option<Instant>) -> Option<Error> {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let Some(deadline) = deadline else {
+            join_all(threads);
+            return None;
+        };
+        let ended = join_until(threads, deadline.max(Instant::now() + LAST_THREADS));
+        if ended { None } else { Some(Error::StopTimeout { running: Vec::new() }) }
     }
 
     /// What had finished when the jobs' time was over is being saved; a store that hangs is not awaited for ever.

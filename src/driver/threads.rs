@@ -4,6 +4,8 @@ use super::Driver;
 use super::own::Own;
 use crate::error::{Error, describe, drop_guarded};
 use crate::pool::work;
+use crate::sync::{Arc, Mutex};
+use crossbeam_channel::{RecvTimeoutError, bounded};
 use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -125,6 +127,30 @@ pub(super) fn join_all(threads: Vec<JoinHandle<()>>) {
             tracing::error!("one of the consumer's threads panicked");
         }
     }
+}
+
+/// The same, but not beyond this time; whether all have ended. As no thread can be joined with a limit, another one does that.
+pub(super) fn join_until(threads: Vec<JoinHandle<()>>, deadline: Instant) -> bool {
+    let threads = Arc::new(Mutex::new(threads));
+    let (ended, all_ended) = bounded::<()>(0);
+    let joined = {
+        let threads = threads.clone();
+        move || {
+            let threads = std::mem::take(&mut *threads.lock());
+            join_all(threads);
+            drop(ended);
+        }
+    };
+    let Ok(joiner) = std::thread::Builder::new().name("wl-stop".to_owned()).spawn(joined) else {
+        let threads = std::mem::take(&mut *threads.lock());
+        join_all(threads);
+        return true;
+    };
+    let in_time = all_ended.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected);
+    if in_time {
+        join_all(vec![joiner]);
+    }
+    in_time
 }
 
 /// Counts a thread out, also when it panicked.
