@@ -298,6 +298,10 @@ impl<T> Guarded<T> {
         Self(Some(value))
     }
 
+    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+        self.0.as_mut()
+    }
+
     pub(crate) fn take(mut self) -> Option<T> {
         self.0.take()
     }

@@ -28,16 +28,17 @@ pub(crate) trait SinkDesk: Send + Sync {
 
 /// Jobs that are done when the sink has taken their results.
 pub(crate) struct Ordered<W, S, R> {
-    work: W,
-    sink: Mutex<S>,
+    sink: Mutex<Guarded<S>>,
     /// As many as fit into the window.
     waiting: Mutex<HashMap<Index, Guarded<R>>>,
     desk: Arc<dyn SinkDesk>,
+    /// The last, so that nothing is left to be dropped when its destructor panics.
+    work: W,
 }
 
 impl<W, S, R> Ordered<W, S, R> {
     pub(crate) fn new(work: W, sink: S, desk: Arc<dyn SinkDesk>) -> Self {
-        Self { work, sink: Mutex::new(sink), waiting: Mutex::default(), desk }
+        Self { sink: Mutex::new(Guarded::new(sink)), waiting: Mutex::default(), desk, work }
     }
 }
 
@@ -57,9 +58,9 @@ where
         let mut turn = self.desk.set_aside(token);
         while let Some(Turn { index, token }) = turn {
             let result = self.waiting.lock().remove(&index).and_then(Guarded::take);
-            let outcome = guarded(|| match result {
-                Some(result) => (self.sink.lock())(index, result),
-                None => Err("its result is gone".into()),
+            let outcome = guarded(|| match (self.sink.lock().get_mut(), result) {
+                (Some(sink), Some(result)) => sink(index, result),
+                _ => Err("its result is gone".into()),
             });
             turn = self.desk.taken(Report { token, index, outcome: outcome.map_err(Failure::boxed) });
         }

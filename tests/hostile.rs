@@ -316,6 +316,25 @@ fn destructors_that_panic_at_the_end_cost_no_running_job() {
     }
 }
 
+#[test]
+fn the_destructors_of_both_closures_of_ordered_jobs_may_panic() {
+    let bomb = || Hostile::new(|| {}, || panic!("in the destructor"));
+    let (in_work, in_sink) = (bomb(), bomb());
+    let progress = MemoryProgress::new();
+    let consumer = builder(numbers(3), &progress).stop_at(2).start_ordered(
+        move |_| {
+            let _ = &in_work;
+            Ok(())
+        },
+        move |_, ()| {
+            let _ = &in_sink;
+            Ok(())
+        },
+    );
+    consumer.unwrap().join().unwrap();
+    assert_eq!(progress.last_processed(), Some(2));
+}
+
 // Ends.
 
 #[test]
