@@ -249,9 +249,9 @@ impl Default for Looks {
 impl Looks {
     /// When it is due if nobody rings; `None`: never. A source that fails, or misses a job, is looked at again in any case.
     fn next(&self, poll_every: Option<Duration>) -> Option<Instant> {
-        let poll_every = poll_every.or(self.missing.then_some(DEFAULT_POLL));
         // An interval beyond the clock's end is for ever.
-        self.until.or_else(|| poll_every.and_then(|every| self.last.checked_add(every)))
+        let polled = || poll_every.and_then(|every| self.last.checked_add(every));
+        self.until.or_else(polled).or_else(|| self.missing.then(|| self.last + DEFAULT_POLL))
     }
 
     fn due(&self, now: Instant, poll_every: Option<Duration>) -> bool {

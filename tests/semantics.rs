@@ -405,6 +405,19 @@ fn a_job_that_is_missing_is_asked_for_again_though_the_source_rings_nobody() {
 }
 
 #[test]
+fn a_job_that_is_missing_is_asked_for_again_though_the_source_is_never_polled() {
+    let script = Script::up_to(0).subscribing();
+    script.gap(0);
+    let builder = builder(script.clone(), &MemoryProgress::new()).poll_every(Duration::MAX);
+    let consumer = builder.start(|_| Ok(())).unwrap();
+    let handle = consumer.handle();
+    until(&handle, "the gap", |s| matches!(s.blocked, Blocked::Missing { index: 0 }));
+    script.fill(0);
+    assert!(handle.wait_for(0, LONG));
+    consumer.stop().unwrap();
+}
+
+#[test]
 fn a_run_that_has_reached_its_end_needs_nothing_of_its_source() {
     let progress = MemoryProgress::new();
     let script = Script::up_to(20);
