@@ -251,6 +251,30 @@ mod on_disk {
     }
 
     #[test]
+    fn a_database_is_locked_by_whatever_name_it_is_opened_a_second_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        let store = Store::open(&path).unwrap();
+        let mut names = vec![dir.path().join("db/."), dir.path().join("db/../db")];
+        #[cfg(unix)]
+        {
+            let link = dir.path().join("link");
+            std::os::unix::fs::symlink(&path, &link).unwrap();
+            names.push(link);
+        }
+        for name in &names {
+            let second = Store::open(name);
+            assert!(matches!(&second, Err(Error::Locked { path }) if path == name), "{}: {second:?}", name.display());
+        }
+        drop(store);
+        for name in &names {
+            let store = Store::open(name).unwrap();
+            assert!(matches!(Store::open(&path), Err(Error::Locked { .. })), "{}", name.display());
+            drop(store);
+        }
+    }
+
+    #[test]
     fn a_lock_file_that_cannot_be_used_is_not_said_to_be_held() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("LOCK")).unwrap();

@@ -3,18 +3,25 @@
 use super::batch::{Batch, FamilyId};
 use super::{Each, Family, Kv, OURS, Scan, batch, prefix_end};
 use crate::error::{Error, StoreError};
-use crate::sync::{Arc, RwLock};
+use crate::sync::{Arc, Mutex, RwLock};
 use rocksdb::{
     ColumnFamilyDescriptor, DB, DBCompressionType, DBWithThreadMode, IteratorMode, MultiThreaded, Options, ReadOptions,
     WriteBatch, WriteOptions,
 };
 use std::any::TypeId;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+/// The directories of the databases that are opened here. RocksDB knows what this process has open by the name that it was given:
+/// by another spelling, or a link, it would open a database a second time, and the two would overwrite each other.
+static OPEN: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
 
 pub(crate) struct RocksKv {
     db: Arc<DB>,
+    /// Behind the database, which is closed before its directory is free again.
+    _directory: Option<Directory>,
     /// The families that were ever looked up, where somebody else may drop them.
     watched: Option<RwLock<HashMap<FamilyId, Arc<str>>>>,
 }
@@ -22,6 +29,7 @@ pub(crate) struct RocksKv {
 impl RocksKv {
     /// Opens the database, and makes it if there is none.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let directory = Directory::claim(path)?;
         let mut options = Options::default();
         options.create_if_missing(true);
         options.create_missing_column_families(true);
@@ -36,9 +44,9 @@ impl RocksKv {
         let families: BTreeSet<String> = ours.chain(existing).collect();
         let descriptors = families.into_iter().map(|name| ColumnFamilyDescriptor::new(name, family_options()));
         match DB::open_cf_descriptors(&options, path, descriptors) {
-            Ok(db) => Ok(Self { db: Arc::new(db), watched: None }),
+            Ok(db) => Ok(Self { db: Arc::new(db), _directory: Some(directory), watched: None }),
             Err(e) if is_lock_held(&e) => Err(Error::Locked { path: path.to_owned() }),
-            Err(e) => Err(failed(format!("open the database at {}", path.display()))(e).into()),
+            Err(e) => Err(failed(opening(path))(e).into()),
         }
     }
 }
@@ -50,13 +58,13 @@ impl RocksKv {
         if TypeId::of::<DB>() == TypeId::of::<DBWithThreadMode<MultiThreaded>>() {
             Self::watched(db)
         } else {
-            Self { db, watched: None }
+            Self { db, _directory: None, watched: None }
         }
     }
 
     /// A database whose families may be dropped at any time.
     fn watched(db: Arc<DB>) -> Self {
-        Self { db, watched: Some(RwLock::default()) }
+        Self { db, _directory: None, watched: Some(RwLock::default()) }
     }
 
     /// The number that this family has now. It is shown nowhere but in a batch.
@@ -87,6 +95,28 @@ impl RocksKv {
         }
         Ok(())
     }
+}
+
+/// A directory that is in use by this process, under its one true name.
+struct Directory(PathBuf);
+
+impl Directory {
+    /// Makes it if there is none.
+    fn claim(path: &Path) -> Result<Self, Error> {
+        let real = std::fs::create_dir_all(path).and_then(|()| path.canonicalize());
+        let real = real.map_err(|e| StoreError { doing: opening(path), source: e.into() })?;
+        if OPEN.lock().insert(real.clone()) { Ok(Self(real)) } else { Err(Error::Locked { path: path.to_owned() }) }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        OPEN.lock().remove(&self.0);
+    }
+}
+
+fn opening(path: &Path) -> String {
+    format!("open the database at {}", path.display())
 }
 
 /// RocksDB has no kind of its own for this: these are its words for a lock that this process holds, or another one.
