@@ -130,6 +130,32 @@ fn a_store_that_crashed_many_times_takes_writes() {
     assert_eq!(kv.db.property_value_cf(&handle, "rocksdb.num-files-at-level0").unwrap().as_deref(), Some("50"));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_store_that_was_opened_many_times_has_few_files_open() {
+    const LIVES: u64 = 150;
+    let directory = directory();
+    {
+        let kv = RocksKv::open(directory.path()).unwrap();
+        let tables = family(&kv, TABLES);
+        // A file for each life, as if what it wrote was flushed when the next one began.
+        for row in 0..LIVES {
+            kv.write(&put(&tables, &row.to_be_bytes(), b"v"), false).unwrap();
+            kv.db.flush_cf(&kv.db.cf_handle(TABLES).unwrap()).unwrap();
+        }
+    }
+    let kv = RocksKv::open(directory.path()).unwrap();
+    assert_eq!(kv.scan(&family(&kv, TABLES), b"").count() as u64, LIVES);
+    let real = directory.path().canonicalize().unwrap();
+    let tables = |paths: &mut dyn Iterator<Item = PathBuf>| {
+        paths.filter(|path| path.starts_with(&real) && path.extension().is_some_and(|e| e == "sst")).count()
+    };
+    let there = tables(&mut std::fs::read_dir(&real).unwrap().map(|entry| entry.unwrap().path()));
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    let open = tables(&mut open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()));
+    assert!(there as u64 >= LIVES && open <= OPEN_FILES as usize, "{open} of {there} files are open");
+}
+
 #[test]
 fn a_family_that_was_made_anew_takes_nothing_that_was_meant_for_the_old_one() {
     let directory = directory();
