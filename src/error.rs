@@ -45,7 +45,8 @@ pub enum Error {
 
     /// A stored value cannot be read. It was left as it is.
     #[error(
-        "the stored value of {name:?} cannot be read ({reason}): restore it from a backup, or remove it (`StoreProgress::remove`, `Table::delete`) to start anew"
+        "the stored value of {name:?} cannot be read ({reason}): restore it from a backup, or start anew (`StoreProgress::remove`, \
+         `Table::delete`, another name for a log and for the progress on it)"
     )]
     Corrupt {
         /// Whose value it is.

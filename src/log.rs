@@ -97,7 +97,8 @@ impl Store {
 
     /// What is stored of a log, which is made if there is none.
     fn load_log(&self, name: &str, item: (TypeId, &'static str)) -> Result<LogState, Error> {
-        let corrupt = |reason| Error::Corrupt { name: name.to_owned(), reason };
+        let corrupt =
+            |reason| Error::Corrupt { name: name.to_owned(), reason: format!("the bounds of the log: {reason}") };
         let key = bounds_key(name);
         let Some(stored) = self.kv().get(self.system(), &key)? else {
             let bounds = Bounds::of_a_new_log(self.ids().next()?);
@@ -173,7 +174,7 @@ impl<T> JobLog<T> {
     }
 
     fn corrupt(&self, index: Index, reason: impl fmt::Display) -> Error {
-        Error::Corrupt { name: self.state.name.clone(), reason: format!("item {index}: {reason}") }
+        Error::Corrupt { name: self.state.name.clone(), reason: format!("item {index} of the log: {reason}") }
     }
 }
 

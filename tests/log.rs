@@ -95,6 +95,9 @@ fn a_bad_item_stops_the_stream_by_its_name_and_what_is_before_it_runs() {
     let consumer = Consumer::builder(store.log::<u64>("l").unwrap(), store.progress("p")).start(|_| Ok(())).unwrap();
     let status = until(&consumer.handle(), "the bad one", |s| s.blocked.to_string().contains("item 3"));
     assert_eq!(status.last_processed.map_or(0, |last| last), 2, "{status:?}");
+    // A progress, a table and a log may have the same name, and only the first two can be removed.
+    let text = status.blocked.to_string();
+    assert!(text.contains("item 3 of the log") && text.contains("another name for a log"), "{text}");
     consumer.stop().unwrap();
 }
 
