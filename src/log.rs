@@ -135,7 +135,7 @@ impl<T> JobLog<T> {
 
     /// Removes all items up to and including this index; beyond the head, all there are. The log goes on counting.
     ///
-    /// Their disk space is given back in pieces of several thousand items, as RocksDB gets to it.
+    /// Their disk space is given back in pieces of several thousand items or a hundred megabytes, as RocksDB gets to it.
     ///
     /// # Errors
     /// [`Error::Needed`] when a consumer that is running on this log, or one that it [retains](Self::retain) items for, has

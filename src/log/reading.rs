@@ -79,9 +79,12 @@ impl Ahead {
             let key = log.key(start);
             if let Some(value) = kv.get(family, &key)? {
                 take(&key, &value);
+                log.passed(value.len());
             }
             return Ok(());
         }
-        kv.range(family, &log.key(start)[..]..&log.key(end)[..], &mut take)
+        kv.range(family, &log.key(start)[..]..&log.key(end)[..], &mut take)?;
+        log.passed(self.bytes.len());
+        Ok(())
     }
 }

@@ -22,6 +22,10 @@ const LENGTH: usize = 1 + 4 + 8 + 8 + 8 + 4;
 /// by every read until RocksDB has compacted it away.
 const RANGE: u64 = 16 * 1024;
 
+/// Or once so many bytes were pushed and read, as items may be large. Nobody counts them one by one: what is trimmed was either
+/// pushed or read in this life, and mostly both.
+const BYTES: u64 = 128 << 20;
+
 pub(crate) struct LogState {
     pub(crate) name: String,
     /// Its number in the store.
@@ -34,6 +38,8 @@ pub(crate) struct LogState {
     end: AtomicU64,
     /// Everything below is deleted.
     deleted: AtomicU64,
+    /// Pushed and read since then.
+    bytes: AtomicU64,
     wakeups: Mutex<Vec<Wakeup>>,
     /// Who is told that there is more, or less.
     watchers: Mutex<Vec<Weak<dyn Listener>>>,
@@ -133,6 +139,7 @@ impl LogState {
             first: AtomicU64::new(bounds.first),
             end: AtomicU64::new(end.max(bounds.end)),
             deleted: AtomicU64::new(bounds.deleted),
+            bytes: AtomicU64::new(0),
             wakeups: Mutex::default(),
             watchers: Mutex::default(),
             retained: Mutex::default(),
@@ -157,6 +164,11 @@ impl LogState {
 
     pub(crate) fn key(&self, index: Index) -> [u8; 12] {
         item_key(self.id, index)
+    }
+
+    /// So many bytes of items went in or out.
+    pub(crate) fn passed(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Items up to here are written.
@@ -232,7 +244,9 @@ impl LogState {
     ) -> Result<(Records, Bounds), Error> {
         let mut records = Records::default();
         let mut deleted = self.deleted.load(Ordering::Acquire);
-        if first - deleted >= RANGE {
+        let many = first - deleted >= RANGE;
+        let large = first > deleted && self.bytes.load(Ordering::Relaxed) >= BYTES;
+        if many || large {
             records.delete_range(logs, &self.key(deleted), &self.key(first))?;
             deleted = first;
         }
@@ -245,7 +259,11 @@ impl LogState {
     pub(crate) fn trimmed(&self, bounds: Bounds) -> Range<Index> {
         self.first.store(bounds.first, Ordering::Release);
         self.tell_watchers();
-        self.deleted.swap(bounds.deleted, Ordering::AcqRel)..bounds.deleted
+        let deleted = self.deleted.swap(bounds.deleted, Ordering::AcqRel)..bounds.deleted;
+        if !deleted.is_empty() {
+            self.bytes.store(0, Ordering::Relaxed);
+        }
+        deleted
     }
 }
 
@@ -302,6 +320,25 @@ impl fmt::Debug for LogState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_trimmed_is_deleted_once_it_is_many_items_or_many_bytes() {
+        let bounds = Bounds { id: 7, first: 1, end: 1, deleted: 1 };
+        let family = Family::new("f", FamilyId(1));
+        let log = LogState::new("l", (TypeId::of::<()>(), "()"), family, bounds, 100_000);
+        let trim = |first| {
+            let (_, bounds) = log.trim(first, 100_000, FamilyId(1), FamilyId(2)).unwrap();
+            log.trimmed(bounds)
+        };
+        assert!(trim(2).is_empty());
+        log.passed(BYTES as usize - 1);
+        assert!(trim(3).is_empty());
+        log.passed(1);
+        assert_eq!(trim(4), 1..4, "large items");
+        assert!(trim(RANGE + 3).is_empty());
+        assert_eq!(trim(RANGE + 4), 4..RANGE + 4, "many items");
+        assert!(trim(RANGE + 5).is_empty());
+    }
 
     #[test]
     fn promise_8_any_flipped_bit_and_any_other_length_is_refused() {

@@ -49,6 +49,10 @@ impl Store {
     /// Lives in a database that you opened, beside column families of yours. Writes are
     /// [`Durability::Buffered`](crate::Durability::Buffered) unless [`StoreOptions`] say otherwise.
     ///
+    /// How many files it keeps open and how large its write-ahead log may be is left to your options: `set_max_open_files(512)`
+    /// and `set_max_total_wal_size(128 << 20)` are what [`Store::open`] has. With RocksDB's own defaults a database that is opened
+    /// again and again comes to need hundreds of open files, and its log grows to a gigabyte.
+    ///
     /// The types are those of the crate `rocksdb` 0.25, with or without its feature `multi-threaded-cf`.
     ///
     /// ```

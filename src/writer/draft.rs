@@ -132,6 +132,7 @@ impl<'a> Draft<'a> {
         }
         let key = state.key(log.end);
         log.end += 1;
+        state.passed(value.len());
         Ok(self.batch.put(logs, &[&key], &[value])?)
     }
 
