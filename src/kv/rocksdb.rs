@@ -193,6 +193,8 @@ impl Kv for RocksKv {
         let family = family!(self.db, &family.name)?;
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(keys.end);
+        // Whoever reads in order does not come back: what others read again and again keeps its place.
+        options.fill_cache(false);
         let mut pairs = self.db.raw_iterator_cf_opt(&family, options);
         pairs.seek(keys.start);
         while let Some((key, value)) = pairs.item() {
