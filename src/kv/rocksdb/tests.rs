@@ -153,7 +153,8 @@ fn a_store_that_was_opened_many_times_has_few_files_open() {
     let there = tables(&mut std::fs::read_dir(&real).unwrap().map(|entry| entry.unwrap().path()));
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
     let open = tables(&mut open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()));
-    assert!(there as u64 >= LIVES && open <= OPEN_FILES as usize, "{open} of {there} files are open");
+    // RocksDB may have put a few of them together.
+    assert!(open <= OPEN_FILES as usize && there > OPEN_FILES as usize, "{open} of {there} files are open");
 }
 
 #[test]
