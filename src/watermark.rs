@@ -31,6 +31,8 @@ pub struct Watermark {
 struct Shared {
     /// One past the watermark; 0 while there is none. [`Index::MAX`] is never a job, so it always fits.
     end: AtomicU64,
+    /// One past the index at which its consumer began; 0 while that is not known.
+    begun: AtomicU64,
     ended: AtomicBool,
     listeners: Mutex<Vec<Weak<dyn Listener>>>,
     publisher: Mutex<Option<Publisher>>,
@@ -132,6 +134,17 @@ impl Watermark {
     #[must_use]
     pub fn last_processed(&self) -> Option<Index> {
         self.shared.end.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// Its consumer begins with this index.
+    pub(crate) fn begin(&self, next: Index) {
+        self.shared.begun.store(next.saturating_add(1), Ordering::Release);
+    }
+
+    /// The lowest index that is not processed, once its consumer has begun.
+    pub(crate) fn next(&self) -> Option<Index> {
+        let begun = || self.shared.begun.load(Ordering::Acquire).checked_sub(1);
+        self.last_processed().map(|last| last + 1).or_else(begun)
     }
 
     /// Moves it, before anybody is told that it moved.

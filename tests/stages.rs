@@ -410,6 +410,24 @@ fn a_slow_second_stage_costs_no_memory_that_its_window_does_not_allow() {
 }
 
 #[test]
+fn a_stage_is_held_back_from_its_first_job_on() {
+    for begin in [0, 50] {
+        let store = Store::in_memory();
+        let log = store.log::<u64>("middle").unwrap();
+        let into = log.clone();
+        let consumer = Consumer::builder(log.hold_back(numbers(1_000), 5), store.progress("first"))
+            .max_search_ahead(20)
+            .start_at(begin)
+            .start_transactional(move |job, effects| Ok(effects.push(&into, &job.payload)?))
+            .unwrap();
+        let handle = consumer.handle();
+        until(&handle, "the log", |status| status.blocked == Blocked::Upstream { index: begin + 5 });
+        assert_eq!((log.backlog(), handle.size()), (5, 0));
+        consumer.stop().unwrap();
+    }
+}
+
+#[test]
 fn a_stage_is_held_back_while_the_log_that_it_fills_is_full() {
     let (store, blocks) = (Store::in_memory(), numbers(1_000));
     let log = store.log::<u64>("middle").unwrap();

@@ -267,6 +267,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         };
         // Not before nothing can be refused any more, and before anybody looks at a gate that goes by it.
         loaded.into_iter().for_each(|last| watermark.publish(last));
+        watermark.begin(next);
         let driver = Driver::new(core, bell.clone(), watermark.clone(), saves);
         unstarted.watermark = None;
         driver.listen();

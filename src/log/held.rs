@@ -31,8 +31,7 @@ impl<T> JobLog<T> {
     /// so that it does not run away from the one that empties it. The log has to be trimmed, best by
     /// [`retain`](Self::retain), or they are held back for ever.
     ///
-    /// Jobs that push one item each never fill it beyond `most`; those that push several, so many times as far. (A life in
-    /// which nothing is saved yet begins with as many jobs as its `max_search_ahead` allows.)
+    /// Jobs that push one item each never fill it beyond `most`; those that push several, so many times as far.
     ///
     /// ```
     /// use waterline::{Gate, Jobs, MemoryJobs, Store};
@@ -87,13 +86,13 @@ impl<J: Jobs> Jobs for Held<J> {
     fn gate(&self) -> Gate {
         let consumers = self.consumers.lock();
         let live = consumers.iter().filter(|consumer| !consumer.is_stale());
-        let last = live.map(|consumer| consumer.watermark().last_processed()).min();
+        let next = live.filter_map(|consumer| consumer.watermark().next()).min();
         drop(consumers);
         // After the watermark: then it has at least what the jobs up to there have pushed.
         let room = self.most.saturating_sub(self.log.backlog());
-        let own = match last.flatten() {
+        let own = match next {
             _ if room == 0 => Gate::Closed,
-            Some(last) => Gate::UpTo(last.saturating_add(room)),
+            Some(next) => Gate::UpTo(next.saturating_add(room - 1)),
             None => Gate::Open,
         };
         self.jobs.gate().and(own)
