@@ -91,8 +91,10 @@ impl Consumer {
     ///
     /// # Errors
     /// [`Error::StopTimeout`] when jobs were still running after `limit`. The watermark is saved up to the first of them, unless
-    /// the save does not return within one second more ([`Error::Progress`], when that is all that hangs); what the stragglers return is ignored, no callback runs for them, and the progress name stays
-    /// in use until the last one returned. It outranks what halted the consumer, which the status still shows.
+    /// the save does not return within one second more ([`Error::Progress`], when that is all that hangs); what the stragglers
+    /// return is ignored, no callback runs for them, and the progress name stays in use until the last one returned. It outranks
+    /// what halted the consumer, which the status still shows. The same, with no job in it, when all is done and the destructor
+    /// of a thread-local of yours does not return within `limit`, or a second if that is longer.
     pub fn stop_within(self, limit: Duration) -> Result<(), Error> {
         self.control.request_stop();
         self.wait_end(Some(limit))
