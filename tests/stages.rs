@@ -9,11 +9,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, ConfigError, Consumer, Error, Index, JobLog, Jobs, MemoryJobs, MemoryProgress, Pipeline, Retry, State,
-    Store, Watermark,
+    Blocked, BoxError, ConfigError, Consumer, Effects, Error, Index, Job, JobLog, Jobs, MemoryJobs, MemoryProgress,
+    Pipeline, Retry, State, Store, Watermark,
 };
 
 const FAN_OUT: u64 = 10;
+
+/// What each block pushes: itself.
+fn pushing(log: &JobLog<u64>) -> impl Fn(Job<u64>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static {
+    let log = log.clone();
+    move |job, effects| Ok(effects.push(&log, &job.payload)?)
+}
 
 /// Blocks that become ten chunks each, in a log, and each chunk a count, in a table.
 fn chunked(store: &Store, blocks: &MemoryJobs<u64>) -> Pipeline {
@@ -165,11 +171,7 @@ fn promise_5_the_first_failure_is_what_join_returns_and_stops_those_before_it() 
     let log = store.log::<u64>("middle").unwrap();
     let pipeline = Pipeline::builder()
         .stage("first", |stage| {
-            let log = log.clone();
-            stage
-                .consumer(blocks.clone(), store.progress("first"))
-                .max_processing(1)
-                .start_transactional(move |job, effects| Ok(effects.push(&log, &job.payload)?))
+            stage.consumer(blocks.clone(), store.progress("first")).max_processing(1).start_transactional(pushing(&log))
         })
         .stage("second", |stage| {
             stage
@@ -208,10 +210,7 @@ fn stop_within_leaves_what_there_is_no_time_for_to_the_next_life() {
         let release = release.clone();
         Pipeline::builder()
             .stage("first", |stage| {
-                let log = log.clone();
-                stage
-                    .consumer(blocks.clone(), store.progress("first"))
-                    .start_transactional(move |job, effects| Ok(effects.push(&log, &job.payload)?))
+                stage.consumer(blocks.clone(), store.progress("first")).start_transactional(pushing(&log))
             })
             .stage("second", |stage| {
                 stage
@@ -384,10 +383,7 @@ fn a_slow_second_stage_costs_no_memory_that_its_window_does_not_allow() {
     let (worker, second) = manual_worker();
     let pipeline = Pipeline::builder()
         .stage("first", |stage| {
-            let log = log.clone();
-            stage
-                .consumer(blocks.clone(), store.progress("first"))
-                .start_transactional(move |job, effects| Ok(effects.push(&log, &job.payload)?))
+            stage.consumer(blocks.clone(), store.progress("first")).start_transactional(pushing(&log))
         })
         .stage("second", |stage| {
             let consumer = stage.consumer(log.clone(), store.progress("second"));
@@ -414,11 +410,10 @@ fn a_stage_is_held_back_from_its_first_job_on() {
     for begin in [0, 50] {
         let store = Store::in_memory();
         let log = store.log::<u64>("middle").unwrap();
-        let into = log.clone();
         let consumer = Consumer::builder(log.hold_back(numbers(1_000), 5), store.progress("first"))
             .max_search_ahead(20)
             .start_at(begin)
-            .start_transactional(move |job, effects| Ok(effects.push(&into, &job.payload)?))
+            .start_transactional(pushing(&log))
             .unwrap();
         let handle = consumer.handle();
         until(&handle, "the log", |status| status.blocked == Blocked::Upstream { index: begin + 5 });
@@ -434,11 +429,10 @@ fn a_stage_is_held_back_while_the_log_that_it_fills_is_full() {
     let (worker, second) = manual_worker();
     let pipeline = Pipeline::builder()
         .stage("first", |stage| {
-            let into = log.clone();
             stage
                 .consumer(log.hold_back(blocks.clone(), 30), store.progress("first"))
                 .max_search_ahead(20)
-                .start_transactional(move |job, effects| Ok(effects.push(&into, &job.payload)?))
+                .start_transactional(pushing(&log))
         })
         .stage("second", |stage| stage.consumer(log.clone(), store.progress("second")).start_worker(worker))
         .start()
