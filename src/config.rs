@@ -57,6 +57,11 @@ pub enum ConfigError {
          or `unlimited_search_ahead()` for no limit"
     )]
     SearchAheadZero,
+    /// `max_read_ahead(0)` would leave no memory for any job.
+    #[error(
+        "max_read_ahead is 0 bytes, which is too little for any job: use 1 or more; one job is read at a time then"
+    )]
+    MaxReadAheadZero,
     /// `start_at(Index::MAX)`, or `start_after` with the same effect.
     #[error("the first index would be {}, which is never a job: start at {} or below", Index::MAX, Index::MAX - 1)]
     StartAtMax,
@@ -198,6 +203,13 @@ pub(crate) const MAX_EFFECTS: usize = 1 << 30;
 
 pub(crate) fn check_effects(bytes: usize) -> Result<(), ConfigError> {
     if (1..=MAX_EFFECTS).contains(&bytes) { Ok(()) } else { Err(ConfigError::MaxEffects { bytes }) }
+}
+
+/// Jobs that are read ahead take this much memory at most, unless the user says otherwise.
+pub(crate) const DEFAULT_READ_AHEAD: usize = 64 << 20;
+
+pub(crate) fn check_read_ahead(bytes: usize) -> Result<(), ConfigError> {
+    if bytes == 0 { Err(ConfigError::MaxReadAheadZero) } else { Ok(()) }
 }
 
 pub(crate) fn check_max_processing(n: usize) -> Result<(), ConfigError> {

@@ -9,7 +9,7 @@ use crate::kv::changes::Changes;
 use crate::notifier::NewsDesk;
 use crate::pool::{Assignment, JobDesk, Runner};
 use crate::progress::{Checkpoint, SaveDesk, Saves, Snapshot};
-use crate::reader::{Fetched, Order, ReadDesk, ReadRuns, Then};
+use crate::reader::{Due, Fetched, Order, ReadDesk, ReadRuns, Then};
 use crate::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, watch};
 use crate::wakeup::Bell;
 use crate::watermark::{Listener, Watermark};
@@ -28,6 +28,7 @@ mod flights;
 mod model;
 mod ordered;
 mod own;
+mod prefetch;
 mod reading;
 mod saving;
 mod threads;
@@ -208,13 +209,16 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
 }
 
 impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
-    fn order(&self, fetched: Option<Fetched<T>>, now: Instant) -> Order {
+    fn order(&self, fetched: Option<Fetched<T>>, now: Instant, look: Due) -> Order {
         fetched.as_ref().inspect(|fetched| warn_of(&fetched.then));
         let mut core = self.core.lock();
         let surplus = fetched.map(|fetched| core.fetched(fetched));
-        core.expire(now);
+        while core.expire(now) {
+            // Others have work to do, too.
+            MutexGuard::bump(&mut core);
+        }
         let wakes = core.drain();
-        let order = core.order(now);
+        let order = core.order(now, look);
         drop(core);
         self.carry_out(wakes);
         surplus.into_iter().for_each(Surplus::drop_guarded);
@@ -228,19 +232,24 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         again
     }
 
-    fn looking(&self, fetched: Option<Fetched<T>>, now: Instant) {
-        fetched.as_ref().inspect(|fetched| warn_of(&fetched.then));
+    fn looked(&self, head: Option<Index>, gate: Gate) -> bool {
         let mut core = self.core.lock();
-        let surplus = fetched.map(|fetched| core.fetched(fetched));
-        core.looking(now);
+        let before = core.window.head();
+        core.looked(head, gate);
+        let showed_new = core.window.head() != before;
         self.settle(core);
-        surplus.into_iter().for_each(Surplus::drop_guarded);
+        showed_new
     }
 
-    fn looked(&self, head: Option<Index>, gate: Gate) {
+    fn asking(&self, now: Instant) {
+        self.core.lock().asking(now);
+    }
+
+    fn gated(&self, gate: Gate) -> bool {
         let mut core = self.core.lock();
-        core.looked(head, gate);
+        let more = core.gated(gate);
         self.settle(core);
+        more
     }
 
     fn look_failed(&self, failure: Failure) {

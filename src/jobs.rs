@@ -128,6 +128,34 @@ pub trait Jobs: Send + Sync + 'static {
         Ok(())
     }
 
+    /// The bytes of memory that this job takes, about. They count towards
+    /// [`Builder::max_read_ahead`](crate::Builder::max_read_ahead) from when the job was read until it is handed out. Default:
+    /// the size of the type, which leaves out the memory that it points to: say more where jobs are large.
+    ///
+    /// ```
+    /// use waterline::{BoxError, Index, Jobs};
+    ///
+    /// struct Blocks(Vec<Vec<u8>>);
+    ///
+    /// impl Jobs for Blocks {
+    ///     type Job = Vec<u8>;
+    ///     fn head(&self) -> Result<Option<Index>, BoxError> {
+    ///         Ok((self.0.len() as Index).checked_sub(1))
+    ///     }
+    ///     fn at_index(&self, index: Index) -> Result<Option<Vec<u8>>, BoxError> {
+    ///         Ok(self.0.get(index as usize).cloned())
+    ///     }
+    ///     fn weight(&self, block: &Vec<u8>) -> usize {
+    ///         block.len()
+    ///     }
+    /// }
+    /// # assert_eq!(Blocks(vec![]).weight(&vec![1, 2, 3]), 3);
+    /// ```
+    fn weight(&self, job: &Self::Job) -> usize {
+        let _ = job;
+        size_of::<Self::Job>()
+    }
+
     /// Called once, before the first look at the source. Keep the wake-up, ring it whenever a job appears, and return true:
     /// then the source is not polled on a timer (unless `poll_every` is set). Default: false.
     fn subscribe(&self, wakeup: Wakeup) -> bool {
@@ -193,6 +221,10 @@ impl<J: Jobs + ?Sized> Jobs for Arc<J> {
 
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
         (**self).read(run, into)
+    }
+
+    fn weight(&self, job: &Self::Job) -> usize {
+        (**self).weight(job)
     }
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {

@@ -6,7 +6,7 @@ use crate::index::{BoxError, Index};
 use crate::jobs::Jobs;
 use crate::kv::batch::{Batch, FamilyId};
 use crate::store::Store;
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, Ordering};
 use crate::wakeup::Wakeup;
 use crate::watermark::{Listener, Watermark};
 use crate::writer::{Draft, Intent};
@@ -17,6 +17,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Range, RangeInclusive, RangeToInclusive};
 use std::sync::Weak;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 mod held;
@@ -58,6 +59,8 @@ pub struct JobLog<T> {
     store: Store,
     state: Arc<LogState>,
     ahead: Mutex<Ahead>,
+    /// The mean length of the items that were read last, in bytes.
+    mean: AtomicUsize,
     /// It has none of them.
     items: PhantomData<fn() -> T>,
 }
@@ -92,7 +95,13 @@ impl Store {
                 state
             }
         };
-        Ok(JobLog { store: self.clone(), state, ahead: Mutex::default(), items: PhantomData })
+        Ok(JobLog {
+            store: self.clone(),
+            state,
+            ahead: Mutex::default(),
+            mean: AtomicUsize::new(0),
+            items: PhantomData,
+        })
     }
 
     /// What is stored of a log, which is made if there is none.
@@ -241,8 +250,9 @@ impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
         if start >= end {
             return Ok(());
         }
-        let (mut next, mut bad) = (start, None);
+        let (mut next, mut bad, mut bytes) = (start, None, 0);
         let mut take = |value: &[u8]| {
+            bytes += value.len();
             match serde_json::from_slice(value) {
                 Ok(item) => into.push(item),
                 Err(e) => {
@@ -258,6 +268,9 @@ impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
         let mut ahead = std::mem::take(&mut *self.ahead.lock());
         let read = ahead.read(place, start..end, &mut take);
         *self.ahead.lock() = ahead;
+        if let Ok(items @ 1..) = usize::try_from(next - start) {
+            self.mean.store(bytes / items, Ordering::Relaxed);
+        }
         read?;
         match bad {
             Some(e) => Err(self.corrupt(next, e).into()),
@@ -270,6 +283,12 @@ impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
         }
     }
 
+    /// The mean length of the items that were read last, as they are stored: the length of a single item is not known any more
+    /// once it is decoded.
+    fn weight(&self, _item: &T) -> usize {
+        self.mean.load(Ordering::Relaxed).max(size_of::<T>())
+    }
+
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         self.state.subscribe(wakeup);
         true
@@ -278,7 +297,13 @@ impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
 
 impl<T> Clone for JobLog<T> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), state: self.state.clone(), ahead: Mutex::default(), items: PhantomData }
+        Self {
+            store: self.store.clone(),
+            state: self.state.clone(),
+            ahead: Mutex::default(),
+            mean: AtomicUsize::new(self.mean.load(Ordering::Relaxed)),
+            items: PhantomData,
+        }
     }
 }
 

@@ -4,18 +4,20 @@
 //! thread watches; so what only its workers can slow down costs no hand-over. One thread at a time calls the source, and no lock
 //! but that turn is held meanwhile.
 
-use crate::config::DEFAULT_POLL;
 use crate::error::{Error, Failure, drop_guarded, guarded};
 use crate::index::{BoxError, Index};
 use crate::jobs::{Gate, Jobs};
-use crate::retry::Retry;
 use crate::sync::{Arc, Mutex};
-use crate::wakeup::Bell;
+use crate::wakeup::{Bell, Rung};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// How soon a failing source is asked again.
-const SOURCE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(50), Duration::from_secs(5));
+mod looks;
+mod weights;
+
+use self::looks::Looks;
+pub(crate) use self::looks::{Answer, Due, SOURCE_BACK_OFF};
+pub(crate) use self::weights::Weights;
 
 /// A source that reads a run in less time than this is worth no second thread: waking one takes as long.
 const QUICK: Duration = Duration::from_micros(20);
@@ -23,7 +25,9 @@ const QUICK: Duration = Duration::from_micros(20);
 /// What the reader should do next.
 pub(crate) enum Order {
     Read(RangeInclusive<Index>),
-    /// A worker has read, and it did not go well: this is to be noted.
+    /// Ask for the head.
+    Look,
+    /// A read did not go well: this is to be noted.
     Note(Answer),
     /// Nothing to read; look again at this time at the latest.
     Wait(Option<Instant>),
@@ -34,6 +38,8 @@ pub(crate) enum Order {
 pub(crate) struct Fetched<T> {
     /// From the start of the order's run.
     pub(crate) jobs: Vec<T>,
+    /// Of each of these jobs.
+    pub(crate) weights: Weights,
     /// What became of the job after them.
     pub(crate) then: Then,
     /// It took less time than waking a thread.
@@ -53,17 +59,30 @@ pub(crate) enum Then {
     Failed(Failure),
 }
 
+impl From<&Then> for Answer {
+    fn from(then: &Then) -> Self {
+        match then {
+            Then::Unasked => Answer::Good,
+            Then::Missing | Then::Truncated { .. } => Answer::Missing,
+            Then::Failed(_) => Answer::Failed,
+        }
+    }
+}
+
 /// Who gives orders to the reader, and is told what came of them.
 pub(crate) trait ReadDesk<T>: Send + Sync + 'static {
-    /// Takes what was read and says what is next, in one critical section. After [`Order::Wait`] the reader is on watch.
-    fn order(&self, fetched: Option<Fetched<T>>, now: Instant) -> Order;
+    /// Takes what was read and says what is next, in one critical section. After [`Order::Look`] the source is being asked for
+    /// its head; after [`Order::Wait`] the reader is on watch.
+    fn order(&self, fetched: Option<Fetched<T>>, now: Instant, look: Due) -> Order;
     /// A moment has passed on watch: sees whether the workers cope. How long until the next such look; `None`: the watch is over.
     fn watch_on(&self, now: Instant) -> Option<Duration>;
-    /// The source is about to be asked for its head.
-    fn looking(&self, fetched: Option<Fetched<T>>, now: Instant);
-    /// What the source has, and how much of that may start.
-    fn looked(&self, head: Option<Index>, gate: Gate);
-    /// The look failed.
+    /// What the source has, and how much of that may start. Whether that is another head than before.
+    fn looked(&self, head: Option<Index>, gate: Gate) -> bool;
+    /// The source is about to be asked for its gate alone.
+    fn asking(&self, now: Instant);
+    /// How much of what the source has may start. Whether that is more than it was known to have.
+    fn gated(&self, gate: Gate) -> bool;
+    /// The source could not be asked.
     fn look_failed(&self, failure: Failure);
 }
 
@@ -84,9 +103,17 @@ impl<J: Jobs> Turns<J> {
         Self { jobs, turn: Mutex::new(()) }
     }
 
-    fn look(&self) -> Result<(Option<Index>, Gate), BoxError> {
+    /// Head and gate, and how long the source took to say them.
+    fn look(&self) -> (Result<(Option<Index>, Gate), BoxError>, Duration) {
         let _turn = self.turn.lock();
-        guarded(|| Ok((self.jobs.head()?, self.jobs.gate())))
+        let begun = Instant::now();
+        let answer = guarded(|| Ok((self.jobs.head()?, self.jobs.gate())));
+        (answer, begun.elapsed())
+    }
+
+    fn gate(&self) -> Result<Gate, BoxError> {
+        let _turn = self.turn.lock();
+        guarded(|| Ok(self.jobs.gate()))
     }
 }
 
@@ -104,6 +131,11 @@ impl<J: Jobs> ReadRuns<J::Job> for Turns<J> {
         if jobs.len() > asked {
             jobs.drain(asked..).for_each(drop_guarded);
         }
+        let (weights, outcome) = match guarded(|| Ok(jobs.iter().map(|job| self.jobs.weight(job)).collect())) {
+            Ok(weights) => (weights, outcome),
+            // The jobs are sound; it is the source that has to be mended.
+            Err(panic) => (Weights::equal(jobs.len(), size_of::<J::Job>()), outcome.and(Err(panic))),
+        };
         let then = match outcome {
             Ok(()) if !jobs.is_empty() => Then::Unasked,
             Ok(()) => match guarded(|| self.jobs.first()) {
@@ -119,7 +151,7 @@ impl<J: Jobs> ReadRuns<J::Job> for Turns<J> {
                 _ => Then::Failed(error.into()),
             },
         };
-        Fetched { jobs, then, quick: begun.elapsed() < QUICK }
+        Fetched { jobs, weights, then, quick: begun.elapsed() < QUICK }
     }
 }
 
@@ -139,36 +171,39 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
     }
 
     fn read_on(&self) {
-        let mut looks = Looks::default();
+        let mut looks = Looks::new(Instant::now());
         let mut fetched = None;
         loop {
-            let mut now = Instant::now();
-            if looks.due(now, self.poll_every) {
-                looks.begin(now);
-                let looked = self.look(fetched.take(), now);
-                looks.note(looked);
-                now = Instant::now();
-            }
-            match self.desk.order(fetched.take(), now) {
+            let now = Instant::now();
+            match self.desk.order(fetched.take(), now, looks.due(now, self.poll_every)) {
+                Order::Look => self.look(&mut looks, now),
                 Order::Read(run) => {
-                    let read = self.source.read_run(run);
-                    looks.note(Answer::from(&read.then));
-                    fetched = Some(read);
+                    fetched = Some(self.source.read_run(run));
                     // Reading goes on for as long as there is something to read; looks are not to wait for its end.
-                    looks.wanted |= self.bell.take_look();
+                    self.hear(&mut looks, self.bell.take());
                 }
                 Order::Note(answer) => looks.note(answer),
                 Order::Wait(deadline) => {
-                    let until = deadline.into_iter().chain(looks.next(self.poll_every)).min();
+                    let until = deadline.into_iter().chain(looks.next(now, self.poll_every)).min();
                     self.watch(until);
                     let rung = self.bell.wait(until);
                     if rung.closed {
                         return;
                     }
-                    looks.wanted |= rung.look;
+                    self.hear(&mut looks, rung);
                 }
                 Order::End => return,
             }
+        }
+    }
+
+    fn hear(&self, looks: &mut Looks, rung: Rung) {
+        if rung.look {
+            looks.ring();
+        }
+        // The head may be slow to ask for, and need not have moved.
+        if rung.gate && self.ask_gate(looks) {
+            looks.ring();
         }
     }
 
@@ -191,90 +226,32 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
     }
 
     /// Asks for the head.
-    fn look(&self, fetched: Option<Fetched<J::Job>>, now: Instant) -> Answer {
-        self.desk.looking(fetched, now);
-        match self.source.look() {
-            Ok((head, gate)) => {
-                self.desk.looked(head, gate);
-                Answer::Good
-            }
+    fn look(&self, looks: &mut Looks, now: Instant) {
+        looks.begin(now);
+        let (answer, took) = self.source.look();
+        let showed_new = match answer {
+            Ok((head, gate)) => self.desk.looked(head, gate),
             Err(error) => {
                 self.desk.look_failed(error.into());
-                Answer::Failed
+                looks.note(Answer::Failed);
+                false
             }
-        }
-    }
-}
-
-/// What the source answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    Good,
-    /// A job that should be there is not.
-    Missing,
-    Failed,
-}
-
-impl From<&Then> for Answer {
-    fn from(then: &Then) -> Self {
-        match then {
-            Then::Unasked => Answer::Good,
-            Then::Missing | Then::Truncated { .. } => Answer::Missing,
-            Then::Failed(_) => Answer::Failed,
-        }
-    }
-}
-
-/// When the source is looked at next.
-struct Looks {
-    /// Somebody rang, or nothing is known yet.
-    wanted: bool,
-    last: Instant,
-    /// Since the last look nothing failed.
-    clean: bool,
-    /// Since the last look a job was missing, which nobody may ever ring for.
-    missing: bool,
-    /// How many looks in a row were followed by a failure.
-    failures: u32,
-    /// Until then a failing source is left alone, however often it rings; that it rang is not forgotten.
-    until: Option<Instant>,
-}
-
-impl Default for Looks {
-    fn default() -> Self {
-        Self { wanted: true, last: Instant::now(), clean: true, missing: false, failures: 0, until: None }
-    }
-}
-
-impl Looks {
-    /// When it is due if nobody rings; `None`: never. A source that fails, or misses a job, is looked at again in any case.
-    fn next(&self, poll_every: Option<Duration>) -> Option<Instant> {
-        // An interval beyond the clock's end is for ever.
-        let polled = || poll_every.and_then(|every| self.last.checked_add(every));
-        self.until.or_else(polled).or_else(|| self.missing.then(|| self.last + DEFAULT_POLL))
+        };
+        let rung = self.bell.take();
+        looks.end(Instant::now(), took, showed_new, rung.look);
+        self.hear(looks, Rung { look: false, ..rung });
     }
 
-    fn due(&self, now: Instant, poll_every: Option<Duration>) -> bool {
-        match self.until {
-            Some(until) => now >= until,
-            None => self.wanted || self.next(poll_every).is_some_and(|next| now >= next),
-        }
-    }
-
-    fn begin(&mut self, now: Instant) {
-        if self.clean {
-            self.failures = 0;
-        }
-        *self = Self { wanted: false, last: now, clean: true, missing: false, until: None, ..*self };
-    }
-
-    /// A call into the source is over.
-    fn note(&mut self, answer: Answer) {
-        self.missing |= answer == Answer::Missing;
-        if answer == Answer::Failed && std::mem::take(&mut self.clean) {
-            self.failures = self.failures.saturating_add(1);
-            let pause = SOURCE_BACK_OFF.jitter(0.2).delay(self.failures, fastrand::f64()).unwrap_or_default();
-            self.until = Some(Instant::now() + pause);
+    /// Asks for the gate alone. Whether it lets through more than is known.
+    fn ask_gate(&self, looks: &mut Looks) -> bool {
+        self.desk.asking(Instant::now());
+        match self.source.gate() {
+            Ok(gate) => self.desk.gated(gate),
+            Err(error) => {
+                self.desk.look_failed(error.into());
+                looks.note(Answer::Failed);
+                false
+            }
         }
     }
 }

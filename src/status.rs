@@ -122,6 +122,12 @@ pub enum Blocked {
         /// The index.
         index: Index,
     },
+    /// The source is being asked for its head, and no job can be read before it answers. When it takes longer than a
+    /// second this is [`Blocked::Source`].
+    Looking {
+        /// The time since it was asked.
+        elapsed: Duration,
+    },
     /// The source fails, or does not answer; it is asked again.
     Source {
         /// The index that is waited for.
@@ -171,6 +177,12 @@ impl fmt::Display for Blocked {
             }
             Self::Missing { index } => {
                 write!(f, "the source shows no job at {index} though its head is not below; it is asked again")
+            }
+            Self::Looking { elapsed } => {
+                write!(
+                    f,
+                    "the source is being asked for its head, for {elapsed:.1?} so far; nothing is read before it answers"
+                )
             }
             Self::Source { index, error } => {
                 write!(f, "the source cannot be read at {index} and is asked again: {error}")

@@ -13,12 +13,21 @@ const LOOK: u8 = 1;
 const WORK: u8 = 2;
 /// The consumer is gone.
 const CLOSED: u8 = 4;
+/// The gate of the source has moved: ask for that, and not for the head.
+const GATE: u8 = 8;
 
 /// What a waiting reader was woken with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rung {
     pub(crate) look: bool,
+    pub(crate) gate: bool,
     pub(crate) closed: bool,
+}
+
+impl Rung {
+    fn of(bits: u8) -> Self {
+        Self { look: bits & LOOK != 0, gate: bits & GATE != 0, closed: bits & CLOSED != 0 }
+    }
 }
 
 /// The reader's bell.
@@ -41,9 +50,14 @@ impl Bell {
         self.set(WORK);
     }
 
-    /// Takes a call to look, if there is one.
-    pub(crate) fn take_look(&self) -> bool {
-        self.bits.fetch_and(!LOOK, Ordering::AcqRel) & LOOK != 0
+    /// Says that the gate of the source has moved; false when the consumer is gone.
+    pub(crate) fn gate_moved(&self) -> bool {
+        self.set(GATE)
+    }
+
+    /// Takes the calls to look and to ask for the gate, and leaves the others.
+    pub(crate) fn take(&self) -> Rung {
+        Rung::of(self.bits.fetch_and(!(LOOK | GATE), Ordering::AcqRel))
     }
 
     fn is_closed(&self) -> bool {
@@ -90,7 +104,7 @@ impl Bell {
         let mut gate = self.gate.lock();
         loop {
             let bits = self.bits.fetch_and(CLOSED, Ordering::AcqRel);
-            let rung = Rung { look: bits & LOOK != 0, closed: bits & CLOSED != 0 };
+            let rung = Rung::of(bits);
             if bits != 0 {
                 return rung;
             }
@@ -141,6 +155,11 @@ impl Wakeup {
         self.bell.look()
     }
 
+    /// Makes the consumer ask for the gate of its source again. Returns false when the consumer has ended.
+    pub(crate) fn ring_gate(&self) -> bool {
+        self.bell.gate_moved()
+    }
+
     /// Whether its consumer has ended.
     pub(crate) fn is_stale(&self) -> bool {
         self.bell.is_closed()
@@ -156,9 +175,9 @@ mod tests {
     fn a_ring_before_the_wait_is_not_lost() {
         let bell = Bell::default();
         assert!(bell.look());
-        assert_eq!(bell.wait(None), Rung { look: true, closed: false });
+        assert_eq!(bell.wait(None), Rung { look: true, gate: false, closed: false });
         let past = Instant::now() - Duration::from_millis(1);
-        assert_eq!(bell.wait(Some(past)), Rung { look: false, closed: false }, "a ring is taken once");
+        assert_eq!(bell.wait(Some(past)), Rung { look: false, gate: false, closed: false }, "a ring is taken once");
     }
 
     #[test]

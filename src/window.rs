@@ -20,7 +20,6 @@
 //! The same promises written naively, with sets, are in `window/reference.rs`; a property test holds the two together.
 
 use crate::index::Index;
-use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
 
 mod ahead;
@@ -30,9 +29,11 @@ mod fetching;
 mod queries;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod reference;
+mod retries;
 
 use self::ahead::Ahead;
 pub use self::ahead::SaveAhead;
+use self::retries::Retries;
 
 /// No job beyond this is ever read: [`Index::MAX`] itself is never a job.
 const LAST_JOB: Index = Index::MAX - 1;
@@ -51,7 +52,7 @@ pub struct Limits {
 
 impl Limits {
     /// Jobs that are read and not yet started at most.
-    fn read_ahead(self) -> u64 {
+    pub(crate) fn read_ahead(self) -> u64 {
         (self.max_processing as u64).saturating_mul(2).max(MIN_READ_AHEAD)
     }
 }
@@ -60,7 +61,8 @@ impl Limits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
-    /// Read these jobs, in order; answer with [`Window::handle_fetched`] or [`Window::handle_missing`]. One at a time.
+    /// Read these jobs, in order; answer with [`Window::handle_fetched`], [`Window::handle_missing`] or
+    /// [`Window::handle_unreadable`]. One at a time.
     Fetch(RangeInclusive<Index>),
     /// Something finished and can be saved: when it is written, ask [`Window::handle_saving`] for what to write, and answer
     /// with [`Window::handle_saved`] or [`Window::handle_unsaved`]. One at a time.
@@ -111,19 +113,16 @@ pub struct Window {
     unstarted: u64,
     ahead: Ahead,
     in_flight: usize,
-    /// Failed, and waiting for their back-off.
-    waiting: BTreeSet<Index>,
-    /// Failed, and to be read again.
-    due: BTreeSet<Index>,
-    /// Failed, and read again. As many as are read ahead, so its logarithm is no matter.
-    ready: BTreeSet<Index>,
-    /// Failed, and not to be had from the source until the next look.
-    held: BTreeSet<Index>,
+    retries: Retries,
+    /// The last job that was handed out was a retry.
+    retried: bool,
     /// The source did not have (or give) index `read`: nothing new is read until the next look.
     new_held: bool,
     fetch: Option<Fetch>,
-    /// The last fetch was for a retry.
+    /// The last fetch was for retries.
     fetched_again: bool,
+    /// Jobs that may be read by their weight.
+    room: u64,
     announce: Option<RangeInclusive<Index>>,
     paused: bool,
     /// Too much waits for a save.
@@ -147,7 +146,7 @@ enum Saving {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fetch {
     New,
-    Again(Index),
+    Again,
 }
 
 impl Window {
@@ -168,14 +167,13 @@ impl Window {
             unstarted: 0,
             ahead: Ahead::default(),
             in_flight: 0,
-            waiting: BTreeSet::new(),
-            due: BTreeSet::new(),
-            ready: BTreeSet::new(),
-            held: BTreeSet::new(),
+            retries: Retries::default(),
+            retried: false,
             // Nothing is known of the source before the first look.
             new_held: true,
             fetch: None,
             fetched_again: false,
+            room: u64::MAX,
             announce: None,
             paused: false,
             full: false,
@@ -215,6 +213,7 @@ impl Window {
     /// New limits. Lowering one takes nothing back that is in flight.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
+        self.retries.reach(self.closed_from());
     }
 
     /// While paused nothing starts, neither a new job nor a retry.
@@ -231,38 +230,7 @@ impl Window {
     pub fn handle_head(&mut self, head: Option<Index>) {
         self.head = head.map(|head| head.min(LAST_JOB));
         self.new_held = false;
-        self.due.extend(core::mem::take(&mut self.held));
-    }
-
-    /// The fetch under way is over: this many jobs, at least one, were read from its start. The rest is asked for again.
-    pub fn handle_fetched(&mut self, count: u64) {
-        match self.fetch.take() {
-            Some(Fetch::New) => {
-                self.unstarted += count - self.ahead.restored_within(self.read, self.read + count);
-                self.read += count;
-                self.pass_restored();
-            }
-            Some(Fetch::Again(index)) => {
-                self.ready.insert(index);
-            }
-            None => debug_assert!(false, "no fetch is under way"),
-        }
-    }
-
-    /// The fetch under way is over: this many jobs were read, and the one after them was not there, or could not be read. It
-    /// is asked for again after the next [`handle_head`](Self::handle_head).
-    pub fn handle_missing(&mut self, count: u64) {
-        let fetch = self.fetch;
-        let missing = self.read.saturating_add(count);
-        match fetch {
-            Some(Fetch::Again(index)) if count == 0 => {
-                self.fetch = None;
-                self.held.insert(index);
-            }
-            _ => self.handle_fetched(count),
-        }
-        // One that is done already is not missed.
-        self.new_held |= fetch == Some(Fetch::New) && !self.ahead.contains(missing);
+        self.retries.seek_missing(self.closed_from());
     }
 
     /// A job that is in flight succeeded. False, and nothing changes, when it cannot be in flight.
@@ -283,12 +251,13 @@ impl Window {
             return false;
         }
         self.in_flight -= 1;
-        self.waiting.insert(index)
+        self.retries.wait(index)
     }
 
-    /// The back-off of a failed job is over. False, and nothing changes, when it does not wait for one.
+    /// The back-off of a failed job is over. False, and nothing changes, when it does not wait for one. Of two such jobs the
+    /// one that is named here first is read and handed out first.
     pub fn handle_due(&mut self, index: Index) -> bool {
-        self.waiting.remove(&index) && self.due.insert(index)
+        self.retries.due(index, self.closed_from())
     }
 
     /// A save is about to be written, or written again: what is true now. `None` when no save was asked for.
@@ -316,6 +285,7 @@ impl Window {
         self.announce = Some(first..=end - 1);
         self.saved = end;
         self.any_saved = true;
+        self.retries.reach(self.closed_from());
     }
 
     /// The save under way, and any later one, is given up.
@@ -358,17 +328,19 @@ impl Window {
 
     /// The job for a worker that asks for one. Apart from [`poll`](Self::poll), so that a job counts as in flight only once
     /// a worker has it, and pausing or lowering a limit never has to take one back.
+    ///
+    /// Retries and new jobs take turns, so neither waits for the end of the other. No retry goes first for good, be it the
+    /// one that the watermark waits for: with a back-off of zero it would always be due.
     #[inline]
     pub fn poll_run(&mut self) -> Option<Run> {
         if !self.has_slot() {
             return None;
         }
-        let run = match self.ready.first().copied().filter(|index| *index < self.closed_from()) {
-            Some(index) => {
-                self.ready.remove(&index);
-                Run { index, retry: true }
-            }
-            None if self.next < self.read.min(self.bound()) => {
+        let new = self.can_start_new();
+        let again = if new && self.retried { None } else { self.retries.start() };
+        let run = match again {
+            Some(index) => Run { index, retry: true },
+            None if new => {
                 let index = self.next;
                 self.next += 1;
                 self.unstarted -= 1;
@@ -377,6 +349,7 @@ impl Window {
             }
             None => return None,
         };
+        self.retried = run.retry;
         self.in_flight += 1;
         Some(run)
     }
@@ -385,7 +358,13 @@ impl Window {
     #[inline]
     #[must_use]
     pub fn can_run(&self) -> bool {
-        self.has_slot() && (self.can_retry() || self.next < self.read.min(self.bound()))
+        self.has_slot() && (self.retries.can_start() || self.can_start_new())
+    }
+
+    /// Whether a job was read that may start for the first time.
+    #[inline]
+    fn can_start_new(&self) -> bool {
+        self.next < self.read.min(self.bound())
     }
 
     #[inline]
@@ -409,12 +388,6 @@ impl Window {
     #[inline]
     fn has_unsaved(&self) -> bool {
         self.done > self.saved || self.ahead.has_unsaved()
-    }
-
-    /// Whether a failed job was read again and may start.
-    #[inline]
-    fn can_retry(&self) -> bool {
-        self.ready.first().is_some_and(|index| *index < self.closed_from())
     }
 
     /// One past the highest index of the window.

@@ -18,12 +18,14 @@ const ORDER: &[&str] = &[
     // pure
     "window/bits",
     "window/ahead",
+    "window/retries",
     "window",
     "window/aside",
     "window/fetching",
     "window/queries",
     "window/reference/model",
     "window/reference",
+    "window/reference/fetches",
     "retry",
     // what is written
     "kv/batch",
@@ -55,6 +57,8 @@ const ORDER: &[&str] = &[
     "log/held",
     "effects",
     // threads
+    "reader/weights",
+    "reader/looks",
     "reader",
     "pool",
     "ordered",
@@ -64,6 +68,7 @@ const ORDER: &[&str] = &[
     "driver/own",
     "driver/effects",
     "driver/flights",
+    "driver/prefetch",
     "driver/workers",
     "driver/wakes",
     "driver/core",

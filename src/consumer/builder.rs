@@ -1,7 +1,7 @@
 //! The builder: what a user sets, checked when it is started, and how a consumer is put together.
 
 use super::Consumer;
-use crate::config::{self, ConfigError, OnExhausted, check_max_processing, check_search_ahead};
+use crate::config::{self, ConfigError, OnExhausted, check_max_processing, check_read_ahead, check_search_ahead};
 use crate::driver::{Core, Driver};
 use crate::error::{Error, guarded};
 use crate::index::{BoxError, Index};
@@ -40,6 +40,7 @@ pub struct Builder<J, P> {
     on_job_done: Option<Arc<OnJobDone>>,
     on_processed: Option<OnProcessed>,
     pub(super) max_effects: usize,
+    max_read_ahead: usize,
     watermark: Option<Watermark>,
 }
 
@@ -59,6 +60,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             on_job_done: None,
             on_processed: None,
             max_effects: config::DEFAULT_EFFECTS,
+            max_read_ahead: config::DEFAULT_READ_AHEAD,
             watermark: None,
         }
     }
@@ -102,6 +104,17 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// it runs again in the next life.)
     pub fn unlimited_search_ahead(mut self) -> Self {
         self.max_search_ahead = u64::MAX;
+        self
+    }
+
+    /// The memory in bytes that jobs may take which were read and are not yet handed out (the prefetch buffer), counted with
+    /// [`Jobs::weight`]. Default: 64 MiB, so that a source of large blocks does not fill the memory. 0 is refused.
+    ///
+    /// Beside this bound, at most max(64, 2 × `max_processing`) jobs are read ahead. The weight of a job is known only once it
+    /// is read. So the first run is short, the next ones are as long as the mean weight allows, and a run of jobs that are
+    /// heavier than those before it can pass the bound once. One job is read whatever it weighs.
+    pub fn max_read_ahead(mut self, bytes: usize) -> Self {
+        self.max_read_ahead = bytes;
         self
     }
 
@@ -206,6 +219,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     fn validate(&self) -> Result<Limits, ConfigError> {
         check_max_processing(self.max_processing)?;
         check_search_ahead(self.max_search_ahead)?;
+        check_read_ahead(self.max_read_ahead)?;
         self.retry.validate()?;
         match (self.start_at, self.stop_at, self.poll_every) {
             (Some(None), _, _) => Err(ConfigError::StartAtMax),
@@ -250,7 +264,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         if let Some(index) = stop_at {
             window.stop_at(index);
         }
-        let mut core = Core::new(window, retry);
+        let mut core = Core::new(window, retry, self.max_read_ahead);
         core.announces = on_processed.is_some();
         core.on_job_done = on_job_done;
         core.workers.fixed = threads;

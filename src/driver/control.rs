@@ -113,6 +113,7 @@ impl<T: Send + 'static> Control for Driver<T> {
         let mut limits = core.window.limits();
         change(&mut limits);
         core.window.set_limits(limits);
+        core.fit_prefetch();
         core.workers.cap = None;
         self.settle(core);
         // Threads that are now too many are asleep, if they are idle.

@@ -5,6 +5,7 @@
 
 use super::effects::Effects;
 use super::flights::{Flight, Flights};
+use super::prefetch::Prefetch;
 use super::wakes::Wakes;
 use super::workers::{Wake, Workers};
 use crate::error::{Error, Failure, Guarded, drop_guarded};
@@ -19,17 +20,14 @@ use crate::window::{Action, Window};
 use crate::worker::Job;
 use std::any::Any;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 pub(crate) struct Core<T> {
     pub(crate) window: Window,
     pub(crate) retry: Retry,
-    /// Read and never started, in index order; the first is the window's `next`.
-    pub(super) ready: VecDeque<T>,
-    /// Read again after a failure.
-    pub(super) ready_again: BTreeMap<Index, T>,
+    pub(super) prefetch: Prefetch<T>,
     pub(crate) flights: Flights,
     pub(crate) failed: HashMap<Index, Failed>,
     /// Jobs whose results wait for their turn at the sink, and which attempts those are of.
@@ -82,6 +80,8 @@ pub(crate) struct Failed {
     pub(crate) error: String,
     /// What the source said when it was asked for the job again.
     pub(crate) unread: Option<Unread>,
+    /// How often in a row it could not be read again.
+    pub(super) unreadable: u32,
 }
 
 /// Why a job could not be read.
@@ -122,7 +122,7 @@ pub(crate) struct Source {
     pub(super) fetch: Option<RangeInclusive<Index>>,
     /// Whether the reader, or a worker, has taken it.
     pub(super) taken: bool,
-    /// How a worker's read went that did not go well, for the reader to note.
+    /// How a read went that did not go well, for the reader to note.
     pub(super) note: Option<Answer>,
     /// The last read took less time than waking the reader does.
     pub(crate) quick: bool,
@@ -132,6 +132,8 @@ pub(crate) struct Source {
     pub(crate) call: Option<Instant>,
     /// Since when the reader asks for the head, or waits for its turn to, while a worker reads.
     pub(crate) look: Option<Instant>,
+    /// A look is put off until no job that is known is unread.
+    pub(super) look_waits: bool,
     /// Whether the head was ever seen.
     pub(crate) seen: bool,
     pub(crate) look_error: Option<String>,
@@ -173,12 +175,11 @@ pub(crate) struct Save {
 }
 
 impl<T: Send + 'static> Core<T> {
-    pub(crate) fn new(window: Window, retry: Retry) -> Self {
-        Self {
+    pub(crate) fn new(window: Window, retry: Retry, max_read_ahead: usize) -> Self {
+        let mut core = Self {
             window,
             retry,
-            ready: VecDeque::new(),
-            ready_again: BTreeMap::new(),
+            prefetch: Prefetch::new(max_read_ahead),
             flights: Flights::default(),
             failed: HashMap::new(),
             aside: HashMap::new(),
@@ -206,7 +207,9 @@ impl<T: Send + 'static> Core<T> {
             rouse_reader: false,
             stop_told: false,
             rouse_waiters: false,
-        }
+        };
+        core.fit_prefetch();
+        core
     }
 
     /// Polls the window until it wants nothing more.
@@ -219,6 +222,10 @@ impl<T: Send + 'static> Core<T> {
         wakes.changed |= std::mem::take(&mut self.rouse_waiters) && self.waiters > 0;
         while let Some(action) = self.window.poll() {
             self.act(action, &mut wakes);
+        }
+        if self.source.look_waits && !self.window.has_unread() {
+            self.source.look_waits = false;
+            wakes.reader = true;
         }
         if self.save.since.is_some() {
             self.hurry_save(&mut wakes);
@@ -259,16 +266,12 @@ impl<T: Send + 'static> Core<T> {
     fn finish(&mut self, wakes: &mut Wakes) {
         wakes.ended = true;
         wakes.changed = true;
-        self.timers.clear();
-        self.failed.clear();
-        let jobs: Vec<Guarded<T>> = std::mem::take(&mut self.ready)
-            .into_iter()
-            .chain(std::mem::take(&mut self.ready_again).into_values())
-            .map(Guarded::new)
-            .collect();
+        // There may be very many of them, so it is left to whoever clears up to give their memory back.
+        let retries = (std::mem::take(&mut self.timers), std::mem::take(&mut self.failed));
+        let jobs = self.prefetch.drain();
         let (runner, callback) = (Guarded::new(self.runner.take()), Guarded::new(self.on_job_done.take()));
         let source = Guarded::new(self.runs.take());
-        self.garbage = Some(Box::new((jobs, runner, callback, source)));
+        self.garbage = Some(Box::new((jobs, retries, runner, callback, source)));
     }
 
     /// The next job for a worker that asks.
@@ -276,8 +279,11 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn claim(&mut self) -> Option<Assignment<T>> {
         let run = self.window.poll_run()?;
         let job =
-            if run.retry { self.again(run.index) } else { self.ready.pop_front().map(|new| Job::new(run.index, new)) };
+            if run.retry { self.again(run.index) } else { self.prefetch.take().map(|new| Job::new(run.index, new)) };
         let job = job.expect("the window hands out what was read, in the same order");
+        if self.prefetch.is_tight() {
+            self.window.set_room(self.prefetch.room());
+        }
         self.workers.taken = self.workers.taken.saturating_add(1);
         let token =
             self.flights.begin(Flight { index: run.index, attempt: job.attempt, started: coarsetime::Instant::now() });
@@ -286,7 +292,7 @@ impl<T: Send + 'static> Core<T> {
 
     #[cold]
     fn again(&mut self, index: Index) -> Option<Job<T>> {
-        let mut job = Job::new(index, self.ready_again.remove(&index)?);
+        let mut job = Job::new(index, self.prefetch.take_again(index)?);
         self.counters.retries += 1;
         job.attempt = self.failed.remove(&index).map_or(1, |failed| failed.attempt).saturating_add(1);
         Some(job)
@@ -340,7 +346,7 @@ impl<T: Send + 'static> Core<T> {
         };
         // A pause beyond the clock's end is as good as none at all.
         let due = now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
-        self.failed.insert(index, Failed { attempt, due, error: failure.text, unread: None });
+        self.failed.insert(index, Failed { attempt, due, error: failure.text, unread: None, unreadable: 0 });
         self.timers.push(Reverse((due, index)));
         self.rouse_reader = true;
         Some(failure.error)
@@ -414,7 +420,7 @@ mod tests {
         let mut window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
         window.restore([2..=4, 6..=6]);
         window.stop_at(1);
-        let mut core: Core<()> = Core::new(window, Retry::none());
+        let mut core: Core<()> = Core::new(window, Retry::none(), usize::MAX);
         assert_eq!([1, 4, 5, 6].map(|index| core.never(index)), [false, false, true, true]);
         core.window.handle_head(Some(6));
         while core.window.poll().is_some() {}

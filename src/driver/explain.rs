@@ -113,8 +113,8 @@ impl<T: Send + 'static> Core<T> {
         if let Some(silence) = self.source_silence(now) {
             return unanswered(index, silence);
         }
-        if !self.source.seen {
-            return Blocked::No;
+        if let Some(elapsed) = self.look_awaited(index, now) {
+            return Blocked::Looking { elapsed };
         }
         if window.ends_at().is_some_and(|last| last < index) {
             return Blocked::CaughtUp;
@@ -124,6 +124,17 @@ impl<T: Send + 'static> Core<T> {
             Some(unread) => self.unread(unread, index),
             None => Blocked::No,
         })
+    }
+
+    /// How long the look has taken that is all that this job waits for.
+    fn look_awaited(&self, index: Index, now: Instant) -> Option<Duration> {
+        let window = &self.window;
+        let known = window.head().is_some_and(|head| index <= head) && !window.is_gated(index);
+        let elapsed = self.source.look.map(|since| now.saturating_duration_since(since));
+        if !self.source.seen {
+            return Some(elapsed.unwrap_or_default());
+        }
+        elapsed.filter(|_| known && self.source.call.is_none() && index >= window.unread_from())
     }
 
     /// How long a call into the source has not returned, when that is too long.

@@ -6,6 +6,7 @@
 use super::*;
 use crate::driver::control::Control;
 use crate::pool::work;
+use crate::reader::Weights;
 use crate::sync::explore;
 use crate::window::{Limits, Window};
 use crate::worker::Done;
@@ -16,7 +17,7 @@ struct Numbers;
 
 /// One at a time, so that jobs come while workers fall asleep.
 fn read(run: &RangeInclusive<Index>, quick: bool) -> Fetched<Index> {
-    Fetched { jobs: vec![*run.start()], then: Then::Unasked, quick }
+    Fetched { jobs: vec![*run.start()], weights: Weights::equal(1, 8), then: Then::Unasked, quick }
 }
 
 impl ReadRuns<Index> for Numbers {
@@ -74,7 +75,7 @@ impl Model {
     fn new(jobs: u64, workers: usize, max_processing: usize) -> Self {
         let mut window = Window::begin(0, Limits { max_processing, max_search_ahead: 2 });
         window.stop_at(jobs - 1);
-        let mut core = Core::new(window, crate::Retry::none());
+        let mut core = Core::new(window, crate::Retry::none(), usize::MAX);
         core.workers.threads = workers;
         core.workers.cap = Some(workers);
         let (bell, due) = (Arc::<Bell>::default(), Arc::default());
@@ -86,12 +87,12 @@ impl Model {
     /// What the reader and the saver do.
     fn serve(&self) {
         self.driver.begin();
-        self.driver.looking(None, Instant::now());
-        self.driver.looked(Some(self.jobs - 1), Gate::Open);
         let mut fetched = None;
+        let mut look = Due::Now;
         loop {
             self.save();
-            match self.driver.order(fetched.take(), Instant::now()) {
+            match self.driver.order(fetched.take(), Instant::now(), std::mem::replace(&mut look, Due::No)) {
+                Order::Look => _ = self.driver.looked(Some(self.jobs - 1), Gate::Open),
                 Order::Read(run) => fetched = Some(read(&run, self.quick)),
                 Order::Note(_) => unreachable!("every read goes well"),
                 Order::Wait(_) => {

@@ -7,11 +7,14 @@ use super::workers::LOOK_EVERY;
 use crate::error::Error;
 use crate::index::{BoxError, Index};
 use crate::jobs::Gate;
-use crate::reader::{Answer, Fetched, Order, ReadRuns, Then};
+use crate::reader::{Answer, Due, Fetched, Order, ReadRuns, SOURCE_BACK_OFF, Then, Weights};
 use crate::sync::Arc;
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
+
+/// Back-offs that end in one critical section at most: a fraction of a millisecond, however many end at the same time.
+const PIECE: usize = 1024;
 
 impl<T: Send + 'static> Core<T> {
     /// The source no longer has the job that is next.
@@ -21,23 +24,33 @@ impl<T: Send + 'static> Core<T> {
         self.halt(next, error.to_string(), error)
     }
 
-    /// The back-offs that are over by now make their jobs due.
-    pub(crate) fn expire(&mut self, now: Instant) {
+    /// Makes the jobs due whose back-off is over by now, of two the one whose back-off ended first. True: there are more.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
         self.source.watching = false;
-        while let Some(Reverse((_, index))) = self.timers.peek().filter(|Reverse((due, _))| *due <= now) {
+        for _ in 0..PIECE {
+            let Some(Reverse((_, index))) = self.timers.peek().filter(|Reverse((due, _))| *due <= now) else {
+                return false;
+            };
             let due = self.window.handle_due(*index);
             debug_assert!(due, "a timer is set for each failed job, once");
             self.timers.pop();
         }
+        true
     }
 
-    /// What the reader should do next.
-    pub(crate) fn order(&mut self, now: Instant) -> Order {
+    /// What the reader should do next, when a look is due or not.
+    pub(crate) fn order(&mut self, now: Instant, look: Due) -> Order {
         if self.window.is_stopping() || self.window.has_ended() {
             return Order::End;
         }
         if let Some(answer) = self.source.note.take() {
             return Order::Note(answer);
+        }
+        // Known work goes before a look, most of the time: the source may be slow to say its head.
+        self.source.look_waits = look == Due::WhenIdle && self.window.has_unread();
+        if look != Due::No && !self.source.look_waits {
+            self.looking(now);
+            return Order::Look;
         }
         if let Some(run) = self.take_fetch(now) {
             return Order::Read(run);
@@ -89,19 +102,21 @@ impl<T: Send + 'static> Core<T> {
     /// What a worker read for itself. When to ask again, if it did not go well, is for the reader to say.
     pub(crate) fn end_reading(&mut self, fetched: Fetched<T>) -> Surplus<T> {
         self.workers.reading = false;
-        let answer = Answer::from(&fetched.then);
-        if answer != Answer::Good {
-            self.source.note = Some(answer);
-            self.rouse_reader = true;
-        }
-        self.fetched(fetched)
+        let surplus = self.fetched(fetched);
+        self.rouse_reader |= self.source.note.is_some();
+        surplus
     }
 
-    /// The source is about to be asked for its head.
-    pub(crate) fn looking(&mut self, now: Instant) {
+    /// The source is about to be asked for its gate.
+    pub(crate) fn asking(&mut self, now: Instant) {
         // From here on the reader does not see to the workers, however long the call takes.
         self.source.watching = false;
         self.source.look = Some(now);
+    }
+
+    /// The source is about to be asked for its head, and for its gate.
+    fn looking(&mut self, now: Instant) {
+        self.asking(now);
         if self.source.bounding == Bounding::Wanted {
             self.source.bounding = Bounding::Looking;
         }
@@ -111,6 +126,13 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn stop_at(&mut self, index: Index) {
         self.window.stop_at(index);
         self.rouse_waiters = true;
+    }
+
+    /// The gate alone was asked for. Whether it lets through more than the source was known to have.
+    pub(crate) fn gated(&mut self, gate: Gate) -> bool {
+        self.source.look = None;
+        self.window.handle_gate(gate.open_below());
+        self.window.head().is_none_or(|head| gate.open_below() > head + 1)
     }
 
     pub(crate) fn looked(&mut self, head: Option<Index>, gate: Gate) {
@@ -129,59 +151,175 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// The fetch under way is over. What comes too late, or has done its duty, is given back.
-    pub(crate) fn fetched(&mut self, Fetched { jobs, then, quick }: Fetched<T>) -> Surplus<T> {
+    pub(crate) fn fetched(&mut self, Fetched { jobs, weights, then, quick }: Fetched<T>) -> Surplus<T> {
         self.source.quick = quick;
+        self.source.call = None;
+        let answer = Answer::from(&then);
         let (unread, error) = match then {
             Then::Unasked => (None, None),
             Then::Missing => (Some(Unread::Missing), None),
             Then::Truncated { next, first } => (Some(Unread::Missing), self.truncated(next, first)),
             Then::Failed(failure) => (Some(Unread::Failed(failure.text)), Some(failure.error)),
         };
-        Surplus { jobs: self.take_in(jobs, unread), error }
+        let over = self.window.is_stopping() || self.window.has_ended();
+        let Some(run) = self.source.fetch.take().filter(|_| !over) else { return Surplus { jobs, error } };
+        let count = jobs.len() as u64;
+        self.prefetch.learn(jobs.len(), weights.total());
+        // It was handed out before, so it is read for its retry.
+        let again = self.failed.contains_key(run.start());
+        // A failed job that cannot be read again backs off alone: looks and new runs go on.
+        self.source.note = Some(answer).filter(|answer| match answer {
+            Answer::Good => false,
+            Answer::Missing => true,
+            Answer::Failed => !again,
+        });
+        let jobs = if again {
+            self.take_in_again(run, jobs, weights, unread);
+            Vec::new()
+        } else {
+            self.source.unread = unread;
+            self.take_in_new(*run.start(), jobs, weights)
+        };
+        match answer {
+            Answer::Good => self.window.handle_fetched(count),
+            Answer::Missing => self.window.handle_missing(count),
+            Answer::Failed => self.window.handle_unreadable(count),
+        }
+        self.fit_prefetch();
+        Surplus { jobs, error }
     }
 
-    fn take_in(&mut self, jobs: Vec<T>, unread: Option<Unread>) -> Vec<T> {
-        self.source.call = None;
-        let Some(run) = self.source.fetch.take().filter(|_| !self.window.is_stopping() && !self.window.has_ended())
-        else {
-            return jobs;
-        };
-        let count = jobs.len() as u64;
-        let missing = unread.is_some();
-        let mut done = Vec::new();
-        match self.failed.get_mut(run.start()) {
-            // It was handed out before, so it is read for its retry.
-            Some(failed) => {
-                failed.unread = unread.filter(|_| count == 0);
-                self.ready_again.extend(run.zip(jobs));
-            }
-            None => {
-                self.source.unread = unread;
-                done = self.keep_undone(*run.start(), jobs);
+    /// Tells the window how many jobs fit into the memory that is left.
+    pub(crate) fn fit_prefetch(&mut self) {
+        let room = self.prefetch.fit(self.window.limits().read_ahead());
+        self.window.set_room(room);
+    }
+
+    fn take_in_again(&mut self, run: RangeInclusive<Index>, jobs: Vec<T>, weights: Weights, unread: Option<Unread>) {
+        let mut rest = run;
+        for (job, weight) in jobs.into_iter().zip(weights) {
+            let Some(index) = rest.next() else { break };
+            self.prefetch.add_again(index, job, weight);
+            if let Some(failed) = self.failed.get_mut(&index) {
+                (failed.unread, failed.unreadable) = (None, 0);
             }
         }
-        if missing {
-            self.window.handle_missing(count);
-        } else {
-            self.window.handle_fetched(count);
+        match unread {
+            None => {}
+            Some(Unread::Missing) => {
+                if let Some(failed) = rest.next().and_then(|index| self.failed.get_mut(&index)) {
+                    failed.unread = Some(Unread::Missing);
+                }
+            }
+            Some(Unread::Failed(error)) => self.put_off(rest, &error),
         }
-        done
+    }
+
+    /// The source failed at the first of these jobs, which were to be read again. Its neighbours wait with it, so that a source
+    /// that is down is not asked for each of them at once.
+    fn put_off(&mut self, rest: RangeInclusive<Index>, error: &str) {
+        let now = Instant::now();
+        for index in rest {
+            let Some(failed) = self.failed.get_mut(&index) else { continue };
+            failed.unread = Some(Unread::Failed(error.to_owned()));
+            failed.unreadable = failed.unreadable.saturating_add(1);
+            let pause = SOURCE_BACK_OFF.jitter(0.2).delay(failed.unreadable, fastrand::f64()).unwrap_or_default();
+            failed.due = now + pause;
+            self.timers.push(Reverse((failed.due, index)));
+        }
+        self.rouse_reader = true;
     }
 
     /// What an earlier life had done was read only because it stood between two jobs that are not; it is given back.
-    fn keep_undone(&mut self, start: Index, jobs: Vec<T>) -> Vec<T> {
+    fn take_in_new(&mut self, start: Index, jobs: Vec<T>, weights: Weights) -> Vec<T> {
         if !self.window.has_restored(start) {
-            self.ready.extend(jobs);
+            self.prefetch.add(jobs, weights);
             return Vec::new();
         }
-        let mut done = Vec::new();
-        for (index, job) in (start..).zip(jobs) {
+        let (mut done, mut undone, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+        for ((index, job), weight) in (start..).zip(jobs).zip(weights) {
             if self.window.is_restored(index) {
                 done.push(job);
             } else {
-                self.ready.push_back(job);
+                undone.push(job);
+                kept.push(weight);
             }
         }
+        self.prefetch.add(undone, kept.into_iter().collect());
         done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Failure;
+    use crate::kv::changes::Changes;
+    use crate::retry::Retry;
+    use crate::window::{Limits, Window};
+
+    /// With this many jobs that failed, whose back-offs all end at once.
+    fn failed(count: u64) -> Core<Index> {
+        let limits = Limits { max_processing: 1, max_search_ahead: u64::MAX };
+        let mut core = Core::new(Window::begin(0, limits), Retry::fixed(Duration::ZERO), usize::MAX);
+        core.looked(Some(count - 1), Gate::Open);
+        let _ = core.drain();
+        loop {
+            if let Some(run) = core.source.fetch.clone() {
+                let weights = Weights::equal(run.clone().count(), 8);
+                core.fetched(Fetched { jobs: run.collect(), weights, then: Then::Unasked, quick: false });
+            }
+            let Some(assignment) = core.claim() else { return core };
+            core.report(assignment.token, Err(Failure::boxed("refused".into())), &mut Changes::default());
+            let _ = core.drain();
+        }
+    }
+
+    #[test]
+    fn many_back_offs_that_end_at_once_end_in_pieces() {
+        let mut core = failed(3 * PIECE as u64 / 2);
+        let now = Instant::now();
+        assert!(core.expire(now));
+        assert_eq!(core.timers.len(), PIECE / 2);
+        assert!(!core.expire(now));
+        assert!(core.timers.is_empty());
+    }
+
+    #[test]
+    fn a_look_that_was_put_off_begins_when_nothing_is_left_to_read() {
+        let limits = Limits { max_processing: 1, max_search_ahead: u64::MAX };
+        let mut core = Core::new(Window::begin(0, limits), Retry::none(), usize::MAX);
+        core.looked(Some(9), Gate::Open);
+        let _ = core.drain();
+        let now = Instant::now();
+        assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (0..=7)));
+        core.fetched(Fetched {
+            jobs: (0..8).collect(),
+            weights: Weights::equal(8, 8),
+            then: Then::Unasked,
+            quick: true,
+        });
+        assert!(!core.drain().reader || core.source.fetch.is_some());
+        assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (8..=9)));
+        // A worker may have read the rest meanwhile.
+        core.fetched(Fetched { jobs: vec![8, 9], weights: Weights::equal(2, 8), then: Then::Unasked, quick: true });
+        assert!(core.drain().reader, "the reader waits for the rest of its look, and is woken");
+        assert!(matches!(core.order(now, Due::WhenIdle), Order::Look));
+    }
+
+    #[test]
+    fn neighbours_that_cannot_be_read_again_wait_together_and_the_reader_notes_nothing() {
+        let mut core = failed(40);
+        while core.expire(Instant::now()) {}
+        let _ = core.drain();
+        let run = core.source.fetch.clone().expect("the failed jobs are read again");
+        assert_eq!(run, 0..=31, "half of what is read ahead");
+        let failure = Failure::from(BoxError::from("down"));
+        let (jobs, weights) = (vec![0, 1], Weights::equal(2, 8));
+        core.fetched(Fetched { jobs, weights, then: Then::Failed(failure), quick: false });
+        let _ = core.drain();
+        assert_eq!((core.timers.len(), core.source.note), (30, None));
+        assert!(core.failed.values().filter(|failed| failed.unreadable == 1).count() == 30);
+        assert_eq!(core.source.fetch, Some(32..=39), "the others are read meanwhile");
     }
 }

@@ -30,7 +30,7 @@ impl Rings {
 
 impl Listener for Rings {
     fn moved(&self) {
-        self.0.lock().retain(Wakeup::ring);
+        self.0.lock().retain(Wakeup::ring_gate);
     }
 }
 
@@ -60,6 +60,10 @@ impl<J: Jobs> Jobs for Gated<J> {
 
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
         self.jobs.read(run, into)
+    }
+
+    fn weight(&self, job: &Self::Job) -> usize {
+        self.jobs.weight(job)
     }
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {

@@ -70,6 +70,10 @@ impl<J: Jobs> Jobs for Held<J> {
         self.jobs.read(run, into)
     }
 
+    fn weight(&self, job: &Self::Job) -> usize {
+        self.jobs.weight(job)
+    }
+
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         // Its gate goes by the watermark too, which moves after the items are there.
         let listener: Arc<dyn Listener> = self.rings.clone();

@@ -39,6 +39,10 @@ impl<T> MutexGuard<'_, T> {
         guard.held = guard.lock.lock().held;
         result
     }
+
+    pub(crate) fn bump(guard: &mut Self) {
+        Self::unlocked(guard, || {});
+    }
 }
 
 impl<T> Deref for MutexGuard<'_, T> {

@@ -43,6 +43,13 @@ impl Window {
         self.ahead.next_undone(index.max(self.next))
     }
 
+    /// Whether the source has a job that may start, was never read, and is not known to be missing.
+    #[inline]
+    #[must_use]
+    pub fn has_unread(&self) -> bool {
+        !self.new_held && self.read < self.bound()
+    }
+
     /// The lowest index that was never read.
     #[must_use]
     pub fn unread_from(&self) -> Index {

@@ -4,6 +4,7 @@
 //! sequence of choices ("finish the third running job", "restart") to a [`Window`] and to this model, and panics as soon as
 //! they differ or a promise is broken.
 
+mod fetches;
 mod model;
 
 use self::model::Reference;
@@ -26,6 +27,10 @@ pub(crate) enum Choice {
     Fetched(u8),
     /// The fetch under way yields this share of its jobs, or none, and the next one is missing.
     Missing(u8),
+    /// The fetch under way yields this share of its jobs, or none, and then the source fails.
+    Unreadable(u8),
+    /// So many jobs more may be read by their weight; or, for large numbers, any.
+    Room(u8),
     /// Workers ask for this many jobs.
     Run(u8),
     /// A running job succeeds.
@@ -91,8 +96,8 @@ impl Trial {
             }
             Choice::Shrink(by) => self.set_head(self.model.head.and_then(|head| head.checked_sub(u64::from(by)))),
             Choice::Gate(by) => self.set_gate(by),
-            Choice::Fetched(share) => self.fetched(share),
-            Choice::Missing(share) => self.missing(share),
+            fetched @ (Choice::Fetched(_) | Choice::Missing(_) | Choice::Unreadable(_)) => self.end_fetch(fetched),
+            Choice::Room(jobs) => self.set_room(if jobs < 200 { u64::from(jobs % 20) } else { u64::MAX }),
             Choice::Run(times) => (0..times % 8).for_each(|_| self.run()),
             Choice::Done(pick) => {
                 if let Some(index) = nth(&self.model.running, pick) {
@@ -132,6 +137,8 @@ impl Trial {
                     assert!(!self.window.handle_due(index), "a back-off is over once");
                     self.model.waiting.remove(&index);
                     self.model.due.insert(index);
+                    self.model.turns.insert(index, self.model.next_turn);
+                    self.model.next_turn += 1;
                 }
             }
             saving @ (Choice::Saving | Choice::Saved | Choice::Unsaved) => self.save(saving),
@@ -221,6 +228,7 @@ impl Trial {
     fn set_head(&mut self, head: Option<Index>) {
         self.window.handle_head(head);
         self.model.head = head;
+        self.model.due.append(&mut self.model.missing);
     }
 
     fn set_gate(&mut self, by: u8) {
@@ -231,37 +239,6 @@ impl Trial {
         };
         self.window.handle_gate(gate.map_or(0, |gate| gate.saturating_add(1)));
         self.model.gate = gate;
-    }
-
-    fn is_new(&self, index: Index) -> bool {
-        !self.model.started.contains(&index)
-    }
-
-    fn fetched(&mut self, share: u8) {
-        let Some(run) = self.model.fetch.take() else { return };
-        let asked = run.end() - run.start() + 1;
-        let count = (asked * (u64::from(share) + 1)).div_ceil(256);
-        self.window.handle_fetched(count);
-        self.take_in(*run.start(), count);
-    }
-
-    fn missing(&mut self, share: u8) {
-        let Some(run) = self.model.fetch.take() else { return };
-        let asked = run.end() - run.start() + 1;
-        let count = asked * u64::from(share) / 256;
-        self.window.handle_missing(count);
-        self.take_in(*run.start(), count);
-    }
-
-    fn take_in(&mut self, start: Index, count: u64) {
-        if self.is_new(start) {
-            let restored = &self.model.restored;
-            self.model.read.extend((start..start + count).filter(|i| !restored.contains(i)));
-        } else if count > 0 {
-            self.model.ready.insert(start);
-        } else {
-            self.model.due.insert(start);
-        }
     }
 
     fn run(&mut self) {
@@ -276,6 +253,7 @@ impl Trial {
             assert!(self.model.started.insert(index), "promise 3: a new job is handed out once");
             self.model.read.remove(&index);
         }
+        self.model.retried = retry;
         self.model.running.insert(index);
         assert!(self.model.running.len() <= self.model.limits.max_processing, "promise 2");
     }
@@ -321,24 +299,6 @@ impl Trial {
             }
         }
         panic!("the window is not drained after 8 polls");
-    }
-
-    fn check_fetch(&mut self, run: RangeInclusive<Index>) {
-        assert!(self.model.fetch.is_none() && !self.model.stopping && !run.is_empty());
-        let most = (self.model.limits.max_processing * 2).max(64);
-        if self.model.due.remove(run.start()) {
-            assert_eq!(run.start(), run.end());
-            assert!(run.start() - self.model.base() < self.model.limits.max_search_ahead, "a retry above the window");
-        } else {
-            let unread = self.model.read.last().map_or(self.model.next(), |i| i + 1);
-            let unread = self.model.undone_from(unread.max(self.model.next()));
-            assert_eq!(*run.start(), unread, "read in order, and what is done is passed over");
-            assert!(!self.model.restored.contains(run.end()), "read though it is done");
-            assert!(self.model.may_start(*run.end()), "never read above the window, or the gate");
-            let count = (run.end() - run.start() + 1) as usize;
-            assert!(self.model.read.len() + self.model.ready.len() + count <= most, "read too far ahead");
-        }
-        self.model.fetch = Some(run);
     }
 
     fn expect_nothing_left(&self) {

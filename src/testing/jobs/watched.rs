@@ -61,6 +61,10 @@ impl<J: Jobs> Jobs for Watched<J> {
         subscribed
     }
 
+    fn weight(&self, job: &Self::Job) -> usize {
+        self.jobs.weight(job)
+    }
+
     fn gate(&self) -> Gate {
         self.jobs.gate()
     }

@@ -2,7 +2,7 @@
 
 use crate::index::Index;
 use crate::window::Limits;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::RangeInclusive;
 
 /// What is true, in sets.
@@ -29,8 +29,17 @@ pub(super) struct Reference {
     pub(super) done: BTreeSet<Index>,
     pub(super) waiting: BTreeSet<Index>,
     pub(super) due: BTreeSet<Index>,
+    /// Due, and missing until the next look.
+    pub(super) missing: BTreeSet<Index>,
     pub(super) ready: BTreeSet<Index>,
+    /// When each failed job became due: the how-manieth it was.
+    pub(super) turns: BTreeMap<Index, u64>,
+    pub(super) next_turn: u64,
+    /// The last job that was handed out was a retry.
+    pub(super) retried: bool,
     pub(super) fetch: Option<RangeInclusive<Index>>,
+    /// How many more jobs may be read by their weight.
+    pub(super) room: u64,
     pub(super) save_due: bool,
     /// Something finished since the save that is being written, or was last written, began.
     pub(super) unwritten: bool,
@@ -63,8 +72,13 @@ impl Reference {
             done: BTreeSet::new(),
             waiting: BTreeSet::new(),
             due: BTreeSet::new(),
+            missing: BTreeSet::new(),
             ready: BTreeSet::new(),
+            turns: BTreeMap::new(),
+            next_turn: 0,
+            retried: false,
             fetch: None,
+            room: u64::MAX,
             save_due: false,
             unwritten: false,
             saving: None,
@@ -112,7 +126,7 @@ impl Reference {
         self.head.is_some_and(|head| index <= head)
             && self.gate.is_some_and(|gate| index <= gate)
             && self.stop_at.is_none_or(|last| index <= last)
-            && index - self.base() < self.limits.max_search_ahead
+            && self.is_in_window(index)
     }
 
     pub(super) fn expected_run(&self) -> Option<(Index, bool)> {
@@ -124,11 +138,28 @@ impl Reference {
         {
             return None;
         }
-        if let Some(&index) = self.ready.iter().find(|index| **index - self.base() < self.limits.max_search_ahead) {
-            return Some((index, true));
+        let new = Some(self.next()).filter(|next| self.read.contains(next) && self.may_start(*next));
+        let again = self.first_of(&self.ready);
+        match (again, new) {
+            (Some(_), Some(new)) if self.retried => Some((new, false)),
+            (Some(again), _) => Some((again, true)),
+            (None, new) => new.map(|new| (new, false)),
         }
+    }
+
+    /// Which of these jobs in the window became due first.
+    pub(super) fn first_of(&self, failed: &BTreeSet<Index>) -> Option<Index> {
+        failed.iter().copied().filter(|index| self.is_in_window(*index)).min_by_key(|index| self.turns[index])
+    }
+
+    pub(super) fn is_in_window(&self, index: Index) -> bool {
+        index - self.base() < self.limits.max_search_ahead
+    }
+
+    /// Nothing that was read can start, whatever else is in the way.
+    pub(super) fn starved(&self) -> bool {
         let next = self.next();
-        (self.read.contains(&next) && self.may_start(next)).then_some((next, false))
+        self.first_of(&self.ready).is_none() && !(self.read.contains(&next) && self.may_start(next))
     }
 
     pub(super) fn drained(&self) -> bool {

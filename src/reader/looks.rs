@@ -1,0 +1,188 @@
+//! When the source is looked at next, that is, asked for its head.
+//!
+//! A look is due when somebody rings, when the poll interval is over, and when the back-off of a failing source is over. While
+//! jobs that are known are unread, looks take no more than a tenth of the time. They do not stop altogether: a head that goes
+//! stale for hours would make the lag a lie.
+
+use crate::config::DEFAULT_POLL;
+use crate::retry::Retry;
+use std::time::{Duration, Instant};
+
+/// How soon a failing source is asked again.
+pub(crate) const SOURCE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(50), Duration::from_secs(5));
+
+/// After a look, reading goes on for so many times as long as the look took.
+const REST: u32 = 9;
+
+/// How soon a source is looked at again that rang during a look which showed nothing new. A source may ring from within
+/// `head` itself, and each ring may be the only one for its job.
+const ECHO: Retry = Retry::exponential(Duration::from_millis(1), Duration::from_millis(50));
+
+/// Whether a look is to be begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    No,
+    /// Only when no job that is known is unread.
+    WhenIdle,
+    Now,
+}
+
+/// What the source answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Good,
+    /// A job that should be there is not.
+    Missing,
+    Failed,
+}
+
+/// When the source is looked at next.
+pub(super) struct Looks {
+    /// Somebody rang, or nothing is known yet.
+    wanted: bool,
+    /// When the last look began.
+    last: Instant,
+    /// From then on looks have taken a tenth of the time at most.
+    rested: Instant,
+    /// The end of the pause that a ring during the last look has to wait for.
+    paced: Option<Instant>,
+    /// Looks in a row during which somebody rang, and that showed nothing new.
+    echoes: u32,
+    /// Since the last look nothing failed.
+    clean: bool,
+    /// Since the last look a job was missing, which nobody may ever ring for.
+    missing: bool,
+    /// Looks in a row that were followed by a failure.
+    failures: u32,
+    /// Until then a failing source is left alone, however often it rings. That it rang is not forgotten.
+    until: Option<Instant>,
+}
+
+impl Looks {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            wanted: true,
+            last: now,
+            rested: now,
+            paced: None,
+            echoes: 0,
+            clean: true,
+            missing: false,
+            failures: 0,
+            until: None,
+        }
+    }
+
+    /// Somebody rang.
+    pub(super) fn ring(&mut self) {
+        self.wanted = true;
+        self.paced = None;
+    }
+
+    pub(super) fn due(&self, now: Instant, poll_every: Option<Duration>) -> Due {
+        match self.earliest(poll_every) {
+            Some(earliest) if now >= earliest && now >= self.rested => Due::Now,
+            Some(earliest) if now >= earliest => Due::WhenIdle,
+            _ => Due::No,
+        }
+    }
+
+    /// When to come back if nobody rings; `None`: never.
+    pub(super) fn next(&self, now: Instant, poll_every: Option<Duration>) -> Option<Instant> {
+        // One that is due by now waits for nothing but its rest.
+        self.earliest(poll_every).map(|earliest| if earliest <= now { self.rested } else { earliest })
+    }
+
+    /// When a look is due. A source that fails, or misses a job, is looked at again in any case.
+    fn earliest(&self, poll_every: Option<Duration>) -> Option<Instant> {
+        // An interval beyond the clock's end is for ever.
+        let polled = || poll_every.and_then(|every| self.last.checked_add(every));
+        let missed = || self.missing.then(|| self.last + DEFAULT_POLL);
+        let unrung = || polled().or_else(missed);
+        if self.until.is_some() {
+            self.until
+        } else if self.wanted {
+            let rung = self.paced.unwrap_or(self.last);
+            Some(unrung().map_or(rung, |unrung| unrung.min(rung)))
+        } else {
+            unrung()
+        }
+    }
+
+    pub(super) fn begin(&mut self, now: Instant) {
+        if self.clean {
+            self.failures = 0;
+        }
+        *self = Self { wanted: false, last: now, paced: None, clean: true, missing: false, until: None, ..*self };
+    }
+
+    /// A look is over whose call took so long. Somebody may have rung during it.
+    pub(super) fn end(&mut self, now: Instant, took: Duration, showed_new: bool, rung: bool) {
+        // A pause beyond the clock's end is as good as none.
+        self.rested = now.checked_add(took.saturating_mul(REST)).unwrap_or(now);
+        self.echoes = if rung && !showed_new { self.echoes.saturating_add(1) } else { 0 };
+        self.wanted |= rung;
+        self.paced = ECHO.delay(self.echoes, 1.0).filter(|_| self.echoes > 0).map(|pause| now + pause);
+    }
+
+    /// A call into the source is over.
+    pub(super) fn note(&mut self, answer: Answer) {
+        self.missing |= answer == Answer::Missing;
+        if answer == Answer::Failed && std::mem::take(&mut self.clean) {
+            self.failures = self.failures.saturating_add(1);
+            let pause = SOURCE_BACK_OFF.jitter(0.2).delay(self.failures, fastrand::f64()).unwrap_or_default();
+            self.until = Some(Instant::now() + pause);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_slow_look_rests_for_nine_times_as_long_unless_nothing_is_unread() {
+        let begun = Instant::now();
+        let mut looks = Looks::new(begun);
+        assert_eq!(looks.due(begun, None), Due::Now);
+        looks.begin(begun);
+        let ended = begun + 100 * MS;
+        looks.end(ended, 100 * MS, true, false);
+        assert_eq!((looks.due(ended, None), looks.next(ended, None)), (Due::No, None));
+        looks.ring();
+        assert_eq!(looks.due(ended, None), Due::WhenIdle);
+        assert_eq!(looks.next(ended, None), Some(ended + 900 * MS));
+        assert_eq!(looks.due(ended + 900 * MS, None), Due::Now);
+    }
+
+    #[test]
+    fn a_ring_during_a_look_that_showed_nothing_new_is_paced_and_not_dropped() {
+        let now = Instant::now();
+        let mut looks = Looks::new(now);
+        let pauses: Vec<_> = (0..9)
+            .map(|_| {
+                looks.begin(now);
+                looks.end(now, Duration::ZERO, false, true);
+                looks.next(now, None).unwrap() - now
+            })
+            .collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 50, 50, 50].map(|pause| pause * MS));
+        assert_eq!(looks.due(now + 50 * MS, None), Due::Now);
+        looks.ring();
+        assert_eq!(looks.due(now, None), Due::Now, "a ring from elsewhere waits for no pause");
+        looks.begin(now);
+        looks.end(now, Duration::ZERO, true, true);
+        assert_eq!(looks.due(now, None), Due::Now, "a source that shows more is looked at again at once");
+    }
+
+    #[test]
+    fn a_pause_after_a_ring_does_not_hold_up_a_poll() {
+        let now = Instant::now();
+        let mut looks = Looks::new(now);
+        looks.begin(now);
+        (0..9).for_each(|_| looks.end(now, Duration::ZERO, false, true));
+        assert_eq!(looks.next(now, Some(3 * MS)), Some(now + 3 * MS));
+    }
+}

@@ -1,0 +1,79 @@
+//! Reading: which run is asked for, and what becomes of its jobs.
+
+use super::{Choice, Trial};
+use crate::index::Index;
+use core::ops::RangeInclusive;
+
+impl Trial {
+    pub(super) fn set_room(&mut self, jobs: u64) {
+        self.window.set_room(jobs);
+        self.model.room = jobs;
+    }
+
+    fn is_new(&self, index: Index) -> bool {
+        !self.model.started.contains(&index)
+    }
+
+    /// The fetch under way yields a share of its jobs.
+    pub(super) fn end_fetch(&mut self, choice: Choice) {
+        let Some(run) = self.model.fetch.take() else { return };
+        let asked = run.end() - run.start() + 1;
+        let part = |share: u8| asked * u64::from(share) / 256;
+        let count = match choice {
+            Choice::Missing(share) => {
+                self.window.handle_missing(part(share));
+                part(share)
+            }
+            Choice::Unreadable(share) => {
+                self.window.handle_unreadable(part(share));
+                part(share)
+            }
+            Choice::Fetched(share) => {
+                let count = (asked * (u64::from(share) + 1)).div_ceil(256);
+                self.window.handle_fetched(count);
+                count
+            }
+            _ => unreachable!("no other choice ends a fetch"),
+        };
+        let model = &mut self.model;
+        if !model.started.contains(run.start()) {
+            let read = (*run.start()..*run.start() + count).filter(|i| !model.restored.contains(i));
+            return model.read.extend(read);
+        }
+        for (at, index) in (0..).zip(run) {
+            let to = match choice {
+                _ if at < count => &mut model.ready,
+                Choice::Missing(_) if at == count => &mut model.missing,
+                Choice::Unreadable(_) => &mut model.waiting,
+                _ => &mut model.due,
+            };
+            to.insert(index);
+        }
+    }
+
+    pub(super) fn check_fetch(&mut self, run: RangeInclusive<Index>) {
+        let model = &self.model;
+        assert!(model.fetch.is_none() && !model.stopping && !run.is_empty());
+        let most = (model.limits.max_processing as u64 * 2).max(64);
+        let (read, ready) = (model.read.len() as u64, model.ready.len() as u64);
+        let count = run.end() - run.start() + 1;
+        if self.is_new(*run.start()) {
+            let unread = model.read.last().map_or(model.next(), |i| i + 1);
+            let unread = model.undone_from(unread.max(model.next()));
+            assert_eq!(*run.start(), unread, "read in order, and what is done is passed over");
+            assert!(!model.restored.contains(run.end()), "read though it is done");
+            assert!(model.may_start(*run.end()), "never read above the window, or the gate");
+            assert!(read + ready + count <= most || count == 1 && model.starved(), "read too far ahead");
+            assert!(count <= model.room || count == 1 && model.starved(), "read beyond what may weigh");
+        } else {
+            assert_eq!(Some(*run.start()), model.first_of(&model.due), "the longest due is read first");
+            assert!(run.clone().all(|i| model.due.contains(&i)), "a failed job is read when it is due");
+            assert!(model.is_in_window(*run.end()), "a retry above the window");
+            let needed = count == 1 && model.first_of(&model.ready).is_none();
+            assert!(ready + count <= most / 2 && read + ready + count <= most || needed, "no room for new jobs");
+            assert!(count <= model.room || needed, "read beyond what may weigh");
+            self.model.due.retain(|i| !run.contains(i));
+        }
+        self.model.fetch = Some(run);
+    }
+}

@@ -1,0 +1,149 @@
+//! When a source is asked for its head, and when for its gate alone.
+
+mod common;
+
+use common::*;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use waterline::{Blocked, BoxError, Consumer, Index, Jobs, MemoryProgress, Wakeup};
+
+/// A source that is slow to say its head.
+struct SlowHead {
+    head: Index,
+    takes: Duration,
+    looks: Arc<AtomicU64>,
+}
+
+impl Jobs for SlowHead {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        let until = Instant::now() + self.takes;
+        while Instant::now() < until {
+            std::thread::park_timeout(self.takes);
+        }
+        Ok(Some(self.head))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok((index <= self.head).then_some(index))
+    }
+}
+
+#[test]
+fn a_slow_head_holds_up_no_job_that_is_known() {
+    const JOBS: u64 = 5_000;
+    let looks = Arc::<AtomicU64>::default();
+    let source = SlowHead { head: JOBS - 1, takes: Duration::from_millis(50), looks: looks.clone() };
+    builder(source, &MemoryProgress::new())
+        .max_processing(2)
+        .poll_every(Duration::from_millis(1))
+        .stop_at(JOBS - 1)
+        .start(|_| Ok(()))
+        .unwrap()
+        .join()
+        .unwrap();
+    // With a look before each run there would be one for every 64 jobs.
+    let looks = looks.load(Ordering::SeqCst);
+    assert!(looks <= 20, "{looks} looks");
+}
+
+#[test]
+fn a_head_that_is_asked_for_slowly_is_asked_for_again_at_once_when_nothing_else_is_known() {
+    let looks = Arc::<AtomicU64>::default();
+    let source = SlowHead { head: 9, takes: Duration::from_millis(100), looks: looks.clone() };
+    let begun = Instant::now();
+    let consumer =
+        builder(source, &MemoryProgress::new()).poll_every(Duration::from_millis(1)).start(|_| Ok(())).unwrap();
+    eventually("twenty looks", || looks.load(Ordering::SeqCst) >= 20);
+    // A rest of nine times a look after each of them would make it twenty seconds.
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_stage_asks_for_a_gate_that_moved_and_not_for_the_head() {
+    const JOBS: u64 = 2_000;
+    let progress = MemoryProgress::new();
+    let upstream = Consumer::builder(numbers(JOBS), MemoryProgress::new()).max_search_ahead(1);
+    let watermark = waterline::Watermark::new();
+    let source = Script::up_to(JOBS - 1).subscribing();
+    let stage = builder(source.clone().gated_by(&watermark), &progress).stop_at(JOBS - 1).start(|_| Ok(())).unwrap();
+    let upstream = upstream.watermark(watermark).start(|_| Ok(())).unwrap();
+    stage.join().unwrap();
+    upstream.stop().unwrap();
+    assert_eq!(progress.last_processed(), Some(JOBS - 1));
+    let heads = source.calls().heads.load(Ordering::SeqCst);
+    assert!(heads <= 3, "asked {heads} times for the head, which never moved");
+}
+
+#[test]
+fn a_gate_that_passes_the_known_head_causes_a_look() {
+    let source = Script::up_to(4).subscribing();
+    let watermark = waterline::Watermark::new();
+    let blocks = numbers(10);
+    let stage =
+        builder(source.clone().gated_by(&watermark), &MemoryProgress::new()).stop_at(9).start(|_| Ok(())).unwrap();
+    until(&stage.handle(), "the first look", |status| status.head == Some(4));
+    // Nobody rings for these but the gate.
+    source.set_head(Some(9));
+    let upstream = Consumer::builder(blocks, MemoryProgress::new()).watermark(watermark).start(|_| Ok(())).unwrap();
+    stage.join().unwrap();
+    upstream.stop().unwrap();
+}
+
+/// A source that rings from within `head`, and shows its only job from a later look on.
+struct Echo {
+    wakeup: Mutex<Option<Wakeup>>,
+    looks: AtomicU64,
+    shows_from: u64,
+}
+
+impl Jobs for Echo {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        let look = self.looks.fetch_add(1, Ordering::SeqCst) + 1;
+        self.wakeup.lock().iter().for_each(|wakeup| _ = wakeup.ring());
+        Ok((look >= self.shows_from).then_some(0))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok((index == 0).then_some(0))
+    }
+
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        *self.wakeup.lock() = Some(wakeup);
+        true
+    }
+}
+
+#[test]
+fn a_source_that_rings_from_within_head_is_looked_at_at_a_pace_and_no_ring_is_dropped() {
+    const LOOKS: u64 = 20;
+    let source = Arc::new(Echo { wakeup: Mutex::default(), looks: AtomicU64::new(0), shows_from: LOOKS });
+    let begun = Instant::now();
+    let consumer = builder(source.clone(), &MemoryProgress::new()).stop_at(0).start(|_| Ok(())).unwrap();
+    assert!(consumer.handle().wait_for(0, LONG), "the ring of the last look was the only one for job 0");
+    // Without a pace twenty looks take some microseconds.
+    assert!(begun.elapsed() >= Duration::from_millis(100), "{LOOKS} looks in {:?}", begun.elapsed());
+    consumer.join().unwrap();
+    assert_eq!(source.looks.load(Ordering::SeqCst).max(LOOKS), source.looks.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_look_that_is_all_that_is_waited_for_is_named() {
+    let source = Script::up_to(0);
+    let gate = source.gated();
+    let consumer = builder(source.clone(), &MemoryProgress::new()).stop_at(0).start(|_| Ok(())).unwrap();
+    gate.entered.recv_timeout(LONG).unwrap();
+    let status = consumer.handle().status();
+    assert!(matches!(status.blocked, Blocked::Looking { .. } | Blocked::Source { .. }), "{status:?}");
+    assert!(status.blocked.to_string().contains("head") || status.blocked.to_string().contains("answered"));
+    source.ungate();
+    drop(gate);
+    consumer.join().unwrap();
+}

@@ -1,0 +1,121 @@
+//! Jobs that fail: which are run again, in what order, and whom they hold up.
+
+mod common;
+
+use common::*;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use waterline::{Blocked, BoxError, Index, Jobs, MemoryProgress, Retry};
+
+#[test]
+fn jobs_that_fail_for_ever_starve_no_other_job() {
+    // Without a pause they are always due.
+    for pause in [Duration::ZERO, Duration::from_millis(1)] {
+        let consumer = builder(numbers(1_000), &MemoryProgress::new())
+            .max_processing(2)
+            .retry(Retry::fixed(pause))
+            .start(|job| if job.index < 100 { Err("always".into()) } else { Ok(()) })
+            .unwrap();
+        until(&consumer.handle(), "every other job", |status| status.done == 900);
+        consumer.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_retry_that_would_succeed_is_run_though_lower_ones_always_fail() {
+    let consumer = builder(numbers(100), &MemoryProgress::new())
+        .max_processing(1)
+        .retry(Retry::fixed(Duration::ZERO))
+        .start(|job| if job.index < 50 || job.attempt < 3 { Err("not yet".into()) } else { Ok(()) })
+        .unwrap();
+    until(&consumer.handle(), "the upper half, in its third attempts", |status| status.done == 50);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_job_that_cannot_be_read_again_holds_up_no_new_job() {
+    let source = Script::up_to(0).subscribing();
+    let consumer = builder(source.clone(), &MemoryProgress::new())
+        .max_processing(1)
+        .retry(Retry::fixed(Duration::from_millis(50)))
+        .start(|job| if job.index == 0 { Err("once".into()) } else { Ok(()) })
+        .unwrap();
+    let handle = consumer.handle();
+    until(&handle, "the first attempt", |status| status.failed == 1);
+    source.fail_at(0, Fault::Error);
+    let reads = || source.calls().reads.load(Ordering::SeqCst);
+    let held_up = (1..=5).all(|new| {
+        let failures = reads() + 4;
+        eventually("reads of job 0 that fail", || reads() >= failures);
+        assert!(matches!(handle.status().blocked, Blocked::Source { index: 0, .. }), "{}", handle.status().blocked);
+        // Job 0 is read again in 0.4 s at the earliest.
+        let before = reads();
+        source.set_head(Some(new));
+        source.ring();
+        until(&handle, "the new job", |status| status.done == new);
+        // The new job is read as well.
+        reads() > before + 1
+    });
+    assert!(!held_up, "each new job waited until job 0 was read again");
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_job_that_can_be_read_again_later_is_run() {
+    let source = Script::up_to(1);
+    let consumer = builder(source.clone(), &MemoryProgress::new())
+        .retry(Retry::fixed(Duration::from_millis(20)))
+        .stop_at(1)
+        .start(|job| if job.attempt == 1 { Err("once".into()) } else { Ok(()) })
+        .unwrap();
+    let handle = consumer.handle();
+    until(&handle, "both first attempts", |status| status.failed == 2);
+    source.fail_at(0, Fault::Panic);
+    until(&handle, "a read that panics", |status| matches!(status.blocked, Blocked::Source { index: 0, .. }));
+    source.heal();
+    consumer.join().unwrap();
+}
+
+/// A source that counts the calls to read it, which take some time.
+struct SlowRead {
+    head: Index,
+    calls: Arc<AtomicU64>,
+}
+
+impl Jobs for SlowRead {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(self.head))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok((index <= self.head).then_some(index))
+    }
+
+    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Index>) -> Result<(), BoxError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        std::thread::park_timeout(Duration::from_millis(2));
+        into.extend(run.filter(|index| *index <= self.head));
+        Ok(())
+    }
+}
+
+#[test]
+fn neighbours_that_failed_are_read_again_in_one_run() {
+    const JOBS: u64 = 2_000;
+    let calls = Arc::<AtomicU64>::default();
+    builder(SlowRead { head: JOBS - 1, calls: calls.clone() }, &MemoryProgress::new())
+        .max_processing(4)
+        .retry(Retry::fixed(Duration::from_millis(20)))
+        .stop_at(JOBS - 1)
+        .start(|job| if job.attempt == 1 { Err("once".into()) } else { Ok(()) })
+        .unwrap()
+        .join()
+        .unwrap();
+    // One by one it would be as many calls as jobs, and 32 for the new ones.
+    let calls = calls.load(Ordering::SeqCst);
+    assert!(calls < JOBS / 4, "{calls} calls");
+}
