@@ -78,7 +78,6 @@ pub(crate) trait Kv: Send + Sync {
 }
 
 /// The lowest key above every key with this prefix; `None` when there is no such key.
-#[cfg(any(test, feature = "rocksdb", feature = "testing"))]
 pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|byte| *byte < u8::MAX)? + 1;
     let mut end = prefix[..keep].to_vec();

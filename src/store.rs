@@ -201,7 +201,7 @@ impl Store {
 
     /// A whole column family of the database as a table, with the keys as they are: one of yours beside those of the store.
     ///
-    /// A family is named when the database is opened; one that is opened with [`Store::open`] has all that it had before. On
+    /// A family is named when the database is opened; one that is opened with `Store::open` has all that it had before. On
     /// [`Store::in_memory`] there is a family of every name, so that what uses it is tested without a database.
     ///
     /// ```
