@@ -14,10 +14,8 @@ setup: ## Say what this machine lacks to build RocksDB, and install it
 demo: setup ## Run the example: the history of a git repository, processed in parallel
 	cargo run --release --locked --example git_history -- $(ARGS)
 
-# The first run has debug assertions and overflow checks, and needs no RocksDB. The second is what is shipped.
 test: setup ## Run all tests: on the store in memory, then on RocksDB
-	cargo test --locked --no-default-features
-	cargo test --locked --release --all-features
+	@bash .ci/test
 
 bench: setup ## Print what a job costs, as ratios to floors of the same run
 	cargo bench --locked --bench ratios -- $(ARGS)
