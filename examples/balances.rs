@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo run --release --example balances                                    # shows it: killed again and again, and nothing is lost
 //! cargo run --release --example balances -- /tmp/ledger --book              # books all, from where the last run was
-//! cargo run --release --example balances -- /tmp/ledger --kill-after 200    # the same, but aborts in the middle
+//! cargo run --release --example balances -- /tmp/ledger --abort-at 5000     # the same, but aborts in the middle
 //! cargo run --release --example balances -- /tmp/ledger --verify            # compares the ledger with one in memory
 //! ```
 //!
@@ -13,9 +13,9 @@
 
 use clap::Parser;
 use rocksdb::{ColumnFamilyDescriptor, DB, Options};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use waterline::{BoxError, Consumer, Index, Jobs, Store, Table};
@@ -23,6 +23,8 @@ use waterline::{BoxError, Consumer, Index, Jobs, Store, Table};
 const ACCOUNTS: u64 = 1_000;
 /// How often the demonstration kills.
 const KILLS: u32 = 5;
+/// Hundredths of all transfers, at most, that the demonstration has booked between two kills.
+const MOST_BETWEEN_KILLS: usize = 15;
 
 /// Book transfers between accounts, each exactly once; without an option, show that by being killed.
 #[derive(Parser)]
@@ -36,9 +38,9 @@ struct Args {
     /// Book what is left
     #[arg(long, group = "mode")]
     book: bool,
-    /// Book what is left, and abort after so many milliseconds
-    #[arg(long, value_name = "MS", group = "mode")]
-    kill_after: Option<u64>,
+    /// Book what is left, and abort once this transfer and all before it are booked
+    #[arg(long, value_name = "INDEX", group = "mode")]
+    abort_at: Option<u64>,
     /// Compare the ledger with one in memory
     #[arg(long, group = "mode")]
     verify: bool,
@@ -58,10 +60,10 @@ fn run(args: &Args) -> Result<(), BoxError> {
     // It is removed when this is dropped.
     let temporary = tempfile::tempdir()?;
     let directory = args.directory.as_deref().unwrap_or(temporary.path());
-    match args.kill_after {
+    match args.abort_at {
         None if args.verify => verify(&Ledger::open(directory)?, args.transfers),
         None if !args.book => demonstrate(directory, args.transfers),
-        limit => book(&Ledger::open(directory)?, args.transfers, limit.map(Duration::from_millis)),
+        abort_at => book(&Ledger::open(directory)?, args.transfers, abort_at),
     }
 }
 
@@ -130,11 +132,18 @@ impl Ledger {
     }
 }
 
-/// Books all transfers that are not booked, or as many as there is time for.
-fn book(ledger: &Ledger, transfers: u64, limit: Option<Duration>) -> Result<(), BoxError> {
+/// Books all transfers that are not booked, or aborts once this one and all before it are.
+fn book(ledger: &Ledger, transfers: u64, abort_at: Option<Index>) -> Result<(), BoxError> {
     let (balances, totals) = (ledger.balances.clone(), ledger.totals.clone());
+    let hundredth = transfers.div_ceil(100);
     let consumer = Consumer::builder(Transfers(transfers), ledger.store.progress("ledger"))
         .stop_at(transfers - 1)
+        // Whoever kills this program goes by these lines, and so does whoever watches it.
+        .on_processed(move |run| {
+            if (run.end() + 1) / hundredth > run.start() / hundredth {
+                println!("booked up to {}", run.end());
+            }
+        })
         .start_transactional(move |job, effects| {
             let Transfer { from, to, amount } = job.payload;
             effects.add(&balances, from.to_be_bytes(), -amount)?;
@@ -143,12 +152,11 @@ fn book(ledger: &Ledger, transfers: u64, limit: Option<Duration>) -> Result<(), 
             Ok(())
         })?;
     let handle = consumer.handle();
-    // The demonstration waits for this line.
     println!("booking, the watermark is {}", shown(handle.last_processed_index()));
-    if let Some(limit) = limit
-        && !handle.wait_for(transfers - 1, limit)
+    if let Some(index) = abort_at
+        && handle.wait_for(index, Duration::MAX)
     {
-        println!("aborting after {limit:.0?}, the watermark is {}", shown(handle.last_processed_index()));
+        println!("aborting, the watermark is {}", shown(handle.last_processed_index()));
         std::process::abort();
     }
     consumer.join().map_err(|error| error.report())?;
@@ -185,9 +193,11 @@ fn verify(ledger: &Ledger, transfers: u64) -> Result<(), BoxError> {
 /// Books in a child that is killed, again and again, and then to the end.
 fn demonstrate(directory: &Path, transfers: u64) -> Result<(), BoxError> {
     for kill in 1..=KILLS {
-        let (mut child, begun) = child(directory, transfers)?;
-        // A moment that is another one each time.
-        std::thread::park_timeout(Duration::from_millis(fastrand::u64(20..200)));
+        let begun = Instant::now();
+        let (mut child, mut said) = child(directory, transfers)?;
+        // Another moment each time. It goes by what is booked, so that it hits in the middle on a
+        // machine of any speed.
+        said.by_ref().take(fastrand::usize(1..=MOST_BETWEEN_KILLS)).try_for_each(|line| line.map(drop))?;
         child.kill()?;
         child.wait()?;
         let (watermark, booked, sum) = Ledger::open(directory)?.summary()?;
@@ -200,7 +210,10 @@ fn demonstrate(directory: &Path, transfers: u64) -> Result<(), BoxError> {
             return Err("money was lost or made".into());
         }
     }
-    let (mut child, begun) = child(directory, transfers)?;
+    let begun = Instant::now();
+    let (mut child, mut said) = child(directory, transfers)?;
+    // Somebody has to take what it says, or it would wait.
+    said.try_for_each(|line| line.map(drop))?;
     if !child.wait()?.success() {
         return Err("the last run failed".into());
     }
@@ -208,18 +221,14 @@ fn demonstrate(directory: &Path, transfers: u64) -> Result<(), BoxError> {
     verify(&Ledger::open(directory)?, transfers)
 }
 
-/// This program, which books; it has begun.
-fn child(directory: &Path, transfers: u64) -> Result<(Child, Instant), BoxError> {
+/// This program, which books and has begun, and what else it says.
+fn child(directory: &Path, transfers: u64) -> Result<(Child, Lines<BufReader<ChildStdout>>), BoxError> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(directory).arg("--book").args(["--transfers", &transfers.to_string()]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-    let mut lines = BufReader::new(child.stdout.take().ok_or("it has no output")?);
-    let mut first = String::new();
-    lines.read_line(&mut first)?;
-    print!("{first}");
-    // What else it says is of no interest, but somebody has to take it.
-    std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-    Ok((child, Instant::now()))
+    let mut said = BufReader::new(child.stdout.take().ok_or("it has no output")?).lines();
+    println!("{}", said.next().ok_or("it said nothing")??);
+    Ok((child, said))
 }
 
 fn shown(watermark: Option<Index>) -> String {

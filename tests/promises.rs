@@ -213,9 +213,12 @@ fn promise_4_source_errors_are_retried_and_named() {
         let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
         let handle = consumer.handle();
         assert!(handle.wait_for(3, LONG), "what was read before the error runs and is saved");
-        let status = until(&handle, "the error", |s| matches!(s.blocked, Blocked::Source { .. }));
-        let Blocked::Source { index: 4, error } = &status.blocked else { panic!("{status:?}") };
-        assert!(error.contains("as scripted"), "{error}");
+        // On a busy machine its silence may be named before that.
+        let status = until(
+            &handle,
+            "the error",
+            |s| matches!(&s.blocked, Blocked::Source { index: 4, error } if error.contains("as scripted")),
+        );
         assert_eq!((status.state, status.lag()), (State::Running, 6));
         script.heal();
         assert!(handle.wait_for(9, LONG), "it is asked again without anybody ringing");

@@ -153,7 +153,7 @@ fn promise_9_every_chunk_of_every_block_is_counted_once_however_often_both_stage
     first.join().unwrap();
     let head = stages.chunks.head().unwrap().unwrap();
     assert_eq!(head, blocks * CHUNKS, "each block pushed its chunks once");
-    assert!(second.handle().wait_for(head, Duration::from_secs(60)), "{:?}", second.handle().status());
+    assert!(second.handle().wait_for(head, 10 * LONG), "{:?}", second.handle().status());
     second.stop().unwrap();
     assert_eq!(stages.check(), blocks * CHUNKS);
     eventually("the trim", || stages.chunks.first().unwrap() == head + 1);

@@ -34,13 +34,13 @@
 //! failed, 2 wrong usage, 130 interrupted.
 
 use crate::history::Chain;
-use crate::pipeline::{CHANGES, COMMITS, Data, Stage, WINDOW, process};
+use crate::pipeline::{CHANGES, COMMITS, Data, Settings, Stage, WINDOW, process};
 use clap::Parser;
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::fs;
 use std::io::{self, Write};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -70,6 +70,9 @@ struct Args {
     /// Commits that are read at the same time, and files as well [default: one for each CPU]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
+    /// Say on stderr how far it is, whenever so many more commits or files are saved
+    #[arg(long, value_name = "N")]
+    every: Option<NonZeroU64>,
     /// Remove the database, and begin anew
     #[arg(long)]
     reset: bool,
@@ -104,7 +107,8 @@ fn run(args: &Args) -> Result<bool, BoxError> {
     let chain = Arc::new(Chain::collect(&repository)?);
     let resumed_from = data.store.progress(COMMITS).last_processed()?;
     check_history(&chain, &data, resumed_from)?;
-    let stages = process(repository.path(), args.workers, &data, &chain)?;
+    let settings = Settings { workers: args.workers, every: args.every };
+    let stages = process(repository.path(), settings, &data, &chain)?;
     let (commits, changes) = (data.totals.counter(COMMITS)?, data.totals.counter(CHANGES)?);
     let extensions = data.extensions()?;
     let files: i64 = extensions.iter().map(|(_, files, _)| files).sum();

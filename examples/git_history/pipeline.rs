@@ -5,12 +5,14 @@ use crate::objects::{Change, count_lines, describe, extension, with_repository};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-use waterline::{BoxError, Consumer, Error, Handle, Index, JobLog, Jobs, Pipeline, Retry, Store, Table};
+use waterline::{
+    BoxError, Builder, Consumer, Error, Handle, Index, JobLog, Jobs, Pipeline, Retry, Store, StoreProgress, Table,
+};
 
 /// What the stages are called, and with them their progress. The rows of commits and the log of files are under these names, too.
 pub(crate) const COMMITS: &str = "commits";
@@ -59,6 +61,33 @@ impl Data {
     }
 }
 
+/// How both stages are to run.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    /// Jobs of a stage at a time.
+    pub(crate) workers: Option<NonZeroUsize>,
+    /// Each stage says how far it is whenever so many more of its jobs are saved.
+    pub(crate) every: Option<NonZeroU64>,
+}
+
+impl Settings {
+    fn apply<J: Jobs>(self, stage: &'static str, builder: Builder<J, StoreProgress>) -> Builder<J, StoreProgress> {
+        // An object that cannot be read now cannot be read a second later either.
+        let mut builder = builder.retry(Retry::none());
+        if let Some(workers) = self.workers {
+            builder = builder.max_processing(workers.get());
+        }
+        if let Some(every) = self.every {
+            builder = builder.on_processed(move |run| {
+                if (run.end() + 1) / every > *run.start() / every {
+                    eprintln!("{stage}: saved up to index {}", run.end());
+                }
+            });
+        }
+        builder
+    }
+}
+
 /// How far a stage is.
 pub(crate) struct Stage {
     name: &'static str,
@@ -93,7 +122,7 @@ impl Stage {
 /// Runs both stages until all is done, or until it is interrupted; returns how far they are.
 pub(crate) fn process(
     git_dir: &Path,
-    workers: Option<NonZeroUsize>,
+    settings: Settings,
     data: &Data,
     chain: &Arc<Chain>,
 ) -> Result<[Stage; 2], BoxError> {
@@ -101,8 +130,8 @@ pub(crate) fn process(
         return Ok([Stage::new(COMMITS, 0, None, None), Stage::new(FILES, 1, None, None)]);
     };
     let pipeline = Pipeline::builder()
-        .stage(COMMITS, |stage| start_commits(stage, git_dir, workers, data, chain))
-        .stage(FILES, |stage| start_files(stage, git_dir, workers, data))
+        .stage(COMMITS, |stage| start_commits(stage, git_dir, settings, data, chain))
+        .stage(FILES, |stage| start_files(stage, git_dir, settings, data))
         .stop_at(head)
         .start()?;
     let handle = pipeline.handle();
@@ -138,21 +167,14 @@ pub(crate) fn process(
 fn start_commits(
     stage: &waterline::Stage<'_>,
     git_dir: &Path,
-    workers: Option<NonZeroUsize>,
+    settings: Settings,
     data: &Data,
     chain: &Arc<Chain>,
 ) -> Result<Consumer, Error> {
-    let mut builder = stage
-        .consumer(chain.clone(), data.store.progress(COMMITS))
-        .max_search_ahead(WINDOW)
-        // An object that cannot be read now cannot be read a second later either.
-        .retry(Retry::none());
-    if let Some(workers) = workers {
-        builder = builder.max_processing(workers.get());
-    }
+    let builder = stage.consumer(chain.clone(), data.store.progress(COMMITS)).max_search_ahead(WINDOW);
     let (git_dir, rows, totals) = (git_dir.to_owned(), data.commits.clone(), data.totals.clone());
     let changed = data.changed.clone();
-    builder.start_transactional(move |job, effects| {
+    settings.apply(COMMITS, builder).start_transactional(move |job, effects| {
         let (row, changes) = with_repository(&git_dir, |repository| describe(repository, job.payload))
             .map_err(|e| format!("commit {} cannot be indexed: {e}", job.payload))?;
         effects.put(&rows, job.index.to_be_bytes(), row.to_string())?;
@@ -167,15 +189,12 @@ fn start_commits(
 fn start_files(
     stage: &waterline::Stage<'_>,
     git_dir: &Path,
-    workers: Option<NonZeroUsize>,
+    settings: Settings,
     data: &Data,
 ) -> Result<Consumer, Error> {
-    let mut builder = stage.consumer(data.changed.clone(), data.store.progress(FILES)).retry(Retry::none());
-    if let Some(workers) = workers {
-        builder = builder.max_processing(workers.get());
-    }
+    let builder = stage.consumer(data.changed.clone(), data.store.progress(FILES));
     let (git_dir, files, lines) = (git_dir.to_owned(), data.files.clone(), data.lines.clone());
-    let consumer = builder.start_transactional(move |job, effects| {
+    let consumer = settings.apply(FILES, builder).start_transactional(move |job, effects| {
         let (path, blob, _) = &job.payload;
         let counted = with_repository(&git_dir, |repository| count_lines(repository, &job.payload))
             .map_err(|e| format!("file {path} (blob {blob}) cannot be read: {e}"))?;

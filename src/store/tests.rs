@@ -9,7 +9,7 @@ use crate::{Blocked, Checkpoint, Consumer, Error, MemoryJobs, Progress};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 fn on(kv: &Arc<MemoryKv>) -> Store {
     Store::on(kv.clone(), Durability::Buffered).unwrap()
@@ -82,14 +82,12 @@ fn promise_4_a_store_that_fails_for_long_is_named_and_nothing_moves() {
     let consumer = Consumer::builder(numbers(5), store.progress("p")).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
     let deadline = Instant::now() + LONG;
-    let error = loop {
-        if let Blocked::Progress { error } = handle.status().blocked {
-            break error;
-        }
+    // On a busy machine its silence may be named before that.
+    let named = |blocked| matches!(blocked, Blocked::Progress { error } if error.contains("no space left"));
+    while !named(handle.status().blocked) {
         assert!(Instant::now() < deadline, "{:?}", handle.status());
         std::thread::yield_now();
-    };
-    assert!(error.contains("no space left"), "{error}");
+    }
     assert_eq!((handle.last_processed_index(), handle.status().saves), (None, 0));
     kv.fail(0..0);
     assert!(handle.wait_for(4, LONG));

@@ -6,7 +6,7 @@ use crate::kv::memory::MemoryKv;
 use crate::kv::{Family, SYSTEM};
 use crossbeam_channel::TryRecvError;
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 #[derive(Debug, PartialEq)]
 enum Told {

@@ -13,7 +13,7 @@ use waterline::{BoxError, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgr
 pub use waterline::testing::{FaultyProgress, StartedJob, manual_worker};
 
 /// Longer than anything here takes on the slowest machine; only a failing test waits for it.
-pub const LONG: Duration = Duration::from_secs(20);
+pub const LONG: Duration = Duration::from_secs(60);
 pub const HOUR: Duration = Duration::from_secs(3600);
 
 /// Waits until the status is as wanted.

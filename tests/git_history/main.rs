@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 use waterline::{Consumer, MemoryJobs, Retry, Store};
 
@@ -297,58 +297,72 @@ fn wrong_places_are_named() {
     assert!(!dir.path().join("db").exists());
 }
 
+/// Tries until an attempt hits in the middle. It goes by what the example has saved and not by the
+/// clock, so the first attempt hits on a machine of any speed, unless that is so busy that the
+/// example ends before this process gets its turn.
+fn hit_in_the_middle<T>(attempt: impl FnMut(u64) -> Option<T>) -> T {
+    (0..5).find_map(attempt).expect("in one of five attempts the example was hit in the middle")
+}
+
 #[test]
 fn ten_kills_lose_no_row() {
     let dir = TempDir::new().unwrap();
-    let (repo, db) = (imported(&dir, "repo", COMMITS, 3), dir.path().join("db"));
-    let seconds = report(&example(&repo, &dir.path().join("whole"), &["--workers", "2"]))["seconds"].as_f64().unwrap();
-    let mut rng = fastrand::Rng::with_seed(4);
-    let mut resumed = Vec::new();
-    for life in 0..10 {
-        let mut life = Life::begin(&repo, &db, life % 4 != 3);
-        resumed.extend(life.resumed_from);
-        // Ten of these are about a sixth of a whole run, so that all hit, whatever else the machine does meanwhile.
-        let delay = seconds / 32.0 * (0.1 + 0.9 * rng.f64());
-        life.lasts(Duration::from_secs_f64(delay));
-        life.child.kill().unwrap();
-        life.child.wait().unwrap();
-    }
-    println!("a whole run takes {seconds:.2} s; the lives resumed from {resumed:?}");
-    assert!(resumed.is_sorted(), "progress never goes back: {resumed:?}");
-    resumed.dedup();
-    assert!(resumed.len() >= 3 && resumed.iter().all(|&index| index < COMMITS as u64 - 1), "{resumed:?}");
+    let repo = imported(&dir, "repo", COMMITS, 3);
+    let (db, resumed) = hit_in_the_middle(|seed| {
+        let (db, mut rng) = (dir.path().join(format!("db {seed}")), fastrand::Rng::with_seed(seed));
+        let mut resumed = Vec::new();
+        for life in 0..10 {
+            let early = life % 4 == 3;
+            let mut life = Life::begin(&repo, &db, !early);
+            resumed.extend(life.resumed_from);
+            if early {
+                // While it begins, or soon after that.
+                std::thread::park_timeout(Duration::from_micros(rng.u64(..30_000)));
+            } else {
+                let first = life.resumed_from.map_or(0, |index| index + 1);
+                life.saves(COMMITS_STAGE, first + rng.u64(..COMMITS as u64 / 16));
+            }
+            life.child.kill().unwrap();
+            life.child.wait().unwrap();
+        }
+        println!("the lives resumed from {resumed:?}");
+        assert!(resumed.is_sorted(), "progress never goes back: {resumed:?}");
+        resumed.dedup();
+        let hit = resumed.len() >= 3 && resumed.iter().all(|&index| index < COMMITS as u64 - 1);
+        hit.then_some((db, resumed))
+    });
     let report = agrees_with_git(&repo, &db);
     assert!(report["resumed_from"].as_u64() >= resumed.last().copied(), "{report}");
 }
 
 #[test]
 fn kills_of_the_second_stage_count_no_file_twice() {
+    const FILES: u64 = 40_000;
     let dir = TempDir::new().unwrap();
-    let (repo, db) = (dir.path().join("wide"), dir.path().join("db"));
+    let repo = dir.path().join("wide");
     git(dir.path(), ["init", "-q", "wide"]);
-    piped(&repo, ["fast-import", "--quiet", "--force"], &made::wide(20, 2_000));
-    let whole = report(&example(&repo, &dir.path().join("whole"), &["--workers", "2"]));
-    let seconds = whole["seconds"].as_f64().unwrap();
-    let mut rng = fastrand::Rng::with_seed(6);
-    let (mut lasts, mut alone) = (Vec::new(), 0);
-    for _ in 0..10 {
-        let mut life = Life::begin(&repo, &db, true);
-        // It may end before that.
-        let delay = Instant::now() + Duration::from_secs_f64(seconds / 8.0 * rng.f64());
-        while life.stderr.recv_deadline(delay).is_ok() {}
-        life.child.kill().unwrap();
-        life.child.wait().unwrap();
-        let store = Store::open(&db).unwrap();
-        let commits = store.progress("commits").last_processed().unwrap();
-        let files = store.progress("files").last_processed().unwrap();
-        alone += u32::from(commits == Some(19) && files < Some(40_000));
-        lasts.push(files);
-    }
-    println!("a whole run takes {seconds:.2} s; files {lasts:?}; {alone} lives left only the second stage to be done");
-    assert!(lasts.is_sorted(), "progress never goes back: {lasts:?}");
-    lasts.dedup();
-    assert!(lasts.len() >= 3, "{lasts:?}");
-    assert_eq!(agrees_with_git(&repo, &db)["files"], 40_000);
+    piped(&repo, ["fast-import", "--quiet", "--force"], &made::wide(20, FILES as usize / 20));
+    let db = hit_in_the_middle(|seed| {
+        let (db, mut rng) = (dir.path().join(format!("db {seed}")), fastrand::Rng::with_seed(seed));
+        let (mut lasts, mut alone) = (Vec::new(), 0);
+        while lasts.len() < 10 && lasts.last() != Some(&Some(FILES)) {
+            let mut life = Life::begin(&repo, &db, true);
+            let before = lasts.last().copied().flatten().unwrap_or(0);
+            life.saves(FILES_STAGE, (before + rng.u64(1..FILES / 8)).min(FILES));
+            life.child.kill().unwrap();
+            life.child.wait().unwrap();
+            let store = Store::open(&db).unwrap();
+            let commits = store.progress("commits").last_processed().unwrap();
+            let files = store.progress("files").last_processed().unwrap();
+            alone += u32::from(commits == Some(19) && files < Some(FILES));
+            lasts.push(files);
+        }
+        println!("files {lasts:?}; {alone} lives left only the second stage to be done");
+        assert!(lasts.is_sorted(), "progress never goes back: {lasts:?}");
+        lasts.dedup();
+        (lasts.len() >= 3).then_some(db)
+    });
+    assert_eq!(agrees_with_git(&repo, &db)["files"], FILES);
     trims_the_log(&repo, &db);
 }
 
@@ -356,34 +370,53 @@ fn kills_of_the_second_stage_count_no_file_twice() {
 #[test]
 fn ctrl_c_stops_cleanly_and_the_next_run_resumes() {
     let dir = TempDir::new().unwrap();
-    let (repo, db) = (imported(&dir, "repo", COMMITS, 5), dir.path().join("db"));
-    let mut before = None;
-    for signal in ["-INT", "-TERM"] {
-        let life = Life::begin(&repo, &db, true);
-        assert_eq!(life.resumed_from, before);
-        life.lasts(Duration::from_millis(100));
-        let pid = life.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-        let said: Vec<String> = life.stderr.iter().collect();
-        let output = life.child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(130));
-        assert!(said.iter().any(|line| line.contains("resume")), "{said:?}");
-        let report = last_line(&output);
-        let last = report["last_processed"].as_u64();
-        assert!(last >= before && last < Some(COMMITS as u64 - 1), "{report}");
-        assert_eq!(report["commits"].as_u64(), last.map(|last| last + 1));
-        // The second stage finished what it was running, and no more.
-        let files = &report["stages"][1];
-        assert_eq!(files["last_processed"].as_u64().unwrap_or(0), report["files"].as_u64().unwrap(), "{report}");
-        assert_eq!(files["head"].as_u64().unwrap_or(0), report["changes"].as_u64().unwrap(), "{report}");
-        before = last;
-    }
-    assert!(before.is_some(), "no signal hit in the middle");
+    let repo = imported(&dir, "repo", COMMITS, 5);
+    let (db, before) = hit_in_the_middle(|seed| {
+        let db = dir.path().join(format!("db {seed}"));
+        let mut before = None;
+        for signal in ["-INT", "-TERM"] {
+            before = Some(interrupted(&repo, &db, signal, before)?);
+        }
+        Some((db, before))
+    });
     assert_eq!(agrees_with_git(&repo, &db)["resumed_from"].as_u64(), before, "nothing that was saved is done again");
 }
 
-/// Long enough that ten kills and two signals hit in the middle.
+/// Sends this signal once it has saved something; what it had saved in the end, unless it was
+/// through by then.
+#[cfg(unix)]
+fn interrupted(repo: &Path, db: &Path, signal: &str, before: Option<u64>) -> Option<u64> {
+    let life = Life::begin(repo, db, true);
+    assert_eq!(life.resumed_from, before);
+    life.saves(COMMITS_STAGE, before.map_or(0, |index| index + 1));
+    let pid = life.child.id().to_string();
+    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    let said: Vec<String> = life.stderr.iter().collect();
+    let output = life.child.wait_with_output().unwrap();
+    if output.status.code() == Some(0) {
+        return None;
+    }
+    assert_eq!(output.status.code(), Some(130), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("resume")), "{said:?}");
+    let report = last_line(&output);
+    let last = report["last_processed"].as_u64();
+    assert!(last > before, "{report}");
+    assert_eq!(report["commits"].as_u64(), last.map(|last| last + 1));
+    // The second stage finished what it was running, and no more.
+    let files = &report["stages"][1];
+    assert_eq!(files["last_processed"].as_u64().unwrap_or(0), report["files"].as_u64().unwrap(), "{report}");
+    assert_eq!(files["head"].as_u64().unwrap_or(0), report["changes"].as_u64().unwrap(), "{report}");
+    last
+}
+
+/// Many enough that ten kills and two signals hit in the middle.
 const COMMITS: usize = 20_000;
+/// How often the example says how far its stages are, in commits and in files.
+const EVERY: u64 = 50;
+/// What it says then, behind the name of the stage.
+const SAVED: &str = ": saved up to index ";
+const COMMITS_STAGE: &str = "commits";
+const FILES_STAGE: &str = "files";
 
 /// A running example, and what it says on stderr.
 struct Life {
@@ -395,14 +428,16 @@ struct Life {
 impl Life {
     /// Starts it; with `wait`, jobs are running when this returns.
     fn begin(repo: &Path, db: &Path, wait: bool) -> Self {
-        let mut command = command(repo, db, &["--workers", "2"]);
+        let mut command = command(repo, db, &["--workers", "2", "--every", &EVERY.to_string()]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (lines, stderr) = unbounded();
         let pipe = BufReader::new(child.stderr.take().unwrap());
         std::thread::spawn(move || pipe.lines().map_while(Result::ok).try_for_each(|line| lines.send(line)));
         let mut resumed_from = None;
         if wait {
-            let line = stderr.recv_timeout(PATIENCE).expect("it says where it begins");
+            let says = || stderr.recv_timeout(PATIENCE).expect("it says where it begins");
+            // The stages have begun by then, and may have said something, too.
+            let line = std::iter::repeat_with(says).find(|line| !line.contains(SAVED)).unwrap();
             if let Some(rest) = line.strip_prefix("resuming after index ") {
                 resumed_from = Some(rest.split(' ').next().unwrap().parse().unwrap());
             } else {
@@ -412,16 +447,21 @@ impl Life {
         Self { child, stderr, resumed_from }
     }
 
-    /// Waits; it must still run then.
+    /// Waits until this stage has saved up to this index, or it has ended.
     #[track_caller]
-    fn lasts(&self, time: Duration) {
-        let deadline = Instant::now() + time;
+    fn saves(&self, stage: &str, index: u64) {
         let mut said = Vec::new();
         loop {
-            match self.stderr.recv_deadline(deadline) {
-                Ok(line) => said.push(line),
-                Err(RecvTimeoutError::Timeout) => return,
-                Err(RecvTimeoutError::Disconnected) => panic!("it ended before {time:?} were over: {said:?}"),
+            match self.stderr.recv_timeout(PATIENCE) {
+                Ok(line) => {
+                    let saved = line.strip_prefix(stage).and_then(|rest| rest.strip_prefix(SAVED)?.parse::<u64>().ok());
+                    if saved.is_some_and(|saved| saved >= index) {
+                        return;
+                    }
+                    said.push(line);
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => panic!("{index} was not saved by {stage} in {PATIENCE:?}: {said:?}"),
             }
         }
     }
