@@ -1,3 +1,16 @@
+// README.md names its files by references, at its end. Of two definitions of one reference Markdown
+// takes the first: here a page of this documentation, or the file as docs.rs shows it.
+#![cfg_attr(
+    feature = "rocksdb",
+    doc = concat!(
+        "[why]: crate::why\n",
+        "[design]: crate::design\n",
+        "[changelog]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/CHANGELOG.md\n",
+        "[balances]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/balances.rs\n",
+        "[git_history]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/git_history/main.rs\n",
+        "[tokio]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/tokio.rs\n",
+    )
+)]
 #![cfg_attr(feature = "rocksdb", doc = include_str!("../README.md"))]
 #![cfg_attr(not(feature = "rocksdb"), doc = "Process an ordered stream in parallel, by index, and never skip a job.")]
 //!
@@ -10,6 +23,7 @@
 //! * [`Pipeline`], [`Stage`], [`Gated`]: consumers that follow each other.
 //! * [`Store`], [`Table`], [`Progress`]: where the watermark is kept, and rows beside it.
 //! * [`design`]: how it fits together, what is stored, what the disk must guarantee.
+//! * [`why`]: when another tool is the better one: rayon, a channel, a job queue, Kafka.
 //! * [`window`]: the pure core.
 #![cfg_attr(
     feature = "testing",
@@ -68,3 +82,6 @@ pub use worker::{Done, Job, Worker};
 
 #[doc = include_str!("design.md")]
 pub mod design {}
+
+#[doc = include_str!("why.md")]
+pub mod why {}
