@@ -67,15 +67,26 @@ impl Retry {
         if self.max_attempts.is_some_and(|most| attempt >= most) {
             return None;
         }
-        let doublings = if self.doubling { attempt.saturating_sub(1) } else { 0 };
-        let factor = 1u32.checked_shl(doublings);
-        let pause = factor.and_then(|f| self.first.checked_mul(f)).unwrap_or(Duration::MAX).min(self.cap);
+        let pause = if self.doubling { self.doubled(attempt.saturating_sub(1)) } else { self.first };
         if self.jitter == 0.0 {
             return Some(pause); // Floating point would round long pauses.
         }
         let share = 1.0 - self.jitter * (1.0 - chance.clamp(0.0, 1.0));
         let shorter = Duration::try_from_secs_f64(pause.as_secs_f64() * share.clamp(0.0, 1.0));
         Some(shorter.map_or(pause, |shorter| shorter.min(pause)))
+    }
+
+    /// The first pause doubled so many times, or the cap where that is less.
+    fn doubled(&self, times: u32) -> Duration {
+        let (first, cap) = (self.first.as_nanos(), self.cap.as_nanos());
+        let pause = match first {
+            // A pause of zero stays zero, however often it is doubled.
+            0 => 0,
+            // A further doubling would lose the highest bit, and no cap is as long as that.
+            _ if times > first.leading_zeros() => u128::MAX,
+            _ => first << times,
+        };
+        if pause < cap { from_nanos(pause) } else { self.cap }
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
@@ -87,6 +98,12 @@ impl Retry {
         }
         Ok(())
     }
+}
+
+/// The time of so many nanoseconds, which are fewer than those of some other `Duration`.
+fn from_nanos(nanos: u128) -> Duration {
+    let second = Duration::from_secs(1).as_nanos();
+    Duration::new((nanos / second) as u64, (nanos % second) as u32)
 }
 
 impl Default for Retry {
@@ -116,6 +133,36 @@ mod tests {
     }
 
     #[test]
+    fn doubling_goes_on_beyond_the_33rd_attempt_and_zero_stays_zero() {
+        let (nano, year) = (Duration::from_nanos(1), Duration::from_secs(365 * 24 * 3600));
+        let retry = Retry::exponential(nano, year);
+        let pauses = [32, 33, 34, 41].map(|attempt| retry.delay(attempt, 1.0).unwrap().as_nanos());
+        assert_eq!(pauses, [1 << 31, 1 << 32, 1 << 33, 1 << 40]);
+        let retry = Retry::exponential(Duration::ZERO, year);
+        let pauses = [1, 2, 33, 34, 129, 130, u32::MAX].map(|attempt| retry.delay(attempt, 1.0).unwrap());
+        assert_eq!(pauses, [Duration::ZERO; 7]);
+    }
+
+    /// What the documentation says, word by word.
+    fn doubled_naively(first: Duration, cap: Duration, attempt: u32) -> Duration {
+        // No `Duration` has as many bits, so all that the further steps could do is to stay where they are.
+        let steps = (attempt - 1).min(200);
+        let nanos = (0..steps).fold(first.as_nanos(), |pause, _| pause.saturating_mul(2)).min(cap.as_nanos());
+        Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32)
+    }
+
+    /// Of every magnitude, from a few nanoseconds to the longest.
+    fn any_pause() -> impl Strategy<Value = Duration> {
+        (any::<u64>(), 0u32..64, 0u32..1_000_000_000, 0u32..31).prop_map(|(seconds, lower, nanos, finer)| {
+            Duration::new(seconds >> lower, (nanos >> finer).min(999_999_999))
+        })
+    }
+
+    fn any_attempt() -> impl Strategy<Value = u32> {
+        prop_oneof![1u32..200, Just(u32::MAX), any::<u32>().prop_map(|attempt| attempt.max(1))]
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         assert!(matches!(Retry::fixed(MS).max_attempts(0).validate(), Err(ConfigError::MaxAttemptsZero)));
         for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
@@ -132,6 +179,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_pause_is_the_first_one_doubled_or_the_cap(
+            first in prop_oneof![Just(Duration::ZERO), any_pause()], cap in any_pause(), attempt in any_attempt(),
+        ) {
+            let pause = Retry::exponential(first, cap).delay(attempt, 1.0);
+            prop_assert_eq!(pause, Some(doubled_naively(first, cap, attempt)));
+        }
+
         #[test]
         fn jitter_only_shortens_and_by_no_more_than_its_share(
             attempt in 1u32..40, jitter in 0.0..=1.0f64, chance in 0.0..=1.0f64, first in 0u64..10_000, cap in 0u64..100_000,
