@@ -14,6 +14,7 @@ mod ordered;
 mod transactional;
 
 pub use builder::Builder;
+pub(crate) use builder::lowest_end;
 pub use handle::Handle;
 
 /// Walks a source in index order, runs its jobs in parallel, and keeps how far it is.

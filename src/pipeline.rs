@@ -1,7 +1,7 @@
 //! Consumers that follow each other, as one: started downstream first, stopped upstream first, and halted together.
 
 use crate::config::ConfigError;
-use crate::consumer::{Builder, Consumer, Handle};
+use crate::consumer::{Builder, Consumer, Handle, lowest_end};
 use crate::error::Error;
 use crate::index::Index;
 use crate::jobs::Jobs;
@@ -112,9 +112,10 @@ impl<'a> PipelineBuilder<'a> {
     }
 
     /// The first stage processes everything up to and including this index, none above it, and ends;
-    /// [`Pipeline::join`] then ends the others, as they have processed what came of that.
+    /// [`Pipeline::join`] then ends the others, as they have processed what came of that. Of several such indices the lowest
+    /// holds, also of one that the stage itself gives to [`Builder::stop_at`].
     pub fn stop_at(mut self, index: Index) -> Self {
-        self.stop_at = Some(index);
+        self.stop_at = Some(lowest_end(self.stop_at, index));
         self
     }
 
@@ -234,7 +235,8 @@ impl Pipeline {
     }
 
     /// Runs until the first stage has processed everything up to and including this index, and all others what came of that.
-    /// What has started above it by now is processed too; to go so far and no further, use [`PipelineBuilder::stop_at`].
+    /// What has started above it by now is processed too; to go so far and no further, use [`PipelineBuilder::stop_at`]. Where
+    /// the first stage stops at a lower index, that holds.
     ///
     /// # Errors
     /// Those of [`join`](Self::join).

@@ -354,6 +354,36 @@ fn a_stage_beside_the_first_one_ends_where_that_did_though_its_stream_has_no_end
 }
 
 #[test]
+fn of_the_pipelines_stop_at_and_its_stages_the_lower_one_holds() {
+    let run = |pipeline: &[Index], stage: &[Index], end: &dyn Fn(Pipeline) -> Result<(), Error>| {
+        let ran = Arc::new(AtomicU64::new(0));
+        let count = ran.clone();
+        let builder = pipeline.iter().fold(Pipeline::builder(), |builder, index| builder.stop_at(*index));
+        let pipeline = builder
+            .stage("only", move |only| {
+                let consumer = only.consumer(numbers(100), MemoryProgress::new());
+                stage.iter().fold(consumer, |consumer, index| consumer.stop_at(*index)).start(move |_| {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    Ok(())
+                })
+            })
+            .start()?;
+        end(pipeline).map(|()| ran.load(Ordering::SeqCst))
+    };
+    let join = &Pipeline::join;
+    for (pipeline, stage) in [(&[10][..], &[50][..]), (&[50], &[10]), (&[10, 50], &[]), (&[], &[50, 10, 70])] {
+        assert_eq!(run(pipeline, stage, join).unwrap(), 11, "{pipeline:?}, {stage:?}");
+    }
+    assert_eq!(run(&[10], &[50], &|pipeline| pipeline.run_to(70)).unwrap(), 11);
+    assert_eq!(run(&[50], &[10], &Pipeline::run_to_head).unwrap(), 11);
+    // What never stops is refused, also where a lower index would hold.
+    for (pipeline, stage) in [(&[10][..], &[Index::MAX][..]), (&[Index::MAX], &[10])] {
+        let error = run(pipeline, stage, join).unwrap_err().report();
+        assert!(error.contains("leave `stop_at` out"), "{error}");
+    }
+}
+
+#[test]
 fn a_weight_may_ask_for_the_status_of_its_pipeline() {
     let (ask, asked) = unbounded::<waterline::PipelineHandle>();
     let pipeline = Pipeline::builder()

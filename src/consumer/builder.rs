@@ -137,9 +137,10 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 
     /// Processes everything up to and including this index, and then ends by itself. Above the head it waits for it; below
-    /// what is processed it ends at once.
+    /// what is processed it ends at once. Of several calls the lowest index holds, also of one by the
+    /// [pipeline](crate::PipelineBuilder::stop_at) whose first stage this is.
     pub fn stop_at(mut self, index: Index) -> Self {
-        self.stop_at = Some(index);
+        self.stop_at = Some(lowest_end(self.stop_at, index));
         self
     }
 
@@ -306,6 +307,15 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         // Those that were started before, and wait for what an earlier life has processed, are told so by nobody else.
         watermark.announce();
         Ok(consumer)
+    }
+}
+
+/// The lower one of two indices to stop at. [`Index::MAX`], which is refused at start, is refused beside a lower one too.
+pub(crate) fn lowest_end(earlier: Option<Index>, index: Index) -> Index {
+    match earlier {
+        Some(earlier) if index < Index::MAX && earlier < Index::MAX => earlier.min(index),
+        Some(earlier) => earlier.max(index),
+        None => index,
     }
 }
 
