@@ -295,12 +295,12 @@ fn warn_of(then: &Then) {
 
 /// Of its upstreams: when one ends, what somebody waits for may never come, whatever the source does meanwhile.
 impl<T: Send + 'static> Listener for Driver<T> {
-    fn moved(&self) {
+    fn moved(&self) {}
+
+    fn ended(&self) {
         let mut core = self.core.lock();
-        core.rouse_waiters |= core.upstreams.iter().any(Watermark::has_ended);
-        if core.rouse_waiters {
-            self.settle(core);
-        }
+        core.rouse_waiters = true;
+        self.settle(core);
     }
 }
 

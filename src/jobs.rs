@@ -202,6 +202,13 @@ pub trait Jobs: Send + Sync + 'static {
     fn upstreams(&self) -> Vec<Watermark> {
         Vec::new()
     }
+
+    /// The jobs without the gates that they are behind, and those gates, so that a further gate is put beside them and not
+    /// around them. For sources of this crate; an adapter of yours leaves it as it is.
+    #[doc(hidden)]
+    fn ungated(&self) -> Option<gated::Ungated<Self::Job>> {
+        None
+    }
 }
 
 impl<J: Jobs + ?Sized> Jobs for Arc<J> {
@@ -237,6 +244,10 @@ impl<J: Jobs + ?Sized> Jobs for Arc<J> {
 
     fn upstreams(&self) -> Vec<Watermark> {
         (**self).upstreams()
+    }
+
+    fn ungated(&self) -> Option<gated::Ungated<J::Job>> {
+        (**self).ungated()
     }
 }
 

@@ -1,10 +1,11 @@
 //! The watermark as others see it: published once it is saved, and read without a lock.
 
-use crate::config::ConfigError;
 use crate::index::Index;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
 use std::fmt;
 use std::sync::Weak;
+
+mod followers;
 
 /// A consumer's saved last processed index, for whoever goes no further than that.
 ///
@@ -34,8 +35,10 @@ struct Shared {
     /// One past the index at which its consumer began; 0 while that is not known.
     begun: AtomicU64,
     ended: AtomicBool,
-    listeners: Mutex<Vec<Weak<dyn Listener>>>,
+    listeners: Mutex<Weaks<dyn Listener>>,
     publisher: Mutex<Option<Publisher>>,
+    /// The watermarks of the consumers that are gated by this one.
+    followers: Mutex<Weaks<Shared>>,
 }
 
 /// The consumer whose watermark it is.
@@ -47,6 +50,17 @@ struct Publisher {
 /// Who is told that a watermark has moved, or will never move again. Called with no lock held, and must not block.
 pub(crate) trait Listener: Send + Sync {
     fn moved(&self);
+    /// For those who care for nothing else, so that a move costs them nothing.
+    fn ended(&self) {
+        self.moved();
+    }
+}
+
+/// Those that others keep, for as long as they do.
+struct Weaks<T: ?Sized> {
+    all: Vec<Weak<T>>,
+    /// Once there are so many, those that are gone are forgotten.
+    crowded: usize,
 }
 
 impl Watermark {
@@ -69,44 +83,6 @@ impl Watermark {
         Self::default()
     }
 
-    /// From now on this consumer's. Nothing has changed when it is refused.
-    pub(crate) fn claim(&self, name: Option<String>, upstreams: Vec<Watermark>) -> Result<(), ConfigError> {
-        let mut publisher = self.shared.publisher.lock();
-        if publisher.is_some() {
-            return Err(ConfigError::WatermarkInUse { name: named(name.as_ref()) });
-        }
-        *publisher = Some(Publisher { name, upstreams: upstreams.clone() });
-        drop(publisher);
-        // Only once others can see it: of two that are started at the same time and wait for each other, one sees the other.
-        if let Some(upstream) = upstreams.iter().find(|upstream| upstream.is_above(self)) {
-            let cycle = ConfigError::GateCycle { consumer: self.name(), upstream: upstream.name() };
-            self.release();
-            return Err(cycle);
-        }
-        Ok(())
-    }
-
-    /// Its consumer could not be started.
-    pub(crate) fn release(&self) {
-        *self.shared.publisher.lock() = None;
-    }
-
-    /// Whether this one goes no further than the other one, by whatever detour.
-    pub(crate) fn is_above(&self, other: &Watermark) -> bool {
-        let mut seen: Vec<Watermark> = Vec::new();
-        let mut ahead = vec![self.clone()];
-        while let Some(next) = ahead.pop() {
-            if next.is_same(other) {
-                return true;
-            }
-            if !seen.iter().any(|seen| seen.is_same(&next)) {
-                ahead.extend(next.shared.publisher.lock().iter().flat_map(|publisher| publisher.upstreams.clone()));
-                seen.push(next);
-            }
-        }
-        false
-    }
-
     /// The name of its consumer's progress.
     pub(crate) fn name(&self) -> String {
         named(self.shared.publisher.lock().as_ref().and_then(|publisher| publisher.name.as_ref()))
@@ -127,7 +103,7 @@ impl Watermark {
     /// It never moves again.
     pub(crate) fn end(&self) {
         self.shared.ended.store(true, Ordering::Release);
-        self.announce();
+        self.listeners().iter().for_each(|listener| listener.ended());
     }
 
     /// Everything up to and including this index is processed, and that is saved; `None` while nothing was ever saved.
@@ -154,21 +130,67 @@ impl Watermark {
 
     /// Tells whoever listens that it was moved.
     pub(crate) fn announce(&self) {
-        // Without the lock, since one that is told may stop another consumer, which has listeners too.
-        let listeners: Vec<_> = self.shared.listeners.lock().iter().filter_map(Weak::upgrade).collect();
-        listeners.iter().for_each(|listener| listener.moved());
+        self.listeners().iter().for_each(|listener| listener.moved());
+    }
+
+    /// Who is to be told, without the lock: one that is told may stop another consumer, which has listeners too.
+    fn listeners(&self) -> Vec<Arc<dyn Listener>> {
+        self.shared.listeners.lock().living().collect()
     }
 
     /// From now on this one is told, for as long as somebody keeps it.
     pub(crate) fn listen(&self, listener: Weak<dyn Listener>) {
-        let mut listeners = self.shared.listeners.lock();
-        listeners.retain(|listener| listener.strong_count() > 0);
-        listeners.push(listener);
+        self.shared.listeners.lock().add(listener);
     }
 
     /// Whether it is the same one's.
     pub(crate) fn is_same(&self, other: &Watermark) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Each one keeps those before it: a chain of thousands is dropped one after the other, and not one within the other.
+        let mut kept: Vec<Watermark> = upstreams_of(self);
+        while let Some(watermark) = kept.pop() {
+            kept.extend(Arc::into_inner(watermark.shared).iter().flat_map(upstreams_of));
+        }
+    }
+}
+
+/// Those that it keeps, which it no longer does.
+fn upstreams_of(shared: &Shared) -> Vec<Watermark> {
+    shared.publisher.lock().take().map(|publisher| publisher.upstreams).unwrap_or_default()
+}
+
+impl<T: ?Sized> Default for Weaks<T> {
+    fn default() -> Self {
+        Self { all: Vec::new(), crowded: 8 }
+    }
+}
+
+impl<T: ?Sized> Weaks<T> {
+    fn add(&mut self, one: Weak<T>) {
+        if self.all.len() >= self.crowded {
+            self.all.retain(|one| one.strong_count() > 0);
+            // Not before as many more have come: adding one costs the same however many there are.
+            self.crowded = (self.all.len() * 2).max(8);
+        }
+        self.all.push(one);
+    }
+
+    fn remove(&mut self, one: &Arc<T>) {
+        self.all.retain(|other| !std::ptr::addr_eq(other.as_ptr(), Arc::as_ptr(one)));
+    }
+
+    fn living(&self) -> impl Iterator<Item = Arc<T>> {
+        self.all.iter().filter_map(Weak::upgrade)
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.all.len()
     }
 }
 

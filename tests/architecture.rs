@@ -14,6 +14,7 @@ const ORDER: &[&str] = &[
     "sync",
     "status",
     "watermark",
+    "watermark/followers",
     "wakeup",
     // pure
     "window/bits",

@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use waterline::testing::FaultyStore;
 use waterline::{
     Blocked, BoxError, ConfigError, Consumer, Error, Gate, Index, Jobs, MemoryProgress, Retry, State, Store, Watermark,
@@ -204,6 +204,68 @@ fn gates_in_a_circle_are_refused_when_the_circle_is_closed() {
     let own = Watermark::new();
     let error = start("own", &own, &own).unwrap_err();
     assert!(matches!(error, Error::Config(ConfigError::GateCycle { .. })), "{error}");
+}
+
+#[test]
+fn of_two_consumers_that_start_at_once_and_wait_for_each_other_one_is_refused() {
+    for round in 0..200 {
+        let (one, other) = (Watermark::new(), Watermark::new());
+        let together = Arc::new(Barrier::new(2));
+        let starting = [(one.clone(), other.clone()), (other, one)].map(|(own, upstream)| {
+            let together = together.clone();
+            std::thread::spawn(move || {
+                let builder = builder(numbers(5).gated_by(upstream), &MemoryProgress::new()).watermark(own);
+                together.wait();
+                builder.start(|_| Ok(()))
+            })
+        });
+        let started = starting.map(|starting| starting.join().unwrap());
+        let refused =
+            |started: &Result<Consumer, Error>| matches!(started, Err(Error::Config(ConfigError::GateCycle { .. })));
+        assert!(started.iter().any(refused), "round {round}: {started:?}");
+        assert!(started.iter().all(|started| started.is_ok() || refused(started)), "round {round}: {started:?}");
+        started.into_iter().flatten().for_each(|consumer| consumer.stop().unwrap());
+    }
+}
+
+#[test]
+fn a_source_behind_thousands_of_gates_runs_and_is_dropped_without_a_deep_stack() {
+    const GATES: usize = 50_000;
+    let gated = |upstream: &dyn Fn() -> Watermark| {
+        let jobs: Arc<dyn Jobs<Job = u64>> = Arc::new(numbers(10));
+        (0..GATES).fold(jobs, |jobs, _| Arc::new(jobs.gated_by(upstream())))
+    };
+    let upstream = builder(numbers(10), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    let handle = upstream.handle();
+    let one = AsRef::<Watermark>::as_ref(&handle).clone();
+    // All by one and the same.
+    let consumer = builder(gated(&|| one.clone()), &MemoryProgress::new()).stop_at(9).start(|_| Ok(())).unwrap();
+    consumer.join().unwrap();
+    // Each by another one, of which only one ever moves.
+    let others = gated(&Watermark::new).gated_by(&one);
+    let consumer = builder(others, &MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    until(&consumer.handle(), "the gate", |status| status.blocked == Blocked::Upstream { index: 0 });
+    consumer.stop().unwrap();
+    upstream.stop().unwrap();
+}
+
+#[test]
+fn a_gate_around_a_gated_source_leaves_that_source_as_it_is() {
+    let (inner, outer) = (Watermark::new(), Watermark::new());
+    let jobs = Arc::new(numbers(10).gated_by(&inner));
+    let both = jobs.clone().gated_by(&outer);
+    let publish = |watermark: &Watermark, last| {
+        let builder = builder(numbers(10), &MemoryProgress::new()).watermark(watermark.clone());
+        builder.stop_at(last).start(|_| Ok(())).unwrap().join().unwrap();
+    };
+    let ring = |jobs| builder(jobs, &MemoryProgress::new()).poll_every(HOUR).start(|_| Ok(())).unwrap();
+    let first = ring(jobs.clone());
+    publish(&inner, 5);
+    assert_eq!((jobs.gate(), both.gate()), (Gate::UpTo(5), Gate::Closed));
+    assert!(first.handle().wait_for(5, LONG), "the inner gate alone holds it back");
+    publish(&outer, 3);
+    assert_eq!((jobs.gate(), both.gate()), (Gate::UpTo(5), Gate::UpTo(3)));
+    first.stop().unwrap();
 }
 
 #[test]

@@ -352,7 +352,8 @@ fn first_look(
 }
 
 fn upstreams(jobs: &impl Jobs) -> Result<Vec<Watermark>, Error> {
-    guarded(|| Ok(jobs.upstreams())).map_err(|source| Error::Source { index: 0, source })
+    let upstreams = guarded(|| Ok(jobs.upstreams())).map_err(|source| Error::Source { index: 0, source })?;
+    Ok(Watermark::distinct(upstreams))
 }
 
 /// A gate that can never let through the first job is refused.

@@ -6,14 +6,47 @@ use crate::sync::{Arc, Mutex};
 use crate::wakeup::Wakeup;
 use crate::watermark::{Listener, Watermark};
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 
 /// Jobs of which none starts before an upstream consumer has processed its index; made by [`Jobs::gated_by`].
-pub struct Gated<J> {
-    jobs: J,
+///
+/// Gates one behind the other are a list beside the jobs, so thousands of them cost no more than each of them does.
+pub struct Gated<J: Jobs> {
+    jobs: Arc<dyn Jobs<Job = J::Job>>,
+    gates: Arc<Gates>,
+    made_of: PhantomData<fn() -> J>,
+}
+
+/// A gate, and those that the jobs were behind before it.
+struct Gates {
     upstream: Watermark,
     /// The upstream's watermark does not keep it.
     rings: Arc<Rings>,
+    before: Option<Arc<Gates>>,
+}
+
+/// The jobs of a gated source, and the gates that they are behind.
+pub struct Ungated<T> {
+    jobs: Arc<dyn Jobs<Job = T>>,
+    gates: Arc<Gates>,
+}
+
+impl Gates {
+    /// All of them, the last one first.
+    fn each(&self) -> impl Iterator<Item = &Gates> {
+        std::iter::successors(Some(self), |gates| gates.before.as_deref())
+    }
+}
+
+impl Drop for Gates {
+    fn drop(&mut self) {
+        // One after the other, and not one within the other.
+        let mut before = self.before.take();
+        while let Some(gates) = before {
+            before = Arc::into_inner(gates).and_then(|mut gates| gates.before.take());
+        }
+    }
 }
 
 /// Rings the consumers of a gated source whenever its gate may have moved, also where the source itself rings nobody.
@@ -36,10 +69,14 @@ impl Listener for Rings {
 
 impl<J: Jobs> Gated<J> {
     pub(super) fn new(jobs: J, upstream: Watermark) -> Self {
+        let (jobs, before): (Arc<dyn Jobs<Job = J::Job>>, _) = match jobs.ungated() {
+            Some(Ungated { jobs, gates }) => (jobs, Some(gates)),
+            None => (Arc::new(jobs), None),
+        };
         let rings = Arc::<Rings>::default();
         let listener: Arc<dyn Listener> = rings.clone();
         upstream.listen(Arc::downgrade(&listener));
-        Self { jobs, upstream, rings }
+        Self { jobs, gates: Arc::new(Gates { upstream, rings, before }), made_of: PhantomData }
     }
 }
 
@@ -67,24 +104,36 @@ impl<J: Jobs> Jobs for Gated<J> {
     }
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
-        self.rings.add(wakeup.clone());
+        self.gates.each().for_each(|gates| gates.rings.add(wakeup.clone()));
         self.jobs.subscribe(wakeup)
     }
 
     fn gate(&self) -> Gate {
-        let own = self.upstream.last_processed().map_or(Gate::Closed, Gate::UpTo);
-        self.jobs.gate().and(own)
+        let open_to = |gates: &Gates| gates.upstream.last_processed().map_or(Gate::Closed, Gate::UpTo);
+        self.gates.each().map(open_to).fold(self.jobs.gate(), Gate::and)
     }
 
     fn upstreams(&self) -> Vec<Watermark> {
         let mut upstreams = self.jobs.upstreams();
-        upstreams.push(self.upstream.clone());
+        let others = upstreams.len();
+        upstreams.extend(self.gates.each().map(|gates| gates.upstream.clone()));
+        upstreams[others..].reverse();
         upstreams
+    }
+
+    fn ungated(&self) -> Option<Ungated<J::Job>> {
+        Some(Ungated { jobs: self.jobs.clone(), gates: self.gates.clone() })
     }
 }
 
-impl<J> fmt::Debug for Gated<J> {
+impl<J: Jobs> fmt::Debug for Gated<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gated").field("upstream", &self.upstream).finish_non_exhaustive()
+        f.debug_struct("Gated").field("upstream", &self.gates.upstream).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Ungated<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ungated").field("upstream", &self.gates.upstream).finish_non_exhaustive()
     }
 }
