@@ -1,6 +1,7 @@
 //! What a user holds: the consumer, its builder, and handles to it.
 
 use crate::driver::control::Control;
+use crate::driver::reach::OutOfReach;
 use crate::error::{Error, describe};
 use crate::jobs::Jobs;
 use crate::progress::Progress;
@@ -104,8 +105,10 @@ impl Consumer {
     /// Waits until the consumer ends: by `stop_at`, by a failure, or by [`Handle::request_stop`].
     ///
     /// # Errors
-    /// Those of [`stop`](Self::stop).
+    /// Those of [`stop`](Self::stop). [`Error::UpstreamEnded`] when an upstream has ended below the index to stop at: what it lets
+    /// through is processed first.
     pub fn join(self) -> Result<(), Error> {
+        self.control.heed_ended_upstreams(OutOfReach::Fail);
         self.wait_end(None)
     }
 

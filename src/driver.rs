@@ -29,6 +29,7 @@ mod model;
 mod ordered;
 mod own;
 mod prefetch;
+pub(crate) mod reach;
 mod reading;
 mod saving;
 mod threads;
@@ -300,6 +301,7 @@ impl<T: Send + 'static> Listener for Driver<T> {
     fn ended(&self) {
         let mut core = self.core.lock();
         core.rouse_waiters = true;
+        core.end_within_reach();
         self.settle(core);
     }
 }

@@ -149,6 +149,22 @@ pub enum Error {
         last_processed: Option<Index>,
     },
 
+    /// A consumer that is gated by another one cannot get to the index at which it was to end: its upstream has ended below, and
+    /// never moves again. What that one lets through is processed and saved.
+    #[error(
+        "the run was to end with job {index}, and its upstream {upstream:?} has ended with {}: start that one again until it \
+         gets there, gate by the new one, and run this one again",
+        last_processed.map_or_else(|| "nothing processed".to_owned(), |last| format!("{last} as the last one processed"))
+    )]
+    UpstreamEnded {
+        /// The name of the upstream's progress, or "unnamed".
+        upstream: String,
+        /// The upstream's watermark.
+        last_processed: Option<Index>,
+        /// The last index that was to be processed: by `stop_at`, `run_to` or the head of the source.
+        index: Index,
+    },
+
     /// A stage of a pipeline failed: the first one that did.
     #[error("the stage {name:?} of the pipeline failed")]
     Stage {

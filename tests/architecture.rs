@@ -70,6 +70,7 @@ const ORDER: &[&str] = &[
     "driver/effects",
     "driver/flights",
     "driver/prefetch",
+    "driver/reach",
     "driver/workers",
     "driver/wakes",
     "driver/core",

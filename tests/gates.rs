@@ -313,6 +313,42 @@ fn promise_4_an_upstream_that_starts_later_with_nothing_to_do_lets_through_what_
 }
 
 #[test]
+fn join_names_the_upstream_that_ended_below_the_index_to_stop_at_and_stop_does_not() {
+    let (worker, stage) = manual_worker();
+    let store = Store::in_memory();
+    let upstream =
+        Consumer::builder(numbers(10), store.progress("fetch")).max_processing(1).start_worker(worker).unwrap();
+    let gate = upstream.handle();
+    let start = |name| {
+        let builder = Consumer::builder(numbers(10).gated_by(&gate), store.progress(name));
+        builder.stop_at(7).start(|_| Ok(())).unwrap()
+    };
+    let (joined, stopped) = (start("joined"), start("stopped"));
+    let handles = [joined.handle(), stopped.handle()];
+    let (tell, told) = crossbeam_channel::unbounded();
+    std::thread::spawn(move || tell.send(joined.join()));
+    (0..3).for_each(|_| stage.next().succeed());
+    let last = stage.next();
+    gate.request_stop();
+    last.succeed();
+    upstream.join().unwrap();
+    let error = told.recv_timeout(LONG).expect("an end").unwrap_err();
+    assert!(
+        matches!(&error, Error::UpstreamEnded { upstream, last_processed: Some(3), index: 7 } if upstream == "fetch"),
+        "{error}"
+    );
+    let status = handles[0].status();
+    assert_eq!((status.state, status.last_processed), (State::Halted, Some(3)));
+    assert_eq!(status.blocked, Blocked::Halted { index: 4, error: error.to_string() });
+    let status = until(&handles[1], "the gate", |status| status.blocked == Blocked::Upstream { index: 4 });
+    assert_eq!((status.state, status.ended_upstream.as_deref()), (State::Running, Some("fetch")));
+    stopped.stop().unwrap();
+    // It had no more to do.
+    let builder = Consumer::builder(numbers(10).gated_by(&gate), store.progress("stopped"));
+    builder.stop_at(3).start(|_| Ok(())).unwrap().join().unwrap();
+}
+
+#[test]
 fn nobody_waits_for_an_index_that_an_upstream_ended_below() {
     let (worker, stage) = manual_worker();
     let upstream = builder(numbers(10), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();

@@ -138,7 +138,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
 
     /// Processes everything up to and including this index, and then ends by itself. Above the head it waits for it; below
     /// what is processed it ends at once. Of several calls the lowest index holds, also of one by the
-    /// [pipeline](crate::PipelineBuilder::stop_at) whose first stage this is.
+    /// [pipeline](crate::PipelineBuilder::stop_at) whose first stage this is. If an upstream has ended below,
+    /// [`Consumer::join`] says so.
     pub fn stop_at(mut self, index: Index) -> Self {
         self.stop_at = Some(lowest_end(self.stop_at, index));
         self

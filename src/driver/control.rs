@@ -3,6 +3,7 @@
 use super::Driver;
 use super::core::Bounding;
 use super::own::Own;
+use super::reach::OutOfReach;
 use super::threads::{join_all, join_until};
 use crate::config::ConfigError;
 use crate::error::{Error, drop_guarded};
@@ -26,6 +27,10 @@ pub(crate) trait Control: Send + Sync {
     fn stop_at(&self, index: Index);
     /// Ends once what the source has from now on, when it is next asked, is processed.
     fn stop_at_head(&self);
+    /// What is done about an end that an upstream has ended below.
+    fn heed_ended_upstreams(&self, then: OutOfReach);
+    /// Whether there is an index to end at, and it is processed.
+    fn has_reached_its_end(&self) -> bool;
     /// Whose watermarks its gate depends on.
     fn upstreams(&self) -> Vec<Watermark>;
     /// Whether this is one of its own threads, which must not wait for its end.
@@ -62,6 +67,18 @@ impl<T: Send + 'static> Control for Driver<T> {
     fn stop_at_head(&self) {
         self.core.lock().source.bounding = Bounding::Wanted;
         self.bell.look();
+    }
+
+    fn heed_ended_upstreams(&self, then: OutOfReach) {
+        let mut core = self.core.lock();
+        core.reach.then = then;
+        core.end_within_reach();
+        self.settle(core);
+    }
+
+    fn has_reached_its_end(&self) -> bool {
+        let window = &self.core.lock().window;
+        window.ends_at().is_some_and(|last| last < window.unsaved_from())
     }
 
     fn upstreams(&self) -> Vec<Watermark> {

@@ -6,6 +6,7 @@
 use super::effects::Effects;
 use super::flights::{Flight, Flights};
 use super::prefetch::Prefetch;
+use super::reach::{Reach, kept_below};
 use super::wakes::Wakes;
 use super::workers::{Wake, Workers};
 use crate::error::{Error, Failure, Guarded, drop_guarded};
@@ -38,6 +39,7 @@ pub(crate) struct Core<T> {
     pub(crate) source: Source,
     /// Whose watermarks the source's gate depends on.
     pub(crate) upstreams: Vec<Watermark>,
+    pub(super) reach: Reach,
     /// The source, for workers that read for themselves.
     pub(crate) runs: Option<Arc<dyn ReadRuns<T>>>,
     announce: Option<RangeInclusive<Index>>,
@@ -187,6 +189,7 @@ impl<T: Send + 'static> Core<T> {
             timers: BinaryHeap::new(),
             source: Source::default(),
             upstreams: Vec::new(),
+            reach: Reach::default(),
             runs: None,
             announce: None,
             announces: false,
@@ -269,6 +272,10 @@ impl<T: Send + 'static> Core<T> {
         // There may be very many of them, so it is left to whoever clears up to give their memory back.
         let retries = (std::mem::take(&mut self.timers), std::mem::take(&mut self.failed));
         let jobs = self.prefetch.drain();
+        if let Some(error) = self.reach.error(&self.window).filter(|_| self.error.is_none()) {
+            self.halted = Some((self.window.lowest_undone(), error.to_string()));
+            self.error = Some(error);
+        }
         let (runner, callback) = (Guarded::new(self.runner.take()), Guarded::new(self.on_job_done.take()));
         let source = Guarded::new(self.runs.take());
         self.garbage = Some(Box::new((jobs, retries, runner, callback, source)));
@@ -378,13 +385,12 @@ impl<T: Send + 'static> Core<T> {
             || window.ends_at().is_some_and(|last| last < index && window.unstarted_from(last.saturating_add(1)) <= index)
             || stopping && (index >= window.next() || self.failed.keys().any(|failed| *failed <= index))
             || self.unreachable_from <= index
-            || self.upstreams.iter().any(|upstream| self.kept_below(index, upstream))
+            || self.upstreams.iter().any(|upstream| kept_below(&self.window, index, upstream))
     }
 
-    /// Whether this upstream has ended, and lets through no job that the watermark would have to pass to reach this index.
-    fn kept_below(&self, index: Index, upstream: &Watermark) -> bool {
-        let closed_from = || upstream.last_processed().map_or(0, |last| last + 1);
-        upstream.ended_below(index) && self.window.unstarted_from(closed_from()) <= index
+    /// An upstream has ended, or the index to end at has changed: it may be out of reach.
+    pub(super) fn end_within_reach(&mut self) {
+        self.rouse_waiters |= self.reach.shorten(&mut self.window, &self.upstreams);
     }
 
     /// What runs is neither awaited nor counted any longer: its indices, and a callback to be dropped without the lock.

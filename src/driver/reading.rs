@@ -126,6 +126,7 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn stop_at(&mut self, index: Index) {
         self.window.stop_at(index);
         self.rouse_waiters = true;
+        self.end_within_reach();
     }
 
     /// The gate alone was asked for. Whether it lets through more than the source was known to have.

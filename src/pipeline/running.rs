@@ -3,6 +3,7 @@
 use super::rate::{Rate, Weight};
 use super::status::{PipelineStatus, StageStatus};
 use crate::consumer::Handle;
+use crate::driver::reach::OutOfReach;
 use crate::error::{Error, describe};
 use crate::index::Index;
 use crate::status::State;
@@ -84,18 +85,24 @@ impl Shared {
         self.stages[..stages].iter().for_each(|stage| stage.handle.request_stop());
     }
 
-    /// All stages before this one have ended: it ends once it has processed what they left it.
-    pub(super) fn leave_rest_to(&self, nth: usize) {
+    /// All stages before this one have ended: it ends once it has processed what they left it. Where the first one was to get to
+    /// an index, and has, an upstream of this one's that keeps it from there is an error.
+    pub(super) fn leave_rest_to(&self, nth: usize, end: End) {
         let (before, stage) = (&self.stages[..nth], &self.stages[nth]);
         let control = &stage.handle.control;
         if stage.handle.status().state == State::Paused {
             return control.request_stop();
         }
+        let strict = matches!(end, End::At(_) | End::Head) && self.stages[0].handle.control.has_reached_its_end();
+        control.heed_ended_upstreams(if strict { OutOfReach::Fail } else { OutOfReach::End });
         let mut upstreams = control.upstreams();
         if upstreams.is_empty() && self.is_beside_the_first(nth) {
             upstreams.push(self.stages[0].watermark().clone());
         }
-        upstreams.retain(|upstream| upstream.has_ended() || before.iter().any(|b| b.watermark().is_same(upstream)));
+        upstreams.retain(|upstream| {
+            let within = before.iter().any(|stage| stage.watermark().is_same(upstream));
+            within || upstream.has_ended() && !strict
+        });
         match upstreams.iter().map(Watermark::last_processed).min() {
             None => control.stop_at_head(),
             Some(Some(last)) => control.stop_at(last),
@@ -154,10 +161,12 @@ impl Running {
         let control = &self.handle.control;
         match end {
             End::Itself => {}
-            End::Now => control.request_stop(),
+            End::Now => return control.request_stop(),
             End::At(index) => control.stop_at(index),
             End::Head => control.stop_at_head(),
         }
+        // Whoever waits for its end would do so for ever.
+        control.heed_ended_upstreams(OutOfReach::Fail);
     }
 
     fn status(&self) -> StageStatus {

@@ -1,0 +1,67 @@
+//! An end that an upstream keeps out of reach: it has ended below, so no job beyond its watermark ever starts.
+
+use crate::error::Error;
+use crate::index::Index;
+use crate::watermark::Watermark;
+use crate::window::Window;
+
+/// What is done about an end that can no longer be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OutOfReach {
+    /// Nothing: the status says for whom the next job waits, and a user who stops the consumer gets no error for that.
+    #[default]
+    Wait,
+    /// The consumer ends where the upstream has.
+    End,
+    /// The consumer ends there with an error, since a caller counts on the jobs beyond.
+    Fail,
+}
+
+/// Where a consumer is to end, if it can get there.
+#[derive(Default)]
+pub(super) struct Reach {
+    pub(super) then: OutOfReach,
+    short: Option<Short>,
+}
+
+/// The consumer ends below the index that it was to get to.
+struct Short {
+    index: Index,
+    /// The lowest of the upstreams that keep it there.
+    upstream: Watermark,
+}
+
+impl Reach {
+    /// Brings the end of the window down to what the upstreams that have ended let through; true if that changed anything.
+    pub(super) fn shorten(&mut self, window: &mut Window, upstreams: &[Watermark]) -> bool {
+        if self.then == OutOfReach::Wait || window.is_stopping() {
+            return false;
+        }
+        let Some(index) = window.ends_at() else { return false };
+        let short = upstreams.iter().filter(|upstream| kept_below(window, index, upstream));
+        let Some(upstream) = short.min_by_key(|upstream| upstream.last_processed()) else { return false };
+        match upstream.last_processed() {
+            Some(last) => window.stop_at(last),
+            None => window.handle_stop(),
+        }
+        if self.then == OutOfReach::Fail {
+            let index = self.short.take().map_or(index, |earlier| earlier.index);
+            self.short = Some(Short { index, upstream: upstream.clone() });
+        }
+        true
+    }
+
+    /// The error that the consumer ends with, unless it was stopped before it got to where the upstream has ended.
+    pub(super) fn error(&mut self, window: &Window) -> Option<Error> {
+        let Short { index, upstream } = self.short.take()?;
+        let last_processed = upstream.last_processed();
+        let there = last_processed.is_none_or(|last| last < window.unsaved_from());
+        there.then(|| Error::UpstreamEnded { upstream: upstream.name(), last_processed, index })
+    }
+}
+
+/// Whether this upstream has ended, and lets through no job that the watermark would have to pass to reach this index.
+pub(super) fn kept_below(window: &Window, index: Index, upstream: &Watermark) -> bool {
+    let closed_from = || upstream.last_processed().map_or(0, |last| last + 1);
+    upstream.ended_below(index) && window.unstarted_from(closed_from()) <= index
+}
