@@ -5,7 +5,6 @@ use crate::sync::{Arc, Mutex};
 use crate::wakeup::Wakeup;
 use crate::watermark::Watermark;
 use std::ops::RangeInclusive;
-use std::time::{Duration, Instant};
 
 mod gated;
 
@@ -56,7 +55,7 @@ impl Gate {
 
 /// How long the default [`Jobs::read`] begins further calls before it hands over what it has, so that a source that takes a second for
 /// each job does not keep workers waiting for a whole run.
-const READ_PATIENCE: Duration = Duration::from_millis(10);
+const READ_PATIENCE: coarsetime::Duration = coarsetime::Duration::from_millis(10);
 
 /// An ordered source that is addressed by index: it is pulled from, never pushed to.
 ///
@@ -110,22 +109,13 @@ pub trait Jobs: Send + Sync + 'static {
     ///
     /// Appends in index order and stops at the first that is not there. It may stop earlier too, once it has appended
     /// something: the rest is asked for again. Runs are at most max(64, 2 × `max_processing`) long. The default calls
-    /// [`at_index`](Self::at_index) in a loop, and hands over what it has when the call returns that passes 10 ms.
+    /// [`at_index`](Self::at_index) in a loop, and hands over what it has when the call returns that passes 10 ms. That is to
+    /// within a tick of a coarse clock, 1 to 16 ms as the system has it: an exact one takes longer than many a call.
     ///
     /// # Errors
     /// What was appended before the error is valid and runs; the failing index is the run's start + the number appended.
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
-        let begun = Instant::now();
-        for index in run {
-            match self.at_index(index)? {
-                Some(job) => into.push(job),
-                None => break,
-            }
-            if begun.elapsed() >= READ_PATIENCE {
-                break;
-            }
-        }
-        Ok(())
+        read_one_by_one(run, into, |index| self.at_index(index), coarsetime::Instant::now_without_cache_update)
     }
 
     /// The bytes of memory that this job takes, about. They count towards
@@ -209,6 +199,27 @@ pub trait Jobs: Send + Sync + 'static {
     fn ungated(&self) -> Option<gated::Ungated<Self::Job>> {
         None
     }
+}
+
+/// What the default [`Jobs::read`] does. The clock is read for each job, so it is a coarse one: 5 to 10 ns. An exact one takes 30 to
+/// 50, which is as much as all else that a short job costs.
+fn read_one_by_one<T>(
+    run: RangeInclusive<Index>,
+    into: &mut Vec<T>,
+    mut at_index: impl FnMut(Index) -> Result<Option<T>, BoxError>,
+    mut now: impl FnMut() -> coarsetime::Instant,
+) -> Result<(), BoxError> {
+    let begun = now();
+    for index in run {
+        match at_index(index)? {
+            Some(job) => into.push(job),
+            None => break,
+        }
+        if now().duration_since(begun) >= READ_PATIENCE {
+            break;
+        }
+    }
+    Ok(())
 }
 
 impl<J: Jobs + ?Sized> Jobs for Arc<J> {
@@ -336,5 +347,50 @@ impl<T: Clone + Send + 'static> Jobs for MemoryJobs<T> {
         stream.wakeups.retain(|wakeup| !wakeup.is_stale());
         stream.wakeups.push(wakeup);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The jobs that are handed over by a read of 0 to 9, where the clock stands at these milliseconds when it is asked.
+    fn handed_over(clock: &[u64]) -> Vec<Index> {
+        let (mut clock, mut into) = (clock.iter(), Vec::new());
+        let now =
+            || coarsetime::Instant::from_ticks(coarsetime::Duration::from_millis(*clock.next().unwrap()).as_ticks());
+        read_one_by_one(0..=9, &mut into, |index| Ok(Some(index)), now).unwrap();
+        into
+    }
+
+    #[test]
+    fn the_default_read_hands_over_what_it_has_with_the_call_that_passes_ten_milliseconds() {
+        assert_eq!(handed_over(&[100; 11]).len(), 10, "no time passes");
+        assert_eq!(handed_over(&[100, 100, 104, 108, 112]), [0, 1, 2, 3], "ticks of 4 ms");
+        assert_eq!(handed_over(&[100, 100, 116]), [0, 1], "a tick of 16 ms");
+        assert_eq!(handed_over(&[100, 1_100]), [0], "one job at least");
+        assert_eq!(handed_over(&[100, 90, 90, 90, 90, 90, 90, 90, 90, 90, 90]).len(), 10, "a clock that was put back");
+    }
+
+    #[test]
+    fn the_default_read_of_a_slow_source_hands_over_each_job_as_it_comes() {
+        struct Slow;
+        impl Jobs for Slow {
+            type Job = Index;
+            fn head(&self) -> Result<Option<Index>, BoxError> {
+                Ok(Some(Index::MAX - 1))
+            }
+            fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+                // Longer than the patience and a tick of any clock together.
+                let until = std::time::Instant::now() + std::time::Duration::from_millis(40);
+                while let Some(left) = until.checked_duration_since(std::time::Instant::now()) {
+                    std::thread::park_timeout(left);
+                }
+                Ok(Some(index))
+            }
+        }
+        let mut into = Vec::new();
+        Slow.read(7..=70, &mut into).unwrap();
+        assert_eq!(into, [7]);
     }
 }

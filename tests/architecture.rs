@@ -236,6 +236,15 @@ fn one_seam_alone_names_the_database() {
     }
 }
 
+/// It is read for each job, and costs as much as all else that a short job does.
+#[test]
+fn the_default_read_asks_no_exact_clock() {
+    let sources = sources();
+    let exact: Vec<_> = code(&sources["jobs"]).filter(|line| line.contains("std::time")).collect();
+    assert_eq!(exact, Vec::<&str>::new());
+    assert!(code(&sources["jobs"]).any(|line| line.contains("coarsetime::Instant::now")));
+}
+
 #[test]
 fn no_room_is_too_large() {
     for (module, text) in sources() {

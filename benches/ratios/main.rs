@@ -7,6 +7,7 @@
 //! * **no-op**: beside one message through a bounded crossbeam channel (1024), one producer and one consumer: the least that
 //!   anything which hands jobs from one thread to another can cost.
 //! * **by hand**: beside what a user would write instead: a channel of jobs to the threads, one back, and a set of what is done.
+//! * **default read**: the same, with a source that has no `read` of its own, so that it is asked for one job after the other.
 //! * **straggler**: the pure core with the first job stuck, so that everything finishes above the watermark. The cost of a
 //!   completion must not depend on how wide the window is.
 //! * **RocksDB**: progress in RocksDB instead of in memory.
@@ -24,7 +25,7 @@ use std::alloc::System;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use waterline::window::{Action, Limits, Window};
-use waterline::{Consumer, Index, MemoryProgress, Progress};
+use waterline::{Consumer, Index, Jobs, MemoryProgress, Progress};
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
@@ -40,7 +41,7 @@ mod measures;
 mod resume;
 mod sources;
 
-use self::sources::{Numbers, Slow};
+use self::sources::{Numbers, OneByOne, Slow};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
@@ -53,8 +54,12 @@ const SLOW_JOBS: u64 = 192;
 
 /// A consumer from start to end.
 fn consume(progress: impl Progress, max_processing: usize) -> Duration {
+    consume_from(Numbers(JOBS), progress, max_processing)
+}
+
+fn consume_from(jobs: impl Jobs<Job = Index>, progress: impl Progress, max_processing: usize) -> Duration {
     let begun = Instant::now();
-    let consumer = Consumer::builder(Numbers(JOBS), progress)
+    let consumer = Consumer::builder(jobs, progress)
         .max_processing(max_processing)
         .max_search_ahead(100_000)
         .stop_at(JOBS - 1)
@@ -162,6 +167,12 @@ fn main() {
         let name = format!("no-op, max_processing {threads}, by hand");
         let row = Row { name: &name, floor: "two channels", times: JOBS, most: 1.0 };
         table.row(row, || floors::by_hand(JOBS, threads), || consume(MemoryProgress::new(), threads));
+    }
+    for threads in [1, 2] {
+        let name = format!("default read, max_processing {threads}");
+        let row = Row { name: &name, floor: "two channels", times: JOBS, most: 1.0 };
+        let ours = || consume_from(OneByOne(JOBS), MemoryProgress::new(), threads);
+        table.row(row, || floors::by_hand(JOBS, threads), ours);
     }
     for width in [10_000, 100_000, 1_000_000] {
         let name = format!("straggler, window {width}");

@@ -1,4 +1,4 @@
-//! Sources that cost nothing, and one that costs much.
+//! Sources that cost next to nothing, and one that costs much.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -21,6 +21,21 @@ impl Jobs for Numbers {
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Index>) -> Result<(), BoxError> {
         into.extend(run);
         Ok(())
+    }
+}
+
+/// The same with the default `read`, which asks for one job after the other: what a first source of one's own is.
+pub(crate) struct OneByOne(pub(crate) u64);
+
+impl Jobs for OneByOne {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(self.0 - 1))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok(Some(index))
     }
 }
 
