@@ -30,6 +30,7 @@ mod queries;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod reference;
 mod retries;
+mod revoked;
 
 use self::ahead::Ahead;
 pub use self::ahead::SaveAhead;

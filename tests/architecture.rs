@@ -24,6 +24,7 @@ const ORDER: &[&str] = &[
     "window/aside",
     "window/fetching",
     "window/queries",
+    "window/revoked",
     "window/reference/model",
     "window/reference",
     "window/reference/fetches",
@@ -219,7 +220,9 @@ fn impure(text: &str) -> Vec<&str> {
 #[test]
 fn the_window_is_pure() {
     let sources = sources();
-    for module in ["window", "window/ahead", "window/aside", "window/bits", "window/fetching", "window/queries"] {
+    for module in
+        ["window", "window/ahead", "window/aside", "window/bits", "window/fetching", "window/queries", "window/revoked"]
+    {
         assert_eq!(impure(&sources[module]), Vec::<&str>::new(), "in {module}");
     }
     assert_eq!(impure("#[cfg(test)]\nmod reference;\nuse std::time::Instant;\nuse crate::sync::Mutex;").len(), 2);

@@ -135,6 +135,23 @@ impl Ahead {
         self.saving.shrink_to(LISTED);
     }
 
+    /// The save under way cannot have this index, which it had: the index is not done. `lowest` was the lowest undone one;
+    /// which one is now.
+    pub(crate) fn revoke(&mut self, index: Index, lowest: Index) -> Index {
+        if index < lowest {
+            if index + 1 < lowest {
+                self.count += self.done.set_run(&(index + 1..=lowest - 1));
+            }
+        } else {
+            self.count -= u64::from(self.done.unset(index));
+        }
+        // Where nothing is kept, a save has only what is below its end, and nobody asks for this number.
+        self.writing -= u64::from(self.kept);
+        // Nobody remembers which of those above it the disk has.
+        self.saving_all = true;
+        lowest.min(index)
+    }
+
     #[inline]
     pub(crate) fn has_unsaved(&self) -> bool {
         self.kept && self.fresh > 0

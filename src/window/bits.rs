@@ -58,6 +58,15 @@ impl Bits {
         new
     }
 
+    /// Clears the bit of this index; whether it was set.
+    pub(crate) fn unset(&mut self, index: Index) -> bool {
+        let was_set = self.contains(index);
+        if was_set {
+            self.words[(index / 64 - self.origin) as usize] &= !(1 << (index % 64));
+        }
+        was_set
+    }
+
     #[inline]
     pub(crate) fn contains(&self, index: Index) -> bool {
         self.word_of(index).is_some_and(|word| word >> (index % 64) & 1 == 1)

@@ -47,6 +47,8 @@ pub(crate) enum Choice {
     Saving,
     /// What was being written is on the disk.
     Saved,
+    /// The save that is being written cannot have some jobs, at most eight of them from here on: they failed after all.
+    Revoke(u8),
     /// New limits.
     Limits(u8, u8),
     /// Nothing starts for now, or does again.
@@ -141,7 +143,7 @@ impl Trial {
                     self.model.next_turn += 1;
                 }
             }
-            saving @ (Choice::Saving | Choice::Saved | Choice::Unsaved) => self.save(saving),
+            saving @ (Choice::Saving | Choice::Saved | Choice::Revoke(_) | Choice::Unsaved) => self.save(saving),
             other => self.steer(other),
         }
     }
@@ -152,6 +154,7 @@ impl Trial {
             Choice::Saved => {
                 if let Some((last, ahead)) = self.model.saving.take() {
                     self.model.save_due = false;
+                    self.model.writing.clear();
                     self.window.handle_saved();
                     if let Some(last) = last {
                         let saved = self.model.base()..=last;
@@ -162,9 +165,11 @@ impl Trial {
                     self.model.disk_ahead = ahead;
                 }
             }
+            Choice::Revoke(pick) => self.revoke(pick),
             _ => {
                 if self.model.saving.take().is_some() {
                     self.model.save_due = false;
+                    self.model.writing.clear();
                     self.window.handle_unsaved();
                     self.model.unsaved = true;
                     self.model.stopping = true;
@@ -194,7 +199,31 @@ impl Trial {
             }
         }
         model.unwritten = false;
+        model.writing = model.done.range(model.base()..).filter(|i| !model.disk_ahead.contains(i)).copied().collect();
         model.saving = Some((last, if model.keeps { ahead } else { BTreeSet::new() }));
+    }
+
+    /// In any order, and what is written then is asked for in the same moment.
+    fn revoke(&mut self, pick: u8) {
+        let Some(lowest) = nth(&self.model.writing, pick / 16) else {
+            let done = self.model.done.first().copied().unwrap_or(self.model.first);
+            return assert!(
+                self.model.saving.is_some() || !self.window.handle_revoked(done),
+                "no save is being written"
+            );
+        };
+        let mut revoked: Vec<_> = self.model.writing.range(lowest..).take(usize::from(pick % 8) + 1).copied().collect();
+        if pick & 8 > 0 {
+            revoked.reverse();
+        }
+        for index in revoked {
+            assert!(self.window.handle_revoked(index));
+            assert!(!self.window.handle_revoked(index), "a job is revoked once");
+            self.model.done.remove(&index);
+            self.model.waiting.insert(index);
+            self.ever_done.remove(&index);
+        }
+        self.saving();
     }
 
     fn steer(&mut self, choice: Choice) {

@@ -45,6 +45,8 @@ pub(super) struct Reference {
     pub(super) unwritten: bool,
     /// The watermark that is being written, and what is done above it.
     pub(super) saving: Option<(Option<Index>, BTreeSet<Index>)>,
+    /// What the save that is being written has, and the disk has not.
+    pub(super) writing: BTreeSet<Index>,
     pub(super) announced: Index,
     pub(super) paused: bool,
     pub(super) full: bool,
@@ -82,6 +84,7 @@ impl Reference {
             save_due: false,
             unwritten: false,
             saving: None,
+            writing: BTreeSet::new(),
             announced: disk.map_or(first, |d| d + 1),
             paused: false,
             full: false,

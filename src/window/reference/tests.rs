@@ -22,6 +22,7 @@ fn choice() -> impl Strategy<Value = Choice> {
         4 => n().prop_map(Choice::Due),
         8 => Just(Choice::Saving),
         8 => Just(Choice::Saved),
+        3 => n().prop_map(Choice::Revoke),
         1 => (n(), n()).prop_map(|(p, a)| Choice::Limits(p, a)),
         1 => any::<bool>().prop_map(Choice::Pause),
         1 => any::<bool>().prop_map(Choice::Full),
