@@ -5,7 +5,7 @@
 use crate::error::{Error, Failure, drop_guarded, guarded};
 use crate::index::{BoxError, Index};
 use crate::jobs::Gate;
-use crate::kv::changes::Changes;
+use crate::kv::changes::{Changes, Refused};
 use crate::notifier::NewsDesk;
 use crate::pool::{Assignment, JobDesk, Runner};
 use crate::progress::{Checkpoint, SaveDesk, Saves, Snapshot};
@@ -313,6 +313,17 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
 
     fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
         self.core.lock().snapshot(all, effects)
+    }
+
+    fn refused(&self, refused: Refused, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
+        let Refused { jobs, attempt, error, .. } = refused;
+        let failure = Failure::from(BoxError::from(error));
+        let mut core = self.core.lock();
+        let surplus = core.refused(&jobs, attempt, failure);
+        let snapshot = core.snapshot(all, effects);
+        self.settle(core);
+        drop_guarded(surplus);
+        snapshot
     }
 
     fn saved(&self) {

@@ -113,6 +113,21 @@ pub enum Error {
         limit: usize,
     },
 
+    /// A key of a table cannot be counted under: something else than a counter is there, or the sum is too large for one.
+    /// Nothing was changed.
+    ///
+    /// [`Table::counter`](crate::Table::counter) returns it. A transactional job that adds to such a key fails with it, as the
+    /// source of [`Error::Job`], and is not tried again: see [`Effects::add`](crate::Effects::add).
+    #[error("the key \"{}\" of the table {table:?} cannot be counted under: {reason}", key.escape_ascii())]
+    Counter {
+        /// The table's name.
+        table: String,
+        /// The key.
+        key: Vec<u8>,
+        /// What is wrong with what is there, and what to do about it.
+        reason: String,
+    },
+
     /// An item could not be turned into JSON, so nothing was pushed.
     #[error("an item for the log {log:?} cannot be turned into JSON, and nothing was pushed")]
     Item {

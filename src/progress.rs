@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::index::{BoxError, Index};
-use crate::kv::changes::Changes;
+use crate::kv::changes::{Changes, Refused};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -194,6 +194,10 @@ pub trait SaveDesk: Send + Sync {
     /// The effects of the jobs that finished are moved behind those that are there, in the same moment: both are to be written
     /// together, or neither.
     fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
+    /// Of the jobs whose effects were handed over these cannot have theirs written: they failed for good, and are not done.
+    /// What is to be saved without them, in the same moment: as [`snapshot`](Self::snapshot) says it, which also hands over
+    /// the effects of jobs that finished since. The effects of these must have been taken out of those that are there.
+    fn refused(&self, refused: Refused, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
     /// It is saved.
     fn saved(&self);
     /// It failed. The answer says when to try again; `None`: not at all.

@@ -233,41 +233,6 @@ fn a_slot_is_free_as_soon_as_the_job_returns() {
 }
 
 #[test]
-fn what_is_no_counter_is_named_and_once_it_is_mended_all_goes_on() {
-    let store = Store::in_memory();
-    let table = store.table("sums").unwrap();
-    table.put("n", "text").unwrap();
-    table.put("most", i64::MAX.to_be_bytes()).unwrap();
-    let t = table.clone();
-    let consumer = Consumer::builder(numbers(10), store.progress("p"))
-        .start_transactional(move |_, effects| {
-            effects.add(&t, "n", 1)?;
-            Ok(effects.add(&t, "most", 1)?)
-        })
-        .unwrap();
-    // Another consumer of the store is not held up.
-    let other = Consumer::builder(numbers(10), store.progress("other")).start(|_| Ok(())).unwrap();
-    assert!(other.handle().wait_for(9, LONG));
-    other.stop().unwrap();
-    let handle = consumer.handle();
-    let says = |what: &str| {
-        let status =
-            until(&handle, what, |s| matches!(&s.blocked, Blocked::Progress { error } if error.contains(what)));
-        status.blocked.to_string()
-    };
-    let text = says("\"n\"");
-    assert!(text.contains("sums") && text.contains("4 bytes long"), "{text}");
-    table.delete("n").unwrap();
-    let text = says("\"most\"");
-    assert!(text.contains("too much"), "{text}");
-    assert_eq!(table.counter("n").unwrap(), 0, "nothing is half done");
-    table.put("most", 5i64.to_be_bytes()).unwrap();
-    assert!(handle.wait_for(9, LONG), "{:?}", handle.status());
-    consumer.stop().unwrap();
-    assert_eq!((table.counter("n").unwrap(), table.counter("most").unwrap()), (10, 15));
-}
-
-#[test]
 fn a_panic_in_on_job_done_takes_the_effects_back() {
     let store = Store::in_memory();
     let table = store.table("t").unwrap();

@@ -330,7 +330,7 @@ impl<T: Send + 'static> Core<T> {
                 self.counters.done += 1;
                 self.window.handle_done(flight.index);
                 if !effects.is_empty() {
-                    self.effects.take(effects);
+                    self.effects.take(effects, flight.index, flight.attempt);
                     self.window.set_full(self.effects.is_full());
                 }
                 None
@@ -347,9 +347,7 @@ impl<T: Send + 'static> Core<T> {
         self.rouse_waiters = true;
         let now = Instant::now();
         let Some(pause) = self.retry.delay(attempt, fastrand::f64()) else {
-            let text = format!("job {index} failed in attempt {attempt}: {}", failure.text);
-            self.unreachable_from = self.unreachable_from.min(index);
-            return self.halt(index, text, Error::Job { index, attempt, source: failure.error });
+            return self.exhausted(index, attempt, failure);
         };
         // A pause beyond the clock's end is as good as none at all.
         let due = now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
@@ -357,6 +355,13 @@ impl<T: Send + 'static> Core<T> {
         self.timers.push(Reverse((due, index)));
         self.rouse_reader = true;
         Some(failure.error)
+    }
+
+    /// A job failed, and is not tried again.
+    pub(super) fn exhausted(&mut self, index: Index, attempt: u32, failure: Failure) -> Option<BoxError> {
+        let text = format!("job {index} failed in attempt {attempt}: {}", failure.text);
+        self.unreachable_from = self.unreachable_from.min(index);
+        self.halt(index, text, Error::Job { index, attempt, source: failure.error })
     }
 
     /// Stops at the first failure. Later ones are not the cause, and are given back to be dropped.

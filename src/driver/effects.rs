@@ -1,5 +1,6 @@
 //! The effects of jobs that finished, until they are saved.
 
+use crate::index::Index;
 use crate::kv::changes::Changes;
 
 /// From this many bytes on the effects of a job are moved as they are, and not copied behind those of others.
@@ -30,8 +31,9 @@ impl Default for Effects {
 }
 
 impl Effects {
-    /// Takes what a job wants changed, and leaves the buffer empty.
-    pub(crate) fn take(&mut self, effects: &mut Changes) {
+    /// Takes what an attempt of a job wants changed, and leaves the buffer empty.
+    pub(crate) fn take(&mut self, effects: &mut Changes, index: Index, attempt: u32) {
+        effects.sign(index, attempt);
         let length = effects.len();
         self.bytes += length;
         match self.waiting.last_mut().filter(|last| length < LARGE && last.len() < PIECE) {
@@ -81,7 +83,7 @@ mod tests {
         let take = |effects: &mut Effects| {
             let mut changes = Changes::default();
             changes.put(FamilyId(1), &[b"key"], &[7; 100]).unwrap();
-            effects.take(&mut changes);
+            effects.take(&mut changes, 0, 1);
             assert!(changes.is_empty(), "the buffer is for the next job");
             effects.is_full()
         };

@@ -3,7 +3,7 @@
 use super::core::{Core, Save};
 use super::wakes::Wakes;
 use crate::error::{Error, Failure};
-use crate::index::BoxError;
+use crate::index::{BoxError, Index};
 use crate::kv::changes::Changes;
 use crate::progress::{Checkpoint, DoneAhead, Snapshot};
 use crate::retry::Retry;
@@ -46,6 +46,20 @@ impl<T: Send + 'static> Core<T> {
         // In the same moment, so that the effects of a job and its being done are written together.
         self.effects.hand_over(effects);
         Some(Snapshot { last_processed, next, ahead })
+    }
+
+    /// These jobs had finished, and what they want changed cannot be written, however often it is tried: it is they that have
+    /// failed, for good. What comes back is to be dropped without the lock.
+    pub(crate) fn refused(&mut self, jobs: &[Index], attempt: u32, failure: Failure) -> Option<BoxError> {
+        let lowest = *jobs.first()?;
+        for index in jobs {
+            let revoked = self.window.handle_revoked(*index);
+            debug_assert!(revoked, "job {index} was done, and is in the save that is being written");
+        }
+        self.counters.done -= jobs.len() as u64;
+        self.counters.failed += jobs.len() as u64;
+        self.rouse_waiters = true;
+        self.exhausted(lowest, attempt, failure)
     }
 
     pub(crate) fn saved(&mut self) {

@@ -123,6 +123,22 @@ impl Records {
         Reader(&self.bytes)
     }
 
+    /// Keeps those records whose numbers, counted from 0, are to be kept.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
+        let all = std::mem::take(self);
+        let mut reader = Reader(&all.bytes);
+        for number in 0.. {
+            let rest = reader.0;
+            if reader.record().is_none() {
+                break;
+            }
+            if keep(number) {
+                self.bytes.extend_from_slice(&rest[..rest.len() - reader.0.len()]);
+                self.count += 1;
+            }
+        }
+    }
+
     fn tag(&mut self, family: FamilyId, default: u8, other: u8) {
         self.count = self.count.saturating_add(1);
         match family {

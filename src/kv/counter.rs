@@ -1,5 +1,7 @@
 //! The bytes of a counter: eight of them, in big-endian two's complement. A key that is not there counts as 0.
 
+use crate::error::Error;
+
 #[cfg_attr(not(test), allow(dead_code))]
 pub(crate) fn encode(count: i64) -> [u8; 8] {
     count.to_be_bytes()
@@ -12,9 +14,52 @@ pub(crate) fn decode(stored: Option<&[u8]>) -> Result<i64, String> {
     Ok(i64::from_be_bytes(whole))
 }
 
+/// The count of what is stored under this key of this table.
+///
+/// # Errors
+/// [`Error::Counter`] when it is none.
+pub(crate) fn read(table: &str, key: &[u8], stored: Option<&[u8]>) -> Result<i64, Error> {
+    decode(stored).map_err(|reason| Error::Counter {
+        table: table.to_owned(),
+        key: key.to_vec(),
+        reason: format!(
+            "its value is {reason}: count only under keys that nothing else is put under, and delete this value or put a \
+             count of 8 bytes in its place"
+        ),
+    })
+}
+
+/// What a count comes to.
+///
+/// # Errors
+/// [`Error::Counter`] when that is too much.
+pub(crate) fn sum(table: &str, key: &[u8], count: i64, by: i64) -> Result<i64, Error> {
+    count.checked_add(by).ok_or_else(|| Error::Counter {
+        table: table.to_owned(),
+        key: key.to_vec(),
+        reason: format!(
+            "it counts {count}, and {by} more is too much for 64 bits: put a smaller count in its place, or count under \
+             several keys"
+        ),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_counter_is_named_with_what_is_wrong_and_what_to_do() {
+        let text = read("visits", b"a\0b", Some(b"nine bytes")).unwrap_err().to_string();
+        let begins =
+            r#"the key "a\x00b" of the table "visits" cannot be counted under: its value is 10 bytes long instead"#;
+        assert!(text.starts_with(begins) && text.contains("delete this value"), "{text}");
+        assert_eq!(sum("visits", b"k", i64::MAX - 1, 1).unwrap(), i64::MAX);
+        for (count, by) in [(i64::MAX, 1), (i64::MIN, -1)] {
+            let text = sum("visits", b"k", count, by).unwrap_err().to_string();
+            assert!(text.contains(&format!("it counts {count}, and {by} more is too much")), "{text}");
+        }
+    }
 
     #[test]
     fn a_count_is_eight_bytes_or_refused() {

@@ -217,8 +217,20 @@ struct Saving {
 impl Intent for Saving {
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
         let (mut ledger, mut effects) = (self.ledger.lock(), self.effects.lock());
-        let Some(snapshot) = self.desk.snapshot(ledger.wants_page(), &mut effects) else { return Ok(false) };
-        draft.append(&effects)?;
+        let all = ledger.wants_page();
+        let Some(mut snapshot) = self.desk.snapshot(all, &mut effects) else { return Ok(false) };
+        let (mut from, mut to) = (0, effects.len());
+        while from < to {
+            let Some(refused) = draft.append(&effects[from..to])? else {
+                // Where jobs were refused, others have finished meanwhile.
+                (from, to) = (to, effects.len());
+                continue;
+            };
+            // Both or neither, also if something fails later on: a job's effects stay exactly as long as it counts as done.
+            effects[from..to].iter_mut().for_each(|changes| changes.take_out(&refused.jobs));
+            let Some(without) = self.desk.refused(refused, all, &mut effects) else { return Ok(false) };
+            snapshot = without;
+        }
         let entry = enter(&mut ledger, &snapshot, &self.ids)?;
         draft.put(self.system, &entry.put.0, &entry.put.1)?;
         *self.entry.lock() = Some(entry);

@@ -69,18 +69,15 @@ impl Table {
     /// table.put("front page", 12i64.to_be_bytes())?;
     /// assert_eq!(table.counter("front page")?, 12);
     /// table.put("title", "Waterline")?;
-    /// assert!(matches!(table.counter("title"), Err(waterline::Error::Corrupt { name, .. }) if name == "visits"));
+    /// assert!(matches!(table.counter("title"), Err(waterline::Error::Counter { table, .. }) if table == "visits"));
     /// # Ok::<(), waterline::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the value has another length, [`Error::Store`] when the database fails.
+    /// [`Error::Counter`] when the value has another length, [`Error::Store`] when the database fails.
     pub fn counter(&self, key: impl AsRef<[u8]>) -> Result<i64, Error> {
         let key = key.as_ref();
-        counter::decode(self.get(key)?.as_deref()).map_err(|reason| Error::Corrupt {
-            name: self.name.to_string(),
-            reason: format!("the counter under the key \"{}\" is {reason}", key.escape_ascii()),
-        })
+        counter::read(&self.name, key, self.get(key)?.as_deref())
     }
 
     /// Sets the value of this key.

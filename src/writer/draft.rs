@@ -3,11 +3,13 @@
 use crate::error::{Error, StoreError};
 use crate::index::{BoxError, Index};
 use crate::kv::batch::{Batch, FamilyId, Mark, Record};
-use crate::kv::changes::{Add, Changes};
+use crate::kv::changes::{Add, Changes, Refused};
 use crate::kv::{Family, Kv, counter};
 use crate::log::state::{Bounds, LogState};
 use crate::sync::{Arc, RwLock, RwLockWriteGuard};
 use std::collections::{HashMap, HashSet};
+
+mod refused;
 
 /// What is written together.
 pub(crate) struct Draft<'a> {
@@ -66,6 +68,18 @@ enum Cell {
     /// The bytes, as they are stored or put.
     Stored(Option<Vec<u8>>),
     Counted(i64),
+}
+
+impl Cell {
+    /// What the counter is with this added.
+    fn plus(&self, add: &Add) -> Result<i64, Error> {
+        let key = &add.key[add.prefix..];
+        let count = match self {
+            Self::Counted(count) => *count,
+            Self::Stored(bytes) => counter::read(&add.table, key, bytes.as_deref())?,
+        };
+        counter::sum(&add.table, key, count, add.by)
+    }
 }
 
 /// A counter that is not known yet: where to look it up, unless the batch has it.
@@ -156,9 +170,24 @@ impl<'a> Draft<'a> {
         self.batch.put(family, &[key], &[value])
     }
 
-    /// What jobs want changed, in the order in which they wanted it. All counters are looked up at once, since for each look the
-    /// whole batch is looked through.
-    pub(crate) fn append(&mut self, all: &[Changes]) -> Result<(), BoxError> {
+    /// What jobs want changed, in the order in which they wanted it.
+    ///
+    /// Where an add cannot be made its job is to blame, and nothing at all is appended: these jobs are to be taken out first.
+    /// [`Error::Counter`] is the error where the add is of no job.
+    pub(crate) fn append(&mut self, all: &[Changes]) -> Result<Option<Refused>, BoxError> {
+        let adds = all.iter().any(|changes| !changes.adds().is_empty());
+        let before = adds.then(|| self.before());
+        match (self.append_all(all), before) {
+            (Err(error), Some(before)) if matches!(error.downcast_ref(), Some(Error::Counter { .. })) => {
+                self.go_back(before);
+                Ok(Some(self.refused(all)?.ok_or(error)?))
+            }
+            (appended, _) => appended.map(|()| None),
+        }
+    }
+
+    /// All counters are looked up at once, since for each look the whole batch is looked through.
+    fn append_all(&mut self, all: &[Changes]) -> Result<(), BoxError> {
         self.learn(all.iter().flat_map(Changes::adds))?;
         all.iter().try_for_each(|changes| self.append_one(changes))
     }
@@ -215,15 +244,10 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    fn add(&mut self, add: &Add) -> Result<(), BoxError> {
-        let Some(cell) = cell(&mut self.cells, add.family.id, &add.key) else { return Ok(()) };
-        let count = match cell {
-            Cell::Counted(count) => *count,
-            Cell::Stored(bytes) => counter::decode(bytes.as_deref()).map_err(|reason| no_counter(add, reason))?,
-        };
-        let sum = count.checked_add(add.by);
-        *cell =
-            Cell::Counted(sum.ok_or_else(|| no_counter(add, format!("{count}, which {} is too much for", add.by)))?);
+    fn add(&mut self, add: &Add) -> Result<(), Error> {
+        if let Some(cell) = cell(&mut self.cells, add.family.id, &add.key) {
+            *cell = Cell::Counted(cell.plus(add)?);
+        }
         Ok(())
     }
 
@@ -265,8 +289,5 @@ fn parts(record: Record<'_>) -> Option<Row<'_>> {
     }
 }
 
-fn no_counter(add: &Add, reason: String) -> Error {
-    let key = &add.key[add.prefix..];
-    let reason = format!("the counter under the key \"{}\" is {reason}", key.escape_ascii());
-    Error::Corrupt { name: add.table.to_string(), reason }
-}
+#[cfg(test)]
+mod tests;

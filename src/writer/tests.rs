@@ -211,9 +211,9 @@ fn what_many_jobs_add_to_counters_of_their_own_takes_one_look_through_the_batch(
         .collect();
     let mut draft = Draft::new(&kv, &rows);
     // What two consumers save in one batch, of which the second one finds what the first one has put.
-    draft.append(&jobs).unwrap();
+    assert!(draft.append(&jobs).unwrap().is_none());
     let records = draft.batch().count() as usize;
-    draft.append(&jobs).unwrap();
+    assert!(draft.append(&jobs).unwrap().is_none());
     assert!(draft.looked_at <= records, "{} looks at {records} records", draft.looked_at);
     kv.write(draft.batch(), false).unwrap();
     let count = |key: String| crate::kv::counter::decode(kv.get(&family, key.as_bytes()).unwrap().as_deref()).unwrap();
