@@ -79,9 +79,33 @@ impl Effects {
     /// Adds to the counter under this key, which [`Table::counter`] reads, and which is 0 while there is none: however many jobs
     /// add to it side by side, none is lost and none counts twice.
     ///
-    /// Whether there is something else under the key, or the sum is too large for it, shows only when it is written. Nothing is
-    /// written then, and nothing is lost: it is tried again, `status().blocked` says what is in the way, and the consumer goes on
-    /// once that is mended.
+    /// A value of another length under the key, or a sum that is too large for 64 bits, shows only when the sum is written. It is
+    /// a bug of the job, which no retry mends. So that job fails for good: nothing of its effects is written, it is not done,
+    /// and the consumer halts at it with [`Error::Job`], whose source is an [`Error::Counter`] that names the table and the key.
+    /// The effects of the other jobs are written, also of those that run until the halt and of those above it. Once the value
+    /// is mended, the next life runs the job again. [`on_job_done`](crate::Builder::on_job_done) was called for it by then.
+    ///
+    /// ```
+    /// use waterline::{Consumer, Error, MemoryJobs, Store};
+    ///
+    /// let store = Store::in_memory();
+    /// let table = store.table("sums")?;
+    /// table.put("title", "no counter")?;
+    /// let start = || {
+    ///     let (jobs, table) = ((0..2).collect::<MemoryJobs<_>>(), table.clone());
+    ///     Consumer::builder(jobs, store.progress("p")).max_search_ahead(1).stop_at(1).start_transactional(
+    ///         move |job, effects| Ok(effects.add(&table, ["total", "title"][job.payload], 1)?),
+    ///     )
+    /// };
+    /// let error = start()?.join().unwrap_err();
+    /// assert!(matches!(error, Error::Job { index: 1, .. }));
+    /// assert!(error.report().contains(r#"the key "title" of the table "sums" cannot be counted under"#));
+    ///
+    /// table.delete("title")?;
+    /// start()?.join()?;
+    /// assert_eq!((table.counter("total")?, table.counter("title")?), (1, 1));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`put`](Self::put).

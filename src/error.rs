@@ -55,7 +55,8 @@ pub enum Error {
         reason: String,
     },
 
-    /// A job failed and had no attempt left. It is not counted as done and runs again after a restart.
+    /// A job failed and had no attempt left, or wants something that no attempt can have: see
+    /// [`Effects::add`](crate::Effects::add). It is not counted as done and runs again after a restart.
     #[error(
         "job {index} failed in attempt {attempt}, its last: mend the cause and start again, or allow it more retries"
     )]

@@ -28,6 +28,7 @@ const ORDER: &[&str] = &[
     "window/reference/model",
     "window/reference",
     "window/reference/fetches",
+    "window/reference/saves",
     "retry",
     // what is written
     "kv/batch",

@@ -107,7 +107,8 @@ fn many_jobs_to_blame_take_as_many_looks_through_the_batch_as_one() {
     assert!(matches!(&refused.error, Error::Counter { table, key, .. } if table == "sums" && key == b"text"));
     assert_eq!(draft.batch().count(), records, "nothing is appended");
     all.iter_mut().for_each(|changes| changes.take_out(&refused.jobs));
-    assert!(all.iter().all(|changes| changes.is_empty() && changes.len() == 0), "nothing else was wanted");
+    assert!(all.iter().all(Changes::is_empty), "nothing else was wanted");
+    assert_eq!(all.iter().map(Changes::len).sum::<usize>(), 0);
     assert!(draft.append(&all).unwrap().is_none());
     assert_eq!(draft.batch().count(), records);
     assert!(draft.looked_at <= 2 * records as usize, "{} looks at {records} records", draft.looked_at);

@@ -1,0 +1,85 @@
+//! What is written, and what becomes of it: the choices that concern a save.
+
+use super::{Choice, Trial, nth};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+impl Trial {
+    pub(super) fn save(&mut self, choice: Choice) {
+        match choice {
+            Choice::Saving => self.saving(),
+            Choice::Saved => {
+                if let Some((last, ahead)) = self.model.saving.take() {
+                    self.model.save_due = false;
+                    self.model.writing.clear();
+                    self.window.handle_saved();
+                    if let Some(last) = last {
+                        let saved = self.model.base()..=last;
+                        assert!(saved.clone().all(|i| self.ever_done.contains(&i)), "promise 1: nothing is skipped");
+                        self.ever_done = self.ever_done.split_off(&last);
+                    }
+                    self.model.disk = last;
+                    self.model.disk_ahead = ahead;
+                }
+            }
+            Choice::Revoke(pick) => self.revoke(pick),
+            _ => {
+                if self.model.saving.take().is_some() {
+                    self.model.save_due = false;
+                    self.model.writing.clear();
+                    self.window.handle_unsaved();
+                    self.model.unsaved = true;
+                    self.model.stopping = true;
+                }
+            }
+        }
+    }
+
+    fn saving(&mut self) {
+        let model = &mut self.model;
+        let save = self.window.handle_saving();
+        assert_eq!(save.is_some(), model.save_due, "a save is written when it is due");
+        let Some(save) = save else { return };
+        let (lowest, ahead) = (model.lowest_undone(), model.ahead());
+        assert_eq!(save.next, lowest, "promise 5: a save covers what is done, and no more");
+        let last = (model.disk.is_some() || lowest > model.base()).then(|| lowest - 1);
+        assert_eq!(save.last_processed, last);
+        if model.keeps {
+            let (first, words) = save.ahead.words();
+            let all = words.enumerate().flat_map(|(at, word)| {
+                (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| first + 64 * at as u64 + bit)
+            });
+            assert!(all.eq(ahead.iter().copied()), "promise 10: all of it");
+            if let Some(new) = save.ahead.new {
+                let expected = ahead.difference(&model.disk_ahead);
+                assert!(new.iter().eq(expected), "promise 10: what is new, all of it, once, in order");
+            }
+        }
+        model.unwritten = false;
+        model.writing = model.done.range(model.base()..).filter(|i| !model.disk_ahead.contains(i)).copied().collect();
+        model.saving = Some((last, if model.keeps { ahead } else { BTreeSet::new() }));
+    }
+
+    /// In any order, and what is written then is asked for in the same moment.
+    fn revoke(&mut self, pick: u8) {
+        let Some(lowest) = nth(&self.model.writing, pick / 16) else {
+            let done = self.model.done.first().copied().unwrap_or(self.model.first);
+            return assert!(
+                self.model.saving.is_some() || !self.window.handle_revoked(done),
+                "no save is being written"
+            );
+        };
+        let mut revoked: Vec<_> = self.model.writing.range(lowest..).take(usize::from(pick % 8) + 1).copied().collect();
+        if pick & 8 > 0 {
+            revoked.reverse();
+        }
+        for index in revoked {
+            assert!(self.window.handle_revoked(index));
+            assert!(!self.window.handle_revoked(index), "a job is revoked once");
+            self.model.done.remove(&index);
+            self.model.waiting.insert(index);
+            self.ever_done.remove(&index);
+        }
+        self.saving();
+    }
+}
