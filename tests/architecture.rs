@@ -112,6 +112,7 @@ const EXEMPT: &[&str] = &[
     "lib",
     "store/tests",
     "progress/ledger/tests",
+    "progress/store/tests",
     "writer/tests",
     "writer/draft/tests",
     "kv/batch/tests",

@@ -253,3 +253,6 @@ impl Intent for Saving {
         self.desk.save_failed(error)
     }
 }
+
+#[cfg(test)]
+mod tests;
