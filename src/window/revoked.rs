@@ -19,7 +19,7 @@ impl Window {
         }
         self.done = self.ahead.revoke(index, self.done);
         self.saving = Saving::Writing(end.min(self.done));
-        self.waiting.insert(index)
+        self.retries.wait(index)
     }
 }
 
