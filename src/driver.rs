@@ -7,9 +7,11 @@ use crate::index::{BoxError, Index};
 use crate::jobs::Gate;
 use crate::kv::changes::{Changes, Refused};
 use crate::notifier::NewsDesk;
+use crate::observe::{Event, Kind};
 use crate::pool::{Assignment, JobDesk, Runner};
 use crate::progress::{Checkpoint, SaveDesk, Saves, Snapshot};
-use crate::reader::{Due, Fetched, Order, ReadDesk, ReadRuns, Then};
+use crate::reader::{Due, Fetched, Order, ReadDesk, ReadRuns};
+use crate::stopping::Stopping;
 use crate::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, watch};
 use crate::wakeup::Bell;
 use crate::watermark::{Listener, Watermark};
@@ -19,9 +21,11 @@ use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+mod alive;
 pub(crate) mod control;
 mod core;
 pub(crate) mod effects;
+mod ending;
 mod explain;
 mod flights;
 #[cfg(all(test, waterline_loom))]
@@ -32,8 +36,11 @@ mod prefetch;
 pub(crate) mod reach;
 mod reading;
 mod saving;
+mod stalls;
+mod telling;
 mod threads;
 mod wakes;
+mod watching;
 mod workers;
 
 pub(crate) use self::core::Core;
@@ -55,8 +62,14 @@ pub(crate) struct Driver<T> {
     news: Condvar,
     /// `wait_for`, `stop` and `join` sleep here.
     changed: Condvar,
+    /// The thread that watches for stalls sleeps here.
+    stall: Condvar,
+    /// `wait_end` of handles sleeps here.
+    gone: Condvar,
     bell: Arc<Bell>,
     watermark: Watermark,
+    /// Nothing starts any more: for jobs that ask, without the lock.
+    stopping: Stopping,
     /// Until the end. Nothing takes another lock of ours while it holds this one.
     saves: Mutex<Option<Box<dyn Saves>>>,
     /// Whether there is an `on_job_done`: jobs without one need no second look at the lock.
@@ -71,12 +84,15 @@ impl<T: Send + 'static> Driver<T> {
             owner: Owner::new(),
             confirms: core.on_job_done.is_some(),
             saves: Mutex::new(Some(saves)),
+            stopping: core.ending.stopping.clone(),
             watermark,
             core: Mutex::new(core),
             work: Condvar::new(),
             beckoned: AtomicBool::new(false),
             news: Condvar::new(),
             changed: Condvar::new(),
+            stall: Condvar::new(),
+            gone: Condvar::new(),
             bell,
             threads: Mutex::default(),
         })
@@ -139,6 +155,11 @@ impl<T: Send + 'static> Driver<T> {
             self.watermark.end();
             self.work.notify_all();
             self.news.notify_all();
+            self.stall.notify_all();
+        }
+        // The last, since whoever listens may take its time.
+        if wakes.tell {
+            self.tell();
         }
     }
 
@@ -211,7 +232,6 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
 
 impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
     fn order(&self, fetched: Option<Fetched<T>>, now: Instant, look: Due) -> Order {
-        fetched.as_ref().inspect(|fetched| warn_of(&fetched.then));
         let mut core = self.core.lock();
         let surplus = fetched.map(|fetched| core.fetched(fetched));
         while core.expire(now) {
@@ -220,8 +240,12 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         }
         let wakes = core.drain();
         let order = core.order(now, look);
+        let watch = matches!(order, Order::Look) && core.stir_for_look(now);
         drop(core);
         self.carry_out(wakes);
+        if watch {
+            self.spawn_watch();
+        }
         surplus.into_iter().for_each(Surplus::drop_guarded);
         order
     }
@@ -235,8 +259,11 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
 
     fn looked(&self, head: Option<Index>, gate: Gate) -> bool {
         let mut core = self.core.lock();
-        let before = core.window.head();
+        let (before, waited) = (core.window.head(), core.waits_for_look());
         core.looked(head, gate);
+        if waited && !core.waits_for_look() {
+            core.stalls.moved();
+        }
         let showed_new = core.window.head() != before;
         self.settle(core);
         showed_new
@@ -248,20 +275,25 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
 
     fn gated(&self, gate: Gate) -> bool {
         let mut core = self.core.lock();
+        let waited = core.waits_for_look();
         let more = core.gated(gate);
+        if waited && !core.waits_for_look() {
+            core.stalls.moved();
+        }
         self.settle(core);
         more
     }
 
     fn look_failed(&self, failure: Failure) {
-        tracing::warn!(error = failure.text, "the source failed to say its head; it is asked again");
         let mut core = self.core.lock();
+        let index = core.window.lowest_undone();
+        core.tell(&Event::new(Kind::SourceFailed, index).error(&failure.text));
         core.source.look = None;
         core.source.look_error = Some(failure.text);
         if core.source.bounding == Bounding::Looking {
             core.source.bounding = Bounding::Wanted;
         }
-        drop(core);
+        self.settle(core);
         drop_guarded(failure.error);
     }
 }
@@ -276,7 +308,6 @@ impl<T: Send + 'static> Driver<T> {
     ) -> MutexGuard<'a, Core<T>> {
         drop(core);
         let fetched = source.read_run(run);
-        warn_of(&fetched.then);
         // At the end this may be the last that has the source, whose destructor may do anything.
         drop_guarded(source);
         let mut core = self.core.lock();
@@ -285,12 +316,6 @@ impl<T: Send + 'static> Driver<T> {
             MutexGuard::unlocked(&mut core, || surplus.drop_guarded());
         }
         core
-    }
-}
-
-fn warn_of(then: &Then) {
-    if let Then::Failed(failure) = then {
-        tracing::warn!(error = failure.text, "the source failed; it is asked again");
     }
 }
 
@@ -331,16 +356,15 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         core.saved();
         // Within the lock, so that whoever learns of it in any way sees it.
         core.window.last_processed().into_iter().for_each(|last| self.watermark.publish(last));
-        self.settle(core);
+        self.settle_saving(core);
         self.watermark.announce();
     }
 
     fn save_failed(&self, error: BoxError) -> Option<Duration> {
         let failure = Failure::from(error);
-        tracing::warn!(error = failure.text, "the progress could not be saved");
         let mut core = self.core.lock();
         let (again, surplus) = core.save_failed(failure);
-        self.settle(core);
+        self.settle_saving(core);
         drop_guarded(surplus);
         again
     }
@@ -364,7 +388,7 @@ impl<T: Send + 'static> NewsDesk for Driver<T> {
         let index = *run.end();
         let text = format!("on_processed {}", failure.text);
         let mut core = self.core.lock();
-        let surplus = core.halt(index, text, Error::Callback { index, source: failure.error });
+        let surplus = core.halt(index, text, Error::Callback { index, source: failure.error }, &failure.text);
         self.settle(core);
         drop_guarded(surplus);
     }
@@ -379,6 +403,16 @@ impl<T: Send + 'static> Reported for Driver<T> {
         self.settle(core);
         drop_guarded(surplus);
         drop_guarded(claim);
+    }
+
+    fn start_panicked(&self, index: Index, error: &str) {
+        let mut core = self.core.lock();
+        core.tell(&Event::new(Kind::ClosurePanicked, index).error(error));
+        self.settle(core);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.has_begun()
     }
 }
 

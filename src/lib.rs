@@ -19,7 +19,7 @@
 //! * [`Consumer`] and its [`Builder`]: the promises, and everything that can be set.
 //! * [`Jobs`]: the source that you implement; [`MemoryJobs`] for tests.
 //! * [`Worker`], [`Job`], [`Done`]: the code that you run.
-//! * [`Handle`], [`Status`], [`Blocked`], [`Watermark`]: watching and steering.
+//! * [`Handle`], [`Status`], [`Blocked`], [`Ended`], [`Watermark`]: watching and steering.
 //! * [`Pipeline`], [`Stage`], [`Gated`]: consumers that follow each other.
 //! * [`Store`], [`Table`], [`Progress`]: where the watermark is kept, and rows beside it.
 //! * [`design`]: how it fits together, what is stored, what the disk must guarantee.
@@ -37,6 +37,7 @@ mod config;
 mod consumer;
 mod driver;
 mod effects;
+mod ended;
 mod error;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
@@ -46,6 +47,7 @@ mod jobs;
 mod kv;
 mod log;
 mod notifier;
+mod observe;
 mod ordered;
 mod pipeline;
 mod pool;
@@ -54,6 +56,7 @@ mod reader;
 mod retry;
 mod saver;
 mod status;
+mod stopping;
 mod store;
 mod sync;
 #[cfg(feature = "testing")]
@@ -67,6 +70,7 @@ mod writer;
 pub use config::{ConfigError, OnExhausted};
 pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
+pub use ended::Ended;
 pub use error::{Error, StoreError};
 pub use index::{BoxError, Index};
 pub use jobs::{Gate, Gated, Jobs, MemoryJobs};

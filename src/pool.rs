@@ -70,7 +70,7 @@ where
         });
         if let Err(error) = started {
             // Its token decides: it failed by being dropped, or somebody still has it.
-            tracing::warn!(index, %error, "the closure that starts deferred jobs panicked");
+            self.reports.start_panicked(index, &error.to_string());
         }
         None
     }

@@ -2,6 +2,7 @@
 
 use crate::error::Failure;
 use crate::index::{BoxError, Index};
+use crate::stopping;
 use crate::sync::Arc;
 use std::fmt;
 
@@ -26,6 +27,37 @@ impl<T> Job<T> {
     /// ```
     pub fn new(index: Index, payload: T) -> Self {
         Self { index, attempt: 1, payload }
+    }
+
+    /// Whether the consumer stops: from [`Consumer::stop`](crate::Consumer::stop), [`Handle::request_stop`](crate::Handle::request_stop),
+    /// a failure that halts it, or its drop on. For long jobs, which a stop awaits: return an error to end early. That
+    /// attempt failed, and the job runs again in the next life. Without an attempt left it halts the consumer, as ever.
+    ///
+    /// Cheap enough for an inner loop. It goes by the thread: ask it on the one that runs the job. On any other thread it is false,
+    /// and so it is for a job that you [made](Self::new) in a test.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress, Retry};
+    ///
+    /// let jobs: MemoryJobs<u64> = (0..1).collect();
+    /// let (begin, begun) = crossbeam_channel::bounded(1);
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new())
+    ///     .retry(Retry::fixed(Duration::from_secs(1)))
+    ///     .start(move |job| {
+    ///         begin.send(())?;
+    ///         while !job.is_stopping() {
+    ///             std::thread::yield_now();               // some more of a long piece of work
+    ///         }
+    ///         Err("cut short, since the consumer stops".into())
+    ///     })?;
+    /// assert!(begun.recv().is_ok());
+    /// consumer.stop()?;                                   // no error, since the job has attempts left
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        stopping::here()
     }
 }
 
@@ -83,6 +115,9 @@ pub(crate) struct Report {
 /// Where a [`Done`] token reports to.
 pub(crate) trait Reported: Send + Sync {
     fn report(&self, report: Report);
+    /// The closure that starts deferred jobs panicked with this one, whose token decides what becomes of it.
+    fn start_panicked(&self, index: Index, error: &str);
+    fn is_stopping(&self) -> bool;
 }
 
 /// The token of a deferred job: says when it is done, from any thread or task.
@@ -112,6 +147,12 @@ impl Done {
     /// The error that halts a consumer is kept for `join`, which waits for every token: it must not own another one.
     pub fn fail(mut self, error: impl Into<BoxError>) {
         self.report(Err(error.into()));
+    }
+
+    /// Whether the consumer stops, as [`Job::is_stopping`]; from any thread or task. A consumer that stops awaits this token.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.to.as_ref().is_some_and(|to| to.is_stopping())
     }
 
     fn report(&mut self, outcome: Result<(), BoxError>) {

@@ -42,6 +42,7 @@ pub struct Builder<J, P> {
     pub(super) max_effects: usize,
     max_read_ahead: usize,
     watermark: Option<Watermark>,
+    stall_after: Option<Duration>,
 }
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
@@ -62,6 +63,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             max_effects: config::DEFAULT_EFFECTS,
             max_read_ahead: config::DEFAULT_READ_AHEAD,
             watermark: None,
+            stall_after: None,
         }
     }
 
@@ -165,6 +167,14 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// consumer is started. One that is, or was, another consumer's is [`Error::Config`].
     pub fn watermark(mut self, watermark: Watermark) -> Self {
         self.watermark = Some(watermark);
+        self
+    }
+
+    /// For tests: so long the watermark stands still before a line says so, in place of ten seconds.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn stall_after(mut self, patience: Duration) -> Self {
+        self.stall_after = Some(patience);
         self
     }
 
@@ -272,6 +282,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.on_job_done = on_job_done;
         core.workers.fixed = threads;
         core.upstreams = upstreams;
+        self.stall_after.into_iter().for_each(|patience| core.stalls.patience = patience);
         core.effects.limit = effects.unwrap_or(usize::MAX);
         let (saves, saver): (Box<dyn Saves>, _) = if let Some(seat) = seat {
             core.claim = Some(Box::new(progress));

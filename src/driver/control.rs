@@ -6,6 +6,7 @@ use super::own::Own;
 use super::reach::OutOfReach;
 use super::threads::{join_all, join_until};
 use crate::config::ConfigError;
+use crate::ended::Ended;
 use crate::error::{Error, drop_guarded};
 use crate::index::Index;
 use crate::status::Status;
@@ -39,6 +40,8 @@ pub(crate) trait Control: Send + Sync {
     fn watermark(&self) -> &Watermark;
     fn size(&self) -> u64;
     fn wait_for(&self, index: Index, timeout: Duration) -> bool;
+    /// Waits until its owner would not have to wait for the end.
+    fn wait_ended(&self, timeout: Duration) -> Option<Ended>;
     fn set_paused(&self, paused: bool);
     fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error>;
     /// Asks it to stop, and waits for nothing: the consumer itself has left when this returns.
@@ -55,7 +58,12 @@ impl<T: Send + 'static> Control for Driver<T> {
     fn request_stop(&self) {
         let mut core = self.core.lock();
         core.window.handle_stop();
+        // Jobs that were in flight while it was paused were nothing to watch.
+        let watch = core.window.in_flight() > 0 && core.stir(Instant::now());
         self.settle(core);
+        if watch {
+            self.spawn_watch();
+        }
     }
 
     fn stop_at(&self, index: Index) {
@@ -116,10 +124,19 @@ impl<T: Send + 'static> Control for Driver<T> {
         }
     }
 
+    fn wait_ended(&self, timeout: Duration) -> Option<Ended> {
+        self.wait_everybody_gone(timeout)
+    }
+
     fn set_paused(&self, paused: bool) {
         let mut core = self.core.lock();
         core.window.set_paused(paused);
+        core.stalls.moved();
+        let watch = !paused && core.stir(Instant::now());
         self.settle(core);
+        if watch {
+            self.spawn_watch();
+        }
     }
 
     fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error> {
@@ -140,7 +157,7 @@ impl<T: Send + 'static> Control for Driver<T> {
 
     fn let_go(&self) {
         self.request_stop();
-        self.leave();
+        self.leave_it();
     }
 
     fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error> {
@@ -158,7 +175,7 @@ impl<T: Send + 'static> Control for Driver<T> {
         }
         // While stragglers run, that is what the caller has to know; what halted it is in the status, and is logged.
         let error = if timed_out.is_none() { self.core.lock().error.take() } else { None };
-        self.leave();
+        self.leave_it();
         drop(own);
         match (error, timed_out) {
             (Some(error), _) => Err(error),

@@ -3,15 +3,18 @@
 //! Each event goes into the window and what comes out is sorted into [`Wakes`], for the driver to carry out once the lock
 //! is free again.
 
+use super::alive::Ending;
 use super::effects::Effects;
 use super::flights::{Flight, Flights};
 use super::prefetch::Prefetch;
 use super::reach::{Reach, kept_below};
+use super::stalls::Stalls;
 use super::wakes::Wakes;
 use super::workers::{Wake, Workers};
 use crate::error::{Error, Failure, Guarded, drop_guarded};
 use crate::index::{BoxError, Index};
 use crate::kv::changes::Changes;
+use crate::observe::{Event, Kind, Telling};
 use crate::pool::{Assignment, OnJobDone, Runner};
 use crate::reader::{Answer, Fetched, ReadRuns, Then};
 use crate::retry::Retry;
@@ -51,6 +54,10 @@ pub(crate) struct Core<T> {
     pub(crate) error: Option<Error>,
     /// Where, and as a text, when the consumer halted.
     pub(crate) halted: Option<(Index, String)>,
+    pub(super) ending: Ending,
+    /// What is to be told of.
+    pub(super) telling: Telling,
+    pub(crate) stalls: Stalls,
     pub(crate) save: Save,
     pub(crate) effects: Effects,
     pub(crate) runner: Option<Arc<dyn Runner<T>>>,
@@ -197,6 +204,9 @@ impl<T: Send + 'static> Core<T> {
             counters: Counters::default(),
             error: None,
             halted: None,
+            ending: Ending::default(),
+            telling: Telling::default(),
+            stalls: Stalls::default(),
             save: Save::default(),
             effects: Effects::default(),
             runner: None,
@@ -221,6 +231,7 @@ impl<T: Send + 'static> Core<T> {
         if self.window.is_stopping() && !std::mem::replace(&mut self.stop_told, true) {
             wakes.reader = true;
             wakes.changed = true;
+            self.ending.stopping.begin();
         }
         wakes.changed |= std::mem::take(&mut self.rouse_waiters) && self.waiters > 0;
         while let Some(action) = self.window.poll() {
@@ -235,6 +246,7 @@ impl<T: Send + 'static> Core<T> {
         }
         wakes.worker = self.workers.wake(&self.window, self.source.watching);
         self.present += usize::from(wakes.worker == Wake::Spawn);
+        wakes.tell = self.begin_telling();
         wakes
     }
 
@@ -269,13 +281,15 @@ impl<T: Send + 'static> Core<T> {
     fn finish(&mut self, wakes: &mut Wakes) {
         wakes.ended = true;
         wakes.changed = true;
-        // There may be very many of them, so it is left to whoever clears up to give their memory back.
-        let retries = (std::mem::take(&mut self.timers), std::mem::take(&mut self.failed));
-        let jobs = self.prefetch.drain();
         if let Some(error) = self.reach.error(&self.window).filter(|_| self.error.is_none()) {
             self.halted = Some((self.window.lowest_undone(), error.to_string()));
             self.error = Some(error);
         }
+        self.stalls.moved();
+        self.tell_end();
+        // There may be very many of them, so it is left to whoever clears up to give their memory back.
+        let retries = (std::mem::take(&mut self.timers), std::mem::take(&mut self.failed));
+        let jobs = self.prefetch.drain();
         let (runner, callback) = (Guarded::new(self.runner.take()), Guarded::new(self.on_job_done.take()));
         let source = Guarded::new(self.runs.take());
         self.garbage = Some(Box::new((jobs, retries, runner, callback, source)));
@@ -302,6 +316,7 @@ impl<T: Send + 'static> Core<T> {
         let mut job = Job::new(index, self.prefetch.take_again(index)?);
         self.counters.retries += 1;
         job.attempt = self.failed.remove(&index).map_or(1, |failed| failed.attempt).saturating_add(1);
+        self.tell(&Event::new(Kind::Retried, index).attempt(job.attempt));
         Some(job)
     }
 
@@ -349,6 +364,7 @@ impl<T: Send + 'static> Core<T> {
         let Some(pause) = self.retry.delay(attempt, fastrand::f64()) else {
             return self.exhausted(index, attempt, failure);
         };
+        self.tell(&Event::new(Kind::AttemptFailed, index).attempt(attempt).error(&failure.text));
         // A pause beyond the clock's end is as good as none at all.
         let due = now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
         self.failed.insert(index, Failed { attempt, due, error: failure.text, unread: None, unreadable: 0 });
@@ -359,19 +375,20 @@ impl<T: Send + 'static> Core<T> {
 
     /// A job failed, and is not tried again.
     pub(super) fn exhausted(&mut self, index: Index, attempt: u32, failure: Failure) -> Option<BoxError> {
+        self.tell(&Event::new(Kind::Exhausted, index).attempt(attempt).error(&failure.text));
         let text = format!("job {index} failed in attempt {attempt}: {}", failure.text);
         self.unreachable_from = self.unreachable_from.min(index);
-        self.halt(index, text, Error::Job { index, attempt, source: failure.error })
+        self.halt(index, text, Error::Job { index, attempt, source: failure.error }, &failure.text)
     }
 
-    /// Stops at the first failure. Later ones are not the cause, and are given back to be dropped.
-    pub(crate) fn halt(&mut self, index: Index, text: String, error: Error) -> Option<BoxError> {
+    /// Stops at the first failure. Later ones are not the cause, and are given back to be dropped. The cause is the text of
+    /// the error's source, if it has one.
+    pub(crate) fn halt(&mut self, index: Index, text: String, error: Error, cause: &str) -> Option<BoxError> {
         self.window.handle_stop();
         if self.error.is_some() {
             return Some(Box::new(error));
         }
-        self.halted = Some((index, text));
-        self.error = Some(error);
+        self.halt_for(index, text, error, cause);
         None
     }
 

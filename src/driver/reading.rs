@@ -21,7 +21,7 @@ impl<T: Send + 'static> Core<T> {
     fn truncated(&mut self, next: Index, first: Index) -> Option<BoxError> {
         let error = Error::Truncated { next, first };
         self.unreachable_from = self.unreachable_from.min(next);
-        self.halt(next, error.to_string(), error)
+        self.halt(next, error.to_string(), error, "")
     }
 
     /// Makes the jobs due whose back-off is over by now, of two the one whose back-off ended first. True: there are more.
@@ -156,6 +156,7 @@ impl<T: Send + 'static> Core<T> {
         self.source.quick = quick;
         self.source.call = None;
         let answer = Answer::from(&then);
+        self.tell_unread(jobs.len(), &then);
         let (unread, error) = match then {
             Then::Unasked => (None, None),
             Then::Missing => (Some(Unread::Missing), None),

@@ -5,6 +5,7 @@ use super::wakes::Wakes;
 use crate::error::{Error, Failure};
 use crate::index::{BoxError, Index};
 use crate::kv::changes::Changes;
+use crate::observe::{Event, Kind};
 use crate::progress::{Checkpoint, DoneAhead, Snapshot};
 use crate::retry::Retry;
 use crate::window::Save as Due;
@@ -65,13 +66,19 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn saved(&mut self) {
         self.counters.saves += 1;
         self.save = Save::default();
+        let before = self.window.unsaved_from();
         self.window.handle_saved();
+        if self.window.unsaved_from() > before {
+            self.stalls.moved();
+        }
         self.effects.written();
         self.window.set_full(self.effects.is_full());
     }
 
     /// How soon to try again; `None`: not at all. And what is to be dropped without the lock.
     pub(crate) fn save_failed(&mut self, failure: Failure) -> (Option<Duration>, Option<BoxError>) {
+        let index = self.window.lowest_undone();
+        self.tell(&Event::new(Kind::SaveFailed, index).error(&failure.text));
         self.save.error = Some(failure.text);
         // From now on only the end hurries it.
         self.save.hurried = false;
@@ -89,8 +96,9 @@ impl<T: Send + 'static> Core<T> {
             return (None, Some(failure.error));
         }
         let text = self.save.error.take().unwrap_or_default();
-        self.halted = Some((self.window.unsaved_from(), format!("the progress could not be saved: {text}")));
-        self.error = Some(Error::Progress { source: failure.error });
+        let index = self.window.unsaved_from();
+        let error = Error::Progress { source: failure.error };
+        self.halt_for(index, format!("the progress could not be saved: {text}"), error, &text);
         (None, None)
     }
 }

@@ -18,7 +18,7 @@ impl<T: Send + 'static> Driver<T> {
     }
 
     /// Starts a thread that is counted as present already.
-    fn spawn_present(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    pub(super) fn spawn_present(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let (me, owner) = (self.me.clone(), self.owner);
         // Held until the thread is on the list, so that `stop` finds it there however short it lives.
         let mut threads = self.threads.lock();
@@ -29,7 +29,9 @@ impl<T: Send + 'static> Driver<T> {
         if crowded {
             (gone, *threads) = std::mem::take(&mut *threads).into_iter().partition(JoinHandle::is_finished);
         }
+        let last = self.expect_thread();
         let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            last.stay();
             Own::enter_for_good(owner);
             let _leaving = Leaving(me);
             run();
@@ -59,8 +61,9 @@ impl<T: Send + 'static> Driver<T> {
 
     fn spawn_worker(&self) -> Result<(), Error> {
         let runner = self.core.lock().runner.clone();
-        let me = self.me.clone();
+        let (me, stopping) = (self.me.clone(), self.stopping.clone());
         self.spawn_present("wl-worker", move || {
+            stopping.ask_here();
             if let (Some(runner), Some(me)) = (runner, me.upgrade()) {
                 me.core.lock().workers.waking = false;
                 work(&*me, &*runner);
@@ -73,10 +76,9 @@ impl<T: Send + 'static> Driver<T> {
         if let Err(error) = self.spawn_worker() {
             let mut core = self.core.lock();
             core.workers.refused(Instant::now());
-            let threads = core.workers.threads;
+            core.tell_of_refusal(&error);
             // Meanwhile others may have fallen asleep, and nobody was woken for what came then.
             self.settle(core);
-            tracing::warn!(%error, threads, "going on with fewer threads than max_processing");
         }
     }
 
@@ -97,7 +99,7 @@ impl<T: Send + 'static> Driver<T> {
     fn give_up(&self) {
         let mut core = self.core.lock();
         let index = core.window.lowest_undone();
-        let surplus = core.halt(index, Error::Thread.to_string(), Error::Thread);
+        let surplus = core.halt(index, Error::Thread.to_string(), Error::Thread, "");
         let (_, callback) = core.abandon();
         self.settle(core);
         drop_guarded(surplus);
@@ -110,6 +112,7 @@ impl<T: Send + 'static> Driver<T> {
         core.present -= 1;
         let claim = core.released();
         let unheard = if core.present == 0 { core.error.take() } else { None };
+        self.someone_left(&core);
         drop(core);
         self.changed.notify_all();
         drop_guarded(claim);

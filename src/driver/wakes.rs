@@ -13,11 +13,13 @@ pub(crate) struct Wakes {
     pub(crate) news: bool,
     pub(crate) changed: bool,
     pub(crate) ended: bool,
+    /// There are lines to be written.
+    pub(crate) tell: bool,
 }
 
 impl Wakes {
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { reader, worker, save, hurry, news, changed, ended } = self;
-        !(*reader || *worker != Wake::Nobody || *save || *hurry || *news || *changed || *ended)
+        let Self { reader, worker, save, hurry, news, changed, ended, tell } = self;
+        !(*reader || *worker != Wake::Nobody || *save || *hurry || *news || *changed || *ended || *tell)
     }
 }

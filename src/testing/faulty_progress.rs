@@ -111,6 +111,10 @@ impl<P: Progress> Progress for FaultyProgress<P> {
         self.faults.shared.lock().saves.push(to);
         Ok(())
     }
+
+    fn label(&self) -> Option<String> {
+        self.inner.label()
+    }
 }
 
 /// What goes wrong in a [`FaultyProgress`], and what it was asked to do. A clone is the same.

@@ -1,0 +1,74 @@
+//! Who writes the lines that a critical section leaves, and when: outside of the lock, one thread at a time.
+
+use super::Driver;
+use super::core::Core;
+use super::own::Own;
+use crate::error::{Error, guarded};
+use crate::observe::{Event, Kind};
+use crate::reader::Then;
+use std::time::Instant;
+
+impl<T: Send + 'static> Core<T> {
+    /// Tells of something that is not the success of a job. The clock is read only if anybody listens.
+    #[cold]
+    pub(super) fn tell(&mut self, event: &Event<'_>) {
+        if event.kind.is_heard() {
+            self.telling.push(Instant::now(), event);
+        }
+    }
+
+    /// Tells of the job after those that were read, if something became of it.
+    pub(super) fn tell_unread(&mut self, read: usize, then: &Then) {
+        let kind = match then {
+            Then::Unasked | Then::Truncated { .. } => return,
+            Then::Missing => Kind::Missing,
+            Then::Failed(_) => Kind::SourceFailed,
+        };
+        let start = self.source.fetch.as_ref().map_or(self.window.lowest_undone(), |run| *run.start());
+        let event = Event::new(kind, start.saturating_add(read as u64));
+        self.tell(&if let Then::Failed(failure) = then { event.error(&failure.text) } else { event });
+    }
+
+    /// The operating system gave no thread. Its error is no code of the user's, so its text may be made here.
+    pub(super) fn tell_of_refusal(&mut self, error: &Error) {
+        let (index, text) = (self.window.lowest_undone(), error.report());
+        self.tell(&Event::new(Kind::ThreadRefused, index).error(&text));
+    }
+
+    /// The last line, behind all that is not said yet.
+    pub(super) fn tell_end(&mut self) {
+        self.telling.end();
+        let error = self.halted.as_ref().map(|(_, text)| text.clone());
+        let index = self.window.last_processed();
+        self.tell(&Event { kind: Kind::Ended, index, attempt: None, error: error.as_deref(), elapsed: None });
+    }
+
+    /// Whether the caller is to [write lines](Driver::tell). It is counted as present meanwhile, so that `stop` awaits it.
+    #[inline]
+    pub(super) fn begin_telling(&mut self) -> bool {
+        let begins = self.telling.begin();
+        self.present += usize::from(begins);
+        begins
+    }
+}
+
+impl<T: Send + 'static> Driver<T> {
+    /// Writes lines until there are none, after [`Core::begin_telling`] said so.
+    pub(super) fn tell(&self) {
+        // Whoever listens may be anything: a stop in there would wait for this very line.
+        let own = Own::enter(self.owner);
+        let name = self.watermark.name();
+        loop {
+            let Some(lines) = self.core.lock().telling.take() else { break };
+            for line in lines {
+                // A subscriber that panics: of that nobody can be told.
+                let _ = guarded(|| {
+                    line.write(&name);
+                    Ok(())
+                });
+            }
+        }
+        self.leave();
+        drop(own);
+    }
+}

@@ -1,0 +1,194 @@
+//! A watermark that does not move though there is work: who notices that, though nothing happens.
+//!
+//! A thread that may hang cannot: the reader hangs in the source, the workers in their jobs, and all of them when the
+//! network is gone that both need. So a thread of its own looks every ten seconds, `wl-watch`. It is there only while a stall
+//! is possible: a look at the source starts it, and it ends when it has twice found nothing to do. So an idle consumer has none. It
+//! is not started either when nobody listens.
+
+use super::Driver;
+use super::core::Core;
+use crate::observe::{Event, Kind};
+use crate::status::Blocked;
+use crate::sync::MutexGuard;
+use std::time::Instant;
+
+impl<T: Send + 'static> Core<T> {
+    /// Whether all that the source is known to have is processed.
+    fn is_caught_up(&self) -> bool {
+        let (next, head) = (self.window.lowest_undone(), self.window.head());
+        let ahead_of_source = self.window.last_processed().is_some_and(|last| head.is_none_or(|head| head < last));
+        head.is_none_or(|head| head < next) && !ahead_of_source
+    }
+
+    /// Whether the watermark waits for what a look at the source may bring: a job, or a gate that opens.
+    pub(super) fn waits_for_look(&self) -> bool {
+        self.is_caught_up() || self.window.is_gated(self.window.lowest_undone())
+    }
+
+    /// Something begins that may stall. True: the caller is to [start](Driver::spawn_watch) the thread that watches, which is
+    /// counted as present already.
+    pub(super) fn stir(&mut self, now: Instant) -> bool {
+        self.stalls.stirred = true;
+        if self.stalls.watched || self.window.has_ended() || !Kind::Stalled.is_heard() {
+            return false;
+        }
+        self.stalls.restart(now);
+        self.stalls.watched = true;
+        self.present += 1;
+        true
+    }
+
+    /// The source is about to be looked at. True: as [`stir`](Self::stir).
+    pub(super) fn stir_for_look(&mut self, now: Instant) -> bool {
+        // A source that fails has stalled since it first did.
+        if self.source.look_error.is_none() && self.is_caught_up() {
+            self.stalls.restart(now);
+        }
+        self.stir(now)
+    }
+
+    /// Tells of a stall, if there is one that was not told of. When to look again; `None`: the caller watches no longer.
+    fn look_for_stall(&mut self, now: Instant) -> Option<Instant> {
+        self.telling.flush(now);
+        if self.window.has_ended() && self.present <= usize::from(self.ending.owned) + 1 {
+            self.stalls.watched = false;
+            return None;
+        }
+        let due = self.stalls.due();
+        if now < due {
+            return Some(due);
+        }
+        let Some((event, text)) = self.stalled(now) else {
+            self.stalls.watched = std::mem::take(&mut self.stalls.stirred);
+            return self.stalls.watched.then(|| now + self.stalls.patience);
+        };
+        self.tell(&Event { error: Some(&text), ..event });
+        self.stalls.tell(now);
+        Some(self.stalls.due())
+    }
+
+    /// What the watermark, or the end, waits for; `None`: for nothing but new jobs.
+    fn stalled(&self, now: Instant) -> Option<(Event<'static>, String)> {
+        let elapsed = Some(now.saturating_duration_since(self.stalls.since));
+        let event = |index| Event { elapsed, ..Event::new(Kind::Stalled, index) };
+        let status = self.status(now);
+        let next = self.window.lowest_undone();
+        if self.window.has_ended() {
+            let text = "it has ended, but a call into the source, a callback or a destructor has not returned";
+            return Some((Event { index: None, ..event(next) }, text.to_owned()));
+        }
+        let lowest = self.flights.iter().min_by_key(|flight| flight.index);
+        if let Some(flight) = lowest.filter(|_| self.window.is_stopping()) {
+            let elapsed = flight.started.elapsed().into();
+            let running = Blocked::Running { index: flight.index, attempt: flight.attempt, elapsed };
+            return Some((event(flight.index).attempt(flight.attempt), running.to_string()));
+        }
+        match &status.blocked {
+            Blocked::CaughtUp | Blocked::Paused => None,
+            Blocked::Running { index, attempt, .. } | Blocked::Retrying { index, attempt, .. } => {
+                Some((event(*index).attempt(*attempt), status.blocked.to_string()))
+            }
+            blocked => Some((event(next), blocked.to_string())),
+        }
+    }
+}
+
+impl<T: Send + 'static> Driver<T> {
+    /// Starts the thread that watches, after [`Core::stir`] said so.
+    pub(super) fn spawn_watch(&self) {
+        let me = self.me.clone();
+        let spawned = self.spawn_present("wl-watch", move || {
+            if let Some(me) = me.upgrade() {
+                me.watch_for_stalls();
+            }
+        });
+        if let Err(error) = spawned {
+            let mut core = self.core.lock();
+            // The next thing that begins tries again.
+            core.stalls.watched = false;
+            let tells = std::mem::take(&mut core.stalls.tells);
+            core.tell_of_refusal(&error);
+            self.settle(core);
+            if tells {
+                self.tell();
+            }
+        }
+    }
+
+    fn watch_for_stalls(&self) {
+        let mut core = self.core.lock();
+        loop {
+            let again = core.look_for_stall(Instant::now());
+            if std::mem::take(&mut core.stalls.tells) || core.begin_telling() {
+                MutexGuard::unlocked(&mut core, || self.tell());
+            } else if let Some(again) = again {
+                self.stall.wait_until(&mut core, again);
+                continue;
+            }
+            if again.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Settles what came of a save. The thread may be the store's writer, with a lock held that whoever listens may need: so the
+    /// lines are left to the thread that watches, which is there while there is work.
+    pub(super) fn settle_saving(&self, mut core: MutexGuard<'_, Core<T>>) {
+        let mut wakes = core.drain();
+        if wakes.tell && core.stalls.watched {
+            wakes.tell = false;
+            core.stalls.tells = true;
+            self.stall.notify_all();
+        }
+        drop(core);
+        self.carry_out(wakes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Retry;
+    use crate::observe::listening::Listens;
+    use crate::window::{Limits, Window};
+    use std::time::Duration;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// A consumer that has work up to this head, and is watched from this moment on.
+    fn watched(head: Option<u64>, now: Instant) -> Core<()> {
+        let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
+        let mut core = Core::new(window, Retry::none());
+        core.source.seen = true;
+        core.window.handle_head(head);
+        assert!(core.stir(now) && !core.stir(now), "one thread watches");
+        core
+    }
+
+    #[test]
+    fn a_stall_is_told_of_after_ten_seconds_and_at_each_doubling_until_the_watermark_moves() {
+        let _listens = tracing::subscriber::set_default(Listens::default());
+        let now = Instant::now();
+        let mut core = watched(Some(5), now);
+        let mut look = |at: u32| core.look_for_stall(now + PATIENCE * at / 10).map(|again| again - now);
+        assert_eq!(look(0), Some(PATIENCE));
+        assert_eq!(look(9), Some(PATIENCE), "not yet");
+        assert_eq!([look(10), look(15), look(20)], [2, 2, 4].map(|times| Some(PATIENCE * times)));
+        assert_eq!(look(100), Some(PATIENCE * 16), "what was slept through is said once");
+        core.stalls.restart(now + PATIENCE * 11);
+        assert_eq!(core.look_for_stall(now + PATIENCE * 11), Some(now + PATIENCE * 12));
+    }
+
+    #[test]
+    fn who_watches_ends_when_there_was_twice_nothing_to_do_and_is_started_by_the_next_look_at_the_source() {
+        let _listens = tracing::subscriber::set_default(Listens::default());
+        let now = Instant::now();
+        let mut core = watched(None, now);
+        assert_eq!(core.look_for_stall(now + PATIENCE), Some(now + PATIENCE * 2), "there was a look since");
+        assert_eq!(core.look_for_stall(now + PATIENCE * 2), None);
+        let later = now + PATIENCE * 1000;
+        assert!(core.stir_for_look(later));
+        core.window.handle_head(Some(5));
+        assert_eq!(core.look_for_stall(later), Some(later + PATIENCE), "the time without work does not count");
+    }
+}

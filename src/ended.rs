@@ -1,0 +1,14 @@
+//! The end of a consumer, as those see it who do not own it.
+
+use crate::status::State;
+
+/// How a consumer ended: what [`Handle::wait_end`](crate::Handle::wait_end) waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ended {
+    /// [`State::Finished`] or [`State::Halted`].
+    pub state: State,
+    /// The [report](crate::Error::report) of the error that [`Consumer::join`](crate::Consumer::join) returns, or has returned.
+    /// `None` when the consumer finished.
+    pub error: Option<String>,
+}

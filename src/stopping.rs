@@ -1,0 +1,37 @@
+//! Whether a consumer stops, for jobs that ask.
+//!
+//! One flag for each consumer, which each thread of its pool is given once. So a job can ask without a counter that all jobs
+//! would share: one that is raised and lowered for each job costs a tenth of all that a job costs.
+
+use std::cell::RefCell;
+// Not those of `sync`: nothing is ordered by this flag, so a model learns nothing from it.
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stopping(Arc<AtomicBool>);
+
+thread_local! {
+    static OF_THIS_THREAD: RefCell<Option<Stopping>> = const { RefCell::new(None) };
+}
+
+impl Stopping {
+    pub(crate) fn begin(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// From now on jobs on this thread ask this one.
+    pub(crate) fn ask_here(self) {
+        let _gone_at_its_end = OF_THIS_THREAD.try_with(|asked| asked.replace(Some(self)));
+    }
+}
+
+/// Whether the consumer stops to whose pool this thread belongs; false where it belongs to none.
+pub(crate) fn here() -> bool {
+    let ask = |asked: &RefCell<Option<Stopping>>| asked.borrow().as_ref().is_some_and(Stopping::has_begun);
+    OF_THIS_THREAD.try_with(ask).unwrap_or(false)
+}

@@ -1,0 +1,375 @@
+//! What a consumer says of itself with `tracing`: each line, its level and its fields, and that there are not too many.
+
+mod common;
+
+use common::*;
+use crossbeam_channel::bounded;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Level, Metadata, Subscriber};
+use waterline::testing::FaultyStore;
+use waterline::{Builder, Consumer, Handle, Jobs, MemoryProgress, Retry, Store, StoreProgress};
+
+/// Short enough for a test, and long enough that nothing stalls by itself for so long.
+const SOON: Duration = Duration::from_millis(300);
+
+/// A line, as it was written.
+#[derive(Clone, Debug)]
+struct Line {
+    level: Level,
+    fields: HashMap<&'static str, String>,
+}
+
+impl Line {
+    fn field(&self, name: &str) -> &str {
+        self.fields.get(name).map_or("", String::as_str)
+    }
+
+    fn message(&self) -> &str {
+        self.field("message")
+    }
+
+    fn count(&self) -> u64 {
+        self.field("count").parse().expect("each line says how many it stands for")
+    }
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.fields.insert(field.name(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.insert(field.name(), value.to_owned());
+    }
+}
+
+/// What is done with a line as it is written, by the name of the consumer.
+type Hooks = Mutex<HashMap<&'static str, Box<dyn Fn() + Send>>>;
+
+/// Keeps all lines of the process. Tests tell them apart by the names of their consumers.
+#[derive(Default)]
+struct Everything {
+    lines: Mutex<Vec<Line>>,
+    hooks: Hooks,
+}
+
+struct Listener(Arc<Everything>);
+
+impl Subscriber for Listener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "waterline"
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line { level: *event.metadata().level(), fields: HashMap::new() };
+        event.record(&mut line);
+        let hook = self.0.hooks.lock().remove(line.field("consumer"));
+        self.0.lines.lock().push(line);
+        if let Some(hook) = hook {
+            hook();
+        }
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+fn everything() -> &'static Everything {
+    static EVERYTHING: OnceLock<Arc<Everything>> = OnceLock::new();
+    EVERYTHING.get_or_init(|| {
+        let everything = Arc::<Everything>::default();
+        tracing::subscriber::set_global_default(Listener(everything.clone())).expect("it is the first");
+        everything
+    })
+}
+
+fn lines_of(consumer: &str) -> Vec<Line> {
+    everything().lines.lock().iter().filter(|line| line.field("consumer") == consumer).cloned().collect()
+}
+
+/// Waits for a line that says this.
+#[track_caller]
+fn line(consumer: &str, level: Level, says: &str) -> Line {
+    let found = || lines_of(consumer).into_iter().find(|line| line.message().contains(says));
+    let deadline = Instant::now() + LONG;
+    loop {
+        if let Some(line) = found() {
+            assert_eq!(line.level, level, "{line:?}");
+            return line;
+        }
+        assert!(Instant::now() < deadline, "no line says {says:?}: {:#?}", lines_of(consumer));
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+#[track_caller]
+fn assert_says(line: &Line, index: &str, attempt: &str, error: &str) {
+    assert_eq!((line.field("index"), line.field("attempt")), (index, attempt), "{line:?}");
+    assert!(line.field("error").contains(error), "{line:?}");
+}
+
+const STALL: &str = "the watermark does not move";
+
+/// With a name of its own, and lines from the first on.
+fn named<J: Jobs>(name: &str, jobs: J) -> Builder<J, StoreProgress> {
+    everything();
+    Consumer::builder(jobs, Store::in_memory().progress(name)).stall_after(SOON)
+}
+
+#[test]
+fn a_gap_is_told_of_and_then_that_the_watermark_does_not_move() {
+    let script = Script::up_to(5);
+    script.gap(2);
+    let consumer = named("gap", script).start(|_| Ok(())).unwrap();
+    assert_says(&line("gap", Level::DEBUG, "the source has no job"), "2", "", "");
+    let stall = line("gap", Level::WARN, STALL);
+    assert_says(&stall, "2", "", "no job at 2");
+    assert!(stall.field("seconds").parse::<f64>().unwrap() >= SOON.as_secs_f64(), "{stall:?}");
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn an_endless_retry_is_told_of_once_a_second_and_no_attempt_is_left_out_of_the_counts() {
+    let begun = Instant::now();
+    let consumer = named("endless", Script::up_to(5))
+        .retry(Retry::fixed(Duration::from_millis(1)))
+        .start(|job| if job.index == 3 { Err("refused".into()) } else { Ok(()) })
+        .unwrap();
+    let handle = consumer.handle();
+    assert_says(&line("endless", Level::DEBUG, "has attempts left"), "3", "1", "refused");
+    assert_says(&line("endless", Level::DEBUG, "tried again"), "3", "2", "");
+    let stall = line("endless", Level::WARN, STALL);
+    assert_says(&stall, "3", stall.field("attempt"), "refused");
+    until(&handle, "many attempts", |status| status.failed > 100);
+    consumer.stop().unwrap();
+    let lines = lines_of("endless");
+    let seconds = begun.elapsed().as_secs() as usize;
+    for (says, happened) in [("has attempts left", handle.status().failed), ("tried again", handle.status().retries)] {
+        let lines: Vec<_> = lines.iter().filter(|line| line.message().contains(says)).collect();
+        // One at once, one a second, and what was held back at the end.
+        assert!(lines.len() <= seconds + 2, "{} lines in {seconds} s", lines.len());
+        assert_eq!(lines.iter().map(|line| line.count()).sum::<u64>(), happened);
+    }
+    assert!(lines.last().unwrap().message().contains("has ended"), "{lines:#?}");
+}
+
+#[test]
+fn a_job_that_hangs_is_told_of_though_every_other_thread_hangs_too() {
+    let script = Script::up_to(100);
+    let gate = script.gated();
+    let (release, hangs) = bounded::<()>(0);
+    let consumer = named("hangs", script.clone())
+        .max_processing(1)
+        .start(move |_| {
+            let _ = hangs.recv();
+            Ok(())
+        })
+        .unwrap();
+    // Dropped before the consumer, which waits for the job, also when this fails.
+    let (gate, release) = (gate, release);
+    // The reader hands over the first job, and hangs in the source with the second run: nobody is left but who watches.
+    let handle = consumer.handle();
+    gate.entered.recv_timeout(LONG).unwrap();
+    while handle.status().processing == 0 {
+        gate.pass();
+        let _ = gate.entered.recv_timeout(Duration::from_millis(1));
+    }
+    assert_says(&line("hangs", Level::WARN, STALL), "0", "1", "job 0 has been running");
+    script.ungate();
+    drop((gate, release));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_halt_tells_of_the_attempt_of_the_halt_and_of_the_end() {
+    let consumer = named("halts", Script::up_to(5))
+        .max_processing(1)
+        .retry(Retry::fixed(Duration::ZERO).max_attempts(2))
+        .start(|job| if job.index == 3 { Err("refused".into()) } else { Ok(()) })
+        .unwrap();
+    consumer.join().unwrap_err();
+    let messages: Vec<String> = lines_of("halts").iter().map(|line| line.message().to_owned()).collect();
+    assert_says(&line("halts", Level::DEBUG, "has attempts left"), "3", "1", "refused");
+    assert_says(&line("halts", Level::WARN, "has no attempt left"), "3", "2", "refused");
+    assert_says(&line("halts", Level::WARN, "halts"), "3", "2", "job 3 failed in attempt 2: refused");
+    assert_says(&line("halts", Level::DEBUG, "has ended"), "2", "", "job 3 failed in attempt 2: refused");
+    assert_eq!(messages.len(), 5, "and the retry, and all were written when `join` returned: {messages:#?}");
+}
+
+#[test]
+fn a_source_that_fails_is_told_of_in_its_head_and_in_its_jobs() {
+    let script = Script::up_to(5);
+    script.fail_head(Fault::Error);
+    let consumer = named("source", script).start(|_| Ok(())).unwrap();
+    assert_says(&line("source", Level::WARN, "the source failed"), "0", "", "head fails as scripted");
+    assert_says(&line("source", Level::WARN, STALL), "0", "", "head fails as scripted");
+    consumer.stop().unwrap();
+    let script = Script::up_to(5);
+    script.fail_at(3, Fault::Error);
+    let consumer = named("jobs", script).start(|_| Ok(())).unwrap();
+    assert_says(&line("jobs", Level::WARN, "the source failed"), "3", "", "at_index fails as scripted");
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_source_that_hangs_is_told_of_also_when_it_was_caught_up_before_and_when_it_hangs_beyond_the_end() {
+    let script = Script::up_to(5).subscribing();
+    let consumer = named("silent", script.clone()).stall_after(Duration::from_millis(1200)).start(|_| Ok(())).unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(5, LONG));
+    let gate = script.gated();
+    script.ring();
+    gate.entered.recv_timeout(LONG).unwrap();
+    assert_says(&line("silent", Level::WARN, STALL), "6", "", "it has not answered");
+    handle.request_stop();
+    line("silent", Level::DEBUG, "has ended");
+    let still = || lines_of("silent").iter().any(|line| line.field("error").contains("has ended, but"));
+    eventually("a stop that hangs is told of", still);
+    drop(gate);
+    script.ungate();
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_save_that_fails_and_one_that_hangs_are_told_of() {
+    everything();
+    let progress = FaultyProgress::new(Store::in_memory().progress("saves"));
+    let faults = progress.faults();
+    faults.fail(..);
+    let consumer = Consumer::builder(numbers(5), progress).stall_after(SOON).start(|_| Ok(())).unwrap();
+    let failed = line("saves", Level::WARN, "could not be saved");
+    assert!(failed.field("error").contains("the disk fails") && !failed.field("index").is_empty(), "{failed:?}");
+    let stall = line("saves", Level::WARN, STALL);
+    assert_says(&stall, stall.field("index"), "", "the disk fails");
+    faults.heal();
+    consumer.stop().unwrap();
+
+    let progress = FaultyProgress::new(Store::in_memory().progress("hanging save"));
+    let hold = progress.faults().hold();
+    let patience = Duration::from_millis(1200);
+    let consumer = Consumer::builder(numbers(1), progress).stall_after(patience).start(|_| Ok(())).unwrap();
+    hold.wait();
+    assert_says(&line("hanging save", Level::WARN, STALL), "1", "", "the save has not returned");
+    drop(hold);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_consumer_that_works_says_that_it_has_ended_and_nothing_else() {
+    everything();
+    let jobs = numbers(10_000);
+    let consumer = Consumer::builder(jobs, MemoryProgress::new()).stop_at(9_999).start(|_| Ok(())).unwrap();
+    consumer.join().unwrap();
+    let lines = lines_of("unnamed");
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    assert_says(&lines[0], "9999", "", "");
+    assert_eq!((lines[0].message(), lines[0].level), ("the consumer has ended", Level::DEBUG));
+}
+
+#[test]
+fn an_idle_consumer_does_not_stall_and_one_that_goes_on_after_it_is_given_its_time_again() {
+    let jobs = numbers(3);
+    let (release, hangs) = bounded::<()>(0);
+    let consumer = named("idle", jobs.clone())
+        .start(move |job| {
+            if job.index == 3 {
+                let _ = hangs.recv();
+            }
+            Ok(())
+        })
+        .unwrap();
+    let release = release;
+    let handle = consumer.handle();
+    assert!(handle.wait_for(2, LONG));
+    assert!(!handle.wait_for(3, SOON * 4), "there is no such job yet");
+    assert!(lines_of("idle").is_empty(), "{:#?}", lines_of("idle"));
+    let pushed = Instant::now();
+    jobs.push(3);
+    let stall = line("idle", Level::WARN, STALL);
+    assert!(pushed.elapsed() >= SOON, "{stall:?}");
+    assert_says(&stall, "3", "1", "job 3 has been running");
+    drop(release);
+    consumer.stop().unwrap();
+}
+
+/// Stops its consumer from within a line, in every way.
+fn steer(handle: &Handle, own: &Mutex<Option<Consumer>>) {
+    let _ = handle.status();
+    handle.request_stop();
+    assert_eq!(handle.wait_end(HOUR), None, "the end would wait for this line");
+    let consumer = own.lock().take();
+    assert!(consumer.is_none_or(|consumer| consumer.stop().is_err()), "it only asks");
+}
+
+#[test]
+fn whoever_listens_may_steer_the_consumer_that_it_hears_of() {
+    everything();
+    let own: Arc<Mutex<Option<Consumer>>> = Arc::default();
+    let (send, tokens) = crossbeam_channel::unbounded();
+    let consumer = named("steered", Script::up_to(5))
+        .retry(Retry::fixed(HOUR))
+        .start_deferred(move |_, done| send.send(done).unwrap())
+        .unwrap();
+    let handle = consumer.handle();
+    *own.lock() = Some(consumer);
+    let first = tokens.recv_timeout(LONG).unwrap();
+    let hook = {
+        let (handle, own) = (handle.clone(), own.clone());
+        move || steer(&handle, &own)
+    };
+    everything().hooks.lock().insert("steered", Box::new(hook));
+    // On this thread, which is none of the consumer's: the line is written here, too.
+    first.fail("refused");
+    assert!(own.lock().is_none(), "the line was written");
+    drop(tokens);
+    let ended = handle.wait_end(LONG).expect("it was stopped from within its line");
+    assert_eq!(ended.error, None);
+}
+
+#[test]
+fn whoever_listens_may_write_to_the_store_whose_save_it_hears_of() {
+    everything();
+    let faulty = FaultyStore::new().unwrap();
+    let rows = faulty.store().table("rows").unwrap();
+    let (wrote, written) = bounded(1);
+    let hook = move || wrote.send(rows.put("heard of", "it").is_err()).unwrap();
+    everything().hooks.lock().insert("store", Box::new(hook));
+    faulty.fail(..);
+    let consumer = Consumer::builder(numbers(1), faulty.store().progress("store")).start(|_| Ok(())).unwrap();
+    assert!(written.recv_timeout(LONG).expect("it does not wait for itself"), "the disk is full for it, too");
+    faulty.heal();
+    assert!(consumer.handle().wait_for(0, LONG));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_job_that_hangs_while_its_consumer_halts_is_told_of() {
+    let (release, hangs) = bounded::<()>(0);
+    let (enter, entered) = bounded::<()>(1);
+    let consumer = named("halting", Script::up_to(1))
+        .max_processing(2)
+        .start(move |job| match job.index {
+            // Once the other one runs.
+            0 => Err(entered.recv().map_or("the other one is gone", |()| "refused").into()),
+            _ => {
+                enter.send(())?;
+                let _ = hangs.recv();
+                Ok(())
+            }
+        })
+        .unwrap();
+    let release = release;
+    line("halting", Level::WARN, "the consumer halts");
+    assert_says(&line("halting", Level::WARN, STALL), "1", "1", "job 1 has been running");
+    drop(release);
+    consumer.join().unwrap_err();
+}
