@@ -2,6 +2,7 @@
 
 use crate::config::{check_max_processing, check_search_ahead};
 use crate::driver::control::Control;
+use crate::ended::Ended;
 use crate::error::Error;
 use crate::index::Index;
 use crate::status::Status;
@@ -47,10 +48,39 @@ impl Handle {
         self.control.status()
     }
 
-    /// Waits until the watermark has reached this index; whether it has. False at once when it no longer can.
+    /// Waits until the watermark has reached this index; whether it has. False at once when it no longer can: above
+    /// [`stop_at`](crate::Builder::stop_at), for what is not reached when the consumer stops or has ended, and for
+    /// [`u64::MAX`], which is never a job. For the end itself there is [`wait_end`](Self::wait_end).
     #[must_use]
     pub fn wait_for(&self, index: Index, timeout: Duration) -> bool {
         self.control.wait_for(index, timeout)
+    }
+
+    /// Waits until the consumer has ended and all its threads are gone, so that [`Consumer::join`](crate::Consumer::join) would return at
+    /// once; `None` when the time is over. For whoever does not own the consumer: it works before, while and after the owner stops,
+    /// joins or drops it. A timeout beyond the clock's end, [`Duration::MAX`] say, is for ever.
+    ///
+    /// After a [`stop_within`](crate::Consumer::stop_within) that timed out it waits for the stragglers, too. On one of the consumer's own
+    /// threads, in a job or a callback, it is `None` at once: the end would wait for that thread.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress, State};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..5).collect();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new()).start(|job| match job.index {
+    ///     3 => Err("connection refused".into()),
+    ///     _ => Ok(()),
+    /// })?;
+    /// let handle = consumer.handle();
+    /// let ended = std::thread::spawn(move || handle.wait_end(Duration::from_secs(20))).join().unwrap().unwrap();
+    /// assert_eq!(ended.state, State::Halted);
+    /// assert_eq!(ended.error, consumer.join().err().map(|error| error.report()));
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn wait_end(&self, timeout: Duration) -> Option<Ended> {
+        self.control.wait_ended(timeout)
     }
 
     /// No new job and no retry starts until [`resume`](Self::resume). Running jobs finish and are saved. Does not nest, and is
