@@ -270,7 +270,13 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
     }
 
     fn asking(&self, now: Instant) {
-        self.core.lock().asking(now);
+        let mut core = self.core.lock();
+        let watch = core.stir_for_look(now);
+        core.asking(now);
+        drop(core);
+        if watch {
+            self.spawn_watch();
+        }
     }
 
     fn gated(&self, gate: Gate) -> bool {

@@ -282,8 +282,7 @@ impl<T: Send + 'static> Core<T> {
         wakes.ended = true;
         wakes.changed = true;
         if let Some(error) = self.reach.error(&self.window).filter(|_| self.error.is_none()) {
-            self.halted = Some((self.window.lowest_undone(), error.to_string()));
-            self.error = Some(error);
+            self.halt_for(self.window.lowest_undone(), error.to_string(), error, "");
         }
         self.stalls.moved();
         self.tell_end();

@@ -158,7 +158,7 @@ mod tests {
     /// A consumer that has work up to this head, and is watched from this moment on.
     fn watched(head: Option<u64>, now: Instant) -> Core<()> {
         let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
-        let mut core = Core::new(window, Retry::none());
+        let mut core = Core::new(window, Retry::none(), usize::MAX);
         core.source.seen = true;
         core.window.handle_head(head);
         assert!(core.stir(now) && !core.stir(now), "one thread watches");
