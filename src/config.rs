@@ -1,6 +1,8 @@
 //! What a user may set, what is refused, and what to write instead.
 
 use crate::index::Index;
+use crate::structure::structure;
+use std::fmt;
 use std::time::Duration;
 
 /// How many threads a consumer may have at most, of the kind that run jobs, when nothing is said.
@@ -28,8 +30,8 @@ pub enum OnExhausted {
     Halt,
 }
 
-/// A value that was refused, and what to write instead.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+/// A value that was refused, and what to write instead. `{:?}` shows that sentence too, `{:#?}` the structure.
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// `max_processing(0)` would never run a job.
@@ -185,6 +187,44 @@ pub enum ConfigError {
          asked to stop; use `Handle::request_stop` there, and `stop` or `join` elsewhere"
     )]
     OwnThread,
+}
+
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return write!(f, "{self}");
+        }
+        structure!(
+            self,
+            f,
+            [],
+            [
+                MaxProcessingZero {},
+                MaxEffects { bytes },
+                Foreign { what, name },
+                SearchAheadZero {},
+                StartAtMax {},
+                StopAtMax {},
+                MaxAttemptsZero {},
+                Jitter { value },
+                ThreadsZero {},
+                ThreadsWithoutDeferred {},
+                PollEveryZero {},
+                Name { what, length },
+                FamilyMissing { name },
+                FamilyUnknown { name },
+                FamilyReserved { name },
+                WatermarkInUse { name },
+                GateCycle { consumer, upstream },
+                UpstreamEnded { consumer, upstream, next, last_processed },
+                NoStages {},
+                StageTwice { name },
+                StageUnknown { stage, name },
+                StageForeign { name },
+                OwnThread {},
+            ]
+        )
+    }
 }
 
 /// Refuses an empty and an overlong name.

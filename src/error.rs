@@ -2,15 +2,30 @@
 
 use crate::config::ConfigError;
 use crate::index::{BoxError, Index};
+use crate::structure::structure;
 use std::any::Any;
 use std::fmt;
 use std::path::PathBuf;
 
+mod text;
+
+pub(crate) use text::describe;
+
 /// What went wrong, and what to do about it.
 ///
-/// The text never repeats its [`source`](std::error::Error::source), so print the chain to see both: with
-/// [`Error::report`], or the alternate form of your error library.
-#[derive(Debug, thiserror::Error)]
+/// | form | shows |
+/// |---|---|
+/// | `{}` | what happened and what to do, without the causes |
+/// | [`Error::report`] | the same with the causes, in one line |
+/// | `{:?}` | the report: a `main` that returns the error prints it |
+/// | `{:#?}` | the structure: the variant and its fields |
+///
+/// ```
+/// let error = waterline::Error::InUse { name: "blocks".to_owned() };
+/// assert_eq!(format!("{error:?}"), error.report());
+/// assert_eq!(format!("{error:#?}").replace([' ', '\n'], ""), r#"InUse{name:"blocks",}"#);
+/// ```
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A value that was refused before anything started.
@@ -216,6 +231,9 @@ pub enum Error {
 impl Error {
     /// The error and its causes, in one line: what happened, what to do, and why.
     ///
+    /// The texts come from your own errors too, so there are bounds: 32 causes, and 1 MiB of text. (A status keeps 4 KiB.) A
+    /// longer report is cut, and says so at its end. A text that panics is cut there.
+    ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
     ///
@@ -227,16 +245,58 @@ impl Error {
     /// ```
     #[must_use]
     pub fn report(&self) -> String {
-        describe(self)
+        text::report(self)
     }
 }
 
-/// What the embedded store was doing when it failed.
-#[derive(Debug, thiserror::Error)]
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return f.write_str(&self.report());
+        }
+        structure!(
+            self,
+            f,
+            [Config, Store],
+            [
+                InUse { name },
+                Locked { path },
+                Truncated { next, first },
+                Corrupt { name, reason },
+                Job { index, attempt, source },
+                Source { index, source },
+                Progress { source },
+                Callback { index, source },
+                StopTimeout { running },
+                EffectsTooLarge { limit },
+                Item { log, source },
+                LogType { name, open, asked },
+                Needed { log, index, last_processed },
+                Stage { name, source },
+                Stopped {},
+                Thread {},
+                Spawn { source },
+            ]
+        )
+    }
+}
+
+/// What the embedded store was doing when it failed. `{:?}` shows the text and the causes, `{:#?}` the structure.
+#[derive(thiserror::Error)]
 #[error("the store could not {doing}: look at its path, its permissions and its disk, and try again")]
 pub struct StoreError {
     pub(crate) doing: String,
     pub(crate) source: BoxError,
+}
+
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            f.debug_struct("StoreError").field("doing", &self.doing).field("source", &self.source).finish()
+        } else {
+            f.write_str(&text::report(self))
+        }
+    }
 }
 
 fn still(running: &[Index]) -> String {
@@ -288,22 +348,7 @@ pub(crate) fn drop_guarded<U>(users: U) {
     }
 }
 
-/// An error with its causes, in one line: what a status shows. Calls the user's code, so never with a lock held.
-pub(crate) fn describe(error: &(dyn std::error::Error + 'static)) -> String {
-    let described = guarded(|| {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        Ok(text)
-    });
-    described.unwrap_or_else(|_| "an error whose text panics".to_owned())
-}
-
-/// An error of the user's, and its text, which is made before any lock is taken.
+/// An error of the user's, and its text, which is made before any lock is taken and has a bounded length.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: BoxError,

@@ -58,6 +58,7 @@ mod saver;
 mod status;
 mod stopping;
 mod store;
+mod structure;
 mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;

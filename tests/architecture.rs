@@ -8,8 +8,10 @@ use std::path::PathBuf;
 const ORDER: &[&str] = &[
     // vocabulary
     "index",
+    "structure",
     "config",
     "error",
+    "error/text",
     "sync/model",
     "sync",
     "status",

@@ -125,12 +125,30 @@ fn done_ahead_is_bits() {
     }
 }
 
+/// A job that waits for its retry keeps the text of its error, however long that was, within 4 KiB.
+fn texts_of_failed_jobs_are_bounded() {
+    const FAILED: u64 = 2_000;
+    let text = "x".repeat(50_000);
+    let before = live_bytes();
+    let consumer = Consumer::builder(Counting(FAILED), MemoryProgress::new())
+        .max_processing(2)
+        .retry(Retry::fixed(HOUR))
+        .start(move |_| Err(text.clone().into()))
+        .unwrap();
+    until(&consumer.handle(), "all to fail", |status| status.failed == FAILED && status.processing == 0);
+    let each = live_bytes().saturating_sub(before) / FAILED as usize;
+    println!("a failed job with an error of 50 kB: {each} bytes");
+    assert!(each < 8 * 1024, "each of {FAILED} failed jobs keeps {each} bytes");
+    consumer.stop().unwrap();
+}
+
 #[test]
 fn memory_and_threads_are_bounded_and_given_back() {
     // First what has the most threads: parking_lot's one table of them only grows.
     an_idle_consumer_is_small();
     lives_leave_nothing_behind();
     done_ahead_is_bits();
+    texts_of_failed_jobs_are_bounded();
     for in_flight in [1000, 4096, 5000] {
         let bytes = bytes_in_flight(in_flight, live_bytes);
         assert!(bytes <= 200.0, "{bytes:.1} bytes for each of {in_flight} jobs in flight");
