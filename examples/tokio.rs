@@ -32,6 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     runtime.block_on(async { tokio::task::spawn_blocking(|| consumer.join()).await })??;
 
     let status = handle.status();
+    println!("{status}");
     println!("{} pages fetched, {} attempts failed and were repeated", status.done, status.failed);
     Ok(())
 }

@@ -34,6 +34,22 @@ impl fmt::Display for State {
 }
 
 /// A snapshot of a consumer; taking one never waits for the source, the store or a job.
+///
+/// `Display` says it in one line for people. The order of its parts and the words before the numbers stay as they are, but do
+/// not parse it: programs read the fields. (An error of yours that has several lines is shown as it is.)
+///
+/// ```
+/// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+///
+/// let jobs: MemoryJobs<_> = (0..3).collect();
+/// let consumer = Consumer::builder(jobs, MemoryProgress::new()).start(|job| if job.index < 2 { Ok(()) } else { Err("no".into()) })?;
+/// let handle = consumer.handle();
+/// let _ = consumer.join();
+/// let line = "halted: watermark 1, head 2, lag 1, 0 in flight, 0 done ahead; \
+///             the consumer halted at 2: job 2 failed in attempt 1: no";
+/// assert_eq!(handle.status().to_string(), line);
+/// # Ok::<(), waterline::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
@@ -87,6 +103,24 @@ impl Status {
     #[must_use]
     pub fn lag(&self) -> u64 {
         self.head.map_or(0, |head| head.saturating_add(1).saturating_sub(self.unprocessed))
+    }
+
+    /// Writes which upstream has ended, behind the sentence that says what is waited for.
+    pub(crate) fn write_ended_upstream(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.ended_upstream {
+            Some(upstream) => write!(f, " (its upstream {upstream:?} has ended)"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let index = |index: Option<Index>| index.map_or_else(|| "none".to_owned(), |index| index.to_string());
+        let (watermark, head) = (index(self.last_processed), index(self.head));
+        write!(f, "{}: watermark {watermark}, head {head}, lag {}, ", self.state, self.lag())?;
+        write!(f, "{} in flight, {} done ahead; {}", self.processing, self.done_ahead, self.blocked)?;
+        self.write_ended_upstream(f)
     }
 }
 
@@ -207,5 +241,48 @@ impl fmt::Display for Blocked {
             Self::Paused => write!(f, "the consumer is paused; resume it to go on"),
             Self::Halted { index, error } => write!(f, "the consumer halted at {index}: {error}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(head: Option<Index>, last_processed: Option<Index>, blocked: Blocked) -> Status {
+        Status {
+            state: State::Running,
+            head,
+            last_processed,
+            next: 46,
+            processing: 4,
+            done_ahead: 2,
+            unsaved: 2,
+            blocked,
+            ended_upstream: None,
+            done: 44,
+            failed: 0,
+            retries: 0,
+            saves: 9,
+            unprocessed: last_processed.map_or(40, |last| last + 1),
+        }
+    }
+
+    #[test]
+    fn a_status_is_one_line_with_where_it_is_and_what_it_waits_for() {
+        let running = Blocked::Running { index: 42, attempt: 1, elapsed: Duration::from_millis(3_140) };
+        assert_eq!(
+            status(Some(100), Some(41), running).to_string(),
+            "running: watermark 41, head 100, lag 59, 4 in flight, 2 done ahead; job 42 has been running for 3.1s (attempt 1)"
+        );
+        assert_eq!(
+            status(Some(100), None, Blocked::No).to_string(),
+            "running: watermark none, head 100, lag 61, 4 in flight, 2 done ahead; nothing is in the way"
+        );
+        let nothing = status(None, None, Blocked::CaughtUp).to_string();
+        assert!(nothing.starts_with("running: watermark none, head none, lag 0, 4 in flight"), "{nothing}");
+        let mut held = status(Some(9), Some(3), Blocked::Upstream { index: 4 });
+        held.ended_upstream = Some("fetch".to_owned());
+        assert!(held.to_string().ends_with(" (its upstream \"fetch\" has ended)"), "{held}");
+        assert_eq!(held.to_string().lines().count(), 1);
     }
 }

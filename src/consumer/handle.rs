@@ -42,7 +42,8 @@ impl Handle {
         usize::try_from(self.control.size()).unwrap_or(usize::MAX)
     }
 
-    /// A snapshot. Never waits for the source, the store or a job, and may be taken from any of them.
+    /// A snapshot. Never waits for the source, the store or a job, and may be taken from any of them. It shows itself in one
+    /// line: `println!("{}", handle.status())`.
     #[must_use]
     pub fn status(&self) -> Status {
         self.control.status()

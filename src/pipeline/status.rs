@@ -52,10 +52,7 @@ impl fmt::Display for StageStatus {
         if status.blocked != Blocked::No {
             write!(f, "; {}", status.blocked)?;
         }
-        if let Some(upstream) = &status.ended_upstream {
-            write!(f, " (its upstream {upstream:?} has ended)")?;
-        }
-        Ok(())
+        status.write_ended_upstream(f)
     }
 }
 
