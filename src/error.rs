@@ -46,6 +46,16 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// Nothing is stored at this path or under this name, and nothing was made, since
+    /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`.
+    #[error("{}", not_found(what, name))]
+    NotFound {
+        /// The kind of thing: `"store"`, `"progress"`, `"log"` or `"table"`.
+        what: &'static str,
+        /// Its name; the path of a store.
+        name: String,
+    },
+
     /// The source no longer has the job that is next. Nothing was skipped.
     #[error(
         "the next job is {next}, but the source begins at {first}: bring the jobs from {next} to {} back, or start anew \
@@ -261,6 +271,7 @@ impl fmt::Debug for Error {
             [
                 InUse { name },
                 Locked { path },
+                NotFound { what, name },
                 Truncated { next, first },
                 Corrupt { name, reason },
                 Job { index, attempt, source },
@@ -296,6 +307,20 @@ impl fmt::Debug for StoreError {
         } else {
             f.write_str(&text::report(self))
         }
+    }
+}
+
+fn not_found(what: &str, name: &str) -> String {
+    match what {
+        "store" => {
+            format!(
+                "there is no store at {name}, and `create(false)` makes none: check the path, or make one with `create(true)`"
+            )
+        }
+        _ => format!(
+            "there is no {what} {name:?} in the store, which was opened with `create(false)`: check the name, or open the store \
+             with `create(true)` to have it made"
+        ),
     }
 }
 

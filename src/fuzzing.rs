@@ -9,7 +9,7 @@ use crate::kv::batch::Batch;
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Kv, prefix_end};
 use crate::progress::format::{self, Series};
-use crate::store::{Durability, FORMAT, FORMAT_KEY, Store};
+use crate::store::{FORMAT, FORMAT_KEY, Store};
 use crate::sync::Arc;
 use crate::window::reference::{Choice, Trial, limits};
 use std::collections::BTreeMap;
@@ -281,7 +281,7 @@ fn database(input: &mut Input<'_>) {
     let kept = || keys.each_ref().map(|key| kv.get(&system, key).expect("the memory is read"));
 
     let ours = format.as_ref().is_none_or(|format| *format == [FORMAT]);
-    match Store::on(kv.clone(), Durability::Buffered) {
+    match Store::on(kv.clone(), &Store::options(), &"memory") {
         Ok(store) => {
             assert!(ours, "promise 8: {format:?} is not known");
             load(&store, &name, value.as_deref());

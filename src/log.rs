@@ -66,10 +66,12 @@ pub struct JobLog<T> {
 }
 
 impl Store {
-    /// The log with this name: 1 to 255 bytes. It is there from now on.
+    /// The log with this name: 1 to 255 bytes. It is made if there is none, unless
+    /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`.
     ///
     /// # Errors
-    /// [`Error::Config`] for a bad name; [`Error::LogType`] while the same log is open with items of another type;
+    /// [`Error::Config`] for a bad name; [`Error::NotFound`] for a log that is not there and is not
+    /// made; [`Error::LogType`] while the same log is open with items of another type;
     /// [`Error::Corrupt`] when it cannot be read, [`Error::Store`] when the database fails, [`Error::Spawn`] when the thread
     /// that writes cannot be started.
     pub fn log<T: Serialize + DeserializeOwned + Send + 'static>(
@@ -110,6 +112,9 @@ impl Store {
             |reason| Error::Corrupt { name: name.to_owned(), reason: format!("the bounds of the log: {reason}") };
         let key = bounds_key(name);
         let Some(stored) = self.kv().get(self.system(), &key)? else {
+            if !self.creates() {
+                return self.not_found("log", name);
+            }
             let bounds = Bounds::of_a_new_log(self.ids().next()?);
             let mut batch = Batch::default();
             batch.put(self.system().id, &[&key], &[&bounds.encode(name)])?;

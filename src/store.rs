@@ -19,9 +19,13 @@ use std::sync::Weak;
 #[cfg(feature = "rocksdb")]
 mod attach;
 mod ids;
+#[cfg(any(test, feature = "rocksdb"))]
+mod locked;
+mod options;
 mod table;
 
 pub(crate) use ids::Ids;
+pub use options::StoreOptions;
 pub use table::{Rows, Table};
 
 /// The layout of keys and values that this program reads and writes; see [`design`](crate::design).
@@ -81,6 +85,8 @@ pub enum Durability {
 pub struct Store {
     inner: Arc<Inner>,
     synced: bool,
+    /// A progress, a log and a table that are not there are made.
+    create: bool,
 }
 
 struct Inner {
@@ -110,8 +116,9 @@ impl Inner {
         }
     }
 
+    /// Loads what has lived on this key-value store, or makes it. An error names the place.
     #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
-    fn on(kv: Arc<dyn Kv>) -> Result<Self, Error> {
+    fn on(kv: Arc<dyn Kv>, create: bool, place: &dyn fmt::Display) -> Result<Self, Error> {
         let family = |name: &str| {
             let id = kv.family(name)?.ok_or_else(|| ConfigError::FamilyMissing { name: name.to_owned() })?;
             Ok::<_, Error>(Family::new(name, id))
@@ -123,6 +130,7 @@ impl Inner {
                 let reason = format!("the database's format is {other:?}, and this program knows [{FORMAT}]");
                 return Err(Error::Corrupt { name: "format".to_owned(), reason });
             }
+            None if !create => return Err(Error::NotFound { what: "store", name: place.to_string() }),
             None => {
                 let mut batch = Batch::default();
                 batch.put(families[0].id, &[FORMAT_KEY], &[&[FORMAT]])?;
@@ -130,38 +138,6 @@ impl Inner {
             }
         }
         Ok(Self::new(kv, families))
-    }
-}
-
-/// How to open a [`Store`]; made by [`Store::options`].
-///
-/// ```no_run
-/// use waterline::{Durability, Store};
-/// # #[cfg(feature = "rocksdb")]
-/// let store = Store::options().durability(Durability::Synced).open("data")?;
-/// # Ok::<(), waterline::Error>(())
-/// ```
-#[derive(Clone, Debug, Default)]
-#[must_use]
-pub struct StoreOptions {
-    durability: Durability,
-}
-
-impl StoreOptions {
-    /// What a write survives; [`Durability::Buffered`] when nothing is said.
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-
-    /// Opens the database in this directory, and makes it if there is none.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] when it is open elsewhere, [`Error::Corrupt`] when it is in a format that this program does not
-    /// know, [`Error::Store`] for whatever else RocksDB says.
-    #[cfg(feature = "rocksdb")]
-    pub fn open(self, path: impl AsRef<Path>) -> Result<Store, Error> {
-        Store::on(Arc::new(crate::kv::rocksdb::RocksKv::open(path.as_ref())?), self.durability)
     }
 }
 
@@ -185,18 +161,24 @@ impl Store {
     pub fn in_memory() -> Self {
         let kv = MemoryKv::default();
         let families = kv.families();
-        Self::of(Inner::new(Arc::new(kv), families), Durability::Buffered)
+        Self::of(Inner::new(Arc::new(kv), families), &Self::options())
     }
 
     /// A key space of yours. The same name is the same table.
     ///
     /// # Errors
-    /// [`Error::Config`] for an empty name and one above 255 bytes.
+    /// [`Error::Config`] for an empty name and one above 255 bytes. With
+    /// [`create(false)`](StoreOptions::create) also [`Error::NotFound`] for a table without a row, and
+    /// [`Error::Store`] when the database fails.
     pub fn table(&self, name: impl AsRef<str>) -> Result<Table, Error> {
         let name = name.as_ref();
         check_name("table", name)?;
         let length = u8::try_from(name.len()).map_err(|_| ConfigError::Name { what: "table", length: name.len() })?;
-        Ok(Table::new(self, name, &self.inner.tables, [&[length], name.as_bytes()].concat()))
+        let prefix = [&[length], name.as_bytes()].concat();
+        if !self.create && self.kv().last(&self.inner.tables, &prefix)?.is_none() {
+            return self.not_found("table", name);
+        }
+        Ok(Table::new(self, name, &self.inner.tables, prefix))
     }
 
     /// A whole column family of the database as a table, with the keys as they are: one of yours beside those of the store.
@@ -225,14 +207,30 @@ impl Store {
         Ok(Table::new(self, name, &Family::new(name, id), Vec::new()))
     }
 
-    /// On any key-value store, once its format is known to be ours.
+    /// On any key-value store, once its format is known to be ours. An error names the place.
     #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
-    pub(crate) fn on(kv: Arc<dyn Kv>, durability: Durability) -> Result<Self, Error> {
-        Ok(Self::of(Inner::on(kv)?, durability))
+    pub(crate) fn on(kv: Arc<dyn Kv>, options: &StoreOptions, place: &dyn fmt::Display) -> Result<Self, Error> {
+        Ok(Self::of(Inner::on(kv, options.create, place)?, options))
     }
 
-    fn of(inner: impl Into<Arc<Inner>>, durability: Durability) -> Self {
-        Self { inner: inner.into(), synced: durability == Durability::Synced }
+    fn of(inner: impl Into<Arc<Inner>>, options: &StoreOptions) -> Self {
+        Self { inner: inner.into(), synced: options.durability == Durability::Synced, create: options.create }
+    }
+
+    /// The same store, by a handle with these options.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn with(&self, options: &StoreOptions) -> Self {
+        Self::of(self.inner.clone(), options)
+    }
+
+    /// True if this handle makes what is not there.
+    pub(crate) fn creates(&self) -> bool {
+        self.create
+    }
+
+    /// The answer to a name under which nothing is stored, where nothing is made.
+    pub(crate) fn not_found<T>(&self, what: &'static str, name: &str) -> Result<T, Error> {
+        Err(Error::NotFound { what, name: name.to_owned() })
     }
 
     pub(crate) fn kv(&self) -> &dyn Kv {
@@ -289,7 +287,7 @@ impl Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("synced", &self.synced).finish_non_exhaustive()
+        f.debug_struct("Store").field("synced", &self.synced).field("create", &self.create).finish_non_exhaustive()
     }
 }
 

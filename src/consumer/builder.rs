@@ -181,8 +181,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// Starts, with a closure that runs one job.
     ///
     /// # Errors
-    /// [`Error::Config`] for a value that was refused; [`Error::InUse`], [`Error::Corrupt`] and [`Error::Progress`] from the
-    /// progress; [`Error::Source`] when the source does not say where it begins; [`Error::Truncated`] when it begins above
+    /// [`Error::Config`] for a value that was refused; [`Error::InUse`], [`Error::Corrupt`], [`Error::NotFound`] and
+    /// [`Error::Progress`] from the progress; [`Error::Source`] when the source does not say where it begins; [`Error::Truncated`] when it begins above
     /// the next index; [`Error::Spawn`] when a thread cannot be started. A failing head is retried and shown in the status.
     pub fn start<F>(self, run: F) -> Result<Consumer, Error>
     where

@@ -1,22 +1,27 @@
 //! The seam on RocksDB.
 
 use super::batch::{Batch, FamilyId};
-use super::{Each, Family, Kv, OURS, Scan, batch, prefix_end};
+use super::{Each, Family, Kv, OURS, SYSTEM, Scan, batch, prefix_end};
 use crate::error::{Error, StoreError};
-use crate::sync::{Arc, Mutex, RwLock};
+use crate::sync::{Arc, Condvar, Mutex, RwLock};
 use rocksdb::{
     ColumnFamilyDescriptor, DB, DBCompressionType, DBWithThreadMode, IteratorMode, MultiThreaded, Options, ReadOptions,
     WriteBatch, WriteOptions,
 };
 use std::any::TypeId;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 /// The directories of the databases that are opened here. RocksDB knows what this process has open by the name that it was given:
 /// by another spelling, or a link, it would open a database a second time, and the two would overwrite each other.
 static OPEN: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
+
+/// Told when one of them is closed.
+static CLOSED: LazyLock<Condvar> = LazyLock::new(Condvar::default);
 
 /// So many table files are open at a time: half of what a process may usually have. RocksDB would open all there are, and rows in
 /// ascending order leave a small one behind in each life, which no compaction ever puts together with others.
@@ -32,11 +37,15 @@ pub(crate) struct RocksKv {
 }
 
 impl RocksKv {
-    /// Opens the database, and makes it if there is none.
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let directory = Directory::claim(path)?;
+    /// Opens the database. If there is none, `create` makes it; without `create` nothing is made.
+    pub(crate) fn open(path: &Path, create: bool) -> Result<Self, Error> {
+        let directory = Directory::claim(path, create)?;
+        // RocksDB itself would leave files in that directory before it finds no database there.
+        if !create && !has_database(path)? {
+            return Err(no_store(path));
+        }
         let mut options = Options::default();
-        options.create_if_missing(true);
+        options.create_if_missing(create);
         options.create_missing_column_families(true);
         // RocksDB keeps a thousand old text logs otherwise, one of each opening.
         options.set_keep_log_file_num(4);
@@ -46,7 +55,11 @@ impl RocksKv {
         options.set_max_total_wal_size(128 << 20);
         let ours = OURS.map(str::to_owned).into_iter();
         // RocksDB wants every family opened that exists; a directory without a database has none.
-        let existing = DB::list_cf(&options, path).unwrap_or_default();
+        let existing = match DB::list_cf(&options, path) {
+            Ok(existing) if !create && !existing.iter().any(|name| name == SYSTEM) => return Err(no_store(path)),
+            Err(e) if !create => return Err(failed(opening(path))(e).into()),
+            existing => existing.unwrap_or_default(),
+        };
         let families: BTreeSet<String> = ours.chain(existing).collect();
         let descriptors = families.into_iter().map(|name| ColumnFamilyDescriptor::new(name, family_options()));
         match DB::open_cf_descriptors(&options, path, descriptors) {
@@ -107,10 +120,12 @@ impl RocksKv {
 struct Directory(PathBuf);
 
 impl Directory {
-    /// Makes it if there is none.
-    fn claim(path: &Path) -> Result<Self, Error> {
-        let real = std::fs::create_dir_all(path).and_then(|()| path.canonicalize());
-        let real = real.map_err(|e| StoreError { doing: opening(path), source: e.into() })?;
+    fn claim(path: &Path, create: bool) -> Result<Self, Error> {
+        let made = if create { std::fs::create_dir_all(path) } else { Ok(()) };
+        let real = match made.and_then(|()| path.canonicalize()) {
+            Err(e) if !create && e.kind() == ErrorKind::NotFound => return Err(no_store(path)),
+            real => real.map_err(|e| StoreError { doing: opening(path), source: e.into() })?,
+        };
         if OPEN.lock().insert(real.clone()) { Ok(Self(real)) } else { Err(Error::Locked { path: path.to_owned() }) }
     }
 }
@@ -118,7 +133,23 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         OPEN.lock().remove(&self.0);
+        CLOSED.notify_all();
     }
+}
+
+/// Waits until this process has closed a database, or for this long. (Other processes do not tell.)
+pub(crate) fn wait_closed(limit: Duration) {
+    let mut open = OPEN.lock();
+    CLOSED.wait_until(&mut open, Instant::now() + limit);
+}
+
+/// True if RocksDB has a database there: `CURRENT` names the file that lists all others.
+fn has_database(path: &Path) -> Result<bool, StoreError> {
+    path.join("CURRENT").try_exists().map_err(|e| StoreError { doing: opening(path), source: e.into() })
+}
+
+fn no_store(path: &Path) -> Error {
+    Error::NotFound { what: "store", name: path.display().to_string() }
 }
 
 fn opening(path: &Path) -> String {

@@ -58,6 +58,9 @@ struct Acquired {
 
 impl Store {
     /// The progress of the consumer with this name: 1 to 255 bytes, checked when a consumer starts with it.
+    ///
+    /// If nothing is saved under this name the consumer begins with the first job, unless
+    /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`: then it does not start.
     pub fn progress(&self, name: impl Into<String>) -> StoreProgress {
         StoreProgress { store: self.clone(), name: name.into(), acquired: None }
     }
@@ -132,6 +135,9 @@ impl Progress for StoreProgress {
         check_name("progress", &self.name)?;
         let claim = self.store.claim(&self.name)?;
         let loaded = self.load()?;
+        if loaded.is_none() && !self.store.creates() {
+            return self.store.not_found("progress", &self.name);
+        }
         self.store.writer().start().map_err(|source| Error::Spawn { source })?;
         let (ledger, last_processed, restored) = match loaded {
             Some(loaded) => (loaded.ledger, loaded.last_processed, loaded.restored),

@@ -34,7 +34,7 @@ impl StoreOptions {
     /// # Errors
     /// Those of [`Store::attach`].
     pub fn attach(self, db: Arc<DB>) -> Result<Store, Error> {
-        Ok(Store::of(attached(db)?, self.durability))
+        Ok(Store::of(attached(db, self.create)?, &self))
     }
 }
 
@@ -98,14 +98,15 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Config`] when the database was opened without one of [`Store::column_families`], [`Error::Corrupt`] when a store
-    /// has lived in it whose format this program does not know, [`Error::Store`] for whatever else RocksDB says.
+    /// has lived in it whose format this program does not know, [`Error::NotFound`] when no store has
+    /// lived in it and [`StoreOptions::create`] is `false`, [`Error::Store`] for whatever else RocksDB says.
     pub fn attach(db: Arc<DB>) -> Result<Self, Error> {
         Self::options().attach(db)
     }
 }
 
 /// What lives in this database already, or from now on.
-fn attached(db: Arc<DB>) -> Result<Arc<Inner>, Error> {
+fn attached(db: Arc<DB>, create: bool) -> Result<Arc<Inner>, Error> {
     let address = Arc::as_ptr(&db).addr();
     let mut attached = ATTACHED.lock();
     attached.retain(|(_, inner)| inner.strong_count() > 0);
@@ -113,7 +114,7 @@ fn attached(db: Arc<DB>) -> Result<Arc<Inner>, Error> {
     if let Some(inner) = known {
         return Ok(inner);
     }
-    let inner = Arc::new(Inner::on(Arc::new(RocksKv::shared(db)))?);
+    let inner = Arc::new(Inner::on(Arc::new(RocksKv::shared(db.clone())), create, &db.path().display())?);
     attached.push((address, Arc::downgrade(&inner)));
     Ok(inner)
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const LONG: Duration = Duration::from_secs(60);
 
 fn on(kv: &Arc<MemoryKv>) -> Store {
-    Store::on(kv.clone(), Durability::Buffered).unwrap()
+    Store::on(kv.clone(), &Store::options(), &"memory").unwrap()
 }
 
 fn numbers(n: u64) -> MemoryJobs<u64> {
@@ -190,7 +190,7 @@ fn a_progress_saves_by_itself_too() {
 
 /// The same store, by a handle of this durability.
 fn as_durable(store: &Store, durability: Durability) -> Store {
-    Store { inner: store.inner.clone(), synced: durability == Durability::Synced }
+    store.with(&Store::options().durability(durability))
 }
 
 /// Nothing at or below the watermark is missing; the watermark.
@@ -426,7 +426,7 @@ impl Kv for Watched {
 #[test]
 fn who_changes_a_row_shuts_out_the_writers_read_and_write_back_and_no_other_change() {
     let kv = Arc::new(Watched::default());
-    let store = Store::on(kv.clone(), Durability::Buffered).unwrap();
+    let store = Store::on(kv.clone(), &Store::options(), &"memory").unwrap();
     kv.rows.set(store.writer().rows().clone()).unwrap();
     let table = store.table("rows").unwrap();
     table.put("k", "v").unwrap();

@@ -3,7 +3,7 @@
 use super::numbers_in;
 use crate::error::Error;
 use crate::kv::memory::MemoryKv;
-use crate::store::{Durability, Store};
+use crate::store::{Durability, Store, StoreOptions};
 use crate::sync::Arc;
 use std::ops::RangeBounds;
 
@@ -67,13 +67,33 @@ impl FaultyStore {
 
     fn on(kv: MemoryKv, durability: Durability) -> Result<Self, Error> {
         let kv = Arc::new(kv);
-        Ok(Self { store: Store::on(kv.clone(), durability)?, kv, durability })
+        let store = Store::on(kv.clone(), &Store::options().durability(durability), &"memory")?;
+        Ok(Self { kv, store, durability })
     }
 
     /// The store, to be used like any other.
     #[must_use]
     pub fn store(&self) -> Store {
         self.store.clone()
+    }
+
+    /// The same store, by a handle with these options: for tests of a program that
+    /// [makes nothing](StoreOptions::create). (Two stores that are attached to one database share it in
+    /// the same way.)
+    ///
+    /// ```
+    /// use waterline::{Error, Store, testing::FaultyStore};
+    ///
+    /// let faulty = FaultyStore::new()?;
+    /// let strict = faulty.store_with(&Store::options().create(false));
+    /// assert!(matches!(strict.table("heights"), Err(Error::NotFound { what: "table", .. })));
+    /// faulty.store().table("heights")?.put("k2", "8611")?;
+    /// assert_eq!(strict.table("heights")?.get("k2")?.as_deref(), Some(b"8611".as_slice()));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn store_with(&self, options: &StoreOptions) -> Store {
+        self.store.with(options)
     }
 
     /// The writes with these numbers fail, counted from 0 with the next one: `fail(..)` is a full disk, `fail(3..4)` fails the

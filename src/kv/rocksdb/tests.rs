@@ -36,7 +36,7 @@ fn change() -> impl Strategy<Value = Change> {
 #[test]
 fn a_batch_has_the_bytes_of_a_write_batch() {
     let directory = directory();
-    let mut kv = RocksKv::open(directory.path()).unwrap();
+    let mut kv = RocksKv::open(directory.path(), true).unwrap();
     // Ids of one byte and of two.
     let names: Vec<String> = (0..140).map(|n| format!("f{n}")).collect();
     names.iter().for_each(|name| database(&mut kv).create_cf(name, &Options::default()).unwrap());
@@ -76,7 +76,7 @@ fn a_batch_has_the_bytes_of_a_write_batch() {
 #[test]
 fn a_batch_is_written_and_read() {
     let directory = directory();
-    let kv = RocksKv::open(directory.path()).unwrap();
+    let kv = RocksKv::open(directory.path(), true).unwrap();
     let (system, tables) = (family(&kv, SYSTEM), family(&kv, TABLES));
     assert_eq!(kv.family("another").unwrap(), None);
     let mut batch = put(&system, b"a", b"1");
@@ -112,7 +112,7 @@ fn a_batch_is_written_and_read() {
 #[test]
 fn a_store_that_crashed_many_times_takes_writes() {
     let directory = directory();
-    let kv = Arc::new(RocksKv::open(directory.path()).unwrap());
+    let kv = Arc::new(RocksKv::open(directory.path(), true).unwrap());
     let tables = family(&kv, TABLES);
     let handle = kv.db.cf_handle(TABLES).unwrap();
     // As if no life had lasted until the files of those before it are compacted.
@@ -136,7 +136,7 @@ fn a_store_that_was_opened_many_times_has_few_files_open() {
     const LIVES: u64 = 150;
     let directory = directory();
     {
-        let kv = RocksKv::open(directory.path()).unwrap();
+        let kv = RocksKv::open(directory.path(), true).unwrap();
         let tables = family(&kv, TABLES);
         // A file for each life, as if what it wrote was flushed when the next one began.
         for row in 0..LIVES {
@@ -144,7 +144,7 @@ fn a_store_that_was_opened_many_times_has_few_files_open() {
             kv.db.flush_cf(&kv.db.cf_handle(TABLES).unwrap()).unwrap();
         }
     }
-    let kv = RocksKv::open(directory.path()).unwrap();
+    let kv = RocksKv::open(directory.path(), true).unwrap();
     assert_eq!(kv.scan(&family(&kv, TABLES), b"").count() as u64, LIVES);
     let real = directory.path().canonicalize().unwrap();
     let tables = |paths: &mut dyn Iterator<Item = PathBuf>| {
@@ -160,7 +160,7 @@ fn a_store_that_was_opened_many_times_has_few_files_open() {
 #[test]
 fn a_family_that_was_made_anew_takes_nothing_that_was_meant_for_the_old_one() {
     let directory = directory();
-    let mut kv = RocksKv::open(directory.path()).unwrap();
+    let mut kv = RocksKv::open(directory.path(), true).unwrap();
     kv = RocksKv::watched(kv.db);
     let system = family(&kv, SYSTEM);
     database(&mut kv).create_cf("f", &Options::default()).unwrap();

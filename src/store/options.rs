@@ -1,0 +1,125 @@
+//! The options to open a store with.
+
+use super::Durability;
+#[cfg(feature = "rocksdb")]
+use super::{Store, locked};
+#[cfg(feature = "rocksdb")]
+use crate::{error::Error, kv::rocksdb, sync::Arc};
+#[cfg(feature = "rocksdb")]
+use std::{path::Path, time::Duration, time::Instant};
+
+/// How to open a [`Store`](crate::Store); made by [`Store::options`](crate::Store::options).
+///
+/// ```no_run
+/// use waterline::{Durability, Store};
+/// # #[cfg(feature = "rocksdb")]
+/// let store = Store::options().durability(Durability::Synced).open("data")?;
+/// # Ok::<(), waterline::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct StoreOptions {
+    pub(super) durability: Durability,
+    pub(super) create: bool,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { durability: Durability::default(), create: true }
+    }
+}
+
+impl StoreOptions {
+    /// What a write survives; [`Durability::Buffered`] when nothing is said.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Sets whether a store is made where there is none, and also a progress, a log or a table. The
+    /// default is `true`, so that the first start of a program is like every later one.
+    ///
+    /// With `false` a wrong path and a wrong name are an
+    /// [`Error::NotFound`](crate::Error::NotFound), and nothing is made, not even a directory. So a
+    /// misspelled name does not process a whole stream once more.
+    ///
+    /// | call | returns `NotFound` |
+    /// |---|---|
+    /// | `open`, `open_within` | if no store was ever made in this directory |
+    /// | `attach` | if no store has ever lived in this database |
+    /// | `start` with [`Store::progress`](crate::Store::progress) | if nothing is saved under this name |
+    /// | [`Store::log`](crate::Store::log) | if no log of this name was ever made |
+    /// | [`Store::table`](crate::Store::table) | if the table has no row, since nothing else is stored of it |
+    ///
+    /// A progress is made by its first save. If a first life ended before any job was done, it left
+    /// no progress, and the next life needs `create(true)` again. Two calls are the same with `true`
+    /// and `false`: [`StoreProgress::last_processed`](crate::StoreProgress::last_processed) is `None`
+    /// where there is no progress, and [`StoreProgress::remove`](crate::StoreProgress::remove) does
+    /// nothing there.
+    ///
+    /// Like the durability, this belongs to the handle: of two stores that are attached to one
+    /// database, one may make what the other may not.
+    ///
+    #[cfg_attr(feature = "rocksdb", doc = "```")]
+    #[cfg_attr(not(feature = "rocksdb"), doc = "```ignore")]
+    /// use waterline::{Consumer, Error, MemoryJobs, Store};
+    ///
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("data");
+    /// let opened = Store::options().create(false).open(&path);
+    /// assert!(matches!(opened, Err(Error::NotFound { what: "store", .. })) && !path.exists());
+    ///
+    /// let jobs: MemoryJobs<_> = (0..3).collect();
+    /// let store = Store::open(&path)?;
+    /// let first = Consumer::builder(jobs.clone(), store.progress("blocks"));
+    /// first.stop_at(2).start(|_| Ok(()))?.join()?;
+    /// drop(store);
+    ///
+    /// let store = Store::options().create(false).open(&path)?;
+    /// assert_eq!(store.progress("blocks").last_processed()?, Some(2));
+    /// let misspelled = Consumer::builder(jobs, store.progress("blokcs")).start(|_| Ok(()));
+    /// assert!(matches!(misspelled, Err(Error::NotFound { what: "progress", .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Opens the database in this directory, and makes it if there is none, unless
+    /// [`create`](Self::create) says otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when it is open elsewhere, [`Error::NotFound`] when there is none and
+    /// `create` is `false`, [`Error::Corrupt`] when it is in a format that this program does not know,
+    /// [`Error::Store`] for whatever else RocksDB says.
+    #[cfg(feature = "rocksdb")]
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Store, Error> {
+        let path = path.as_ref();
+        Store::on(Arc::new(rocksdb::RocksKv::open(path, self.create)?), &self, &path.display())
+    }
+
+    /// Opens the database like [`open`](Self::open), and tries again while it is
+    /// [`Error::Locked`], for at most this long. It is for a program that is replaced while it runs:
+    /// the new process starts while the old one still saves and closes.
+    ///
+    /// The thread sleeps between two tries: 5 ms at first, then twice as long each time, at most
+    /// 200 ms. A store that this very process closes wakes it. Any other error is returned at once.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    ///
+    /// let store = Store::options().open_within("data", Duration::from_secs(30))?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open); [`Error::Locked`] when the time was over and the database was
+    /// still open elsewhere.
+    #[cfg(feature = "rocksdb")]
+    pub fn open_within(self, path: impl AsRef<Path>, timeout: Duration) -> Result<Store, Error> {
+        let (path, begun) = (path.as_ref(), Instant::now());
+        locked::retry(timeout, || begun.elapsed(), rocksdb::wait_closed, || self.clone().open(path))
+    }
+}
