@@ -203,6 +203,7 @@ impl fmt::Debug for ConfigError {
                 MaxEffects { bytes },
                 Foreign { what, name },
                 SearchAheadZero {},
+                MaxReadAheadZero {},
                 StartAtMax {},
                 StopAtMax {},
                 MaxAttemptsZero {},
