@@ -8,7 +8,7 @@ use crate::jobs::Gate;
 use crate::kv::changes::{Changes, Refused};
 use crate::notifier::NewsDesk;
 use crate::observe::{Event, Kind};
-use crate::pool::{Assignment, JobDesk, Runner};
+use crate::pool::{JobDesk, Runner, Task};
 use crate::progress::{Checkpoint, SaveDesk, Saves, Snapshot};
 use crate::reader::{Due, Fetched, Order, ReadDesk, ReadRuns};
 use crate::stopping::Stopping;
@@ -22,6 +22,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 mod alive;
+mod aside;
 pub(crate) mod control;
 mod core;
 pub(crate) mod effects;
@@ -185,7 +186,7 @@ impl<T: Send + 'static> Driver<T> {
 }
 
 impl<T: Send + 'static> JobDesk<T> for Driver<T> {
-    fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Assignment<T>> {
+    fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>> {
         if let Some(report) = report {
             self.confirm(report);
         }
@@ -203,9 +204,10 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
             if let Some((source, run)) = core.begin_reading() {
                 core = self.read_for_itself(core, source, run);
             }
-            let assignment = core.claim();
+            // A turn goes first: what runs may be no use before that.
+            let task = core.resume_turn().map(Task::Deliver).or_else(|| core.claim().map(Task::Run));
             let wakes = core.drain();
-            let idle = assignment.is_none() && wakes.is_empty() && !core.may_read();
+            let idle = task.is_none() && wakes.is_empty() && !core.may_read();
             if idle && std::mem::take(&mut patient) && core.expects_jobs() {
                 drop(core);
                 watch(|| self.beckoned.swap(false, Ordering::Acquire));
@@ -222,8 +224,8 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
             }
             drop(core);
             self.carry_out(wakes);
-            if idle || assignment.is_some() {
-                return assignment;
+            if idle || task.is_some() {
+                return task;
             }
             core = self.core.lock();
         }

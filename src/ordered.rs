@@ -2,21 +2,16 @@
 //!
 //! A result that is not yet due waits beside its job, which then holds neither a thread nor a slot of `max_processing`, only its
 //! place in the window: or those that wait would keep the one that they wait for from being tried again. The thread that
-//! finishes the lowest job hands it over, and then what waits behind it.
+//! finishes the lowest job hands it over, and then what waits behind it. While the consumer is paused nothing is handed
+//! over; afterwards a thread of the pool goes on. Once it stops nothing is either: what waits is dropped with the runner.
 
 use crate::error::{Failure, Guarded, guarded};
 use crate::index::{BoxError, Index};
 use crate::kv::changes::Changes;
-use crate::pool::{Assignment, Runner};
+use crate::pool::{Assignment, Runner, Turn};
 use crate::sync::{Arc, Mutex};
 use crate::worker::{Job, Report};
 use std::collections::HashMap;
-
-/// The job whose result is handed to the sink now, and the token to report it with.
-pub(crate) struct Turn {
-    pub(crate) index: Index,
-    pub(crate) token: usize,
-}
 
 /// Who knows whose turn it is. As long as one thread has a turn, no other is given one.
 pub(crate) trait SinkDesk: Send + Sync {
@@ -55,7 +50,14 @@ where
             Ok(result) => drop(self.waiting.lock().insert(index, Guarded::new(result))),
             Err(error) => return Some(Report { token, index, outcome: Err(Failure::boxed(error)) }),
         }
-        let mut turn = self.desk.set_aside(token);
+        if let Some(turn) = self.desk.set_aside(token) {
+            Runner::<T>::deliver(self, turn);
+        }
+        None
+    }
+
+    fn deliver(&self, turn: Turn) {
+        let mut turn = Some(turn);
         while let Some(Turn { index, token }) = turn {
             let result = self.waiting.lock().remove(&index).and_then(Guarded::take);
             let outcome = guarded(|| match (self.sink.lock().get_mut(), result) {
@@ -64,6 +66,5 @@ where
             });
             turn = self.desk.taken(Report { token, index, outcome: outcome.map_err(Failure::boxed) });
         }
-        None
     }
 }

@@ -152,6 +152,15 @@ pub enum Blocked {
         /// What it failed with.
         error: String,
     },
+    /// The next job could start, and every thread that could run it has been busy for a second or more, though not with a job
+    /// that the watermark waits for: in the closure of [`start_deferred`](crate::Builder::start_deferred) after the job was
+    /// reported, in a destructor, or in a job above the next one.
+    Threads {
+        /// The threads, which are as many as there may be.
+        busy: usize,
+        /// The time for which none of them has come back.
+        elapsed: Duration,
+    },
     /// The source has a head at or above this index, and no job at it.
     Missing {
         /// The index.
@@ -209,6 +218,17 @@ impl fmt::Display for Blocked {
             }
             Self::Retrying { index, attempt, retry_in, error } => {
                 write!(f, "job {index} failed in attempt {attempt} and is tried again in {retry_in:.1?}: {error}")
+            }
+            Self::Threads { busy, elapsed } => {
+                let none = match busy {
+                    1 => "the one thread of the consumer has not".to_owned(),
+                    _ => format!("none of the consumer's {busy} threads has"),
+                };
+                write!(
+                    f,
+                    "no job can start: {none} returned from a closure, a callback or a destructor for {elapsed:.1?}; end what \
+                     it waits for there, or allow more threads"
+                )
             }
             Self::Missing { index } => {
                 write!(f, "the source shows no job at {index} though its head is not below; it is asked again")

@@ -77,6 +77,7 @@ const ORDER: &[&str] = &[
     "notifier",
     // driver
     "driver/own",
+    "driver/aside",
     "driver/effects",
     "driver/flights",
     "driver/prefetch",

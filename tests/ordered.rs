@@ -6,8 +6,9 @@ use common::*;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use waterline::{Error, Index, MemoryProgress, Retry, State};
+use waterline::{Blocked, Consumer, Error, Handle, Index, MemoryProgress, Retry, State};
 
 #[test]
 fn a_result_that_waits_holds_no_slot_that_the_one_before_it_needs() {
@@ -68,6 +69,139 @@ fn promise_5_a_sink_that_panics_fails_the_job() {
     assert_eq!(*taken.lock(), [0, 1, 2, 3]);
 }
 
+/// A result that says when it is dropped, and asks its consumer something; that of job 7 panics.
+struct Fragile {
+    index: Index,
+    dropped: Arc<AtomicU64>,
+    asks: Arc<Mutex<Option<Handle>>>,
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        self.dropped.fetch_add(1, Ordering::SeqCst);
+        let handle = self.asks.lock().clone();
+        drop(handle.map(|handle| handle.status()));
+        assert!(self.index != 7, "in the destructor of a result");
+    }
+}
+
+/// A consumer whose sink is busy with result 0 until `go` is dropped, while the results of all other jobs wait.
+struct Busy {
+    consumer: Consumer,
+    handle: Handle,
+    taken: Arc<Mutex<Vec<Index>>>,
+    dropped: Arc<AtomicU64>,
+    go: crossbeam_channel::Sender<()>,
+}
+
+/// The job at `fails` fails once the test drops the returned sender.
+fn busy(jobs: u64, fails: Option<Index>) -> (Busy, crossbeam_channel::Sender<()>) {
+    let (taken, dropped) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(0)));
+    let (go, gone) = crossbeam_channel::bounded::<()>(0);
+    let (fail, failed) = crossbeam_channel::bounded::<()>(0);
+    let asks = Arc::new(Mutex::new(None));
+    let consumer = builder(numbers(jobs), &MemoryProgress::new())
+        .max_processing(2)
+        .start_ordered(
+            {
+                let (dropped, asks) = (dropped.clone(), asks.clone());
+                move |job| {
+                    if Some(job.index) == fails {
+                        let _ = failed.recv_timeout(LONG);
+                        return Err("as the test wished".into());
+                    }
+                    Ok(Fragile { index: job.index, dropped: dropped.clone(), asks: asks.clone() })
+                }
+            },
+            {
+                let taken = taken.clone();
+                move |index, result| {
+                    taken.lock().push(index);
+                    let _ = gone.recv_timeout(LONG);
+                    std::mem::forget(result);
+                    Ok(())
+                }
+            },
+        )
+        .unwrap();
+    let handle = consumer.handle();
+    *asks.lock() = Some(handle.clone());
+    let running = 1 + usize::from(fails.is_some());
+    until(&handle, "all but those to wait", |status| (status.next, status.processing) == (jobs, running));
+    (Busy { consumer, handle, taken, dropped, go }, fail)
+}
+
+#[test]
+fn promise_6_a_stop_waits_for_the_result_that_the_sink_has_and_drops_the_others() {
+    let (Busy { consumer, handle, taken, dropped, go }, _) = busy(50, None);
+    handle.request_stop();
+    assert!(!handle.wait_for(1, HOUR), "its result waits, so it will never come");
+    drop(go);
+    consumer.stop().unwrap();
+    assert_eq!((taken.lock().clone(), handle.last_processed_index()), (vec![0], Some(0)));
+    assert_eq!(dropped.load(Ordering::SeqCst), 49, "in spite of a destructor that panics");
+}
+
+#[test]
+fn promise_6_results_that_wait_are_not_taken_once_the_consumer_halts() {
+    let (Busy { consumer, handle, taken, go, .. }, fail) = busy(41, Some(40));
+    drop(fail);
+    until(&handle, "the halt", |status| status.state == State::Halted);
+    drop(go);
+    assert!(matches!(consumer.join(), Err(Error::Job { index: 40, .. })));
+    assert_eq!((taken.lock().clone(), handle.last_processed_index()), (vec![0], Some(0)));
+}
+
+#[test]
+fn a_paused_sink_takes_nothing_and_goes_on_when_it_is_resumed_though_no_job_is_left_to_report() {
+    let (Busy { consumer, handle, taken, go, .. }, _) = busy(50, None);
+    handle.pause();
+    drop(go);
+    assert!(handle.wait_for(0, LONG), "what the sink has is finished and saved");
+    let status = until(&handle, "an idle consumer", |status| status.processing == 0);
+    assert_eq!((status.state, status.blocked), (State::Paused, Blocked::Paused));
+    assert_eq!(*taken.lock(), [0]);
+    handle.resume();
+    assert!(handle.wait_for(49, LONG), "{:#?}", handle.status());
+    consumer.stop().unwrap();
+    assert_eq!(*taken.lock(), (0..50).collect::<Vec<_>>());
+}
+
+#[test]
+fn promise_2_a_sink_that_is_resumed_while_all_slots_are_taken_waits_for_one() {
+    let (last, release) = crossbeam_channel::bounded::<()>(0);
+    let (go, gone) = crossbeam_channel::bounded::<()>(0);
+    let consumer = builder(numbers(5), &MemoryProgress::new())
+        .max_processing(2)
+        .start_ordered(
+            move |job| {
+                if job.index == 4 {
+                    let _ = release.recv_timeout(LONG);
+                }
+                Ok(())
+            },
+            move |_, ()| {
+                let _ = gone.recv_timeout(LONG);
+                Ok(())
+            },
+        )
+        .unwrap();
+    let handle = consumer.handle();
+    until(&handle, "job 4 and the sink", |status| (status.next, status.processing) == (5, 2));
+    handle.pause();
+    drop(go);
+    until(&handle, "job 4 alone", |status| status.processing == 1);
+    assert!(handle.wait_for(0, LONG));
+    handle.set_max_processing(1).unwrap();
+    handle.resume();
+    let status = handle.status();
+    assert!(matches!(status.blocked, Blocked::Running { index: 4, .. }), "{status:#?}");
+    assert_eq!((status.processing, status.done), (1, 1));
+    drop(last);
+    assert!(handle.wait_for(4, LONG), "{:#?}", handle.status());
+    consumer.stop().unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
@@ -77,6 +211,7 @@ proptest! {
         processing in 1..6usize,
         ahead in 1..30u64,
         ends in proptest::collection::vec(0..120u64, 0..4),
+        pauses in 0..8usize,
     ) {
         const JOBS: u64 = 120;
         let progress = waterline::Store::in_memory();
@@ -85,7 +220,7 @@ proptest! {
             let taken = Arc::new(Mutex::new(Vec::new()));
             let (sink, rolls) = (taken.clone(), Mutex::new(fastrand::Rng::with_seed(seed ^ end)));
             let sinks = Mutex::new(fastrand::Rng::with_seed(seed.wrapping_add(end)));
-            let consumer = waterline::Consumer::builder(numbers(JOBS), progress.progress("p"))
+            let consumer = Consumer::builder(numbers(JOBS), progress.progress("p"))
                 .max_processing(processing)
                 .max_search_ahead(ahead)
                 .retry(Retry::fixed(Duration::ZERO))
@@ -104,6 +239,12 @@ proptest! {
                 )
                 .unwrap();
             let handle = consumer.handle();
+            for _ in 0..pauses {
+                handle.pause();
+                std::thread::yield_now();
+                handle.resume();
+                std::thread::yield_now();
+            }
             prop_assert!(handle.wait_for(end, LONG), "{:#?}", handle.status());
             consumer.stop().unwrap();
             let mut expected: Index = next;

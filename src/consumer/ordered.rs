@@ -17,7 +17,11 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// them; its job holds no slot of `max_processing` meanwhile. When the sink returns an error or panics, that job failed: its
     /// result is lost, and a retry works it off again; no later result is taken before that. In one life the sink is given
     /// ascending indices, and one again only after it failed there; in the next life it goes on with the first job that is
-    /// not done, which it may have taken before, if that was not saved. What waits when the consumer stops is dropped.
+    /// not done, which it may have taken before, if that was not saved.
+    ///
+    /// While the consumer is paused no result is taken; after [`Handle::resume`](crate::Handle::resume) the sink goes on where
+    /// it was. Once the consumer stops or halts no result is taken either: the sink ends the call that it is in, and the results
+    /// that wait are dropped when the consumer ends. The next life works those jobs off again.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress};

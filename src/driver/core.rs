@@ -4,6 +4,7 @@
 //! is free again.
 
 use super::alive::Ending;
+use super::aside::Aside;
 use super::effects::Effects;
 use super::flights::{Flight, Flights};
 use super::prefetch::Prefetch;
@@ -34,10 +35,7 @@ pub(crate) struct Core<T> {
     pub(super) prefetch: Prefetch<T>,
     pub(crate) flights: Flights,
     pub(crate) failed: HashMap<Index, Failed>,
-    /// Jobs whose results wait for their turn at the sink, and which attempts those are of.
-    pub(super) aside: HashMap<Index, u32>,
-    /// Somebody hands results to the sink.
-    pub(super) sinking: bool,
+    pub(super) aside: Aside,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Index)>>,
     pub(crate) source: Source,
     /// Whose watermarks the source's gate depends on.
@@ -191,8 +189,7 @@ impl<T: Send + 'static> Core<T> {
             prefetch: Prefetch::new(max_read_ahead),
             flights: Flights::default(),
             failed: HashMap::new(),
-            aside: HashMap::new(),
-            sinking: false,
+            aside: Aside::default(),
             timers: BinaryHeap::new(),
             source: Source::default(),
             upstreams: Vec::new(),
@@ -244,7 +241,7 @@ impl<T: Send + 'static> Core<T> {
         if self.save.since.is_some() {
             self.hurry_save(&mut wakes);
         }
-        wakes.worker = self.workers.wake(&self.window, self.source.watching);
+        wakes.worker = self.workers.wake(&self.window, self.source.watching, self.has_turn());
         self.present += usize::from(wakes.worker == Wake::Spawn);
         wakes.tell = self.begin_telling();
         wakes
@@ -304,9 +301,10 @@ impl<T: Send + 'static> Core<T> {
         if self.prefetch.is_tight() {
             self.window.set_room(self.prefetch.room());
         }
+        let started = coarsetime::Instant::now();
         self.workers.taken = self.workers.taken.saturating_add(1);
-        let token =
-            self.flights.begin(Flight { index: run.index, attempt: job.attempt, started: coarsetime::Instant::now() });
+        self.workers.last_taken = Some(started);
+        let token = self.flights.begin(Flight { index: run.index, attempt: job.attempt, started });
         Some(Assignment { token, job })
     }
 
@@ -405,6 +403,8 @@ impl<T: Send + 'static> Core<T> {
             // What was done in an earlier life, or runs already, is passed beyond the end too.
             || window.ends_at().is_some_and(|last| last < index && window.unstarted_from(last.saturating_add(1)) <= index)
             || stopping && (index >= window.next() || self.failed.keys().any(|failed| *failed <= index))
+            // Once it stops nobody is given a turn.
+            || stopping && self.aside.has_up_to(index)
             || self.unreachable_from <= index
             || self.upstreams.iter().any(|upstream| kept_below(&self.window, index, upstream))
     }

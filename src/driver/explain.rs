@@ -70,8 +70,16 @@ impl<T: Send + 'static> Core<T> {
         if index > window.unsaved_from() {
             return self.blocked_by_save(now);
         }
+        if window.is_stopping() {
+            // Nothing starts any more, so what holds this index up is not what is awaited.
+            return self.lowest_running().unwrap_or_else(|| self.blocked_by_save(now));
+        }
         if window.is_paused() {
             return Blocked::Paused;
+        }
+        if self.aside.has(index) {
+            // Its turn comes as soon as a slot is free.
+            return self.lowest_running().unwrap_or(Blocked::No);
         }
         if let Some(failed) = self.failed.get(&index) {
             return self.blocked_by_retry(index, failed, now);
@@ -80,17 +88,28 @@ impl<T: Send + 'static> Core<T> {
     }
 
     fn blocked_by_retry(&self, index: Index, failed: &Failed, now: Instant) -> Blocked {
-        if self.window.is_stopping() {
-            // It is not tried again; what is awaited is the lowest job in flight.
-            let lowest = self.flights.iter().min_by_key(|flight| flight.index);
-            return lowest.map_or(Blocked::No, running);
-        }
         let retry_in = failed.due.saturating_duration_since(now);
-        match (&failed.unread, self.source_silence(now)) {
-            (Some(unread), _) => self.unread(unread, index),
-            (None, Some(silence)) if retry_in.is_zero() => unanswered(index, silence),
+        match (&failed.unread, self.source_silence(now), self.blocked_by_threads()) {
+            (Some(unread), ..) => self.unread(unread, index),
+            (None, _, Some(threads)) if self.ready_again.contains_key(&index) => threads,
+            (None, Some(silence), _) if retry_in.is_zero() => unanswered(index, silence),
             _ => Blocked::Retrying { index, attempt: failed.attempt, retry_in, error: failed.error.clone() },
         }
+    }
+
+    /// The lowest job that is in flight.
+    fn lowest_running(&self) -> Option<Blocked> {
+        let awaited = self.flights.iter().filter(|_| !self.abandoned);
+        awaited.min_by_key(|flight| flight.index).map(running)
+    }
+
+    /// A job could start, and for too long no thread has come back to take it: those that are in a job are named elsewhere, so
+    /// these are in user code that is left when the job has been reported, or waits to be by somebody else.
+    fn blocked_by_threads(&self) -> Option<Blocked> {
+        let busy = self.workers.all_busy(&self.window).filter(|_| self.window.can_run())?;
+        // Whoever came back since would have taken the job.
+        let elapsed: Duration = self.workers.last_taken?.elapsed().into();
+        (elapsed >= SILENCE).then_some(Blocked::Threads { busy, elapsed })
     }
 
     /// What finished is being saved: no news, unless it takes long.
@@ -108,7 +127,8 @@ impl<T: Send + 'static> Core<T> {
             return Blocked::Source { index, error: error.clone() };
         }
         if index < window.unread_from() && window.can_run() {
-            return Blocked::No; // It is read, and about to run.
+            // It is read, and about to run.
+            return self.blocked_by_threads().unwrap_or(Blocked::No);
         }
         if let Some(silence) = self.source_silence(now) {
             return unanswered(index, silence);

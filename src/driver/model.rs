@@ -5,11 +5,12 @@
 
 use super::*;
 use crate::driver::control::Control;
-use crate::pool::work;
+use crate::ordered::Ordered;
+use crate::pool::{Assignment, work};
 use crate::reader::Weights;
 use crate::sync::explore;
 use crate::window::{Limits, Window};
-use crate::worker::Done;
+use crate::worker::{Done, Job};
 use loom::thread;
 
 /// A source whose job at an index is the index.
@@ -209,5 +210,29 @@ fn loom_the_published_watermark_never_goes_back_and_whoever_waited_for_it_sees_i
         model.serve();
         worker.join().unwrap();
         waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_turn_that_a_pause_holds_up_is_taken_up_after_it_though_nobody_reports_any_more() {
+    explore(2, || {
+        let model = Model::new(2, 1, 1);
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let sink = taken.clone();
+        let into_sink = move |index, ()| {
+            sink.lock().push(index);
+            Ok(())
+        };
+        let ordered = Arc::new(Ordered::new(|_: Job<Index>| Ok(()), into_sink, model.driver.clone()));
+        let worker = model.worker(&ordered);
+        let driver = model.driver.clone();
+        let pauser = thread::spawn(move || {
+            driver.set_paused(true);
+            driver.set_paused(false);
+        });
+        model.serve();
+        worker.join().unwrap();
+        pauser.join().unwrap();
+        assert_eq!(*taken.lock(), [0, 1]);
     });
 }

@@ -1,4 +1,7 @@
 //! Whose turn it is at the sink: always the lowest job that is not done, whoever finished it.
+//!
+//! Nobody is given a turn while the consumer is paused, nor once it stops. After a pause a thread of the pool takes it up as
+//! soon as a slot is free, since no job may be left whose report could do so.
 
 use super::Driver;
 use super::core::Core;
@@ -6,7 +9,8 @@ use super::flights::Flight;
 use crate::error::drop_guarded;
 use crate::index::Index;
 use crate::kv::changes::Changes;
-use crate::ordered::{SinkDesk, Turn};
+use crate::ordered::SinkDesk;
+use crate::pool::Turn;
 use crate::worker::Report;
 
 impl<T: Send + 'static> Core<T> {
@@ -14,18 +18,48 @@ impl<T: Send + 'static> Core<T> {
     fn set_aside(&mut self, token: usize) -> Option<Turn> {
         let Flight { index, attempt, .. } = self.flights.end(token).filter(|_| !self.abandoned)?;
         self.window.handle_set_aside(index);
-        self.aside.insert(index, attempt);
-        if self.sinking { None } else { self.take_up() }
+        self.aside.attempts.insert(index, attempt);
+        // It will have no turn, so the watermark never passes it.
+        self.rouse_waiters |= self.window.is_stopping();
+        if self.aside.sinking { None } else { self.take_up() }
     }
 
-    /// The job whose turn it is holds a slot again: that of the one which was reported or set aside in this very moment.
+    /// The job whose turn it is holds a slot again: that of the one which was reported or set aside in this very moment, or
+    /// one that is free.
     fn take_up(&mut self) -> Option<Turn> {
         let index: Index = self.window.lowest_undone();
-        let attempt = if self.abandoned { None } else { self.aside.remove(&index) };
-        self.sinking = attempt.is_some();
-        let flight = Flight { index, attempt: attempt?, started: coarsetime::Instant::now() };
+        (self.aside.sinking, self.aside.held) = (false, false);
+        if self.abandoned || self.window.is_stopping() || self.window.has_ended() {
+            return None;
+        }
+        if self.window.is_paused() {
+            self.aside.held = self.aside.has(index);
+            return None;
+        }
+        let attempt = self.aside.attempts.remove(&index)?;
+        self.aside.sinking = true;
         self.window.handle_taken_up();
+        let flight = Flight { index, attempt, started: coarsetime::Instant::now() };
         Some(Turn { index, token: self.flights.begin(flight) })
+    }
+
+    /// Whether a turn that a pause has held up could be taken up by a thread of the pool.
+    #[inline]
+    pub(super) fn has_turn(&self) -> bool {
+        self.aside.held && self.may_resume_turn()
+    }
+
+    #[cold]
+    fn may_resume_turn(&self) -> bool {
+        let window = &self.window;
+        let starts = !window.is_paused() && !window.is_stopping() && !window.has_ended();
+        starts && window.in_flight() < window.limits().max_processing
+    }
+
+    /// That turn, for a thread of the pool that asks.
+    #[inline]
+    pub(super) fn resume_turn(&mut self) -> Option<Turn> {
+        if self.has_turn() { self.take_up() } else { None }
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct Workers {
     allowed: usize,
     /// Jobs taken since the last look.
     pub(crate) taken: u32,
+    /// When a job was last taken, to within a tick of the system's timer.
+    pub(crate) last_taken: Option<coarsetime::Instant>,
     looked: Option<Instant>,
 }
 
@@ -63,11 +65,12 @@ pub(crate) enum Wake {
 }
 
 impl Workers {
-    /// Whom to wake for what the window would hand out now.
+    /// Whom to wake for what the window would hand out now, or for a turn that a pause has held up.
     #[inline]
-    pub(crate) fn wake(&mut self, window: &Window, reader_watches: bool) -> Wake {
-        let left_to_reader = reader_watches && self.allowed == 0 && self.awake() > 0;
-        if self.waking || left_to_reader || !window.can_run() {
+    pub(crate) fn wake(&mut self, window: &Window, reader_watches: bool, has_turn: bool) -> Wake {
+        // The reader looks after jobs only, not after a turn.
+        let left_to_reader = reader_watches && self.allowed == 0 && self.awake() > 0 && !has_turn;
+        if self.waking || left_to_reader || !(has_turn || window.can_run()) {
             Wake::Nobody
         } else if self.expectant {
             Wake::Beckon
@@ -108,7 +111,7 @@ impl Workers {
         self.looked = Some(now);
         let awake = u32::try_from(self.awake()).unwrap_or(u32::MAX);
         let cope = awake > 0 && BRISK.saturating_mul(taken) >= elapsed.saturating_mul(awake);
-        let all_awake = self.parked == 0 && self.threads >= self.most(window);
+        let all_awake = self.all_busy(window).is_some();
         self.allowed = if work && !cope { self.awake().max(1) } else { 0 };
         let lively = LIVELY.saturating_mul(taken) >= elapsed;
         Sight { cope, look_again: if work { cope || !all_awake } else { taken > 0 && lively } }
@@ -134,6 +137,11 @@ impl Workers {
         window.limits().max_processing.min(fixed).saturating_add(usize::from(self.reading)).min(cap)
     }
 
+    /// How many threads there are, if none of them sleeps and there may be no more.
+    pub(crate) fn all_busy(&self, window: &Window) -> Option<usize> {
+        (self.parked == 0 && self.threads >= self.most(window)).then_some(self.threads)
+    }
+
     /// Running a job, or about to ask for one.
     pub(crate) fn awake(&self) -> usize {
         self.threads - self.parked
@@ -157,7 +165,7 @@ mod tests {
     /// Wakes and starts as many as it may before the next look.
     fn woken(workers: &mut Workers, window: &Window) -> usize {
         let wakes = std::iter::from_fn(|| {
-            let wake = workers.wake(window, true);
+            let wake = workers.wake(window, true, false);
             workers.waking = false;
             (wake != Wake::Nobody).then_some(wake)
         });
@@ -197,12 +205,12 @@ mod tests {
     fn a_system_that_gave_no_thread_is_asked_again_after_a_while() {
         let (window, now) = (busy(), Instant::now());
         let mut workers = Workers { threads: 1, ..Workers::default() };
-        assert_eq!(workers.wake(&window, false), Wake::Spawn);
+        assert_eq!(workers.wake(&window, false, false), Wake::Spawn);
         workers.refused(now);
-        assert_eq!(workers.wake(&window, false), Wake::Nobody);
+        assert_eq!(workers.wake(&window, false, false), Wake::Nobody);
         workers.watched_from(now + ASK_AGAIN / 2);
-        assert_eq!(workers.wake(&window, false), Wake::Nobody);
+        assert_eq!(workers.wake(&window, false, false), Wake::Nobody);
         workers.watched_from(now + ASK_AGAIN);
-        assert_eq!(workers.wake(&window, false), Wake::Spawn);
+        assert_eq!(workers.wake(&window, false, false), Wake::Spawn);
     }
 }
