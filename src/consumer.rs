@@ -91,12 +91,28 @@ impl Consumer {
 
     /// [`stop`](Self::stop) for those who cannot wait for ever.
     ///
+    /// The jobs that run have until `limit`. Then the last save has a second more, and after it `on_processed`, which is told
+    /// what that save wrote, and the consumer's own threads have at least a second to end. So a consumer without a job that runs
+    /// is stopped in full, whatever the limit: with `Duration::ZERO` too this is `Ok`, unless something hangs.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..3).collect();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new()).start(|_| Ok(()))?;
+    /// assert!(consumer.handle().wait_for(2, Duration::from_secs(20)));
+    /// consumer.stop_within(Duration::ZERO)?;          // nothing runs
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::StopTimeout`] when jobs were still running after `limit`. The watermark is saved up to the first of them, unless
-    /// the save does not return within one second more ([`Error::Progress`], when that is all that hangs); what the stragglers
-    /// return is ignored, no callback runs for them, and the progress name stays in use until the last one returned. It outranks
-    /// what halted the consumer, which the status still shows. The same, with no job in it, when all is done and the destructor
-    /// of a thread-local of yours does not return within `limit`, or a second if that is longer.
+    /// [`Error::StopTimeout`] when jobs were still running after `limit`. The watermark is saved up to the first of them, and
+    /// `on_processed` has been told, unless the one or the other does not return in its second; what the stragglers return is
+    /// ignored, no callback runs for them, and the progress name stays in use until the last one returned. It outranks
+    /// what halted the consumer, which the status still shows. The same error, with no job in it, when no job runs and something
+    /// else of yours does not return: a call into the source, a callback, the closure of a deferred job that is done, or a
+    /// destructor. [`Error::Progress`] when no job runs, and the last save does not return.
     pub fn stop_within(self, limit: Duration) -> Result<(), Error> {
         self.control.request_stop();
         self.wait_end(Some(limit))

@@ -385,6 +385,8 @@ impl<T: Send + 'static> NewsDesk for Driver<T> {
             if let Some(run) = core.take_news() {
                 return Some(run);
             }
+            // Whoever waits for the last call hears that it is over.
+            self.changed.notify_all();
             if core.window.has_ended() {
                 return None;
             }
@@ -396,6 +398,7 @@ impl<T: Send + 'static> NewsDesk for Driver<T> {
         let index = *run.end();
         let text = format!("on_processed {}", failure.text);
         let mut core = self.core.lock();
+        core.silence();
         let surplus = core.halt(index, text, Error::Callback { index, source: failure.error }, &failure.text);
         self.settle(core);
         drop_guarded(surplus);

@@ -328,7 +328,8 @@ fn not_found(what: &str, name: &str) -> String {
 
 fn still(running: &[Index]) -> String {
     match running {
-        [] => "no job was running, but a call into the source, a callback or a destructor had not returned".to_owned(),
+        [] => "no job was running, but a call into the source, a callback, a closure or a destructor had not returned"
+            .to_owned(),
         [one] => format!("job {one} was still running, and runs again in the next life,"),
         [first, .., last] => {
             format!("{} jobs from {first} to {last} were still running, and run again in the next life,", running.len())

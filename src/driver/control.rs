@@ -1,7 +1,7 @@
 //! What a handle and a consumer ask of the driver: watching, steering, and the end.
 
 use super::Driver;
-use super::core::Bounding;
+use super::core::{Bounding, Core};
 use super::own::Own;
 use super::reach::OutOfReach;
 use super::threads::{join_all, join_until};
@@ -10,6 +10,7 @@ use crate::ended::Ended;
 use crate::error::{Error, drop_guarded};
 use crate::index::Index;
 use crate::status::Status;
+use crate::sync::MutexGuard;
 use crate::watermark::Watermark;
 use crate::window::Limits;
 use std::time::{Duration, Instant};
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 /// How long `stop_within` waits for the last save once the jobs' time is over.
 const LAST_SAVE: Duration = Duration::from_secs(1);
 
-/// How long `stop_within` waits at least for threads that have nothing left to do but to end.
+/// How long `stop_within` waits at least for threads that have nothing left to do but to tell `on_processed` of the last save,
+/// and to end.
 const LAST_THREADS: Duration = Duration::from_secs(1);
 
 /// What a handle can do, whatever the jobs are.
@@ -188,19 +190,50 @@ impl<T: Send + 'static> Control for Driver<T> {
 impl<T: Send + 'static> Driver<T> {
     /// Waits until nobody but the caller is left. When the deadline passes, what runs is given up.
     fn wait_gone(&self, deadline: Option<Instant>) -> Option<Error> {
+        let mut ended = None;
         let mut core = self.core.lock();
         while core.present > 1 || !core.window.has_ended() {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                let (running, callback) = core.abandon();
-                let wakes = core.drain();
                 drop(core);
-                self.carry_out(wakes);
-                drop_guarded(callback);
-                return Some(self.wait_last_save(running));
+                return self.wait_no_more(ended);
             }
             self.wait_changed(&mut core, deadline);
+            if core.window.has_ended() {
+                ended.get_or_insert_with(Instant::now);
+            }
         }
         None
+    }
+
+    /// The jobs' time is over: those that run are given up. What is left to do after them is given a little time of its own, so
+    /// that a consumer without a job that runs is stopped in full, also by those who grant it no time; but nothing that hangs is
+    /// awaited for ever. `ended` says since when there are only threads to end.
+    fn wait_no_more(&self, ended: Option<Instant>) -> Option<Error> {
+        let mut core = self.core.lock();
+        let (running, callback) = core.abandon();
+        self.settle(core);
+        drop_guarded(callback);
+        let mut core = self.wait_while(Instant::now() + LAST_SAVE, |core| !core.window.has_ended());
+        let (saved, until) = (core.window.has_ended(), ended.unwrap_or_else(Instant::now) + LAST_THREADS);
+        drop(core);
+        // The threads of stragglers have not ended, so all that can be awaited is that the last save is announced.
+        let is_left =
+            |core: &Core<T>| if running.is_empty() && saved { core.present > 1 } else { core.is_announcing() };
+        core = self.wait_while(until, is_left);
+        core.silence();
+        if !running.is_empty() || saved && core.present > 1 {
+            return Some(Error::StopTimeout { running });
+        }
+        (!saved).then(|| Error::Progress { source: format!("the save has not returned for {LAST_SAVE:?}").into() })
+    }
+
+    /// Waits while this is so, but not beyond this time.
+    fn wait_while(&self, until: Instant, so: impl Fn(&Core<T>) -> bool) -> MutexGuard<'_, Core<T>> {
+        let mut core = self.core.lock();
+        while so(&core) && Instant::now() < until {
+            self.wait_changed(&mut core, Some(until));
+        }
+        core
     }
 
     /// Waits until the threads, which have nothing left to do, have ended: the destructors of the user's thread-locals run
@@ -213,19 +246,5 @@ impl<T: Send + 'static> Driver<T> {
         };
         let ended = join_until(threads, deadline.max(Instant::now() + LAST_THREADS));
         if ended { None } else { Some(Error::StopTimeout { running: Vec::new() }) }
-    }
-
-    /// What had finished when the jobs' time was over is being saved; a store that hangs is not awaited for ever.
-    fn wait_last_save(&self, running: Vec<Index>) -> Error {
-        let deadline = Instant::now() + LAST_SAVE;
-        let mut core = self.core.lock();
-        while !core.window.has_ended() && Instant::now() < deadline {
-            self.wait_changed(&mut core, Some(deadline));
-        }
-        core.silence();
-        if core.window.has_ended() || !running.is_empty() {
-            return Error::StopTimeout { running };
-        }
-        Error::Progress { source: format!("the save has not returned for {LAST_SAVE:?}").into() }
     }
 }

@@ -251,6 +251,11 @@ impl Announced {
         }
     }
 
+    /// Who has it, the test included.
+    pub fn owners(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     pub fn all(&self) -> Option<RangeInclusive<Index>> {
         let ranges = self.0.lock();
         Some(*ranges.first()?.start()..=*ranges.last()?.end())

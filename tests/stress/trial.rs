@@ -308,7 +308,7 @@ impl Trial {
         assert_eq!(status.last_processed, saved);
         assert_eq!(status.failed, self.failures.load(SeqCst), "each failure was counted");
         assert_eq!(self.running.load(SeqCst), 0, "nothing runs");
-        assert_eq!(self.processed.load(SeqCst), first, "everything that is saved was announced");
+        self.check_announced(saved);
         assert_eq!(self.saving.load(SeqCst), first, "everything that was saved counts");
         let places = self.cells.iter().map(|cell| cell.load(SeqCst) & 0xf);
         for (index, place) in (self.base..).zip(places) {
@@ -322,6 +322,12 @@ impl Trial {
             assert!(right, "{index} is in place {place} at the end: {status:#?}");
         }
         self.assert_right();
+    }
+
+    /// `on_processed` has named everything that is saved.
+    pub fn check_announced(&self, saved: Option<Index>) {
+        let first = saved.map_or(self.base, |last| last + 1).max(self.base);
+        assert_eq!(self.processed.load(SeqCst), first, "everything that is saved was announced");
     }
 
     /// Everything below the watermark was reported done; all that can be said when something was left running.
