@@ -40,6 +40,8 @@ mod saving;
 mod stalls;
 mod telling;
 mod threads;
+mod waiters;
+mod waiting;
 mod wakes;
 mod watching;
 mod workers;
@@ -61,7 +63,7 @@ pub(crate) struct Driver<T> {
     beckoned: AtomicBool,
     /// The notifier sleeps here.
     news: Condvar,
-    /// `wait_for`, `stop` and `join` sleep here.
+    /// `stop` and `join` sleep here.
     changed: Condvar,
     /// The thread that watches for stalls sleeps here.
     stall: Condvar,
@@ -148,10 +150,11 @@ impl<T: Send + 'static> Driver<T> {
         if wakes.save || wakes.hurry {
             self.save(wakes.save, wakes.hurry);
         }
-        if wakes.changed {
-            self.changed.notify_all();
+        if wakes.called {
+            self.wake_called();
         }
         if wakes.ended {
+            self.changed.notify_all();
             self.bell.close();
             self.watermark.end();
             self.work.notify_all();
@@ -174,14 +177,12 @@ impl<T: Send + 'static> Driver<T> {
     }
 
     fn wait_changed(&self, core: &mut MutexGuard<'_, Core<T>>, deadline: Option<Instant>) {
-        core.waiters += 1;
         match deadline {
             Some(deadline) => {
                 self.changed.wait_until(core, deadline);
             }
             None => self.changed.wait(core),
         }
-        core.waiters -= 1;
     }
 }
 

@@ -83,6 +83,7 @@ const ORDER: &[&str] = &[
     "driver/prefetch",
     "driver/reach",
     "driver/workers",
+    "driver/waiters",
     "driver/wakes",
     "driver/alive",
     "driver/stalls",
@@ -96,6 +97,7 @@ const ORDER: &[&str] = &[
     "driver/ending",
     "driver/threads",
     "driver/ordered",
+    "driver/waiting",
     "driver/control",
     // consumer
     "consumer/handle",

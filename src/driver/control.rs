@@ -122,7 +122,7 @@ impl<T: Send + 'static> Control for Driver<T> {
             if core.never(index) || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return false;
             }
-            self.wait_changed(&mut core, deadline);
+            self.wait_called(&mut core, index, deadline);
         }
     }
 

@@ -10,6 +10,7 @@ use super::flights::{Flight, Flights};
 use super::prefetch::Prefetch;
 use super::reach::{Reach, kept_below};
 use super::stalls::Stalls;
+use super::waiters::Waiters;
 use super::wakes::Wakes;
 use super::workers::{Wake, Workers};
 use crate::error::{Error, Failure, Guarded, drop_guarded};
@@ -66,8 +67,8 @@ pub(crate) struct Core<T> {
     pub(crate) claim: Option<Box<dyn Any + Send>>,
     /// Our threads, the consumer itself, and whoever clears up after it.
     pub(crate) present: usize,
-    /// Threads in `wait_for`, `stop` and `join`.
-    pub(crate) waiters: usize,
+    /// Threads in `wait_for`.
+    pub(super) waiters: Waiters,
     /// Results are no longer counted.
     pub(crate) abandoned: bool,
     /// The watermark stays below this index whatever happens.
@@ -78,7 +79,7 @@ pub(crate) struct Core<T> {
     /// The reader sleeps towards a deadline that is no longer right, or has not heard that it is to end.
     pub(super) rouse_reader: bool,
     stop_told: bool,
-    /// What they wait for may never come.
+    /// What some of them wait for may never come.
     pub(super) rouse_waiters: bool,
 }
 
@@ -213,7 +214,7 @@ impl<T: Send + 'static> Core<T> {
             on_job_done: None,
             claim: None,
             present: 1,
-            waiters: 0,
+            waiters: Waiters::default(),
             abandoned: false,
             unreachable_from: Index::MAX,
             garbage: None,
@@ -230,12 +231,14 @@ impl<T: Send + 'static> Core<T> {
         let mut wakes = Wakes { reader: std::mem::take(&mut self.rouse_reader), ..Wakes::default() };
         if self.window.is_stopping() && !std::mem::replace(&mut self.stop_told, true) {
             wakes.reader = true;
-            wakes.changed = true;
+            self.rouse_waiters = true;
             self.ending.stopping.begin();
         }
-        wakes.changed |= std::mem::take(&mut self.rouse_waiters) && self.waiters > 0;
         while let Some(action) = self.window.poll() {
             self.act(action, &mut wakes);
+        }
+        if std::mem::take(&mut self.rouse_waiters) {
+            wakes.called |= self.call_in_vain();
         }
         if self.source.look_waits && !self.window.has_unread() {
             self.source.look_waits = false;
@@ -270,7 +273,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     fn announce(&mut self, run: RangeInclusive<Index>, wakes: &mut Wakes) {
-        wakes.changed |= self.waiters > 0;
+        wakes.called |= self.waiters.call_up_to(*run.end());
         if self.announces {
             wakes.news = true;
             let start = self.announce.take().map_or(*run.start(), |earlier| *earlier.start());
@@ -280,7 +283,7 @@ impl<T: Send + 'static> Core<T> {
 
     fn finish(&mut self, wakes: &mut Wakes) {
         wakes.ended = true;
-        wakes.changed = true;
+        self.rouse_waiters = true;
         if let Some(error) = self.reach.error(&self.window).filter(|_| self.error.is_none()) {
             self.halt_for(self.window.lowest_undone(), error.to_string(), error, "");
         }
@@ -359,7 +362,8 @@ impl<T: Send + 'static> Core<T> {
     fn attempt_failed(&mut self, Flight { index, attempt, .. }: Flight, failure: Failure) -> Option<BoxError> {
         self.counters.failed += 1;
         self.window.handle_failed(index);
-        self.rouse_waiters = true;
+        // It is not tried again, so the watermark never passes it.
+        self.rouse_waiters |= self.window.is_stopping();
         let now = Instant::now();
         let Some(pause) = self.retry.delay(attempt, fastrand::f64()) else {
             return self.exhausted(index, attempt, failure);
@@ -378,6 +382,7 @@ impl<T: Send + 'static> Core<T> {
         self.tell(&Event::new(Kind::Exhausted, index).attempt(attempt).error(&failure.text));
         let text = format!("job {index} failed in attempt {attempt}: {}", failure.text);
         self.unreachable_from = self.unreachable_from.min(index);
+        self.rouse_waiters = true;
         self.halt(index, text, Error::Job { index, attempt, source: failure.error }, &failure.text)
     }
 

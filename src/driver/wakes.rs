@@ -11,7 +11,8 @@ pub(crate) struct Wakes {
     pub(crate) save: bool,
     pub(crate) hurry: bool,
     pub(crate) news: bool,
-    pub(crate) changed: bool,
+    /// Some of those who wait for an index were called.
+    pub(crate) called: bool,
     pub(crate) ended: bool,
     /// There are lines to be written.
     pub(crate) tell: bool,
@@ -19,7 +20,7 @@ pub(crate) struct Wakes {
 
 impl Wakes {
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { reader, worker, save, hurry, news, changed, ended, tell } = self;
-        !(*reader || *worker != Wake::Nobody || *save || *hurry || *news || *changed || *ended || *tell)
+        let Self { reader, worker, save, hurry, news, called, ended, tell } = self;
+        !(*reader || *worker != Wake::Nobody || *save || *hurry || *news || *called || *ended || *tell)
     }
 }

@@ -1,0 +1,72 @@
+//! Who waits for which index.
+
+use crate::index::Index;
+use crate::sync::{Arc, Condvar};
+use std::collections::BTreeMap;
+
+/// An index, and a number that tells those apart who wait for the same one.
+pub(crate) type Place = (Index, u64);
+
+#[derive(Default)]
+pub(crate) struct Waiters {
+    /// Those who sleep and were not called.
+    asleep: BTreeMap<Place, Arc<Condvar>>,
+    /// Those who are to be woken once the lock is free.
+    called: Vec<Arc<Condvar>>,
+    /// The number of whoever comes next.
+    next: u64,
+    /// Those who were ever called, each time that they were.
+    #[cfg(test)]
+    pub(crate) calls: u64,
+}
+
+impl Waiters {
+    pub(super) fn enter(&mut self, index: Index, waiter: Arc<Condvar>) -> Place {
+        let place = (index, self.next);
+        self.next += 1;
+        self.asleep.insert(place, waiter);
+        place
+    }
+
+    /// Whoever was called has left already.
+    pub(super) fn leave(&mut self, place: Place) {
+        self.asleep.remove(&place);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.asleep.len()
+    }
+
+    pub(super) fn highest(&self) -> Option<Index> {
+        self.asleep.last_key_value().map(|((index, _), _)| *index)
+    }
+
+    pub(super) fn call_highest(&mut self) {
+        let highest = self.asleep.pop_last();
+        self.call(highest);
+    }
+
+    /// Calls those whose index has come; whether there are any.
+    pub(super) fn call_up_to(&mut self, last: Index) -> bool {
+        let before = self.called.len();
+        while self.asleep.first_key_value().is_some_and(|((index, _), _)| *index <= last) {
+            let lowest = self.asleep.pop_first();
+            self.call(lowest);
+        }
+        self.called.len() > before
+    }
+
+    fn call(&mut self, waiter: Option<(Place, Arc<Condvar>)>) {
+        #[cfg(test)]
+        {
+            self.calls += u64::from(waiter.is_some());
+        }
+        self.called.extend(waiter.map(|(_, waiter)| waiter));
+    }
+
+    /// Those who were called, to be woken.
+    pub(super) fn take_called(&mut self) -> Vec<Arc<Condvar>> {
+        std::mem::take(&mut self.called)
+    }
+}
