@@ -50,7 +50,7 @@ pub(crate) use self::core::Core;
 use self::core::{Bounding, Surplus};
 use self::own::{Own, Owner};
 use self::wakes::Wakes;
-use self::workers::Wake;
+use self::workers::{Idle, Wake};
 
 pub(crate) struct Driver<T> {
     me: Weak<Driver<T>>,
@@ -176,6 +176,17 @@ impl<T: Send + 'static> Driver<T> {
         }
     }
 
+    /// A worker sleeps until it is woken, or until this time; whether that time was over.
+    fn sleep(&self, core: &mut MutexGuard<'_, Core<T>>, until: Option<Instant>) -> bool {
+        match until {
+            Some(until) => self.work.wait_until(core, until).timed_out(),
+            None => {
+                self.work.wait(core);
+                false
+            }
+        }
+    }
+
     fn wait_changed(&self, core: &mut MutexGuard<'_, Core<T>>, deadline: Option<Instant>) {
         match deadline {
             Some(deadline) => {
@@ -200,10 +211,11 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
                 MutexGuard::unlocked(&mut core, || drop_guarded(surplus));
             }
         }
-        let mut patient = true;
+        let (mut patient, mut slept) = (true, false);
         loop {
             if let Some((source, run)) = core.begin_reading() {
                 core = self.read_for_itself(core, source, run);
+                slept = false;
             }
             // A turn goes first: what runs may be no use before that.
             let task = core.resume_turn().map(Task::Deliver).or_else(|| core.claim().map(Task::Run));
@@ -216,11 +228,9 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
                 core.workers.expectant = false;
                 continue;
             }
-            if idle && !core.retire_worker() {
-                core.workers.parked += 1;
-                self.work.wait(&mut core);
-                core.workers.parked -= 1;
-                core.workers.waking = false;
+            if idle && let Idle::Sleep(until) = core.idle(slept) {
+                slept = self.sleep(&mut core, until);
+                core.workers.awoken();
                 continue;
             }
             drop(core);

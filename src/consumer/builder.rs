@@ -81,6 +81,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 
     /// Jobs in flight at most. Default: the available parallelism, since more only helps jobs that wait; 1 is one at a time.
+    ///
+    /// Threads are started as jobs need them, and never more than this. One that has had nothing to do for ten seconds ends;
+    /// the last one stays.
     pub fn max_processing(mut self, n: usize) -> Self {
         self.max_processing = n;
         self

@@ -5,6 +5,8 @@ use super::core::{Bounding, Core};
 use super::own::Own;
 use super::reach::OutOfReach;
 use super::threads::{join_all, join_until};
+#[cfg(test)]
+use super::workers::Workers;
 use crate::config::ConfigError;
 use crate::ended::Ended;
 use crate::error::{Error, drop_guarded};
@@ -50,6 +52,11 @@ pub(crate) trait Control: Send + Sync {
     fn let_go(&self);
     /// Waits for the end and for every thread; the consumer itself has left when this returns.
     fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error>;
+    #[cfg(test)]
+    fn with_workers(&self, change: &dyn Fn(&mut Workers) -> usize) -> usize;
+    /// Threads that were not joined.
+    #[cfg(test)]
+    fn unjoined(&self) -> usize;
 }
 
 impl<T: Send + 'static> Control for Driver<T> {
@@ -184,6 +191,16 @@ impl<T: Send + 'static> Control for Driver<T> {
             (None, Some(timed_out)) => Err(timed_out),
             (None, None) => Ok(()),
         }
+    }
+
+    #[cfg(test)]
+    fn with_workers(&self, change: &dyn Fn(&mut Workers) -> usize) -> usize {
+        change(&mut self.core.lock().workers)
+    }
+
+    #[cfg(test)]
+    fn unjoined(&self) -> usize {
+        self.threads.lock().len()
     }
 }
 

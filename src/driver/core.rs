@@ -12,7 +12,7 @@ use super::reach::{Reach, kept_below};
 use super::stalls::Stalls;
 use super::waiters::Waiters;
 use super::wakes::Wakes;
-use super::workers::{Wake, Workers};
+use super::workers::{Idle, Wake, Workers};
 use crate::error::{Error, Failure, Guarded, drop_guarded};
 use crate::index::{BoxError, Index};
 use crate::kv::changes::Changes;
@@ -328,9 +328,9 @@ impl<T: Send + 'static> Core<T> {
         self.workers.expects_jobs(self.source.fetch.is_some() && !self.window.is_stopping())
     }
 
-    /// Whether a worker without a job is to end; then it is counted out.
-    pub(crate) fn retire_worker(&mut self) -> bool {
-        self.workers.retires(&self.window)
+    /// What a worker without a job is to do.
+    pub(crate) fn idle(&mut self, slept: bool) -> Idle {
+        self.workers.idle(&self.window, slept, Instant::now)
     }
 
     /// An attempt is over. A token that was used before changes nothing. The effects are taken if they count. What is returned

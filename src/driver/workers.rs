@@ -16,6 +16,10 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(100);
 /// So long the operating system is not asked for one more thread once it gave none.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
+/// A thread that sleeps for so long without a job ends. Starting it again costs less than a hundred microseconds, so this is long
+/// enough for bursts that come every few seconds, and short enough that a burst is forgotten before anybody counts threads.
+const KEEP: Duration = Duration::from_secs(10);
+
 /// While a job is taken at least this often there is something to see at the next look.
 const LIVELY: Duration = Duration::from_micros(20);
 
@@ -29,6 +33,13 @@ pub(crate) struct Workers {
     pub(crate) capped: Option<Instant>,
     pub(crate) threads: usize,
     pub(crate) parked: usize,
+    /// How long a thread without a job is kept, where that is not [`KEEP`].
+    pub(crate) keep: Option<Duration>,
+    /// The fewest that slept at any time since `counted`: so many are not needed.
+    spare: usize,
+    counted: Option<Instant>,
+    /// So many that would fall asleep are to end instead, since they were spare for all of the time that a thread is kept.
+    surplus: usize,
     /// One has no job, and stays awake for a moment since the reader is about to bring some.
     pub(crate) expectant: bool,
     /// One is being woken or started.
@@ -50,6 +61,15 @@ pub(crate) struct Sight {
     pub(crate) cope: bool,
     /// There is something to see at the next look.
     pub(crate) look_again: bool,
+}
+
+/// What a worker without a job does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// It is to end, and is counted out.
+    End,
+    /// It is counted as asleep until somebody wakes it, or until this time.
+    Sleep(Option<Instant>),
 }
 
 /// Who is told that there is a job.
@@ -124,11 +144,41 @@ impl Workers {
         expects
     }
 
-    /// Whether a worker without a job is to end; then it is counted out.
-    pub(crate) fn retires(&mut self, window: &Window) -> bool {
-        let retires = window.has_ended() || self.threads > self.most(window);
-        self.threads -= usize::from(retires);
-        retires
+    /// What a worker without a job is to do, which may have slept for as long as it is kept, without being needed.
+    ///
+    /// One always stays, and sleeps in full. Which of those that sleep is woken is up to the operating system, so a few jobs may
+    /// keep many threads from ever sleeping for long: these are found by counting how many were asleep all the time.
+    pub(crate) fn idle(&mut self, window: &Window, slept: bool, now: impl FnOnce() -> Instant) -> Idle {
+        if window.has_ended() || self.threads > self.most(window) {
+            self.threads -= 1;
+            return Idle::End;
+        }
+        let mut until = None;
+        if self.threads > 1 {
+            let (now, keep) = (now(), self.keep.unwrap_or(KEEP));
+            let counted = *self.counted.get_or_insert(now);
+            if now.saturating_duration_since(counted) >= keep {
+                (self.counted, self.surplus, self.spare) = (Some(now), self.spare, self.parked);
+            }
+            if slept || self.surplus > 0 {
+                self.surplus = self.surplus.saturating_sub(1);
+                self.threads -= 1;
+                return Idle::End;
+            }
+            until = now.checked_add(keep);
+        }
+        self.parked += 1;
+        Idle::Sleep(until)
+    }
+
+    /// A worker sleeps no more, whether it was woken or its time was over: either way it looks for a job itself, so the wake-up
+    /// that may have been meant for it is not lost.
+    pub(crate) fn awoken(&mut self) {
+        self.parked -= 1;
+        self.spare = self.spare.min(self.parked);
+        // A burst has come: those that were spare before it no longer are.
+        self.surplus = self.surplus.min(self.spare);
+        self.waking = false;
     }
 
     #[inline]
@@ -199,6 +249,57 @@ mod tests {
         assert!(!workers.look(&window, now + LOOK_EVERY, false).look_again, "nobody took a job");
         workers.taken = 50;
         assert!(workers.look(&window, now + LOOK_EVERY * 2, false).look_again, "more may come");
+    }
+
+    /// All of them, one after the other, and none that slept for long.
+    fn fall_asleep(workers: &mut Workers, window: &Window, now: Instant) {
+        (0..workers.threads).for_each(|_| assert_ne!(workers.idle(window, false, || now), Idle::End));
+    }
+
+    #[test]
+    fn a_thread_that_slept_for_as_long_as_it_is_kept_ends_and_the_last_one_sleeps_in_full() {
+        let (window, now) = (busy(), Instant::now());
+        let mut workers = Workers { threads: 3, ..Workers::default() };
+        let until = Idle::Sleep(Some(now + KEEP));
+        let asleep = [(); 3].map(|()| workers.idle(&window, false, || now));
+        assert_eq!((asleep, workers.parked), ([until; 3], 3));
+        let woken = [(); 3].map(|()| {
+            workers.awoken();
+            workers.idle(&window, true, || now + KEEP)
+        });
+        assert_eq!(woken, [Idle::End, Idle::End, Idle::Sleep(None)]);
+        assert_eq!((workers.threads, workers.parked), (1, 1));
+    }
+
+    #[test]
+    fn threads_that_are_woken_in_turn_end_when_fewer_would_have_done() {
+        let (window, now) = (busy(), Instant::now());
+        let mut workers = Workers { threads: 9, ..Workers::default() };
+        fall_asleep(&mut workers, &window, now);
+        // Always two at a time have a job, and each of them sleeps for less than it is kept.
+        let mut ended = Vec::new();
+        for second in 1..40 {
+            workers.awoken();
+            workers.awoken();
+            let idle = [(); 2].map(|()| workers.idle(&window, false, || now + Duration::from_secs(second)));
+            if idle.contains(&Idle::End) {
+                ended.push(second);
+            }
+        }
+        assert_eq!((workers.threads, workers.parked), (2, 2), "as many as had a job");
+        assert!(ended.iter().all(|second| (10..30).contains(second)), "{ended:?}");
+    }
+
+    #[test]
+    fn a_burst_keeps_all_threads_that_it_needs() {
+        let (window, now) = (busy(), Instant::now());
+        let mut workers = Workers { threads: 9, ..Workers::default() };
+        fall_asleep(&mut workers, &window, now);
+        for burst in 1..40 {
+            (0..9).for_each(|_| workers.awoken());
+            fall_asleep(&mut workers, &window, now + Duration::from_secs(9 * burst));
+            assert_eq!((workers.threads, workers.parked), (9, 9), "in burst {burst}");
+        }
     }
 
     #[test]

@@ -84,6 +84,15 @@ impl<T> RwLock<T> {
     }
 }
 
+/// Says that a wait did not end since its time was over, since that never is.
+pub(crate) struct WaitTimeoutResult;
+
+impl WaitTimeoutResult {
+    pub(crate) fn timed_out(&self) -> bool {
+        false
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(loom::sync::Condvar);
 
@@ -97,8 +106,9 @@ impl Condvar {
         guard.held = Some(self.0.wait(held).unwrap_or_else(|poisoned| poisoned.into_inner()));
     }
 
-    pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _deadline: Instant) {
+    pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _deadline: Instant) -> WaitTimeoutResult {
         self.wait(guard);
+        WaitTimeoutResult
     }
 
     pub(crate) fn notify_one(&self) {
