@@ -47,8 +47,8 @@ pub(crate) struct Core<T> {
     announce: Option<RangeInclusive<Index>>,
     /// Whether anybody wants to hear what was processed.
     pub(crate) announces: bool,
-    /// Somebody is being told.
-    telling: bool,
+    /// `on_processed` is being called.
+    announcing: bool,
     pub(crate) workers: Workers,
     pub(crate) counters: Counters,
     /// What `stop` and `join` return.
@@ -200,7 +200,7 @@ impl<T: Send + 'static> Core<T> {
             runs: None,
             announce: None,
             announces: false,
-            telling: false,
+            announcing: false,
             workers: Workers::default(),
             counters: Counters::default(),
             error: None,
@@ -400,13 +400,13 @@ impl<T: Send + 'static> Core<T> {
     /// What was processed since the last time, for the notifier.
     pub(crate) fn take_news(&mut self) -> Option<RangeInclusive<Index>> {
         let news = self.announce.take();
-        self.telling = news.is_some();
+        self.announcing = news.is_some();
         news
     }
 
     /// Whether somebody is being told of something that was saved, or is about to be.
     pub(crate) fn is_announcing(&self) -> bool {
-        self.telling || self.announce.is_some()
+        self.announcing || self.announce.is_some()
     }
 
     /// Whether the watermark can no longer reach this index.
@@ -444,7 +444,7 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn silence(&mut self) {
         self.announces = false;
         self.announce = None;
-        self.telling = false;
+        self.announcing = false;
     }
 
     /// Somebody left; the claim, when it was the last.

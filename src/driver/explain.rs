@@ -91,7 +91,7 @@ impl<T: Send + 'static> Core<T> {
         let retry_in = failed.due.saturating_duration_since(now);
         match (&failed.unread, self.source_silence(now), self.blocked_by_threads()) {
             (Some(unread), ..) => self.unread(unread, index),
-            (None, _, Some(threads)) if self.ready_again.contains_key(&index) => threads,
+            (None, _, Some(threads)) if self.prefetch.has_again(index) => threads,
             (None, Some(silence), _) if retry_in.is_zero() => unanswered(index, silence),
             _ => Blocked::Retrying { index, attempt: failed.attempt, retry_in, error: failed.error.clone() },
         }

@@ -64,6 +64,11 @@ impl<T> Prefetch<T> {
         Some(job)
     }
 
+    /// Whether this failed job was read again.
+    pub(super) fn has_again(&self, index: Index) -> bool {
+        self.again.contains_key(&index)
+    }
+
     /// A run of so many jobs was read that weigh so much together. A heavier run counts at once and a lighter one little by
     /// little, since too short a run costs a call and too long a run costs memory.
     pub(super) fn learn(&mut self, jobs: usize, weight: usize) {

@@ -71,7 +71,7 @@ mod tests {
         window.handle_head(Some(JOBS - 1));
         while window.poll().is_some() {}
         window.handle_fetched(JOBS);
-        let mut core = Core::new(window, Retry::none());
+        let mut core = Core::new(window, Retry::none(), usize::MAX);
         core.workers.fixed = Some(0);
         Driver::new(core, Arc::default(), Watermark::new(), Box::new(ByHand))
     }
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_failure_wakes_nobody_while_the_job_is_tried_again() {
         let mut core: Core<()> =
-            Core::new(Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 }), Retry::none());
+            Core::new(Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 }), Retry::none(), usize::MAX);
         let place = core.waiters.enter(3, Arc::default());
         core.rouse_waiters = true;
         let wakes = core.drain();
