@@ -5,8 +5,8 @@ use super::{Each, Family, Kv, OURS, SYSTEM, Scan, batch, prefix_end};
 use crate::error::{Error, StoreError};
 use crate::sync::{Arc, Condvar, Mutex, RwLock};
 use rocksdb::{
-    ColumnFamilyDescriptor, DB, DBCompressionType, DBWithThreadMode, IteratorMode, MultiThreaded, Options, ReadOptions,
-    WriteBatch, WriteOptions,
+    ColumnFamilyDescriptor, DB, DBCompressionType, DBWithThreadMode, InfoLogger, IteratorMode, LogLevel, MultiThreaded,
+    Options, ReadOptions, WriteBatch, WriteOptions,
 };
 use std::any::TypeId;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -39,14 +39,25 @@ pub(crate) struct RocksKv {
 impl RocksKv {
     /// Opens the database. If there is none, `create` makes it; without `create` nothing is made.
     pub(crate) fn open(path: &Path, create: bool) -> Result<Self, Error> {
+        Self::open_in(Directory::claim(path, create)?, path, create)
+    }
+
+    /// The same for a database that was locked a moment ago, and may be locked for days.
+    pub(crate) fn open_again(path: &Path, create: bool) -> Result<Self, Error> {
         let directory = Directory::claim(path, create)?;
+        if is_locked(path) {
+            return Err(Error::Locked { path: path.to_owned() });
+        }
+        Self::open_in(directory, path, create)
+    }
+
+    fn open_in(mut directory: Directory, path: &Path, create: bool) -> Result<Self, Error> {
         // RocksDB itself would leave files in that directory before it finds no database there.
         if !create && !has_database(path)? {
             return Err(no_store(path));
         }
         let mut options = Options::default();
         options.create_if_missing(create);
-        options.create_missing_column_families(true);
         // RocksDB keeps a thousand old text logs otherwise, one of each opening.
         options.set_keep_log_file_num(4);
         options.set_max_open_files(OPEN_FILES);
@@ -55,15 +66,21 @@ impl RocksKv {
         options.set_max_total_wal_size(128 << 20);
         let ours = OURS.map(str::to_owned).into_iter();
         // RocksDB wants every family opened that exists; a directory without a database has none.
-        let existing = match DB::list_cf(&options, path) {
-            Ok(existing) if !create && !existing.iter().any(|name| name == SYSTEM) => return Err(no_store(path)),
-            Err(e) if !create => return Err(failed(opening(path))(e).into()),
-            existing => existing.unwrap_or_default(),
-        };
+        let existing = DB::list_cf(&options, path);
+        if !create && existing.as_ref().is_ok_and(|names| !names.iter().any(|name| name == SYSTEM)) {
+            return Err(no_store(path));
+        }
+        // The list cannot be read for a moment when another process closes the database. Opening it
+        // says what is wrong.
+        options.create_missing_column_families(create || existing.is_ok());
+        let existing = existing.unwrap_or_default();
         let families: BTreeSet<String> = ours.chain(existing).collect();
         let descriptors = families.into_iter().map(|name| ColumnFamilyDescriptor::new(name, family_options()));
         match DB::open_cf_descriptors(&options, path, descriptors) {
-            Ok(db) => Ok(Self { db: Arc::new(db), _directory: Some(directory), watched: None }),
+            Ok(db) => {
+                directory.opened = true;
+                Ok(Self { db: Arc::new(db), _directory: Some(directory), watched: None })
+            }
             Err(e) if is_lock_held(&e) => Err(Error::Locked { path: path.to_owned() }),
             Err(e) => Err(failed(opening(path))(e).into()),
         }
@@ -117,7 +134,11 @@ impl RocksKv {
 }
 
 /// A directory that is in use by this process, under its one true name.
-struct Directory(PathBuf);
+struct Directory {
+    path: PathBuf,
+    /// The database was opened. Two threads that only try would wake each other for ever.
+    opened: bool,
+}
 
 impl Directory {
     fn claim(path: &Path, create: bool) -> Result<Self, Error> {
@@ -126,14 +147,19 @@ impl Directory {
             Err(e) if !create && e.kind() == ErrorKind::NotFound => return Err(no_store(path)),
             real => real.map_err(|e| StoreError { doing: opening(path), source: e.into() })?,
         };
-        if OPEN.lock().insert(real.clone()) { Ok(Self(real)) } else { Err(Error::Locked { path: path.to_owned() }) }
+        if !OPEN.lock().insert(real.clone()) {
+            return Err(Error::Locked { path: path.to_owned() });
+        }
+        Ok(Self { path: real, opened: false })
     }
 }
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        OPEN.lock().remove(&self.0);
-        CLOSED.notify_all();
+        OPEN.lock().remove(&self.path);
+        if self.opened {
+            CLOSED.notify_all();
+        }
     }
 }
 
@@ -160,6 +186,15 @@ fn opening(path: &Path) -> String {
 fn is_lock_held(error: &rocksdb::Error) -> bool {
     let text = error.to_string();
     text.contains("lock hold by current process") || text.contains("While lock file")
+}
+
+/// True if another process has the database. Each try to open it would leave a text log there.
+///
+/// RocksDB takes the lock first, and then refuses to open some of the families and not the others.
+fn is_locked(path: &Path) -> bool {
+    let mut options = Options::default();
+    options.set_info_logger(InfoLogger::new_callback_logger(LogLevel::Fatal, |_, _| {}));
+    DB::open(&options, path).is_err_and(|e| is_lock_held(&e))
 }
 
 /// Our families, for a database that somebody else opens.

@@ -4,7 +4,11 @@ use super::Durability;
 #[cfg(feature = "rocksdb")]
 use super::{Store, locked};
 #[cfg(feature = "rocksdb")]
-use crate::{error::Error, kv::rocksdb, sync::Arc};
+use crate::{
+    error::Error,
+    kv::rocksdb::{RocksKv, wait_closed},
+    sync::Arc,
+};
 #[cfg(feature = "rocksdb")]
 use std::{path::Path, time::Duration, time::Instant};
 
@@ -95,8 +99,7 @@ impl StoreOptions {
     /// [`Error::Store`] for whatever else RocksDB says.
     #[cfg(feature = "rocksdb")]
     pub fn open(self, path: impl AsRef<Path>) -> Result<Store, Error> {
-        let path = path.as_ref();
-        Store::on(Arc::new(rocksdb::RocksKv::open(path, self.create)?), &self, &path.display())
+        self.open_by(path.as_ref(), RocksKv::open)
     }
 
     /// Opens the database like [`open`](Self::open), and tries again while it is
@@ -119,7 +122,16 @@ impl StoreOptions {
     /// still open elsewhere.
     #[cfg(feature = "rocksdb")]
     pub fn open_within(self, path: impl AsRef<Path>, timeout: Duration) -> Result<Store, Error> {
-        let (path, begun) = (path.as_ref(), Instant::now());
-        locked::retry(timeout, || begun.elapsed(), rocksdb::wait_closed, || self.clone().open(path))
+        let (path, begun, mut tried) = (path.as_ref(), Instant::now(), false);
+        let open = || {
+            let again = std::mem::replace(&mut tried, true);
+            self.open_by(path, if again { RocksKv::open_again } else { RocksKv::open })
+        };
+        locked::retry(timeout, || begun.elapsed(), wait_closed, open)
+    }
+
+    #[cfg(feature = "rocksdb")]
+    fn open_by(&self, path: &Path, open: fn(&Path, bool) -> Result<RocksKv, Error>) -> Result<Store, Error> {
+        Store::on(Arc::new(open(path, self.create)?), self, &path.display())
     }
 }
