@@ -3,14 +3,13 @@
 //! Everything happens in short critical sections of one lock. No user code is called and no I/O is done within one.
 
 use crate::error::{Error, Failure, drop_guarded, guarded};
-use crate::index::{BoxError, Index};
-use crate::jobs::Gate;
-use crate::kv::changes::{Changes, Refused};
+use crate::index::Index;
+use crate::kv::changes::Changes;
 use crate::notifier::NewsDesk;
 use crate::observe::{Event, Kind};
 use crate::pool::{JobDesk, Runner, Task};
-use crate::progress::{Checkpoint, SaveDesk, Saves, Snapshot};
-use crate::reader::{Due, Fetched, Order, ReadDesk, ReadRuns};
+use crate::progress::Saves;
+use crate::reader::ReadRuns;
 use crate::stopping::Stopping;
 use crate::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, watch};
 use crate::wakeup::Bell;
@@ -19,7 +18,7 @@ use crate::worker::{Report, Reported};
 use std::ops::RangeInclusive;
 use std::sync::Weak;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 mod alive;
 mod aside;
@@ -36,6 +35,7 @@ mod own;
 mod prefetch;
 pub(crate) mod reach;
 mod reading;
+mod reports;
 mod saving;
 mod stalls;
 mod telling;
@@ -47,7 +47,6 @@ mod watching;
 mod workers;
 
 pub(crate) use self::core::Core;
-use self::core::{Bounding, Surplus};
 use self::own::{Own, Owner};
 use self::wakes::Wakes;
 use self::workers::{Idle, Wake};
@@ -243,101 +242,6 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
     }
 }
 
-impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
-    fn order(&self, fetched: Option<Fetched<T>>, now: Instant, look: Due) -> Order {
-        let mut core = self.core.lock();
-        let surplus = fetched.map(|fetched| core.fetched(fetched));
-        while core.expire(now) {
-            // Others have work to do, too.
-            MutexGuard::bump(&mut core);
-        }
-        let wakes = core.drain();
-        let order = core.order(now, look);
-        let watch = matches!(order, Order::Look) && core.stir_for_look(now);
-        drop(core);
-        self.carry_out(wakes);
-        if watch {
-            self.spawn_watch();
-        }
-        surplus.into_iter().for_each(Surplus::drop_guarded);
-        order
-    }
-
-    fn watch_on(&self, now: Instant) -> Option<Duration> {
-        let mut core = self.core.lock();
-        let again = core.watch_on(now);
-        self.settle(core);
-        again
-    }
-
-    fn looked(&self, head: Option<Index>, gate: Gate) -> bool {
-        let mut core = self.core.lock();
-        let (before, waited) = (core.window.head(), core.waits_for_look());
-        core.looked(head, gate);
-        if waited && !core.waits_for_look() {
-            core.stalls.moved();
-        }
-        let showed_new = core.window.head() != before;
-        self.settle(core);
-        showed_new
-    }
-
-    fn asking(&self, now: Instant) {
-        let mut core = self.core.lock();
-        let watch = core.stir_for_look(now);
-        core.asking(now);
-        drop(core);
-        if watch {
-            self.spawn_watch();
-        }
-    }
-
-    fn gated(&self, gate: Gate) -> bool {
-        let mut core = self.core.lock();
-        let waited = core.waits_for_look();
-        let more = core.gated(gate);
-        if waited && !core.waits_for_look() {
-            core.stalls.moved();
-        }
-        self.settle(core);
-        more
-    }
-
-    fn look_failed(&self, failure: Failure) {
-        let mut core = self.core.lock();
-        let index = core.window.lowest_undone();
-        core.tell(&Event::new(Kind::SourceFailed, index).error(&failure.text));
-        core.source.look = None;
-        core.source.look_error = Some(failure.text);
-        if core.source.bounding == Bounding::Looking {
-            core.source.bounding = Bounding::Wanted;
-        }
-        self.settle(core);
-        drop_guarded(failure.error);
-    }
-}
-
-impl<T: Send + 'static> Driver<T> {
-    /// A worker reads what it would otherwise wait for.
-    fn read_for_itself<'a>(
-        &'a self,
-        core: MutexGuard<'a, Core<T>>,
-        source: Arc<dyn ReadRuns<T>>,
-        run: RangeInclusive<Index>,
-    ) -> MutexGuard<'a, Core<T>> {
-        drop(core);
-        let fetched = source.read_run(run);
-        // At the end this may be the last that has the source, whose destructor may do anything.
-        drop_guarded(source);
-        let mut core = self.core.lock();
-        let surplus = core.end_reading(fetched);
-        if !surplus.is_empty() {
-            MutexGuard::unlocked(&mut core, || surplus.drop_guarded());
-        }
-        core
-    }
-}
-
 /// Of its upstreams: when one ends, what somebody waits for may never come, whatever the source does meanwhile.
 impl<T: Send + 'static> Listener for Driver<T> {
     fn moved(&self) {}
@@ -347,45 +251,6 @@ impl<T: Send + 'static> Listener for Driver<T> {
         core.rouse_waiters = true;
         core.end_within_reach();
         self.settle(core);
-    }
-}
-
-impl<T: Send + 'static> SaveDesk for Driver<T> {
-    fn checkpoint(&self) -> Option<Checkpoint> {
-        self.core.lock().checkpoint()
-    }
-
-    fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        self.core.lock().snapshot(all, effects)
-    }
-
-    fn refused(&self, refused: Refused, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        let Refused { jobs, attempt, error, .. } = refused;
-        let failure = Failure::from(BoxError::from(error));
-        let mut core = self.core.lock();
-        let surplus = core.refused(&jobs, attempt, failure);
-        let snapshot = core.snapshot(all, effects);
-        self.settle(core);
-        drop_guarded(surplus);
-        snapshot
-    }
-
-    fn saved(&self) {
-        let mut core = self.core.lock();
-        core.saved();
-        // Within the lock, so that whoever learns of it in any way sees it.
-        core.window.last_processed().into_iter().for_each(|last| self.watermark.publish(last));
-        self.settle_saving(core);
-        self.watermark.announce();
-    }
-
-    fn save_failed(&self, error: BoxError) -> Option<Duration> {
-        let failure = Failure::from(error);
-        let mut core = self.core.lock();
-        let (again, surplus) = core.save_failed(failure);
-        self.settle_saving(core);
-        drop_guarded(surplus);
-        again
     }
 }
 

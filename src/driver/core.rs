@@ -13,9 +13,8 @@ use super::stalls::Stalls;
 use super::waiters::Waiters;
 use super::wakes::Wakes;
 use super::workers::{Idle, Wake, Workers};
-use crate::error::{Error, Failure, Guarded, drop_guarded};
+use crate::error::{Error, Guarded, drop_guarded};
 use crate::index::{BoxError, Index};
-use crate::kv::changes::Changes;
 use crate::observe::{Event, Kind, Telling};
 use crate::pool::{Assignment, OnJobDone, Runner};
 use crate::reader::{Answer, Fetched, ReadRuns, Then};
@@ -28,7 +27,7 @@ use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::RangeInclusive;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(crate) struct Core<T> {
     pub(crate) window: Window,
@@ -331,70 +330,6 @@ impl<T: Send + 'static> Core<T> {
     /// What a worker without a job is to do.
     pub(crate) fn idle(&mut self, slept: bool) -> Idle {
         self.workers.idle(&self.window, slept, Instant::now)
-    }
-
-    /// An attempt is over. A token that was used before changes nothing. The effects are taken if they count. What is returned
-    /// is the user's, to be dropped without the lock.
-    #[inline]
-    pub(crate) fn report(
-        &mut self,
-        token: usize,
-        outcome: Result<(), Box<Failure>>,
-        effects: &mut Changes,
-    ) -> Option<BoxError> {
-        let flight = self.flights.end(token).filter(|_| !self.abandoned);
-        match (flight, outcome) {
-            (Some(flight), Ok(())) => {
-                self.counters.done += 1;
-                self.window.handle_done(flight.index);
-                if !effects.is_empty() {
-                    self.effects.take(effects, flight.index, flight.attempt);
-                    self.window.set_full(self.effects.is_full());
-                }
-                None
-            }
-            (Some(flight), Err(failure)) => self.attempt_failed(flight, *failure),
-            (None, outcome) => outcome.err().map(|failure| failure.error),
-        }
-    }
-
-    #[cold]
-    fn attempt_failed(&mut self, Flight { index, attempt, .. }: Flight, failure: Failure) -> Option<BoxError> {
-        self.counters.failed += 1;
-        self.window.handle_failed(index);
-        // It is not tried again, so the watermark never passes it.
-        self.rouse_waiters |= self.window.is_stopping();
-        let now = Instant::now();
-        let Some(pause) = self.retry.delay(attempt, fastrand::f64()) else {
-            return self.exhausted(index, attempt, failure);
-        };
-        self.tell(&Event::new(Kind::AttemptFailed, index).attempt(attempt).error(&failure.text));
-        // A pause beyond the clock's end is as good as none at all.
-        let due = now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
-        self.failed.insert(index, Failed { attempt, due, error: failure.text, unread: None, unreadable: 0 });
-        self.timers.push(Reverse((due, index)));
-        self.rouse_reader = true;
-        Some(failure.error)
-    }
-
-    /// A job failed, and is not tried again.
-    pub(super) fn exhausted(&mut self, index: Index, attempt: u32, failure: Failure) -> Option<BoxError> {
-        self.tell(&Event::new(Kind::Exhausted, index).attempt(attempt).error(&failure.text));
-        let text = format!("job {index} failed in attempt {attempt}: {}", failure.text);
-        self.unreachable_from = self.unreachable_from.min(index);
-        self.rouse_waiters = true;
-        self.halt(index, text, Error::Job { index, attempt, source: failure.error }, &failure.text)
-    }
-
-    /// Stops at the first failure. Later ones are not the cause, and are given back to be dropped. The cause is the text of
-    /// the error's source, if it has one.
-    pub(crate) fn halt(&mut self, index: Index, text: String, error: Error, cause: &str) -> Option<BoxError> {
-        self.window.handle_stop();
-        if self.error.is_some() {
-            return Some(Box::new(error));
-        }
-        self.halt_for(index, text, error, cause);
-        None
     }
 
     /// What was processed since the last time, for the notifier.

@@ -5,9 +5,12 @@
 
 use super::*;
 use crate::driver::control::Control;
+use crate::index::BoxError;
+use crate::jobs::Gate;
 use crate::ordered::Ordered;
 use crate::pool::{Assignment, work};
-use crate::reader::Weights;
+use crate::progress::SaveDesk;
+use crate::reader::{Due, Fetched, Order, ReadDesk, Then, Weights};
 use crate::sync::explore;
 use crate::window::{Limits, Window};
 use crate::worker::{Done, Job};

@@ -2,13 +2,15 @@
 //!
 //! The reader does, or, while it is on watch and the source is quick, the worker that would otherwise wait for it.
 
+use super::Driver;
 use super::core::{Bounding, Core, Surplus, Unread};
 use super::workers::LOOK_EVERY;
-use crate::error::Error;
+use crate::error::{Error, Failure, drop_guarded};
 use crate::index::{BoxError, Index};
 use crate::jobs::Gate;
-use crate::reader::{Answer, Due, Fetched, Order, ReadRuns, SOURCE_BACK_OFF, Then, Weights};
-use crate::sync::Arc;
+use crate::observe::{Event, Kind};
+use crate::reader::{Answer, Due, Fetched, Order, ReadDesk, ReadRuns, SOURCE_BACK_OFF, Then, Weights};
+use crate::sync::{Arc, MutexGuard};
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -252,10 +254,104 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
+impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
+    fn order(&self, fetched: Option<Fetched<T>>, now: Instant, look: Due) -> Order {
+        let mut core = self.core.lock();
+        let surplus = fetched.map(|fetched| core.fetched(fetched));
+        while core.expire(now) {
+            // Others have work to do, too.
+            MutexGuard::bump(&mut core);
+        }
+        let wakes = core.drain();
+        let order = core.order(now, look);
+        let watch = matches!(order, Order::Look) && core.stir_for_look(now);
+        drop(core);
+        self.carry_out(wakes);
+        if watch {
+            self.spawn_watch();
+        }
+        surplus.into_iter().for_each(Surplus::drop_guarded);
+        order
+    }
+
+    fn watch_on(&self, now: Instant) -> Option<Duration> {
+        let mut core = self.core.lock();
+        let again = core.watch_on(now);
+        self.settle(core);
+        again
+    }
+
+    fn looked(&self, head: Option<Index>, gate: Gate) -> bool {
+        let mut core = self.core.lock();
+        let (before, waited) = (core.window.head(), core.waits_for_look());
+        core.looked(head, gate);
+        if waited && !core.waits_for_look() {
+            core.stalls.moved();
+        }
+        let showed_new = core.window.head() != before;
+        self.settle(core);
+        showed_new
+    }
+
+    fn asking(&self, now: Instant) {
+        let mut core = self.core.lock();
+        let watch = core.stir_for_look(now);
+        core.asking(now);
+        drop(core);
+        if watch {
+            self.spawn_watch();
+        }
+    }
+
+    fn gated(&self, gate: Gate) -> bool {
+        let mut core = self.core.lock();
+        let waited = core.waits_for_look();
+        let more = core.gated(gate);
+        if waited && !core.waits_for_look() {
+            core.stalls.moved();
+        }
+        self.settle(core);
+        more
+    }
+
+    fn look_failed(&self, failure: Failure) {
+        let mut core = self.core.lock();
+        let index = core.window.lowest_undone();
+        core.tell(&Event::new(Kind::SourceFailed, index).error(&failure.text));
+        core.source.look = None;
+        core.source.look_error = Some(failure.text);
+        if core.source.bounding == Bounding::Looking {
+            core.source.bounding = Bounding::Wanted;
+        }
+        self.settle(core);
+        drop_guarded(failure.error);
+    }
+}
+
+impl<T: Send + 'static> Driver<T> {
+    /// A worker reads what it would otherwise wait for.
+    pub(super) fn read_for_itself<'a>(
+        &'a self,
+        core: MutexGuard<'a, Core<T>>,
+        source: Arc<dyn ReadRuns<T>>,
+        run: RangeInclusive<Index>,
+    ) -> MutexGuard<'a, Core<T>> {
+        drop(core);
+        let fetched = source.read_run(run);
+        // At the end this may be the last that has the source, whose destructor may do anything.
+        drop_guarded(source);
+        let mut core = self.core.lock();
+        let surplus = core.end_reading(fetched);
+        if !surplus.is_empty() {
+            MutexGuard::unlocked(&mut core, || surplus.drop_guarded());
+        }
+        core
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Failure;
     use crate::kv::changes::Changes;
     use crate::retry::Retry;
     use crate::window::{Limits, Window};

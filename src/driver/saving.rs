@@ -1,12 +1,13 @@
 //! Saving as the driver sees it: when it is hurried, tried again, and given up.
 
+use super::Driver;
 use super::core::{Core, Save};
 use super::wakes::Wakes;
-use crate::error::{Error, Failure};
+use crate::error::{Error, Failure, drop_guarded};
 use crate::index::{BoxError, Index};
-use crate::kv::changes::Changes;
+use crate::kv::changes::{Changes, Refused};
 use crate::observe::{Event, Kind};
-use crate::progress::{Checkpoint, DoneAhead, Snapshot};
+use crate::progress::{Checkpoint, DoneAhead, SaveDesk, Snapshot};
 use crate::retry::Retry;
 use crate::window::Save as Due;
 use std::time::Duration;
@@ -100,5 +101,44 @@ impl<T: Send + 'static> Core<T> {
         let error = Error::Progress { source: failure.error };
         self.halt_for(index, format!("the progress could not be saved: {text}"), error, &text);
         (None, None)
+    }
+}
+
+impl<T: Send + 'static> SaveDesk for Driver<T> {
+    fn checkpoint(&self) -> Option<Checkpoint> {
+        self.core.lock().checkpoint()
+    }
+
+    fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
+        self.core.lock().snapshot(all, effects)
+    }
+
+    fn refused(&self, refused: Refused, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
+        let Refused { jobs, attempt, error, .. } = refused;
+        let failure = Failure::from(BoxError::from(error));
+        let mut core = self.core.lock();
+        let surplus = core.refused(&jobs, attempt, failure);
+        let snapshot = core.snapshot(all, effects);
+        self.settle(core);
+        drop_guarded(surplus);
+        snapshot
+    }
+
+    fn saved(&self) {
+        let mut core = self.core.lock();
+        core.saved();
+        // Within the lock, so that whoever learns of it in any way sees it.
+        core.window.last_processed().into_iter().for_each(|last| self.watermark.publish(last));
+        self.settle_saving(core);
+        self.watermark.announce();
+    }
+
+    fn save_failed(&self, error: BoxError) -> Option<Duration> {
+        let failure = Failure::from(error);
+        let mut core = self.core.lock();
+        let (again, surplus) = core.save_failed(failure);
+        self.settle_saving(core);
+        drop_guarded(surplus);
+        again
     }
 }

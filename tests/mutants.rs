@@ -1,0 +1,57 @@
+//! The planted bugs of `mutants.txt` stand where the code is.
+
+use std::fs;
+use std::path::Path;
+
+/// One planted bug: the file, and the text that it replaces.
+struct Planted {
+    title: String,
+    file: String,
+    was: String,
+}
+
+/// The list, read as `.ci/mutants` reads it: a line that begins no field goes on with the one before.
+fn planted() -> Vec<Planted> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutants.txt")).unwrap();
+    let mut all = Vec::new();
+    for entry in text.split("\n\n") {
+        let (mut title, mut file, mut was, mut found) = (String::new(), String::new(), String::new(), false);
+        let mut field = "";
+        for line in entry.lines() {
+            if let Some(rest) = line.strip_prefix("in: ") {
+                (file, field) = (rest.to_owned(), "in");
+            } else if let Some(rest) = line.strip_prefix("was: ") {
+                (was, field) = (rest.to_owned(), "was");
+            } else if line.starts_with("becomes: ") {
+                field = "becomes";
+            } else if line.starts_with("found by: ") {
+                (found, field) = (true, "found by");
+            } else if field == "was" {
+                was.push('\n');
+                was.push_str(line);
+            } else if field.is_empty() {
+                title = line.to_owned();
+            }
+        }
+        if !file.is_empty() {
+            assert!(found && !was.is_empty(), "{title:?} does not say what it replaces, or which test finds it");
+            all.push(Planted { title, file, was });
+        }
+    }
+    all
+}
+
+#[test]
+fn the_text_that_each_planted_bug_replaces_is_there() {
+    let all = planted();
+    assert!(all.len() > 50, "only {} planted bugs were read", all.len());
+    let stale: Vec<_> = all
+        .iter()
+        .filter(|planted| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(&planted.file);
+            !fs::read_to_string(path).is_ok_and(|text| text.contains(&planted.was))
+        })
+        .map(|planted| format!("{} ({})", planted.title, planted.file))
+        .collect();
+    assert!(stale.is_empty(), "these no longer stand where the code is: {stale:#?}");
+}
