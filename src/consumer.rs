@@ -121,8 +121,8 @@ impl Consumer {
     /// Waits until the consumer ends: by `stop_at`, by a failure, or by [`Handle::request_stop`].
     ///
     /// # Errors
-    /// Those of [`stop`](Self::stop). [`Error::UpstreamEnded`] when an upstream has ended below the index to stop at: what it lets
-    /// through is processed first.
+    /// Those of [`stop`](Self::stop). [`Error::UpstreamEnded`] when an upstream has ended below the
+    /// index to stop at: the jobs that it lets through are processed first.
     pub fn join(self) -> Result<(), Error> {
         self.control.heed_ended_upstreams(OutOfReach::Fail);
         self.wait_end(None)

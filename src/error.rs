@@ -190,8 +190,9 @@ pub enum Error {
         last_processed: Option<Index>,
     },
 
-    /// A consumer that is gated by another one cannot get to the index at which it was to end: its upstream has ended below, and
-    /// never moves again. What that one lets through is processed and saved.
+    /// A consumer that is gated by another one cannot get to the index at which it was to end: its
+    /// upstream has ended below, and never moves again. The jobs that it lets through are processed
+    /// and saved.
     #[error(
         "the run was to end with job {index}, and its upstream {upstream:?} has ended with {}: start that one again until it \
          gets there, gate by the new one, and run this one again",
@@ -202,7 +203,8 @@ pub enum Error {
         upstream: String,
         /// The upstream's watermark.
         last_processed: Option<Index>,
-        /// The last index that was to be processed: by `stop_at`, `run_to` or the head of the source.
+        /// The last index that was to be processed: by `stop_at`, `run_to` or the head of the
+        /// source.
         index: Index,
     },
 

@@ -107,10 +107,11 @@ pub trait Jobs: Send + Sync + 'static {
 
     /// A run of consecutive jobs in one call, for sources where one read of many is cheaper than many of one.
     ///
-    /// Appends in index order and stops at the first that is not there. It may stop earlier too, once it has appended
-    /// something: the rest is asked for again. Runs are at most max(64, 2 × `max_processing`) long. The default calls
-    /// [`at_index`](Self::at_index) in a loop, and hands over what it has when the call returns that passes 10 ms. That is to
-    /// within a tick of a coarse clock, 1 to 16 ms as the system has it: an exact one takes longer than many a call.
+    /// Appends in index order and stops at the first that is not there. It may stop earlier too,
+    /// once it has appended something: the rest is asked for again. Runs are at most max(64, 2 ×
+    /// `max_processing`) long. The default calls [`at_index`](Self::at_index) in a loop, and hands
+    /// over what it has when the call returns that passes 10 ms. That is to within a tick of a
+    /// coarse clock, 1 to 16 ms as the system has it: an exact one takes longer than many a call.
     ///
     /// # Errors
     /// What was appended before the error is valid and runs; the failing index is the run's start + the number appended.
@@ -193,16 +194,18 @@ pub trait Jobs: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The jobs without the gates that they are behind, and those gates, so that a further gate is put beside them and not
-    /// around them. For sources of this crate; an adapter of yours leaves it as it is.
+    /// The jobs without the gates that they are behind, and those gates, so that a further gate is
+    /// put beside them and not around them. For sources of this crate; an adapter of yours leaves
+    /// it as it is.
     #[doc(hidden)]
     fn ungated(&self) -> Option<gated::Ungated<Self::Job>> {
         None
     }
 }
 
-/// What the default [`Jobs::read`] does. The clock is read for each job, so it is a coarse one: 5 to 10 ns. An exact one takes 30 to
-/// 50, which is as much as all else that a short job costs.
+/// Reads one job after the other, as the default [`Jobs::read`] does. The clock is read for each
+/// job, so it is a coarse one: 5 to 10 ns. An exact one takes 30 to 50, which is as much as all
+/// else that a short job costs.
 fn read_one_by_one<T>(
     run: RangeInclusive<Index>,
     into: &mut Vec<T>,
@@ -354,7 +357,8 @@ impl<T: Clone + Send + 'static> Jobs for MemoryJobs<T> {
 mod tests {
     use super::*;
 
-    /// The jobs that are handed over by a read of 0 to 9, where the clock stands at these milliseconds when it is asked.
+    /// The jobs that are handed over by a read of 0 to 9, where the clock stands at these
+    /// milliseconds when it is asked.
     fn handed_over(clock: &[u64]) -> Vec<Index> {
         let (mut clock, mut into) = (clock.iter(), Vec::new());
         let now =

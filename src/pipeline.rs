@@ -34,10 +34,12 @@ type Start<'a> = Box<dyn FnOnce(&Stage<'_>) -> Result<Consumer, Error> + 'a>;
 ///   the lowest watermark among its upstreams. One that goes through the stream of the first stage beside it, so that a later
 ///   one is behind both, has the first one's to reach; any other that is behind nobody, the head of its source, however far
 ///   that is. One that is paused is stopped where it is.
-/// * A stage may also be gated by a consumer that is no part of the pipeline. If that one ends below the index that the stage is to
-///   get to, the stage processes what it lets through, and ends there. That is [`Error::UpstreamEnded`] where somebody counts on
-///   the rest: for the first stage if it has an index to stop at, by `stop_at`, `run_to` or `run_to_head`; for the others
-///   behind it in `run_to` and `run_to_head`. [`stop`](Self::stop) leaves the rest to the next life, and is Ok.
+/// * A stage may also be gated by a consumer that is no part of the pipeline. If that one ends
+///   below the index that the stage is to get to, the stage processes what it lets through, and
+///   ends there. That is [`Error::UpstreamEnded`] where somebody counts on the rest: for the first
+///   stage if it has an index to stop at, by `stop_at`, `run_to` or `run_to_head`; for the others
+///   behind it in `run_to` and `run_to_head`. [`stop`](Self::stop) leaves the rest to the next
+///   life, and is Ok.
 /// * When a stage halts, all before it are asked to stop, so that they do not pile up work for it. Those behind it process
 ///   what it left them. The first failure is what `join` returns, with the name of the stage.
 ///
@@ -115,9 +117,10 @@ impl<'a> PipelineBuilder<'a> {
         self
     }
 
-    /// The first stage processes everything up to and including this index, none above it, and ends;
-    /// [`Pipeline::join`] then ends the others, as they have processed what came of that. Of several such indices the lowest
-    /// holds, also of one that the stage itself gives to [`Builder::stop_at`].
+    /// The first stage processes everything up to and including this index, none above it, and
+    /// ends; [`Pipeline::join`] then ends the others, as they have processed what came of that. Of
+    /// several such indices the lowest holds, also of one that the stage itself gives to
+    /// [`Builder::stop_at`].
     pub fn stop_at(mut self, index: Index) -> Self {
         self.stop_at = Some(lowest_end(self.stop_at, index));
         self
@@ -213,9 +216,9 @@ impl Pipeline {
     /// then ends the others one by one, as they have processed what was left to them.
     ///
     /// # Errors
-    /// [`Error::Stage`] with the first failure; the source in it is [`Error::UpstreamEnded`] when a consumer outside of the
-    /// pipeline keeps it below the index that it was to get to. On a thread of one of its consumers [`Error::Config`], and all stages are
-    /// only asked to stop.
+    /// [`Error::Stage`] with the first failure; the source in it is [`Error::UpstreamEnded`] when a
+    /// consumer outside of the pipeline keeps it below the index that it was to get to. On a thread
+    /// of one of its consumers [`Error::Config`], and all stages are only asked to stop.
     pub fn join(self) -> Result<(), Error> {
         self.end(End::Itself, None)
     }
@@ -239,9 +242,10 @@ impl Pipeline {
         self.end(End::Now, Some(limit))
     }
 
-    /// Runs until the first stage has processed everything up to and including this index, and all others what came of that.
-    /// What has started above it by now is processed too; to go so far and no further, use [`PipelineBuilder::stop_at`]. Where
-    /// the first stage stops at a lower index, that holds.
+    /// Runs until the first stage has processed everything up to and including this index, and all
+    /// others what came of that. What has started above it by now is processed too; to go so far
+    /// and no further, use [`PipelineBuilder::stop_at`]. Where the first stage stops at a lower
+    /// index, that holds.
     ///
     /// # Errors
     /// Those of [`join`](Self::join).

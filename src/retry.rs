@@ -145,7 +145,8 @@ mod tests {
 
     /// What the documentation says, word by word.
     fn doubled_naively(first: Duration, cap: Duration, attempt: u32) -> Duration {
-        // No `Duration` has as many bits, so all that the further steps could do is to stay where they are.
+        // No `Duration` has as many bits, so all that the further steps could do is to stay where
+        // they are.
         let steps = (attempt - 1).min(200);
         let nanos = (0..steps).fold(first.as_nanos(), |pause, _| pause.saturating_mul(2)).min(cap.as_nanos());
         Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32)

@@ -50,13 +50,13 @@ struct Publisher {
 /// Who is told that a watermark has moved, or will never move again. Called with no lock held, and must not block.
 pub(crate) trait Listener: Send + Sync {
     fn moved(&self);
-    /// For those who care for nothing else, so that a move costs them nothing.
+    /// The end alone, for a listener to which a move means nothing.
     fn ended(&self) {
         self.moved();
     }
 }
 
-/// Those that others keep, for as long as they do.
+/// References to what others keep, for as long as they do.
 struct Weaks<T: ?Sized> {
     all: Vec<Weak<T>>,
     /// Once there are so many, those that are gone are forgotten.
@@ -133,7 +133,8 @@ impl Watermark {
         self.listeners().iter().for_each(|listener| listener.moved());
     }
 
-    /// Who is to be told, without the lock: one that is told may stop another consumer, which has listeners too.
+    /// Returns those to be told, to be called without the lock: one of them may stop another
+    /// consumer, which has listeners too.
     fn listeners(&self) -> Vec<Arc<dyn Listener>> {
         self.shared.listeners.lock().living().collect()
     }
@@ -151,7 +152,8 @@ impl Watermark {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Each one keeps those before it: a chain of thousands is dropped one after the other, and not one within the other.
+        // Each one keeps those before it: a chain of thousands is dropped one after the other, and
+        // not one within the other.
         let mut kept: Vec<Watermark> = upstreams_of(self);
         while let Some(watermark) = kept.pop() {
             kept.extend(Arc::into_inner(watermark.shared).iter().flat_map(upstreams_of));
@@ -159,7 +161,7 @@ impl Drop for Shared {
     }
 }
 
-/// Those that it keeps, which it no longer does.
+/// Takes the upstreams that it has kept until now.
 fn upstreams_of(shared: &Shared) -> Vec<Watermark> {
     shared.publisher.lock().take().map(|publisher| publisher.upstreams).unwrap_or_default()
 }

@@ -169,7 +169,7 @@ fn a_run_behind_an_outside_consumer_that_ended_where_it_had_to_or_never_began_en
     assert!(error.report().contains("\"idle\" has ended with nothing processed"), "{}", error.report());
     assert_eq!(upstream_ended(error), ("only".into(), "idle".into(), None, 9));
 
-    // Who asks it to stop meanwhile wants no more of it.
+    // A user who asks it to stop meanwhile wants no more of it.
     let outside = Outside::start(&Store::in_memory());
     let pipeline = behind(outside.watermark());
     let handle = pipeline.handle();

@@ -7,7 +7,8 @@
 //! * **no-op**: beside one message through a bounded crossbeam channel (1024), one producer and one consumer: the least that
 //!   anything which hands jobs from one thread to another can cost.
 //! * **by hand**: beside what a user would write instead: a channel of jobs to the threads, one back, and a set of what is done.
-//! * **default read**: the same, with a source that has no `read` of its own, so that it is asked for one job after the other.
+//! * **default read**: the same, with a source that has no `read` of its own, so that it is asked
+//!   for one job after the other.
 //! * **straggler**: the pure core with the first job stuck, so that everything finishes above the watermark. The cost of a
 //!   completion must not depend on how wide the window is.
 //! * **RocksDB**: progress in RocksDB instead of in memory.

@@ -24,7 +24,8 @@ impl Jobs for Numbers {
     }
 }
 
-/// The same with the default `read`, which asks for one job after the other: what a first source of one's own is.
+/// The same with the default `read`, which asks for one job after the other: what a first source of
+/// one's own is.
 pub(crate) struct OneByOne(pub(crate) u64);
 
 impl Jobs for OneByOne {

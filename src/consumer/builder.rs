@@ -141,10 +141,10 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// Processes everything up to and including this index, and then ends by itself. Above the head it waits for it; below
-    /// what is processed it ends at once. Of several calls the lowest index holds, also of one by the
-    /// [pipeline](crate::PipelineBuilder::stop_at) whose first stage this is. If an upstream has ended below,
-    /// [`Consumer::join`] says so.
+    /// Processes everything up to and including this index, and then ends by itself. Above the head
+    /// it waits for it; below what is processed it ends at once. Of several calls the lowest index
+    /// holds, also of one by the [pipeline](crate::PipelineBuilder::stop_at) whose first stage this
+    /// is. If an upstream has ended below, [`Consumer::join`] says so.
     pub fn stop_at(mut self, index: Index) -> Self {
         self.stop_at = Some(lowest_end(self.stop_at, index));
         self
@@ -326,7 +326,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 }
 
-/// The lower one of two indices to stop at. [`Index::MAX`], which is refused at start, is refused beside a lower one too.
+/// The lower one of two indices to stop at. [`Index::MAX`], which is refused at start, is refused
+/// beside a lower one too.
 pub(crate) fn lowest_end(earlier: Option<Index>, index: Index) -> Index {
     match earlier {
         Some(earlier) if index < Index::MAX && earlier < Index::MAX => earlier.min(index),

@@ -32,9 +32,9 @@ pub(crate) trait Control: Send + Sync {
     fn stop_at(&self, index: Index);
     /// Ends once what the source has from now on, when it is next asked, is processed.
     fn stop_at_head(&self);
-    /// What is done about an end that an upstream has ended below.
+    /// Says what is to be done if an upstream has ended below the index to end at.
     fn heed_ended_upstreams(&self, then: OutOfReach);
-    /// Whether there is an index to end at, and it is processed.
+    /// True if there is an index to end at, and it is processed.
     fn has_reached_its_end(&self) -> bool;
     /// Whose watermarks its gate depends on.
     fn upstreams(&self) -> Vec<Watermark>;

@@ -1,14 +1,16 @@
-//! An end that an upstream keeps out of reach: it has ended below, so no job beyond its watermark ever starts.
+//! An end that an upstream keeps out of reach: it has ended below, so no job beyond its watermark
+//! ever starts.
 
 use crate::error::Error;
 use crate::index::Index;
 use crate::watermark::Watermark;
 use crate::window::Window;
 
-/// What is done about an end that can no longer be reached.
+/// The answer to an end that can no longer be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OutOfReach {
-    /// Nothing: the status says for whom the next job waits, and a user who stops the consumer gets no error for that.
+    /// Nothing: the status says for whom the next job waits, and a user who stops the consumer gets
+    /// no error for that.
     #[default]
     Wait,
     /// The consumer ends where the upstream has.
@@ -17,7 +19,7 @@ pub(crate) enum OutOfReach {
     Fail,
 }
 
-/// Where a consumer is to end, if it can get there.
+/// The end that a consumer is to get to, if it can.
 #[derive(Default)]
 pub(super) struct Reach {
     pub(super) then: OutOfReach,
@@ -32,7 +34,8 @@ struct Short {
 }
 
 impl Reach {
-    /// Brings the end of the window down to what the upstreams that have ended let through; true if that changed anything.
+    /// Brings the end of the window down to what the upstreams that have ended let through; true if
+    /// that changed anything.
     pub(super) fn shorten(&mut self, window: &mut Window, upstreams: &[Watermark]) -> bool {
         if self.then == OutOfReach::Wait || window.is_stopping() {
             return false;
@@ -51,7 +54,8 @@ impl Reach {
         true
     }
 
-    /// The error that the consumer ends with, unless it was stopped before it got to where the upstream has ended.
+    /// The error that the consumer ends with, unless it was stopped before it got to where the
+    /// upstream has ended.
     pub(super) fn error(&mut self, window: &Window) -> Option<Error> {
         let Short { index, upstream } = self.short.take()?;
         let last_processed = upstream.last_processed();
@@ -60,7 +64,8 @@ impl Reach {
     }
 }
 
-/// Whether this upstream has ended, and lets through no job that the watermark would have to pass to reach this index.
+/// True if this upstream has ended and lets through no job that the watermark would have to pass to
+/// reach this index.
 pub(super) fn kept_below(window: &Window, index: Index, upstream: &Watermark) -> bool {
     let closed_from = || upstream.last_processed().map_or(0, |last| last + 1);
     upstream.ended_below(index) && window.unstarted_from(closed_from()) <= index

@@ -11,7 +11,8 @@ use std::ops::RangeInclusive;
 
 /// Jobs of which none starts before an upstream consumer has processed its index; made by [`Jobs::gated_by`].
 ///
-/// Gates one behind the other are a list beside the jobs, so thousands of them cost no more than each of them does.
+/// Gates one behind the other are a list beside the jobs, so thousands of them cost no more than
+/// each of them does.
 pub struct Gated<J: Jobs> {
     jobs: Arc<dyn Jobs<Job = J::Job>>,
     gates: Arc<Gates>,

@@ -85,8 +85,9 @@ impl Shared {
         self.stages[..stages].iter().for_each(|stage| stage.handle.request_stop());
     }
 
-    /// All stages before this one have ended: it ends once it has processed what they left it. Where the first one was to get to
-    /// an index, and has, an upstream of this one's that keeps it from there is an error.
+    /// All stages before this one have ended: it ends once it has processed what they left it.
+    /// Where the first one was to get to an index, and has, an upstream of this one's that keeps it
+    /// from there is an error.
     pub(super) fn leave_rest_to(&self, nth: usize, end: End) {
         let (before, stage) = (&self.stages[..nth], &self.stages[nth]);
         let control = &stage.handle.control;

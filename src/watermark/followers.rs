@@ -1,8 +1,10 @@
-//! Who follows whom: a consumer takes its watermark and says by which others it is gated, and a circle is refused.
+//! The gates between consumers: each one claims its watermark and says by which others it is gated.
+//! A circle is refused.
 //!
-//! Each gate is known at both ends. A circle through a consumer would be found upwards, from upstream to upstream, and also
-//! downwards, from follower to follower. So the search goes both ways, as far this way as that way, and is over as soon as
-//! one of them comes to an end: a chain that is started in either order costs a few steps for each consumer.
+//! Each gate is known at both ends. A circle through a consumer would be found upwards, from
+//! upstream to upstream, and also downwards, from follower to follower. So the search goes both
+//! ways, as far this way as that way, and is over as soon as one of them comes to an end: a chain
+//! that is started in either order costs a few steps for each consumer.
 
 use super::{Publisher, Shared, Watermark};
 use crate::config::ConfigError;
@@ -10,7 +12,7 @@ use crate::sync::Arc;
 use std::collections::HashMap;
 
 impl Watermark {
-    /// From now on this consumer's. Nothing has changed when it is refused.
+    /// Gives it to this consumer from now on. Nothing has changed when that is refused.
     pub(crate) fn claim(&self, name: Option<String>, upstreams: Vec<Watermark>) -> Result<(), ConfigError> {
         let mut publisher = self.shared.publisher.lock();
         if publisher.is_some() {
@@ -21,8 +23,8 @@ impl Watermark {
         for upstream in upstreams {
             upstream.shared.followers.lock().add(Arc::downgrade(&self.shared));
         }
-        // Only once others can see both ends of each gate: of those that are started at the same time and wait for each
-        // other, the last one to get here sees the whole circle.
+        // Only once others can see both ends of each gate: of those that are started at the same
+        // time and wait for each other, the last one to get here sees the whole circle.
         if let Some(upstream) = self.circle() {
             let cycle = ConfigError::GateCycle { consumer: self.name(), upstream: upstream.name() };
             self.release();
@@ -55,7 +57,8 @@ impl Watermark {
 
     /// The upstream by which it goes no further than itself, if there is one.
     fn circle(&self) -> Option<Watermark> {
-        // A chain that is started upstream first has nothing below, and one that is started downstream first nothing above.
+        // A chain that is started upstream first has nothing below, and one that is started
+        // downstream first nothing above.
         let mut up = Walk::begin(self, Watermark::upstreams);
         let mut down = Walk::begin(self, Watermark::followers);
         while !up.is_over() && !down.is_over() {
@@ -145,12 +148,13 @@ impl Walk {
     }
 }
 
-/// Watermarks, each of them once. They are kept meanwhile, so that no other one gets the address of one of them.
+/// Watermarks, each of them once. They are kept meanwhile, so that no other one gets the address of
+/// one of them.
 #[derive(Default)]
 struct Seen(HashMap<*const Shared, Watermark>);
 
 impl Seen {
-    /// Whether it is new.
+    /// Adds one; true if it is new.
     fn add(&mut self, watermark: &Watermark) -> bool {
         self.0.insert(Arc::as_ptr(&watermark.shared), watermark.clone()).is_none()
     }
@@ -162,7 +166,7 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// How many steps all walks of this thread have taken.
+        /// The steps that all searches of this thread have taken.
         pub(super) static STEPS: Cell<u64> = const { Cell::new(0) };
     }
 
@@ -170,7 +174,8 @@ mod tests {
         (0..length).map(|_| Watermark::new()).collect()
     }
 
-    /// The consumers of a chain claim their watermarks in this order, each behind the one before it: how many steps that takes.
+    /// Claims the watermarks of a chain in this order, each behind the one before it, and counts
+    /// the steps.
     fn steps_of(chain: &[Watermark], order: impl IntoIterator<Item = usize>) -> u64 {
         let before = STEPS.get();
         for at in order {
@@ -195,7 +200,8 @@ mod tests {
             let at_random = steps_of(&chain(length), shuffled(length));
             let most = [upstream_first, downstream_first].map(|steps| steps.div_ceil(length as u64));
             assert!(most.iter().all(|most| *most <= 8), "{length} consumers in order: {most:?} steps each");
-            // Joining two parts costs as much as the shorter one, so no consumer is come to more than log2(n) times.
+            // Joining two parts costs as much as the shorter one, so no consumer is come to more
+            // than log2(n) times.
             let most = 8 * length as u64 * u64::from(length.ilog2());
             assert!(every_second.max(at_random) <= most, "{length} consumers: {every_second} and {at_random} steps");
         }
@@ -218,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_nobodys_follower() {
+    fn a_refused_claim_leaves_no_follower_behind() {
         let (one, other) = (Watermark::new(), Watermark::new());
         one.claim(None, vec![other.clone()]).unwrap();
         other.claim(None, vec![one.clone()]).unwrap_err();
@@ -242,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_gone_are_forgotten_by_those_that_they_followed() {
+    fn a_watermark_forgets_the_followers_that_are_gone() {
         let hub = Watermark::new();
         for _ in 0..10_000 {
             Watermark::new().claim(None, vec![hub.clone()]).unwrap();
