@@ -243,8 +243,9 @@ pub enum Error {
 impl Error {
     /// The error and its causes, in one line: what happened, what to do, and why.
     ///
-    /// The texts come from your own errors too, so there are bounds: 32 causes, and 1 MiB of text. (A status keeps 4 KiB.) A
-    /// longer report is cut, and says so at its end. A text that panics is cut there.
+    /// The texts of your own errors are in it, so there are bounds: 32 causes, and 1 MiB of text. (A
+    /// status keeps 4 KiB.) A longer report is cut, and says so at its end. A text that panics ends
+    /// there.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress};

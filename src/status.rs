@@ -35,14 +35,16 @@ impl fmt::Display for State {
 
 /// A snapshot of a consumer; taking one never waits for the source, the store or a job.
 ///
-/// `Display` says it in one line for people. The order of its parts and the words before the numbers stay as they are, but do
-/// not parse it: programs read the fields. (An error of yours that has several lines is shown as it is.)
+/// `Display` says it in one line for people. The order of its parts and the words stay as they are,
+/// but do not parse it: programs read the fields. An error of yours that has several lines is shown as
+/// it is.
 ///
 /// ```
 /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
 ///
 /// let jobs: MemoryJobs<_> = (0..3).collect();
-/// let consumer = Consumer::builder(jobs, MemoryProgress::new()).start(|job| if job.index < 2 { Ok(()) } else { Err("no".into()) })?;
+/// let consumer = Consumer::builder(jobs, MemoryProgress::new())
+///     .start(|job| if job.index < 2 { Ok(()) } else { Err("no".into()) })?;
 /// let handle = consumer.handle();
 /// let _ = consumer.join();
 /// let line = "halted: watermark 1, head 2, lag 1, 0 in flight, 0 done ahead; \

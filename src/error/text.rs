@@ -1,6 +1,7 @@
 //! The text of an error: in one line with its causes, and within a bound.
 //!
-//! The text comes from code of the user's: it may be long or endless, its causes may go round in a circle, and it may panic.
+//! The text comes from code of the user's: it may be long or endless, its causes may go round in a
+//! circle, and it may panic.
 
 use super::guarded;
 use std::error::Error;
@@ -9,14 +10,14 @@ use std::fmt::{self, Write};
 /// The bound, in bytes, of a text that is kept: for each failed job, in a status, in a line of a log.
 const KEPT: usize = 4 << 10;
 
-/// The bound, in bytes, of a report. Nothing longer is taken from a `Display` at all: it is stopped there.
+/// The bound, in bytes, of a report. A `Display` that writes more is stopped there.
 const READ: usize = 1 << 20;
 
 /// So many causes are followed.
 const CAUSES: usize = 32;
 
-/// The error with its causes, in one line of at most 4 KiB: the text that is kept. Calls the user's code, so never with a
-/// lock held.
+/// The error with its causes, in one line of at most 4 KiB: the text that is kept. Calls the user's
+/// code, so never with a lock held.
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     text_of(error, KEPT)
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Opens, and tries again while the database is open elsewhere; for the last time when the time is over.
+/// Opens, and tries again while the database is open elsewhere. The last try is made when the time
+/// is over.
 pub(super) fn retry<T>(
     timeout: Duration,
     elapsed: impl Fn() -> Duration,
@@ -31,7 +32,8 @@ mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};
 
-    /// The result of `retry`, and its pauses. A try takes a millisecond; the first `held` tries find the database locked.
+    /// The result of `retry`, and its pauses. A try takes a millisecond; the first `held` tries find
+    /// the database locked.
     fn tried(timeout: Duration, held: usize, then: fn() -> Result<(), Error>) -> (Result<(), Error>, Vec<Duration>) {
         let (clock, slept, tries) = (Cell::new(Duration::ZERO), RefCell::new(Vec::new()), Cell::new(0));
         let sleep = |pause: Duration| {
