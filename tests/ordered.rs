@@ -170,16 +170,23 @@ fn a_paused_sink_takes_nothing_and_goes_on_when_it_is_resumed_though_no_job_is_l
 
 #[test]
 fn promise_2_a_sink_that_is_resumed_while_all_slots_are_taken_waits_for_one() {
-    let (last, release) = crossbeam_channel::bounded::<()>(0);
     let (go, gone) = crossbeam_channel::bounded::<()>(0);
+    let (fail, failed) = crossbeam_channel::bounded::<()>(0);
+    let (last, release) = crossbeam_channel::bounded::<()>(0);
     let consumer = builder(numbers(5), &MemoryProgress::new())
-        .max_processing(2)
+        .max_processing(3)
+        .retry(Retry::fixed(Duration::ZERO))
         .start_ordered(
-            move |job| {
-                if job.index == 4 {
-                    let _ = release.recv_timeout(LONG);
+            move |job| match (job.index, job.attempt) {
+                (3, 1) => {
+                    let _ = failed.recv_timeout(LONG);
+                    Err("once".into())
                 }
-                Ok(())
+                (4, _) => {
+                    let _ = release.recv_timeout(LONG);
+                    Ok(())
+                }
+                _ => Ok(()),
             },
             move |_, ()| {
                 let _ = gone.recv_timeout(LONG);
@@ -188,13 +195,15 @@ fn promise_2_a_sink_that_is_resumed_while_all_slots_are_taken_waits_for_one() {
         )
         .unwrap();
     let handle = consumer.handle();
-    until(&handle, "job 4 and the sink", |status| (status.next, status.processing) == (5, 2));
+    until(&handle, "jobs 3 and 4, and the sink", |status| (status.next, status.processing) == (5, 3));
     handle.pause();
     drop(go);
-    until(&handle, "job 4 alone", |status| status.processing == 1);
     assert!(handle.wait_for(0, LONG));
     handle.set_max_processing(1).unwrap();
     handle.resume();
+    drop(fail);
+    until(&handle, "job 4 alone", |status| status.failed == 1);
+    assert!(!handle.wait_for(1, Duration::from_millis(50)), "there is no slot for it");
     let status = handle.status();
     assert!(matches!(status.blocked, Blocked::Running { index: 4, .. }), "{status:#?}");
     assert_eq!((status.processing, status.done), (1, 1));
