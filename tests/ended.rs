@@ -156,6 +156,8 @@ fn the_end_waits_for_the_destructors_of_a_threads_own_values_as_join_does() {
             Ok(())
         })
         .unwrap();
+    // Dropped before the consumer, which waits for the thread, also when this fails.
+    let release = release;
     let handle = consumer.handle();
     until(&handle, "the end of all jobs", |status| status.state == State::Finished);
     assert_eq!(handle.wait_end(A_MOMENT), None, "a thread of it is not gone");

@@ -339,9 +339,10 @@ fn whoever_listens_may_steer_the_consumer_that_it_hears_of() {
 fn whoever_listens_may_write_to_the_store_whose_save_it_hears_of() {
     everything();
     let faulty = FaultyStore::new().unwrap();
-    let rows = faulty.store().table("rows").unwrap();
+    let log = faulty.store().log::<String>("heard").unwrap();
     let (wrote, written) = bounded(1);
-    let hook = move || wrote.send(rows.put("heard of", "it").is_err()).unwrap();
+    // By way of the writer, which has just failed.
+    let hook = move || wrote.send(log.push(&"of it".to_owned()).is_err()).unwrap();
     everything().hooks.lock().insert("store", Box::new(hook));
     faulty.fail(..);
     let consumer = Consumer::builder(numbers(1), faulty.store().progress("store")).start(|_| Ok(())).unwrap();
