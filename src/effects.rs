@@ -79,11 +79,14 @@ impl Effects {
     /// Adds to the counter under this key, which [`Table::counter`] reads, and which is 0 while there is none: however many jobs
     /// add to it side by side, none is lost and none counts twice.
     ///
-    /// A value of another length under the key, or a sum that is too large for 64 bits, shows only when the sum is written. It is
-    /// a bug of the job, which no retry mends. So that job fails for good: nothing of its effects is written, it is not done,
-    /// and the consumer halts at it with [`Error::Job`], whose source is an [`Error::Counter`] that names the table and the key.
-    /// The effects of the other jobs are written, also of those that run until the halt and of those above it. Once the value
-    /// is mended, the next life runs the job again. [`on_job_done`](crate::Builder::on_job_done) was called for it by then.
+    /// Only the write shows that something else than a counter is under the key, or that the sum is
+    /// too large for 64 bits. That is a bug of the job, and no retry mends it. So the job fails for
+    /// good, also where retries are left: nothing of its effects is written, it is not done, and
+    /// the consumer halts at it with [`Error::Job`]. The source of that error is an
+    /// [`Error::Counter`], which names the table and the key. The effects of all other jobs are
+    /// written, those of higher indices too. Mend the value, and the next life runs the job again.
+    ///
+    /// By then [`on_job_done`](crate::Builder::on_job_done) was called for the job.
     ///
     /// ```
     /// use waterline::{Consumer, Error, MemoryJobs, Store};
@@ -93,13 +96,16 @@ impl Effects {
     /// table.put("title", "no counter")?;
     /// let start = || {
     ///     let (jobs, table) = ((0..2).collect::<MemoryJobs<_>>(), table.clone());
-    ///     Consumer::builder(jobs, store.progress("p")).max_search_ahead(1).stop_at(1).start_transactional(
-    ///         move |job, effects| Ok(effects.add(&table, ["total", "title"][job.payload], 1)?),
-    ///     )
+    ///     Consumer::builder(jobs, store.progress("p"))
+    ///         .max_search_ahead(1)
+    ///         .stop_at(1)
+    ///         .start_transactional(move |job, effects| {
+    ///             Ok(effects.add(&table, ["total", "title"][job.payload], 1)?)
+    ///         })
     /// };
     /// let error = start()?.join().unwrap_err();
     /// assert!(matches!(error, Error::Job { index: 1, .. }));
-    /// assert!(error.report().contains(r#"the key "title" of the table "sums" cannot be counted under"#));
+    /// assert!(error.report().contains(r#"the key "title" of the table "sums" cannot be"#));
     ///
     /// table.delete("title")?;
     /// start()?.join()?;

@@ -81,10 +81,9 @@ pub enum Error {
     },
 
     /// A job failed and had no attempt left, or wants something that no attempt can have: see
-    /// [`Effects::add`](crate::Effects::add). It is not counted as done and runs again after a restart.
-    #[error(
-        "job {index} failed in attempt {attempt}, its last: mend the cause and start again, or allow it more retries"
-    )]
+    /// [`Effects::add`](crate::Effects::add). It is not counted as done and runs again after a
+    /// restart.
+    #[error("job {index} failed in attempt {attempt}{}", after_the_last(source))]
     Job {
         /// Its index.
         index: Index,
@@ -139,11 +138,12 @@ pub enum Error {
         limit: usize,
     },
 
-    /// A key of a table cannot be counted under: something else than a counter is there, or the sum is too large for one.
-    /// Nothing was changed.
+    /// A key of a table cannot be counted under: something else than a counter is there, or the sum
+    /// is too large for one. Nothing was changed.
     ///
-    /// [`Table::counter`](crate::Table::counter) returns it. A transactional job that adds to such a key fails with it, as the
-    /// source of [`Error::Job`], and is not tried again: see [`Effects::add`](crate::Effects::add).
+    /// [`Table::counter`](crate::Table::counter) returns it. A transactional job that adds to such
+    /// a key fails with it, as the source of [`Error::Job`], and is not tried again: see
+    /// [`Effects::add`](crate::Effects::add).
     #[error("the key \"{}\" of the table {table:?} cannot be counted under: {reason}", key.escape_ascii())]
     Counter {
         /// The table's name.
@@ -326,6 +326,14 @@ fn not_found(what: &str, name: &str) -> String {
             "there is no {what} {name:?} in the store, which was opened with `create(false)`: check the name, or open the store \
              with `create(true)` to have it made"
         ),
+    }
+}
+
+/// What holds of the last attempt of a job, and what to do.
+fn after_the_last(source: &BoxError) -> &'static str {
+    match source.downcast_ref() {
+        Some(Error::Counter { .. }) => " and is not tried again: mend the cause and start again",
+        _ => ", its last: mend the cause and start again, or allow it more retries",
     }
 }
 

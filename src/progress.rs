@@ -194,9 +194,10 @@ pub trait SaveDesk: Send + Sync {
     /// The effects of the jobs that finished are moved behind those that are there, in the same moment: both are to be written
     /// together, or neither.
     fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
-    /// Of the jobs whose effects were handed over these cannot have theirs written: they failed for good, and are not done.
-    /// What is to be saved without them, in the same moment: as [`snapshot`](Self::snapshot) says it, which also hands over
-    /// the effects of jobs that finished since. The effects of these must have been taken out of those that are there.
+    /// The effects of these jobs, which were handed over, cannot be written: the jobs failed for
+    /// good and are not done. The caller has taken their effects out. The answer is what to save
+    /// without them, as [`snapshot`](Self::snapshot) says it in the same moment; it also hands over
+    /// the effects of jobs that finished since.
     fn refused(&self, refused: Refused, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
     /// It is saved.
     fn saved(&self);

@@ -86,8 +86,8 @@ pub struct Status {
     /// The upstream that the next job waits for, when it has ended and its watermark will never move again: the name of its
     /// progress, or "unnamed".
     pub ended_upstream: Option<String>,
-    /// Attempts that succeeded, in this process life. One whose effects turn out to be impossible moves from here to `failed`:
-    /// see [`Effects::add`](crate::Effects::add).
+    /// Attempts that succeeded, in this process life. An attempt whose effects cannot be written
+    /// moves from here to `failed`: see [`Effects::add`](crate::Effects::add).
     pub done: u64,
     /// Attempts that failed, in this process life.
     pub failed: u64,

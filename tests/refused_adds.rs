@@ -1,4 +1,5 @@
-//! An add that cannot be made is a bug of its job: that job fails for good, with index, table and key, and nothing else does.
+//! An add that cannot be made is a bug of its job: that job fails for good, with index, table and
+//! key, and nothing else does.
 
 mod common;
 
@@ -133,8 +134,8 @@ fn promise_5_a_job_whose_add_cannot_be_made_halts_at_its_index_and_the_others_of
     let store = faulty.store();
     let rows = Rows::of(&store);
     rows.prepare(COUNT);
-    // A failing store gathers what all jobs want, and then writes it together. The bad job is the last of them but one that
-    // runs on: without any, the end would give the save up.
+    // A failing store gathers what all jobs want, and then writes it together. The bad job is the
+    // last of them but one that runs on: without any, the end would give the save up.
     faulty.fail(..);
     let (open, closed) = latch();
     let (end, last) = latch();
@@ -170,9 +171,8 @@ fn promise_5_a_job_whose_add_cannot_be_made_halts_at_its_index_and_the_others_of
     assert_eq!((index, attempt, table, key), (7, 1, "sums", b"text".as_slice()));
     assert!(reason.contains("3 bytes long instead of 8") && reason.contains("delete"), "{reason}");
     let report = error.report();
-    assert!(
-        report.starts_with("job 7 failed in attempt 1") && report.contains(r#"the key "text" of the table "sums""#)
-    );
+    assert!(report.starts_with("job 7 failed in attempt 1 and is not tried again: mend"), "{report}");
+    assert!(report.contains(r#"the key "text" of the table "sums""#), "{report}");
     let status = handle.status();
     assert_eq!((status.done, status.failed, status.retries, status.saves), (COUNT - 1, 1, 0, 2), "{status:#?}");
     assert_eq!((status.state, status.last_processed), (State::Halted, Some(6)));
@@ -327,8 +327,8 @@ fn promise_9_whichever_write_fails_around_a_bad_job_each_job_is_in_once() {
     }
 }
 
-/// The first consumer's second job puts a text under a key to which the jobs of the other one have added by then: what they
-/// want was handed over and could not be written.
+/// The first consumer's second job puts a text under a key to which the jobs of the other one have
+/// added by then: what they want was handed over and could not be written.
 fn spoiled_later(faulty: &FaultyStore, count: u64, is_bad: fn(Index) -> bool) -> (Table, Handle, Error) {
     let store = faulty.store();
     let table = store.table("sums").unwrap();

@@ -150,9 +150,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// Called after each successful attempt, on the thread that reports it, before the job counts as done. A panic in it
-    /// fails the attempt. It is also called for a job that then fails since one of its [`adds`](crate::Effects::add) cannot be
-    /// made: that shows when the effects are written.
+    /// Called after each successful attempt, on the thread that reports it, before the job counts
+    /// as done. A panic in it fails the attempt. A transactional job can still fail after the call,
+    /// when its effects are written: see [`Effects::add`](crate::Effects::add).
     pub fn on_job_done(mut self, callback: impl Fn(Index) + Send + Sync + 'static) -> Self {
         self.on_job_done = Some(Arc::new(callback));
         self

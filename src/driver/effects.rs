@@ -33,17 +33,19 @@ impl Default for Effects {
 impl Effects {
     /// Takes what an attempt of a job wants changed, and leaves the buffer empty.
     pub(crate) fn take(&mut self, effects: &mut Changes, index: Index, attempt: u32) {
-        effects.sign(index, attempt);
-        let length = effects.len();
-        self.bytes += length;
-        match self.waiting.last_mut().filter(|last| length < LARGE && last.len() < PIECE) {
-            Some(last) => last.append(effects),
-            None if length < LARGE => {
-                let mut piece = Changes::default();
-                piece.append(effects);
-                self.waiting.push(piece);
-            }
-            None => self.waiting.push(std::mem::take(effects)),
+        if effects.len() >= LARGE {
+            effects.sign(index, attempt);
+            self.bytes += effects.len();
+            self.waiting.push(std::mem::take(effects));
+            return;
+        }
+        if self.waiting.last().is_none_or(|last| last.len() >= PIECE) {
+            self.waiting.push(Changes::default());
+        }
+        if let Some(piece) = self.waiting.last_mut() {
+            let before = piece.len();
+            piece.append(effects, index, attempt);
+            self.bytes += piece.len() - before;
         }
     }
 

@@ -50,8 +50,8 @@ impl<T: Send + 'static> Core<T> {
         Some(Snapshot { last_processed, next, ahead })
     }
 
-    /// These jobs had finished, and what they want changed cannot be written, however often it is tried: it is they that have
-    /// failed, for good. What comes back is to be dropped without the lock.
+    /// Takes back that these jobs are done, the lowest first: the writer cannot make their adds,
+    /// however often it tries. They failed for good. The answer is to be dropped without the lock.
     pub(crate) fn refused(&mut self, jobs: &[Index], attempt: u32, failure: Failure) -> Option<BoxError> {
         let lowest = *jobs.first()?;
         for index in jobs {

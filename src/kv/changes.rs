@@ -12,12 +12,20 @@ use std::ops::Range;
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     records: Records,
-    adds: Vec<Add>,
+    /// Kept apart, so that those who add nothing move and look at no more than one word.
+    adds: Option<Box<Adds>>,
     pushes: Vec<Push>,
-    /// The jobs that have adds, and what of all this is theirs: an add that cannot be made fails its job.
-    jobs: Vec<Adder>,
     /// What the adds, the pushes and the jobs take.
     added: usize,
+}
+
+/// Additions to counters.
+#[derive(Clone, Debug, Default)]
+struct Adds {
+    list: Vec<Add>,
+    /// The jobs that they are of, and what else of the changes is theirs: an add that cannot be
+    /// made fails its job.
+    jobs: Vec<Adder>,
 }
 
 /// An item for a log. It gets its index when it is written.
@@ -33,9 +41,10 @@ struct Push {
 pub(crate) struct Adder {
     pub(crate) index: Index,
     pub(crate) attempt: u32,
-    /// Which records, adds and pushes are its own, by their numbers.
+    /// Which records, adds and pushes are its own, by their numbers. Its adds begin where those of
+    /// the job before it end.
     pub(crate) records: Range<u32>,
-    adds: Range<u32>,
+    adds_end: u32,
     pushes: Range<u32>,
 }
 
@@ -64,6 +73,9 @@ pub(crate) struct Add {
     pub(crate) prefix: usize,
 }
 
+/// Numbers of records, adds and pushes.
+type Ends = (u32, u32, u32);
+
 impl Changes {
     pub(crate) fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[u8]) -> Result<(), StoreError> {
         self.records.put(family, key, &[value])
@@ -75,7 +87,8 @@ impl Changes {
 
     pub(crate) fn add(&mut self, add: Add) {
         self.added += add.len();
-        self.adds.push(Add { after: self.records.count(), ..add });
+        let after = self.records.count();
+        self.adds.get_or_insert_default().list.push(Add { after, ..add });
     }
 
     pub(crate) fn push(&mut self, log: Arc<LogState>, family: FamilyId, value: Vec<u8>) {
@@ -84,20 +97,27 @@ impl Changes {
         self.pushes.push(push);
     }
 
-    /// Says whose they are, so that the job can be named and taken out should one of its adds not be possible. One that adds
-    /// nothing is never looked for.
+    /// Notes the job whose changes all of these are. Nothing may have been appended to them.
     pub(crate) fn sign(&mut self, index: Index, attempt: u32) {
-        if !self.adds.is_empty() {
-            debug_assert!(self.jobs.is_empty(), "they are of one job");
-            let (records, adds, pushes) = self.ends();
-            self.added += size_of::<Adder>();
-            self.jobs.push(Adder { index, attempt, records: 0..records, adds: 0..adds, pushes: 0..pushes });
+        if !self.adds().is_empty() {
+            self.sign_from((0, 0, 0), index, attempt);
         }
     }
 
-    /// How many records, adds and pushes there are: fewer than bytes, whose bound lies far below 4 GiB.
-    fn ends(&self) -> (u32, u32, u32) {
-        (self.records.count(), self.adds.len() as u32, self.pushes.len() as u32)
+    /// Notes the job whose changes came since there were so many, so that it can be named, and its
+    /// changes taken out, should one of its adds not be possible.
+    #[inline]
+    fn sign_from(&mut self, (records, _, pushes): Ends, index: Index, attempt: u32) {
+        let ends = self.ends();
+        let adder = Adder { index, attempt, records: records..ends.0, adds_end: ends.1, pushes: pushes..ends.2 };
+        self.added += size_of::<Adder>();
+        self.adds.get_or_insert_default().jobs.push(adder);
+    }
+
+    /// Counts the records, adds and pushes. The bound on effects keeps the numbers far below 2^32.
+    #[inline]
+    fn ends(&self) -> Ends {
+        (self.records.count(), self.adds().len() as u32, self.pushes.len() as u32)
     }
 
     /// In bytes of memory, about.
@@ -105,99 +125,109 @@ impl Changes {
         self.records.len() + self.added
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.adds.is_empty() && self.pushes.is_empty()
+        self.records.is_empty() && self.adds().is_empty() && self.pushes.is_empty()
     }
 
     pub(crate) fn records(&self) -> &Records {
         &self.records
     }
 
+    #[inline]
     pub(crate) fn adds(&self) -> &[Add] {
-        &self.adds
+        self.adds.as_ref().map_or(&[], |adds| &adds.list)
     }
 
-    /// Those that add to counters, in their order, and what they add.
+    /// Lists the jobs that add to counters, in their order, each with its adds.
     pub(crate) fn jobs(&self) -> impl Iterator<Item = (&Adder, &[Add])> {
-        self.jobs.iter().map(|job| (job, &self.adds[job.adds.start as usize..job.adds.end as usize]))
+        let mut from = 0;
+        self.adds.iter().flat_map(|adds| &adds.jobs).map(move |job| {
+            let start = std::mem::replace(&mut from, job.adds_end as usize);
+            (job, &self.adds()[start..from])
+        })
     }
 
     pub(crate) fn pushes(&self) -> impl Iterator<Item = (&Arc<LogState>, FamilyId, &[u8])> {
         self.pushes.iter().map(|push| (&push.log, push.family, &push.value[..]))
     }
 
-    /// Moves all of these behind those that are there.
-    pub(crate) fn append(&mut self, more: &mut Changes) {
-        let (records, adds, pushes) = self.ends();
-        let behind = |range: Range<u32>, before: u32| before + range.start..before + range.end;
-        self.jobs.extend(more.jobs.drain(..).map(|job| Adder {
-            records: behind(job.records, records),
-            adds: behind(job.adds, adds),
-            pushes: behind(job.pushes, pushes),
-            ..job
-        }));
-        self.adds.extend(more.adds.drain(..).map(|add| Add { after: records + add.after, ..add }));
+    /// Moves what an attempt of a job wants behind what is there.
+    pub(crate) fn append(&mut self, more: &mut Changes, index: Index, attempt: u32) {
+        let before = self.ends();
         self.pushes.append(&mut more.pushes);
         self.added += std::mem::take(&mut more.added);
         self.records.append(&more.records);
         more.records.clear();
+        if let Some(more) = more.adds.as_mut().filter(|more| !more.list.is_empty()) {
+            debug_assert!(more.jobs.is_empty(), "they are of one job");
+            let all = &mut self.adds.get_or_insert_default().list;
+            all.extend(more.list.drain(..).map(|add| Add { after: before.0 + add.after, ..add }));
+            self.sign_from(before, index, attempt);
+        }
     }
 
     /// Takes out all that these jobs want, which are in ascending order.
     pub(crate) fn take_out(&mut self, refused: &[Index]) {
+        let Some(all) = &mut self.adds else { return };
         let (mut records, mut adds, mut pushes) = (Gone::default(), Gone::default(), Gone::default());
-        self.jobs.retain(|job| {
+        let mut from = 0;
+        all.jobs.retain(|job| {
+            let own = std::mem::replace(&mut from, job.adds_end)..job.adds_end;
             let keep = refused.binary_search(&job.index).is_err();
             if !keep {
                 records.add(&job.records);
-                adds.add(&job.adds);
+                adds.add(&own);
                 pushes.add(&job.pushes);
             }
             keep
         });
-        for job in &mut self.jobs {
+        for job in &mut all.jobs {
             job.records = records.shift_range(&job.records);
-            job.adds = adds.shift_range(&job.adds);
+            job.adds_end = adds.shift(job.adds_end);
             job.pushes = pushes.shift_range(&job.pushes);
         }
         self.records.retain(|number| !records.has(number));
         let mut number = 0..;
-        self.adds.retain_mut(|add| {
+        all.list.retain_mut(|add| {
             add.after = records.shift(add.after);
             number.next().is_some_and(|number| !adds.has(number))
         });
         let mut number = 0..;
         self.pushes.retain(|_| number.next().is_some_and(|number| !pushes.has(number)));
-        self.added = self.jobs.len() * size_of::<Adder>()
-            + self.adds.iter().map(Add::len).sum::<usize>()
+        self.added = all.jobs.len() * size_of::<Adder>()
+            + all.list.iter().map(Add::len).sum::<usize>()
             + self.pushes.iter().map(Push::len).sum::<usize>();
     }
 
     /// Empties it, and keeps its memory.
     pub(crate) fn clear(&mut self) {
         self.records.clear();
-        self.adds.clear();
+        if let Some(adds) = &mut self.adds {
+            adds.list.clear();
+            adds.jobs.clear();
+        }
         self.pushes.clear();
-        self.jobs.clear();
         self.added = 0;
     }
 }
 
 impl Add {
-    /// In bytes of memory, about.
+    /// The memory that it takes, in bytes, about.
     fn len(&self) -> usize {
         size_of::<Self>() + self.key.len()
     }
 }
 
 impl Push {
-    /// In bytes of memory, about.
+    /// The memory that it takes, in bytes, about.
     fn len(&self) -> usize {
         size_of::<Self>() + self.value.len()
     }
 }
 
-/// Numbers of a list that are taken out: ascending ranges, and with each how many numbers the ranges before it have.
+/// Numbers of a list that are taken out: ascending ranges, and with each how many numbers the
+/// ranges before it have.
 #[derive(Default)]
 struct Gone(Vec<(Range<u32>, u32)>);
 
@@ -214,7 +244,7 @@ impl Gone {
         self.0.get(at).is_some_and(|(range, _)| range.contains(&number))
     }
 
-    /// How many of those below this number stay.
+    /// Counts the numbers below this one that stay.
     fn shift(&self, number: u32) -> u32 {
         let at = self.0.partition_point(|(range, _)| range.start < number);
         let gone = self.0[..at].last().map_or(0, |(last, before)| before + (last.end.min(number) - last.start));

@@ -232,7 +232,8 @@ impl Intent for Saving {
                 (from, to) = (to, effects.len());
                 continue;
             };
-            // Both or neither, also if something fails later on: a job's effects stay exactly as long as it counts as done.
+            // Both or neither, also if something fails later on: a job's effects stay exactly as
+            // long as it counts as done.
             effects[from..to].iter_mut().for_each(|changes| changes.take_out(&refused.jobs));
             let Some(without) = self.desk.refused(refused, all, &mut effects) else { return Ok(false) };
             snapshot = without;

@@ -74,7 +74,8 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Counter`] when the value has another length, [`Error::Store`] when the database fails.
+    /// [`Error::Counter`] when the value has another length, [`Error::Store`] when the database
+    /// fails.
     pub fn counter(&self, key: impl AsRef<[u8]>) -> Result<i64, Error> {
         let key = key.as_ref();
         counter::read(&self.name, key, self.get(key)?.as_deref())

@@ -135,8 +135,8 @@ impl Ahead {
         self.saving.shrink_to(LISTED);
     }
 
-    /// The save under way cannot have this index, which it had: the index is not done. `lowest` was the lowest undone one;
-    /// which one is now.
+    /// Takes back that an index is done which the save under way has. `lowest` was the lowest
+    /// undone one; which one is now.
     pub(crate) fn revoke(&mut self, index: Index, lowest: Index) -> Index {
         if index < lowest {
             if index + 1 < lowest {
@@ -145,9 +145,10 @@ impl Ahead {
         } else {
             self.count -= u64::from(self.done.unset(index));
         }
-        // Where nothing is kept, a save has only what is below its end, and nobody asks for this number.
+        // Where nothing is kept, a save has only what is below its end, and nobody asks for this
+        // number.
         self.writing -= u64::from(self.kept);
-        // Nobody remembers which of those above it the disk has.
+        // It is not known which of the indices above it the disk has, so the save lists all.
         self.saving_all = true;
         lowest.min(index)
     }

@@ -48,7 +48,8 @@ pub(crate) enum Choice {
     Saving,
     /// What was being written is on the disk.
     Saved,
-    /// The save that is being written cannot have some jobs, at most eight of them from here on: they failed after all.
+    /// The save that is being written cannot have some jobs, at most eight of them from here on:
+    /// they failed after all.
     Revoke(u8),
     /// New limits.
     Limits(u8, u8),

@@ -4,12 +4,14 @@ use super::{Saving, Window};
 use crate::index::Index;
 
 impl Window {
-    /// The save that is being written has this job, and cannot have it: the job failed after all. It waits as one that
-    /// [failed](Self::handle_failed) in flight does, and holds the watermark back; what is done above it stays done. Ask
-    /// [`handle_saving`](Self::handle_saving) again for what to write, before anything else happens.
+    /// The save that is being written has this job, and cannot have it: the job failed after all.
+    /// It waits as one that [failed](Self::handle_failed) in flight does, and holds the watermark
+    /// back; what is done above it stays done. Ask [`handle_saving`](Self::handle_saving) again for
+    /// what to write, before anything else happens.
     ///
-    /// The job must have been done since the last save that succeeded: the window does not know it from one that is on the
-    /// disk. False, and nothing changes, when no save is being written, or when the job is not done or is below the watermark.
+    /// The job must have been done since the last save that succeeded: the window does not know it
+    /// from one that is on the disk. False, and nothing changes, when no save is being written, or
+    /// when the job is not done or is below the watermark.
     pub fn handle_revoked(&mut self, index: Index) -> bool {
         let Saving::Writing(end) = self.saving else { return false };
         let passed = (self.saved..self.done).contains(&index);
@@ -29,7 +31,8 @@ mod tests {
     use crate::window::{Action, Limits};
     use alloc::vec::Vec;
 
-    /// Jobs 0 to 199 in flight, of which these are done, and what is saved of them is being written.
+    /// Jobs 0 to 199 in flight, of which these are done, and what is saved of them is being
+    /// written.
     fn saving(done: impl IntoIterator<Item = Index>) -> Window {
         let mut window = Window::begin(0, Limits { max_processing: 200, max_search_ahead: 1000 });
         window.keep_done_ahead();
@@ -43,7 +46,8 @@ mod tests {
         window
     }
 
-    /// The lowest index that is not done, and the ones that are done above it, as the next save has them.
+    /// The lowest index that is not done, and the ones that are done above it, as the next save has
+    /// them.
     fn saved(window: &mut Window) -> (Index, Vec<Index>) {
         let save = window.handle_saving().unwrap();
         let (first, words) = save.ahead.words();

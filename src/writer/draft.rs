@@ -71,14 +71,15 @@ enum Cell {
 }
 
 impl Cell {
-    /// What the counter is with this added.
+    /// Adds to the counter: its new count.
+    #[inline]
     fn plus(&self, add: &Add) -> Result<i64, Error> {
-        let key = &add.key[add.prefix..];
+        let key = || &add.key[add.prefix..];
         let count = match self {
             Self::Counted(count) => *count,
-            Self::Stored(bytes) => counter::read(&add.table, key, bytes.as_deref())?,
+            Self::Stored(bytes) => counter::read(&add.table, key(), bytes.as_deref())?,
         };
-        counter::sum(&add.table, key, count, add.by)
+        count.checked_add(add.by).ok_or_else(|| counter::full(&add.table, key(), count, add.by))
     }
 }
 
@@ -170,10 +171,11 @@ impl<'a> Draft<'a> {
         self.batch.put(family, &[key], &[value])
     }
 
-    /// What jobs want changed, in the order in which they wanted it.
+    /// Appends the changes of jobs, in their order.
     ///
-    /// Where an add cannot be made its job is to blame, and nothing at all is appended: these jobs are to be taken out first.
-    /// [`Error::Counter`] is the error where the add is of no job.
+    /// A job with an add that cannot be made is refused. Then nothing at all is appended: take the
+    /// changes of the refused jobs out, and append the rest again. An add that belongs to no job is
+    /// answered with [`Error::Counter`].
     pub(crate) fn append(&mut self, all: &[Changes]) -> Result<Option<Refused>, BoxError> {
         let adds = all.iter().any(|changes| !changes.adds().is_empty());
         let before = adds.then(|| self.before());

@@ -55,8 +55,7 @@ fn piece(table: &Table, jobs: &[Index], bad: &[Index]) -> Changes {
         effects.put(table, index.to_be_bytes(), "row").unwrap();
         effects.add(table, if bad.contains(index) { "text" } else { "count" }, 1).unwrap();
         let (mut changes, _) = effects.finish();
-        changes.sign(*index, 1);
-        piece.append(&mut changes);
+        piece.append(&mut changes, *index, 1);
     }
     piece
 }

@@ -1,4 +1,4 @@
-//! Which jobs are to blame when an add cannot be made.
+//! Finds the jobs that are to blame when an add cannot be made.
 
 use super::{Cell, Draft, cell, parts};
 use crate::error::Error;
@@ -6,14 +6,15 @@ use crate::index::BoxError;
 use crate::kv::batch::{FamilyId, Record};
 use crate::kv::changes::{Add, Adder, Changes, Refused};
 
-/// What counters were before one job changed them: where, and what, in the order of its changes.
+/// Counters as they were before one job changed them, in the order of its changes.
 type Before<'c> = Vec<(FamilyId, &'c [u8], Cell)>;
 
 impl Draft<'_> {
-    /// The jobs that have an add that cannot be made, where what all of them want is done in order: each job is done whole, or
-    /// is refused, and those after it find nothing of it. Nothing is appended.
+    /// Finds the jobs with an add that cannot be made, when the changes of all of them are made in
+    /// order: each job is done whole or refused, and the jobs after a refused one find nothing of
+    /// it. Appends nothing.
     ///
-    /// All of them are found at once, since for each look the whole batch is looked through.
+    /// It finds all of them at once, since each look at counters goes through the whole batch.
     pub(super) fn refused(&mut self, all: &[Changes]) -> Result<Option<Refused>, BoxError> {
         self.learn(all.iter().flat_map(Changes::adds))?;
         let mut refused = None;
@@ -79,7 +80,7 @@ impl Draft<'_> {
     }
 }
 
-/// The error that is kept is that of the lowest job.
+/// Notes one more job that is to blame, and keeps the error of the lowest.
 fn blame(refused: &mut Option<Refused>, &Adder { index, attempt, .. }: &Adder, error: Error) {
     match refused {
         None => *refused = Some(Refused { jobs: vec![index], lowest: index, attempt, error }),

@@ -1,4 +1,5 @@
-//! What jobs want, appended at once and looked through for those to blame, beside the same one job after the other in a map.
+//! What jobs want, appended at once and looked through for those to blame, beside the same one job
+//! after the other in a map.
 
 use super::*;
 use crate::kv::memory::MemoryKv;
@@ -27,7 +28,7 @@ fn want() -> impl Strategy<Value = Want> {
     ]
 }
 
-fn changes(family: &Family, (index, wants): (usize, &Vec<Want>)) -> Changes {
+fn changes(family: &Family, wants: &[Want]) -> Changes {
     let mut changes = Changes::default();
     for want in wants {
         match *want {
@@ -44,18 +45,17 @@ fn changes(family: &Family, (index, wants): (usize, &Vec<Want>)) -> Changes {
             Want::Delete(key) => changes.delete(family.id, &[&[key]]).unwrap(),
         }
     }
-    changes.sign(index as Index, 1);
     changes
 }
 
 /// Pieces of these many jobs each, as the driver makes them.
-fn pieces(jobs: impl Iterator<Item = Changes>, each: usize) -> Vec<Changes> {
+fn pieces(jobs: impl Iterator<Item = (Index, Changes)>, each: usize) -> Vec<Changes> {
     let mut pieces: Vec<Changes> = Vec::new();
-    for (number, mut job) in jobs.enumerate() {
+    for (number, (index, mut job)) in jobs.enumerate() {
         if number % each == 0 {
             pieces.push(Changes::default());
         }
-        pieces.last_mut().unwrap().append(&mut job);
+        pieces.last_mut().unwrap().append(&mut job, index, 3);
     }
     pieces
 }
@@ -86,7 +86,6 @@ fn bad_job(family: &Family, index: u64) -> Changes {
     for key in [index.to_be_bytes().to_vec(), b"text".to_vec()] {
         changes.add(Add { after: 0, family: family.clone(), key, by: 1, table: "sums".into(), prefix: 0 });
     }
-    changes.sign(index, 3);
     changes
 }
 
@@ -100,7 +99,7 @@ fn many_jobs_to_blame_take_as_many_looks_through_the_batch_as_one() {
     (0..JOBS).for_each(|n| draft.put(family.id, &row(n), b"").unwrap());
     draft.put(family.id, b"text", TEXT).unwrap();
     let records = draft.batch().count();
-    let mut all = pieces((0..JOBS).rev().map(|index| bad_job(&family, index)), 100);
+    let mut all = pieces((0..JOBS).rev().map(|index| (index, bad_job(&family, index))), 100);
     let refused = draft.append(&all).unwrap().unwrap();
     assert!(refused.jobs.iter().copied().eq(0..JOBS), "all at once, and in order");
     assert_eq!((refused.lowest, refused.attempt), (0, 3));
@@ -148,7 +147,7 @@ proptest! {
         let mut draft = Draft::new(&kv, &lock);
         if let Some(then) = after(&rows, &earlier) {
             rows = then;
-            prop_assert!(draft.append(&[changes(&family, (99, &earlier))]).unwrap().is_none());
+            prop_assert!(draft.append(&[changes(&family, &earlier)]).unwrap().is_none());
         }
         let count = draft.batch().count();
         let mut expected = Vec::new();
@@ -158,15 +157,16 @@ proptest! {
                 None => expected.push(index as Index),
             }
         }
-        let mut all = pieces(jobs.iter().enumerate().map(|job| changes(&family, job)), each);
+        let wanted = |(index, wants): (usize, &Vec<Want>)| (index as Index, changes(&family, wants));
+        let mut all = pieces(jobs.iter().enumerate().map(wanted), each);
         if let Some(refused) = draft.append(&all).unwrap() {
             prop_assert_eq!(draft.batch().count(), count);
             prop_assert_eq!(&refused.jobs, &expected);
             prop_assert_eq!(Some(&refused.lowest), expected.first());
             all.iter_mut().for_each(|changes| changes.take_out(&refused.jobs));
             let kept = jobs.iter().enumerate().filter(|(index, _)| !expected.contains(&(*index as Index)));
-            let bytes: usize = kept.map(|job| changes(&family, job).len()).sum();
-            prop_assert_eq!(all.iter().map(Changes::len).sum::<usize>(), bytes);
+            let length = |pieces: &[Changes]| pieces.iter().map(Changes::len).sum::<usize>();
+            prop_assert_eq!(length(&all), length(&pieces(kept.map(wanted), each)));
             prop_assert!(draft.append(&all).unwrap().is_none());
         } else {
             prop_assert!(expected.is_empty());
