@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 use waterline::{Index, Store};
 
 /// Long enough that the kills hit in the middle.
@@ -45,6 +46,8 @@ fn booked_life_by_life(dir: &Path, seed: u64) -> Vec<i64> {
             let reached =
                 |line: String| line.strip_prefix("booked up to ")?.parse().ok().filter(|index| *index >= goal);
             let _: Option<Index> = said.by_ref().find_map(reached);
+            // What it is doing when it is killed is another thing each time.
+            std::thread::park_timeout(Duration::from_micros(random.u64(..2_000)));
             child.kill().unwrap();
             child.wait().unwrap();
         }

@@ -63,8 +63,8 @@ fn promise_4_nothing_above_a_gate_starts_and_the_status_names_what_is_held_back(
     until(&handle, "a look", |_| jobs.script.calls().heads.load(Ordering::SeqCst) >= 3);
     running.into_values().for_each(|job| job.succeed());
     assert!(handle.wait_for(1, LONG));
-    assert_eq!(handle.status().blocked, Blocked::Upstream { index: 2 });
-    assert!(handle.status().blocked.to_string().starts_with("job 2 is held back"));
+    let status = until(&handle, "the gate", |status| status.blocked == Blocked::Upstream { index: 2 });
+    assert!(status.blocked.to_string().starts_with("job 2 is held back"));
     jobs.script.set_head(Some(1));
     handle.check();
     until(&handle, "the head", |status| status.blocked == Blocked::CaughtUp);

@@ -315,15 +315,12 @@ fn ten_kills_lose_no_row() {
             let early = life % 4 == 3;
             let mut life = Life::begin(&repo, &db, !early);
             resumed.extend(life.resumed_from);
-            if early {
-                // While it begins, or soon after that.
-                std::thread::park_timeout(Duration::from_micros(rng.u64(..30_000)));
-            } else {
+            if !early {
                 let first = life.resumed_from.map_or(0, |index| index + 1);
                 life.saves(COMMITS_STAGE, first + rng.u64(..COMMITS as u64 / 16));
             }
-            life.child.kill().unwrap();
-            life.child.wait().unwrap();
+            // While it begins, or soon after that.
+            life.dies(if early { 30_000 } else { SOON }, &mut rng);
         }
         println!("the lives resumed from {resumed:?}");
         assert!(resumed.is_sorted(), "progress never goes back: {resumed:?}");
@@ -349,8 +346,7 @@ fn kills_of_the_second_stage_count_no_file_twice() {
             let mut life = Life::begin(&repo, &db, true);
             let before = lasts.last().copied().flatten().unwrap_or(0);
             life.saves(FILES_STAGE, (before + rng.u64(1..FILES / 8)).min(FILES));
-            life.child.kill().unwrap();
-            life.child.wait().unwrap();
+            life.dies(SOON, &mut rng);
             let store = Store::open(&db).unwrap();
             let commits = store.progress("commits").last_processed().unwrap();
             let files = store.progress("files").last_processed().unwrap();
@@ -447,6 +443,13 @@ impl Life {
         Self { child, stderr, resumed_from }
     }
 
+    /// Kills it after so many microseconds at most.
+    fn dies(&mut self, most: u64, rng: &mut fastrand::Rng) {
+        std::thread::park_timeout(Duration::from_micros(rng.u64(..most)));
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Waits until this stage has saved up to this index, or it has ended.
     #[track_caller]
     fn saves(&self, stage: &str, index: u64) {
@@ -466,6 +469,10 @@ impl Life {
         }
     }
 }
+
+/// Microseconds at most from a save to a kill: what the program is doing then is another thing each
+/// time.
+const SOON: u64 = 2_000;
 
 /// The example, beside the directory of the tests' own programs.
 fn binary() -> PathBuf {
