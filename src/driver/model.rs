@@ -5,7 +5,6 @@
 
 use super::*;
 use crate::driver::control::Control;
-use crate::index::BoxError;
 use crate::jobs::Gate;
 use crate::ordered::Ordered;
 use crate::pool::{Assignment, work};
@@ -15,6 +14,7 @@ use crate::sync::explore;
 use crate::window::{Limits, Window};
 use crate::worker::{Done, Job};
 use loom::thread;
+use std::time::Duration;
 
 /// A source whose job at an index is the index.
 struct Numbers;
