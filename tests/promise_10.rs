@@ -241,7 +241,8 @@ fn promise_10_what_is_read_between_undone_jobs_is_dropped_and_not_handed_out() {
     let expected: BTreeSet<Index> = (0..60).step_by(3).chain(60..100).collect();
     assert_eq!(*ran.lock(), expected);
     assert!(
-        noisy.asked.lock().iter().any(|run| run.start() == &0 && run.end() > &57),
+        // The first run is short, since nothing is known of the weight of a job.
+        noisy.asked.lock().iter().any(|run| run.start() < &20 && run.end() > &57),
         "the source was read by the run"
     );
     assert!(noisy.dropped.lock().is_superset(&(0..100).filter(|index| *index != 59).collect()));
