@@ -43,7 +43,7 @@ fn deferred_closures_that_hang_after_their_jobs_are_done_are_named() {
             })
             .unwrap();
         let handle = consumer.handle();
-        let status = until(&handle, "the finding", |status| status.blocked != Blocked::No);
+        let status = until(&handle, "the finding", |status| matches!(status.blocked, Blocked::Threads { .. }));
         let Blocked::Threads { busy, elapsed } = status.blocked else { panic!("{status:#?}") };
         assert_eq!((busy, status.processing, status.done), (threads, 0, threads as u64));
         assert!(elapsed >= Duration::from_secs(1));
