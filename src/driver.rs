@@ -250,7 +250,7 @@ impl<T: Send + 'static> Listener for Driver<T> {
         let mut core = self.core.lock();
         core.rouse_waiters = true;
         core.end_within_reach();
-        self.settle(core);
+        self.settle_saving(core);
     }
 }
 

@@ -50,7 +50,9 @@ impl Kind {
             Self::AttemptFailed => "an attempt failed, and the job has attempts left",
             Self::Exhausted => "an attempt failed, and the job has no attempt left",
             Self::Retried => "a failed job is tried again",
-            Self::Missing => "the source has no job at this index, though its head is not below; it is asked again",
+            Self::Missing => {
+                "the source reports a head at or above this index but returned no job at it; it is asked again"
+            }
             Self::SourceFailed => "the source failed; it is asked again",
             Self::SaveFailed => "the progress could not be saved",
             Self::ClosurePanicked => "the closure that starts deferred jobs panicked",

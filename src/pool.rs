@@ -1,6 +1,6 @@
 //! What the threads of the pool do: report a job and take the next, until there is none.
 
-use crate::error::{Failure, guarded};
+use crate::error::{Failure, describe, guarded};
 use crate::index::Index;
 use crate::kv::changes::Changes;
 use crate::sync::Arc;
@@ -91,7 +91,7 @@ where
         });
         if let Err(error) = started {
             // Its token decides: it failed by being dropped, or somebody still has it.
-            self.reports.start_panicked(index, &error.to_string());
+            self.reports.start_panicked(index, &describe(&*error));
         }
         None
     }

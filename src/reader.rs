@@ -80,10 +80,20 @@ pub(crate) trait ReadDesk<T>: Send + Sync + 'static {
     fn looked(&self, head: Option<Index>, gate: Gate) -> bool;
     /// The source is about to be asked for its gate alone.
     fn asking(&self, now: Instant);
-    /// How much of what the source has may start. Whether that is more than it was known to have.
-    fn gated(&self, gate: Gate) -> bool;
+    /// How much of what the source has may start, and whether that is more than it is known to have.
+    fn gated(&self, gate: Gate) -> Beyond;
     /// The source could not be asked.
     fn look_failed(&self, failure: Failure);
+}
+
+/// Whether a gate that moved lets through more than the source is known to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beyond {
+    No,
+    /// It did not do so before: the head is out of date.
+    Newly,
+    /// It did so before.
+    Still,
 }
 
 /// The source, called by one thread at a time.
@@ -178,9 +188,14 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
             match self.desk.order(fetched.take(), now, looks.due(now, self.poll_every)) {
                 Order::Look => self.look(&mut looks, now),
                 Order::Read(run) => {
-                    fetched = Some(self.source.read_run(run));
+                    let read = self.source.read_run(run);
                     // Reading goes on for as long as there is something to read; looks are not to wait for its end.
-                    self.hear(&mut looks, self.bell.take());
+                    let rung = self.bell.take();
+                    if rung.look && read.jobs.is_empty() {
+                        looks.echo(Instant::now());
+                    }
+                    self.hear(&mut looks, Rung { look: rung.look && !read.jobs.is_empty(), ..rung });
+                    fetched = Some(read);
                 }
                 Order::Note(answer) => looks.note(answer),
                 Order::Wait(deadline) => {
@@ -202,8 +217,13 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
             looks.ring();
         }
         // The head may be slow to ask for, and need not have moved.
-        if rung.gate && self.ask_gate(looks) {
-            looks.ring();
+        if rung.gate {
+            match self.ask_gate(looks) {
+                Beyond::No => {}
+                Beyond::Newly => looks.ring(),
+                // The source may have more, and its gate may always be ahead of it: so that is asked at a pace.
+                Beyond::Still => looks.echo(Instant::now()),
+            }
         }
     }
 
@@ -243,14 +263,14 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
     }
 
     /// Asks for the gate alone. Whether it lets through more than is known.
-    fn ask_gate(&self, looks: &mut Looks) -> bool {
+    fn ask_gate(&self, looks: &mut Looks) -> Beyond {
         self.desk.asking(Instant::now());
         match self.source.gate() {
             Ok(gate) => self.desk.gated(gate),
             Err(error) => {
                 self.desk.look_failed(error.into());
                 looks.note(Answer::Failed);
-                false
+                Beyond::No
             }
         }
     }

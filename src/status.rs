@@ -218,6 +218,12 @@ impl fmt::Display for Blocked {
             Self::Running { index, attempt, elapsed } => {
                 write!(f, "job {index} has been running for {elapsed:.1?} (attempt {attempt})")
             }
+            Self::Retrying { index, attempt, retry_in: Duration::ZERO, error } => {
+                write!(
+                    f,
+                    "job {index} failed in attempt {attempt} and is tried again as soon as it is its turn: {error}"
+                )
+            }
             Self::Retrying { index, attempt, retry_in, error } => {
                 write!(f, "job {index} failed in attempt {attempt} and is tried again in {retry_in:.1?}: {error}")
             }
@@ -228,12 +234,15 @@ impl fmt::Display for Blocked {
                 };
                 write!(
                     f,
-                    "no job can start: {none} returned from a closure, a callback or a destructor for {elapsed:.1?}; end what \
+                    "no job can start: {none} returned from a job, a closure, a callback or a destructor for {elapsed:.1?}; end what \
                      it waits for there, or allow more threads"
                 )
             }
             Self::Missing { index } => {
-                write!(f, "the source shows no job at {index} though its head is not below; it is asked again")
+                write!(
+                    f,
+                    "the source reports a head at or above {index} but returned no job at {index}; it is asked again"
+                )
             }
             Self::Looking { elapsed } => {
                 write!(

@@ -60,7 +60,7 @@ fn a_head_that_is_asked_for_slowly_is_asked_for_again_at_once_when_nothing_else_
         builder(source, &MemoryProgress::new()).poll_every(Duration::from_millis(1)).start(|_| Ok(())).unwrap();
     eventually("twenty looks", || looks.load(Ordering::SeqCst) >= 20);
     // A rest of nine times a look after each of them would make it twenty seconds.
-    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     consumer.stop().unwrap();
 }
 
@@ -131,7 +131,6 @@ fn a_source_that_rings_from_within_head_is_looked_at_at_a_pace_and_no_ring_is_dr
     // Without a pace twenty looks take some microseconds.
     assert!(begun.elapsed() >= Duration::from_millis(100), "{LOOKS} looks in {:?}", begun.elapsed());
     consumer.join().unwrap();
-    assert_eq!(source.looks.load(Ordering::SeqCst).max(LOOKS), source.looks.load(Ordering::SeqCst));
 }
 
 #[test]
@@ -146,4 +145,62 @@ fn a_look_that_is_all_that_is_waited_for_is_named() {
     source.ungate();
     drop(gate);
     consumer.join().unwrap();
+}
+
+/// A source that rings from within `at_index`, where a job is missing until a later call.
+struct Murmur {
+    wakeup: Mutex<Option<Wakeup>>,
+    reads: AtomicU64,
+}
+
+const MISSING_READS: u64 = 20;
+
+impl Jobs for Murmur {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(0))
+    }
+
+    fn at_index(&self, _: Index) -> Result<Option<Index>, BoxError> {
+        self.wakeup.lock().iter().for_each(|wakeup| _ = wakeup.ring());
+        let read = self.reads.fetch_add(1, Ordering::SeqCst);
+        Ok((read >= MISSING_READS).then_some(0))
+    }
+
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        *self.wakeup.lock() = Some(wakeup);
+        true
+    }
+}
+
+#[test]
+fn a_source_that_rings_from_within_a_read_that_brings_nothing_is_asked_again_at_a_pace() {
+    let source = Murmur { wakeup: Mutex::default(), reads: AtomicU64::new(0) };
+    let begun = Instant::now();
+    let consumer = builder(source, &MemoryProgress::new()).stop_at(0).start(|_| Ok(())).unwrap();
+    assert!(consumer.handle().wait_for(0, LONG), "no ring is dropped");
+    assert!(begun.elapsed() >= Duration::from_millis(100), "{MISSING_READS} reads in {:?}", begun.elapsed());
+    consumer.join().unwrap();
+}
+
+#[test]
+fn a_stage_that_a_log_holds_back_does_not_ask_for_the_head_with_each_save() {
+    const JOBS: u64 = 2_000;
+    let store = waterline::Store::in_memory();
+    let log = store.log::<u64>("chunks").unwrap();
+    let source = Script::up_to(JOBS - 1).subscribing();
+    let begun = Instant::now();
+    let consumer = Consumer::builder(log.hold_back(source.clone(), 1_000_000), store.progress("p"))
+        .max_search_ahead(2)
+        .stop_at(JOBS - 1)
+        .start(|_| Ok(()))
+        .unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    let (heads, saves) = (source.calls().heads.load(Ordering::SeqCst), handle.status().saves);
+    assert!(saves >= JOBS / 2, "the gate moved with each of {saves} saves");
+    // One for each of the pauses, which double up to 50 ms, and those of the first 100 ms.
+    let most = 10 + u64::try_from(begun.elapsed().as_millis()).unwrap() / 50;
+    assert!(heads <= most, "{heads} looks, {saves} saves, in {:?}", begun.elapsed());
 }

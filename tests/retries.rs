@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::{Blocked, BoxError, Index, Jobs, MemoryProgress, Retry};
 
@@ -118,4 +118,89 @@ fn neighbours_that_failed_are_read_again_in_one_run() {
     // One by one it would be as many calls as jobs, and 32 for the new ones.
     let calls = calls.load(Ordering::SeqCst);
     assert!(calls < JOBS / 4, "{calls} calls");
+}
+
+/// A source whose head takes longer than its poll interval.
+struct SlowHead;
+
+impl Jobs for SlowHead {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        let until = std::time::Instant::now() + Duration::from_millis(60);
+        while let Some(left) = until.checked_duration_since(std::time::Instant::now()) {
+            std::thread::park_timeout(left);
+        }
+        Ok(Some(9))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok((index < 10).then_some(index))
+    }
+}
+
+#[test]
+fn a_failed_job_is_read_again_though_head_takes_longer_than_the_poll_interval() {
+    let consumer = builder(SlowHead, &MemoryProgress::new())
+        .poll_every(Duration::from_millis(50))
+        .retry(Retry::fixed(Duration::from_millis(10)))
+        .stop_at(9)
+        .start(|job| if job.index == 3 && job.attempt == 1 { Err("once".into()) } else { Ok(()) })
+        .unwrap();
+    assert!(consumer.handle().wait_for(9, LONG), "{}", consumer.handle().status());
+    consumer.join().unwrap();
+}
+
+/// A source that fails while it is down, and counts the calls to read it.
+#[derive(Clone, Default)]
+struct Down(Arc<(AtomicBool, AtomicU64)>);
+
+impl Jobs for Down {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(999))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok((index < 1_000).then_some(index))
+    }
+
+    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Index>) -> Result<(), BoxError> {
+        self.0.1.fetch_add(1, Ordering::SeqCst);
+        if self.0.0.load(Ordering::SeqCst) {
+            return Err("down".into());
+        }
+        into.extend(run);
+        Ok(())
+    }
+}
+
+#[test]
+fn neighbours_stay_together_while_the_source_is_down() {
+    let source = Down::default();
+    let (pass, hold) = crossbeam_channel::bounded::<()>(0);
+    let consumer = builder(source.clone(), &MemoryProgress::new())
+        .max_processing(2)
+        .retry(Retry::fixed(Duration::from_millis(500)))
+        .start(move |job| {
+            // The last one fails once the source is down, so that no job is read again before.
+            if job.index == 999 && job.attempt == 1 {
+                let _ = hold.recv();
+            }
+            if job.attempt == 1 { Err("once".into()) } else { Ok(()) }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    until(&handle, "all but the last attempt", |status| status.next == 1_000);
+    source.0.0.store(true, Ordering::SeqCst);
+    drop(pass);
+    let calls = || source.0.1.load(Ordering::SeqCst);
+    let before = calls();
+    eventually("an outage that was noticed often", || calls() >= before + 100);
+    source.0.0.store(false, Ordering::SeqCst);
+    let healed = calls();
+    until(&handle, "every job", |status| status.done == 1_000);
+    assert!(calls() - healed <= 500, "{} calls for 1,000 jobs", calls() - healed);
+    consumer.stop().unwrap();
 }

@@ -16,7 +16,7 @@ use waterline::testing::FaultyStore;
 use waterline::{Builder, Consumer, Handle, Jobs, MemoryProgress, Retry, Store, StoreProgress};
 
 /// Short enough for a test, and long enough that nothing stalls by itself for so long.
-const SOON: Duration = Duration::from_millis(300);
+const SOON: Duration = Duration::from_millis(800);
 
 /// A line, as it was written.
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ fn a_gap_is_told_of_and_then_that_the_watermark_does_not_move() {
     let script = Script::up_to(5);
     script.gap(2);
     let consumer = named("gap", script).start(|_| Ok(())).unwrap();
-    assert_says(&line("gap", Level::DEBUG, "the source has no job"), "2", "", "");
+    assert_says(&line("gap", Level::DEBUG, "returned no job"), "2", "", "");
     let stall = line("gap", Level::WARN, STALL);
     assert_says(&stall, "2", "", "no job at 2");
     assert!(stall.field("seconds").parse::<f64>().unwrap() >= SOON.as_secs_f64(), "{stall:?}");
@@ -373,4 +373,50 @@ fn a_job_that_hangs_while_its_consumer_halts_is_told_of() {
     assert_says(&line("halting", Level::WARN, STALL), "1", "1", "job 1 has been running");
     drop(release);
     consumer.join().unwrap_err();
+}
+
+#[test]
+fn whoever_listens_may_write_to_the_store_that_refused_the_effects_of_a_job() {
+    everything();
+    let store = Store::in_memory();
+    let (log, table) = (store.log::<String>("heard").unwrap(), store.table("sums").unwrap());
+    table.put("title", "no counter").unwrap();
+    let (wrote, written) = bounded(1);
+    // The line is about a job whose effects the store's writer is just looking through.
+    let hook = move || wrote.send(log.push(&"of it".to_owned()).is_ok()).unwrap();
+    everything().hooks.lock().insert("refused", Box::new(hook));
+    let consumer = Consumer::builder(numbers(1), store.progress("refused"))
+        .start_transactional(move |_, effects| Ok(effects.add(&table, "title", 1)?))
+        .unwrap();
+    assert!(written.recv_timeout(LONG).expect("it does not wait for itself"));
+    consumer.join().unwrap_err();
+}
+
+#[test]
+fn whoever_listens_may_write_to_the_store_though_nobody_watches_for_stalls() {
+    everything();
+    let faulty = FaultyStore::new().unwrap();
+    let log = faulty.store().log::<String>("heard").unwrap();
+    let (wrote, written) = bounded(1);
+    let (worker, stage) = waterline::testing::manual_worker();
+    let consumer = Consumer::builder(numbers(2), faulty.store().progress("unwatched"))
+        .max_processing(2)
+        .retry(Retry::fixed(HOUR))
+        .stall_after(Duration::from_millis(50))
+        .start_worker(worker)
+        .unwrap();
+    let handle = consumer.handle();
+    let mut running = stage.take(2);
+    running.remove(&0).unwrap().fail("later");
+    until(&handle, "the failure", |status| status.failed == 1);
+    // A paused consumer is no stall, so the thread that watches ends after it has found that twice.
+    handle.pause();
+    std::thread::park_timeout(Duration::from_millis(500));
+    let hook = move || wrote.send(log.push(&"of it".to_owned()).is_err()).unwrap();
+    everything().hooks.lock().insert("unwatched", Box::new(hook));
+    faulty.fail(..);
+    running.remove(&1).unwrap().succeed();
+    assert!(written.recv_timeout(LONG).expect("it does not wait for itself"), "the disk is full for it, too");
+    faulty.heal();
+    consumer.stop().unwrap();
 }

@@ -239,7 +239,7 @@ impl<T: Send + 'static> Core<T> {
         if std::mem::take(&mut self.rouse_waiters) {
             wakes.called |= self.call_in_vain();
         }
-        if self.source.look_waits && !self.window.has_unread() {
+        if self.source.look_waits && !self.has_unread() {
             self.source.look_waits = false;
             wakes.reader = true;
         }

@@ -9,8 +9,9 @@ use crate::error::{Error, Failure, drop_guarded};
 use crate::index::{BoxError, Index};
 use crate::jobs::Gate;
 use crate::observe::{Event, Kind};
-use crate::reader::{Answer, Due, Fetched, Order, ReadDesk, ReadRuns, SOURCE_BACK_OFF, Then, Weights};
+use crate::reader::{Answer, Beyond, Due, Fetched, Order, ReadDesk, ReadRuns, SOURCE_BACK_OFF, Then, Weights};
 use crate::sync::{Arc, MutexGuard};
+use crate::window::Window;
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -48,8 +49,8 @@ impl<T: Send + 'static> Core<T> {
         if let Some(answer) = self.source.note.take() {
             return Order::Note(answer);
         }
-        // Known work goes before a look, most of the time: the source may be slow to say its head.
-        self.source.look_waits = look == Due::WhenIdle && self.window.has_unread();
+        // Known work, also a failed job that is to be read again, goes before a look, most of the time: the source may be slow to say its head.
+        self.source.look_waits = look == Due::WhenIdle && self.has_unread();
         if look != Due::No && !self.source.look_waits {
             self.looking(now);
             return Order::Look;
@@ -60,6 +61,12 @@ impl<T: Send + 'static> Core<T> {
         self.source.watching = true;
         self.workers.watched_from(now);
         Order::Wait(self.timers.peek().map(|Reverse((due, _))| *due))
+    }
+
+    /// Whether a job is to be read that the source is known to have: a new one, or a failed one.
+    #[inline]
+    pub(super) fn has_unread(&self) -> bool {
+        self.source.fetch.is_some() && !self.source.taken || self.window.has_unread()
     }
 
     fn take_fetch(&mut self, now: Instant) -> Option<RangeInclusive<Index>> {
@@ -131,11 +138,17 @@ impl<T: Send + 'static> Core<T> {
         self.end_within_reach();
     }
 
-    /// The gate alone was asked for. Whether it lets through more than the source was known to have.
-    pub(crate) fn gated(&mut self, gate: Gate) -> bool {
+    /// The gate alone was asked for. Whether it lets through more than the source is known to have.
+    pub(crate) fn gated(&mut self, gate: Gate) -> Beyond {
         self.source.look = None;
+        let beyond_head = |window: &Window| window.head().is_none_or(|head| !window.is_gated(head + 1));
+        let was_beyond = self.window.head().is_some() && beyond_head(&self.window);
         self.window.handle_gate(gate.open_below());
-        self.window.head().is_none_or(|head| gate.open_below() > head + 1)
+        match beyond_head(&self.window) {
+            false => Beyond::No,
+            true if was_beyond => Beyond::Still,
+            true => Beyond::Newly,
+        }
     }
 
     pub(crate) fn looked(&mut self, head: Option<Index>, gate: Gate) {
@@ -222,12 +235,12 @@ impl<T: Send + 'static> Core<T> {
     /// The source failed at the first of these jobs, which were to be read again. Its neighbours wait with it, so that a source
     /// that is down is not asked for each of them at once.
     fn put_off(&mut self, rest: RangeInclusive<Index>, error: &str) {
-        let now = Instant::now();
+        let (now, chance) = (Instant::now(), fastrand::f64());
         for index in rest {
             let Some(failed) = self.failed.get_mut(&index) else { continue };
             failed.unread = Some(Unread::Failed(error.to_owned()));
             failed.unreadable = failed.unreadable.saturating_add(1);
-            let pause = SOURCE_BACK_OFF.jitter(0.2).delay(failed.unreadable, fastrand::f64()).unwrap_or_default();
+            let pause = SOURCE_BACK_OFF.jitter(0.2).delay(failed.unreadable, chance).unwrap_or_default();
             failed.due = now + pause;
             self.timers.push(Reverse((failed.due, index)));
         }
@@ -303,7 +316,7 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         }
     }
 
-    fn gated(&self, gate: Gate) -> bool {
+    fn gated(&self, gate: Gate) -> Beyond {
         let mut core = self.core.lock();
         let waited = core.waits_for_look();
         let more = core.gated(gate);

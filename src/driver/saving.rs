@@ -119,7 +119,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         let mut core = self.core.lock();
         let surplus = core.refused(&jobs, attempt, failure);
         let snapshot = core.snapshot(all, effects);
-        self.settle(core);
+        self.settle_saving(core);
         drop_guarded(surplus);
         snapshot
     }

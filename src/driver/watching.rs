@@ -2,8 +2,9 @@
 //!
 //! A thread that may hang cannot: the reader hangs in the source, the workers in their jobs, and all of them when the
 //! network is gone that both need. So a thread of its own looks every ten seconds, `wl-watch`. It is there only while a stall
-//! is possible: a look at the source starts it, and it ends when it has twice found nothing to do. So an idle consumer has none. It
-//! is not started either when nobody listens.
+//! is possible: a look at the source starts it, and it ends when it has twice found nothing to do. So an idle consumer whose source
+//! rings has none, and one that polls its source has one more thread that wakes every ten seconds. It is not started when nobody
+//! listens.
 
 use super::Driver;
 use super::core::Core;
@@ -73,15 +74,15 @@ impl<T: Send + 'static> Core<T> {
         let event = |index| Event { elapsed, ..Event::new(Kind::Stalled, index) };
         let status = self.status(now);
         let next = self.window.lowest_undone();
-        if self.window.has_ended() {
-            let text = "it has ended, but a call into the source, a callback or a destructor has not returned";
-            return Some((Event { index: None, ..event(next) }, text.to_owned()));
-        }
         let lowest = self.flights.iter().min_by_key(|flight| flight.index);
         if let Some(flight) = lowest.filter(|_| self.window.is_stopping()) {
             let elapsed = flight.started.elapsed().into();
             let running = Blocked::Running { index: flight.index, attempt: flight.attempt, elapsed };
             return Some((event(flight.index).attempt(flight.attempt), running.to_string()));
+        }
+        if self.window.has_ended() {
+            let text = "it has ended, but a call into the source, a callback or a destructor has not returned";
+            return Some((Event { index: None, ..event(next) }, text.to_owned()));
         }
         match &status.blocked {
             Blocked::CaughtUp | Blocked::Paused => None,
@@ -135,12 +136,18 @@ impl<T: Send + 'static> Driver<T> {
     /// lines are left to the thread that watches, which is there while there is work.
     pub(super) fn settle_saving(&self, mut core: MutexGuard<'_, Core<T>>) {
         let mut wakes = core.drain();
-        if wakes.tell && core.stalls.watched {
-            wakes.tell = false;
+        let mut elsewhere = std::mem::take(&mut wakes.tell);
+        if elsewhere && core.stalls.watched {
+            elsewhere = false;
             core.stalls.tells = true;
             self.stall.notify_all();
         }
+        // A thread of its own, where nobody watches.
+        core.present += usize::from(elsewhere);
         drop(core);
+        let me = self.me.clone();
+        let tell = move || me.upgrade().into_iter().for_each(|me| me.tell());
+        wakes.tell = elsewhere && self.spawn_present("wl-lines", tell).is_err();
         self.carry_out(wakes);
     }
 }

@@ -14,8 +14,8 @@ pub(crate) const SOURCE_BACK_OFF: Retry = Retry::exponential(Duration::from_mill
 /// After a look, reading goes on for so many times as long as the look took.
 const REST: u32 = 9;
 
-/// How soon a source is looked at again that rang during a look which showed nothing new. A source may ring from within
-/// `head` itself, and each ring may be the only one for its job.
+/// How soon a source is looked at again that rang during a call which brought nothing new. A source may ring from within
+/// `head` or `read` itself, and each ring may be the only one for its job.
 const ECHO: Retry = Retry::exponential(Duration::from_millis(1), Duration::from_millis(50));
 
 /// Whether a look is to be begun.
@@ -44,9 +44,9 @@ pub(super) struct Looks {
     last: Instant,
     /// From then on looks have taken a tenth of the time at most.
     rested: Instant,
-    /// The end of the pause that a ring during the last look has to wait for.
+    /// The end of the pause that a ring during a call has to wait for.
     paced: Option<Instant>,
-    /// Looks in a row during which somebody rang, and that showed nothing new.
+    /// Rings during calls that brought nothing new, since a look last showed anything new.
     echoes: u32,
     /// Since the last look nothing failed.
     clean: bool,
@@ -77,6 +77,16 @@ impl Looks {
     pub(super) fn ring(&mut self) {
         self.wanted = true;
         self.paced = None;
+    }
+
+    /// Somebody rang during a call that brought nothing new.
+    pub(super) fn echo(&mut self, now: Instant) {
+        // A ring from elsewhere may have come before, and waits for no pause.
+        if !self.wanted || self.paced.is_some() {
+            self.echoes = self.echoes.saturating_add(1);
+            self.paced = ECHO.delay(self.echoes, 1.0).map(|pause| now + pause);
+            self.wanted = true;
+        }
     }
 
     pub(super) fn due(&self, now: Instant, poll_every: Option<Duration>) -> Due {
@@ -120,9 +130,12 @@ impl Looks {
     pub(super) fn end(&mut self, now: Instant, took: Duration, showed_new: bool, rung: bool) {
         // A pause beyond the clock's end is as good as none.
         self.rested = now.checked_add(took.saturating_mul(REST)).unwrap_or(now);
-        self.echoes = if rung && !showed_new { self.echoes.saturating_add(1) } else { 0 };
-        self.wanted |= rung;
-        self.paced = ECHO.delay(self.echoes, 1.0).filter(|_| self.echoes > 0).map(|pause| now + pause);
+        if showed_new {
+            self.echoes = 0;
+            self.wanted |= rung;
+        } else if rung {
+            self.echo(now);
+        }
     }
 
     /// A call into the source is over.
@@ -184,5 +197,16 @@ mod tests {
         looks.begin(now);
         (0..9).for_each(|_| looks.end(now, Duration::ZERO, false, true));
         assert_eq!(looks.next(now, Some(3 * MS)), Some(now + 3 * MS));
+    }
+
+    #[test]
+    fn a_ring_from_elsewhere_is_not_put_off_by_one_that_is_paced() {
+        let now = Instant::now();
+        let mut looks = Looks::new(now);
+        looks.begin(now);
+        looks.end(now, Duration::ZERO, false, false);
+        looks.ring();
+        looks.echo(now);
+        assert_eq!(looks.due(now, None), Due::Now);
     }
 }
