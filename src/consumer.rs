@@ -39,9 +39,16 @@ pub use handle::Handle;
 ///     [`StoreProgress`](crate::StoreProgress); any other progress keeps nothing but the watermark.)
 ///
 /// **What runs again**: after a clean stop nothing that finished, however far above the watermark. After a crash what was in
-/// flight, and what finished since the last save: no more than [`Status::unsaved`](crate::Status::unsaved) says, however wide
-/// the window is. With a progress that keeps nothing but the watermark, each life begins behind that, and all that finished above
-/// it runs again, at most `max_search_ahead` jobs. So the effects of a job must be the same when they are repeated.
+/// flight, and what finished since the last save: no more than
+/// [`Status::unsaved`](crate::Status::unsaved) says, however wide the window is. While jobs go on,
+/// a save begins a millisecond after the one before. With a buffered
+/// [`StoreProgress`](crate::StoreProgress) it is at most 5 ms late in 99 of 100 cases, also while
+/// busy threads have all the cores (measured with 8 threads on two cores, jobs of 10 µs, and
+/// nothing else on the machine). With a synced store, and with a progress of your own, the thread
+/// that saves has to wait for a core then: 30 ms in that measurement. With a progress that keeps
+/// nothing but the watermark, each life begins behind that, and all that finished above it runs
+/// again, at most `max_search_ahead` jobs. So the effects of a job must be the same when they are
+/// repeated.
 ///
 /// Dropping a consumer stops it, waits, and logs (with `tracing`) what `stop` would have returned.
 ///

@@ -28,10 +28,12 @@ pub(crate) mod effects;
 mod ending;
 mod explain;
 mod flights;
+mod helping;
 #[cfg(all(test, waterline_loom))]
 mod model;
 mod ordered;
 mod own;
+mod patience;
 mod prefetch;
 pub(crate) mod reach;
 mod reading;
@@ -48,6 +50,7 @@ mod workers;
 
 pub(crate) use self::core::Core;
 use self::own::{Own, Owner};
+use self::patience::Patience;
 use self::wakes::Wakes;
 use self::workers::{Idle, Wake};
 
@@ -73,14 +76,15 @@ pub(crate) struct Driver<T> {
     /// Nothing starts any more: for jobs that ask, without the lock.
     stopping: Stopping,
     /// Until the end. Nothing takes another lock of ours while it holds this one.
-    saves: Mutex<Option<Box<dyn Saves>>>,
+    saves: Mutex<Option<Arc<dyn Saves>>>,
     /// Whether there is an `on_job_done`: jobs without one need no second look at the lock.
     confirms: bool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl<T: Send + 'static> Driver<T> {
-    pub(crate) fn new(core: Core<T>, bell: Arc<Bell>, watermark: Watermark, saves: Box<dyn Saves>) -> Arc<Self> {
+    pub(crate) fn new(mut core: Core<T>, bell: Arc<Bell>, watermark: Watermark, saves: Arc<dyn Saves>) -> Arc<Self> {
+        core.patience = Patience::new(saves.takes_help());
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             owner: Owner::new(),
@@ -209,6 +213,9 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
             if surplus.is_some() {
                 MutexGuard::unlocked(&mut core, || drop_guarded(surplus));
             }
+        }
+        if core.save_is_late() {
+            core = self.help_saving(core);
         }
         let (mut patient, mut slept) = (true, false);
         loop {

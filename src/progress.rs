@@ -105,8 +105,11 @@ pub trait Progress: Send + 'static {
     /// [`Error::Progress`] when it cannot be reached. Whatever it is, `start` returns it.
     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error>;
 
-    /// Saves. Called on a thread of its own, one call at a time, with a checkpoint that never goes back; never when nothing
-    /// finished. Without the name, before [`acquire`](Self::acquire) or after it was refused, it is an error and changes nothing.
+    /// Saves. Called on a thread of its own, one call at a time, with a checkpoint that never goes
+    /// back; never when nothing finished. While jobs go on that is a millisecond after the last
+    /// call returned, or later if busy threads have all the cores: with 8 of them on two cores up
+    /// to 30 ms. Without the name, before [`acquire`](Self::acquire) or after it was refused, it is
+    /// an error and changes nothing.
     ///
     /// # Errors
     /// Retried with back-off and shown by `status().blocked`; the watermark stands still meanwhile.
@@ -129,7 +132,7 @@ pub trait Progress: Send + 'static {
 /// The way into a shared writer, and what it knows of earlier lives.
 #[doc(hidden)]
 pub struct SharedWriter {
-    pub saves: Box<dyn Saves>,
+    pub saves: std::sync::Arc<dyn Saves>,
     pub restored: Restored,
 }
 
@@ -181,6 +184,12 @@ pub trait Saves: Send + Sync {
     fn save(&self, desk: std::sync::Arc<dyn SaveDesk>, hurry: bool);
     /// Cuts the wait for the pace, or for a back-off, short.
     fn hurry(&self);
+    /// True if threads of the consumer's pool are to [`help`](Self::help).
+    fn takes_help(&self) -> bool {
+        false
+    }
+    /// Makes a save that is late on the calling thread, if nobody is making one.
+    fn help(&self) {}
 }
 
 /// Who knows what is to be saved, and is told what became of it. Called on the thread that saves.

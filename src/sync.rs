@@ -8,13 +8,32 @@ mod model;
 #[cfg(all(test, waterline_loom))]
 pub(crate) use self::model::explore;
 #[cfg(waterline_loom)]
-pub(crate) use self::model::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, RwLock, watch};
+pub(crate) use self::model::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, RwLock, lock_awake, watch};
 #[cfg(waterline_loom)]
 pub(crate) use loom::sync::RwLockWriteGuard;
 #[cfg(not(waterline_loom))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 #[cfg(not(waterline_loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+
+/// The looks at a lock before a thread falls asleep for it: some ten times as long as the driver's
+/// lock is held.
+#[cfg(not(waterline_loom))]
+const LOOKS: usize = 512;
+
+/// Locks it for a thread that others wait for. If it slept or yielded while busy threads have all
+/// the cores, it would wait for its next turn at a core: some ten thousand times as long as the
+/// lock is held.
+#[cfg(not(waterline_loom))]
+pub(crate) fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    for _ in 0..LOOKS {
+        if let Some(guard) = mutex.try_lock() {
+            return guard;
+        }
+        std::hint::spin_loop();
+    }
+    mutex.lock()
+}
 
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::Ordering;

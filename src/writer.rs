@@ -1,14 +1,16 @@
 //! One thread for each store that writes: what arrives while a write is under way goes into the next one, together.
 //!
-//! That is group commit without a knob: what something waits for is written at once, and what nothing waits for a millisecond
-//! after the last write began, in batches as large as they come.
+//! That is group commit without a knob: what something waits for is written at once, and what
+//! nothing waits for a millisecond after the last write began, in batches as large as they come.
+//! Two kinds of threads write in its place: one that pushes to a log while nobody is writing, and
+//! one of a pool that finds a save late, since busy threads have all the cores.
 
 use crate::error::{Panic, StoreError, guarded};
 use crate::index::BoxError;
 use crate::kv::Kv;
 use crate::progress::SAVE_PACE;
-use crate::sync::{Arc, Mutex, RwLock};
-use crossbeam_channel::{Receiver, RecvError, RecvTimeoutError, Sender, unbounded};
+use crate::sync::{Arc, Mutex, MutexGuard, RwLock};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::fmt;
 use std::sync::Weak;
 use std::thread::JoinHandle;
@@ -39,21 +41,28 @@ enum Message {
     },
     /// Every wait is cut short.
     Hurry,
+    /// Another thread has left something on the list.
+    Look,
 }
 
 /// The way into a store's writer thread, which ends when this is dropped.
 pub(crate) struct Writer {
     batches: Arc<Mutex<Batches>>,
     rows: Arc<RwLock<()>>,
-    thread: Arc<Mutex<Running>>,
+    thread: Arc<Mutex<Option<Running>>>,
 }
 
 /// The thread, once it is started.
-type Running = Option<(Sender<Message>, JoinHandle<()>)>;
+struct Running {
+    sender: Sender<Message>,
+    /// The thread's own inbox, for those that write in its place.
+    inbox: Receiver<Message>,
+    handle: JoinHandle<()>,
+}
 
 /// The way in for those who must not keep the store: it would be closed late, and by whichever thread they are on.
 #[derive(Clone)]
-pub(crate) struct WeakWriter(Weak<Mutex<Running>>);
+pub(crate) struct WeakWriter(Weak<Mutex<Option<Running>>>);
 
 impl WeakWriter {
     /// Whether its store is open.
@@ -64,9 +73,9 @@ impl WeakWriter {
     /// Hands an intent to the thread, if there still is one.
     pub(crate) fn submit(&self, intent: Box<dyn Intent>, hurry: bool) {
         if let Some(thread) = self.0.upgrade()
-            && let Some((sender, _)) = &*thread.lock()
+            && let Some(running) = &*thread.lock()
         {
-            let _ = sender.send(Message::Intent { intent, hurry });
+            let _ = running.sender.send(Message::Intent { intent, hurry });
         }
     }
 }
@@ -74,7 +83,7 @@ impl WeakWriter {
 impl Writer {
     pub(crate) fn new(kv: Arc<dyn Kv>) -> Self {
         let rows: Arc<RwLock<()>> = Arc::default();
-        let batches = Arc::new(Mutex::new(Batches { kv, rows: rows.clone(), pending: Vec::new() }));
+        let batches = Arc::new(Mutex::new(Batches::new(kv, rows.clone())));
         Self { batches, rows, thread: Arc::default() }
     }
 
@@ -90,24 +99,42 @@ impl Writer {
 
     /// Starts the thread, if it does not run: a store that is only read needs none.
     pub(crate) fn start(&self) -> std::io::Result<()> {
+        self.start_with(Thread::run)
+    }
+
+    fn start_with(&self, run: impl FnOnce(Thread) + Send + 'static) -> std::io::Result<()> {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let (sender, inbox) = unbounded();
-            let side = Thread { inbox, batches: self.batches.clone() };
-            let handle = std::thread::Builder::new().name("wl-writer".to_owned()).spawn(move || side.run())?;
-            *thread = Some((sender, handle));
+            let side = Thread { inbox: inbox.clone(), batches: self.batches.clone() };
+            let handle = std::thread::Builder::new().name("wl-writer".to_owned()).spawn(move || run(side))?;
+            *thread = Some(Running { sender, inbox, handle });
         }
         Ok(())
     }
 
+    /// Starts a thread that gets no core, so to speak, before the sender of this channel is
+    /// dropped.
+    #[cfg(test)]
+    pub(crate) fn start_without_a_core(&self, until: Receiver<()>) {
+        let started = self.start_with(move |side| {
+            let _ = until.recv();
+            side.run();
+        });
+        started.expect("there is a thread");
+    }
+
     /// Hands an intent to the thread, which must have been started.
     pub(crate) fn submit(&self, intent: Box<dyn Intent>, hurry: bool) {
-        if let Some((sender, _)) = &*self.thread.lock() {
-            // The thread lives until the sender is dropped, so the message is always taken.
-            let _ = sender.send(Message::Intent { intent, hurry });
-        } else {
-            debug_assert!(false, "the writer was not started");
-        }
+        let started = self.tell(Message::Intent { intent, hurry });
+        debug_assert!(started, "the writer was not started");
+    }
+
+    /// False when the thread was not started.
+    fn tell(&self, message: Message) -> bool {
+        let thread = self.thread.lock();
+        // The thread lives until the sender is dropped, so the message is always taken.
+        thread.as_ref().is_some_and(|running| running.sender.send(message).is_ok())
     }
 
     /// Writes an intent on this thread, if nobody is writing, and hands it to the writer's thread otherwise, where it joins what
@@ -115,26 +142,54 @@ impl Writer {
     pub(crate) fn write_now(&self, intent: Box<dyn Intent>) {
         match self.batches.try_lock() {
             Some(mut batches) => {
-                batches.pending.push(Pending::new(intent));
-                // Whoever has to be tried again is on the thread's list already, since this intent is not tried again.
-                batches.write();
+                batches.pending.push(Pending::new(intent, true));
+                batches.write(Instant::now());
+                self.leave_rest(batches);
             }
             None => self.submit(intent, true),
         }
     }
 
+    /// Writes what is due on the calling thread, unless somebody is writing: the writer's thread
+    /// gets no core.
+    ///
+    /// It leaves flushes to the writer's thread, since the caller would wait for the disk; and a
+    /// store that fails, since that thread keeps the back-off.
+    pub(crate) fn help(&self) {
+        let Some(inbox) = self.thread.lock().as_ref().map(|running| running.inbox.clone()) else { return };
+        let Some(mut batches) = self.batches.try_lock() else { return };
+        if batches.failing {
+            return;
+        }
+        batches.take_all(&inbox);
+        let now = Instant::now();
+        let flushes = || batches.pending.iter().any(Pending::is_synced);
+        if batches.next(now) == Next::Write && !flushes() {
+            batches.write(now);
+        }
+        self.leave_rest(batches);
+    }
+
+    /// Wakes the thread if something is left on the list: it may not know of that, or sleep for too
+    /// long.
+    fn leave_rest(&self, batches: MutexGuard<'_, Batches>) {
+        let rest = !batches.pending.is_empty();
+        drop(batches);
+        if rest {
+            self.tell(Message::Look);
+        }
+    }
+
     /// Writes at once what waits for the pace or for a back-off.
     pub(crate) fn hurry(&self) {
-        if let Some((sender, _)) = &*self.thread.lock() {
-            let _ = sender.send(Message::Hurry);
-        }
+        self.tell(Message::Hurry);
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let Some((sender, handle)) = self.thread.lock().take() else { return };
-        drop(sender);
+        let Some(Running { sender, inbox, handle }) = self.thread.lock().take() else { return };
+        drop((sender, inbox));
         // The last owner may be a report that this very thread delivers; then it ends by itself.
         if handle.thread().id() != std::thread::current().id() && handle.join().is_err() {
             tracing::error!("the store's writer thread panicked");
@@ -159,106 +214,104 @@ struct Batches {
     kv: Arc<dyn Kv>,
     rows: Arc<RwLock<()>>,
     pending: Vec<Pending>,
+    /// The end of the pace, or of the pause after a write that failed. Before it, only an intent in
+    /// a hurry starts a write.
+    rests_until: Instant,
+    /// True if the last write failed and is to be tried again.
+    failing: bool,
 }
 
 struct Pending {
     intent: Box<dyn Intent>,
+    /// True if it waits neither for the pace nor for the pause of others.
+    hurry: bool,
     /// Not before this, since it could not be resolved.
     due: Option<Instant>,
     /// It is part of the batch that is being written.
     resolved: bool,
 }
 
+/// What the thread does next.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Write,
+    /// Until this time, or for ever, unless a message comes.
+    Sleep(Option<Instant>),
+}
+
 impl Thread {
     fn run(self) {
-        let mut paced = Instant::now();
         loop {
-            let now = Instant::now();
-            let due = self.batches.lock().pending.iter().any(|pending| pending.is_due(now));
-            if !due {
-                match self.next() {
-                    Ok(Some(message)) => {
-                        if !self.take(message) {
-                            self.wait(paced);
-                        }
-                    }
-                    Ok(None) => {}
-                    Err(_) => return,
-                }
-            }
-            while let Ok(message) = self.inbox.try_recv() {
-                self.take(message);
-            }
-            let begun = Instant::now();
-            let again = self.batches.lock().write();
-            // From its beginning: who writes for longer than that has enough to write.
-            paced = begun + SAVE_PACE;
-            if let Some(pause) = again {
-                self.wait(Instant::now() + pause);
+            let Next::Sleep(until) = self.step(Instant::now()) else { continue };
+            let heard = match until {
+                Some(until) => self.inbox.recv_deadline(until),
+                None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match (heard, until) {
+                (Ok(message), _) => self.batches.lock().take(message),
+                (Err(RecvTimeoutError::Timeout), _) => {}
+                // Nobody is left to send. Those who wait for a report keep the store, so it is
+                // tried until they give up.
+                (Err(RecvTimeoutError::Disconnected), Some(until)) => park_until(until),
+                (Err(RecvTimeoutError::Disconnected), None) => return,
             }
         }
     }
 
-    /// The next message; `None` when one that could not be resolved is due before, the error when nothing can come any more.
-    fn next(&self) -> Result<Option<Message>, RecvError> {
-        let due = self.batches.lock().pending.iter().filter_map(|pending| pending.due).min();
-        let Some(due) = due else { return self.inbox.recv().map(Some) };
-        match self.inbox.recv_deadline(due) {
-            Ok(message) => return Ok(Some(message)),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => park_until(due),
-        }
-        Ok(None)
-    }
-
-    /// Whether there is a hurry.
-    fn take(&self, message: Message) -> bool {
+    /// Takes what has arrived, and writes if it is time to.
+    fn step(&self, now: Instant) -> Next {
         let mut batches = self.batches.lock();
-        match message {
-            Message::Intent { intent, hurry } => {
-                batches.pending.push(Pending::new(intent));
-                hurry
-            }
-            Message::Hurry => {
-                batches.pending.iter_mut().for_each(|pending| pending.due = None);
-                true
-            }
+        batches.take_all(&self.inbox);
+        let next = batches.next(now);
+        if next == Next::Write {
+            batches.write(now);
         }
-    }
-
-    /// Waits for the pace, or for a back-off to end, or for somebody in a hurry; whoever arrives joins what is written next.
-    fn wait(&self, until: Instant) {
-        loop {
-            match self.inbox.recv_deadline(until) {
-                Ok(message) => {
-                    if self.take(message) {
-                        return;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => return,
-                // Nobody is left to send, but those who wait for a report keep the store: it is tried until they give up.
-                Err(RecvTimeoutError::Disconnected) => {
-                    park_until(until);
-                    return;
-                }
-            }
-        }
+        next
     }
 }
 
 impl Batches {
-    /// Writes everything that is due; how long to wait when that failed and should be tried again.
-    fn write(&mut self) -> Option<Duration> {
+    fn new(kv: Arc<dyn Kv>, rows: Arc<RwLock<()>>) -> Self {
+        Self { kv, rows, pending: Vec::new(), rests_until: Instant::now(), failing: false }
+    }
+
+    fn take_all(&mut self, inbox: &Receiver<Message>) {
+        inbox.try_iter().for_each(|message| self.take(message));
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Intent { intent, hurry } => self.pending.push(Pending::new(intent, hurry)),
+            Message::Hurry => {
+                for pending in &mut self.pending {
+                    (pending.hurry, pending.due) = (true, None);
+                }
+            }
+            Message::Look => {}
+        }
+    }
+
+    /// Says what is to be done now. The first intent that may starts a write, and all that have
+    /// arrived by then join it.
+    fn next(&self, now: Instant) -> Next {
+        let due = self.pending.iter().map(|pending| pending.writable_from(now, self.rests_until)).min();
+        if due.is_some_and(|due| due <= now) { Next::Write } else { Next::Sleep(due) }
+    }
+
+    /// Writes everything that is due.
+    fn write(&mut self, now: Instant) {
         let mut draft = Draft::new(&*self.kv, &self.rows);
         let mut synced = false;
-        let now = Instant::now();
         self.pending.retain_mut(|pending| pending.resolve(&mut draft, now));
         for pending in self.pending.iter().filter(|pending| pending.resolved) {
-            synced |= kept(|| pending.intent.synced()).unwrap_or(true);
+            synced |= pending.is_synced();
         }
         if !self.pending.iter().any(|pending| pending.resolved) {
-            return None;
+            return;
         }
+        // From its beginning: who writes for longer than that has enough to write.
+        self.rests_until = now + SAVE_PACE;
+        self.failing = false;
         let write = || self.kv.write(draft.batch(), synced);
         let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write))
             .unwrap_or_else(|payload| Err(StoreError { doing: "write".to_owned(), source: Panic::caught(payload) }));
@@ -268,22 +321,37 @@ impl Batches {
             for pending in self.pending.extract_if(.., |pending| pending.resolved) {
                 kept(|| pending.intent.written());
             }
-            return None;
+            return;
         };
         let error = Arc::new(error);
         let mut pause = None;
-        self.pending.retain(|pending| {
+        self.pending.retain_mut(|pending| {
             let again = pending.resolved.then(|| pending.failed(Box::new(error.clone()))).flatten();
             pause = pause.into_iter().chain(again).min();
+            pending.hurry &= !pending.resolved;
             again.is_some() || !pending.resolved
         });
-        pause
+        if let Some(pause) = pause {
+            self.rests_until = Instant::now() + pause;
+            self.failing = true;
+        }
     }
 }
 
 impl Pending {
-    fn new(intent: Box<dyn Intent>) -> Self {
-        Self { intent, due: None, resolved: false }
+    fn new(intent: Box<dyn Intent>, hurry: bool) -> Self {
+        Self { intent, hurry, due: None, resolved: false }
+    }
+
+    /// Says when it may start a write: now, or after its own back-off, and after the common rest
+    /// unless it is in a hurry.
+    fn writable_from(&self, now: Instant, rests_until: Instant) -> Instant {
+        let due = self.due.unwrap_or(now);
+        if self.hurry { due } else { due.max(rests_until) }
+    }
+
+    fn is_synced(&self) -> bool {
+        kept(|| self.intent.synced()).unwrap_or(true)
     }
 
     fn is_due(&self, now: Instant) -> bool {
@@ -310,6 +378,7 @@ impl Pending {
                 draft.go_back(before);
                 let again = self.failed(error);
                 self.due = again.map(|pause| now + pause);
+                self.hurry = false;
                 again.is_some()
             }
         }

@@ -80,6 +80,7 @@ const ORDER: &[&str] = &[
     "driver/aside",
     "driver/effects",
     "driver/flights",
+    "driver/patience",
     "driver/prefetch",
     "driver/reach",
     "driver/workers",
@@ -96,6 +97,7 @@ const ORDER: &[&str] = &[
     "driver/telling",
     "driver/watching",
     "driver/ending",
+    "driver/helping",
     "driver/threads",
     "driver/ordered",
     "driver/waiting",
@@ -127,6 +129,7 @@ const ORDER: &[&str] = &[
 const EXEMPT: &[&str] = &[
     "lib",
     "store/tests",
+    "store/tests/late",
     "progress/ledger/tests",
     "progress/store/tests",
     "writer/tests",

@@ -398,7 +398,7 @@ fn whoever_listens_may_write_to_the_store_though_nobody_watches_for_stalls() {
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<String>("heard").unwrap();
     let (wrote, written) = bounded(1);
-    let (worker, stage) = waterline::testing::manual_worker();
+    let (worker, stage) = manual_worker();
     let consumer = Consumer::builder(numbers(2), faulty.store().progress("unwatched"))
         .max_processing(2)
         .retry(Retry::fixed(HOUR))

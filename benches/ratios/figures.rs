@@ -27,6 +27,7 @@ pub(crate) fn print(table: &Table) {
         format!("{:.0}", measures::bytes_in_flight(4096, || ALLOCATOR.allocated()))
     });
     line("saves per 1,000 jobs that do nothing", "100", &|| format!("{:.2}", saves_per_thousand()));
+    line("saves: ms late (p99), 4 busy threads per core", "5", &|| format!("{:.1}", crate::late::ms_late()));
     #[cfg(feature = "rocksdb")]
     {
         line("resume: ms to start, 500,000 of 1,000,000 done", "50", &|| format!("{:.1}", crate::resume::start_ms()));

@@ -34,6 +34,7 @@ mod common;
 mod effects;
 mod figures;
 mod floors;
+mod late;
 #[cfg(feature = "rocksdb")]
 mod log;
 #[path = "../../tests/memory/measures.rs"]

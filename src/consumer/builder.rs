@@ -287,14 +287,14 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.upstreams = upstreams;
         self.stall_after.into_iter().for_each(|patience| core.stalls.patience = patience);
         core.effects.limit = effects.unwrap_or(usize::MAX);
-        let (saves, saver): (Box<dyn Saves>, _) = if let Some(seat) = seat {
+        let (saves, saver): (Arc<dyn Saves>, _) = if let Some(seat) = seat {
             core.claim = Some(Box::new(progress));
             (seat.saves, None)
         } else {
             let progress = Arc::new(Mutex::new(progress));
             let (seat, saver) = saver(progress.clone());
             core.claim = Some(Box::new(progress));
-            (Box::new(seat), Some(saver))
+            (Arc::new(seat), Some(saver))
         };
         // Not before nothing can be refused any more, and before anybody looks at a gate that goes by it.
         loaded.into_iter().for_each(|last| watermark.publish(last));

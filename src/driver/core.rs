@@ -7,6 +7,7 @@ use super::alive::Ending;
 use super::aside::Aside;
 use super::effects::Effects;
 use super::flights::{Flight, Flights};
+use super::patience::Patience;
 use super::prefetch::Prefetch;
 use super::reach::{Reach, kept_below};
 use super::stalls::Stalls;
@@ -59,6 +60,8 @@ pub(crate) struct Core<T> {
     pub(super) telling: Telling,
     pub(crate) stalls: Stalls,
     pub(crate) save: Save,
+    /// Of the threads of the pool, with whoever saves.
+    pub(super) patience: Patience,
     pub(crate) effects: Effects,
     pub(crate) runner: Option<Arc<dyn Runner<T>>>,
     pub(crate) on_job_done: Option<Arc<OnJobDone>>,
@@ -208,6 +211,7 @@ impl<T: Send + 'static> Core<T> {
             telling: Telling::default(),
             stalls: Stalls::default(),
             save: Save::default(),
+            patience: Patience::new(false),
             effects: Effects::default(),
             runner: None,
             on_job_done: None,
@@ -264,7 +268,9 @@ impl<T: Send + 'static> Core<T> {
             }
             Action::Save => {
                 wakes.save = true;
-                self.save.since = Some(Instant::now());
+                let now = Instant::now();
+                self.save.since = Some(now);
+                self.patience.begin(now, self.counters.done);
             }
             Action::Announce(run) => self.announce(run, wakes),
             Action::Finish => self.finish(wakes),

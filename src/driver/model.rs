@@ -34,6 +34,8 @@ impl ReadRuns<Index> for Numbers {
 struct Desks {
     due: Arc<Mutex<Option<Arc<dyn SaveDesk>>>>,
     bell: Arc<Bell>,
+    /// Whether workers save for themselves.
+    helps: bool,
 }
 
 impl Saves for Desks {
@@ -43,6 +45,23 @@ impl Saves for Desks {
     }
 
     fn hurry(&self) {}
+
+    fn takes_help(&self) -> bool {
+        self.helps
+    }
+
+    fn help(&self) {
+        save(&self.due);
+    }
+}
+
+fn save(due: &Mutex<Option<Arc<dyn SaveDesk>>>) {
+    let due = due.lock().take();
+    if let Some(desk) = due
+        && desk.checkpoint().is_some()
+    {
+        desk.saved();
+    }
 }
 
 /// Counts how often each job was run.
@@ -77,13 +96,18 @@ struct Model {
 
 impl Model {
     fn new(jobs: u64, workers: usize, max_processing: usize) -> Self {
+        Self::with(jobs, workers, max_processing, false)
+    }
+
+    fn with(jobs: u64, workers: usize, max_processing: usize, helps: bool) -> Self {
         let mut window = Window::begin(0, Limits { max_processing, max_search_ahead: 2 });
         window.stop_at(jobs - 1);
         let mut core = Core::new(window, crate::Retry::none(), usize::MAX);
         core.workers.threads = workers;
         core.workers.cap = Some(workers);
         let (bell, due) = (Arc::<Bell>::default(), Arc::default());
-        let driver = Driver::new(core, bell.clone(), Watermark::new(), Box::new(Desks { due: Arc::clone(&due), bell }));
+        let saves = Arc::new(Desks { due: Arc::clone(&due), bell: bell.clone(), helps });
+        let driver = Driver::new(core, bell, Watermark::new(), saves);
         driver.set_source(Arc::new(Numbers));
         Self { driver, due, jobs, quick: false }
     }
@@ -119,12 +143,7 @@ impl Model {
     }
 
     fn save(&self) {
-        let due = self.due.lock().take();
-        if let Some(desk) = due
-            && desk.checkpoint().is_some()
-        {
-            desk.saved();
-        }
+        save(&self.due);
     }
 
     fn worker(&self, runner: &Arc<impl Runner<Index>>) -> thread::JoinHandle<()> {
@@ -156,6 +175,19 @@ fn loom_workers_that_read_for_themselves_take_turns_with_the_reader() {
         worker.join().unwrap();
         assert_eq!(*count.0.lock(), [1, 1, 1]);
         assert_eq!(model.driver.watermark.last_processed(), Some(2));
+    });
+}
+
+#[test]
+fn loom_workers_that_save_for_themselves_meet_whoever_saves() {
+    explore(2, || {
+        let model = Model::with(2, 2, 2, true);
+        let count = Arc::new(Count(Mutex::new(vec![0; 2])));
+        let workers = [model.worker(&count), model.worker(&count)];
+        model.serve();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert_eq!(*count.0.lock(), [1, 1]);
+        assert_eq!(model.driver.watermark.last_processed(), Some(1));
     });
 }
 

@@ -9,6 +9,7 @@ use crate::kv::changes::{Changes, Refused};
 use crate::observe::{Event, Kind};
 use crate::progress::{Checkpoint, DoneAhead, SaveDesk, Snapshot};
 use crate::retry::Retry;
+use crate::sync::lock_awake;
 use crate::window::Save as Due;
 use std::time::Duration;
 
@@ -30,13 +31,21 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
+    /// Whether a save has been due for so long that whoever has just reported a job is to make it.
+    #[inline]
+    pub(super) fn save_is_late(&mut self) -> bool {
+        self.patience.is_lost(self.counters.done)
+    }
+
     /// What is to be written now.
     pub(crate) fn checkpoint(&mut self) -> Option<Checkpoint> {
+        self.patience.end();
         self.window.handle_saving()?.last_processed.map(Checkpoint::new)
     }
 
     /// What is to be written now where everything that is done is kept.
     pub(crate) fn snapshot(&mut self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
+        self.patience.end();
         let Due { last_processed, next, ahead, .. } = self.window.handle_saving()?;
         let ahead = match ahead.new {
             Some(new) if !all => DoneAhead::New(new.to_vec()),
@@ -110,7 +119,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
     }
 
     fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        self.core.lock().snapshot(all, effects)
+        lock_awake(&self.core).snapshot(all, effects)
     }
 
     fn refused(&self, refused: Refused, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
@@ -125,7 +134,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
     }
 
     fn saved(&self) {
-        let mut core = self.core.lock();
+        let mut core = lock_awake(&self.core);
         core.saved();
         // Within the lock, so that whoever learns of it in any way sees it.
         core.window.last_processed().into_iter().for_each(|last| self.watermark.publish(last));

@@ -73,7 +73,7 @@ mod tests {
         window.handle_fetched(JOBS);
         let mut core = Core::new(window, Retry::none(), usize::MAX);
         core.workers.fixed = Some(0);
-        Driver::new(core, Arc::default(), Watermark::new(), Box::new(ByHand))
+        Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand))
     }
 
     /// The next job is run and saved.

@@ -15,9 +15,12 @@ use std::time::Duration;
 
 /// The progress of one consumer in a [`Store`]; made by [`Store::progress`].
 ///
-/// It keeps the watermark and everything that is done above it, and does so while there is no watermark yet: the next life hands
-/// out none of that. A save says what finished since the one before, in about three bytes for a job that finished out of order
-/// and 24 for the save itself. Saves share batches with those of every other consumer of the store, and never hold up a job.
+/// It keeps the watermark and everything that is done above it, and does so while there is no
+/// watermark yet: the next life hands out none of that. A save says what finished since the one
+/// before, in about three bytes for a job that finished out of order and 24 for the save itself.
+/// Saves share batches with those of every other consumer of the store. The store's own thread
+/// makes them, so they hold up no job. Only when that thread gets no core in time does a thread of
+/// the pool write a batch between two jobs, and never one that has to be flushed.
 ///
 /// ```
 /// use waterline::{Consumer, Error, MemoryJobs, Store};
@@ -170,7 +173,7 @@ impl Progress for StoreProgress {
         let acquired = self.acquired.as_mut()?;
         let restored = std::mem::take(&mut acquired.restored);
         let saves = Shared { store: self.store.clone(), ledger: acquired.ledger.clone() };
-        Some(SharedWriter { saves: Box::new(saves), restored })
+        Some(SharedWriter { saves: Arc::new(saves), restored })
     }
 }
 
@@ -204,6 +207,15 @@ impl Saves for Shared {
 
     fn hurry(&self) {
         self.store.writer().hurry();
+    }
+
+    fn takes_help(&self) -> bool {
+        // A flush would keep the thread from its jobs for longer than the save is late.
+        !self.store.is_synced()
+    }
+
+    fn help(&self) {
+        self.store.writer().help();
     }
 }
 

@@ -9,6 +9,8 @@ use crate::{Blocked, Checkpoint, Consumer, Error, MemoryJobs, Progress};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+mod late;
+
 const LONG: Duration = Duration::from_secs(60);
 
 fn on(kv: &Arc<MemoryKv>) -> Store {

@@ -120,6 +120,11 @@ impl Condvar {
     }
 }
 
+/// It is the same lock.
+pub(crate) fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock()
+}
+
 /// Looks once: what comes a moment later is another order of the same events.
 pub(crate) fn watch(mut came: impl FnMut() -> bool) -> bool {
     came()

@@ -28,13 +28,15 @@ enum Refusal {
     Error(Option<Duration>),
     Panic,
     Nothing,
+    /// Only what it says to a write that failed.
+    Disk(Duration),
 }
 
 impl Intent for Scripted {
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
         draft.put(self.family.id, &[b"row of ", self.name.as_bytes()].concat(), b"")?;
         match self.refusals.lock().last() {
-            None => Ok(true),
+            None | Some(Refusal::Disk(_)) => Ok(true),
             Some(Refusal::Error(_)) => Err("it is no number".into()),
             Some(Refusal::Panic) => panic!("it is no number"),
             Some(Refusal::Nothing) => Ok(false),
@@ -53,6 +55,7 @@ impl Intent for Scripted {
         self.told.send((self.name, Told::Failed(error.to_string()))).unwrap();
         match self.refusals.lock().pop() {
             Some(Refusal::Error(again)) => again,
+            Some(Refusal::Disk(again)) => Some(again),
             _ => None,
         }
     }
@@ -68,10 +71,20 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::start(|writer| writer.start().unwrap())
+    }
+
+    /// One of which the thread gets no core before what is returned beside it is dropped.
+    fn without_a_core() -> (Self, Sender<()>) {
+        let (core, none_yet) = crossbeam_channel::bounded(0);
+        (Self::start(|writer| writer.start_without_a_core(none_yet)), core)
+    }
+
+    fn start(start: impl FnOnce(&Writer)) -> Self {
         let kv = Arc::new(MemoryKv::default());
         let (tell, told) = unbounded();
         let writer = Writer::new(kv.clone());
-        writer.start().unwrap();
+        start(&writer);
         let [family, ..] = kv.families();
         assert_eq!(&*family.name, SYSTEM);
         Self { kv, writer, family, told, tell }
@@ -219,4 +232,63 @@ fn what_many_jobs_add_to_counters_of_their_own_takes_one_look_through_the_batch(
     let count = |key: String| crate::kv::counter::decode(kv.get(&family, key.as_bytes()).unwrap().as_deref()).unwrap();
     assert_eq!(count("of all".to_owned()), 2 * JOBS as i64);
     assert!((0..JOBS).all(|job| count(format!("of {job}")) == 2));
+}
+
+#[test]
+fn whoever_helps_writes_what_has_arrived_while_the_thread_gets_no_core() {
+    let (bench, core) = Bench::without_a_core();
+    bench.submit("a", false, [], false);
+    bench.submit("b", false, [Refusal::Error(None)], true);
+    bench.writer.help();
+    assert_eq!([bench.told(), bench.told()], [refused("b"), ("a", Told::Written)]);
+    // What is not due stays where the thread finds it.
+    bench.writer.batches.lock().rests_until = Instant::now() + LONG * 100;
+    bench.submit("late", false, [], false);
+    bench.writer.help();
+    assert_eq!(bench.told.try_recv(), Err(TryRecvError::Empty));
+    drop(core);
+    bench.writer.hurry();
+    assert_eq!(bench.told(), ("late", Told::Written));
+}
+
+#[test]
+fn whoever_helps_makes_no_flush_and_leaves_a_store_that_fails_alone() {
+    let (bench, core) = Bench::without_a_core();
+    bench.submit("synced", true, [], true);
+    bench.submit("a", false, [], true);
+    bench.writer.help();
+    assert_eq!((bench.told.try_recv(), bench.kv.writes()), (Err(TryRecvError::Empty), 0));
+    drop(core);
+    let mut told = [bench.told(), bench.told()];
+    told.sort_by_key(|(name, _)| *name);
+    assert_eq!(told, [("a", Told::Written), ("synced", Told::Written)]);
+
+    let (bench, core) = Bench::without_a_core();
+    bench.kv.fail(0..1);
+    bench.submit("a", false, [Refusal::Disk(LONG * 100)], true);
+    bench.writer.help();
+    let ("a", Told::Failed(_)) = bench.told() else { panic!("it was written") };
+    bench.submit("b", false, [], true);
+    for _ in 0..3 {
+        bench.writer.help();
+    }
+    assert_eq!((bench.told.try_recv(), bench.kv.writes()), (Err(TryRecvError::Empty), 1));
+    // The one in a hurry takes the other one along.
+    drop(core);
+    assert_eq!([bench.told(), bench.told()], [("a", Told::Written), ("b", Told::Written)]);
+}
+
+#[test]
+fn the_thread_is_told_of_what_another_thread_leaves_it() {
+    let bench = Bench::new();
+    // In most rounds it has fallen asleep by then.
+    for round in 0..100 {
+        (0..round).for_each(|_| std::thread::yield_now());
+        let mut batches = bench.writer.batches.lock();
+        let (family, told) = (bench.family.clone(), bench.tell.clone());
+        let left = Scripted { name: "left", family, refusals: Mutex::default(), synced: false, told };
+        batches.pending.push(Pending::new(Box::new(left), true));
+        bench.writer.leave_rest(batches);
+        assert_eq!(bench.told(), ("left", Told::Written));
+    }
 }

@@ -1,0 +1,23 @@
+//! A thread of the pool makes a save, since the thread that saves gets no core.
+
+use super::Driver;
+use super::core::Core;
+use crate::error::drop_guarded;
+use crate::sync::MutexGuard;
+
+impl<T: Send + 'static> Driver<T> {
+    /// Makes a save that is late. The calling thread has no job now, so none waits for it.
+    pub(super) fn help_saving<'a>(&'a self, mut core: MutexGuard<'a, Core<T>>) -> MutexGuard<'a, Core<T>> {
+        let wakes = core.drain();
+        drop(core);
+        self.carry_out(wakes);
+        // A clone, without the lock: this very driver hears that it is saved, and may ask for the
+        // next save. And the clone keeps the store open until the write is over.
+        let saves = self.saves.lock().clone();
+        if let Some(saves) = &saves {
+            saves.help();
+        }
+        drop_guarded(saves);
+        self.core.lock()
+    }
+}

@@ -1,0 +1,100 @@
+//! Saves while the writer's thread gets no core: the threads of the pool make them.
+
+use super::*;
+use crate::{BoxError, Index, Job, Jobs};
+use crossbeam_channel::{Sender, bounded};
+
+/// A source without an end, whose job at an index is the index.
+struct Endless;
+
+impl Jobs for Endless {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(Index::MAX - 1))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok(Some(index))
+    }
+}
+
+/// A store whose writer's thread gets no core before the sender is dropped.
+fn without_a_core(kv: &Arc<MemoryKv>, durability: Durability) -> (Store, Sender<()>) {
+    let store = Store::on(kv.clone(), &Store::options().durability(durability), &"memory").unwrap();
+    let (core, none_yet) = bounded(0);
+    store.writer().start_without_a_core(none_yet);
+    (store, core)
+}
+
+/// Runs jobs without an end. (When it is dropped it waits for the writer's thread, which must have
+/// its core by then.)
+fn busy(store: &Store) -> Consumer {
+    let run = |_: Job<Index>| {
+        std::thread::yield_now();
+        Ok(())
+    };
+    Consumer::builder(Endless, store.progress("p")).max_processing(3).unlimited_search_ahead().start(run).unwrap()
+}
+
+/// Waits until many jobs have finished, and many times as long as a save is left to the writer's
+/// thread.
+fn run_on(consumer: &Consumer) {
+    const JOBS: u64 = 2_000;
+    let (begun, handle) = (Instant::now(), consumer.handle());
+    let done = handle.status().done;
+    while begun.elapsed() < Duration::from_millis(30) || handle.status().done < done + JOBS {
+        assert!(begun.elapsed() < LONG, "no job runs");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn threads_of_the_pool_save_while_the_writers_thread_gets_no_core() {
+    let kv = Arc::new(MemoryKv::default());
+    let (store, core) = without_a_core(&kv, Durability::Buffered);
+    let (consumer, core) = (busy(&store), core);
+    let handle = consumer.handle();
+    for _ in 0..5 {
+        let saves = handle.status().saves;
+        let done = handle.status().next;
+        assert!(handle.wait_for(done, LONG), "nobody saves: {:?}", handle.status());
+        assert!(handle.status().saves > saves);
+    }
+    drop(core);
+    consumer.stop().unwrap();
+    assert_eq!(handle.status().unsaved, 0);
+    assert_eq!(watermark(&store), handle.last_processed_index());
+}
+
+#[test]
+fn threads_of_the_pool_leave_the_saves_of_a_synced_store_to_the_writers_thread() {
+    let kv = Arc::new(MemoryKv::default());
+    let (store, core) = without_a_core(&kv, Durability::Synced);
+    let (consumer, core) = (busy(&store), core);
+    let handle = consumer.handle();
+    run_on(&consumer);
+    assert_eq!(handle.status().saves, 0, "a job had to wait for a flush");
+    drop(core);
+    assert!(handle.wait_for(0, LONG));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn threads_of_the_pool_leave_a_store_that_fails_to_the_writers_thread() {
+    let kv = Arc::new(MemoryKv::default());
+    let (store, core) = without_a_core(&kv, Durability::Buffered);
+    let writes = kv.writes();
+    kv.fail(0..u64::MAX);
+    let (consumer, core) = (busy(&store), core);
+    let handle = consumer.handle();
+    while !matches!(handle.status().blocked, Blocked::Progress { .. }) {
+        std::thread::yield_now();
+    }
+    run_on(&consumer);
+    assert_eq!(kv.writes(), writes + 1, "its back-off is not waited for");
+    drop(core);
+    kv.fail(0..0);
+    assert!(handle.wait_for(0, LONG), "the writer's thread does not know of it");
+    consumer.stop().unwrap();
+}
