@@ -115,10 +115,10 @@ impl Consumer {
     ///
     /// # Errors
     /// [`Error::StopTimeout`] when jobs were still running after `limit`. The watermark is saved up to the first of them, and
-    /// `on_processed` has been told, unless the one or the other does not return in its second; what the stragglers return is
+    /// `on_processed` has been told, unless the save or the callback takes more than a second. The result of a straggler is
     /// ignored, no callback runs for them, and the progress name stays in use until the last one returned. It outranks
-    /// what halted the consumer, which the status still shows. The same error, with no job in it, when no job runs and something
-    /// else of yours does not return: a call into the source, a callback, the closure of a deferred job that is done, or a
+    /// what halted the consumer, which the status still shows. If no job runs, the list of jobs is empty: then something
+    /// else of yours has not returned, a call into the source, a callback, the closure of a deferred job that is done, or a
     /// destructor. [`Error::Progress`] when no job runs, and the last save does not return.
     pub fn stop_within(self, limit: Duration) -> Result<(), Error> {
         self.control.request_stop();

@@ -1,8 +1,8 @@
-//! The end of a consumer, as those see it who do not own it.
+//! How a consumer ended, for those who do not own it.
 
 use crate::status::State;
 
-/// How a consumer ended: what [`Handle::wait_end`](crate::Handle::wait_end) waits for.
+/// The end of a consumer. [`Handle::wait_end`](crate::Handle::wait_end) returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ended {

@@ -109,9 +109,9 @@ pub trait Jobs: Send + Sync + 'static {
     ///
     /// Appends in index order and stops at the first that is not there. It may stop earlier too,
     /// once it has appended something: the rest is asked for again. Runs are at most max(64, 2 ×
-    /// `max_processing`) long. The default calls [`at_index`](Self::at_index) in a loop, and hands
-    /// over what it has when the call returns that passes 10 ms. That is to within a tick of a
-    /// coarse clock, 1 to 16 ms as the system has it: an exact one takes longer than many a call.
+    /// `max_processing`) long. The default calls [`at_index`](Self::at_index) in a loop, and returns
+    /// after the first call that ends later than 10 ms. Its clock is coarse, since an exact one takes
+    /// longer than many a call: the limit may be 1 to 16 ms late.
     ///
     /// # Errors
     /// What was appended before the error is valid and runs; the failing index is the run's start + the number appended.

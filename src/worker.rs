@@ -29,12 +29,14 @@ impl<T> Job<T> {
         Self { index, attempt: 1, payload }
     }
 
-    /// Whether the consumer stops: from [`Consumer::stop`](crate::Consumer::stop), [`Handle::request_stop`](crate::Handle::request_stop),
-    /// a failure that halts it, or its drop on. For long jobs, which a stop awaits: return an error to end early. That
-    /// attempt failed, and the job runs again in the next life. Without an attempt left it halts the consumer, as ever.
+    /// True once the consumer is stopping: after [`Consumer::stop`](crate::Consumer::stop),
+    /// [`Handle::request_stop`](crate::Handle::request_stop), a failure that halts it, or its drop.
+    /// A stop waits for running jobs, so a long job can ask and return an error to end early. That
+    /// attempt failed, and the job runs again in the next life. Without an attempt left the error
+    /// halts the consumer, as ever.
     ///
-    /// Cheap enough for an inner loop. It goes by the thread: ask it on the one that runs the job. On any other thread it is false,
-    /// and so it is for a job that you [made](Self::new) in a test.
+    /// It is cheap enough for an inner loop. Ask it on the thread that runs the job. On any other
+    /// thread, and for a job that you [made](Self::new) in a test, it returns false.
     ///
     /// ```
     /// use std::time::Duration;
@@ -149,7 +151,8 @@ impl Done {
         self.report(Err(error.into()));
     }
 
-    /// Whether the consumer stops, as [`Job::is_stopping`]; from any thread or task. A consumer that stops awaits this token.
+    /// True once the consumer is stopping, as [`Job::is_stopping`], on any thread and in any task. The
+    /// consumer waits for this token.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.to.as_ref().is_some_and(|to| to.is_stopping())

@@ -112,12 +112,14 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// The memory in bytes that jobs may take which were read and are not yet handed out (the prefetch buffer), counted with
-    /// [`Jobs::weight`]. Default: 64 MiB, so that a source of large blocks does not fill the memory. 0 is refused.
+    /// Limits the prefetch buffer: the bytes of all jobs that were read and not yet handed out,
+    /// counted with [`Jobs::weight`]. Default: 64 MiB, so that a source of large blocks does not fill
+    /// the memory. 0 is refused.
     ///
-    /// Beside this bound, at most max(64, 2 × `max_processing`) jobs are read ahead. The weight of a job is known only once it
-    /// is read. So the first run is short, the next ones are as long as the mean weight allows, and a run of jobs that are
-    /// heavier than those before it can pass the bound once. One job is read whatever it weighs.
+    /// At most max(64, 2 × `max_processing`) jobs are read ahead, whatever this limit is. The weight
+    /// of a job is known only once it is read. So the first run is short, and the next ones are as
+    /// long as the mean weight allows. Each time that jobs get heavier, one run can pass the limit.
+    /// One job is read whatever it weighs.
     pub fn max_read_ahead(mut self, bytes: usize) -> Self {
         self.max_read_ahead = bytes;
         self
@@ -142,9 +144,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 
     /// Processes everything up to and including this index, and then ends by itself. Above the head
-    /// it waits for it; below what is processed it ends at once. Of several calls the lowest index
-    /// holds, also of one by the [pipeline](crate::PipelineBuilder::stop_at) whose first stage this
-    /// is. If an upstream has ended below, [`Consumer::join`] says so.
+    /// it waits for it; below what is processed it ends at once. If it is called several times,
+    /// the lowest index holds. The [`stop_at`](crate::PipelineBuilder::stop_at) of a pipeline counts
+    /// as a call for its first stage. If an upstream has ended below, [`Consumer::join`] says so.
     pub fn stop_at(mut self, index: Index) -> Self {
         self.stop_at = Some(lowest_end(self.stop_at, index));
         self

@@ -49,17 +49,18 @@ impl Handle {
         self.control.status()
     }
 
-    /// Waits until the watermark has reached this index; whether it has. False at once when it no longer can: above
-    /// [`stop_at`](crate::Builder::stop_at), for what is not reached when the consumer stops or has ended, and for
-    /// [`u64::MAX`], which is never a job. For the end itself there is [`wait_end`](Self::wait_end).
+    /// Waits until the watermark has reached this index, and returns true if it has. It returns false
+    /// when the time is over, and at once if the watermark can no longer get there: the index is above
+    /// [`stop_at`](crate::Builder::stop_at), the consumer stops or has ended below it, or it is
+    /// [`u64::MAX`], which is never a job. [`wait_end`](Self::wait_end) waits for the end itself.
     #[must_use]
     pub fn wait_for(&self, index: Index, timeout: Duration) -> bool {
         self.control.wait_for(index, timeout)
     }
 
     /// Waits until the consumer has ended and all its threads are gone, so that [`Consumer::join`](crate::Consumer::join) would return at
-    /// once; `None` when the time is over. For whoever does not own the consumer: it works before, while and after the owner stops,
-    /// joins or drops it. A timeout beyond the clock's end, [`Duration::MAX`] say, is for ever.
+    /// once; `None` when the time is over. You need not own the consumer. It works before, during and after `stop`, `join` or
+    /// drop. A timeout beyond the clock's end, [`Duration::MAX`] say, is for ever.
     ///
     /// After a [`stop_within`](crate::Consumer::stop_within) that timed out it waits for the stragglers, too. On one of the consumer's own
     /// threads, in a job or a callback, it is `None` at once: the end would wait for that thread.
