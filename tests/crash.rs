@@ -216,6 +216,10 @@ fn a_full_disk_is_named_and_loses_nothing() {
 /// Jobs of `stuck_child` in flight at most, and how many finish before it waits until all that finished is saved.
 const IN_FLIGHT: usize = 64;
 const BURST: usize = 200;
+/// Jobs that finish in a life, about. However late it is killed, it leaves some to those after it.
+const MOST: u64 = 2_000;
+/// Room above the stuck job, for all lives.
+const WINDOW: u64 = 100_000;
 
 #[test]
 #[ignore = "a child of the test below"]
@@ -228,7 +232,7 @@ fn stuck_child() {
     let hand = tokens.clone();
     let consumer = Consumer::builder(Endless, store.progress("p"))
         .max_processing(IN_FLIGHT)
-        .max_search_ahead(100_000)
+        .max_search_ahead(WINDOW)
         .threads(1)
         .start_deferred(move |job, done| {
             started.lock().write_all(format!("started {}\n", job.index).as_bytes()).unwrap();
@@ -253,6 +257,9 @@ fn stuck_child() {
         book.write_all(b"settled\n").unwrap();
         if status.done >= ENOUGH {
             println!("enough is settled");
+        }
+        while status.done >= MOST {
+            std::thread::park();
         }
     }
 }
@@ -296,6 +303,7 @@ impl Book {
 #[test]
 fn promise_10_after_a_kill_no_more_runs_again_than_was_in_flight_or_not_yet_saved() {
     const LIVES: u32 = 40;
+    const { assert!(LIVES as u64 * (MOST + BURST as u64) < WINDOW) };
     let dir = tempfile::tempdir().unwrap();
     let (mut book, mut total) = (Book::default(), 0);
     for life in 0..LIVES {
