@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,15 +24,52 @@ fn jobs_that_fail_for_ever_starve_no_other_job() {
     }
 }
 
-#[test]
-fn a_retry_that_would_succeed_is_run_though_lower_ones_always_fail() {
-    let consumer = builder(numbers(100), &MemoryProgress::new())
+/// Hands out jobs up to this head one at a time. Before each hand-over every failed job has been read
+/// again, so that all of them could be chosen. Jobs fail as often as this says. Which jobs succeeded
+/// within so many attempts.
+fn succeeded(head: Index, attempts: usize, fails: fn(Index, u32) -> bool) -> BTreeSet<Index> {
+    let source = Script::up_to(head);
+    let (worker, stage) = manual_worker();
+    let consumer = builder(source.clone(), &MemoryProgress::new())
         .max_processing(1)
         .retry(Retry::fixed(Duration::ZERO))
-        .start(|job| if job.index < 50 || job.attempt < 3 { Err("not yet".into()) } else { Ok(()) })
+        .start_worker(worker)
         .unwrap();
-    until(&consumer.handle(), "the upper half, in its third attempts", |status| status.done == 50);
-    consumer.stop().unwrap();
+    let (mut failed, mut done) = (0, BTreeSet::new());
+    for _ in 0..attempts {
+        if done.len() as u64 > head {
+            break;
+        }
+        let job = stage.next();
+        let index = job.index;
+        eventually("each failed job is read again", || {
+            // All jobs are read once, and each failure causes one more read.
+            source.calls().reads.load(Ordering::SeqCst) > head + failed
+        });
+        if fails(index, job.attempt) {
+            failed += 1;
+            job.fail("not yet");
+        } else {
+            done.insert(index);
+            job.succeed();
+        }
+    }
+    // The one that runs by now is let go.
+    drop(stage);
+    consumer.stop_within(Duration::ZERO).ok();
+    done
+}
+
+#[test]
+fn new_jobs_and_retries_that_are_always_due_take_turns() {
+    let done = succeeded(9, 60, |index, _| index < 3);
+    assert_eq!(done, (3..10).collect(), "jobs 0 to 2 always fail");
+}
+
+#[test]
+fn a_retry_that_would_succeed_is_run_though_lower_ones_always_fail() {
+    let done = succeeded(3, 60, |index, attempt| index < 3 || attempt < 3);
+    assert_eq!(done, [3].into(), "jobs 0 to 2 always fail");
 }
 
 #[test]

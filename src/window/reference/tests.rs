@@ -63,6 +63,27 @@ fn retries_and_new_jobs_are_read_in_turn() {
 }
 
 #[test]
+fn failed_jobs_leave_half_of_the_room_for_jobs_that_were_read_to_new_ones() {
+    let mut window = Window::begin(0, Limits { max_processing: 100, max_search_ahead: u64::MAX });
+    window.handle_head(Some(1_000));
+    // Two hundred jobs fail, and are due.
+    for _ in 0..4 {
+        while let Some(run) = window.poll_run() {
+            assert!(run.index >= 200 || window.handle_failed(run.index) && window.handle_due(run.index));
+        }
+        match window.poll() {
+            Some(Action::Fetch(run)) if *run.start() == 0 && window.next() > 0 => {
+                assert_eq!(run, 0..=99, "of 200 jobs that may be read ahead");
+                return;
+            }
+            Some(Action::Fetch(run)) => window.handle_fetched(run.count() as u64),
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("no failed job was read again");
+}
+
+#[test]
 fn a_retry_that_was_read_does_not_start_above_a_window_that_was_narrowed_since() {
     let mut window = Window::begin(0, Limits { max_processing: 4, max_search_ahead: 100 });
     window.handle_head(Some(3));
