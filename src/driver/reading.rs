@@ -430,6 +430,9 @@ mod tests {
         core.fetched(Fetched { jobs, weights, then: Then::Failed(failure), quick: false });
         let _ = core.drain();
         assert_eq!((core.timers.len(), core.source.note), (30, None));
+        let mut dues: Vec<_> = core.timers.iter().map(|Reverse((due, _))| *due).collect();
+        dues.dedup();
+        assert_eq!(dues.len(), 1, "they are read in one run again");
         assert!(core.failed.values().filter(|failed| failed.unreadable == 1).count() == 30);
         assert_eq!(core.source.fetch, Some(32..=39), "the others are read meanwhile");
     }
