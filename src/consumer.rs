@@ -45,8 +45,8 @@ pub use handle::Handle;
 /// [`StoreProgress`](crate::StoreProgress) it is at most 5 ms late in 99 of 100 cases, also while
 /// busy threads have all the cores (measured with 8 threads on two cores, jobs of 10 µs, and
 /// nothing else on the machine). With a synced store, and with a progress of your own, the thread
-/// that saves has to wait for a core then: 30 ms in that measurement. With a progress that keeps
-/// nothing but the watermark, each life begins behind that, and all that finished above it runs
+/// that saves has to wait for a core then, which can take tens of milliseconds. With a progress
+/// that keeps nothing but the watermark, each life begins behind that, and all that finished above it runs
 /// again, at most `max_search_ahead` jobs. So the effects of a job must be the same when they are
 /// repeated.
 ///

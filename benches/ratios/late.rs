@@ -1,4 +1,4 @@
-//! How late saves are while busy threads have all the cores.
+//! The lateness of saves while busy threads have all the cores.
 
 use crate::sources::Numbers;
 use crossbeam_channel::bounded;
@@ -8,10 +8,10 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 use waterline::{Consumer, Handle, Index, Store};
 
-/// How long they are busy.
+/// The time for which they are busy.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// What a job takes.
+/// The time that a job takes.
 const JOB: Duration = Duration::from_micros(10);
 
 /// A save is due this long after the one before.

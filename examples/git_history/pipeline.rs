@@ -61,7 +61,7 @@ impl Data {
     }
 }
 
-/// How both stages are to run.
+/// The settings of both stages.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     /// Jobs of a stage at a time.

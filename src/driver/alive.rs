@@ -1,11 +1,11 @@
-//! What is known of the end before it has come: which threads live, who owns the consumer, and whether it stops.
+//! The state of the end before it has come: the threads that live, the owner, and the stop.
 
 use crate::error::drop_guarded;
 use crate::stopping::Stopping;
 use std::cell::Cell;
 use std::sync::Weak;
 
-/// What is known of the end.
+/// The state of the end before it has come.
 pub(crate) struct Ending {
     /// Set from the moment on in which nothing starts any more.
     pub(super) stopping: Stopping,

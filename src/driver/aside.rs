@@ -19,7 +19,7 @@ impl Aside {
         self.attempts.contains_key(&index)
     }
 
-    /// Whether any result up to this index waits.
+    /// True if a result up to this index waits.
     pub(super) fn has_up_to(&self, index: Index) -> bool {
         self.attempts.keys().any(|waiting| *waiting <= index)
     }
