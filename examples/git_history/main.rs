@@ -108,7 +108,7 @@ fn run(args: &Args) -> Result<bool, BoxError> {
     let resumed_from = data.store.progress(COMMITS).last_processed()?;
     check_history(&chain, &data, resumed_from)?;
     let settings = Settings { workers: args.workers, every: args.every };
-    let stages = process(repository.path(), settings, &data, &chain)?;
+    let stages = process(repository.path(), settings, &data, &chain, resumed_from)?;
     let (commits, changes) = (data.totals.counter(COMMITS)?, data.totals.counter(CHANGES)?);
     let extensions = data.extensions()?;
     let files: i64 = extensions.iter().map(|(_, files, _)| files).sum();

@@ -125,6 +125,7 @@ pub(crate) fn process(
     settings: Settings,
     data: &Data,
     chain: &Arc<Chain>,
+    resumed_from: Option<Index>,
 ) -> Result<[Stage; 2], BoxError> {
     let Some(head) = chain.last() else {
         return Ok([Stage::new(COMMITS, 0, None, None), Stage::new(FILES, 1, None, None)]);
@@ -141,7 +142,8 @@ pub(crate) fn process(
         let stages = [first.clone(), second.clone()];
         move || stages.iter().for_each(Handle::request_stop)
     })?;
-    match first.last_processed_index().and_then(|index| Some((index, chain.get(index)?))) {
+    // Not the handle's watermark: the stages run already, and it may have moved.
+    match resumed_from.and_then(|index| Some((index, chain.get(index)?))) {
         Some((index, id)) => eprintln!("resuming after index {index} ({id}), commits to go: {}", head - index),
         None => eprintln!("beginning, commits to go: {}", head + 1),
     }
