@@ -202,9 +202,9 @@ fn a_retry_reads_the_job_again_and_holds_no_worker_while_it_waits() {
     script.gap(0);
     first.fail("once");
     let status = until(&handle, "the gap", |s| matches!(s.blocked, Blocked::Missing { index: 0 }));
-    assert_eq!((status.failed, handle.size()), (1, 2));
     let second = stage.next();
     assert_eq!(second.index, 1, "the slot is free for others");
+    assert_eq!((status.failed, handle.size()), (1, 2));
     script.fill(0);
     handle.check();
     until(&handle, "the second reading", |s| matches!(s.blocked, Blocked::Retrying { index: 0, .. }));
