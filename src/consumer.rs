@@ -1,11 +1,11 @@
 //! What a user holds: the consumer, its builder, and handles to it.
 
+use crate::base::error::{Error, describe};
+use crate::base::sync::Arc;
 use crate::driver::control::Control;
 use crate::driver::reach::OutOfReach;
-use crate::error::{Error, describe};
-use crate::jobs::Jobs;
 use crate::progress::Progress;
-use crate::sync::Arc;
+use crate::source::Jobs;
 use std::fmt;
 use std::time::Duration;
 

@@ -2,19 +2,20 @@
 //!
 //! Everything happens in short critical sections of one lock. No user code is called and no I/O is done within one.
 
-use crate::error::{Error, Failure, drop_guarded, guarded};
-use crate::index::Index;
-use crate::kv::changes::Changes;
+use crate::base::error::Error;
+use crate::base::guard::{Failure, drop_guarded, guarded};
+use crate::base::index::Index;
+use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, watch};
+use crate::commit::changes::Changes;
+use crate::crew::stopping::Stopping;
 use crate::notifier::NewsDesk;
 use crate::observe::{Event, Kind};
-use crate::pool::{JobDesk, Runner, Task};
 use crate::progress::Saves;
 use crate::reader::ReadRuns;
-use crate::stopping::Stopping;
-use crate::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, watch};
-use crate::wakeup::Bell;
-use crate::watermark::{Listener, Watermark};
-use crate::worker::{Report, Reported};
+use crate::run::worker::{Report, Reported};
+use crate::run::{JobDesk, Runner, Task};
+use crate::source::wakeup::Bell;
+use crate::source::watermark::{Listener, Watermark};
 use std::ops::RangeInclusive;
 use std::sync::Weak;
 use std::thread::JoinHandle;
@@ -30,7 +31,7 @@ mod explain;
 mod flights;
 mod helping;
 #[cfg(all(test, waterline_loom))]
-mod model;
+mod loom;
 mod ordered;
 mod own;
 mod patience;

@@ -1,11 +1,11 @@
 //! What a transactional job wants changed.
 
-use crate::config::ConfigError;
-use crate::error::Error;
-use crate::kv::changes::{Add, Changes};
+use crate::base::config::ConfigError;
+use crate::base::error::Error;
+use crate::base::sync::Arc;
+use crate::commit::changes::{Add, Changes};
 use crate::log::JobLog;
 use crate::store::{Store, Table};
-use crate::sync::Arc;
 use serde::Serialize;
 use std::fmt;
 

@@ -3,14 +3,14 @@
 //! The bodies are here so that the ordinary tests run them too, briefly. Every string of bytes means something, so that one
 //! which is changed a little means something a little different.
 
-use crate::error::Error;
-use crate::index::Index;
+use crate::base::error::Error;
+use crate::base::index::Index;
+use crate::base::sync::Arc;
 use crate::kv::batch::Batch;
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Kv, prefix_end};
 use crate::progress::format::{self, Series};
 use crate::store::{FORMAT, FORMAT_KEY, Store};
-use crate::sync::Arc;
 use crate::window::reference::{Choice, Trial, limits};
 use std::collections::BTreeMap;
 

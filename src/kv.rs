@@ -3,14 +3,12 @@
 //! What stands above is written against this trait alone, so that faults are injected here and nowhere else, and so that
 //! logs and tables are tested without a disk.
 
-use crate::error::StoreError;
+use crate::base::error::StoreError;
+use crate::base::sync::Arc;
 use crate::kv::batch::{Batch, FamilyId};
-use crate::sync::Arc;
 use std::ops::Range;
 
 pub(crate) mod batch;
-pub(crate) mod changes;
-pub(crate) mod counter;
 pub(crate) mod memory;
 #[cfg(feature = "rocksdb")]
 pub(crate) mod rocksdb;

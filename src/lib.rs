@@ -34,57 +34,46 @@
 
 extern crate alloc;
 
-mod config;
+mod base;
+mod commit;
 mod consumer;
+mod crew;
 mod driver;
 mod effects;
-mod ended;
-mod error;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod index;
-mod jobs;
 mod kv;
 mod log;
 mod notifier;
 mod observe;
-mod ordered;
 mod pipeline;
-mod pool;
 mod progress;
 mod reader;
-mod retry;
+mod run;
 mod saver;
-mod status;
-mod stopping;
+mod source;
 mod store;
-mod structure;
-mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod wakeup;
-mod watermark;
 pub mod window;
-mod worker;
-mod writer;
 
-pub use config::{ConfigError, OnExhausted};
+pub use base::config::{ConfigError, OnExhausted};
+pub use base::error::{Error, StoreError};
+pub use base::index::{BoxError, Index};
+pub use base::retry::Retry;
 pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
-pub use ended::Ended;
-pub use error::{Error, StoreError};
-pub use index::{BoxError, Index};
-pub use jobs::{Gate, Gated, Jobs, MemoryJobs};
 pub use log::{Held, JobLog};
+pub use observe::ended::Ended;
+pub use observe::status::{Blocked, State, Status};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{Checkpoint, MemoryProgress, Progress, StoreProgress};
-pub use retry::Retry;
-pub use status::{Blocked, State, Status};
+pub use run::worker::{Done, Job, Worker};
+pub use source::wakeup::Wakeup;
+pub use source::watermark::Watermark;
+pub use source::{Gate, Gated, Jobs, MemoryJobs};
 pub use store::{Durability, Rows, Store, StoreOptions, Table};
-pub use wakeup::Wakeup;
-pub use watermark::Watermark;
-pub use worker::{Done, Job, Worker};
 
 #[doc = include_str!("design.md")]
 pub mod design {}

@@ -1,15 +1,16 @@
 //! A durable job log: items with gap-free indices, pushed by any number of threads, and consumed as a stream.
 
-use crate::config::check_name;
-use crate::error::{Error, StoreError};
-use crate::index::{BoxError, Index};
-use crate::jobs::Jobs;
+use crate::base::config::check_name;
+use crate::base::error::{Error, StoreError};
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{Arc, Mutex, Ordering};
+use crate::commit::draft::Draft;
+use crate::commit::writer::Intent;
 use crate::kv::batch::{Batch, FamilyId};
+use crate::source::Jobs;
+use crate::source::wakeup::Wakeup;
+use crate::source::watermark::{Listener, Watermark};
 use crate::store::Store;
-use crate::sync::{Arc, Mutex, Ordering};
-use crate::wakeup::Wakeup;
-use crate::watermark::{Listener, Watermark};
-use crate::writer::{Draft, Intent};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::{TypeId, type_name};

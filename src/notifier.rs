@@ -1,8 +1,8 @@
 //! The thread that tells the user what was processed: serial, in order, without a gap.
 
-use crate::error::{Failure, drop_guarded, guarded};
-use crate::index::Index;
-use crate::sync::Arc;
+use crate::base::guard::{Failure, drop_guarded, guarded};
+use crate::base::index::Index;
+use crate::base::sync::Arc;
 use std::ops::RangeInclusive;
 
 /// Who has the news.

@@ -4,7 +4,10 @@
 //! of its kind; lines are written once the lock is free, by one thread at a time, in the order in which things happened.
 //! A job that succeeds is no event. Whoever else is to hear of events is told here, beside [`Telling::push`].
 
-use crate::index::Index;
+pub(crate) mod ended;
+pub(crate) mod status;
+
+use crate::base::index::Index;
 use std::time::{Duration, Instant};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
@@ -209,7 +212,7 @@ impl Telling {
 
 #[cfg(test)]
 pub(crate) mod listening {
-    use crate::sync::{Arc, Mutex};
+    use crate::base::sync::{Arc, Mutex};
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Metadata, Subscriber};
 

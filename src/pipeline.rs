@@ -1,13 +1,13 @@
 //! Consumers that follow each other, as one: started downstream first, stopped upstream first, and halted together.
 
-use crate::config::ConfigError;
+use crate::base::config::ConfigError;
+use crate::base::error::Error;
+use crate::base::index::Index;
+use crate::base::sync::{Arc, Mutex};
 use crate::consumer::{Builder, Consumer, Handle, lowest_end};
-use crate::error::Error;
-use crate::index::Index;
-use crate::jobs::Jobs;
 use crate::progress::Progress;
-use crate::sync::{Arc, Mutex};
-use crate::watermark::Watermark;
+use crate::source::Jobs;
+use crate::source::watermark::Watermark;
 use std::cell::RefCell;
 use std::fmt;
 use std::time::{Duration, Instant};

@@ -1,19 +1,19 @@
 //! Where the watermark is kept: the trait, and what is written through it.
 
-use crate::error::Error;
-use crate::index::{BoxError, Index};
-use crate::kv::changes::{Changes, Refused};
+use crate::base::error::Error;
+use crate::base::index::{BoxError, Index};
+use crate::commit::changes::{Changes, Refused};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+pub(crate) mod embedded;
 pub(crate) mod format;
 mod ledger;
 mod memory;
-pub(crate) mod store;
 
+pub use embedded::StoreProgress;
 pub use memory::MemoryProgress;
-pub use store::StoreProgress;
 
 /// What a progress keeps: everything that a new life needs to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +213,3 @@ pub trait SaveDesk: Send + Sync {
     /// It failed. The answer says when to try again; `None`: not at all.
     fn save_failed(&self, error: BoxError) -> Option<Duration>;
 }
-
-/// At least this long from one save to the next, while jobs go on and none waits for the watermark: a save costs as much as
-/// hundreds of short jobs, and a crash repeats no more than what finished since the last one.
-pub(crate) const SAVE_PACE: Duration = Duration::from_millis(1);

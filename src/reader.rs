@@ -4,11 +4,12 @@
 //! thread watches; so what only its workers can slow down costs no hand-over. One thread at a time calls the source, and no lock
 //! but that turn is held meanwhile.
 
-use crate::error::{Error, Failure, drop_guarded, guarded};
-use crate::index::{BoxError, Index};
-use crate::jobs::{Gate, Jobs};
-use crate::sync::{Arc, Mutex};
-use crate::wakeup::{Bell, Rung};
+use crate::base::error::Error;
+use crate::base::guard::{Failure, drop_guarded, guarded};
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{Arc, Mutex};
+use crate::source::wakeup::{Bell, Rung};
+use crate::source::{Gate, Jobs};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 

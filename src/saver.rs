@@ -1,8 +1,9 @@
 //! The thread around a progress of the user's own, which saves while jobs go on.
 
-use crate::error::{drop_guarded, guarded};
-use crate::progress::{Progress, SAVE_PACE, SaveDesk, Saves};
-use crate::sync::{Arc, Mutex};
+use crate::base::guard::{drop_guarded, guarded};
+use crate::base::sync::{Arc, Mutex};
+use crate::commit::SAVE_PACE;
+use crate::progress::{Progress, SaveDesk, Saves};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::time::Instant;
 

@@ -1,15 +1,15 @@
 //! The embedded store: progress and tables in one database, with one writer.
 
-use crate::config::{ConfigError, check_name};
-use crate::error::{Error, StoreError};
+use crate::base::config::{ConfigError, check_name};
+use crate::base::error::{Error, StoreError};
+use crate::base::sync::{Arc, Mutex};
+use crate::commit::writer::Writer;
 use crate::kv::batch::Batch;
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Family, Kv};
 #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
 use crate::kv::{LOGS, SYSTEM, TABLES};
 use crate::log::state::LogState;
-use crate::sync::{Arc, Mutex};
-use crate::writer::Writer;
 use std::collections::HashSet;
 use std::fmt;
 #[cfg(feature = "rocksdb")]

@@ -11,8 +11,9 @@
 //!
 //! Nothing here waits for ever: what does not come is a panic that names it.
 
-use crate::error::{Panic, describe, guarded};
-use crate::index::BoxError;
+use crate::base::error::describe;
+use crate::base::guard::{Panic, guarded};
+use crate::base::index::BoxError;
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 use std::time::Duration;

@@ -19,7 +19,7 @@
 //! All five are "one past the last", so that nothing is ever subtracted from 0 or added to [`Index::MAX`].
 //! The same promises written naively, with sets, are in `window/reference.rs`; a property test holds the two together.
 
-use crate::index::Index;
+use crate::base::index::Index;
 use core::ops::RangeInclusive;
 
 mod ahead;

@@ -1,22 +1,25 @@
 //! The builder: what a user sets, checked when it is started, and how a consumer is put together.
 
 use super::Consumer;
-use crate::config::{self, ConfigError, OnExhausted, check_max_processing, check_read_ahead, check_search_ahead};
+use crate::base::config::{self, ConfigError, OnExhausted, check_max_processing, check_read_ahead, check_search_ahead};
+use crate::base::error::Error;
+use crate::base::guard::guarded;
+use crate::base::index::{BoxError, Index};
+use crate::base::retry::Retry;
+use crate::base::sync::{Arc, Mutex};
 use crate::driver::{Core, Driver};
-use crate::error::{Error, guarded};
-use crate::index::{BoxError, Index};
-use crate::jobs::Jobs;
 use crate::notifier::notify;
-use crate::pool::{Deferred, Direct, OnJobDone, Runner};
 use crate::progress::{Progress, Saves};
 use crate::reader::{Reader, Turns};
-use crate::retry::Retry;
+use crate::run::deferred::Deferred;
+use crate::run::direct::Direct;
+use crate::run::worker::{Closure, Done, Job, Worker};
+use crate::run::{OnJobDone, Runner};
 use crate::saver::saver;
-use crate::sync::{Arc, Mutex};
-use crate::wakeup::{Bell, Wakeup};
-use crate::watermark::Watermark;
+use crate::source::Jobs;
+use crate::source::wakeup::{Bell, Wakeup};
+use crate::source::watermark::Watermark;
 use crate::window::{Limits, Window};
-use crate::worker::{Closure, Done, Job, Worker};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;

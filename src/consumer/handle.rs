@@ -1,13 +1,13 @@
 //! The handle: watching and steering from anywhere.
 
-use crate::config::{check_max_processing, check_search_ahead};
+use crate::base::config::{check_max_processing, check_search_ahead};
+use crate::base::error::Error;
+use crate::base::index::Index;
+use crate::base::sync::Arc;
 use crate::driver::control::Control;
-use crate::ended::Ended;
-use crate::error::Error;
-use crate::index::Index;
-use crate::status::Status;
-use crate::sync::Arc;
-use crate::watermark::Watermark;
+use crate::observe::ended::Ended;
+use crate::observe::status::Status;
+use crate::source::watermark::Watermark;
 use std::fmt;
 use std::time::Duration;
 

@@ -1,14 +1,14 @@
 //! Jobs that run in parallel, and whose results are taken in order.
 
 use super::{Builder, Consumer};
-use crate::config::ConfigError;
-use crate::error::Error;
-use crate::index::{BoxError, Index};
-use crate::jobs::Jobs;
-use crate::ordered::Ordered;
+use crate::base::config::ConfigError;
+use crate::base::error::Error;
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::Arc;
 use crate::progress::Progress;
-use crate::sync::Arc;
-use crate::worker::Job;
+use crate::run::ordered::Ordered;
+use crate::run::worker::Job;
+use crate::source::Jobs;
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
     /// Starts, with a closure that works jobs off in parallel, and one that takes their results one by one, in index order.

@@ -1,16 +1,15 @@
 //! Jobs whose effects and whose being done are one atomic write.
 
 use super::{Builder, Consumer};
-use crate::config::{ConfigError, check_effects};
+use crate::base::config::{ConfigError, check_effects};
+use crate::base::error::Error;
+use crate::base::index::BoxError;
+use crate::base::sync::Arc;
 use crate::effects::Effects;
-use crate::error::{Error, Failure, guarded};
-use crate::index::BoxError;
-use crate::jobs::Jobs;
-use crate::kv::changes::Changes;
-use crate::pool::{Assignment, Runner};
 use crate::progress::StoreProgress;
-use crate::sync::Arc;
-use crate::worker::{Job, Report};
+use crate::run::transactional::Transactional;
+use crate::run::worker::Job;
+use crate::source::Jobs;
 
 impl<J: Jobs> Builder<J, StoreProgress> {
     /// So many bytes of effects wait to be written at most, of which one job may have all: no job starts while there are
@@ -62,29 +61,6 @@ impl<J: Jobs> Builder<J, StoreProgress> {
         let limit = self.max_effects;
         check_effects(limit)?;
         let store = self.progress.store().address();
-        self.launch(None, Some(limit), |_| Arc::new(Transactional { run, store, limit }))
-    }
-}
-
-/// Jobs that are done when the closure returns, and whose effects are then to be written.
-struct Transactional<F> {
-    run: F,
-    store: usize,
-    limit: usize,
-}
-
-impl<T, F> Runner<T> for Transactional<F>
-where
-    T: Send + 'static,
-    F: Fn(Job<T>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static,
-{
-    fn run(&self, Assignment { token, job }: Assignment<T>, buffer: &mut Changes) -> Option<Report> {
-        let index = job.index;
-        let mut effects = Effects::new(std::mem::take(buffer), self.store, self.limit);
-        let ran = guarded(|| (self.run)(job, &mut effects));
-        let (changes, refused) = effects.finish();
-        *buffer = changes;
-        let outcome = ran.and_then(|()| Ok(refused?)).map_err(Failure::boxed);
-        Some(Report { token, index, outcome })
+        self.launch(None, Some(limit), |_| Arc::new(Transactional { work: run, store, limit }))
     }
 }

@@ -1,7 +1,7 @@
 //! The state of the end before it has come: the threads that live, the owner, and the stop.
 
-use crate::error::drop_guarded;
-use crate::stopping::Stopping;
+use crate::base::guard::drop_guarded;
+use crate::crew::stopping::Stopping;
 use std::cell::Cell;
 use std::sync::Weak;
 

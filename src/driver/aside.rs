@@ -1,6 +1,6 @@
 //! Results that wait for the sink.
 
-use crate::index::Index;
+use crate::base::index::Index;
 use std::collections::HashMap;
 
 /// The jobs that are neither in flight nor done, since their results wait for the sink.

@@ -7,13 +7,14 @@ use super::reach::OutOfReach;
 use super::threads::{join_all, join_until};
 #[cfg(test)]
 use super::workers::Workers;
-use crate::config::ConfigError;
-use crate::ended::Ended;
-use crate::error::{Error, drop_guarded};
-use crate::index::Index;
-use crate::status::Status;
-use crate::sync::MutexGuard;
-use crate::watermark::Watermark;
+use crate::base::config::ConfigError;
+use crate::base::error::Error;
+use crate::base::guard::drop_guarded;
+use crate::base::index::Index;
+use crate::base::sync::MutexGuard;
+use crate::observe::ended::Ended;
+use crate::observe::status::Status;
+use crate::source::watermark::Watermark;
 use crate::window::Limits;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! The effects of jobs that finished, until they are saved.
 
-use crate::index::Index;
-use crate::kv::changes::Changes;
+use crate::base::index::Index;
+use crate::commit::changes::Changes;
 
 /// From this many bytes on the effects of a job are moved as they are, and not copied behind those of others.
 const LARGE: usize = 4096;

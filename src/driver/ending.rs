@@ -4,9 +4,9 @@ use super::Driver;
 use super::alive::{Alive, Mourns};
 use super::core::Core;
 use super::own::Own;
-use crate::ended::Ended;
-use crate::error::Error;
-use crate::index::Index;
+use crate::base::error::Error;
+use crate::base::index::Index;
+use crate::observe::ended::Ended;
 use crate::observe::{Event, Kind};
 use std::time::{Duration, Instant};
 

@@ -2,9 +2,9 @@
 
 use super::core::{Core, Failed, Unread};
 use super::flights::Flight;
-use crate::index::Index;
-use crate::status::{Blocked, State, Status};
-use crate::watermark::Watermark;
+use crate::base::index::Index;
+use crate::observe::status::{Blocked, State, Status};
+use crate::source::watermark::Watermark;
 use std::time::{Duration, Instant};
 
 /// A source or a store that has not answered for this long is said to be in the way. Below, it is at work.

@@ -1,6 +1,6 @@
 //! The jobs in flight, by token.
 
-use crate::index::Index;
+use crate::base::index::Index;
 use coarsetime::Instant;
 
 /// One job in flight.

@@ -2,8 +2,8 @@
 
 use super::Driver;
 use super::core::Core;
-use crate::error::drop_guarded;
-use crate::sync::MutexGuard;
+use crate::base::guard::drop_guarded;
+use crate::base::sync::MutexGuard;
 
 impl<T: Send + 'static> Driver<T> {
     /// Makes a save that is late. The calling thread has no job now, so none waits for it.

@@ -6,12 +6,12 @@
 use super::Driver;
 use super::core::Core;
 use super::flights::Flight;
-use crate::error::drop_guarded;
-use crate::index::Index;
-use crate::kv::changes::Changes;
-use crate::ordered::SinkDesk;
-use crate::pool::Turn;
-use crate::worker::Report;
+use crate::base::guard::drop_guarded;
+use crate::base::index::Index;
+use crate::commit::changes::Changes;
+use crate::run::Turn;
+use crate::run::ordered::SinkDesk;
+use crate::run::worker::Report;
 
 impl<T: Send + 'static> Core<T> {
     /// A job has its result, and no longer holds its slot. Whose turn it is, if nobody hands results to the sink.

@@ -6,7 +6,7 @@
 //! so it makes the save when nobody has begun it in time. Where a core is free, the saving thread
 //! should come first: then jobs run while it writes.
 
-use crate::progress::SAVE_PACE;
+use crate::commit::SAVE_PACE;
 use std::time::{Duration, Instant};
 
 /// The wait beyond the pace: the saving thread has woken up by then, if there is a core for it.

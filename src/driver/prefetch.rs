@@ -1,7 +1,7 @@
 //! Jobs that were read and not yet handed out (the prefetch buffer), and how much memory they take.
 
-use crate::error::Guarded;
-use crate::index::Index;
+use crate::base::guard::Guarded;
+use crate::base::index::Index;
 use crate::reader::Weights;
 use std::collections::{BTreeMap, VecDeque};
 

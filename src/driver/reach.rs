@@ -1,9 +1,9 @@
 //! An end that an upstream keeps out of reach: it has ended below, so no job beyond its watermark
 //! ever starts.
 
-use crate::error::Error;
-use crate::index::Index;
-use crate::watermark::Watermark;
+use crate::base::error::Error;
+use crate::base::index::Index;
+use crate::source::watermark::Watermark;
 use crate::window::Window;
 
 /// The answer to an end that can no longer be reached.

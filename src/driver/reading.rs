@@ -5,12 +5,13 @@
 use super::Driver;
 use super::core::{Bounding, Core, Surplus, Unread};
 use super::workers::LOOK_EVERY;
-use crate::error::{Error, Failure, drop_guarded};
-use crate::index::{BoxError, Index};
-use crate::jobs::Gate;
+use crate::base::error::Error;
+use crate::base::guard::{Failure, drop_guarded};
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{Arc, MutexGuard};
 use crate::observe::{Event, Kind};
 use crate::reader::{Answer, Beyond, Due, Fetched, Order, ReadDesk, ReadRuns, SOURCE_BACK_OFF, Then, Weights};
-use crate::sync::{Arc, MutexGuard};
+use crate::source::Gate;
 use crate::window::Window;
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
@@ -365,8 +366,8 @@ impl<T: Send + 'static> Driver<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::changes::Changes;
-    use crate::retry::Retry;
+    use crate::base::retry::Retry;
+    use crate::commit::changes::Changes;
     use crate::window::{Limits, Window};
 
     /// With this many jobs that failed, whose back-offs all end at once.

@@ -2,9 +2,10 @@
 
 use super::core::{Core, Failed};
 use super::flights::Flight;
-use crate::error::{Error, Failure};
-use crate::index::{BoxError, Index};
-use crate::kv::changes::Changes;
+use crate::base::error::Error;
+use crate::base::guard::Failure;
+use crate::base::index::{BoxError, Index};
+use crate::commit::changes::Changes;
 use crate::observe::{Event, Kind};
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};

@@ -3,13 +3,14 @@
 use super::Driver;
 use super::core::{Core, Save};
 use super::wakes::Wakes;
-use crate::error::{Error, Failure, drop_guarded};
-use crate::index::{BoxError, Index};
-use crate::kv::changes::{Changes, Refused};
+use crate::base::error::Error;
+use crate::base::guard::{Failure, drop_guarded};
+use crate::base::index::{BoxError, Index};
+use crate::base::retry::Retry;
+use crate::base::sync::lock_awake;
+use crate::commit::changes::{Changes, Refused};
 use crate::observe::{Event, Kind};
 use crate::progress::{Checkpoint, DoneAhead, SaveDesk, Snapshot};
-use crate::retry::Retry;
-use crate::sync::lock_awake;
 use crate::window::Save as Due;
 use std::time::Duration;
 

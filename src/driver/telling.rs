@@ -3,7 +3,8 @@
 use super::Driver;
 use super::core::Core;
 use super::own::Own;
-use crate::error::{Error, guarded};
+use crate::base::error::Error;
+use crate::base::guard::guarded;
 use crate::observe::{Event, Kind};
 use crate::reader::Then;
 use std::time::Instant;

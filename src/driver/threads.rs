@@ -2,9 +2,10 @@
 
 use super::Driver;
 use super::own::Own;
-use crate::error::{Error, describe, drop_guarded};
-use crate::pool::work;
-use crate::sync::{Arc, Mutex};
+use crate::base::error::{Error, describe};
+use crate::base::guard::drop_guarded;
+use crate::base::sync::{Arc, Mutex};
+use crate::run::work;
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use std::sync::Weak;
 use std::thread::JoinHandle;

@@ -1,7 +1,7 @@
 //! Who waits for which index.
 
-use crate::index::Index;
-use crate::sync::{Arc, Condvar};
+use crate::base::index::Index;
+use crate::base::sync::{Arc, Condvar};
 use std::collections::BTreeMap;
 
 /// An index, and a number that tells those apart who wait for the same one.

@@ -3,8 +3,8 @@
 
 use super::Driver;
 use super::core::Core;
-use crate::index::Index;
-use crate::sync::{Arc, Condvar, MutexGuard};
+use crate::base::index::Index;
+use crate::base::sync::{Arc, Condvar, MutexGuard};
 use std::time::Instant;
 
 impl<T: Send + 'static> Core<T> {
@@ -46,10 +46,10 @@ impl<T: Send + 'static> Driver<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::retry::Retry;
     use crate::driver::control::Control;
     use crate::progress::{SaveDesk, Saves};
-    use crate::retry::Retry;
-    use crate::watermark::Watermark;
+    use crate::source::watermark::Watermark;
     use crate::window::{Limits, Window};
     use std::thread::JoinHandle;
     use std::time::Duration;

@@ -8,9 +8,9 @@
 
 use super::Driver;
 use super::core::Core;
+use crate::base::sync::MutexGuard;
+use crate::observe::status::Blocked;
 use crate::observe::{Event, Kind};
-use crate::status::Blocked;
-use crate::sync::MutexGuard;
 use std::time::Instant;
 
 impl<T: Send + 'static> Core<T> {

@@ -1,7 +1,7 @@
 //! Changes as bytes, in exactly the encoding of RocksDB's `WriteBatch`: what one part has prepared is appended to what all
 //! write together as it is, and goes to the database as it is.
 
-use crate::error::StoreError;
+use crate::base::error::StoreError;
 use std::fmt;
 
 /// Eight bytes of sequence number, which RocksDB sets, and four of the count, in little-endian.

@@ -2,8 +2,8 @@
 
 use super::batch::{Batch, FamilyId, Record};
 use super::{Each, Family, Kv, OURS, Pair, Scan, prefix_end};
-use crate::error::StoreError;
-use crate::sync::{Arc, Mutex};
+use crate::base::error::StoreError;
+use crate::base::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 

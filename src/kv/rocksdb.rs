@@ -2,8 +2,8 @@
 
 use super::batch::{Batch, FamilyId};
 use super::{Each, Family, Kv, OURS, SYSTEM, Scan, batch, prefix_end};
-use crate::error::{Error, StoreError};
-use crate::sync::{Arc, Condvar, Mutex, RwLock};
+use crate::base::error::{Error, StoreError};
+use crate::base::sync::{Arc, Condvar, Mutex, RwLock};
 use rocksdb::{
     ColumnFamilyDescriptor, DB, DBCompressionType, DBWithThreadMode, InfoLogger, IteratorMode, LogLevel, MultiThreaded,
     Options, ReadOptions, WriteBatch, WriteOptions,

@@ -2,11 +2,11 @@
 
 use super::JobLog;
 use super::state::LogState;
-use crate::index::{BoxError, Index};
-use crate::jobs::{Gate, Jobs, Rings};
-use crate::sync::{Arc, Mutex};
-use crate::wakeup::Wakeup;
-use crate::watermark::{Listener, Watermark};
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{Arc, Mutex};
+use crate::source::wakeup::Wakeup;
+use crate::source::watermark::{Listener, Watermark};
+use crate::source::{Gate, Jobs, Rings};
 use std::fmt;
 use std::ops::RangeInclusive;
 

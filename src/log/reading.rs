@@ -2,8 +2,8 @@
 //! reading a dozen items.
 
 use super::state::{LogState, index_of};
-use crate::error::StoreError;
-use crate::index::Index;
+use crate::base::error::StoreError;
+use crate::base::index::Index;
 use crate::kv::{Family, Kv};
 
 /// So many items are read along at most, and no more once they have so many bytes.

@@ -1,12 +1,12 @@
 //! What all handles of one log share: where it begins and ends, who waits for its items, and who still needs them.
 
-use crate::error::{Error, StoreError};
-use crate::index::Index;
+use crate::base::error::{Error, StoreError};
+use crate::base::index::Index;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::kv::batch::{FamilyId, Records};
 use crate::kv::{Family, Kv};
-use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
-use crate::wakeup::Wakeup;
-use crate::watermark::{Listener, Watermark};
+use crate::source::wakeup::Wakeup;
+use crate::source::watermark::{Listener, Watermark};
 use std::any::TypeId;
 use std::fmt;
 use std::ops::Range;

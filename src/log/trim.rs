@@ -1,14 +1,15 @@
 //! Removing items of a log: when somebody asks, and when those have come further for whom they are kept.
 
 use super::state::{LogState, Ticket};
-use crate::error::{Error, StoreError};
-use crate::index::{BoxError, Index};
+use crate::base::error::{Error, StoreError};
+use crate::base::index::{BoxError, Index};
+use crate::base::retry::Retry;
+use crate::base::sync::{Arc, AtomicU64, Ordering};
+use crate::commit::draft::Draft;
+use crate::commit::writer::{Intent, WeakWriter};
 use crate::kv::batch::FamilyId;
-use crate::retry::Retry;
+use crate::source::watermark::Listener;
 use crate::store::Store;
-use crate::sync::{Arc, AtomicU64, Ordering};
-use crate::watermark::Listener;
-use crate::writer::{Draft, Intent, WeakWriter};
 use std::sync::Weak;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! How fast a stage is, and how long it will take: from what it has processed within the last minute.
 
-use crate::error::guarded;
-use crate::index::Index;
+use crate::base::guard::guarded;
+use crate::base::index::Index;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};

@@ -2,13 +2,13 @@
 
 use super::rate::{Rate, Weight};
 use super::status::{PipelineStatus, StageStatus};
+use crate::base::error::{Error, describe};
+use crate::base::index::Index;
+use crate::base::sync::{Arc, Condvar, Mutex};
 use crate::consumer::Handle;
 use crate::driver::reach::OutOfReach;
-use crate::error::{Error, describe};
-use crate::index::Index;
-use crate::status::State;
-use crate::sync::{Arc, Condvar, Mutex};
-use crate::watermark::{Listener, Watermark};
+use crate::observe::status::State;
+use crate::source::watermark::{Listener, Watermark};
 use std::time::Instant;
 
 /// Where the first stage is to end.

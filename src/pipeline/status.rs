@@ -1,6 +1,6 @@
 //! What an operator sees of a pipeline.
 
-use crate::status::{Blocked, Status};
+use crate::observe::status::{Blocked, Status};
 use std::fmt;
 use std::time::Duration;
 

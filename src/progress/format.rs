@@ -5,7 +5,7 @@
 //! begin, times two, plus one if it is longer than one index; then its length less two.
 
 use super::Restored;
-use crate::index::Index;
+use crate::base::index::Index;
 use std::ops::RangeInclusive;
 
 /// The first format had nothing but the watermark.

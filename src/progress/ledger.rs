@@ -2,8 +2,8 @@
 
 use super::format::{self, Series};
 use super::{DoneAhead, Restored, Snapshot};
-use crate::error::{Error, StoreError};
-use crate::index::Index;
+use crate::base::error::{Error, StoreError};
+use crate::base::index::Index;
 use crate::kv::Pair;
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Progress that lives as long as the process.
 
 use super::{Checkpoint, NOT_ACQUIRED, Progress};
-use crate::error::Error;
-use crate::index::{BoxError, Index};
-use crate::sync::{Arc, Mutex};
+use crate::base::error::Error;
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{Arc, Mutex};
 
 /// Progress in memory: for tests, and for streams that begin anew with each process.
 ///

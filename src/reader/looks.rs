@@ -4,8 +4,8 @@
 //! jobs that are known are unread, looks take no more than a tenth of the time. They do not stop altogether: a head that goes
 //! stale for hours would make the lag a lie.
 
-use crate::config::DEFAULT_POLL;
-use crate::retry::Retry;
+use crate::base::config::DEFAULT_POLL;
+use crate::base::retry::Retry;
 use std::time::{Duration, Instant};
 
 /// How soon a failing source is asked again.

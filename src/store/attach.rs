@@ -1,9 +1,9 @@
 //! Living in a database that somebody else opened.
 
 use super::{Inner, Store, StoreOptions};
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::base::sync::{Arc, Mutex};
 use crate::kv::rocksdb::{self, RocksKv};
-use crate::sync::{Arc, Mutex};
 use ::rocksdb::{ColumnFamilyDescriptor, DB};
 use std::sync::{LazyLock, Weak};
 

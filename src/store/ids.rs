@@ -1,9 +1,9 @@
 //! Numbers that are shorter than names, and never given out twice in a database.
 
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::base::sync::{Arc, Mutex};
 use crate::kv::batch::Batch;
 use crate::kv::{Family, Kv};
-use crate::sync::{Arc, Mutex};
 use std::ops::Range;
 
 const KEY: &[u8] = b"ids";

@@ -1,6 +1,6 @@
 //! A database that is open elsewhere is tried again, with pauses.
 
-use crate::error::Error;
+use crate::base::error::Error;
 use std::time::Duration;
 
 /// The pause after the first try. It doubles with each try, up to the longest one.

@@ -1,10 +1,11 @@
 //! Tables: a part of the tables' family, or a whole family.
 
 use super::Store;
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::base::sync::Arc;
+use crate::commit::counter;
 use crate::kv::batch::Batch;
-use crate::kv::{Family, Scan, counter};
-use crate::sync::Arc;
+use crate::kv::{Family, Scan};
 use std::fmt;
 
 /// A key space of yours in a [`Store`]: ordered by key, shared with nobody else; made by [`Store::table`], or, as a whole column

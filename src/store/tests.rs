@@ -1,10 +1,10 @@
 //! The store, the writer and a consumer on it, over a key-value store that fails and freezes.
 
 use super::*;
+use crate::base::sync::RwLock;
 use crate::kv::Each;
 use crate::kv::Scan;
 use crate::kv::batch::FamilyId;
-use crate::sync::RwLock;
 use crate::{Blocked, Checkpoint, Consumer, Error, MemoryJobs, Progress};
 use std::ops::Range;
 use std::time::{Duration, Instant};

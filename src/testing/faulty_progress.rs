@@ -1,10 +1,10 @@
 //! A progress whose saves fail, panic, hang, or are lost in a crash.
 
 use super::{PATIENCE, numbers_in};
-use crate::error::Error;
-use crate::index::{BoxError, Index};
+use crate::base::error::Error;
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{Arc, Mutex};
 use crate::progress::{Checkpoint, MemoryProgress, Progress};
-use crate::sync::{Arc, Mutex};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::ops::{Range, RangeBounds};
 

@@ -1,10 +1,10 @@
 //! A store in memory whose writes fail, or are lost in a crash.
 
 use super::numbers_in;
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::base::sync::Arc;
 use crate::kv::memory::MemoryKv;
 use crate::store::{Durability, Store, StoreOptions};
-use crate::sync::Arc;
 use std::ops::RangeBounds;
 
 /// A [`Store`] in memory whose writes fail when they are told to, and whose disk can stop taking them: for tests of what a crash

@@ -1,9 +1,9 @@
 //! The suite that every source has to pass.
 
 use super::{Checked, PATIENCE, insist};
-use crate::index::Index;
-use crate::jobs::Jobs;
-use crate::sync::Arc;
+use crate::base::index::Index;
+use crate::base::sync::Arc;
+use crate::source::Jobs;
 use std::fmt;
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! Jobs that wait until the test says how they end.
 
 use super::PATIENCE;
-use crate::index::{BoxError, Index};
-use crate::sync::Mutex;
-use crate::worker::{Job, Worker};
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::Mutex;
+use crate::run::worker::{Job, Worker};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! The suite that every progress has to pass.
 
 use super::{Answer, Checked, PATIENCE, ask, broken, insist};
-use crate::error::Error;
-use crate::index::Index;
+use crate::base::error::Error;
+use crate::base::index::Index;
+use crate::base::sync::Arc;
 use crate::progress::{Checkpoint, Progress};
-use crate::sync::Arc;
 use crossbeam_channel::unbounded;
 use std::fmt;
 use std::sync::Barrier;

@@ -1,7 +1,7 @@
 //! What is done above the lowest undone index, and what of it no save has yet.
 
 use super::bits::Bits;
-use crate::index::Index;
+use crate::base::index::Index;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 

@@ -1,7 +1,7 @@
 //! What holds jobs back that could go on otherwise: a gate, and the turn that their results wait for.
 
 use super::Window;
-use crate::index::Index;
+use crate::base::index::Index;
 
 impl Window {
     /// Of what was never started, only what is below this index may start: 0 is nothing, [`Index::MAX`] everything. What was

@@ -1,6 +1,6 @@
 //! Which indices above the lowest undone one are finished: one bit each, in a ring.
 
-use crate::index::Index;
+use crate::base::index::Index;
 use alloc::collections::VecDeque;
 use core::ops::RangeInclusive;
 

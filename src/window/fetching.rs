@@ -1,7 +1,7 @@
 //! Which jobs are to be read next, and what became of those that were.
 
 use super::{Fetch, Window};
-use crate::index::Index;
+use crate::base::index::Index;
 use core::ops::RangeInclusive;
 
 impl Window {

@@ -1,7 +1,7 @@
 //! What can be asked of a window, without changing it.
 
 use super::{Limits, Saving, Window};
-use crate::index::Index;
+use crate::base::index::Index;
 
 impl Window {
     /// Whether a save is due that something waits for: no job can start before it, or none is there.

@@ -10,7 +10,7 @@ mod saves;
 
 use self::model::Reference;
 use super::{Action, Limits, Window};
-use crate::index::Index;
+use crate::base::index::Index;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;

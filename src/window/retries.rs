@@ -3,7 +3,7 @@
 //! A failed job waits for its back-off, is then *due*, is read again and is then *ready*. Due jobs are read, and ready jobs
 //! are handed out, in the order in which they became due. The window has no clock, so that order is the order of the calls.
 
-use crate::index::Index;
+use crate::base::index::Index;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::mem::take;

@@ -1,7 +1,7 @@
 //! Jobs that were done, and are not any more.
 
 use super::{Saving, Window};
-use crate::index::Index;
+use crate::base::index::Index;
 
 impl Window {
     /// The save that is being written has this job, and cannot have it: the job failed after all.

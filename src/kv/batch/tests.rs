@@ -62,7 +62,7 @@ fn four_gibibytes_are_refused_and_nothing_is_added() {
         batch.put(FamilyId(1), &[b"k"], &parts),
         batch.delete(FamilyId(0), &parts),
     ] {
-        let text = crate::error::describe(&refused.unwrap_err());
+        let text = crate::base::error::describe(&refused.unwrap_err());
         assert!(text.contains("4294967296 bytes are too many") && text.contains("4 GiB"), "{text}");
     }
     assert_eq!(batch, before);

@@ -1,7 +1,7 @@
 //! What RocksDB itself says of our bytes, and of families that come and go.
 
 use super::*;
-use crate::error::describe;
+use crate::base::error::describe;
 use crate::kv::{SYSTEM, TABLES};
 use proptest::prelude::*;
 use std::time::Duration;

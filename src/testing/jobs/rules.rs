@@ -1,7 +1,7 @@
 //! The rules of a source that does not change meanwhile.
 
-use crate::index::Index;
-use crate::jobs::Jobs;
+use crate::base::index::Index;
+use crate::source::Jobs;
 use crate::testing::{Answer, Checked, ask, broken, insist};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,14 +1,14 @@
 //! The rules that take threads: consumers on the source, and calls at the same time.
 
 use super::rules::{self, FINAL, Known};
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::Arc;
 use crate::consumer::Consumer;
-use crate::index::{BoxError, Index};
-use crate::jobs::{Gate, Jobs};
 use crate::progress::MemoryProgress;
-use crate::sync::Arc;
+use crate::source::wakeup::Wakeup;
+use crate::source::watermark::Watermark;
+use crate::source::{Gate, Jobs};
 use crate::testing::{Checked, broken, insist};
-use crate::wakeup::Wakeup;
-use crate::watermark::Watermark;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -1,11 +1,11 @@
 //! A consumer on the progress that is stopped again and again.
 
+use crate::base::error::Error;
+use crate::base::index::Index;
+use crate::base::sync::{Arc, Mutex};
 use crate::consumer::Consumer;
-use crate::error::Error;
-use crate::index::Index;
-use crate::jobs::MemoryJobs;
 use crate::progress::Progress;
-use crate::sync::{Arc, Mutex};
+use crate::source::MemoryJobs;
 use crate::testing::{Checked, broken, insist};
 use crossbeam_channel::bounded;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Reading: which run is asked for, and what becomes of its jobs.
 
 use super::{Choice, Trial};
-use crate::index::Index;
+use crate::base::index::Index;
 use core::ops::RangeInclusive;
 
 impl Trial {

@@ -1,6 +1,6 @@
 //! What is true of a window, in sets.
 
-use crate::index::Index;
+use crate::base::index::Index;
 use crate::window::Limits;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::RangeInclusive;

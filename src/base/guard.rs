@@ -1,0 +1,88 @@
+//! The border to code of the user's: a panic behind it becomes an error, also in a destructor.
+
+use crate::base::error::describe;
+use crate::base::index::BoxError;
+use std::any::Any;
+use std::fmt;
+
+/// A panic of user code, caught: the error that it is turned into.
+#[derive(Debug)]
+pub(crate) struct Panic(String);
+
+impl Panic {
+    pub(crate) fn caught(payload: Box<dyn Any + Send>) -> BoxError {
+        let text = payload
+            .downcast_ref::<&str>()
+            .map(|s| (*s).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "a value that is no text".to_owned());
+        drop_guarded(payload);
+        Box::new(Self(text))
+    }
+}
+
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "panicked: {}", self.0)
+    }
+}
+
+impl std::error::Error for Panic {}
+
+/// Calls user code; a panic in it becomes its error.
+pub(crate) fn guarded<R>(call: impl FnOnce() -> Result<R, BoxError>) -> Result<R, BoxError> {
+    // What the closure touched belongs to the user, who decides what a panic leaves behind.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_or_else(|payload| Err(Panic::caught(payload)))
+}
+
+/// Drops what is the user's: a panic in it must not take down a thread that others need.
+pub(crate) fn drop_guarded<U>(users: U) {
+    if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(users))) {
+        // Its own destructor may be what panics, so it gets none.
+        let _ = std::mem::ManuallyDrop::new(payload);
+        tracing::error!("a destructor panicked");
+    }
+}
+
+/// An error of the user's, and its text, which is made before any lock is taken and has a bounded length.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: BoxError,
+    pub(crate) text: String,
+}
+
+impl Failure {
+    pub(crate) fn boxed(error: BoxError) -> Box<Self> {
+        Box::new(error.into())
+    }
+}
+
+impl From<BoxError> for Failure {
+    fn from(error: BoxError) -> Self {
+        let text = describe(&*error);
+        Self { error, text }
+    }
+}
+
+/// A value of the user's whose destructor may panic, also where many are dropped together.
+pub(crate) struct Guarded<T>(Option<T>);
+
+impl<T> Guarded<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+        self.0.as_mut()
+    }
+
+    pub(crate) fn take(mut self) -> Option<T> {
+        self.0.take()
+    }
+}
+
+impl<T> Drop for Guarded<T> {
+    fn drop(&mut self) {
+        drop_guarded(self.0.take());
+    }
+}

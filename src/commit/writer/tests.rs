@@ -1,0 +1,295 @@
+//! The writer's thread over a key-value store on memory, with intents that tell what became of them.
+
+use super::*;
+use crate::commit::changes::{Add, Changes};
+use crate::kv::memory::MemoryKv;
+use crate::kv::{Family, SYSTEM};
+use crossbeam_channel::TryRecvError;
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[derive(Debug, PartialEq)]
+enum Told {
+    Written,
+    Failed(String),
+}
+
+/// Puts its name, and tells what it is told. While it has refusals left it puts something and refuses.
+struct Scripted {
+    name: &'static str,
+    family: Family,
+    refusals: Mutex<Vec<Refusal>>,
+    synced: bool,
+    told: Sender<(&'static str, Told)>,
+}
+
+enum Refusal {
+    /// Tried again after this time.
+    Error(Option<Duration>),
+    Panic,
+    Nothing,
+    /// Only what it says to a write that failed.
+    Disk(Duration),
+}
+
+impl Intent for Scripted {
+    fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
+        draft.put(self.family.id, &[b"row of ", self.name.as_bytes()].concat(), b"")?;
+        match self.refusals.lock().last() {
+            None | Some(Refusal::Disk(_)) => Ok(true),
+            Some(Refusal::Error(_)) => Err("it is no number".into()),
+            Some(Refusal::Panic) => panic!("it is no number"),
+            Some(Refusal::Nothing) => Ok(false),
+        }
+    }
+
+    fn synced(&self) -> bool {
+        self.synced
+    }
+
+    fn written(&self) {
+        self.told.send((self.name, Told::Written)).unwrap();
+    }
+
+    fn failed(&self, error: BoxError) -> Option<Duration> {
+        self.told.send((self.name, Told::Failed(error.to_string()))).unwrap();
+        match self.refusals.lock().pop() {
+            Some(Refusal::Error(again)) => again,
+            Some(Refusal::Disk(again)) => Some(again),
+            _ => None,
+        }
+    }
+}
+
+struct Bench {
+    kv: Arc<MemoryKv>,
+    writer: Writer,
+    family: Family,
+    told: Receiver<(&'static str, Told)>,
+    tell: Sender<(&'static str, Told)>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::start(|writer| writer.start().unwrap())
+    }
+
+    /// One of which the thread gets no core before what is returned beside it is dropped.
+    fn without_a_core() -> (Self, Sender<()>) {
+        let (core, none_yet) = crossbeam_channel::bounded(0);
+        (Self::start(|writer| writer.start_without_a_core(none_yet)), core)
+    }
+
+    fn start(start: impl FnOnce(&Writer)) -> Self {
+        let kv = Arc::new(MemoryKv::default());
+        let (tell, told) = unbounded();
+        let writer = Writer::new(kv.clone());
+        start(&writer);
+        let [family, ..] = kv.families();
+        assert_eq!(&*family.name, SYSTEM);
+        Self { kv, writer, family, told, tell }
+    }
+
+    fn submit(&self, name: &'static str, synced: bool, refusals: impl IntoIterator<Item = Refusal>, hurry: bool) {
+        let refusals = Mutex::new(refusals.into_iter().collect());
+        let intent = Scripted { name, family: self.family.clone(), refusals, synced, told: self.tell.clone() };
+        self.writer.submit(Box::new(intent), hurry);
+    }
+
+    fn told(&self) -> (&'static str, Told) {
+        self.told.recv_timeout(LONG).unwrap()
+    }
+
+    /// Once the first write is made, whose report waits.
+    fn submit_while_it_writes(&self, wants: [bool; 2]) {
+        while self.rows().is_empty() {
+            std::thread::yield_now();
+        }
+        for (name, synced) in ["a", "b"].into_iter().zip(wants) {
+            self.submit(name, synced, [], true);
+        }
+    }
+
+    fn rows(&self) -> Vec<String> {
+        Self::rows_of(&self.kv)
+    }
+
+    fn rows_of(kv: &MemoryKv) -> Vec<String> {
+        let [family, ..] = kv.families();
+        let rows = kv.scan(&family, b"row of ");
+        rows.map(|row| String::from_utf8(row.unwrap().0.split_off("row of ".len())).unwrap()).collect()
+    }
+}
+
+fn refused(name: &'static str) -> (&'static str, Told) {
+    (name, Told::Failed("it is no number".to_owned()))
+}
+
+#[test]
+fn an_intent_that_cannot_be_resolved_fails_alone_and_nothing_of_it_is_written() {
+    let bench = Bench::new();
+    bench.kv.fail(0..1);
+    bench.submit("a", false, [], true);
+    let (name, Told::Failed(_)) = bench.told() else { panic!("it was written") };
+    assert_eq!(name, "a");
+    // It is given up, so the next write is the first that works. All four are in it, whatever the order.
+    bench.submit("b", false, [], false);
+    bench.submit("c", false, [Refusal::Error(None)], false);
+    bench.submit("d", false, [Refusal::Nothing], false);
+    bench.submit("e", false, [Refusal::Panic], false);
+    bench.submit("f", false, [], true);
+    let mut told: Vec<_> = (0..4).map(|_| bench.told()).collect();
+    told.sort_by_key(|(name, _)| *name);
+    let panicked = ("e", Told::Failed("panicked: it is no number".to_owned()));
+    assert_eq!(told, [("b", Told::Written), refused("c"), panicked, ("f", Told::Written)]);
+    assert_eq!(bench.rows(), ["b", "f"]);
+}
+
+#[test]
+fn an_intent_that_waits_to_be_resolved_holds_up_no_other_and_comes_in_the_end() {
+    let bench = Bench::new();
+    bench.submit("late", false, [Refusal::Error(Some(Duration::from_secs(3600)))], true);
+    assert_eq!(bench.told(), refused("late"));
+    // Without a hurry, and with one: neither waits an hour, and neither tries the other one again.
+    for (name, hurry) in [("a", false), ("b", true), ("c", false)] {
+        bench.submit(name, false, [], hurry);
+        assert_eq!(bench.told(), (name, Told::Written));
+    }
+    assert_eq!(bench.told.try_recv(), Err(TryRecvError::Empty));
+    bench.writer.hurry();
+    assert_eq!(bench.told(), ("late", Told::Written));
+    assert_eq!(bench.rows(), ["a", "b", "c", "late"]);
+    // By itself, once it is due.
+    let soon = || Refusal::Error(Some(Duration::from_millis(1)));
+    bench.submit("twice", false, [soon(), soon()], true);
+    assert_eq!(
+        [bench.told(), bench.told(), bench.told()],
+        [refused("twice"), refused("twice"), ("twice", Told::Written)]
+    );
+}
+
+#[test]
+fn an_intent_that_is_never_resolved_is_told_so_before_the_writer_ends() {
+    let bench = Bench::new();
+    let soon = (0..5).map(|_| Refusal::Error(Some(Duration::from_millis(1))));
+    bench.submit("never", false, std::iter::once(Refusal::Error(None)).chain(soon), false);
+    drop(bench.writer);
+    let told: Vec<_> = bench.told.try_iter().collect();
+    assert_eq!(told, (0..6).map(|_| refused("never")).collect::<Vec<_>>());
+    assert_eq!(Arc::strong_count(&bench.kv), 1);
+}
+
+#[test]
+fn a_batch_is_synced_if_one_of_its_intents_wants_it() {
+    for wants in [[false, false], [true, false], [false, true]] {
+        let bench = Bench::new();
+        // The writer waits in its report of this one until the others are in its inbox, so that they are one batch.
+        let (tell, gate) = crossbeam_channel::bounded(0);
+        let first = Scripted {
+            name: "first",
+            family: bench.family.clone(),
+            refusals: Mutex::default(),
+            synced: false,
+            told: tell,
+        };
+        bench.writer.submit(Box::new(first), true);
+        bench.submit_while_it_writes(wants);
+        let writes = bench.kv.writes();
+        assert_eq!(gate.recv_timeout(LONG).unwrap(), ("first", Told::Written));
+        assert_eq!([bench.told(), bench.told()], [("a", Told::Written), ("b", Told::Written)]);
+        assert_eq!(bench.kv.writes(), writes + 1);
+        let left = Bench::rows_of(&bench.kv.after_power_loss());
+        let want: &[&str] = if wants == [false, false] { &[] } else { &["a", "b", "first"] };
+        assert_eq!(left, want, "{wants:?}");
+    }
+}
+
+#[test]
+fn what_many_jobs_add_to_counters_of_their_own_takes_one_look_through_the_batch() {
+    const JOBS: usize = 100;
+    let (kv, rows) = (MemoryKv::default(), RwLock::default());
+    let [_, family, _] = kv.families();
+    let add = |key: String| {
+        let table = "counters".into();
+        Add { after: 0, family: family.clone(), key: key.into_bytes(), by: 1, table, prefix: 0 }
+    };
+    let jobs: Vec<Changes> = (0..JOBS)
+        .map(|job| {
+            let mut changes = Changes::default();
+            changes.put(family.id, &[format!("row {job}").as_bytes()], b"").unwrap();
+            changes.add(add(format!("of {job}")));
+            changes.add(add("of all".to_owned()));
+            changes
+        })
+        .collect();
+    let mut draft = Draft::new(&kv, &rows);
+    // What two consumers save in one batch, of which the second one finds what the first one has put.
+    assert!(draft.append(&jobs).unwrap().is_none());
+    let records = draft.batch().count() as usize;
+    assert!(draft.append(&jobs).unwrap().is_none());
+    assert!(draft.looked_at <= records, "{} looks at {records} records", draft.looked_at);
+    kv.write(draft.batch(), false).unwrap();
+    let count =
+        |key: String| crate::commit::counter::decode(kv.get(&family, key.as_bytes()).unwrap().as_deref()).unwrap();
+    assert_eq!(count("of all".to_owned()), 2 * JOBS as i64);
+    assert!((0..JOBS).all(|job| count(format!("of {job}")) == 2));
+}
+
+#[test]
+fn whoever_helps_writes_what_has_arrived_while_the_thread_gets_no_core() {
+    let (bench, core) = Bench::without_a_core();
+    bench.submit("a", false, [], false);
+    bench.submit("b", false, [Refusal::Error(None)], true);
+    bench.writer.help();
+    assert_eq!([bench.told(), bench.told()], [refused("b"), ("a", Told::Written)]);
+    // What is not due stays where the thread finds it.
+    bench.writer.batches.lock().rests_until = Instant::now() + LONG * 100;
+    bench.submit("late", false, [], false);
+    bench.writer.help();
+    assert_eq!(bench.told.try_recv(), Err(TryRecvError::Empty));
+    drop(core);
+    bench.writer.hurry();
+    assert_eq!(bench.told(), ("late", Told::Written));
+}
+
+#[test]
+fn whoever_helps_makes_no_flush_and_leaves_a_store_that_fails_alone() {
+    let (bench, core) = Bench::without_a_core();
+    bench.submit("synced", true, [], true);
+    bench.submit("a", false, [], true);
+    bench.writer.help();
+    assert_eq!((bench.told.try_recv(), bench.kv.writes()), (Err(TryRecvError::Empty), 0));
+    drop(core);
+    let mut told = [bench.told(), bench.told()];
+    told.sort_by_key(|(name, _)| *name);
+    assert_eq!(told, [("a", Told::Written), ("synced", Told::Written)]);
+
+    let (bench, core) = Bench::without_a_core();
+    bench.kv.fail(0..1);
+    bench.submit("a", false, [Refusal::Disk(LONG * 100)], true);
+    bench.writer.help();
+    let ("a", Told::Failed(_)) = bench.told() else { panic!("it was written") };
+    bench.submit("b", false, [], true);
+    for _ in 0..3 {
+        bench.writer.help();
+    }
+    assert_eq!((bench.told.try_recv(), bench.kv.writes()), (Err(TryRecvError::Empty), 1));
+    // The one in a hurry takes the other one along.
+    drop(core);
+    assert_eq!([bench.told(), bench.told()], [("a", Told::Written), ("b", Told::Written)]);
+}
+
+#[test]
+fn the_thread_is_told_of_what_another_thread_leaves_it() {
+    let bench = Bench::new();
+    // In most rounds it has fallen asleep by then.
+    for round in 0..100 {
+        (0..round).for_each(|_| std::thread::yield_now());
+        let mut batches = bench.writer.batches.lock();
+        let (family, told) = (bench.family.clone(), bench.tell.clone());
+        let left = Scripted { name: "left", family, refusals: Mutex::default(), synced: false, told };
+        batches.pending.push(Pending::new(Box::new(left), true));
+        bench.writer.leave_rest(batches);
+        assert_eq!(bench.told(), ("left", Told::Written));
+    }
+}

@@ -1,0 +1,3 @@
+//! The threads of a consumer, and the rules for them.
+
+pub(crate) mod stopping;

@@ -1,0 +1,14 @@
+//! How a consumer ended, for those who do not own it.
+
+use crate::observe::status::State;
+
+/// The end of a consumer. [`Handle::wait_end`](crate::Handle::wait_end) returns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ended {
+    /// [`State::Finished`] or [`State::Halted`].
+    pub state: State,
+    /// The [report](crate::Error::report) of the error that [`Consumer::join`](crate::Consumer::join) returns, or has returned.
+    /// `None` when the consumer finished.
+    pub error: Option<String>,
+}

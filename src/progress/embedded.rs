@@ -1,0 +1,278 @@
+//! Progress in the embedded store, and its bytes.
+
+use super::format;
+use super::ledger::{Entry, Ledger, Loaded};
+use super::{Checkpoint, DoneAhead, NOT_ACQUIRED, Progress, Restored, SaveDesk, Saves, SharedWriter, Snapshot};
+use crate::base::config::check_name;
+use crate::base::error::Error;
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{Arc, Mutex};
+use crate::commit::changes::Changes;
+use crate::commit::draft::Draft;
+use crate::commit::writer::Intent;
+use crate::kv::batch::{Batch, FamilyId};
+use crate::store::{Claim, Ids, Store};
+use std::time::Duration;
+
+/// The progress of one consumer in a [`Store`]; made by [`Store::progress`].
+///
+/// It keeps the watermark and everything that is done above it, and does so while there is no
+/// watermark yet: the next life hands out none of that. A save says what finished since the one
+/// before, in about three bytes for a job that finished out of order and 24 for the save itself.
+/// Saves share batches with those of every other consumer of the store. The store's own thread
+/// makes them, so they hold up no job. Only when that thread gets no core in time does a thread of
+/// the pool write a batch between two jobs, and never one that has to be flushed.
+///
+/// ```
+/// use waterline::{Consumer, Error, MemoryJobs, Store};
+///
+/// let (store, jobs) = (Store::in_memory(), (0..3).collect::<MemoryJobs<_>>());
+/// // Job 1 fails once job 2 is done, and that is the end of this life.
+/// let (done, wait) = std::sync::mpsc::channel();
+/// let wait = std::sync::Mutex::new(wait);
+/// let first = Consumer::builder(jobs.clone(), store.progress("p")).max_processing(3).start(move |job| match job.index {
+///     1 => Ok(wait.lock().unwrap().recv().map_err(|_| "no")?).and(Err("no".into())),
+///     2 => Ok(done.send(())?),
+///     _ => Ok(()),
+/// })?;
+/// assert!(matches!(first.join(), Err(Error::Job { index: 1, .. })));
+/// assert_eq!(store.progress("p").last_processed()?, Some(0));
+///
+/// let second = Consumer::builder(jobs, store.progress("p")).stop_at(2).start(|job| Ok(assert_eq!(job.index, 1)))?;
+/// second.join()?;
+/// assert_eq!(store.progress("p").last_processed()?, Some(2));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct StoreProgress {
+    store: Store,
+    name: String,
+    acquired: Option<Acquired>,
+}
+
+/// What is there once the name is taken.
+#[derive(Debug)]
+struct Acquired {
+    ledger: Arc<Mutex<Ledger>>,
+    /// Until it is asked for.
+    restored: Restored,
+    _claim: Claim,
+}
+
+impl Store {
+    /// The progress of the consumer with this name: 1 to 255 bytes, checked when a consumer starts with it.
+    ///
+    /// If nothing is saved under this name the consumer begins with the first job, unless
+    /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`: then it does not start.
+    pub fn progress(&self, name: impl Into<String>) -> StoreProgress {
+        StoreProgress { store: self.clone(), name: name.into(), acquired: None }
+    }
+}
+
+impl StoreProgress {
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The name that it was made with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The watermark as it is saved, without taking the name; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when it cannot be read, [`Error::Progress`] when the database fails.
+    pub fn last_processed(&self) -> Result<Option<Index>, Error> {
+        check_name("progress", &self.name)?;
+        Ok(self.load()?.and_then(|loaded| loaded.last_processed))
+    }
+
+    /// Forgets the watermark and what was done above it, also when it cannot be read: the next consumer with this name starts
+    /// anew.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while a consumer has the name, [`Error::Store`] when the database fails.
+    pub fn remove(self) -> Result<(), Error> {
+        check_name("progress", &self.name)?;
+        let _claim = self.store.claim(&self.name)?;
+        let mut keys = vec![format::page_key(&self.name)];
+        // The deltas of a page that cannot be read are left, void, rather than take those of another one.
+        if let Ok(Some(Loaded { ledger, .. })) = self.load()
+            && let Some(id) = ledger.id()
+        {
+            for pair in self.store.kv().scan(self.store.system(), &format::delta_prefix(id)) {
+                keys.push(pair?.0);
+            }
+        }
+        let mut batch = Batch::default();
+        for key in keys {
+            batch.delete(self.store.system().id, &[&key])?;
+        }
+        Ok(self.store.write(&batch)?)
+    }
+
+    /// What is stored. A consumer may write meanwhile, so the page has to be the same before and after.
+    fn load(&self) -> Result<Option<Loaded>, Error> {
+        let failed = |e: crate::base::error::StoreError| Error::Progress { source: e.into() };
+        let kv = self.store.kv();
+        let page = || kv.get(self.store.system(), &format::page_key(&self.name)).map_err(failed);
+        let mut before = page()?;
+        loop {
+            let Some(bytes) = before else { return Ok(None) };
+            let id = format::id_of(&bytes);
+            let deltas = id.map(|id| kv.scan(self.store.system(), &format::delta_prefix(id)));
+            let loaded = Ledger::load(&self.name, &bytes, deltas.into_iter().flatten());
+            let after = page()?;
+            if after.as_ref() == Some(&bytes) {
+                return loaded.map(Some);
+            }
+            before = after;
+        }
+    }
+}
+
+impl Progress for StoreProgress {
+    fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+        check_name("progress", &self.name)?;
+        let claim = self.store.claim(&self.name)?;
+        let loaded = self.load()?;
+        if loaded.is_none() && !self.store.creates() {
+            return self.store.not_found("progress", &self.name);
+        }
+        self.store.writer().start().map_err(|source| Error::Spawn { source })?;
+        let (ledger, last_processed, restored) = match loaded {
+            Some(loaded) => (loaded.ledger, loaded.last_processed, loaded.restored),
+            None => (Ledger::empty(&self.name), None, Restored::default()),
+        };
+        self.acquired = Some(Acquired { ledger: Arc::new(Mutex::new(ledger)), restored, _claim: claim });
+        Ok(last_processed.map(Checkpoint::new))
+    }
+
+    fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+        let Some(acquired) = &self.acquired else { return Err(NOT_ACQUIRED.into()) };
+        let last = checkpoint.last_processed;
+        let next = last.checked_add(1).ok_or("the last index is never a job")?;
+        let ahead = DoneAhead::All { first: 0, words: Vec::new() };
+        let snapshot = Snapshot { last_processed: Some(last), next, ahead };
+        let mut ledger = acquired.ledger.lock();
+        let mut batch = Batch::default();
+        let entry = enter(&mut ledger, &snapshot, self.store.ids())?;
+        batch.put(self.store.system().id, &[&entry.put.0], &[&entry.put.1])?;
+        self.store.write(&batch)?;
+        ledger.written(&entry);
+        Ok(())
+    }
+
+    fn label(&self) -> Option<String> {
+        Some(self.name.clone())
+    }
+
+    fn writer(&mut self) -> Option<SharedWriter> {
+        let acquired = self.acquired.as_mut()?;
+        let restored = std::mem::take(&mut acquired.restored);
+        let saves = Shared { store: self.store.clone(), ledger: acquired.ledger.clone() };
+        Some(SharedWriter { saves: Arc::new(saves), restored })
+    }
+}
+
+/// How this is saved.
+fn enter(ledger: &mut Ledger, snapshot: &Snapshot, ids: &Ids) -> Result<Entry, BoxError> {
+    if ledger.id().is_none() {
+        ledger.set_id(ids.next()?);
+    }
+    Ok(ledger.entry(snapshot).ok_or("a page has to say all that is done")?)
+}
+
+/// A seat at the store's writer.
+struct Shared {
+    store: Store,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl Saves for Shared {
+    fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
+        let saving = Saving {
+            system: self.store.system().id,
+            ids: self.store.ids().clone(),
+            synced: self.store.is_synced(),
+            ledger: self.ledger.clone(),
+            desk,
+            entry: Mutex::new(None),
+            effects: Mutex::default(),
+        };
+        self.store.writer().submit(Box::new(saving), hurry);
+    }
+
+    fn hurry(&self) {
+        self.store.writer().hurry();
+    }
+
+    fn takes_help(&self) -> bool {
+        // A flush would keep the thread from its jobs for longer than the save is late.
+        !self.store.is_synced()
+    }
+
+    fn help(&self) {
+        self.store.writer().help();
+    }
+}
+
+/// One save, until it is written or given up. It keeps no store: the thread that drops it would have to wait for itself.
+struct Saving {
+    system: FamilyId,
+    ids: Arc<Ids>,
+    synced: bool,
+    ledger: Arc<Mutex<Ledger>>,
+    desk: Arc<dyn SaveDesk>,
+    /// What is being written.
+    entry: Mutex<Option<Entry>>,
+    /// What jobs wanted changed, until it is written.
+    effects: Mutex<Vec<Changes>>,
+}
+
+impl Intent for Saving {
+    fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
+        let (mut ledger, mut effects) = (self.ledger.lock(), self.effects.lock());
+        let all = ledger.wants_page();
+        let Some(mut snapshot) = self.desk.snapshot(all, &mut effects) else { return Ok(false) };
+        let (mut from, mut to) = (0, effects.len());
+        while from < to {
+            let Some(refused) = draft.append(&effects[from..to])? else {
+                // Where jobs were refused, others have finished meanwhile.
+                (from, to) = (to, effects.len());
+                continue;
+            };
+            // Both or neither, also if something fails later on: a job's effects stay exactly as
+            // long as it counts as done.
+            effects[from..to].iter_mut().for_each(|changes| changes.take_out(&refused.jobs));
+            let Some(without) = self.desk.refused(refused, all, &mut effects) else { return Ok(false) };
+            snapshot = without;
+        }
+        let entry = enter(&mut ledger, &snapshot, &self.ids)?;
+        draft.put(self.system, &entry.put.0, &entry.put.1)?;
+        *self.entry.lock() = Some(entry);
+        Ok(true)
+    }
+
+    fn synced(&self) -> bool {
+        self.synced
+    }
+
+    fn written(&self) {
+        drop(std::mem::take(&mut *self.effects.lock()));
+        if let Some(entry) = self.entry.lock().take() {
+            self.ledger.lock().written(&entry);
+        }
+        self.desk.saved();
+    }
+
+    fn failed(&self, error: BoxError) -> Option<Duration> {
+        self.desk.save_failed(error)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! A save beside a desk that says what a test has written down for it.
+
+use crate::commit::changes::Refused;
+use crate::effects::Effects;
+use crate::progress::embedded::*;
+use crate::store::Table;
+use crossbeam_channel::{Sender, unbounded};
+use std::collections::VecDeque;
+
+/// What is done, and what the jobs want that finished since the last time.
+type Said = (Snapshot, Vec<Changes>);
+
+struct Scripted {
+    says: Mutex<VecDeque<Said>>,
+    refused: Mutex<Vec<(Vec<Index>, Index)>>,
+    saved: Sender<()>,
+}
+
+impl Scripted {
+    fn say(&self, effects: &mut Vec<Changes>) -> Option<Snapshot> {
+        let (snapshot, mut more) = self.says.lock().pop_front().expect("it is asked no more");
+        effects.append(&mut more);
+        Some(snapshot)
+    }
+}
+
+impl SaveDesk for Scripted {
+    fn checkpoint(&self) -> Option<Checkpoint> {
+        None
+    }
+
+    fn snapshot(&self, _: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
+        self.say(effects)
+    }
+
+    fn refused(&self, refused: Refused, _: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
+        self.refused.lock().push((refused.jobs, refused.lowest));
+        self.say(effects)
+    }
+
+    fn saved(&self) {
+        self.saved.send(()).unwrap();
+    }
+
+    fn save_failed(&self, error: BoxError) -> Option<Duration> {
+        panic!("{error}");
+    }
+}
+
+/// Jobs that each put a row, and the bad ones of which add to a text: one piece.
+fn piece(table: &Table, jobs: &[Index], bad: &[Index]) -> Changes {
+    let mut piece = Changes::default();
+    for index in jobs {
+        let mut effects = Effects::new(Changes::default(), table.store().address(), 10_000);
+        effects.put(table, index.to_be_bytes(), "row").unwrap();
+        effects.add(table, if bad.contains(index) { "text" } else { "count" }, 1).unwrap();
+        let (mut changes, _) = effects.finish();
+        piece.append(&mut changes, *index, 1);
+    }
+    piece
+}
+
+fn done(next: Index, ahead: u64) -> Snapshot {
+    Snapshot { last_processed: next.checked_sub(1), next, ahead: DoneAhead::All { first: 0, words: vec![ahead] } }
+}
+
+#[test]
+fn what_finished_while_jobs_were_refused_is_in_the_same_save_and_may_be_refused_too() {
+    let store = Store::in_memory();
+    let table = store.table("t").unwrap();
+    table.put("text", "abc").unwrap();
+    let (tell, saved) = unbounded();
+    let says = [
+        (done(3, 0), vec![piece(&table, &[0, 1, 2], &[1])]),
+        // Two more have finished meanwhile, and then one more.
+        (done(1, 0b11100), vec![piece(&table, &[3, 4], &[4])]),
+        (done(1, 0b101100), vec![piece(&table, &[5], &[])]),
+    ];
+    let desk = Arc::new(Scripted { says: Mutex::new(says.into()), refused: Mutex::default(), saved: tell });
+    let mut progress = store.progress("p");
+    assert!(progress.acquire().unwrap().is_none());
+    progress.writer().unwrap().saves.save(desk.clone(), true);
+    saved.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert_eq!(*desk.refused.lock(), [(vec![1], 1), (vec![4], 4)]);
+    let rows: Vec<Index> = (0..6).filter(|index: &Index| table.get(index.to_be_bytes()).unwrap().is_some()).collect();
+    assert_eq!(rows, [0, 2, 3, 5]);
+    assert_eq!(table.counter("count").unwrap(), 4);
+    drop(progress);
+    let mut again = store.progress("p");
+    assert_eq!(again.acquire().unwrap(), Some(Checkpoint::new(0)));
+    let restored = again.writer().unwrap().restored;
+    assert_eq!(restored, Restored { next: Some(1), done: vec![2..=3, 5..=5] });
+}

@@ -1,0 +1,66 @@
+//! What the threads of the pool do: report a job and take the next, until there is none.
+
+pub(crate) mod deferred;
+pub(crate) mod direct;
+pub(crate) mod ordered;
+pub(crate) mod transactional;
+pub(crate) mod worker;
+
+use crate::base::index::Index;
+use crate::commit::changes::Changes;
+use crate::run::worker::{Job, Report};
+
+/// A job to run, and the token to report it with.
+pub(crate) struct Assignment<T> {
+    pub(crate) token: usize,
+    pub(crate) job: Job<T>,
+}
+
+/// The job whose result is handed to the sink now, and the token to report it with.
+pub(crate) struct Turn {
+    pub(crate) index: Index,
+    pub(crate) token: usize,
+}
+
+/// What a thread of the pool is to do next.
+pub(crate) enum Task<T> {
+    Run(Assignment<T>),
+    /// A result waits for the sink, and no other thread will hand it over.
+    Deliver(Turn),
+}
+
+/// Who hands out jobs.
+pub(crate) trait JobDesk<T>: Send + Sync + 'static {
+    /// Reports a job, with the effects that count if it succeeded, and takes the next one, in one critical section; sleeps
+    /// while there is none. `None`: this thread is to end.
+    ///
+    /// The report is taken out of its place field by field: copied whole it would cost more than the lock.
+    fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>>;
+}
+
+/// How a thread of the pool deals with a job.
+pub(crate) trait Runner<T>: Send + Sync + 'static {
+    /// Runs it; `None` when it will be reported by its [`Done`] token. Its effects, if jobs have any, are left in the buffer,
+    /// which is empty before.
+    fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report>;
+
+    /// Hands a result that waits to the sink. Only jobs that were set aside have a turn, so the others need not care.
+    fn deliver(&self, turn: Turn) {
+        debug_assert!(false, "job {} has a turn, and there is no sink", turn.index);
+    }
+}
+
+/// The life of a thread of the pool.
+pub(crate) fn work<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
+    let mut report = None;
+    let mut effects = Changes::default();
+    while let Some(task) = desk.next(&mut report, &mut effects) {
+        match task {
+            Task::Run(assignment) => report = runner.run(assignment, &mut effects),
+            Task::Deliver(turn) => runner.deliver(turn),
+        }
+    }
+}
+
+/// Called after a successful attempt, before the job counts as done.
+pub(crate) type OnJobDone = dyn Fn(Index) + Send + Sync;

@@ -1,0 +1,34 @@
+//! Mode *deferred*: a job is done when its token says so, on any thread.
+
+use super::worker::{Done, Job, Report, Reported};
+use super::{Assignment, Runner};
+use crate::base::error::describe;
+use crate::base::guard::guarded;
+use crate::base::sync::Arc;
+use crate::commit::changes::Changes;
+
+/// Jobs that are done when their [`Done`] token says so.
+pub(crate) struct Deferred<F> {
+    pub(crate) start: F,
+    pub(crate) reports: Arc<dyn Reported>,
+}
+
+impl<T, F> Runner<T> for Deferred<F>
+where
+    T: Send + 'static,
+    F: Fn(Job<T>, Done) + Send + Sync + 'static,
+{
+    fn run(&self, Assignment { token, job }: Assignment<T>, _: &mut Changes) -> Option<Report> {
+        let index = job.index;
+        let done = Done::new(self.reports.clone(), token, index);
+        let started = guarded(|| {
+            (self.start)(job, done);
+            Ok(())
+        });
+        if let Err(error) = started {
+            // Its token decides: it failed by being dropped, or somebody still has it.
+            self.reports.start_panicked(index, &describe(&*error));
+        }
+        None
+    }
+}

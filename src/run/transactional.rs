@@ -1,0 +1,33 @@
+//! Mode *transactional*: a job's effects and its being done are one atomic write.
+
+use super::worker::{Job, Report};
+use super::{Assignment, Runner};
+use crate::base::guard::{Failure, guarded};
+use crate::base::index::BoxError;
+use crate::commit::changes::Changes;
+use crate::effects::Effects;
+
+/// Jobs that are done when the closure returns, and whose effects are then to be written.
+pub(crate) struct Transactional<F> {
+    pub(crate) work: F,
+    /// The address of the store whose tables they may change.
+    pub(crate) store: usize,
+    /// Bytes of effects that one job may have.
+    pub(crate) limit: usize,
+}
+
+impl<T, F> Runner<T> for Transactional<F>
+where
+    T: Send + 'static,
+    F: Fn(Job<T>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static,
+{
+    fn run(&self, Assignment { token, job }: Assignment<T>, buffer: &mut Changes) -> Option<Report> {
+        let index = job.index;
+        let mut effects = Effects::new(std::mem::take(buffer), self.store, self.limit);
+        let ran = guarded(|| (self.work)(job, &mut effects));
+        let (changes, refused) = effects.finish();
+        *buffer = changes;
+        let outcome = ran.and_then(|()| Ok(refused?)).map_err(Failure::boxed);
+        Some(Report { token, index, outcome })
+    }
+}

@@ -1,0 +1,181 @@
+//! What a job looks like to the code that runs it.
+
+use crate::base::guard::Failure;
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::Arc;
+use crate::crew::stopping;
+use std::fmt;
+
+/// One job in the hands of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Job<T> {
+    /// Its place in the stream.
+    pub index: Index,
+    /// How often it was tried in this process life, this time included: from 1. Not stored: a new life begins at 1.
+    pub attempt: u32,
+    /// What the source returned for this index.
+    pub payload: T,
+}
+
+impl<T> Job<T> {
+    /// A first attempt: for calling a worker by hand, in a test say.
+    ///
+    /// ```
+    /// let job = waterline::Job::new(7, "block");
+    /// assert_eq!((job.index, job.attempt, job.payload), (7, 1, "block"));
+    /// ```
+    pub fn new(index: Index, payload: T) -> Self {
+        Self { index, attempt: 1, payload }
+    }
+
+    /// True once the consumer is stopping: after [`Consumer::stop`](crate::Consumer::stop),
+    /// [`Handle::request_stop`](crate::Handle::request_stop), a failure that halts it, or its drop.
+    /// A stop waits for running jobs, so a long job can ask and return an error to end early. That
+    /// attempt failed, and the job runs again in the next life. Without an attempt left the error
+    /// halts the consumer, as ever.
+    ///
+    /// It is cheap enough for an inner loop. Ask it on the thread that runs the job. On any other
+    /// thread, and for a job that you [made](Self::new) in a test, it returns false.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress, Retry};
+    ///
+    /// let jobs: MemoryJobs<u64> = (0..1).collect();
+    /// let (begin, begun) = crossbeam_channel::bounded(1);
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new())
+    ///     .retry(Retry::fixed(Duration::from_secs(1)))
+    ///     .start(move |job| {
+    ///         begin.send(())?;
+    ///         while !job.is_stopping() {
+    ///             std::thread::yield_now();               // some more of a long piece of work
+    ///         }
+    ///         Err("cut short, since the consumer stops".into())
+    ///     })?;
+    /// assert!(begun.recv().is_ok());
+    /// consumer.stop()?;                                   // no error, since the job has attempts left
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        stopping::here()
+    }
+}
+
+/// Runs jobs, several at a time.
+///
+/// Returning `Ok` says that the job's effects are as durable as they need to be: it is not run again in this process life, and
+/// in none once that is saved. A crash before the save repeats it, so its effects must be the same when they are repeated.
+///
+/// ```
+/// use waterline::{BoxError, Job, Worker};
+///
+/// struct Print;
+/// impl Worker<String> for Print {
+///     fn run(&self, job: Job<String>) -> Result<(), BoxError> {
+///         println!("{}: {}", job.index, job.payload);
+///         Ok(())
+///     }
+/// }
+/// # Print.run(Job::new(0, "x".into())).unwrap();
+/// ```
+pub trait Worker<T>: Send + Sync + 'static {
+    /// Runs one job on a thread of the consumer's pool; it may block.
+    ///
+    /// # Errors
+    /// A failed attempt: tried again as the consumer's [`Retry`](crate::Retry) says. A panic is a failed attempt too.
+    fn run(&self, job: Job<T>) -> Result<(), BoxError>;
+}
+
+impl<T, W: Worker<T> + ?Sized> Worker<T> for Arc<W> {
+    fn run(&self, job: Job<T>) -> Result<(), BoxError> {
+        (**self).run(job)
+    }
+}
+
+/// A closure as a worker.
+pub(crate) struct Closure<F>(pub(crate) F);
+
+impl<T, F> Worker<T> for Closure<F>
+where
+    F: Fn(Job<T>) -> Result<(), BoxError> + Send + Sync + 'static,
+{
+    fn run(&self, job: Job<T>) -> Result<(), BoxError> {
+        (self.0)(job)
+    }
+}
+
+/// An attempt that is over.
+pub(crate) struct Report {
+    pub(crate) token: usize,
+    pub(crate) index: Index,
+    /// Boxed, since a report is moved with every job, and hardly any fails.
+    pub(crate) outcome: Result<(), Box<Failure>>,
+}
+
+/// Where a [`Done`] token reports to.
+pub(crate) trait Reported: Send + Sync {
+    fn report(&self, report: Report);
+    /// The closure that starts deferred jobs panicked with this one, whose token decides what becomes of it.
+    fn start_panicked(&self, index: Index, error: &str);
+    fn is_stopping(&self) -> bool;
+}
+
+/// The token of a deferred job: says when it is done, from any thread or task.
+///
+/// Each token is used once, by value, so a job cannot be reported twice. Dropping it unused is a failed attempt, so a job
+/// cannot be forgotten. One that is used after the consumer has ended is ignored.
+#[must_use = "dropping the token fails the job; call `complete` or `fail`"]
+pub struct Done {
+    /// `None` once it is used.
+    to: Option<Arc<dyn Reported>>,
+    token: usize,
+    index: Index,
+}
+
+impl Done {
+    pub(crate) fn new(to: Arc<dyn Reported>, token: usize, index: Index) -> Self {
+        Self { to: Some(to), token, index }
+    }
+
+    /// The job succeeded: its effects are as durable as they need to be.
+    pub fn complete(mut self) {
+        self.report(Ok(()));
+    }
+
+    /// The attempt failed: it is tried again as the consumer's [`Retry`](crate::Retry) says.
+    ///
+    /// The error that halts a consumer is kept for `join`, which waits for every token: it must not own another one.
+    pub fn fail(mut self, error: impl Into<BoxError>) {
+        self.report(Err(error.into()));
+    }
+
+    /// True once the consumer is stopping, as [`Job::is_stopping`], on any thread and in any task. The
+    /// consumer waits for this token.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.to.as_ref().is_some_and(|to| to.is_stopping())
+    }
+
+    fn report(&mut self, outcome: Result<(), BoxError>) {
+        if let Some(to) = self.to.take() {
+            to.report(Report { token: self.token, index: self.index, outcome: outcome.map_err(Failure::boxed) });
+        }
+    }
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        if self.to.is_some() {
+            let why = if std::thread::panicking() { "the job panicked" } else { "its Done token was dropped unused" };
+            self.report(Err(why.into()));
+        }
+    }
+}
+
+impl fmt::Debug for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Done").field("index", &self.index).finish_non_exhaustive()
+    }
+}

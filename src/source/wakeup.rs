@@ -1,0 +1,232 @@
+//! How a source, a user or one of our own threads tells the reader to look again, without ever losing a call.
+//!
+//! Two bits and a condition variable. A bit is set *before* the reader is woken and taken *before* the reader looks, so a
+//! call that comes while it looks stays set and makes it look once more.
+
+use crate::base::sync::{Arc, AtomicU8, Condvar, Mutex, Ordering, watch};
+use crate::source::watermark::Watermark;
+use std::time::Instant;
+
+/// The source may have something new: ask for its head.
+const LOOK: u8 = 1;
+/// There is something to read, a timer changed, or the end has come.
+const WORK: u8 = 2;
+/// The consumer is gone.
+const CLOSED: u8 = 4;
+/// The gate of the source has moved: ask for that, and not for the head.
+const GATE: u8 = 8;
+
+/// What a waiting reader was woken with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rung {
+    pub(crate) look: bool,
+    pub(crate) gate: bool,
+    pub(crate) closed: bool,
+}
+
+impl Rung {
+    fn of(bits: u8) -> Self {
+        Self { look: bits & LOOK != 0, gate: bits & GATE != 0, closed: bits & CLOSED != 0 }
+    }
+}
+
+/// The reader's bell.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    bits: AtomicU8,
+    /// Guards nothing but the moment between looking at `bits` and going to sleep.
+    gate: Mutex<()>,
+    rung: Condvar,
+}
+
+impl Bell {
+    /// Asks for a look at the source; false when the consumer is gone.
+    pub(crate) fn look(&self) -> bool {
+        self.set(LOOK)
+    }
+
+    /// Says that there is work other than looking.
+    pub(crate) fn work(&self) {
+        self.set(WORK);
+    }
+
+    /// Says that the gate of the source has moved; false when the consumer is gone.
+    pub(crate) fn gate_moved(&self) -> bool {
+        self.set(GATE)
+    }
+
+    /// Takes the calls to look and to ask for the gate, and leaves the others.
+    pub(crate) fn take(&self) -> Rung {
+        Rung::of(self.bits.fetch_and(!(LOOK | GATE), Ordering::AcqRel))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.bits.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    /// From now on nobody listens.
+    pub(crate) fn close(&self) {
+        self.set(CLOSED);
+    }
+
+    fn set(&self, bit: u8) -> bool {
+        let before = self.bits.fetch_or(bit, Ordering::AcqRel);
+        if before & CLOSED != 0 {
+            return false;
+        }
+        if before & bit == 0 {
+            // Taking the lock puts this call either before the sleeper's last look at the bits or after it fell asleep.
+            drop(self.gate.lock());
+            self.rung.notify_one();
+        }
+        true
+    }
+
+    /// Whether somebody rings within the next microseconds.
+    pub(crate) fn watch(&self) -> bool {
+        watch(|| self.bits.load(Ordering::Acquire) != 0)
+    }
+
+    /// Sleeps until somebody rings, which is left to be [taken](Self::wait), or until this time; whether somebody rang.
+    pub(crate) fn nap(&self, until: Instant) -> bool {
+        let mut gate = self.gate.lock();
+        while self.bits.load(Ordering::Acquire) == 0 {
+            if Instant::now() >= until {
+                return false;
+            }
+            self.rung.wait_until(&mut gate, until);
+        }
+        true
+    }
+
+    /// Sleeps until a bit is set or the deadline has passed, and takes what is set.
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Rung {
+        let mut gate = self.gate.lock();
+        loop {
+            let bits = self.bits.fetch_and(CLOSED, Ordering::AcqRel);
+            let rung = Rung::of(bits);
+            if bits != 0 {
+                return rung;
+            }
+            match deadline {
+                None => self.rung.wait(&mut gate),
+                Some(at) if Instant::now() >= at => return rung,
+                Some(at) => {
+                    self.rung.wait_until(&mut gate, at);
+                }
+            }
+        }
+    }
+}
+
+/// Handed to a source by [`Jobs::subscribe`](crate::Jobs::subscribe): ring it when a job appears.
+///
+/// ```
+/// use waterline::{Consumer, Jobs, MemoryJobs, MemoryProgress};
+///
+/// let jobs = MemoryJobs::new();                  // keeps the wake-up and rings it on every push
+/// let consumer = Consumer::builder(jobs.clone(), MemoryProgress::new())
+///     .stop_at(0)
+///     .start(|job| { assert_eq!(job.payload, "hello"); Ok(()) })?;
+/// jobs.push("hello");
+/// consumer.join()?;
+/// # Ok::<(), waterline::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Wakeup {
+    bell: Arc<Bell>,
+    watermark: Watermark,
+}
+
+impl Wakeup {
+    pub(crate) fn new(bell: Arc<Bell>, watermark: Watermark) -> Self {
+        Self { bell, watermark }
+    }
+
+    /// How far the consumer has come.
+    pub(crate) fn watermark(&self) -> &Watermark {
+        &self.watermark
+    }
+
+    /// Makes the consumer look at its source again. Cheap, never blocks, never lost: a call during a look causes another.
+    ///
+    /// Returns false when the consumer has ended, so that a source can forget this wake-up.
+    pub fn ring(&self) -> bool {
+        self.bell.look()
+    }
+
+    /// Makes the consumer ask for the gate of its source again. Returns false when the consumer has ended.
+    pub(crate) fn ring_gate(&self) -> bool {
+        self.bell.gate_moved()
+    }
+
+    /// Whether its consumer has ended.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.bell.is_closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_ring_before_the_wait_is_not_lost() {
+        let bell = Bell::default();
+        assert!(bell.look());
+        assert_eq!(bell.wait(None), Rung { look: true, gate: false, closed: false });
+        let past = Instant::now() - Duration::from_millis(1);
+        assert_eq!(bell.wait(Some(past)), Rung { look: false, gate: false, closed: false }, "a ring is taken once");
+    }
+
+    #[test]
+    fn a_closed_bell_says_so_to_both_sides() {
+        let bell = Arc::new(Bell::default());
+        let wakeup = Wakeup::new(bell.clone(), Watermark::new());
+        bell.close();
+        assert!(!wakeup.ring());
+        assert!(bell.wait(None).closed);
+        assert!(bell.wait(None).closed, "closed is for good");
+    }
+}
+
+#[cfg(all(test, waterline_loom))]
+mod model {
+    use super::*;
+    use crate::base::sync::{AtomicU64, explore};
+    use loom::thread;
+
+    #[test]
+    fn loom_a_ring_is_never_lost_however_it_meets_the_sleeper() {
+        explore(3, || {
+            let (bell, jobs) = (Arc::new(Bell::default()), Arc::new(AtomicU64::new(0)));
+            let pushers = [(); 2].map(|()| {
+                let (wakeup, jobs) = (Wakeup::new(bell.clone(), Watermark::new()), jobs.clone());
+                thread::spawn(move || {
+                    jobs.fetch_add(1, Ordering::Relaxed);
+                    assert!(wakeup.ring());
+                })
+            });
+            while jobs.load(Ordering::Relaxed) < 2 {
+                assert!(bell.wait(None).look);
+            }
+            pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn loom_work_and_the_end_wake_the_sleeper_too() {
+        explore(3, || {
+            let bell = Arc::new(Bell::default());
+            let other = bell.clone();
+            let worker = thread::spawn(move || {
+                other.work();
+                other.close();
+                assert!(!other.look(), "nobody listens any more");
+            });
+            while !bell.wait(None).closed {}
+            worker.join().unwrap();
+        });
+    }
+}

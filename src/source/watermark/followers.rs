@@ -1,0 +1,278 @@
+//! The gates between consumers: each one claims its watermark and says by which others it is gated.
+//! A circle is refused.
+//!
+//! Each gate is known at both ends. A circle through a consumer would be found upwards, from
+//! upstream to upstream, and also downwards, from follower to follower. So the search goes both
+//! ways, as far this way as that way, and is over as soon as one of them comes to an end: a chain
+//! that is started in either order costs a few steps for each consumer.
+
+use crate::base::config::ConfigError;
+use crate::base::sync::Arc;
+use crate::source::watermark::{Publisher, Shared, Watermark};
+use std::collections::HashMap;
+
+impl Watermark {
+    /// Gives it to this consumer from now on. Nothing has changed when that is refused.
+    pub(crate) fn claim(&self, name: Option<String>, upstreams: Vec<Watermark>) -> Result<(), ConfigError> {
+        let mut publisher = self.shared.publisher.lock();
+        if publisher.is_some() {
+            return Err(ConfigError::WatermarkInUse { name: crate::source::watermark::named(name.as_ref()) });
+        }
+        *publisher = Some(Publisher { name, upstreams: upstreams.clone() });
+        drop(publisher);
+        for upstream in upstreams {
+            upstream.shared.followers.lock().add(Arc::downgrade(&self.shared));
+        }
+        // Only once others can see both ends of each gate: of those that are started at the same
+        // time and wait for each other, the last one to get here sees the whole circle.
+        if let Some(upstream) = self.circle() {
+            let cycle = ConfigError::GateCycle { consumer: self.name(), upstream: upstream.name() };
+            self.release();
+            return Err(cycle);
+        }
+        Ok(())
+    }
+
+    /// Its consumer could not be started.
+    pub(crate) fn release(&self) {
+        let publisher = self.shared.publisher.lock().take();
+        for upstream in publisher.into_iter().flat_map(|publisher| publisher.upstreams) {
+            upstream.shared.followers.lock().remove(&self.shared);
+        }
+    }
+
+    /// Whether this one goes no further than the other one, by whatever detour.
+    pub(crate) fn is_above(&self, other: &Watermark) -> bool {
+        let mut up = Walk::begin(self, Watermark::upstreams);
+        while !self.is_same(other) {
+            if up.is_over() {
+                return false;
+            }
+            if up.step(other).is_some() {
+                break;
+            }
+        }
+        true
+    }
+
+    /// The upstream by which it goes no further than itself, if there is one.
+    fn circle(&self) -> Option<Watermark> {
+        // A chain that is started upstream first has nothing below, and one that is started
+        // downstream first nothing above.
+        let mut up = Walk::begin(self, Watermark::upstreams);
+        let mut down = Walk::begin(self, Watermark::followers);
+        while !up.is_over() && !down.is_over() {
+            if up.steps < down.steps {
+                if let Some(found) = up.step(self) {
+                    return Some(found.first);
+                }
+            } else if let Some(found) = down.step(self) {
+                return Some(found.last);
+            }
+        }
+        None
+    }
+
+    fn upstreams(&self) -> Vec<Watermark> {
+        self.shared.publisher.lock().iter().flat_map(|publisher| publisher.upstreams.clone()).collect()
+    }
+
+    fn followers(&self) -> Vec<Watermark> {
+        self.shared.followers.lock().living().map(|shared| Watermark { shared }).collect()
+    }
+
+    /// The same watermarks in the same order, each of them once.
+    pub(crate) fn distinct(watermarks: Vec<Watermark>) -> Vec<Watermark> {
+        let mut seen = Seen::default();
+        watermarks.into_iter().filter(|watermark| seen.add(watermark)).collect()
+    }
+}
+
+/// A search along the gates, in one direction.
+struct Walk {
+    next: fn(&Watermark) -> Vec<Watermark>,
+    ahead: Vec<Place>,
+    seen: Seen,
+    /// Watermarks and gates that it has come to.
+    steps: usize,
+}
+
+/// A place that a walk has come to.
+struct Place {
+    /// The first one on the way there, if it is not the beginning itself.
+    first: Option<Watermark>,
+    at: Watermark,
+}
+
+/// A way along the gates from where a walk began to what it was to find.
+struct Found {
+    /// The first one on that way, behind the beginning.
+    first: Watermark,
+    /// The last one before the end.
+    last: Watermark,
+}
+
+impl Walk {
+    fn begin(at: &Watermark, next: fn(&Watermark) -> Vec<Watermark>) -> Self {
+        let ahead = vec![Place { first: None, at: at.clone() }];
+        let mut seen = Seen::default();
+        seen.add(at);
+        Self { next, ahead, seen, steps: 0 }
+    }
+
+    fn is_over(&self) -> bool {
+        self.ahead.is_empty()
+    }
+
+    /// Goes through the gates of one place.
+    fn step(&mut self, goal: &Watermark) -> Option<Found> {
+        let Place { first, at } = self.ahead.pop()?;
+        self.count_step();
+        for next in (self.next)(&at) {
+            self.count_step();
+            let first = first.clone().unwrap_or_else(|| next.clone());
+            if next.is_same(goal) {
+                return Some(Found { first, last: at });
+            }
+            if self.seen.add(&next) {
+                self.ahead.push(Place { first: Some(first), at: next });
+            }
+        }
+        None
+    }
+
+    fn count_step(&mut self) {
+        self.steps += 1;
+        #[cfg(test)]
+        tests::STEPS.with(|steps| steps.set(steps.get() + 1));
+    }
+}
+
+/// Watermarks, each of them once. They are kept meanwhile, so that no other one gets the address of
+/// one of them.
+#[derive(Default)]
+struct Seen(HashMap<*const Shared, Watermark>);
+
+impl Seen {
+    /// Adds one; true if it is new.
+    fn add(&mut self, watermark: &Watermark) -> bool {
+        self.0.insert(Arc::as_ptr(&watermark.shared), watermark.clone()).is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// The steps that all searches of this thread have taken.
+        pub(super) static STEPS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    fn chain(length: usize) -> Vec<Watermark> {
+        (0..length).map(|_| Watermark::new()).collect()
+    }
+
+    /// Claims the watermarks of a chain in this order, each behind the one before it, and counts
+    /// the steps.
+    fn steps_of(chain: &[Watermark], order: impl IntoIterator<Item = usize>) -> u64 {
+        let before = STEPS.get();
+        for at in order {
+            let upstreams = at.checked_sub(1).map(|before| chain[before].clone()).into_iter().collect();
+            chain[at].claim(None, upstreams).unwrap();
+        }
+        STEPS.get() - before
+    }
+
+    fn shuffled(length: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..length).collect();
+        fastrand::Rng::with_seed(length as u64).shuffle(&mut order);
+        order
+    }
+
+    #[test]
+    fn a_chain_of_gates_is_claimed_in_a_few_steps_for_each_consumer_in_whatever_order() {
+        for length in [100, 20_000] {
+            let upstream_first = steps_of(&chain(length), 0..length);
+            let downstream_first = steps_of(&chain(length), (0..length).rev());
+            let every_second = steps_of(&chain(length), (0..length).step_by(2).chain((1..length).step_by(2)));
+            let at_random = steps_of(&chain(length), shuffled(length));
+            let most = [upstream_first, downstream_first].map(|steps| steps.div_ceil(length as u64));
+            assert!(most.iter().all(|most| *most <= 8), "{length} consumers in order: {most:?} steps each");
+            // Joining two parts costs as much as the shorter one, so no consumer is come to more
+            // than log2(n) times.
+            let most = 8 * length as u64 * u64::from(length.ilog2());
+            assert!(every_second.max(at_random) <= most, "{length} consumers: {every_second} and {at_random} steps");
+        }
+    }
+
+    #[test]
+    fn a_circle_of_thousands_is_found_where_it_is_closed_and_named_by_the_gate_that_closes_it() {
+        for order in [(1..5_000).collect(), (1..5_000).rev().collect::<Vec<_>>()] {
+            let chain = chain(5_000);
+            steps_of(&chain, order);
+            let (first, last) = (&chain[0], chain[4_999].clone());
+            let aside = Watermark::new();
+            aside.claim(Some("aside".to_owned()), vec![first.clone()]).unwrap();
+            let error = first.claim(Some("first".to_owned()), vec![Watermark::new(), last.clone()]).unwrap_err();
+            let expected = ConfigError::GateCycle { consumer: "first".to_owned(), upstream: "unnamed".to_owned() };
+            assert_eq!(error, expected);
+            assert!(last.is_above(first) && !first.is_above(&last), "what was refused left nothing behind");
+            first.claim(None, vec![Watermark::new()]).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_refused_claim_leaves_no_follower_behind() {
+        let (one, other) = (Watermark::new(), Watermark::new());
+        one.claim(None, vec![other.clone()]).unwrap();
+        other.claim(None, vec![one.clone()]).unwrap_err();
+        assert!(one.followers().is_empty() && other.upstreams().is_empty());
+        one.release();
+        assert!(other.followers().is_empty());
+        other.claim(None, vec![one.clone()]).unwrap();
+    }
+
+    #[test]
+    fn a_chain_of_thousands_is_dropped_without_a_deep_stack() {
+        let small = std::thread::Builder::new().stack_size(256 << 10);
+        let dropped = small.spawn(|| {
+            let chain = chain(100_000);
+            steps_of(&chain, 0..chain.len());
+            let last = chain.last().cloned();
+            drop(chain);
+            assert!(last.is_some());
+        });
+        dropped.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_watermark_forgets_the_followers_that_are_gone() {
+        let hub = Watermark::new();
+        for _ in 0..10_000 {
+            Watermark::new().claim(None, vec![hub.clone()]).unwrap();
+        }
+        assert!(hub.shared.followers.lock().len() <= 16);
+    }
+}
+
+#[cfg(all(test, waterline_loom))]
+mod model {
+    use super::*;
+    use crate::base::sync::explore;
+    use loom::thread;
+
+    #[test]
+    fn loom_of_those_that_wait_for_each_other_one_sees_the_circle() {
+        explore(3, || {
+            let (one, other) = (Watermark::new(), Watermark::new());
+            let second = {
+                let (one, other) = (one.clone(), other.clone());
+                thread::spawn(move || other.claim(None, vec![one]).is_err())
+            };
+            let refused = one.claim(None, vec![other.clone()]).is_err();
+            assert!(second.join().unwrap() || refused);
+        });
+    }
+}
