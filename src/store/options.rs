@@ -5,9 +5,9 @@ use super::Durability;
 use super::{Store, locked};
 #[cfg(feature = "rocksdb")]
 use crate::{
-    error::Error,
+    base::error::Error,
+    base::sync::Arc,
     kv::rocksdb::{RocksKv, wait_closed},
-    sync::Arc,
 };
 #[cfg(feature = "rocksdb")]
 use std::{path::Path, time::Duration, time::Instant};
