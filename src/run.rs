@@ -1,7 +1,15 @@
-//! What the threads of the pool do: report a job and take the next, until there is none.
+//! The ways in which jobs are run: one file for each mode, and the loop of a pool's thread that they share.
+//!
+//! * [`direct`]: a job is done when the worker returns.
+//! * [`deferred`]: a job is done when its token says so, on any thread.
+//! * [`ordered`]: a job is done when the sink has taken its result, in the order of indices.
+//! * [`transactional`]: a job's effects and its being done are one atomic write.
+//!
+//! [`mode`] refuses the settings that do not fit a mode.
 
 pub(crate) mod deferred;
 pub(crate) mod direct;
+pub(crate) mod mode;
 pub(crate) mod ordered;
 pub(crate) mod transactional;
 pub(crate) mod worker;

@@ -38,6 +38,9 @@ fn values_that_make_no_sense_are_refused_and_say_what_to_write() {
     assert_eq!(refused(|b| b.poll_every(Duration::ZERO)).0, ConfigError::PollEveryZero);
     let (error, text) = refused(|b| b.threads(2));
     assert!(error == ConfigError::ThreadsWithoutDeferred && text.contains("start_deferred"), "{text}");
+    let effects = Consumer::builder(numbers(1), Store::in_memory().progress("p")).max_effects(9);
+    let Err(Error::Config(error)) = effects.start(|_| Ok(())) else { panic!("max_effects was ignored") };
+    assert!(error == ConfigError::EffectsWithoutTransactional && error.to_string().contains("start_transactional"));
     let deferred = Consumer::builder(numbers(1), MemoryProgress::new()).threads(0).start_deferred(|_, done| drop(done));
     assert!(matches!(deferred, Err(Error::Config(ConfigError::ThreadsZero))));
 }

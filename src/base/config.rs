@@ -85,6 +85,9 @@ pub enum ConfigError {
     /// `threads` where the threads follow `max_processing`.
     #[error("threads belongs to `start_deferred`; here the threads follow max_processing: set that instead")]
     ThreadsWithoutDeferred,
+    /// `max_effects` where jobs have no effects.
+    #[error("max_effects belongs to `start_transactional`; here jobs have no effects: leave it out")]
+    EffectsWithoutTransactional,
     /// `poll_every(0)` would never sleep.
     #[error(
         "poll_every is zero, which would never sleep: use a millisecond or more, or have the source ring its `Wakeup`"
@@ -210,6 +213,7 @@ impl fmt::Debug for ConfigError {
                 Jitter { value },
                 ThreadsZero {},
                 ThreadsWithoutDeferred {},
+                EffectsWithoutTransactional {},
                 PollEveryZero {},
                 Name { what, length },
                 FamilyMissing { name },

@@ -13,6 +13,7 @@ use crate::progress::{Progress, Saves};
 use crate::reader::{Reader, Turns};
 use crate::run::deferred::Deferred;
 use crate::run::direct::Direct;
+use crate::run::mode::{Asked, Mode, Settings};
 use crate::run::worker::{Closure, Done, Job, Worker};
 use crate::run::{OnJobDone, Runner};
 use crate::saver::saver;
@@ -34,7 +35,8 @@ pub struct Builder<J, P> {
     /// The index to start at, and `None` within when it cannot be one.
     start_at: Option<Option<Index>>,
     max_processing: usize,
-    pub(super) threads: Option<usize>,
+    /// The settings of some modes alone.
+    pub(super) asked: Asked,
     max_search_ahead: u64,
     retry: Retry,
     on_exhausted: OnExhausted,
@@ -42,7 +44,6 @@ pub struct Builder<J, P> {
     stop_at: Option<Index>,
     on_job_done: Option<Arc<OnJobDone>>,
     on_processed: Option<OnProcessed>,
-    pub(super) max_effects: usize,
     max_read_ahead: usize,
     watermark: Option<Watermark>,
     stall_after: Option<Duration>,
@@ -55,7 +56,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             progress,
             start_at: None,
             max_processing: config::available_parallelism(),
-            threads: None,
+            asked: Asked::default(),
             max_search_ahead: config::DEFAULT_SEARCH_AHEAD,
             retry: Retry::none(),
             on_exhausted: OnExhausted::Halt,
@@ -63,7 +64,6 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             stop_at: None,
             on_job_done: None,
             on_processed: None,
-            max_effects: config::DEFAULT_EFFECTS,
             max_read_ahead: config::DEFAULT_READ_AHEAD,
             watermark: None,
             stall_after: None,
@@ -96,7 +96,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// [`Error::Config`] otherwise: elsewhere threads follow `max_processing` and are started as needed. Default: the
     /// available parallelism, and never more than `max_processing`.
     pub fn threads(mut self, n: usize) -> Self {
-        self.threads = Some(n);
+        self.asked.threads = Some(n);
         self
     }
 
@@ -204,10 +204,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// # Errors
     /// Those of [`start`](Self::start).
     pub fn start_worker(self, worker: impl Worker<J::Job>) -> Result<Consumer, Error> {
-        if self.threads.is_some() {
-            return Err(ConfigError::ThreadsWithoutDeferred.into());
-        }
-        self.launch(None, None, |_| Arc::new(Direct(worker)))
+        self.launch(Mode::Direct, |_, _| Arc::new(Direct(worker)))
     }
 
     /// Starts, with a closure that only begins a job, which is done when its [`Done`] token says so: from any thread or
@@ -230,11 +227,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// # Errors
     /// Those of [`start`](Self::start).
     pub fn start_deferred(self, start: impl Fn(Job<J::Job>, Done) + Send + Sync + 'static) -> Result<Consumer, Error> {
-        let threads = self.threads.unwrap_or_else(config::available_parallelism);
-        if threads == 0 {
-            return Err(ConfigError::ThreadsZero.into());
-        }
-        self.launch(Some(threads), None, |driver| Arc::new(Deferred { start, reports: driver.clone() }))
+        self.launch(Mode::Deferred, |driver, _| Arc::new(Deferred { start, reports: driver.clone() }))
     }
 
     fn validate(&self) -> Result<Limits, ConfigError> {
@@ -251,10 +244,11 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 
     /// With a fixed number of threads, or with effects of which so many bytes may wait.
-    pub(super) fn launch<R>(self, threads: Option<usize>, effects: Option<usize>, runner: R) -> Result<Consumer, Error>
+    pub(super) fn launch<R>(self, mode: Mode, runner: R) -> Result<Consumer, Error>
     where
-        R: FnOnce(&Arc<Driver<J::Job>>) -> Arc<dyn Runner<J::Job>>,
+        R: FnOnce(&Arc<Driver<J::Job>>, Settings) -> Arc<dyn Runner<J::Job>>,
     {
+        let settings = mode.settings(self.asked)?;
         let limits = self.validate()?;
         let Self { jobs, mut progress, start_at, retry, poll_every, stop_at, on_job_done, on_processed, .. } = self;
         let OnExhausted::Halt = self.on_exhausted;
@@ -288,10 +282,10 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let mut core = Core::new(window, retry, self.max_read_ahead);
         core.announces = on_processed.is_some();
         core.on_job_done = on_job_done;
-        core.workers.fixed = threads;
+        core.workers.fixed = settings.threads;
         core.upstreams = upstreams;
         self.stall_after.into_iter().for_each(|patience| core.stalls.patience = patience);
-        core.effects.limit = effects.unwrap_or(usize::MAX);
+        core.effects.limit = settings.effects.unwrap_or(usize::MAX);
         let (saves, saver): (Arc<dyn Saves>, _) = if let Some(seat) = seat {
             core.claim = Some(Box::new(progress));
             (seat.saves, None)
@@ -307,7 +301,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let driver = Driver::new(core, bell.clone(), watermark.clone(), saves);
         unstarted.watermark = None;
         driver.listen();
-        driver.set_runner(runner(&driver));
+        driver.set_runner(runner(&driver, settings));
         // From here on, dropping it stops whatever was started.
         let consumer = Consumer { control: driver.clone(), left: false };
         if let Some(saver) = saver {

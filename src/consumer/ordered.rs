@@ -1,11 +1,11 @@
 //! Jobs that run in parallel, and whose results are taken in order.
 
 use super::{Builder, Consumer};
-use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
 use crate::progress::Progress;
+use crate::run::mode::Mode;
 use crate::run::ordered::Ordered;
 use crate::run::worker::Job;
 use crate::source::Jobs;
@@ -44,9 +44,6 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         W: Fn(Job<J::Job>) -> Result<R, BoxError> + Send + Sync + 'static,
         S: FnMut(Index, R) -> Result<(), BoxError> + Send + 'static,
     {
-        if self.threads.is_some() {
-            return Err(ConfigError::ThreadsWithoutDeferred.into());
-        }
-        self.launch(None, None, |driver| Arc::new(Ordered::new(work, sink, driver.clone())))
+        self.launch(Mode::Ordered, |driver, _| Arc::new(Ordered::new(work, sink, driver.clone())))
     }
 }

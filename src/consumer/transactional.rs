@@ -1,12 +1,12 @@
 //! Jobs whose effects and whose being done are one atomic write.
 
 use super::{Builder, Consumer};
-use crate::base::config::{ConfigError, check_effects};
 use crate::base::error::Error;
 use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::effects::Effects;
 use crate::progress::StoreProgress;
+use crate::run::mode::Mode;
 use crate::run::transactional::Transactional;
 use crate::run::worker::Job;
 use crate::source::Jobs;
@@ -17,7 +17,7 @@ impl<J: Jobs> Builder<J, StoreProgress> {
     /// bound. (What jobs want that run already may come on top.) Default: 64 MiB. For
     /// [`start_transactional`](Self::start_transactional) alone.
     pub fn max_effects(mut self, bytes: usize) -> Self {
-        self.max_effects = bytes;
+        self.asked.max_effects = Some(bytes);
         self
     }
 
@@ -55,12 +55,10 @@ impl<J: Jobs> Builder<J, StoreProgress> {
     where
         F: Fn(Job<J::Job>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static,
     {
-        if self.threads.is_some() {
-            return Err(ConfigError::ThreadsWithoutDeferred.into());
-        }
-        let limit = self.max_effects;
-        check_effects(limit)?;
         let store = self.progress.store().address();
-        self.launch(None, Some(limit), |_| Arc::new(Transactional { work: run, store, limit }))
+        self.launch(Mode::Transactional, |_, settings| {
+            let limit = settings.effects.unwrap_or(usize::MAX);
+            Arc::new(Transactional { work: run, store, limit })
+        })
     }
 }

@@ -1,0 +1,85 @@
+//! The modes that a consumer may run its jobs in, and the settings that fit each.
+
+use crate::base::config::{self, ConfigError, check_effects};
+
+/// The way in which jobs are run, one for each `start_*` call of the builder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// A job is done when the closure or worker returns: [`direct`](super::direct).
+    Direct,
+    /// A job is done when its token says so: [`deferred`](super::deferred).
+    Deferred,
+    /// A job is done when the sink has taken its result, in order: [`ordered`](super::ordered).
+    Ordered,
+    /// A job's effects and its being done are one write: [`transactional`](super::transactional).
+    Transactional,
+}
+
+/// The settings that some modes alone have; `None`: the user has not set it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) threads: Option<usize>,
+    pub(crate) max_effects: Option<usize>,
+}
+
+/// The same, with the defaults of the mode; `None`: the mode has no such limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// The number of threads in the pool; without it there are as many as jobs in flight.
+    pub(crate) threads: Option<usize>,
+    /// The bytes of effects that may wait for their write.
+    pub(crate) effects: Option<usize>,
+}
+
+impl Mode {
+    /// Refuses what does not fit this mode: a setting that nobody reads is a mistake of the user's.
+    pub(crate) fn settings(self, asked: Asked) -> Result<Settings, ConfigError> {
+        if asked.threads.is_some() && self != Self::Deferred {
+            return Err(ConfigError::ThreadsWithoutDeferred);
+        }
+        if asked.max_effects.is_some() && self != Self::Transactional {
+            return Err(ConfigError::EffectsWithoutTransactional);
+        }
+        let mut settings = Settings { threads: None, effects: None };
+        match self {
+            Self::Direct | Self::Ordered => {}
+            Self::Deferred => {
+                let threads = asked.threads.unwrap_or_else(config::available_parallelism);
+                if threads == 0 {
+                    return Err(ConfigError::ThreadsZero);
+                }
+                settings.threads = Some(threads);
+            }
+            Self::Transactional => {
+                let bytes = asked.max_effects.unwrap_or(config::DEFAULT_EFFECTS);
+                check_effects(bytes)?;
+                settings.effects = Some(bytes);
+            }
+        }
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODES: [Mode; 4] = [Mode::Direct, Mode::Deferred, Mode::Ordered, Mode::Transactional];
+
+    #[test]
+    fn a_setting_of_one_mode_is_refused_in_every_other() {
+        for mode in MODES {
+            let threads = mode.settings(Asked { threads: Some(2), max_effects: None });
+            let effects = mode.settings(Asked { threads: None, max_effects: Some(9) });
+            match mode {
+                Mode::Deferred => assert_eq!(threads, Ok(Settings { threads: Some(2), effects: None })),
+                _ => assert_eq!(threads, Err(ConfigError::ThreadsWithoutDeferred)),
+            }
+            match mode {
+                Mode::Transactional => assert_eq!(effects, Ok(Settings { threads: None, effects: Some(9) })),
+                _ => assert_eq!(effects, Err(ConfigError::EffectsWithoutTransactional)),
+            }
+            assert!(mode.settings(Asked::default()).is_ok(), "{mode:?}");
+        }
+    }
+}
