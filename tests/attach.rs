@@ -178,7 +178,7 @@ fn the_database_is_closed_when_the_last_of_both_sides_is_gone() {
 }
 
 #[test]
-fn promise_8_a_format_that_is_not_known_is_refused_and_left_as_it_is() {
+fn promise_08_a_format_that_is_not_known_is_refused_and_left_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(directory.path());
     let format = || db.get_cf(&db.cf_handle("waterline.system").unwrap(), "format").unwrap();

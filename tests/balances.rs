@@ -60,7 +60,7 @@ fn booked_life_by_life(dir: &Path, seed: u64) -> Vec<i64> {
 }
 
 #[test]
-fn promise_9_kills_and_aborts_neither_lose_nor_double_a_transfer() {
+fn promise_09_kills_and_aborts_neither_lose_nor_double_a_transfer() {
     // A machine that is very busy may let the first life end before it is killed. Then it is done
     // once more.
     let killed_in_the_middle = |seed| {

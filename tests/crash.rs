@@ -55,7 +55,7 @@ fn until_killed(consumer: Consumer, enough: impl Fn(&Status) -> bool) {
     consumer.join().unwrap();
 }
 
-/// The child of `promise_1_…`: writes a row for each job until it is killed. Jobs finish out of order, and some fail first.
+/// The child of `promise_01_…`: writes a row for each job until it is killed. Jobs finish out of order, and some fail first.
 fn endless_life(dir: &Path, durability: Durability) {
     let store = Store::options().durability(durability).open(dir).unwrap();
     let table = store.table("rows").unwrap();
@@ -152,13 +152,13 @@ fn kill_again_and_again(role: &str, lives: u32) -> Index {
 }
 
 #[test]
-fn promise_1_nothing_is_skipped_however_often_the_process_is_killed() {
+fn promise_01_nothing_is_skipped_however_often_the_process_is_killed() {
     let reached = kill_again_and_again("buffered_child", LIVES);
     assert!(reached > 1_000, "the lives were too short to prove anything: {reached}");
 }
 
 #[test]
-fn promise_1_holds_with_synced_writes_too() {
+fn promise_01_holds_with_synced_writes_too() {
     kill_again_and_again("synced_child", 10);
 }
 
@@ -368,7 +368,7 @@ impl Counted {
         effects.add(&self.sums, "indices", job.index as i64)
     }
 
-    /// The child of `promise_9_…`: counts until it is killed. Jobs finish out of order, some fail or panic first, when they have
+    /// The child of `promise_09_…`: counts until it is killed. Jobs finish out of order, some fail or panic first, when they have
     /// counted, and in every third life one is stuck until its end.
     fn endless_life(self) {
         // Panics that are meant need no backtrace.
@@ -485,18 +485,18 @@ fn count_again_and_again(role: &str, lives: u32, open: impl Fn(&Path) -> Counted
 }
 
 #[test]
-fn promise_9_effects_are_in_once_however_often_the_process_is_killed() {
+fn promise_09_effects_are_in_once_however_often_the_process_is_killed() {
     let open = |dir: &Path| Counted::open(dir, Durability::Buffered);
     let (done, ahead) = count_again_and_again("counting_child", 36, open);
     assert!(done > 1_000 && ahead > 1_000, "the lives prove nothing: {done} jobs, {ahead} of them done ahead");
 }
 
 #[test]
-fn promise_9_holds_with_synced_writes_too() {
+fn promise_09_holds_with_synced_writes_too() {
     count_again_and_again("synced_counting_child", 6, |dir| Counted::open(dir, Durability::Synced));
 }
 
 #[test]
-fn promise_9_holds_in_a_database_and_a_family_of_the_users_too() {
+fn promise_09_holds_in_a_database_and_a_family_of_the_users_too() {
     count_again_and_again("attached_counting_child", 9, Counted::attach);
 }

@@ -284,17 +284,17 @@ fn torn_off(work: Work) {
 }
 
 #[test]
-fn promise_1_and_10_wherever_the_log_is_torn_off_what_is_left_is_what_was_written_before() {
+fn promise_01_and_10_wherever_the_log_is_torn_off_what_is_left_is_what_was_written_before() {
     torn_off(Work::Rows);
 }
 
 #[test]
-fn promise_9_wherever_the_log_is_torn_off_each_job_is_in_or_out_and_the_others_run() {
+fn promise_09_wherever_the_log_is_torn_off_each_job_is_in_or_out_and_the_others_run() {
     torn_off(Work::Effects);
 }
 
 #[test]
-fn promise_8_wherever_a_byte_of_the_log_is_flipped_what_is_left_is_what_was_written_before() {
+fn promise_08_wherever_a_byte_of_the_log_is_flipped_what_is_left_is_what_was_written_before() {
     let logged = Logged::new(Work::Rows);
     let mut random = fastrand::Rng::with_seed(SEED);
     let edges = random.choose_multiple(logged.edges.iter().copied(), 20);

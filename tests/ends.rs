@@ -10,7 +10,7 @@ use std::time::Duration;
 use waterline::{Consumer, Error, MemoryProgress, State};
 
 #[test]
-fn promise_6_what_the_last_save_wrote_is_announced_though_a_job_still_runs() {
+fn promise_06_what_the_last_save_wrote_is_announced_though_a_job_still_runs() {
     for life in 0..30 {
         let (worker, stage) = manual_worker();
         let (progress, announced) = (FaultyProgress::in_memory(), Announced::default());

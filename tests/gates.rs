@@ -43,7 +43,7 @@ impl Jobs for Walled {
 }
 
 #[test]
-fn promise_4_nothing_above_a_gate_starts_and_the_status_names_what_is_held_back() {
+fn promise_04_nothing_above_a_gate_starts_and_the_status_names_what_is_held_back() {
     let jobs = Walled::up_to(9, Gate::Closed);
     let (worker, stage) = manual_worker();
     let consumer = builder(Arc::new(jobs.clone()), &MemoryProgress::new())
@@ -77,7 +77,7 @@ fn promise_4_nothing_above_a_gate_starts_and_the_status_names_what_is_held_back(
 }
 
 #[test]
-fn promise_4_a_gate_that_panics_is_a_source_that_fails() {
+fn promise_04_a_gate_that_panics_is_a_source_that_fails() {
     let jobs = Walled::up_to(3, Gate::Open);
     jobs.panics.store(true, Ordering::SeqCst);
     let consumer = builder(jobs.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
@@ -92,7 +92,7 @@ fn promise_4_a_gate_that_panics_is_a_source_that_fails() {
 }
 
 #[test]
-fn promise_4_no_move_of_the_upstream_is_missed() {
+fn promise_04_no_move_of_the_upstream_is_missed() {
     const JOBS: u64 = 3_000;
     for round in 0..6 {
         // Sources that ring nobody, and are looked at once an hour: what wakes the second is the first one's watermark.
@@ -298,7 +298,7 @@ fn a_consumer_waits_for_an_upstream_that_lost_its_last_saves_and_runs_nothing_tw
 }
 
 #[test]
-fn promise_4_an_upstream_that_starts_later_with_nothing_to_do_lets_through_what_an_earlier_life_processed() {
+fn promise_04_an_upstream_that_starts_later_with_nothing_to_do_lets_through_what_an_earlier_life_processed() {
     let (store, jobs) = (Store::in_memory(), numbers(10));
     Consumer::builder(jobs.clone(), store.progress("fetch")).stop_at(9).start(|_| Ok(())).unwrap().join().unwrap();
     let fetched = Watermark::new();

@@ -162,7 +162,7 @@ fn a_push_that_fails_takes_no_index() {
 }
 
 #[test]
-fn promise_1_wherever_the_disk_stops_taking_writes_the_log_is_a_prefix() {
+fn promise_01_wherever_the_disk_stops_taking_writes_the_log_is_a_prefix() {
     for freeze_at in 0..30 {
         let faulty = FaultyStore::new().unwrap();
         faulty.freeze_at(freeze_at);
@@ -183,7 +183,7 @@ fn promise_1_wherever_the_disk_stops_taking_writes_the_log_is_a_prefix() {
 }
 
 #[test]
-fn promise_1_what_a_trim_gives_back_is_not_needed_by_anybody_after_the_loss_of_power() {
+fn promise_01_what_a_trim_gives_back_is_not_needed_by_anybody_after_the_loss_of_power() {
     // Files are gone for good at once, whereas what was written before, progress and trims alike, may be lost.
     const ITEMS: u64 = 40_000;
     let faulty = FaultyStore::new().unwrap();
@@ -277,7 +277,7 @@ fn a_log_trims_itself_up_to_the_slowest_of_those_it_retains_items_for() {
 }
 
 #[test]
-fn promise_9_what_a_job_pushes_is_in_the_log_once_however_often_it_fails() {
+fn promise_09_what_a_job_pushes_is_in_the_log_once_however_often_it_fails() {
     let store = Store::in_memory();
     let log = store.log::<(u64, u32)>("chunks").unwrap();
     let chunks = log.clone();
@@ -327,7 +327,7 @@ fn a_log_is_usable_from_what_it_rings() {
 }
 
 #[test]
-fn promise_4_a_log_whose_last_trim_failed_is_trimmed_once_the_store_works_again() {
+fn promise_04_a_log_whose_last_trim_failed_is_trimmed_once_the_store_works_again() {
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<u64>("l").unwrap();
     // The consumer's own saves go elsewhere, so that the trims are the only writes that fail.

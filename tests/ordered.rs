@@ -36,7 +36,7 @@ fn a_result_that_waits_holds_no_slot_that_the_one_before_it_needs() {
 }
 
 #[test]
-fn promise_6_results_that_will_have_no_turn_are_not_awaited() {
+fn promise_06_results_that_will_have_no_turn_are_not_awaited() {
     let consumer = builder(numbers(10), &MemoryProgress::new())
         .retry(Retry::fixed(HOUR))
         .start_ordered(|job| if job.index == 3 { Err("no".into()) } else { Ok(()) }, |_, ()| Ok(()))
@@ -49,7 +49,7 @@ fn promise_6_results_that_will_have_no_turn_are_not_awaited() {
 }
 
 #[test]
-fn promise_5_a_sink_that_panics_fails_the_job() {
+fn promise_05_a_sink_that_panics_fails_the_job() {
     let taken = Arc::new(Mutex::new(Vec::new()));
     let sink = taken.clone();
     let error = builder(numbers(10), &MemoryProgress::new())
@@ -133,7 +133,7 @@ fn busy(jobs: u64, fails: Option<Index>) -> (Busy, crossbeam_channel::Sender<()>
 }
 
 #[test]
-fn promise_6_a_stop_waits_for_the_result_that_the_sink_has_and_drops_the_others() {
+fn promise_06_a_stop_waits_for_the_result_that_the_sink_has_and_drops_the_others() {
     let (Busy { consumer, handle, taken, dropped, go }, _) = busy(50, None);
     handle.request_stop();
     assert!(!handle.wait_for(1, HOUR), "its result waits, so it will never come");
@@ -144,7 +144,7 @@ fn promise_6_a_stop_waits_for_the_result_that_the_sink_has_and_drops_the_others(
 }
 
 #[test]
-fn promise_6_results_that_wait_are_not_taken_once_the_consumer_halts() {
+fn promise_06_results_that_wait_are_not_taken_once_the_consumer_halts() {
     let (Busy { consumer, handle, taken, go, .. }, fail) = busy(41, Some(40));
     drop(fail);
     until(&handle, "the halt", |status| status.state == State::Halted);
@@ -169,7 +169,7 @@ fn a_paused_sink_takes_nothing_and_goes_on_when_it_is_resumed_though_no_job_is_l
 }
 
 #[test]
-fn promise_2_a_sink_that_is_resumed_while_all_slots_are_taken_waits_for_one() {
+fn promise_02_a_sink_that_is_resumed_while_all_slots_are_taken_waits_for_one() {
     let (go, gone) = crossbeam_channel::bounded::<()>(0);
     let (fail, failed) = crossbeam_channel::bounded::<()>(0);
     let (last, release) = crossbeam_channel::bounded::<()>(0);

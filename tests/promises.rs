@@ -60,7 +60,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn promise_1_nothing_is_skipped(
+    fn promise_01_nothing_is_skipped(
         count in 1..300u64,
         processing in 1..6usize,
         ahead in prop_oneof![Just(1), 1..20u64, Just(u64::MAX)],
@@ -72,7 +72,7 @@ proptest! {
 }
 
 #[test]
-fn promise_2_never_more_in_flight_than_allowed_and_none_above_the_window() {
+fn promise_02_never_more_in_flight_than_allowed_and_none_above_the_window() {
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(100), &progress).max_processing(3).max_search_ahead(5).start_worker(worker).unwrap();
@@ -98,7 +98,7 @@ fn promise_2_never_more_in_flight_than_allowed_and_none_above_the_window() {
 }
 
 #[test]
-fn promise_2_many_workers_stay_within_the_limits() {
+fn promise_02_many_workers_stay_within_the_limits() {
     let running = Arc::new(AtomicUsize::new(0));
     let most = Arc::new(AtomicUsize::new(0));
     let progress = MemoryProgress::new();
@@ -121,7 +121,7 @@ fn promise_2_many_workers_stay_within_the_limits() {
 }
 
 #[test]
-fn promise_2_holds_for_jobs_that_are_done_later() {
+fn promise_02_holds_for_jobs_that_are_done_later() {
     let (hand, handed) = crossbeam_channel::unbounded();
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(10), &progress)
@@ -143,7 +143,7 @@ fn promise_2_holds_for_jobs_that_are_done_later() {
 }
 
 #[test]
-fn promise_2_a_store_that_cannot_save_stops_the_consumer_after_the_window() {
+fn promise_02_a_store_that_cannot_save_stops_the_consumer_after_the_window() {
     let progress = FaultyProgress::in_memory();
     progress.faults().fail(..);
     let consumer = Consumer::builder(numbers(1_000), progress.clone()).max_search_ahead(9).start(|_| Ok(())).unwrap();
@@ -156,7 +156,7 @@ fn promise_2_a_store_that_cannot_save_stops_the_consumer_after_the_window() {
 }
 
 #[test]
-fn promise_3_an_index_is_handed_out_again_only_after_it_failed_and_in_ascending_order() {
+fn promise_03_an_index_is_handed_out_again_only_after_it_failed_and_in_ascending_order() {
     let handed = Arc::new(Mutex::new(Vec::new()));
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(2_000), &progress)
@@ -185,7 +185,7 @@ fn promise_3_an_index_is_handed_out_again_only_after_it_failed_and_in_ascending_
 }
 
 #[test]
-fn promise_4_no_call_to_look_again_is_lost() {
+fn promise_04_no_call_to_look_again_is_lost() {
     let script = Script::default().subscribing();
     let progress = MemoryProgress::new();
     let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
@@ -205,7 +205,7 @@ fn promise_4_no_call_to_look_again_is_lost() {
 }
 
 #[test]
-fn promise_4_source_errors_are_retried_and_named() {
+fn promise_04_source_errors_are_retried_and_named() {
     for fault in [Fault::Error, Fault::Panic] {
         let script = Script::up_to(9).subscribing();
         script.fail_at(4, fault);
@@ -227,7 +227,7 @@ fn promise_4_source_errors_are_retried_and_named() {
 }
 
 #[test]
-fn promise_4_a_failing_head_is_retried_and_named() {
+fn promise_04_a_failing_head_is_retried_and_named() {
     for fault in [Fault::Error, Fault::Panic] {
         let script = Script::up_to(3).subscribing();
         script.fail_head(fault);
@@ -243,7 +243,7 @@ fn promise_4_a_failing_head_is_retried_and_named() {
 }
 
 #[test]
-fn promise_4_save_errors_are_retried_and_named() {
+fn promise_04_save_errors_are_retried_and_named() {
     for panics in [false, true] {
         let progress = FaultyProgress::in_memory();
         if panics {
@@ -262,7 +262,7 @@ fn promise_4_save_errors_are_retried_and_named() {
 }
 
 #[test]
-fn promise_5_a_job_that_fails_is_never_counted_as_done() {
+fn promise_05_a_job_that_fails_is_never_counted_as_done() {
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(10), &progress).max_processing(4).start_worker(worker).unwrap();
@@ -292,7 +292,7 @@ fn promise_5_a_job_that_fails_is_never_counted_as_done() {
 }
 
 #[test]
-fn promise_5_a_panic_is_a_failure() {
+fn promise_05_a_panic_is_a_failure() {
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(3), &progress)
@@ -310,7 +310,7 @@ fn promise_5_a_panic_is_a_failure() {
 }
 
 #[test]
-fn promise_6_stop_finishes_and_saves_what_runs_and_leaves_nothing_behind() {
+fn promise_06_stop_finishes_and_saves_what_runs_and_leaves_nothing_behind() {
     let (worker, stage) = manual_worker();
     let progress = FaultyProgress::in_memory();
     let sentinel = Arc::new(());
@@ -352,7 +352,7 @@ fn promise_6_stop_finishes_and_saves_what_runs_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn promise_7_a_second_consumer_on_a_progress_is_refused_until_the_first_has_ended() {
+fn promise_07_a_second_consumer_on_a_progress_is_refused_until_the_first_has_ended() {
     let progress = MemoryProgress::new();
     let first = builder(numbers(1), &progress).start(|_| Ok(())).unwrap();
     for _ in 0..2 {
@@ -366,7 +366,7 @@ fn promise_7_a_second_consumer_on_a_progress_is_refused_until_the_first_has_ende
 }
 
 #[test]
-fn promise_7_of_many_that_start_at_once_one_is_let_in() {
+fn promise_07_of_many_that_start_at_once_one_is_let_in() {
     let store = waterline::Store::in_memory();
     let won = AtomicUsize::new(0);
     let barrier = std::sync::Barrier::new(8);
@@ -388,7 +388,7 @@ fn promise_7_of_many_that_start_at_once_one_is_let_in() {
 }
 
 #[test]
-fn promise_7_progress_never_goes_back() {
+fn promise_07_progress_never_goes_back() {
     // `FaultyProgress` insists on it, save by save.
     let progress = FaultyProgress::in_memory();
     for last in [99, 50, 150] {
@@ -410,7 +410,7 @@ mod on_disk {
     }
 
     #[test]
-    fn promise_8_a_bad_stored_value_is_an_error_and_stays_as_it_is() {
+    fn promise_08_a_bad_stored_value_is_an_error_and_stays_as_it_is() {
         let dir = tempfile::tempdir().unwrap();
         {
             let store = Store::open(dir.path()).unwrap();
@@ -442,7 +442,7 @@ mod on_disk {
     }
 
     #[test]
-    fn promise_8_a_database_of_a_later_format_is_refused() {
+    fn promise_08_a_database_of_a_later_format_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         drop(Store::open(dir.path()).unwrap());
         {

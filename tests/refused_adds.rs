@@ -128,7 +128,7 @@ fn wait(latch: &crossbeam_channel::Receiver<()>) {
 }
 
 #[test]
-fn promise_5_a_job_whose_add_cannot_be_made_halts_at_its_index_and_the_others_of_its_save_are_in() {
+fn promise_05_a_job_whose_add_cannot_be_made_halts_at_its_index_and_the_others_of_its_save_are_in() {
     const COUNT: u64 = 40;
     let faulty = faulty();
     let store = faulty.store();
@@ -292,7 +292,7 @@ fn goes_on(store: &Store, count: u64, what: &str) {
 }
 
 #[test]
-fn promise_9_wherever_a_crash_comes_around_a_bad_job_each_job_is_in_once() {
+fn promise_09_wherever_a_crash_comes_around_a_bad_job_each_job_is_in_once() {
     const COUNT: u64 = 9;
     for frozen in 0.. {
         let faulty = FaultyStore::new().unwrap();
@@ -311,7 +311,7 @@ fn promise_9_wherever_a_crash_comes_around_a_bad_job_each_job_is_in_once() {
 }
 
 #[test]
-fn promise_9_whichever_write_fails_around_a_bad_job_each_job_is_in_once() {
+fn promise_09_whichever_write_fails_around_a_bad_job_each_job_is_in_once() {
     const COUNT: u64 = 9;
     for failing in 0..8 {
         for length in [1, 2] {

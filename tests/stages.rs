@@ -66,7 +66,7 @@ fn counted(store: &Store) -> (u64, bool) {
 }
 
 #[test]
-fn promise_9_every_chunk_of_every_block_is_counted_once_over_many_lives_that_are_cut_off() {
+fn promise_09_every_chunk_of_every_block_is_counted_once_over_many_lives_that_are_cut_off() {
     const BLOCKS: u64 = 300;
     for seed in 0..6 {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -111,7 +111,7 @@ fn a_pipeline_runs_to_an_index_and_goes_on_from_there() {
 }
 
 #[test]
-fn promise_6_a_stop_ends_the_stages_upstream_first_and_leaves_nothing_between_them() {
+fn promise_06_a_stop_ends_the_stages_upstream_first_and_leaves_nothing_between_them() {
     let (store, blocks) = (Store::in_memory(), MemoryJobs::new());
     let pipeline = chunked(&store, &blocks);
     for block in 0..200 {
@@ -166,7 +166,7 @@ fn a_gated_stage_gets_to_the_watermark_of_its_upstreams_before_it_ends() {
 }
 
 #[test]
-fn promise_5_the_first_failure_is_what_join_returns_and_stops_those_before_it() {
+fn promise_05_the_first_failure_is_what_join_returns_and_stops_those_before_it() {
     let (store, blocks) = (Store::in_memory(), MemoryJobs::<u64>::new());
     let log = store.log::<u64>("middle").unwrap();
     let pipeline = Pipeline::builder()

@@ -126,7 +126,7 @@ fn most_memory_mb(child: &Child) -> Option<u64> {
 }
 
 #[test]
-fn promise_9_every_chunk_of_every_block_is_counted_once_however_often_both_stages_are_killed() {
+fn promise_09_every_chunk_of_every_block_is_counted_once_however_often_both_stages_are_killed() {
     let dir = tempfile::tempdir().unwrap();
     let mut before = 0;
     for life in 0..LIVES {

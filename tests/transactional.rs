@@ -25,7 +25,7 @@ fn rows(table: &Table) -> BTreeMap<u64, i64> {
 }
 
 #[test]
-fn promise_9_each_job_has_its_effects_once_however_often_it_fails_first() {
+fn promise_09_each_job_has_its_effects_once_however_often_it_fails_first() {
     let store = Store::in_memory();
     let (table, other) = (store.table("rows").unwrap(), store.table("sums").unwrap());
     let attempts = Arc::new(AtomicU64::new(0));

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn promise_8_any_flipped_bit_and_any_other_length_is_refused() {
+    fn promise_08_any_flipped_bit_and_any_other_length_is_refused() {
         let bounds = Bounds { id: 7, first: 5, end: 900, deleted: 3 };
         let bytes = bounds.encode("blocks");
         assert_eq!(Bounds::decode("blocks", &bytes), Ok(bounds));

@@ -37,7 +37,7 @@ fn watermark(store: &Store) -> Option<u64> {
 }
 
 #[test]
-fn promise_1_wherever_the_disk_stops_taking_writes_nothing_at_or_below_the_watermark_is_missing() {
+fn promise_01_wherever_the_disk_stops_taking_writes_nothing_at_or_below_the_watermark_is_missing() {
     const COUNT: u64 = 40;
     for freeze_at in 0..60 {
         let kv = Arc::new(MemoryKv::default());
@@ -57,7 +57,7 @@ fn promise_1_wherever_the_disk_stops_taking_writes_nothing_at_or_below_the_water
 }
 
 #[test]
-fn promise_4_every_single_write_may_fail_and_the_stream_still_ends() {
+fn promise_04_every_single_write_may_fail_and_the_stream_still_ends() {
     const COUNT: u64 = 30;
     for failing in 0..40 {
         let kv = Arc::new(MemoryKv::default());
@@ -77,7 +77,7 @@ fn promise_4_every_single_write_may_fail_and_the_stream_still_ends() {
 }
 
 #[test]
-fn promise_4_a_store_that_fails_for_long_is_named_and_nothing_moves() {
+fn promise_04_a_store_that_fails_for_long_is_named_and_nothing_moves() {
     let kv = Arc::new(MemoryKv::default());
     let store = on(&kv);
     kv.fail(0..u64::MAX);
@@ -207,7 +207,7 @@ fn nothing_is_skipped(kv: MemoryKv) -> Option<u64> {
 }
 
 #[test]
-fn promise_1_a_synced_store_loses_nothing_that_was_acknowledged_whenever_the_power_goes() {
+fn promise_01_a_synced_store_loses_nothing_that_was_acknowledged_whenever_the_power_goes() {
     const COUNT: u64 = 40;
     for freeze_at in 0..60 {
         let kv = Arc::new(MemoryKv::default());
@@ -231,7 +231,7 @@ fn promise_1_a_synced_store_loses_nothing_that_was_acknowledged_whenever_the_pow
 }
 
 #[test]
-fn promise_1_a_buffered_store_loses_only_the_end_when_the_power_goes() {
+fn promise_01_a_buffered_store_loses_only_the_end_when_the_power_goes() {
     const COUNT: u64 = 40;
     let mut lost = 0;
     for freeze_at in 0..60 {
@@ -319,7 +319,7 @@ fn the_others_run(kv: MemoryKv, count: u64, what: &str) {
 }
 
 #[test]
-fn promise_9_every_single_write_may_fail_and_each_effect_is_in_once() {
+fn promise_09_every_single_write_may_fail_and_each_effect_is_in_once() {
     const COUNT: u64 = 40;
     for failing in 0..30 {
         // Two in a row, so that the writer has to try again what it has tried again.
@@ -338,7 +338,7 @@ fn promise_9_every_single_write_may_fail_and_each_effect_is_in_once() {
 }
 
 #[test]
-fn promise_9_wherever_the_disk_stops_taking_writes_each_job_is_in_or_out() {
+fn promise_09_wherever_the_disk_stops_taking_writes_each_job_is_in_or_out() {
     const COUNT: u64 = 40;
     let (mut partly, mut ahead) = (0, 0);
     for freeze_at in 0..40 {
@@ -363,7 +363,7 @@ fn promise_9_wherever_the_disk_stops_taking_writes_each_job_is_in_or_out() {
 }
 
 #[test]
-fn promise_9_the_loss_of_power_takes_jobs_of_a_buffered_store_as_a_whole_and_from_the_end() {
+fn promise_09_the_loss_of_power_takes_jobs_of_a_buffered_store_as_a_whole_and_from_the_end() {
     const COUNT: u64 = 40;
     let mut lost = 0;
     for _ in 0..20 {

@@ -42,7 +42,7 @@ fn a_progress_fails_panics_and_freezes_at_the_writes_that_are_named() {
 }
 
 #[test]
-fn promise_7_a_checkpoint_that_goes_back_is_found() {
+fn promise_07_a_checkpoint_that_goes_back_is_found() {
     let mut progress = FaultyProgress::in_memory();
     progress.acquire().unwrap();
     progress.save(&Checkpoint::new(5)).unwrap();
@@ -51,7 +51,7 @@ fn promise_7_a_checkpoint_that_goes_back_is_found() {
 }
 
 #[test]
-fn promise_1_wherever_a_progress_freezes_nothing_at_or_below_the_watermark_is_missing() {
+fn promise_01_wherever_a_progress_freezes_nothing_at_or_below_the_watermark_is_missing() {
     for freeze_at in 0..20 {
         let progress = FaultyProgress::in_memory();
         progress.faults().freeze_at(freeze_at);

@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn promise_8_any_flipped_bit_and_any_missing_delta_is_refused(
+    fn promise_08_any_flipped_bit_and_any_missing_delta_is_refused(
         done in proptest::collection::vec(0..5_000u64, 1..60), at in any::<prop::sample::Index>(), bit in any::<prop::sample::Index>(),
     ) {
         let mut life = Life::new(0);

@@ -1,4 +1,5 @@
-//! Promise 10: what was saved as done never runs again, also above the watermark, and also while there is none.
+//! Promise 10: what was saved as done never runs again, also above the watermark, and also while
+//! there is none.
 
 mod common;
 
