@@ -284,7 +284,7 @@ fn torn_off(work: Work) {
 }
 
 #[test]
-fn promise_01_and_10_wherever_the_log_is_torn_off_what_is_left_is_what_was_written_before() {
+fn promise_01_and_promise_10_wherever_the_log_is_torn_off_what_is_left_is_what_was_written_before() {
     torn_off(Work::Rows);
 }
 
