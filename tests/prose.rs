@@ -1,0 +1,248 @@
+//! The prose of comments and docs: short lines, and paragraphs that begin with their subject.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The longest line of a comment or of a doc, in columns.
+const COLUMNS: usize = 100;
+
+/// Files and folders that are not rewritten yet. An entry `src/log` stands for `src/log.rs` and for
+/// all of `src/log/`. Each entry has to be needed, so that the list gets shorter.
+const NOT_YET: &[&str] = &[
+    "README.md",
+    "benches/parts",
+    "benches/ratios",
+    "examples/balances",
+    "examples/git_history",
+    "examples/service",
+    "examples/tokio",
+    "src/base/config",
+    "src/base/error",
+    "src/base/guard",
+    "src/base/retry",
+    "src/base/structure",
+    "src/base/sync",
+    "src/commit",
+    "src/consumer",
+    "src/crew",
+    "src/design.md",
+    "src/driver",
+    "src/effects",
+    "src/fuzzing",
+    "src/kv",
+    "src/log",
+    "src/notifier",
+    "src/observe",
+    "src/pipeline",
+    "src/progress",
+    "src/reader",
+    "src/run",
+    "src/saver",
+    "src/source",
+    "src/store",
+    "src/testing",
+    "src/window",
+    "tests/ancestor",
+    "tests/architecture",
+    "tests/attach",
+    "tests/bad_input",
+    "tests/balances",
+    "tests/common",
+    "tests/conformance",
+    "tests/crash",
+    "tests/cut",
+    "tests/ended",
+    "tests/ends",
+    "tests/errors",
+    "tests/gates",
+    "tests/git_history",
+    "tests/hostile",
+    "tests/log",
+    "tests/memory",
+    "tests/mutants",
+    "tests/opening",
+    "tests/ordered",
+    "tests/promise_10",
+    "tests/promises",
+    "tests/read_ahead",
+    "tests/reading",
+    "tests/readme",
+    "tests/refused_adds",
+    "tests/retries",
+    "tests/semantics",
+    "tests/service",
+    "tests/stages",
+    "tests/stages_crash",
+    "tests/statuses",
+    "tests/stress",
+    "tests/telling",
+    "tests/thousand",
+    "tests/transactional",
+];
+
+/// Words that begin a sentence about something without its name. A question may begin with them.
+const NO_BEGINNING: &[&str] =
+    &["What", "Whatever", "Whether", "Who", "Whoever", "Whose", "How", "However", "Which", "Whichever"];
+
+/// The same, but a sentence with a comma says more: "When the source fails, the reader waits." is
+/// good.
+const NO_BEGINNING_ALONE: &[&str] = &["As", "Where", "Wherever", "When", "Whenever"];
+
+/// One line of prose: its number from 1 on, its indent in columns, and its text without `///`.
+struct Line<'a> {
+    number: usize,
+    width: usize,
+    /// The marker (`//`, `///`, `//!`), or nothing in a Markdown file.
+    marker: &'a str,
+    text: &'a str,
+}
+
+/// Splits `/// text` into its marker and its text.
+fn comment(line: &str) -> Option<(&str, &str)> {
+    let trimmed = line.trim_start();
+    let length = ["///", "//!", "//"].iter().find(|marker| trimmed.starts_with(**marker))?.len();
+    let (marker, text) = trimmed.split_at(length);
+    Some((marker, text.strip_prefix(' ').unwrap_or(text)))
+}
+
+/// The comments of a Rust file that have a line of their own, or all lines of a Markdown file.
+fn lines<'a>(path: &str, text: &'a str) -> Vec<Line<'a>> {
+    let is_rust = path.ends_with(".rs");
+    let line = |(at, line): (usize, &'a str)| {
+        let (marker, text) = if is_rust { comment(line)? } else { ("", line) };
+        Some(Line { number: at + 1, width: line.chars().count(), marker, text })
+    };
+    text.lines().enumerate().filter_map(line).collect()
+}
+
+/// The marker of a list item is no part of its first sentence.
+fn without_bullet(text: &str) -> &str {
+    let text = text.trim_start();
+    let digits = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let numbered = if digits.len() < text.len() { digits.strip_prefix(". ") } else { None };
+    numbered.or_else(|| text.strip_prefix("* ")).or_else(|| text.strip_prefix("- ")).unwrap_or(text)
+}
+
+/// True if a sentence about something begins without a name for it.
+fn begins_badly(paragraph: &str) -> bool {
+    let sentence = without_bullet(paragraph).split_inclusive(['.', '?', '!', ':']).next().unwrap_or_default();
+    let word = sentence.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+    if sentence.ends_with('?') || sentence.starts_with("As long as") || sentence.starts_with("As soon as") {
+        return false;
+    }
+    NO_BEGINNING.contains(&word) || (NO_BEGINNING_ALONE.contains(&word) && !sentence.contains(','))
+}
+
+/// All faults of a file, as `path:line: fault`.
+fn faults(path: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let (mut in_code, mut before) = (false, None::<usize>);
+    let lines = lines(path, text);
+    for (at, line) in lines.iter().enumerate() {
+        if line.text.trim_start().starts_with("```") {
+            in_code = !in_code;
+            before = None;
+            continue;
+        }
+        let is_table = line.text.starts_with('|');
+        let is_link = !line.text.trim_start().contains(' ') || line.text.starts_with('[') && line.text.contains("]: ");
+        if in_code || line.text.trim().is_empty() || line.text.starts_with('#') || is_table {
+            before = None;
+            continue;
+        }
+        if line.width > COLUMNS && !is_link && !path.ends_with("README.md") {
+            found.push(format!("{path}:{}: {} columns", line.number, line.width));
+        }
+        let goes_on = before == Some(line.number) && without_bullet(line.text) == line.text;
+        before = Some(line.number + 1);
+        if !goes_on && line.marker != "//" {
+            let rest = lines[at..].iter().take(4).enumerate();
+            let rest = rest.take_while(|(more, next)| next.number == line.number + more && !next.text.is_empty());
+            let paragraph = rest.map(|(_, next)| next.text).collect::<Vec<_>>().join(" ");
+            if begins_badly(&paragraph) {
+                let start: String = paragraph.chars().take(60).collect();
+                found.push(format!("{path}:{}: begins without its subject: {start}", line.number));
+            }
+        }
+    }
+    found
+}
+
+/// Everything that has prose: paths from the root of the crate on, and their text.
+fn files() -> Vec<(String, String)> {
+    // Asked for when it runs: two checkouts may share one target directory.
+    let root = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    let mut found = Vec::new();
+    let mut folders: Vec<_> = ["src", "tests", "benches", "examples"].map(|name| root.join(name)).into();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    found.extend(["README.md", "CONTRIBUTING.md"].map(|name| root.join(name)).into_iter().filter(|path| path.exists()));
+    found.retain(|path| path.extension().is_some_and(|ending| ending == "rs" || ending == "md"));
+    found.sort();
+    let name = |path: &Path| path.strip_prefix(&root).unwrap().display().to_string();
+    found.iter().map(|path| (name(path), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// True if this entry of the list stands for the file.
+fn covers(entry: &str, path: &str) -> bool {
+    path.strip_prefix(entry).is_some_and(|rest| rest.is_empty() || rest == ".rs" || rest.starts_with('/'))
+}
+
+#[test]
+fn comments_are_narrow_and_docs_begin_with_their_subject() {
+    let files = files();
+    assert!(files.len() > 150, "only {} files were found", files.len());
+    let faults: Vec<_> = files.iter().map(|(path, text)| (path, faults(path, text))).collect();
+    let new = faults.iter().filter(|(path, _)| !NOT_YET.iter().any(|entry| covers(entry, path)));
+    let new: Vec<_> = new.flat_map(|(_, faults)| faults).collect();
+    assert!(new.is_empty(), "write these anew: {new:#?}");
+    let needed = |entry: &str| faults.iter().any(|(path, faults)| covers(entry, path) && !faults.is_empty());
+    let done: Vec<_> = NOT_YET.iter().filter(|entry| !needed(entry)).collect();
+    assert!(done.is_empty(), "these are done, take them out of NOT_YET: {done:?}");
+}
+
+#[test]
+fn each_kind_of_fault_is_found_and_good_prose_is_not() {
+    let wide = format!("    // {}", "word ".repeat(20));
+    let bad = [
+        "/// Whether it is open.",
+        "//! What is returned is the user's.",
+        "/// Opens it.\n///\n/// How often it was opened.",
+        "/// Opens it:\n/// * Who opened it.",
+        "/// 1. Which one.",
+        "    /// When it was saved.",
+        "/// As today.",
+        &wide,
+    ];
+    for text in bad {
+        assert_eq!(faults("src/x.rs", text).len(), 1, "{text}");
+    }
+    assert_eq!(faults("src/x.md", "Good.\n\nWhat it is.\n").len(), 1);
+    let code = format!("let a = 1; // {}", "x".repeat(90));
+    let link = format!("/// [a]: https://{}", "x".repeat(90));
+    let block = format!("/// ```\n/// {}\n/// What it is.\n/// ```", "x ".repeat(50));
+    let table = format!("/// | {} |", "x ".repeat(50));
+    let good = [
+        "/// The number of\n/// What is counted.",
+        "// What is not a doc.",
+        "/// # How to open it",
+        "/// What if it fails? It is opened again.",
+        "/// When the source fails, the reader waits.",
+        "/// As long as it is open.",
+        &code,
+        &link,
+        &block,
+        &table,
+    ];
+    for text in good {
+        assert_eq!(faults("src/x.rs", text), [""; 0], "{text}");
+    }
+}
