@@ -98,7 +98,7 @@ fn choice(input: &mut Input<'_>) -> Option<Choice> {
         252 => Choice::Restart,
         253 => Choice::StopAt(input.byte()),
         254 => Choice::Stop,
-        255 => Choice::Unsaved,
+        255 => Choice::SaveAbandoned,
     })
 }
 

@@ -32,7 +32,7 @@ pub(crate) mod reference;
 mod retries;
 mod revoked;
 
-use self::ahead::Ahead;
+use self::ahead::DoneAhead;
 pub use self::ahead::SaveAhead;
 use self::retries::Retries;
 
@@ -66,7 +66,7 @@ pub enum Action {
     /// [`Window::handle_unreadable`]. One at a time.
     Fetch(RangeInclusive<Index>),
     /// Something finished and can be saved: when it is written, ask [`Window::handle_saving`] for what to write, and answer
-    /// with [`Window::handle_saved`] or [`Window::handle_unsaved`]. One at a time.
+    /// with [`Window::handle_saved`] or [`Window::handle_save_abandoned`]. One at a time.
     Save,
     /// These indices are processed and saved. Gap-free and ascending.
     Announce(RangeInclusive<Index>),
@@ -106,13 +106,13 @@ pub struct Window {
     /// Whether the watermark exists: something was loaded or saved.
     any_saved: bool,
     saved: Index,
-    saving: Saving,
+    saving: SaveState,
     done: Index,
     next: Index,
     read: Index,
     /// Read, not started, and not done in an earlier life.
     unstarted: u64,
-    ahead: Ahead,
+    ahead: DoneAhead,
     in_flight: usize,
     retries: Retries,
     /// The last job that was handed out was a retry.
@@ -130,13 +130,13 @@ pub struct Window {
     full: bool,
     stopping: bool,
     /// A save was given up for good.
-    unsaved: bool,
+    abandoned_save: bool,
     ended: bool,
 }
 
 /// Where the save is that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Saving {
+enum SaveState {
     No,
     Due,
     /// Everything below this index is being written.
@@ -161,12 +161,12 @@ impl Window {
             stop_at: None,
             any_saved: false,
             saved: first,
-            saving: Saving::No,
+            saving: SaveState::No,
             done: first,
             next: first,
             read: first,
             unstarted: 0,
-            ahead: Ahead::default(),
+            ahead: DoneAhead::default(),
             in_flight: 0,
             retries: Retries::default(),
             retried: false,
@@ -179,7 +179,7 @@ impl Window {
             paused: false,
             full: false,
             stopping: false,
-            unsaved: false,
+            abandoned_save: false,
             ended: false,
         }
     }
@@ -263,21 +263,21 @@ impl Window {
 
     /// A save is about to be written, or written again: what is true now. `None` when no save was asked for.
     pub fn handle_saving(&mut self) -> Option<Save<'_>> {
-        if self.saving == Saving::No {
+        if self.saving == SaveState::No {
             return None;
         }
-        self.saving = Saving::Writing(self.done);
+        self.saving = SaveState::Writing(self.done);
         let last_processed = (self.any_saved || self.done > self.saved).then(|| self.done - 1);
         Some(Save { last_processed, next: self.done, ahead: self.ahead.begin_save(self.done) })
     }
 
     /// What was being written is on the disk.
     pub fn handle_saved(&mut self) {
-        let Saving::Writing(end) = self.saving else {
+        let SaveState::Writing(end) = self.saving else {
             debug_assert!(false, "no save is being written");
             return;
         };
-        self.saving = Saving::No;
+        self.saving = SaveState::No;
         self.ahead.end_save();
         if end == self.saved {
             return;
@@ -290,9 +290,9 @@ impl Window {
     }
 
     /// The save under way, and any later one, is given up.
-    pub fn handle_unsaved(&mut self) {
-        self.saving = Saving::No;
-        self.unsaved = true;
+    pub fn handle_save_abandoned(&mut self) {
+        self.saving = SaveState::No;
+        self.abandoned_save = true;
         self.stopping = true;
     }
 
@@ -313,8 +313,8 @@ impl Window {
         if let Some(run) = self.announce.take() {
             return Some(Action::Announce(run));
         }
-        if self.has_unsaved() && self.saving == Saving::No && !self.unsaved {
-            self.saving = Saving::Due;
+        if self.needs_save() && self.saving == SaveState::No && !self.abandoned_save {
+            self.saving = SaveState::Due;
             return Some(Action::Save);
         }
         if let Some(run) = self.poll_fetch() {
@@ -387,8 +387,8 @@ impl Window {
 
     /// Whether something finished that no save under way, or done, has.
     #[inline]
-    fn has_unsaved(&self) -> bool {
-        self.done > self.saved || self.ahead.has_unsaved()
+    fn needs_save(&self) -> bool {
+        self.done > self.saved || self.ahead.needs_save()
     }
 
     /// One past the highest index of the window.
@@ -410,7 +410,7 @@ impl Window {
         let reached = self.stop_at.is_some_and(|last| self.saved > last);
         (self.stopping || reached)
             && self.in_flight == 0
-            && self.saving == Saving::No
-            && (!self.has_unsaved() || self.unsaved)
+            && self.saving == SaveState::No
+            && (!self.needs_save() || self.abandoned_save)
     }
 }

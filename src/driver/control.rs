@@ -96,7 +96,7 @@ impl<T: Send + 'static> Control for Driver<T> {
 
     fn has_reached_its_end(&self) -> bool {
         let window = &self.core.lock().window;
-        window.ends_at().is_some_and(|last| last < window.unsaved_from())
+        window.ends_at().is_some_and(|last| last < window.lowest_unprocessed())
     }
 
     fn upstreams(&self) -> Vec<Watermark> {

@@ -32,7 +32,7 @@ impl<T: Send + 'static> Core<T> {
             failed: self.counters.failed,
             retries: self.counters.retries,
             saves: self.counters.saves,
-            unprocessed: window.unsaved_from(),
+            unprocessed: window.lowest_unprocessed(),
         }
     }
 
@@ -67,7 +67,7 @@ impl<T: Send + 'static> Core<T> {
         if let Some(flight) = self.flights.iter().find(in_flight) {
             return running(flight);
         }
-        if index > window.unsaved_from() {
+        if index > window.lowest_unprocessed() {
             return self.blocked_by_save(now);
         }
         if window.is_stopping() {

@@ -77,9 +77,9 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn saved(&mut self) {
         self.counters.saves += 1;
         self.save = Save::default();
-        let before = self.window.unsaved_from();
+        let before = self.window.lowest_unprocessed();
         self.window.handle_saved();
-        if self.window.unsaved_from() > before {
+        if self.window.lowest_unprocessed() > before {
             self.stalls.moved();
         }
         self.effects.written();
@@ -102,12 +102,12 @@ impl<T: Send + 'static> Core<T> {
             self.save.hurried = true;
             return (Some(Duration::ZERO), Some(failure.error));
         }
-        self.window.handle_unsaved();
+        self.window.handle_save_abandoned();
         if self.error.is_some() {
             return (None, Some(failure.error));
         }
         let text = self.save.error.take().unwrap_or_default();
-        let index = self.window.unsaved_from();
+        let index = self.window.lowest_unprocessed();
         let error = Error::Progress { source: failure.error };
         self.halt_for(index, format!("the progress could not be saved: {text}"), error, &text);
         (None, None)

@@ -13,7 +13,7 @@ const WORDS_FOR_ONE: usize = 2;
 
 /// The indices that are done, above the lowest that is not.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct DoneAhead {
     done: Bits,
     /// How many bits of `done` are set.
     count: u64,
@@ -53,7 +53,7 @@ impl SaveAhead<'_> {
     }
 }
 
-impl Ahead {
+impl DoneAhead {
     pub(crate) fn keep(&mut self) {
         self.kept = true;
     }
@@ -154,7 +154,7 @@ impl Ahead {
     }
 
     #[inline]
-    pub(crate) fn has_unsaved(&self) -> bool {
+    pub(crate) fn needs_save(&self) -> bool {
         self.kept && self.fresh > 0
     }
 

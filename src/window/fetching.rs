@@ -49,7 +49,7 @@ impl Window {
                 self.pass_restored();
             }
             Some(Fetch::Again) => {
-                self.retries.ready(usize::try_from(count).unwrap_or(usize::MAX), self.closed_from());
+                self.retries.end_read(usize::try_from(count).unwrap_or(usize::MAX), self.closed_from());
             }
             None => debug_assert!(false, "no fetch is under way"),
         }
@@ -67,7 +67,7 @@ impl Window {
             if self.fetched_again { new(self).or_else(|| again(self)) } else { again(self).or_else(|| new(self)) }?;
         self.fetched_again = fetch == Fetch::Again;
         if self.fetched_again {
-            self.retries.read(&run);
+            self.retries.begin_read(&run);
         }
         self.fetch = Some(fetch);
         Some(run)
@@ -76,7 +76,7 @@ impl Window {
     /// Read and not started.
     #[inline]
     fn idle(&self) -> u64 {
-        self.unstarted + self.retries.len_ready()
+        self.unstarted + self.retries.len_read()
     }
 
     #[inline]
@@ -104,11 +104,11 @@ impl Window {
         if !self.retries.has_due() {
             return None;
         }
-        let (most, ready) = (self.limits.read_ahead(), self.retries.len_ready());
-        let room = (most / 2).saturating_sub(ready).min(most.saturating_sub(self.idle())).min(self.room);
+        let (most, retries) = (self.limits.read_ahead(), self.retries.len_read());
+        let room = (most / 2).saturating_sub(retries).min(most.saturating_sub(self.idle())).min(self.room);
         // One that may start is always read: it may be the one that everything which was read waits for.
         let count = if self.retries.can_start() { room } else { room.max(1) };
-        let wanted = !self.retries.can_start() || ready <= most / 4;
+        let wanted = !self.retries.can_start() || retries <= most / 4;
         self.retries.next_run(count).filter(|_| wanted)
     }
 }

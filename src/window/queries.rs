@@ -1,6 +1,6 @@
 //! What can be asked of a window, without changing it.
 
-use super::{Limits, Saving, Window};
+use super::{Limits, SaveState, Window};
 use crate::base::index::Index;
 
 impl Window {
@@ -10,7 +10,7 @@ impl Window {
     pub fn awaits_save(&self) -> bool {
         let closed = self.next - self.saved >= self.limits.max_search_ahead;
         let idle = self.in_flight == 0 && self.fetch.is_none() && !self.can_run();
-        self.saving == Saving::Due && (closed || idle || self.full)
+        self.saving == SaveState::Due && (closed || idle || self.full)
     }
 
     /// The saved last processed index; `None` while nothing was ever saved.
@@ -33,7 +33,7 @@ impl Window {
 
     /// The lowest index above the watermark; the first one while there is no watermark.
     #[must_use]
-    pub fn unsaved_from(&self) -> Index {
+    pub fn lowest_unprocessed(&self) -> Index {
         self.saved
     }
 

@@ -62,7 +62,7 @@ pub(crate) enum Choice {
     /// Nothing starts any more.
     Stop,
     /// The save under way is given up.
-    Unsaved,
+    SaveAbandoned,
     /// The process dies and a new life begins with what is on the disk.
     Restart,
 }
@@ -141,11 +141,11 @@ impl Trial {
                     assert!(!self.window.handle_due(index), "a back-off is over once");
                     self.model.waiting.remove(&index);
                     self.model.due.insert(index);
-                    self.model.turns.insert(index, self.model.next_turn);
-                    self.model.next_turn += 1;
+                    self.model.places.insert(index, self.model.next_place);
+                    self.model.next_place += 1;
                 }
             }
-            saving @ (Choice::Saving | Choice::Saved | Choice::Revoke(_) | Choice::Unsaved) => self.save(saving),
+            saving @ (Choice::Saving | Choice::Saved | Choice::Revoke(_) | Choice::SaveAbandoned) => self.save(saving),
             other => self.steer(other),
         }
     }
@@ -201,7 +201,7 @@ impl Trial {
         assert_eq!(got, expected);
         let Some((index, retry)) = got else { return };
         if retry {
-            self.model.ready.remove(&index);
+            self.model.retries_read.remove(&index);
         } else {
             assert!(self.model.started.insert(index), "promise 3: a new job is handed out once");
             self.model.read.remove(&index);
@@ -237,7 +237,7 @@ impl Trial {
                 Some(Action::Fetch(run)) => self.check_fetch(run),
                 Some(Action::Save) => {
                     assert!(!self.model.save_due, "one save at a time");
-                    assert!(self.model.has_unsaved(), "promise 7: nothing is saved when nothing finished");
+                    assert!(self.model.needs_save(), "promise 7: nothing is saved when nothing finished");
                     self.model.save_due = true;
                 }
                 Some(Action::Announce(run)) => {
@@ -256,7 +256,7 @@ impl Trial {
 
     fn expect_nothing_left(&self) {
         let model = &self.model;
-        assert!(!model.has_unsaved() || model.save_due || model.unsaved, "what finished is saved at once");
+        assert!(!model.needs_save() || model.save_due || model.abandoned_save, "what finished is saved at once");
         assert_eq!(model.finished, model.drained() || model.finished, "promise 6: the end is reached");
         assert_eq!(model.announced, model.base(), "everything saved is announced");
     }

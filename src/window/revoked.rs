@@ -1,6 +1,6 @@
 //! Jobs that were done, and are not any more.
 
-use super::{Saving, Window};
+use super::{SaveState, Window};
 use crate::base::index::Index;
 
 impl Window {
@@ -13,14 +13,14 @@ impl Window {
     /// from one that is on the disk. False, and nothing changes, when no save is being written, or
     /// when the job is not done or is below the watermark.
     pub fn handle_revoked(&mut self, index: Index) -> bool {
-        let Saving::Writing(end) = self.saving else { return false };
+        let SaveState::Writing(end) = self.saving else { return false };
         let passed = (self.saved..self.done).contains(&index);
         let ahead = (self.done..self.next).contains(&index) && self.ahead.contains(index);
         if !passed && !ahead {
             return false;
         }
         self.done = self.ahead.revoke(index, self.done);
-        self.saving = Saving::Writing(end.min(self.done));
+        self.saving = SaveState::Writing(end.min(self.done));
         self.retries.wait(index)
     }
 }

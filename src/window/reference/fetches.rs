@@ -42,7 +42,7 @@ impl Trial {
         }
         for (at, index) in (0..).zip(run) {
             let to = match choice {
-                _ if at < count => &mut model.ready,
+                _ if at < count => &mut model.retries_read,
                 Choice::Missing(_) if at == count => &mut model.missing,
                 Choice::Unreadable(_) => &mut model.waiting,
                 _ => &mut model.due,
@@ -55,7 +55,7 @@ impl Trial {
         let model = &self.model;
         assert!(model.fetch.is_none() && !model.stopping && !run.is_empty());
         let most = (model.limits.max_processing as u64 * 2).max(64);
-        let (read, ready) = (model.read.len() as u64, model.ready.len() as u64);
+        let (read, ready) = (model.read.len() as u64, model.retries_read.len() as u64);
         let count = run.end() - run.start() + 1;
         if self.is_new(*run.start()) {
             let unread = model.read.last().map_or(model.next(), |i| i + 1);
@@ -69,7 +69,7 @@ impl Trial {
             assert_eq!(Some(*run.start()), model.first_of(&model.due), "the longest due is read first");
             assert!(run.clone().all(|i| model.due.contains(&i)), "a failed job is read when it is due");
             assert!(model.is_in_window(*run.end()), "a retry above the window");
-            let needed = count == 1 && model.first_of(&model.ready).is_none();
+            let needed = count == 1 && model.first_of(&model.retries_read).is_none();
             assert!(ready + count <= most / 2 && read + ready + count <= most || needed, "no room for new jobs");
             assert!(count <= model.room || needed, "read beyond what may weigh");
             self.model.due.retain(|i| !run.contains(i));

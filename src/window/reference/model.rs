@@ -31,10 +31,10 @@ pub(super) struct Reference {
     pub(super) due: BTreeSet<Index>,
     /// Due, and missing until the next look.
     pub(super) missing: BTreeSet<Index>,
-    pub(super) ready: BTreeSet<Index>,
+    pub(super) retries_read: BTreeSet<Index>,
     /// When each failed job became due: the how-manieth it was.
-    pub(super) turns: BTreeMap<Index, u64>,
-    pub(super) next_turn: u64,
+    pub(super) places: BTreeMap<Index, u64>,
+    pub(super) next_place: u64,
     /// The last job that was handed out was a retry.
     pub(super) retried: bool,
     pub(super) fetch: Option<RangeInclusive<Index>>,
@@ -51,7 +51,7 @@ pub(super) struct Reference {
     pub(super) paused: bool,
     pub(super) full: bool,
     pub(super) stopping: bool,
-    pub(super) unsaved: bool,
+    pub(super) abandoned_save: bool,
     pub(super) finished: bool,
 }
 
@@ -75,9 +75,9 @@ impl Reference {
             waiting: BTreeSet::new(),
             due: BTreeSet::new(),
             missing: BTreeSet::new(),
-            ready: BTreeSet::new(),
-            turns: BTreeMap::new(),
-            next_turn: 0,
+            retries_read: BTreeSet::new(),
+            places: BTreeMap::new(),
+            next_place: 0,
             retried: false,
             fetch: None,
             room: u64::MAX,
@@ -89,7 +89,7 @@ impl Reference {
             paused: false,
             full: false,
             stopping: false,
-            unsaved: false,
+            abandoned_save: false,
             finished: false,
         }
     }
@@ -112,7 +112,7 @@ impl Reference {
         self.done.range(self.lowest_undone()..).copied().collect()
     }
 
-    pub(super) fn has_unsaved(&self) -> bool {
+    pub(super) fn needs_save(&self) -> bool {
         self.lowest_undone() > self.base() || self.keeps && self.unwritten
     }
 
@@ -142,7 +142,7 @@ impl Reference {
             return None;
         }
         let new = Some(self.next()).filter(|next| self.read.contains(next) && self.may_start(*next));
-        let again = self.first_of(&self.ready);
+        let again = self.first_of(&self.retries_read);
         match (again, new) {
             (Some(_), Some(new)) if self.retried => Some((new, false)),
             (Some(again), _) => Some((again, true)),
@@ -152,7 +152,7 @@ impl Reference {
 
     /// Which of these jobs in the window became due first.
     pub(super) fn first_of(&self, failed: &BTreeSet<Index>) -> Option<Index> {
-        failed.iter().copied().filter(|index| self.is_in_window(*index)).min_by_key(|index| self.turns[index])
+        failed.iter().copied().filter(|index| self.is_in_window(*index)).min_by_key(|index| self.places[index])
     }
 
     pub(super) fn is_in_window(&self, index: Index) -> bool {
@@ -162,11 +162,14 @@ impl Reference {
     /// Nothing that was read can start, whatever else is in the way.
     pub(super) fn starved(&self) -> bool {
         let next = self.next();
-        self.first_of(&self.ready).is_none() && !(self.read.contains(&next) && self.may_start(next))
+        self.first_of(&self.retries_read).is_none() && !(self.read.contains(&next) && self.may_start(next))
     }
 
     pub(super) fn drained(&self) -> bool {
         let reached = self.stop_at.is_some_and(|last| self.base() > last);
-        (self.stopping || reached) && self.running.is_empty() && !self.save_due && (self.unsaved || !self.has_unsaved())
+        (self.stopping || reached)
+            && self.running.is_empty()
+            && !self.save_due
+            && (self.abandoned_save || !self.needs_save())
     }
 }

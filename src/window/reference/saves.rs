@@ -27,8 +27,8 @@ impl Trial {
                 if self.model.saving.take().is_some() {
                     self.model.save_due = false;
                     self.model.writing.clear();
-                    self.window.handle_unsaved();
-                    self.model.unsaved = true;
+                    self.window.handle_save_abandoned();
+                    self.model.abandoned_save = true;
                     self.model.stopping = true;
                 }
             }

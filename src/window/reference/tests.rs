@@ -36,7 +36,7 @@ fn ending() -> impl Strategy<Value = Option<Choice>> {
         3 => Just(None),
         1 => Just(Some(Choice::Stop)),
         1 => any::<u8>().prop_map(|by| Some(Choice::StopAt(by))),
-        1 => Just(Some(Choice::Unsaved)),
+        1 => Just(Some(Choice::SaveAbandoned)),
     ]
 }
 
