@@ -252,7 +252,7 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
 
 /// Of its upstreams: when one ends, what somebody waits for may never come, whatever the source does meanwhile.
 impl<T: Send + 'static> Listener for Driver<T> {
-    fn moved(&self) {}
+    fn changed(&self) {}
 
     fn ended(&self) {
         let mut core = self.core.lock();

@@ -179,7 +179,7 @@ impl<T> JobLog<T> {
         let listener: Arc<dyn Listener> = trimmer.clone();
         watermarks.iter().for_each(|watermark| watermark.listen(Arc::downgrade(&listener)));
         self.state.retain(watermarks, listener);
-        trimmer.moved();
+        trimmer.changed();
     }
 
     /// The item is gone, or never was.

@@ -186,7 +186,7 @@ impl LogState {
 
     fn tell_watchers(&self) {
         let watchers: Vec<_> = self.watchers.lock().iter().filter_map(Weak::upgrade).collect();
-        watchers.iter().for_each(|watcher| watcher.moved());
+        watchers.iter().for_each(|watcher| watcher.changed());
     }
 
     pub(super) fn subscribe(&self, wakeup: Wakeup) {

@@ -120,7 +120,7 @@ impl Trimmer {
 }
 
 impl Listener for Trimmer {
-    fn moved(&self) {
+    fn changed(&self) {
         let Some(state) = self.state.upgrade() else { return };
         if state.trims_to() > state.first() && state.plan_trim() {
             let wanted = Wanted::Retained { writer: self.writer.clone(), failures: AtomicU64::new(0) };

@@ -42,7 +42,7 @@ struct Ends {
 }
 
 impl Listener for Shared {
-    fn moved(&self) {
+    fn changed(&self) {
         for (nth, stage) in self.stages.iter().enumerate() {
             if !stage.watermark().has_ended() {
                 continue;
@@ -71,7 +71,7 @@ impl Shared {
         let listener: Arc<dyn Listener> = shared.clone();
         shared.stages.iter().for_each(|stage| stage.watermark().listen(Arc::downgrade(&listener)));
         // For those that ended before anybody listened.
-        shared.moved();
+        shared.changed();
         shared
     }
 

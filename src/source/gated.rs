@@ -63,7 +63,7 @@ impl Rings {
 }
 
 impl Listener for Rings {
-    fn moved(&self) {
+    fn changed(&self) {
         self.0.lock().retain(Wakeup::ring_gate);
     }
 }

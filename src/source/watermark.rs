@@ -49,10 +49,10 @@ struct Publisher {
 
 /// Who is told that a watermark has moved, or will never move again. Called with no lock held, and must not block.
 pub(crate) trait Listener: Send + Sync {
-    fn moved(&self);
+    fn changed(&self);
     /// The end alone, for a listener to which a move means nothing.
     fn ended(&self) {
-        self.moved();
+        self.changed();
     }
 }
 
@@ -130,7 +130,7 @@ impl Watermark {
 
     /// Tells whoever listens that it was moved.
     pub(crate) fn announce(&self) {
-        self.listeners().iter().for_each(|listener| listener.moved());
+        self.listeners().iter().for_each(|listener| listener.changed());
     }
 
     /// Returns those to be told, to be called without the lock: one of them may stop another
