@@ -1,12 +1,15 @@
-//! The pure core: which index may be read, run, saved and announced next.
+//! The pure core of a consumer. It decides which index is read, run, saved and announced next.
 //!
-//! No I/O, no clock, no threads, no randomness. Events go in through `handle_*`, starts come out of [`Window::poll_run`] and
-//! everything else out of [`Window::poll`]. After each event, poll until `None`; every event costs O(1) amortised whatever
-//! the window's width (that of a failed job O(log of the jobs that failed and wait)), and a job that finished above the
-//! watermark costs one bit.
+//! The window does no I/O. It has no clock, no threads and no randomness. The caller reports events
+//! with `handle_*`, takes jobs to run from [`Window::poll_run`], and takes everything else to do
+//! from [`Window::poll`]. After each event, call `poll` until it returns `None`.
 //!
-//! Where what finished above the watermark is saved too ([`Window::keep_done_ahead`]), a save says what is new since the last
-//! one, and a new life is told of it all by [`Window::restore`] and hands out none of it.
+//! Every event costs O(1) amortised, however wide the window is. A failed job costs O(log n), where
+//! n is the number of failed jobs that wait. A job that finished above the watermark costs one bit.
+//!
+//! With [`Window::keep_done_ahead`], a save also contains the jobs that finished above the
+//! watermark. Each save then says what is new since the save before it. After a restart,
+//! [`Window::restore`] tells the window of these jobs, and it hands out none of them again.
 //!
 //! ```text
 //!   first            saved         done          next           read       bound
@@ -16,8 +19,9 @@
 //!                      └ watermark + 1                bound ≤ saved + max_search_ahead
 //! ```
 //!
-//! All five are "one past the last", so that nothing is ever subtracted from 0 or added to [`Index::MAX`].
-//! The same promises written naively, with sets, are in `window/reference.rs`; a property test holds the two together.
+//! Each of these bounds is one past the last index of its range, so that nothing is ever subtracted
+//! from 0 or added to [`Index::MAX`]. The file `window/reference.rs` has a simple model of the same
+//! promises, made of sets. A property test compares the window with it.
 
 use crate::base::index::Index;
 use core::ops::RangeInclusive;
@@ -36,62 +40,69 @@ use self::ahead::DoneAhead;
 pub use self::ahead::SaveAhead;
 use self::retries::Retries;
 
-/// No job beyond this is ever read: [`Index::MAX`] itself is never a job.
+/// The last index that can be a job. [`Index::MAX`] itself is never a job.
 const LAST_JOB: Index = Index::MAX - 1;
 
-/// At least this many jobs are read ahead, so that a source that is cheap by the run is read by the run.
+/// The lower bound of the read-ahead (prefetch), in jobs, so that a source that is cheaper by the
+/// run is read by the run.
 const MIN_READ_AHEAD: u64 = 64;
 
-/// How much may be in flight, and how far above the watermark.
+/// The limits on the jobs in flight and on the width of the window above the watermark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Jobs in flight at most; at least 1.
+    /// The highest number of jobs in flight; at least 1.
     pub max_processing: usize,
-    /// No job above watermark + this is started; at least 1. [`u64::MAX`]: no limit.
+    /// The width of the window: no job above the watermark plus this number starts. At least 1;
+    /// [`u64::MAX`] means no limit.
     pub max_search_ahead: u64,
 }
 
 impl Limits {
-    /// Jobs that are read and not yet started at most.
+    /// Returns the read-ahead (prefetch): the highest number of jobs that are read and not yet
+    /// started.
     pub(crate) fn read_ahead(self) -> u64 {
         (self.max_processing as u64).saturating_mul(2).max(MIN_READ_AHEAD)
     }
 }
 
-/// What the window wants done.
+/// The next thing that the caller must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
-    /// Read these jobs, in order; answer with [`Window::handle_fetched`], [`Window::handle_missing`] or
-    /// [`Window::handle_unreadable`]. One at a time.
+    /// Read these jobs, in order. Answer with [`Window::handle_fetched`],
+    /// [`Window::handle_missing`] or [`Window::handle_unreadable`]. The window asks for one fetch
+    /// at a time.
     Fetch(RangeInclusive<Index>),
-    /// Something finished and can be saved: when it is written, ask [`Window::handle_saving`] for what to write, and answer
-    /// with [`Window::handle_saved`] or [`Window::handle_save_abandoned`]. One at a time.
+    /// Save the progress, since a job has finished. When the write begins, call
+    /// [`Window::handle_saving`] for its content. Answer with [`Window::handle_saved`] or
+    /// [`Window::handle_save_abandoned`]. The window asks for one save at a time.
     Save,
-    /// These indices are processed and saved. Gap-free and ascending.
+    /// Announce that these indices are processed and saved. Announcements ascend and leave no gap.
     Announce(RangeInclusive<Index>),
-    /// Nothing is in flight, everything that finished is saved, nothing more will start. Once, and last.
+    /// End. Nothing is in flight, everything that finished is saved, and nothing more starts. This
+    /// is the last action, and comes once.
     Finish,
 }
 
-/// What is to be written, as of now.
+/// The content of a save, true at this moment.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Save<'a> {
-    /// Everything up to and including this index is processed; `None`: not even the first one.
+    /// The watermark: everything up to and including this index is processed. `None` if not even
+    /// the first index is.
     pub last_processed: Option<Index>,
     /// The lowest index that is not done.
     pub next: Index,
-    /// What is done above it, where that is kept.
+    /// The indices that are done above `next`, if the progress keeps them.
     pub ahead: SaveAhead<'a>,
 }
 
-/// A job to hand to the worker that asked.
+/// A job for the worker that asked for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Which one.
+    /// The index of the job.
     pub index: Index,
-    /// Whether it was handed out before, and failed.
+    /// True if the job was handed out before and failed.
     pub retry: bool,
 }
 
@@ -103,43 +114,45 @@ pub struct Window {
     /// One past the last index that the gate lets through.
     gate: Index,
     stop_at: Option<Index>,
-    /// Whether the watermark exists: something was loaded or saved.
+    /// True if the watermark exists: it was loaded, or something was saved.
     any_saved: bool,
     saved: Index,
     saving: SaveState,
     done: Index,
     next: Index,
     read: Index,
-    /// Read, not started, and not done in an earlier life.
+    /// The number of new jobs that were read and have not started. Jobs that an earlier life had
+    /// done are not counted.
     unstarted: u64,
     ahead: DoneAhead,
     in_flight: usize,
     retries: Retries,
-    /// The last job that was handed out was a retry.
+    /// True if the job that was handed out last was a retry.
     retried: bool,
-    /// The source did not have (or give) index `read`: nothing new is read until the next look.
+    /// True if the source did not have, or did not give, the index `read`. Nothing new is read
+    /// until the next look at the source.
     new_held: bool,
     fetch: Option<Fetch>,
-    /// The last fetch was for retries.
+    /// True if the last fetch was for retries.
     fetched_again: bool,
-    /// Jobs that may be read by their weight.
+    /// The number of jobs that may still be read, by their weight.
     room: u64,
     announce: Option<RangeInclusive<Index>>,
     paused: bool,
-    /// Too much waits for a save.
+    /// True if too much waits for a save.
     full: bool,
     stopping: bool,
-    /// A save was given up for good.
+    /// True if a save was given up for good.
     abandoned_save: bool,
     ended: bool,
 }
 
-/// Where the save is that was asked for.
+/// The state of the save that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SaveState {
     No,
     Due,
-    /// Everything below this index is being written.
+    /// Being written: everything below this index.
     Writing(Index),
 }
 
@@ -151,7 +164,8 @@ enum Fetch {
 }
 
 impl Window {
-    /// A stream of which nothing is processed yet, to begin with the index `first`.
+    /// Creates the window of a stream that begins with the index `first`, of which nothing is
+    /// processed.
     #[must_use]
     pub fn begin(first: Index, limits: Limits) -> Self {
         Self {
@@ -170,7 +184,7 @@ impl Window {
             in_flight: 0,
             retries: Retries::default(),
             retried: false,
-            // Nothing is known of the source before the first look.
+            // The source was not looked at yet, so nothing is known to be readable.
             new_held: true,
             fetch: None,
             fetched_again: false,
@@ -184,57 +198,62 @@ impl Window {
         }
     }
 
-    /// A stream of which everything up to and including `last_processed` (below [`Index::MAX`]) is processed.
+    /// Creates the window of a stream of which everything up to and including `last_processed`
+    /// (below [`Index::MAX`]) is processed.
     #[must_use]
     pub fn resume(last_processed: Index, limits: Limits) -> Self {
         Self { any_saved: true, ..Self::begin(last_processed.saturating_add(1), limits) }
     }
 
-    /// What finishes above the watermark is to be saved too.
+    /// Makes each save also contain the jobs that finish above the watermark.
     pub fn keep_done_ahead(&mut self) {
         self.ahead.keep();
     }
 
-    /// These were done in an earlier life, though some index below them was not. To be said before anything else happens.
+    /// Tells the window which jobs above the watermark an earlier life had done. Call it before
+    /// anything else happens.
     pub fn restore(&mut self, done: impl IntoIterator<Item = RangeInclusive<Index>>) {
         for run in done {
             self.ahead.restore(*run.start().max(&self.done)..=*run.end().min(&LAST_JOB));
         }
-        // First what starts next: its bits are forgotten once all below them are done.
+        // `next` has to move first: `advance` forgets the bits that it passes, and `next` goes by
+        // them.
         self.pass_restored();
         self.done = self.ahead.advance(self.done);
     }
 
-    /// Ends by itself once everything up to and including this index is processed and saved, and nothing above it runs. Of
-    /// several such indices the lowest holds.
+    /// Makes the window end by itself, once everything up to and including this index is processed
+    /// and saved, and nothing above it runs. If it is called several times, the lowest index holds.
     pub fn stop_at(&mut self, index: Index) {
         self.stop_at = Some(self.stop_at.map_or(index, |earlier| earlier.min(index)));
     }
 
-    /// New limits. Lowering one takes nothing back that is in flight.
+    /// Sets new limits. A lower limit takes back no job that is in flight.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
         self.retries.reach(self.closed_from());
     }
 
-    /// While paused nothing starts, neither a new job nor a retry.
+    /// Pauses or resumes. While the window is paused nothing starts, neither a new job nor a retry.
     pub fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
     }
 
-    /// While so much waits for a save that it is full, nothing starts either.
+    /// Sets the window full, or not full any more. While too much waits for a save nothing starts,
+    /// neither a new job nor a retry (backpressure).
     pub fn set_full(&mut self, full: bool) {
         self.full = full;
     }
 
-    /// The source was looked at: this is its head, and what was missing may be there now.
+    /// Reports a look at the source: its head. Jobs that were missing may be there now.
     pub fn handle_head(&mut self, head: Option<Index>) {
         self.head = head.map(|head| head.min(LAST_JOB));
         self.new_held = false;
         self.retries.seek_missing(self.closed_from());
     }
 
-    /// A job that is in flight succeeded. False, and nothing changes, when it cannot be in flight.
+    /// Reports that a job in flight succeeded. Returns false, and changes nothing, if the job
+    /// cannot be in flight.
     #[inline]
     pub fn handle_done(&mut self, index: Index) -> bool {
         if !self.may_be_in_flight(index) {
@@ -245,8 +264,8 @@ impl Window {
         true
     }
 
-    /// A job that is in flight failed; it is no longer in flight, and stands in the way of the watermark. False, and nothing
-    /// changes, when it cannot be in flight.
+    /// Reports that a job in flight failed. The job is no longer in flight, and holds the watermark
+    /// back. Returns false, and changes nothing, if the job cannot be in flight.
     pub fn handle_failed(&mut self, index: Index) -> bool {
         if !self.may_be_in_flight(index) {
             return false;
@@ -255,13 +274,15 @@ impl Window {
         self.retries.wait(index)
     }
 
-    /// The back-off of a failed job is over. False, and nothing changes, when it does not wait for one. Of two such jobs the
-    /// one that is named here first is read and handed out first.
+    /// Reports that the back-off of a failed job is over. Jobs are read and handed out again in the
+    /// order of these calls. Returns false, and changes nothing, if the job does not wait for a
+    /// back-off.
     pub fn handle_due(&mut self, index: Index) -> bool {
         self.retries.due(index, self.closed_from())
     }
 
-    /// A save is about to be written, or written again: what is true now. `None` when no save was asked for.
+    /// Reports that a save is about to be written, or written again. Returns its content as it is
+    /// now, or `None` if no save was asked for.
     pub fn handle_saving(&mut self) -> Option<Save<'_>> {
         if self.saving == SaveState::No {
             return None;
@@ -271,7 +292,7 @@ impl Window {
         Some(Save { last_processed, next: self.done, ahead: self.ahead.begin_save(self.done) })
     }
 
-    /// What was being written is on the disk.
+    /// Reports that the save under way is on the disk.
     pub fn handle_saved(&mut self) {
         let SaveState::Writing(end) = self.saving else {
             debug_assert!(false, "no save is being written");
@@ -289,25 +310,26 @@ impl Window {
         self.retries.reach(self.closed_from());
     }
 
-    /// The save under way, and any later one, is given up.
+    /// Reports that the save under way was given up. The window asks for no other save, and stops.
     pub fn handle_save_abandoned(&mut self) {
         self.saving = SaveState::No;
         self.abandoned_save = true;
         self.stopping = true;
     }
 
-    /// From now on nothing starts; what is in flight finishes and is saved, and retries are not awaited.
+    /// Stops the window: from now on nothing starts. The jobs in flight finish and are saved.
+    /// Retries are not awaited.
     pub fn handle_stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Nothing that is in flight is awaited any longer, nor counted.
+    /// Stops the window without the jobs in flight: they are neither awaited nor counted any more.
     pub fn handle_abandoned(&mut self) {
         self.stopping = true;
         self.in_flight = 0;
     }
 
-    /// What is to be done next, other than running jobs. Poll until `None`.
+    /// Returns the next thing to do, other than to run a job. Poll until `None`.
     #[inline]
     pub fn poll(&mut self) -> Option<Action> {
         if let Some(run) = self.announce.take() {
@@ -327,11 +349,13 @@ impl Window {
         None
     }
 
-    /// The job for a worker that asks for one. Apart from [`poll`](Self::poll), so that a job counts as in flight only once
-    /// a worker has it, and pausing or lowering a limit never has to take one back.
+    /// Returns a job for the worker that asks for one. This is not part of [`poll`](Self::poll), so
+    /// that a job is in flight only once a worker has it. So pausing, or lowering a limit, never
+    /// has to take a job back from a worker.
     ///
-    /// Retries and new jobs take turns, so neither waits for the end of the other. No retry goes first for good, be it the
-    /// one that the watermark waits for: with a back-off of zero it would always be due.
+    /// Retries and new jobs take turns, so neither waits for the end of the other. No retry always
+    /// goes first, not even the one that the watermark waits for: with a back-off of zero it would
+    /// always be due, and nothing else would run.
     #[inline]
     pub fn poll_run(&mut self) -> Option<Run> {
         if !self.has_slot() {
@@ -355,14 +379,14 @@ impl Window {
         Some(run)
     }
 
-    /// Whether [`poll_run`](Self::poll_run) would hand out a job.
+    /// True if [`poll_run`](Self::poll_run) would return a job.
     #[inline]
     #[must_use]
     pub fn can_run(&self) -> bool {
         self.has_slot() && (self.retries.can_start() || self.can_start_new())
     }
 
-    /// Whether a job was read that may start for the first time.
+    /// True if a new job was read and may start.
     #[inline]
     fn can_start_new(&self) -> bool {
         self.next < self.read.min(self.bound())
@@ -378,14 +402,15 @@ impl Window {
         self.in_flight > 0 && (self.done..self.next).contains(&index) && !self.ahead.contains(index)
     }
 
-    /// Neither what starts next nor what is read next is done already.
+    /// Moves `next` and `read` past the jobs that an earlier life had done.
     #[inline]
     fn pass_restored(&mut self) {
         self.next = self.ahead.pass(self.next);
         self.read = self.ahead.next_undone(self.read.max(self.next));
     }
 
-    /// Whether something finished that no save under way, or done, has.
+    /// True if a job finished that is in no save yet, neither in one that is written nor in the one
+    /// under way.
     #[inline]
     fn needs_save(&self) -> bool {
         self.done > self.saved || self.ahead.needs_save()

@@ -41,7 +41,6 @@ const NOT_YET: &[&str] = &[
     "src/source",
     "src/store",
     "src/testing",
-    "src/window",
     "tests/ancestor",
     "tests/architecture",
     "tests/attach",

@@ -1,52 +1,57 @@
-//! What is done above the lowest undone index, and what of it no save has yet.
+//! The indices that are done above the lowest undone index, and which of them no save has yet.
 
 use super::bits::Bits;
 use crate::base::index::Index;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
-/// So many that are new since the last save are listed in any case.
+/// The shortest list of new indices that is always kept: up to this length a save lists them.
 const LISTED: usize = if cfg!(test) { 8 } else { 4096 };
 
-/// Beyond that, one for so many words of the window: then everything is smaller than a list of what is new.
+/// The number of bitmap words for which one index may be listed. A longer list would be larger than
+/// the whole bitmap, which is then saved instead.
 const WORDS_FOR_ONE: usize = 2;
 
-/// The indices that are done, above the lowest that is not.
+/// The indices that are done above the lowest undone index.
 #[derive(Debug, Default)]
 pub(crate) struct DoneAhead {
     done: Bits,
-    /// How many bits of `done` are set.
+    /// The number of bits of `done` that are set.
     count: u64,
     /// One past the highest index that an earlier life had done.
     restored_below: Index,
-    /// How many of those were not passed yet by what starts next.
+    /// The number of indices that an earlier life had done and that the window's `next` has not
+    /// passed.
     beyond: u64,
-    /// Whether saves are to have it.
+    /// True if saves contain these indices.
     kept: bool,
-    /// Done since the last save began; also what is not ahead any more.
+    /// Indices that were done since the last save began. Some of them may be below the lowest
+    /// undone index by now.
     new: Vec<Index>,
-    /// What the save under way has.
+    /// Indices that the save under way contains.
     saving: Vec<Index>,
-    /// More is new than is worth listing.
+    /// True if there are more new indices than a list is worth.
     unlisted: bool,
-    /// The save under way has all of it.
+    /// True if the save under way contains the whole bitmap.
     saving_all: bool,
-    /// How many finished since the last save began.
+    /// The number of jobs that finished since the last save began.
     fresh: u64,
-    /// How many the save under way has.
+    /// The number of jobs that the save under way contains.
     writing: u64,
 }
 
-/// What is done above the lowest undone index, for a save.
+/// The indices that are done above the lowest undone index, for a save.
 #[derive(Clone, Copy, Debug)]
 pub struct SaveAhead<'a> {
-    /// What is new since the last save, in ascending order; `None`: too much to list.
+    /// The indices that are new since the last save, in ascending order. `None` if they are too
+    /// many to list: then save all [`words`](Self::words).
     pub new: Option<&'a [Index]>,
     done: &'a Bits,
 }
 
 impl SaveAhead<'_> {
-    /// All of it, a bit for each index, the lowest first: the index of the first word's lowest bit, and the words.
+    /// Returns the whole bitmap: the index of the first word's lowest bit, and the words. The
+    /// lowest bit of a word is its lowest index.
     pub fn words(&self) -> (Index, impl Iterator<Item = u64>) {
         let (first, words) = self.done.words();
         (first, words.iter().copied())
@@ -58,7 +63,7 @@ impl DoneAhead {
         self.kept = true;
     }
 
-    /// An earlier life had these done.
+    /// Sets the indices that an earlier life had done.
     pub(crate) fn restore(&mut self, run: RangeInclusive<Index>) {
         if run.is_empty() {
             return;
@@ -69,7 +74,7 @@ impl DoneAhead {
         self.restored_below = self.restored_below.max(run.end() + 1);
     }
 
-    /// This index is done, and `lowest` was the lowest undone one: which one is now.
+    /// Marks this index done. `lowest` is the lowest undone index; returns the new one.
     #[inline]
     pub(crate) fn insert(&mut self, index: Index, lowest: Index) -> Index {
         self.done.set(index);
@@ -84,7 +89,7 @@ impl DoneAhead {
         lowest
     }
 
-    /// Which index is the lowest undone one, when all below `lowest` are done.
+    /// Returns the lowest undone index, given that all below `lowest` are done.
     #[inline]
     pub(crate) fn advance(&mut self, lowest: Index) -> Index {
         if !self.done.contains(lowest) {
@@ -103,18 +108,20 @@ impl DoneAhead {
         if self.new.len() >= self.most() {
             let (lowest, _) = self.done.words();
             self.new.retain(|index| *index >= lowest);
-            // Half of the room at least, so that it is not looked through again for each one.
+            // The list goes on only if at least half of it is free now. Otherwise it would be
+            // filtered again after each few jobs.
             self.unlisted = self.new.len() > self.most() / 2;
         }
         self.new.push(index);
     }
 
-    /// How many are listed at most.
+    /// Returns the highest length of the list.
     fn most(&self) -> usize {
         (self.done.words().1.len() / WORDS_FOR_ONE).max(LISTED)
     }
 
-    /// What a save is to have: also what the one before it had, if that failed.
+    /// Begins a save and returns its content. If the save before it failed, this one contains what
+    /// that one had, too.
     pub(crate) fn begin_save(&mut self, lowest: Index) -> SaveAhead<'_> {
         self.writing += core::mem::take(&mut self.fresh);
         self.saving.append(&mut self.new);
@@ -127,7 +134,7 @@ impl DoneAhead {
         SaveAhead { new: (!self.saving_all).then_some(self.saving.as_slice()), done: &self.done }
     }
 
-    /// It is saved.
+    /// Ends a save that was written.
     pub(crate) fn end_save(&mut self) {
         self.writing = 0;
         self.saving_all = false;
@@ -135,8 +142,8 @@ impl DoneAhead {
         self.saving.shrink_to(LISTED);
     }
 
-    /// Takes back that an index is done which the save under way has. `lowest` was the lowest
-    /// undone one; which one is now.
+    /// Takes back that an index is done, though the save under way contains it. `lowest` is the
+    /// lowest undone index; returns the new one.
     pub(crate) fn revoke(&mut self, index: Index, lowest: Index) -> Index {
         if index < lowest {
             if index + 1 < lowest {
@@ -145,10 +152,9 @@ impl DoneAhead {
         } else {
             self.count -= u64::from(self.done.unset(index));
         }
-        // Where nothing is kept, a save has only what is below its end, and nobody asks for this
-        // number.
+        // If done-ahead is not kept, nobody asks for this number.
         self.writing -= u64::from(self.kept);
-        // It is not known which of the indices above it the disk has, so the save lists all.
+        // The disk may have any of the indices above this one, so the save must list all.
         self.saving_all = true;
         lowest.min(index)
     }
@@ -158,7 +164,8 @@ impl DoneAhead {
         self.kept && self.fresh > 0
     }
 
-    /// How many finished that no save has yet; `None` where what is done ahead is not kept.
+    /// Returns the number of finished jobs that no save has yet, or `None` if done-ahead is not
+    /// kept.
     pub(crate) fn unsaved(&self) -> Option<u64> {
         self.kept.then_some(self.fresh + self.writing)
     }
@@ -168,13 +175,13 @@ impl DoneAhead {
         self.done.contains(index)
     }
 
-    /// How many are done above the lowest undone index.
+    /// Returns the number of indices that are done above the lowest undone one.
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         self.count
     }
 
-    /// How many of those an earlier life had done that are above what starts next.
+    /// Returns the number of indices that an earlier life had done and `next` has not passed.
     #[inline]
     pub(crate) fn beyond(&self) -> u64 {
         self.beyond
@@ -190,13 +197,14 @@ impl DoneAhead {
         index < self.restored_below && self.contains(index)
     }
 
-    /// How many of these, none of which was started, are done.
+    /// Returns how many indices from `start` on and below `end` are done. None of them may have
+    /// been started in this life.
     #[inline]
     pub(crate) fn restored_within(&self, start: Index, end: Index) -> u64 {
         if start < self.restored_below { self.done.count(start, end) } else { 0 }
     }
 
-    /// What starts next, and was not started: the lowest undone index from `next` on.
+    /// Returns the new `next`: the lowest undone index from `next` on. It was not started.
     #[inline]
     pub(crate) fn pass(&mut self, next: Index) -> Index {
         let undone = self.next_undone(next);
@@ -204,13 +212,14 @@ impl DoneAhead {
         undone
     }
 
-    /// The lowest undone index from this one on, which was not started.
+    /// Returns the lowest undone index from this one on. It was not started.
     #[inline]
     pub(crate) fn next_undone(&self, index: Index) -> Index {
         if index < self.restored_below { self.done.next_unset(index) } else { index }
     }
 
-    /// One past the highest undone index of these, of which the first is undone.
+    /// Returns one past the highest undone index from `start` on and below `end`. `start` is
+    /// undone.
     #[inline]
     pub(crate) fn trim(&self, start: Index, end: Index) -> Index {
         if start < self.restored_below { self.done.trim_set(start, end) } else { end }

@@ -1,4 +1,4 @@
-//! Which indices above the lowest undone one are finished: one bit each, in a ring.
+//! The indices that are finished above the lowest undone one: one bit each, in a ring.
 
 use crate::base::index::Index;
 use alloc::collections::VecDeque;
@@ -8,7 +8,7 @@ use core::ops::RangeInclusive;
 #[derive(Debug, Default)]
 pub(crate) struct Bits {
     words: VecDeque<u64>,
-    /// The number (index / 64) of the first word.
+    /// The number of the first word: its lowest index / 64.
     origin: u64,
 }
 
@@ -21,7 +21,7 @@ impl Bits {
         self.words[at] |= 1 << (index % 64);
     }
 
-    /// Which word has the bit of this index, once there is one.
+    /// Returns the position of the word that has the bit of this index, and makes room for it.
     #[inline]
     fn room_for(&mut self, index: Index) -> usize {
         let number = index / 64;
@@ -35,7 +35,7 @@ impl Bits {
         let at = (number - self.origin) as usize;
         if at >= self.words.len() {
             if at >= self.words.capacity() {
-                // By a quarter, where doubling would leave half of it empty.
+                // The ring grows by a quarter: doubling would leave up to half of it empty.
                 self.words.reserve_exact(at + 1 + at / 4 - self.words.len());
             }
             self.words.resize(at + 1, 0);
@@ -43,7 +43,7 @@ impl Bits {
         at
     }
 
-    /// Sets all of these; how many were not set.
+    /// Sets all of these bits. Returns how many were not set before.
     pub(crate) fn set_run(&mut self, run: &RangeInclusive<Index>) -> u64 {
         self.room_for(*run.start());
         self.room_for(*run.end());
@@ -58,7 +58,7 @@ impl Bits {
         new
     }
 
-    /// Clears the bit of this index; whether it was set.
+    /// Clears the bit of this index. Returns true if it was set.
     pub(crate) fn unset(&mut self, index: Index) -> bool {
         let was_set = self.contains(index);
         if was_set {
@@ -72,7 +72,7 @@ impl Bits {
         self.word_of(index).is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
 
-    /// The lowest index from `start` on whose bit is not set.
+    /// Returns the lowest index from `start` on whose bit is not set.
     pub(crate) fn next_unset(&self, start: Index) -> Index {
         let mut index = start;
         while let Some(word) = self.word_of(index) {
@@ -85,7 +85,8 @@ impl Bits {
         index
     }
 
-    /// One past the highest index below `end`, and from `start` on, whose bit is not set; `start` when all are.
+    /// Returns one past the highest index from `start` on and below `end` whose bit is not set, or
+    /// `start` if all are set.
     pub(crate) fn trim_set(&self, start: Index, end: Index) -> Index {
         let mut end = end;
         while end > start {
@@ -99,7 +100,7 @@ impl Bits {
         end
     }
 
-    /// How many bits are set from `start` on and below `end`.
+    /// Returns how many bits are set from `start` on and below `end`.
     pub(crate) fn count(&self, start: Index, end: Index) -> u64 {
         let mut count = 0;
         let mut index = start.max(self.origin * 64);
@@ -113,7 +114,7 @@ impl Bits {
         count
     }
 
-    /// The words, and the index of the first one's lowest bit.
+    /// Returns the index of the first word's lowest bit, and the words.
     pub(crate) fn words(&self) -> (Index, &VecDeque<u64>) {
         (self.origin * 64, &self.words)
     }
@@ -124,7 +125,8 @@ impl Bits {
         self.words.get(usize::try_from(at).ok()?).copied()
     }
 
-    /// Forgets the unbroken run of set bits that begins at `start`, the lowest bit that may be set; one past its last.
+    /// Forgets the unbroken run of set bits that begins at `start`, the lowest bit that may be set.
+    /// Returns one past the last bit of the run.
     #[inline]
     pub(crate) fn take_run(&mut self, start: Index) -> Index {
         let mut end = start;
@@ -134,7 +136,8 @@ impl Bits {
             let ones = u64::from((*word >> shift).trailing_ones());
             end += ones;
             if shift + ones < 64 {
-                // The bits below `end` are history; clearing them keeps "set" and "above the lowest undone" the same.
+                // Every set bit must stand for an index above the lowest undone one, so the bits of
+                // the run are cleared.
                 *word &= u64::MAX << (shift + ones);
                 break;
             }
@@ -153,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_taken_across_words_and_a_hole_ends_it() {
+    fn a_run_is_taken_across_words_up_to_the_first_hole() {
         let mut bits = Bits::default();
         (1..200).filter(|i| *i != 150).for_each(|i| bits.set(i));
         assert_eq!(bits.take_run(0), 0, "0 is not set");
@@ -165,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_set_as_each_of_its_bits_is() {
+    fn setting_a_run_is_the_same_as_setting_each_of_its_bits() {
         for (start, end) in [(3, 3), (3, 63), (0, 64), (63, 64), (5, 200), (64, 127)] {
             let (mut one_by_one, mut at_once) = (Bits::default(), Bits::default());
             for bits in [&mut one_by_one, &mut at_once] {
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn counting_and_searching_agree_with_looking_at_each_bit() {
+    fn counts_and_searches_agree_with_a_look_at_each_bit() {
         let mut bits = Bits::default();
         let set = |i: Index| i.is_multiple_of(7) || (130..260).contains(&i) || i == 64;
         (60..400).filter(|i| set(*i)).for_each(|i| bits.set(i));
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_given_back_once_a_wide_window_has_closed() {
+    fn a_wide_window_that_closes_gives_its_memory_back() {
         let mut bits = Bits::default();
         (1..1_000_000).for_each(|i| bits.set(i));
         let wide = bits.words.capacity();

@@ -1,23 +1,26 @@
-//! Which jobs are to be read next, and what became of those that were.
+//! Reading: which jobs to ask the source for next, and what became of them.
 
 use super::{Fetch, Window};
 use crate::base::index::Index;
 use core::ops::RangeInclusive;
 
 impl Window {
-    /// By their weight, so many jobs more may be read for now. One is read all the same when nothing that was read can start.
+    /// Sets how many more jobs may be read, by their weight. One job is read even beyond that if no
+    /// job that was read can start.
     pub fn set_room(&mut self, jobs: u64) {
         self.room = jobs;
     }
 
-    /// The fetch under way is over: this many jobs, at least one, were read from its start. The rest is asked for again.
+    /// Reports that the fetch under way returned this many jobs, at least one, from its start. The
+    /// window asks for the rest again.
     pub fn handle_fetched(&mut self, count: u64) {
         self.take_in(count);
         self.retries.rest_is_due(self.closed_from());
     }
 
-    /// The fetch under way is over: this many jobs were read, and the one after them was not there. It is asked for again
-    /// after the next [`handle_head`](Self::handle_head).
+    /// Reports that the fetch under way returned this many jobs, and that the source does not have
+    /// the one after them. The window asks for it again after the next
+    /// [`handle_head`](Self::handle_head).
     pub fn handle_missing(&mut self, count: u64) {
         self.hold_new(count);
         self.take_in(count);
@@ -25,19 +28,21 @@ impl Window {
         self.retries.rest_is_due(self.closed_from());
     }
 
-    /// The fetch under way is over: this many jobs were read, and the rest could not be. New jobs are asked for again after
-    /// the next [`handle_head`](Self::handle_head), and each failed job after its own [`handle_due`](Self::handle_due): one
-    /// that cannot be read again holds up no other job.
+    /// Reports that the fetch under way returned this many jobs and then failed. The window asks
+    /// for new jobs again after the next [`handle_head`](Self::handle_head). It asks for each
+    /// failed job again after its own [`handle_due`](Self::handle_due), so that one job that cannot
+    /// be read holds up no other.
     pub fn handle_unreadable(&mut self, count: u64) {
         self.hold_new(count);
         self.take_in(count);
         self.retries.rest_waits();
     }
 
-    /// Reads nothing new before the next look, as the job behind this many is not to be had.
+    /// Reads nothing new before the next look at the source, since the job after this many cannot
+    /// be read.
     fn hold_new(&mut self, count: u64) {
         let wanted = self.read.saturating_add(count);
-        // One that is done already is not missed.
+        // A job that an earlier life had done is not needed, so its absence holds nothing up.
         self.new_held |= self.fetch == Some(Fetch::New) && !self.ahead.contains(wanted);
     }
 
@@ -60,7 +65,7 @@ impl Window {
         if self.fetch.is_some() || self.stopping || self.ended {
             return None;
         }
-        // In turn, so that neither retries nor new jobs wait for the end of the others.
+        // Retries and new jobs are read in turns, so that neither waits for the end of the other.
         let new = |window: &Self| Some((Fetch::New, window.new_run()?));
         let again = |window: &Self| Some((Fetch::Again, window.run_again()?));
         let (fetch, run) =
@@ -73,7 +78,7 @@ impl Window {
         Some(run)
     }
 
-    /// Read and not started.
+    /// The number of jobs that were read and have not started.
     #[inline]
     fn idle(&self) -> u64 {
         self.unstarted + self.retries.len_read()
@@ -85,9 +90,9 @@ impl Window {
             return None;
         }
         let most = self.limits.read_ahead();
-        // Room is kept for retries, so that they are read by the run too.
+        // Half is kept for retries, so that they are read by the run too.
         let share = if self.retries.has_due() || self.retries.can_start() { most / 2 } else { most };
-        // Not before half is used up, so that the source is read by the run.
+        // A read waits until half of the share is used up, so that the source is read by the run.
         if self.unstarted > share / 2 {
             return None;
         }
@@ -98,7 +103,7 @@ impl Window {
         (count > 0).then(|| self.read..=self.ahead.trim(self.read, end) - 1)
     }
 
-    /// Due jobs have half of the room, so that jobs which fail for ever leave room for new ones.
+    /// Retries get half of the room, so that jobs which fail for ever leave room for new ones.
     #[inline]
     fn run_again(&self) -> Option<RangeInclusive<Index>> {
         if !self.retries.has_due() {
@@ -106,7 +111,8 @@ impl Window {
         }
         let (most, retries) = (self.limits.read_ahead(), self.retries.len_read());
         let room = (most / 2).saturating_sub(retries).min(most.saturating_sub(self.idle())).min(self.room);
-        // One that may start is always read: it may be the one that everything which was read waits for.
+        // Always keep one retry readable, even with a full read-ahead buffer: every buffered job
+        // may be blocked behind it.
         let count = if self.retries.can_start() { room } else { room.max(1) };
         let wanted = !self.retries.can_start() || retries <= most / 4;
         self.retries.next_run(count).filter(|_| wanted)
@@ -119,15 +125,15 @@ mod tests {
     use crate::window::{Action, Limits};
 
     #[test]
-    fn what_is_done_already_is_not_missed() {
+    fn a_missing_job_that_is_already_done_stops_no_reading() {
         let mut window = Window::begin(0, Limits { max_processing: 4, max_search_ahead: 100 });
         window.restore([2..=4]);
         window.handle_head(Some(9));
         assert_eq!(window.poll(), Some(Action::Fetch(0..=9)));
-        // 0 and 1 were read, and 2 could not be.
+        // The source had jobs 0 and 1, but not 2.
         window.handle_missing(2);
-        assert_eq!(window.poll(), Some(Action::Fetch(5..=9)), "2, 3 and 4 are done");
+        assert_eq!(window.poll(), Some(Action::Fetch(5..=9)), "jobs 2, 3 and 4 are done and are not read");
         window.handle_missing(1);
-        assert_eq!(window.poll(), None, "6 is waited for");
+        assert_eq!(window.poll(), None, "job 6 is missing until the next look");
     }
 }

@@ -1,10 +1,11 @@
-//! What can be asked of a window, without changing it.
+//! Questions to a window, which do not change it.
 
 use super::{Limits, SaveState, Window};
 use crate::base::index::Index;
 
 impl Window {
-    /// Whether a save is due that something waits for: no job can start before it, or none is there.
+    /// True if a save is due and something waits for it: the window is closed or full, or nothing
+    /// else is left to do.
     #[inline]
     #[must_use]
     pub fn awaits_save(&self) -> bool {
@@ -13,127 +14,132 @@ impl Window {
         self.saving == SaveState::Due && (closed || idle || self.full)
     }
 
-    /// The saved last processed index; `None` while nothing was ever saved.
+    /// Returns the watermark that is saved. `None` while nothing was ever saved.
     #[must_use]
     pub fn last_processed(&self) -> Option<Index> {
         if self.any_saved { Some(self.saved - 1) } else { None }
     }
 
-    /// The lowest index that is not done: the one that the watermark waits for.
+    /// Returns the lowest index that is not done. The watermark waits for it.
     #[must_use]
     pub fn lowest_undone(&self) -> Index {
         self.done
     }
 
-    /// The lowest index that was never handed out.
+    /// Returns the lowest index that was never handed out.
     #[must_use]
     pub fn next(&self) -> Index {
         self.next
     }
 
-    /// The lowest index above the watermark; the first one while there is no watermark.
+    /// Returns the lowest index above the watermark, or the first index while there is no
+    /// watermark.
     #[must_use]
     pub fn lowest_unprocessed(&self) -> Index {
         self.saved
     }
 
-    /// The lowest index from this one on that was neither handed out nor done in an earlier life.
+    /// Returns the lowest index, from this one on, that was neither handed out nor done in an
+    /// earlier life.
     #[must_use]
     pub fn unstarted_from(&self, index: Index) -> Index {
         self.ahead.next_undone(index.max(self.next))
     }
 
-    /// Whether the source has a job that may start, was never read, and is not known to be missing.
+    /// True if the source has a job that may start, was never read, and is not known to be missing.
     #[inline]
     #[must_use]
     pub fn has_unread(&self) -> bool {
         !self.new_held && self.read < self.bound()
     }
 
-    /// The lowest index that was never read.
+    /// Returns the lowest index that was never read.
     #[must_use]
     pub fn unread_from(&self) -> Index {
         self.read
     }
 
-    /// The head that was last seen.
+    /// Returns the head that was last seen.
     #[must_use]
     pub fn head(&self) -> Option<Index> {
         self.head
     }
 
-    /// Whether the gate holds this index back, if it was never started.
+    /// True if the gate holds this index back, provided that it never started.
     #[must_use]
     pub fn is_gated(&self, index: Index) -> bool {
         index >= self.gate
     }
 
-    /// Handed to a worker and not reported.
+    /// Returns the number of jobs that workers hold and have not reported.
     #[inline]
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Finished above the watermark, also what is not yet saved.
+    /// Returns the number of jobs that finished above the watermark, with those that are not saved
+    /// yet.
     #[must_use]
     pub fn done_ahead(&self) -> u64 {
         self.done - self.saved + self.ahead.len()
     }
 
-    /// Finished, and on no disk yet: where only the watermark is kept, all that finished above it.
+    /// Returns the number of jobs that finished and are on no disk yet. If only the watermark is
+    /// kept, these are all jobs that finished above it.
     #[must_use]
     pub fn unsaved(&self) -> u64 {
         self.ahead.unsaved().unwrap_or_else(|| self.done_ahead())
     }
 
-    /// Whether this index was done in an earlier life, above what was processed then.
+    /// True if an earlier life had done this index, above its watermark.
     #[inline]
     #[must_use]
     pub fn is_restored(&self, index: Index) -> bool {
         self.ahead.is_restored(index)
     }
 
-    /// Whether any index from this one on was.
+    /// True if an earlier life had done any index from this one on, above its watermark.
     #[inline]
     #[must_use]
     pub fn has_restored(&self, from: Index) -> bool {
         from < self.ahead.restored_below()
     }
 
-    /// Started and above the watermark, in this life or an earlier one: running, waiting for a retry, or done ahead.
+    /// Returns the number of jobs above the watermark that were started in this life or an earlier
+    /// one: running, waiting for a retry, or done ahead.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.next - self.saved + self.ahead.beyond()
     }
 
-    /// The limits that hold.
+    /// Returns the limits that hold.
     #[inline]
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Whether nothing starts for now.
+    /// True if the window is paused.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Whether nothing will start any more.
+    /// True if nothing will start any more.
     #[inline]
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopping
     }
 
-    /// Whether `Finish` was polled.
+    /// True if [`Action::Finish`](super::Action::Finish) was returned.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// The last index that this window will ever pass, if there is such a one.
+    /// Returns the last index that this window will ever pass, if there is one.
     #[must_use]
     pub fn ends_at(&self) -> Option<Index> {
         self.stop_at

@@ -1,8 +1,9 @@
-//! The window's promises written naively, with sets, and a run of both side by side.
+//! A simple model of the window's promises, and a trial that runs the window and the model side by
+//! side.
 //!
-//! Nothing here is clever: a set of what is done, a set of what runs, a set of what failed, and the disk. [`Trial`] feeds one
-//! sequence of choices ("finish the third running job", "restart") to a [`Window`] and to this model, and panics as soon as
-//! they differ or a promise is broken.
+//! The model is made of sets: of the jobs that are done, that run, that failed, and that are on the
+//! disk. [`Trial`] makes the same choices ("finish the third running job", "restart") in a
+//! [`Window`] and in the model. It panics if they differ, or if a promise is broken.
 
 mod fetches;
 mod model;
@@ -15,22 +16,25 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
-/// One choice. Numbers pick among what is possible at that moment, so that every sequence of choices makes sense.
+/// One choice. Its number picks among what is possible at that moment, so that every sequence of
+/// choices makes sense.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Choice {
-    /// The head moves on by this much (or appears).
+    /// The head grows by this much, or appears.
     Grow(u8),
     /// The head goes back by this much.
     Shrink(u8),
-    /// The gate lets through this many more than are processed; or, for the largest numbers, nothing or everything.
+    /// The gate moves to this distance above the watermark. The largest numbers close it, or open
+    /// it for everything.
     Gate(u8),
-    /// The fetch under way yields this share of its jobs.
+    /// The fetch under way returns this share of its jobs.
     Fetched(u8),
-    /// The fetch under way yields this share of its jobs, or none, and the next one is missing.
+    /// The fetch under way returns this share of its jobs, or none, and the source does not have
+    /// the next one.
     Missing(u8),
-    /// The fetch under way yields this share of its jobs, or none, and then the source fails.
+    /// The fetch under way returns this share of its jobs, or none, and then the source fails.
     Unreadable(u8),
-    /// So many jobs more may be read by their weight; or, for large numbers, any.
+    /// By their weight, this many more jobs may be read. A large number means any number.
     Room(u8),
     /// Workers ask for this many jobs.
     Run(u8),
@@ -38,7 +42,7 @@ pub(crate) enum Choice {
     Done(u8),
     /// A running job has a result that waits for its turn.
     Aside(u8),
-    /// It is the turn of the lowest job that is not done, if its result waits.
+    /// The lowest job that is not done takes its turn, if its result waits.
     TakeUp,
     /// A running job fails.
     Fail(u8),
@@ -46,24 +50,23 @@ pub(crate) enum Choice {
     Due(u8),
     /// The save that is due is being written.
     Saving,
-    /// What was being written is on the disk.
+    /// The save under way is on the disk.
     Saved,
-    /// The save that is being written cannot have some jobs, at most eight of them from here on:
-    /// they failed after all.
+    /// Up to eight jobs of the save under way, from here on, failed after all.
     Revoke(u8),
-    /// New limits.
+    /// The limits change.
     Limits(u8, u8),
-    /// Nothing starts for now, or does again.
+    /// The window is paused or resumed.
     Pause(bool),
     /// Too much waits for a save, or no longer does.
     Full(bool),
-    /// It ends behind the index that is this far above what is processed.
+    /// The window ends once everything up to this distance above the watermark is processed.
     StopAt(u8),
-    /// Nothing starts any more.
+    /// The window stops.
     Stop,
     /// The save under way is given up.
     SaveAbandoned,
-    /// The process dies and a new life begins with what is on the disk.
+    /// The process dies, and a new life begins with what is on the disk.
     Restart,
 }
 
@@ -71,7 +74,7 @@ pub(crate) enum Choice {
 pub(crate) struct Trial {
     window: Window,
     model: Reference,
-    /// Of any life: what was ever reported done, without what is saved.
+    /// The jobs of any life that were reported done and are not below the saved watermark.
     ever_done: BTreeSet<Index>,
 }
 
@@ -84,7 +87,7 @@ impl Trial {
         trial
     }
 
-    /// Carries out one choice and checks everything.
+    /// Makes one choice and checks everything.
     pub(crate) fn choose(&mut self, choice: Choice) {
         self.apply(choice);
         self.drain();
@@ -229,7 +232,7 @@ impl Trial {
         self.model = Reference { keeps, done: restored.clone(), disk_ahead: restored.clone(), restored, ..fresh };
     }
 
-    /// Polls until `None`, which must come soon, and holds every action against the model.
+    /// Polls until `None`, which must come soon, and compares every action with the model.
     fn drain(&mut self) {
         for _ in 0..8 {
             match self.window.poll() {
@@ -280,7 +283,8 @@ impl Trial {
         assert_eq!(window.size() as usize, model.started.range(base..).count() + restored);
     }
 
-    /// With a willing source, workers and disk everything that may run does run: nothing stalls.
+    /// Runs on with a source, workers and a disk that do all that they are asked for, and checks
+    /// that everything that may run does run.
     pub(crate) fn settle(mut self) {
         self.choose(Choice::Pause(false));
         self.choose(Choice::Full(false));
@@ -314,13 +318,13 @@ impl Trial {
     }
 }
 
-/// Small limits meet their edges more often.
+/// Returns small limits, which meet their edges more often.
 pub(crate) fn limits(processing: u8, ahead: u8) -> Limits {
     let max_search_ahead = if ahead >= 250 { u64::MAX } else { u64::from(ahead) + 1 };
     Limits { max_processing: usize::from(processing % 80) + 1, max_search_ahead }
 }
 
-/// The unbroken runs of a set.
+/// Returns the unbroken runs of a set.
 fn runs(set: &BTreeSet<Index>) -> Vec<RangeInclusive<Index>> {
     let mut runs: Vec<RangeInclusive<Index>> = Vec::new();
     for &index in set {

@@ -1,7 +1,8 @@
-//! Failed jobs: where each of them stands until it is handed out again.
+//! Failed jobs, from their failure until they are handed out again.
 //!
-//! A failed job waits for its back-off, is then *due*, is read again and is then *ready*. Due jobs are read, and ready jobs
-//! are handed out, in the order in which they became due. The window has no clock, so that order is the order of the calls.
+//! A failed job first *waits* for its back-off. Then it is *due*, and is read again. Then it is
+//! *read*, and can be handed out. Due jobs are read, and read jobs are handed out, in the order in
+//! which they became due. The window has no clock, so this is the order of the calls of `due`.
 
 use crate::base::index::Index;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -29,12 +30,12 @@ pub(super) struct Retries {
 }
 
 impl Retries {
-    /// A job failed.
+    /// Takes in a job that failed. Returns false if it waits already.
     pub(super) fn wait(&mut self, index: Index) -> bool {
         self.waiting.insert(index)
     }
 
-    /// The back-off of a job is over. False when the job does not wait for one.
+    /// Ends the back-off of a job. Returns false if the job does not wait for one.
     pub(super) fn due(&mut self, index: Index, closed_from: Index) -> bool {
         if !self.waiting.remove(&index) {
             return false;
@@ -44,24 +45,25 @@ impl Retries {
         true
     }
 
-    /// The source was looked at: a job that was missing may be there now.
+    /// Makes the missing jobs due: the source was looked at, and may have them now.
     pub(super) fn seek_missing(&mut self, closed_from: Index) {
         for (index, place) in take(&mut self.missing) {
             self.due.insert(index, place, closed_from);
         }
     }
 
-    /// The window has moved or changed its width.
+    /// Follows a window that moved or changed its width.
     #[inline]
     pub(super) fn reach(&mut self, closed_from: Index) {
         self.due.reach(closed_from);
         self.read.reach(closed_from);
     }
 
-    /// The first run to be read again, of at most this many jobs: the job that has been due the longest and its neighbours.
+    /// Returns the next run to read again, of at most `most` jobs: the job that has been due the
+    /// longest, and its upper neighbours.
     ///
-    /// The run begins with that job and not with a lower neighbour. A source may answer with the first job of a run alone,
-    /// and that has to be the one whose turn it is.
+    /// The run does not begin with a lower neighbour. A source may return only the first job of a
+    /// run, and that must be the job that has been due the longest.
     pub(super) fn next_run(&self, most: u64) -> Option<RangeInclusive<Index>> {
         let first = self.due.first().filter(|_| most > 0)?;
         let mut end = first;
@@ -71,45 +73,47 @@ impl Retries {
         Some(first..=end)
     }
 
-    /// These jobs are being read.
+    /// Begins to read these jobs.
     pub(super) fn begin_read(&mut self, run: &RangeInclusive<Index>) {
         let places = run.clone().filter_map(|index| self.due.remove(index).map(|place| (index, place)));
         self.reading = places.collect();
     }
 
-    /// So many of the jobs being read are ready. The rest is left for [`rest_is_due`](Self::rest_is_due) and the like.
+    /// Takes in the first `count` of the jobs being read. The caller decides what becomes of the
+    /// others, with [`rest_is_due`](Self::rest_is_due),
+    /// [`first_is_missing`](Self::first_is_missing) or [`rest_waits`](Self::rest_waits).
     pub(super) fn end_read(&mut self, count: usize, closed_from: Index) {
         for (index, place) in self.reading.drain(..count.min(self.reading.len())) {
             self.read.insert(index, place, closed_from);
         }
     }
 
-    /// What is left of the jobs being read keeps its turn.
+    /// Makes the rest of the jobs being read due again, in their places.
     pub(super) fn rest_is_due(&mut self, closed_from: Index) {
         for (index, place) in self.reading.drain(..) {
             self.due.insert(index, place, closed_from);
         }
     }
 
-    /// The first of those that are left is not there until the next look.
+    /// Notes that the source does not have the first of the jobs that are still being read.
     pub(super) fn first_is_missing(&mut self) {
         if !self.reading.is_empty() {
             self.missing.extend([self.reading.remove(0)]);
         }
     }
 
-    /// What is left of the jobs being read waits for another back-off.
+    /// Makes the rest of the jobs being read wait for another back-off.
     pub(super) fn rest_waits(&mut self) {
         self.waiting.extend(self.reading.drain(..).map(|(index, _)| index));
     }
 
-    /// Whether a job is ready that the window lets start.
+    /// True if a job was read that the window lets start.
     #[inline]
     pub(super) fn can_start(&self) -> bool {
         !self.read.order.is_empty()
     }
 
-    /// The job to be handed out: the one that has been due the longest.
+    /// Returns the job to hand out: of the read jobs, the one that has been due the longest.
     #[inline]
     pub(super) fn start(&mut self) -> Option<Index> {
         let index = self.read.first()?;
@@ -117,26 +121,26 @@ impl Retries {
         Some(index)
     }
 
-    /// How many jobs are ready, also above the window.
+    /// The number of jobs that were read. Jobs above the window count too.
     #[inline]
     pub(super) fn len_read(&self) -> u64 {
         (self.read.order.len() + self.read.above.len()) as u64
     }
 
-    /// Whether a job of the window is due.
+    /// True if a job of the window is due.
     #[inline]
     pub(super) fn has_due(&self) -> bool {
         !self.due.order.is_empty()
     }
 }
 
-/// Jobs in the order in which they became due. Jobs above the window wait beside it.
+/// Jobs in the order in which they became due. Jobs above the window are kept apart.
 #[derive(Debug, Default)]
 struct Queue {
     order: BTreeMap<Place, Index>,
-    /// The turn of each job of the window.
+    /// The place of each job of the window.
     places: BTreeMap<Index, Place>,
-    /// The turn of each job above the window, which was narrowed since that job started.
+    /// The place of each job above the window. The window was narrowed since these jobs started.
     above: BTreeMap<Index, Place>,
 }
 
@@ -203,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_jobs_start_in_the_order_in_which_they_became_due() {
+    fn jobs_that_were_read_again_start_in_the_order_in_which_they_became_due() {
         let mut retries = failed([8, 2, 9, 1]);
         for run in [1..=1, 8..=9, 2..=2] {
             retries.begin_read(&run);
@@ -214,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_was_narrowed_keeps_the_turns_of_the_jobs_above_it() {
+    fn jobs_above_a_narrowed_window_keep_their_places() {
         let mut retries = failed([8, 2, 9]);
         retries.reach(5);
         assert_eq!((retries.next_run(64), retries.len_read()), (Some(2..=2), 0));
@@ -229,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_cannot_be_read_waits_alone_or_until_the_next_look() {
+    fn an_unreadable_job_waits_for_its_back_off_and_a_missing_one_for_the_next_look() {
         let mut retries = failed(1..=4);
         retries.begin_read(&(1..=4));
         retries.end_read(1, 100);
@@ -237,7 +241,7 @@ mod tests {
         retries.rest_is_due(100);
         assert_eq!(retries.next_run(64), Some(3..=4));
         retries.seek_missing(100);
-        assert_eq!(retries.next_run(64), Some(2..=4), "job 2 kept its turn");
+        assert_eq!(retries.next_run(64), Some(2..=4), "job 2 kept its place");
         retries.begin_read(&(2..=4));
         retries.rest_waits();
         assert!(!retries.has_due() && retries.due(3, 100) && !retries.due(3, 100));

@@ -1,17 +1,17 @@
-//! Jobs that were done, and are not any more.
+//! Jobs that were done and then failed, before the save that contains them was written.
 
 use super::{SaveState, Window};
 use crate::base::index::Index;
 
 impl Window {
-    /// The save that is being written has this job, and cannot have it: the job failed after all.
-    /// It waits as one that [failed](Self::handle_failed) in flight does, and holds the watermark
-    /// back; what is done above it stays done. Ask [`handle_saving`](Self::handle_saving) again for
-    /// what to write, before anything else happens.
+    /// Reports that a job failed after all, though the save under way contains it. The job waits as
+    /// one that [failed](Self::handle_failed) in flight does, and holds the watermark back. What is
+    /// done above it stays done. Call [`handle_saving`](Self::handle_saving) again for the new
+    /// content of the save, before anything else happens.
     ///
-    /// The job must have been done since the last save that succeeded: the window does not know it
-    /// from one that is on the disk. False, and nothing changes, when no save is being written, or
-    /// when the job is not done or is below the watermark.
+    /// The job must have been done since the last save that succeeded, since the window cannot tell
+    /// it from a job that is on the disk. Returns false, and changes nothing, if no save is being
+    /// written, or if the job is not done or is below the watermark.
     pub fn handle_revoked(&mut self, index: Index) -> bool {
         let SaveState::Writing(end) = self.saving else { return false };
         let passed = (self.saved..self.done).contains(&index);
@@ -31,8 +31,8 @@ mod tests {
     use crate::window::{Action, Limits};
     use alloc::vec::Vec;
 
-    /// Jobs 0 to 199 in flight, of which these are done, and what is saved of them is being
-    /// written.
+    /// Returns a window with jobs 0 to 199 in flight, except for these, which are done and are in
+    /// the save under way.
     fn saving(done: impl IntoIterator<Item = Index>) -> Window {
         let mut window = Window::begin(0, Limits { max_processing: 200, max_search_ahead: 1000 });
         window.keep_done_ahead();
@@ -46,8 +46,8 @@ mod tests {
         window
     }
 
-    /// The lowest index that is not done, and the ones that are done above it, as the next save has
-    /// them.
+    /// Returns the next save's content: the lowest index that is not done, and the done ones above
+    /// it.
     fn saved(window: &mut Window) -> (Index, Vec<Index>) {
         let save = window.handle_saving().unwrap();
         let (first, words) = save.ahead.words();
@@ -58,11 +58,11 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_revoked_below_the_lowest_undone_one_leaves_those_above_it_done_ahead() {
+    fn revoking_a_job_holds_the_watermark_and_leaves_the_jobs_above_it_done() {
         for revoked in [0, 1, 62, 63, 64, 127, 128, 148, 149] {
             let mut window = saving((0..150).chain([160]));
             assert!(window.handle_revoked(revoked));
-            assert!(!window.handle_revoked(revoked), "it is done no more");
+            assert!(!window.handle_revoked(revoked), "a revoked job is not done");
             let above: Vec<_> = (revoked + 1..150).chain([160]).collect();
             assert_eq!((window.lowest_undone(), window.done_ahead(), window.unsaved()), (revoked, 150, 150));
             assert_eq!(saved(&mut window), (revoked, above), "without {revoked}");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_may_be_revoked_in_any_order_and_be_done_again() {
+    fn jobs_that_were_revoked_in_any_order_can_be_done_again() {
         for order in [[3, 70, 160], [160, 70, 3], [70, 160, 3]] {
             let mut window = saving((0..150).chain([160]));
             assert!(order.into_iter().all(|index| window.handle_revoked(index)));
@@ -96,12 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn only_a_job_that_the_save_under_way_has_is_revoked() {
+    fn a_job_that_the_save_under_way_does_not_contain_is_not_revoked() {
         let mut window = saving(0..2);
-        assert!(!window.handle_revoked(2), "it is in flight");
-        assert!(!window.handle_revoked(200), "it was never started");
+        assert!(!window.handle_revoked(2), "the job is in flight");
+        assert!(!window.handle_revoked(200), "the job never started");
         window.handle_saved();
-        assert!(!window.handle_revoked(1), "it is saved");
+        assert!(!window.handle_revoked(1), "the job is saved");
         assert!(window.handle_done(3) && !window.handle_revoked(3), "no save is being written");
     }
 }

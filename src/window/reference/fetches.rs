@@ -1,4 +1,4 @@
-//! Reading: which run is asked for, and what becomes of its jobs.
+//! The choices that concern reading: the run to read, and the end of a fetch.
 
 use super::{Choice, Trial};
 use crate::base::index::Index;
@@ -14,7 +14,7 @@ impl Trial {
         !self.model.started.contains(&index)
     }
 
-    /// The fetch under way yields a share of its jobs.
+    /// Ends the fetch under way with a share of its jobs.
     pub(super) fn end_fetch(&mut self, choice: Choice) {
         let Some(run) = self.model.fetch.take() else { return };
         let asked = run.end() - run.start() + 1;
@@ -55,23 +55,30 @@ impl Trial {
         let model = &self.model;
         assert!(model.fetch.is_none() && !model.stopping && !run.is_empty());
         let most = (model.limits.max_processing as u64 * 2).max(64);
-        let (read, ready) = (model.read.len() as u64, model.retries_read.len() as u64);
+        let (read, retries) = (model.read.len() as u64, model.retries_read.len() as u64);
         let count = run.end() - run.start() + 1;
         if self.is_new(*run.start()) {
             let unread = model.read.last().map_or(model.next(), |i| i + 1);
             let unread = model.undone_from(unread.max(model.next()));
-            assert_eq!(*run.start(), unread, "read in order, and what is done is passed over");
-            assert!(!model.restored.contains(run.end()), "read though it is done");
-            assert!(model.may_start(*run.end()), "never read above the window, or the gate");
-            assert!(read + ready + count <= most || count == 1 && model.starved(), "read too far ahead");
-            assert!(count <= model.room || count == 1 && model.starved(), "read beyond what may weigh");
+            assert_eq!(*run.start(), unread, "new jobs are read in order, and done jobs are skipped");
+            assert!(!model.restored.contains(run.end()), "a done job is read");
+            assert!(model.may_start(*run.end()), "a job above the window or the gate is read");
+            assert!(read + retries + count <= most || count == 1 && model.starved(), "read too far ahead");
+            assert!(count <= model.room || count == 1 && model.starved(), "more is read than may weigh");
         } else {
-            assert_eq!(Some(*run.start()), model.first_of(&model.due), "the longest due is read first");
-            assert!(run.clone().all(|i| model.due.contains(&i)), "a failed job is read when it is due");
-            assert!(model.is_in_window(*run.end()), "a retry above the window");
+            assert_eq!(
+                Some(*run.start()),
+                model.first_of(&model.due),
+                "the job that has been due the longest is read first"
+            );
+            assert!(run.clone().all(|i| model.due.contains(&i)), "a failed job is read only when it is due");
+            assert!(model.is_in_window(*run.end()), "a retry above the window is read");
             let needed = count == 1 && model.first_of(&model.retries_read).is_none();
-            assert!(ready + count <= most / 2 && read + ready + count <= most || needed, "no room for new jobs");
-            assert!(count <= model.room || needed, "read beyond what may weigh");
+            assert!(
+                retries + count <= most / 2 && read + retries + count <= most || needed,
+                "retries leave no room for new jobs"
+            );
+            assert!(count <= model.room || needed, "more is read than may weigh");
             self.model.due.retain(|i| !run.contains(i));
         }
         self.model.fetch = Some(run);

@@ -1,27 +1,27 @@
-//! What is true of a window, in sets.
+//! The true state of a window, in sets.
 
 use crate::base::index::Index;
 use crate::window::Limits;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::RangeInclusive;
 
-/// What is true, in sets.
+/// The true state, in sets.
 #[derive(Debug)]
 pub(super) struct Reference {
     pub(super) first: Index,
     pub(super) disk: Option<Index>,
-    /// Whether what is done above the watermark is saved too.
+    /// True if saves also contain the jobs that are done above the watermark.
     pub(super) keeps: bool,
-    /// What the disk has of it.
+    /// The jobs above the watermark that are done on the disk.
     pub(super) disk_ahead: BTreeSet<Index>,
-    /// What this life was told is done.
+    /// The jobs that were done when this life began.
     pub(super) restored: BTreeSet<Index>,
     pub(super) head: Option<Index>,
-    /// The last index that the gate lets through; `None`: not even the first one.
+    /// The last index that the gate lets through; `None` if it lets nothing through.
     pub(super) gate: Option<Index>,
     pub(super) limits: Limits,
     pub(super) stop_at: Option<Index>,
-    /// Of this life.
+    /// The jobs that started in this life.
     pub(super) started: BTreeSet<Index>,
     pub(super) read: BTreeSet<Index>,
     pub(super) running: BTreeSet<Index>,
@@ -29,23 +29,23 @@ pub(super) struct Reference {
     pub(super) done: BTreeSet<Index>,
     pub(super) waiting: BTreeSet<Index>,
     pub(super) due: BTreeSet<Index>,
-    /// Due, and missing until the next look.
+    /// The due jobs that are missing until the next look.
     pub(super) missing: BTreeSet<Index>,
     pub(super) retries_read: BTreeSet<Index>,
-    /// When each failed job became due: the how-manieth it was.
+    /// The place of each failed job in the order in which they became due.
     pub(super) places: BTreeMap<Index, u64>,
     pub(super) next_place: u64,
-    /// The last job that was handed out was a retry.
+    /// True if the job that was handed out last was a retry.
     pub(super) retried: bool,
     pub(super) fetch: Option<RangeInclusive<Index>>,
-    /// How many more jobs may be read by their weight.
+    /// The number of jobs that may still be read, by their weight.
     pub(super) room: u64,
     pub(super) save_due: bool,
-    /// Something finished since the save that is being written, or was last written, began.
+    /// True if a job finished since the last save began.
     pub(super) unwritten: bool,
-    /// The watermark that is being written, and what is done above it.
+    /// The save under way: its watermark, and what is done above it.
     pub(super) saving: Option<(Option<Index>, BTreeSet<Index>)>,
-    /// What the save that is being written has, and the disk has not.
+    /// The jobs that the save under way contains and the disk does not.
     pub(super) writing: BTreeSet<Index>,
     pub(super) announced: Index,
     pub(super) paused: bool,
@@ -107,7 +107,7 @@ impl Reference {
         (index..Index::MAX).find(|i| !self.restored.contains(i)).unwrap_or(Index::MAX)
     }
 
-    /// What is done above the lowest undone index.
+    /// The indices that are done above the lowest undone one.
     pub(super) fn ahead(&self) -> BTreeSet<Index> {
         self.done.range(self.lowest_undone()..).copied().collect()
     }
@@ -150,7 +150,7 @@ impl Reference {
         }
     }
 
-    /// Which of these jobs in the window became due first.
+    /// Of these jobs, the one in the window that became due first.
     pub(super) fn first_of(&self, failed: &BTreeSet<Index>) -> Option<Index> {
         failed.iter().copied().filter(|index| self.is_in_window(*index)).min_by_key(|index| self.places[index])
     }
@@ -159,7 +159,7 @@ impl Reference {
         index - self.base() < self.limits.max_search_ahead
     }
 
-    /// Nothing that was read can start, whatever else is in the way.
+    /// True if no job that was read can start, whatever else holds it.
     pub(super) fn starved(&self) -> bool {
         let next = self.next();
         self.first_of(&self.retries_read).is_none() && !(self.read.contains(&next) && self.may_start(next))

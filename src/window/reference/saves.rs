@@ -1,4 +1,4 @@
-//! What is written, and what becomes of it: the choices that concern a save.
+//! The choices that concern a save: its content, and its end.
 
 use super::{Choice, Trial, nth};
 use alloc::collections::BTreeSet;
@@ -38,10 +38,10 @@ impl Trial {
     fn saving(&mut self) {
         let model = &mut self.model;
         let save = self.window.handle_saving();
-        assert_eq!(save.is_some(), model.save_due, "a save is written when it is due");
+        assert_eq!(save.is_some(), model.save_due, "a save has content if and only if it is due");
         let Some(save) = save else { return };
         let (lowest, ahead) = (model.lowest_undone(), model.ahead());
-        assert_eq!(save.next, lowest, "promise 5: a save covers what is done, and no more");
+        assert_eq!(save.next, lowest, "promise 5: a save contains the done jobs and no others");
         let last = (model.disk.is_some() || lowest > model.base()).then(|| lowest - 1);
         assert_eq!(save.last_processed, last);
         if model.keeps {
@@ -49,10 +49,10 @@ impl Trial {
             let all = words.enumerate().flat_map(|(at, word)| {
                 (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| first + 64 * at as u64 + bit)
             });
-            assert!(all.eq(ahead.iter().copied()), "promise 10: all of it");
+            assert!(all.eq(ahead.iter().copied()), "promise 10: a save contains everything done ahead");
             if let Some(new) = save.ahead.new {
                 let expected = ahead.difference(&model.disk_ahead);
-                assert!(new.iter().eq(expected), "promise 10: what is new, all of it, once, in order");
+                assert!(new.iter().eq(expected), "promise 10: a save lists each new index once, in order");
             }
         }
         model.unwritten = false;
@@ -60,7 +60,7 @@ impl Trial {
         model.saving = Some((last, if model.keeps { ahead } else { BTreeSet::new() }));
     }
 
-    /// In any order, and what is written then is asked for in the same moment.
+    /// Revokes jobs in any order, and asks for the new content of the save at once.
     fn revoke(&mut self, pick: u8) {
         let Some(lowest) = nth(&self.model.writing, pick / 16) else {
             let done = self.model.done.first().copied().unwrap_or(self.model.first);

@@ -1,4 +1,4 @@
-//! Window and sets side by side for any choices, and the choices that once made the difference.
+//! The window and its model with any choices, and with choices that once found a bug.
 
 use super::*;
 use crate::window::Run;
@@ -30,7 +30,7 @@ fn choice() -> impl Strategy<Value = Choice> {
     ]
 }
 
-/// Ends are rare, or nothing would ever happen.
+/// An end is rare: a window that ends early tests nothing.
 fn ending() -> impl Strategy<Value = Option<Choice>> {
     prop_oneof![
         3 => Just(None),
@@ -45,7 +45,7 @@ fn retries_and_new_jobs_are_read_in_turn() {
     let mut window = Window::begin(0, limits(3, 255));
     window.handle_head(Some(1_000));
     let mut fetches = Vec::new();
-    // Every retry fails again at once, and the source yields one job at a time.
+    // Every retry fails again at once, and the source returns one job at a time.
     for _ in 0..40 {
         while let Some(run) = window.poll_run() {
             window.handle_failed(run.index);
@@ -63,17 +63,17 @@ fn retries_and_new_jobs_are_read_in_turn() {
 }
 
 #[test]
-fn failed_jobs_leave_half_of_the_room_for_jobs_that_were_read_to_new_ones() {
+fn failed_jobs_leave_half_of_the_read_ahead_to_new_jobs() {
     let mut window = Window::begin(0, Limits { max_processing: 100, max_search_ahead: u64::MAX });
     window.handle_head(Some(1_000));
-    // Two hundred jobs fail, and are due.
+    // Two hundred jobs fail and are due.
     for _ in 0..4 {
         while let Some(run) = window.poll_run() {
             assert!(run.index >= 200 || window.handle_failed(run.index) && window.handle_due(run.index));
         }
         match window.poll() {
             Some(Action::Fetch(run)) if *run.start() == 0 && window.next() > 0 => {
-                assert_eq!(run, 0..=99, "of 200 jobs that may be read ahead");
+                assert_eq!(run, 0..=99, "100 of the 200 jobs that may be read ahead");
                 return;
             }
             Some(Action::Fetch(run)) => window.handle_fetched(run.count() as u64),
@@ -84,7 +84,7 @@ fn failed_jobs_leave_half_of_the_room_for_jobs_that_were_read_to_new_ones() {
 }
 
 #[test]
-fn a_retry_that_was_read_does_not_start_above_a_window_that_was_narrowed_since() {
+fn a_retry_above_a_narrowed_window_does_not_start() {
     let mut window = Window::begin(0, Limits { max_processing: 4, max_search_ahead: 100 });
     window.handle_head(Some(3));
     let fetch = |window: &mut Window, run: RangeInclusive<Index>| {
@@ -103,7 +103,7 @@ fn a_retry_that_was_read_does_not_start_above_a_window_that_was_narrowed_since()
 }
 
 #[test]
-fn the_last_index_is_reached() {
+fn the_highest_index_can_be_processed() {
     let mut trial = Trial::new(Index::MAX - 1, limits(0, 0), None, true);
     trial.choose(Choice::Grow(0));
     trial.settle();
@@ -113,7 +113,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_window_does_what_the_sets_say(
+    fn the_window_agrees_with_its_model_of_sets(
         first in prop_oneof![Just(0), Just(1), 0..500u64, Just(Index::MAX - 200), Just(Index::MAX - 1)],
         processing in any::<u8>(),
         ahead in any::<u8>(),
