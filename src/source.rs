@@ -1,4 +1,4 @@
-//! The sources that jobs come from: the trait, gates, a source in memory, and the calls that say that there is more.
+//! The sources of jobs: the trait, gates, a source in memory, and the wake-up that a source rings.
 
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
@@ -15,11 +15,11 @@ pub use gated::Gated;
 pub(crate) use gated::Rings;
 pub use memory::MemoryJobs;
 
-/// How far a source lets jobs start, whatever its head is; see [`Jobs::gate`].
+/// The limit up to which a source lets jobs start, below its head; see [`Jobs::gate`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Gate {
-    /// As far as the head.
+    /// No limit but the head.
     #[default]
     Open,
     /// Up to and including this index.
@@ -29,7 +29,7 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// Both gates, one behind the other: what both let through.
+    /// Combines two gates: the result lets through only what both let through.
     ///
     /// ```
     /// use waterline::Gate;
@@ -47,7 +47,7 @@ impl Gate {
         }
     }
 
-    /// One past the last index that it lets through.
+    /// One past the last index that the gate lets through.
     pub(crate) fn open_below(self) -> Index {
         match self {
             Self::Open => Index::MAX,
@@ -57,16 +57,21 @@ impl Gate {
     }
 }
 
-/// How long the default [`Jobs::read`] begins further calls before it hands over what it has, so that a source that takes a second for
-/// each job does not keep workers waiting for a whole run.
+/// The time after which the default [`Jobs::read`] returns what it has. A source that takes a
+/// second for each job then does not keep the workers waiting for a whole run.
 const READ_PATIENCE: coarsetime::Duration = coarsetime::Duration::from_millis(10);
 
-/// An ordered source that is addressed by index: it is pulled from, never pushed to.
+/// An ordered stream that is addressed by index (a source). The consumer pulls jobs from it;
+/// nothing is pushed. This is the consumer's backpressure: it reads no more jobs than it has room
+/// for, and a source that grows faster only gets a larger lag.
 ///
-/// What it shows is final: an index never changes its job. A head that may still be reorganised belongs behind a source that
-/// shows only what no longer can. One thread at a time calls these methods, with no lock held, so they may block, and may
-/// call back into the [`Handle`](crate::Handle). Errors and panics are retried with back-off; jobs that were read before
-/// them run meanwhile. The feature `testing` has a suite that checks a source of yours: `waterline::testing::JobsSuite`.
+/// The jobs of a source are final: an index never changes its job. If the newest jobs of a stream
+/// can still be replaced, the source must show only those that no longer can.
+///
+/// The consumer calls these methods from one thread at a time and with no lock held. So they may
+/// block, and may call the [`Handle`](crate::Handle). After an error or a panic the consumer waits
+/// for a back-off and calls again; the jobs that were read before run meanwhile. With the feature
+/// `testing`, `waterline::testing::JobsSuite` checks a source of yours.
 ///
 /// ```
 /// use waterline::{BoxError, Index, Jobs};
@@ -86,46 +91,54 @@ const READ_PATIENCE: coarsetime::Duration = coarsetime::Duration::from_millis(10
 /// # assert_eq!(Lines(vec!["a".into()]).head().unwrap(), Some(0));
 /// ```
 pub trait Jobs: Send + Sync + 'static {
-    /// What a worker is given. It need not be `Clone`: a retry reads it again.
+    /// The job that a worker gets. It need not be `Clone`: for a retry the consumer reads it again.
     type Job: Send + 'static;
 
-    /// The lowest index that is still there; head + 1 when everything was removed. Default: 0.
+    /// Returns the lowest index that the source still has, or head + 1 if everything was removed.
+    /// Default: 0.
     ///
     /// # Errors
-    /// At start, an error here is [`Error::Source`](crate::Error::Source); later it is retried.
+    /// An error here at the start of the consumer is [`Error::Source`](crate::Error::Source). Later
+    /// the consumer tries again.
     fn first(&self) -> Result<Index, BoxError> {
         Ok(0)
     }
 
-    /// The highest index that is available; `None` while there is none.
+    /// Returns the highest index that is available (the head), or `None` while there is none.
     ///
     /// # Errors
-    /// Retried with back-off, and shown by `status().blocked`.
+    /// The consumer tries again after a back-off, and shows the error in `status().blocked`.
     fn head(&self) -> Result<Option<Index>, BoxError>;
 
-    /// The job at this index. `None`: it is not there (yet), and no later index is started before it.
+    /// Returns the job at this index, or `None` if the source does not have it (yet). The consumer
+    /// starts no later index before it.
     ///
     /// # Errors
-    /// Retried with back-off, and shown by `status().blocked`.
+    /// The consumer tries again after a back-off, and shows the error in `status().blocked`.
     fn at_index(&self, index: Index) -> Result<Option<Self::Job>, BoxError>;
 
-    /// A run of consecutive jobs in one call, for sources where one read of many is cheaper than many of one.
+    /// Reads a run of consecutive jobs in one call. Implement it where one read of many jobs is
+    /// cheaper than many reads of one (prefetch).
     ///
-    /// Appends in index order and stops at the first that is not there. It may stop earlier too,
-    /// once it has appended something: the rest is asked for again. Runs are at most max(64, 2 ×
-    /// `max_processing`) long. The default calls [`at_index`](Self::at_index) in a loop, and returns
-    /// after the first call that ends later than 10 ms. Its clock is coarse, since an exact one takes
-    /// longer than many a call: the limit may be 1 to 16 ms late.
+    /// Append the jobs in index order, and stop at the first one that is not there. `read` may stop
+    /// earlier once it has appended a job; the consumer asks again for the rest. A run is at most
+    /// max(64, 2 × `max_processing`) long.
+    ///
+    /// The default calls [`at_index`](Self::at_index) in a loop, and returns after the first call
+    /// that ends later than 10 ms. It uses a coarse clock, since an exact clock can take longer
+    /// than `at_index`. So the limit may be 1 to 16 ms late.
     ///
     /// # Errors
-    /// What was appended before the error is valid and runs; the failing index is the run's start + the number appended.
+    /// The jobs that were appended before the error are valid and run. The index that failed is the
+    /// start of the run plus the number of appended jobs.
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
         read_one_by_one(run, into, |index| self.at_index(index), coarsetime::Instant::now_without_cache_update)
     }
 
-    /// The bytes of memory that this job takes, about. They count towards
-    /// [`Builder::max_read_ahead`](crate::Builder::max_read_ahead) from when the job was read until it is handed out. Default:
-    /// the size of the type, which leaves out the memory that it points to: say more where jobs are large.
+    /// Returns about how many bytes of memory this job takes. They count towards
+    /// [`Builder::max_read_ahead`](crate::Builder::max_read_ahead) from the read of the job until
+    /// it is handed out. The default is the size of the type, without the memory that it points to.
+    /// Implement it if your jobs are large.
     ///
     /// ```
     /// use waterline::{BoxError, Index, Jobs};
@@ -151,23 +164,26 @@ pub trait Jobs: Send + Sync + 'static {
         size_of::<Self::Job>()
     }
 
-    /// Called once, before the first look at the source. Keep the wake-up, ring it whenever a job appears, and return true:
-    /// then the source is not polled on a timer (unless `poll_every` is set). Default: false.
+    /// Gives the source a wake-up, once, before the first look. Keep it, ring it whenever a job
+    /// appears, and return true. Then the consumer does not poll the source on a timer (unless
+    /// `poll_every` is set). Default: false.
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         let _ = wakeup;
         false
     }
 
-    /// How far jobs may start, though the source has more: asked for with each look at the [head](Self::head), which stays the
-    /// true one. A gate that goes back takes nothing back: what has started finishes, and is tried again if it fails. A panic is
-    /// treated as a source's error. Default: [`Gate::Open`].
+    /// Returns the limit up to which jobs may start, though the source has more. The consumer asks
+    /// for it with each look at the [head](Self::head), which stays the true head. If the gate goes
+    /// back, a job that has started still finishes, and is tried again if it fails. A panic here
+    /// counts as an error of the source. Default: [`Gate::Open`].
     fn gate(&self) -> Gate {
         Gate::Open
     }
 
-    /// The same jobs, of which none starts before the upstream has processed its index, and that is saved: a stage that
-    /// follows another one through the same stream. The consumer is woken as soon as the upstream's watermark moves. With
-    /// several, one behind the other, none starts before all of them have.
+    /// Puts these jobs behind an upstream consumer of the same stream (a stage): no job starts
+    /// before the upstream has processed its index and saved that. The consumer wakes up as soon as
+    /// the upstream's watermark moves. With several gates, no job starts before all upstreams have
+    /// processed it.
     ///
     /// ```
     /// use waterline::{Consumer, Jobs, MemoryJobs, MemoryProgress};
@@ -191,25 +207,24 @@ pub trait Jobs: Send + Sync + 'static {
         Gated::new(self, upstream.as_ref().clone())
     }
 
-    /// Whose watermarks the gate depends on. An adapter of yours around a source that is gated should forward it, so that a
-    /// circle of gates is refused when it is started.
+    /// Returns the watermarks that the gate depends on. An adapter of yours around a gated source
+    /// should forward this call, so that a cycle of gates is refused at the start.
     #[doc(hidden)]
     fn upstreams(&self) -> Vec<Watermark> {
         Vec::new()
     }
 
-    /// The jobs without the gates that they are behind, and those gates, so that a further gate is
-    /// put beside them and not around them. For sources of this crate; an adapter of yours leaves
-    /// it as it is.
+    /// Returns the jobs without their gates, and these gates, so that a further gate is added to
+    /// the list instead of around the source. Only the sources of this crate implement it.
     #[doc(hidden)]
     fn ungated(&self) -> Option<gated::Ungated<Self::Job>> {
         None
     }
 }
 
-/// Reads one job after the other, as the default [`Jobs::read`] does. The clock is read for each
-/// job, so it is a coarse one: 5 to 10 ns. An exact one takes 30 to 50, which is as much as all
-/// else that a short job costs.
+/// Reads one job after the other, as the default [`Jobs::read`] does. It reads the clock for each
+/// job, so the clock is a coarse one (5 to 10 ns). An exact clock takes 30 to 50 ns, as much as all
+/// other work for a short job.
 fn read_one_by_one<T>(
     run: RangeInclusive<Index>,
     into: &mut Vec<T>,
@@ -273,8 +288,8 @@ impl<J: Jobs + ?Sized> Jobs for Arc<J> {
 mod tests {
     use super::*;
 
-    /// The jobs that are handed over by a read of 0 to 9, where the clock stands at these
-    /// milliseconds when it is asked.
+    /// Returns the jobs that a read of 0 to 9 hands over, with a clock that shows these
+    /// milliseconds.
     fn handed_over(clock: &[u64]) -> Vec<Index> {
         let (mut clock, mut into) = (clock.iter(), Vec::new());
         let now =
@@ -284,16 +299,16 @@ mod tests {
     }
 
     #[test]
-    fn the_default_read_hands_over_what_it_has_with_the_call_that_passes_ten_milliseconds() {
+    fn the_default_read_returns_after_the_first_call_that_ends_later_than_ten_milliseconds() {
         assert_eq!(handed_over(&[100; 11]).len(), 10, "no time passes");
         assert_eq!(handed_over(&[100, 100, 104, 108, 112]), [0, 1, 2, 3], "ticks of 4 ms");
         assert_eq!(handed_over(&[100, 100, 116]), [0, 1], "a tick of 16 ms");
-        assert_eq!(handed_over(&[100, 1_100]), [0], "one job at least");
-        assert_eq!(handed_over(&[100, 90, 90, 90, 90, 90, 90, 90, 90, 90, 90]).len(), 10, "a clock that was put back");
+        assert_eq!(handed_over(&[100, 1_100]), [0], "at least one job");
+        assert_eq!(handed_over(&[100, 90, 90, 90, 90, 90, 90, 90, 90, 90, 90]).len(), 10, "a clock that goes back");
     }
 
     #[test]
-    fn the_default_read_of_a_slow_source_hands_over_each_job_as_it_comes() {
+    fn the_default_read_of_a_slow_source_returns_each_job_alone() {
         struct Slow;
         impl Jobs for Slow {
             type Job = Index;
@@ -301,7 +316,7 @@ mod tests {
                 Ok(Some(Index::MAX - 1))
             }
             fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
-                // Longer than the patience and a tick of any clock together.
+                // Longer than the time limit and a tick of any clock together.
                 let until = std::time::Instant::now() + std::time::Duration::from_millis(40);
                 while let Some(left) = until.checked_duration_since(std::time::Instant::now()) {
                     std::thread::park_timeout(left);

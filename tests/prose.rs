@@ -38,7 +38,6 @@ const NOT_YET: &[&str] = &[
     "src/reader",
     "src/run",
     "src/saver",
-    "src/source",
     "src/store",
     "src/testing",
     "tests/ancestor",

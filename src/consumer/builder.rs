@@ -257,7 +257,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let restored = seat.as_ref().map(|seat| seat.restored.clone()).unwrap_or_default();
         let watermark = self.watermark.unwrap_or_default();
         let upstreams = upstreams(&jobs)?;
-        watermark.claim(progress.label(), upstreams.clone())?;
+        watermark.reserve(progress.label(), upstreams.clone())?;
         let mut unstarted = Unstarted { bell: Arc::default(), watermark: Some(watermark.clone()), started: false };
         let bell = unstarted.bell.clone();
         let wakeup = Wakeup::new(bell.clone(), watermark.clone());

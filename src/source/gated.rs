@@ -1,4 +1,4 @@
-//! A source that goes no further than another consumer has come.
+//! A source whose jobs wait for another consumer.
 
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
@@ -9,32 +9,33 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 
-/// Jobs of which none starts before an upstream consumer has processed its index; made by [`Jobs::gated_by`].
+/// Jobs behind a gate: none starts before an upstream consumer has processed its index. Made by
+/// [`Jobs::gated_by`].
 ///
-/// Gates one behind the other are a list beside the jobs, so thousands of them cost no more than
-/// each of them does.
+/// Several gates of one source are kept in a list, not as sources around sources. So a thousand
+/// gates cost no more than a thousand times one gate.
 pub struct Gated<J: Jobs> {
     jobs: Arc<dyn Jobs<Job = J::Job>>,
     gates: Arc<Gates>,
     made_of: PhantomData<fn() -> J>,
 }
 
-/// A gate, and those that the jobs were behind before it.
+/// A gate, and the gates that the jobs had before it.
 struct Gates {
     upstream: Watermark,
-    /// The upstream's watermark does not keep it.
+    /// Kept here, since the upstream's watermark holds only a weak reference to it.
     rings: Arc<Rings>,
     before: Option<Arc<Gates>>,
 }
 
-/// The jobs of a gated source, and the gates that they are behind.
+/// The jobs of a gated source, and its gates.
 pub struct Ungated<T> {
     jobs: Arc<dyn Jobs<Job = T>>,
     gates: Arc<Gates>,
 }
 
 impl Gates {
-    /// All of them, the last one first.
+    /// All gates, the last one first.
     fn each(&self) -> impl Iterator<Item = &Gates> {
         std::iter::successors(Some(self), |gates| gates.before.as_deref())
     }
@@ -42,7 +43,7 @@ impl Gates {
 
 impl Drop for Gates {
     fn drop(&mut self) {
-        // One after the other, and not one within the other.
+        // A loop instead of the recursion of nested drops, which could overflow the stack.
         let mut before = self.before.take();
         while let Some(gates) = before {
             before = Arc::into_inner(gates).and_then(|mut gates| gates.before.take());
@@ -50,7 +51,8 @@ impl Drop for Gates {
     }
 }
 
-/// Rings the consumers of a gated source whenever its gate may have moved, also where the source itself rings nobody.
+/// Rings the consumers of a gated source whenever its gate may have moved. It is needed because the
+/// source itself may ring nobody.
 #[derive(Debug, Default)]
 pub(crate) struct Rings(Mutex<Vec<Wakeup>>);
 

@@ -6,9 +6,12 @@ use crate::source::Jobs;
 use crate::source::wakeup::Wakeup;
 use std::ops::RangeInclusive;
 
-/// A growing stream in memory, with indices from 0: for tests, examples and jobs that need not survive.
+/// A growing stream in memory, with indices from 0. Use it for tests, for examples, and for jobs
+/// that need not survive a restart.
 ///
-/// A clone is the same stream. Every push rings the consumers that read it.
+/// A clone is the same stream. Every push rings the consumers that read it. The stream never
+/// forgets a job, and `push` never waits, so it has no backpressure: for a bounded, durable stream
+/// use [`JobLog`](crate::JobLog).
 ///
 /// ```
 /// use waterline::{Jobs, MemoryJobs};
@@ -30,7 +33,7 @@ struct Stream<T> {
 }
 
 impl<T> MemoryJobs<T> {
-    /// An empty stream.
+    /// Creates an empty stream.
     #[must_use]
     pub fn new() -> Self {
         Self { stream: Arc::new(Mutex::new(Stream { items: Vec::new(), wakeups: Vec::new() })) }

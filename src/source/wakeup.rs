@@ -1,7 +1,9 @@
-//! How a source, a user or one of our own threads tells the reader to look again, without ever losing a call.
+//! The calls that make the reader look at the source again, from a source, a user or one of our own
+//! threads. No call is lost.
 //!
-//! Two bits and a condition variable. A bit is set *before* the reader is woken and taken *before* the reader looks, so a
-//! call that comes while it looks stays set and makes it look once more.
+//! The bell is a few bits and a condition variable. A bit is set *before* the reader is woken, and
+//! taken *before* the reader looks. So a call during a look leaves its bit set, and the reader
+//! looks once more.
 
 use crate::base::sync::{Arc, AtomicU8, Condvar, Mutex, Ordering, watch};
 use crate::source::watermark::Watermark;
@@ -9,14 +11,14 @@ use std::time::Instant;
 
 /// The source may have something new: ask for its head.
 const LOOK: u8 = 1;
-/// There is something to read, a timer changed, or the end has come.
+/// There is something to read, a timer changed, or the consumer ends.
 const WORK: u8 = 2;
 /// The consumer is gone.
 const CLOSED: u8 = 4;
-/// The gate of the source has moved: ask for that, and not for the head.
+/// The gate of the source has moved: ask for the gate, and not for the head.
 const GATE: u8 = 8;
 
-/// What a waiting reader was woken with.
+/// The reasons for which a waiting reader was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rung {
     pub(crate) look: bool,
@@ -34,28 +36,28 @@ impl Rung {
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     bits: AtomicU8,
-    /// Guards nothing but the moment between looking at `bits` and going to sleep.
+    /// Guards no data. It separates the moment before the last look at `bits` from the sleep.
     gate: Mutex<()>,
     rung: Condvar,
 }
 
 impl Bell {
-    /// Asks for a look at the source; false when the consumer is gone.
+    /// Asks for a look at the source. Returns false if the consumer is gone.
     pub(crate) fn look(&self) -> bool {
         self.set(LOOK)
     }
 
-    /// Says that there is work other than looking.
+    /// Says that there is work other than a look.
     pub(crate) fn work(&self) {
         self.set(WORK);
     }
 
-    /// Says that the gate of the source has moved; false when the consumer is gone.
+    /// Says that the gate of the source has moved. Returns false if the consumer is gone.
     pub(crate) fn gate_moved(&self) -> bool {
         self.set(GATE)
     }
 
-    /// Takes the calls to look and to ask for the gate, and leaves the others.
+    /// Takes the calls for a look and for the gate, and leaves the others.
     pub(crate) fn take(&self) -> Rung {
         Rung::of(self.bits.fetch_and(!(LOOK | GATE), Ordering::AcqRel))
     }
@@ -64,7 +66,7 @@ impl Bell {
         self.bits.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// From now on nobody listens.
+    /// Closes the bell: nobody listens any more.
     pub(crate) fn close(&self) {
         self.set(CLOSED);
     }
@@ -75,19 +77,21 @@ impl Bell {
             return false;
         }
         if before & bit == 0 {
-            // Taking the lock puts this call either before the sleeper's last look at the bits or after it fell asleep.
+            // The lock puts this call either before the sleeper's last look at the bits, or after
+            // it fell asleep.
             drop(self.gate.lock());
             self.rung.notify_one();
         }
         true
     }
 
-    /// Whether somebody rings within the next microseconds.
+    /// True if somebody rings within the next microseconds.
     pub(crate) fn watch(&self) -> bool {
         watch(|| self.bits.load(Ordering::Acquire) != 0)
     }
 
-    /// Sleeps until somebody rings, which is left to be [taken](Self::wait), or until this time; whether somebody rang.
+    /// Sleeps until somebody rings, or until this time. Returns true if somebody rang; the call
+    /// itself is left for [`wait`](Self::wait) to take.
     pub(crate) fn nap(&self, until: Instant) -> bool {
         let mut gate = self.gate.lock();
         while self.bits.load(Ordering::Acquire) == 0 {
@@ -99,7 +103,7 @@ impl Bell {
         true
     }
 
-    /// Sleeps until a bit is set or the deadline has passed, and takes what is set.
+    /// Sleeps until a bit is set or the deadline has passed. Takes the bits that are set.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> Rung {
         let mut gate = self.gate.lock();
         loop {
@@ -119,7 +123,8 @@ impl Bell {
     }
 }
 
-/// Handed to a source by [`Jobs::subscribe`](crate::Jobs::subscribe): ring it when a job appears.
+/// Wakes the consumer of a source. A source gets it from
+/// [`Jobs::subscribe`](crate::Jobs::subscribe) and rings it when a job appears.
 ///
 /// ```
 /// use waterline::{Consumer, Jobs, MemoryJobs, MemoryProgress};
@@ -143,24 +148,26 @@ impl Wakeup {
         Self { bell, watermark }
     }
 
-    /// How far the consumer has come.
+    /// The watermark of the consumer.
     pub(crate) fn watermark(&self) -> &Watermark {
         &self.watermark
     }
 
-    /// Makes the consumer look at its source again. Cheap, never blocks, never lost: a call during a look causes another.
+    /// Makes the consumer look at its source again. A call is cheap, never blocks and is never
+    /// lost: a call during a look causes another look.
     ///
-    /// Returns false when the consumer has ended, so that a source can forget this wake-up.
+    /// Returns false if the consumer has ended. Then the source can forget this wake-up.
     pub fn ring(&self) -> bool {
         self.bell.look()
     }
 
-    /// Makes the consumer ask for the gate of its source again. Returns false when the consumer has ended.
+    /// Makes the consumer ask for the gate of its source again. Returns false if the consumer has
+    /// ended.
     pub(crate) fn ring_gate(&self) -> bool {
         self.bell.gate_moved()
     }
 
-    /// Whether its consumer has ended.
+    /// True if the consumer has ended.
     pub(crate) fn is_stale(&self) -> bool {
         self.bell.is_closed()
     }
@@ -172,7 +179,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_ring_before_the_wait_is_not_lost() {
+    fn a_ring_before_the_wait_ends_the_wait() {
         let bell = Bell::default();
         assert!(bell.look());
         assert_eq!(bell.wait(None), Rung { look: true, gate: false, closed: false });
@@ -181,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_bell_says_so_to_both_sides() {
+    fn a_closed_bell_refuses_rings_and_ends_each_wait() {
         let bell = Arc::new(Bell::default());
         let wakeup = Wakeup::new(bell.clone(), Watermark::new());
         bell.close();
         assert!(!wakeup.ring());
         assert!(bell.wait(None).closed);
-        assert!(bell.wait(None).closed, "closed is for good");
+        assert!(bell.wait(None).closed, "a closed bell stays closed");
     }
 }
 
@@ -198,7 +205,7 @@ mod model {
     use loom::thread;
 
     #[test]
-    fn loom_a_ring_is_never_lost_however_it_meets_the_sleeper() {
+    fn loom_a_ring_during_any_step_of_the_sleeper_is_not_lost() {
         explore(3, || {
             let (bell, jobs) = (Arc::new(Bell::default()), Arc::new(AtomicU64::new(0)));
             let pushers = [(); 2].map(|()| {
@@ -216,7 +223,7 @@ mod model {
     }
 
     #[test]
-    fn loom_work_and_the_end_wake_the_sleeper_too() {
+    fn loom_work_and_the_end_wake_the_sleeper() {
         explore(3, || {
             let bell = Arc::new(Bell::default());
             let other = bell.clone();

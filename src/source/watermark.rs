@@ -1,4 +1,4 @@
-//! The watermark as others see it: published once it is saved, and read without a lock.
+//! The watermark that others see. It is published once it is saved, and read without a lock.
 
 use crate::base::index::Index;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
@@ -7,10 +7,11 @@ use std::sync::Weak;
 
 mod followers;
 
-/// A consumer's saved last processed index, for whoever goes no further than that.
+/// The watermark of a consumer: everything up to and including this index is processed, and that is
+/// saved. Use it wherever something must go no further than the consumer.
 ///
-/// A [`Handle`](crate::Handle) gives it, by [`AsRef`]. A clone is the same watermark. It is read without a lock, never goes
-/// back, and keeps its last value when the consumer has ended.
+/// A [`Handle`](crate::Handle) has it, by [`AsRef`]. A clone is the same watermark. It is read
+/// without a lock, never goes back, and keeps its last value after the end of the consumer.
 ///
 /// ```
 /// use waterline::{Consumer, MemoryJobs, MemoryProgress, Watermark};
@@ -30,9 +31,10 @@ pub struct Watermark {
 
 #[derive(Default)]
 struct Shared {
-    /// One past the watermark; 0 while there is none. [`Index::MAX`] is never a job, so it always fits.
+    /// One past the watermark; 0 while there is none. [`Index::MAX`] is never a job, so it always
+    /// fits.
     end: AtomicU64,
-    /// One past the index at which its consumer began; 0 while that is not known.
+    /// The index at which its consumer began, plus 1; 0 while that is not known.
     begun: AtomicU64,
     ended: AtomicBool,
     listeners: Mutex<Weaks<dyn Listener>>,
@@ -41,31 +43,32 @@ struct Shared {
     followers: Mutex<Weaks<Shared>>,
 }
 
-/// The consumer whose watermark it is.
+/// The consumer that moves a watermark.
 struct Publisher {
     name: Option<String>,
     upstreams: Vec<Watermark>,
 }
 
-/// Who is told that a watermark has moved, or will never move again. Called with no lock held, and must not block.
+/// Hears when a watermark moves and when its consumer ends. Called with no lock held; must not
+/// block.
 pub(crate) trait Listener: Send + Sync {
     fn changed(&self);
-    /// The end alone, for a listener to which a move means nothing.
+    /// Called at the end. Implement it where a move of the watermark means nothing.
     fn ended(&self) {
         self.changed();
     }
 }
 
-/// References to what others keep, for as long as they do.
+/// Weak references to values that others keep.
 struct Weaks<T: ?Sized> {
     all: Vec<Weak<T>>,
-    /// Once there are so many, those that are gone are forgotten.
+    /// The length at which references to dropped values are removed.
     crowded: usize,
 }
 
 impl Watermark {
-    /// One that is there before its consumer is, for whoever is started first: give it to
-    /// [`Builder::watermark`](crate::Builder::watermark) later.
+    /// Creates a watermark before its consumer starts, for a consumer that follows it and starts
+    /// first. Give it to [`Builder::watermark`](crate::Builder::watermark) later.
     ///
     /// ```
     /// use waterline::{Consumer, Jobs, MemoryJobs, MemoryProgress, Watermark};
@@ -88,63 +91,65 @@ impl Watermark {
         named(self.shared.publisher.lock().as_ref().and_then(|publisher| publisher.name.as_ref()))
     }
 
-    /// Whether its consumer has ended, so that it never moves again. A next life of that consumer has another one.
+    /// True if its consumer has ended. Then it never moves again: a consumer that is started again
+    /// has another watermark.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shared.ended.load(Ordering::Acquire)
     }
 
-    /// Whether it never reaches this index.
+    /// True if it will never reach this index.
     pub(crate) fn ended_below(&self, index: Index) -> bool {
-        // In this order: it may move until it ends.
+        // In this order, since it may move until its consumer ends.
         self.has_ended() && self.last_processed().is_none_or(|last| last < index)
     }
 
-    /// It never moves again.
+    /// Notes that its consumer has ended, and tells the listeners.
     pub(crate) fn end(&self) {
         self.shared.ended.store(true, Ordering::Release);
         self.listeners().iter().for_each(|listener| listener.ended());
     }
 
-    /// Everything up to and including this index is processed, and that is saved; `None` while nothing was ever saved.
+    /// Returns the last index of the unbroken run that is processed and saved, or `None` while
+    /// nothing was ever saved.
     #[must_use]
     pub fn last_processed(&self) -> Option<Index> {
         self.shared.end.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// Its consumer begins with this index.
+    /// Notes the index at which its consumer begins.
     pub(crate) fn begin(&self, next: Index) {
         self.shared.begun.store(next.saturating_add(1), Ordering::Release);
     }
 
-    /// The lowest index that is not processed, once its consumer has begun.
+    /// Returns the lowest index that is not processed, or `None` while its consumer has not begun.
     pub(crate) fn next(&self) -> Option<Index> {
         let begun = || self.shared.begun.load(Ordering::Acquire).checked_sub(1);
         self.last_processed().map(|last| last + 1).or_else(begun)
     }
 
-    /// Moves it, before anybody is told that it moved.
+    /// Moves the watermark. The listeners hear of it later, from [`announce`](Self::announce).
     pub(crate) fn publish(&self, last_processed: Index) {
         self.shared.end.store(last_processed + 1, Ordering::Release);
     }
 
-    /// Tells whoever listens that it was moved.
+    /// Tells the listeners that the watermark moved.
     pub(crate) fn announce(&self) {
         self.listeners().iter().for_each(|listener| listener.changed());
     }
 
-    /// Returns those to be told, to be called without the lock: one of them may stop another
+    /// Returns the listeners. Call them without the lock, since one of them may stop another
     /// consumer, which has listeners too.
     fn listeners(&self) -> Vec<Arc<dyn Listener>> {
         self.shared.listeners.lock().living().collect()
     }
 
-    /// From now on this one is told, for as long as somebody keeps it.
+    /// Adds a listener, for as long as somebody keeps it.
     pub(crate) fn listen(&self, listener: Weak<dyn Listener>) {
         self.shared.listeners.lock().add(listener);
     }
 
-    /// Whether it is the same one's.
+    /// True if both handles belong to the same consumer.
     pub(crate) fn is_same(&self, other: &Watermark) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
@@ -152,8 +157,8 @@ impl Watermark {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Each one keeps those before it: a chain of thousands is dropped one after the other, and
-        // not one within the other.
+        // Each watermark keeps its upstreams. A loop drops a chain of thousands without recursion,
+        // which could overflow the stack.
         let mut kept: Vec<Watermark> = upstreams_of(self);
         while let Some(watermark) = kept.pop() {
             kept.extend(Arc::into_inner(watermark.shared).iter().flat_map(upstreams_of));
@@ -161,7 +166,7 @@ impl Drop for Shared {
     }
 }
 
-/// Takes the upstreams that it has kept until now.
+/// Takes the upstreams that this watermark has kept until now.
 fn upstreams_of(shared: &Shared) -> Vec<Watermark> {
     shared.publisher.lock().take().map(|publisher| publisher.upstreams).unwrap_or_default()
 }
@@ -176,7 +181,7 @@ impl<T: ?Sized> Weaks<T> {
     fn add(&mut self, one: Weak<T>) {
         if self.all.len() >= self.crowded {
             self.all.retain(|one| one.strong_count() > 0);
-            // Not before as many more have come: adding one costs the same however many there are.
+            // The limit doubles, so that the amortised cost of adding one is constant.
             self.crowded = (self.all.len() * 2).max(8);
         }
         self.all.push(one);

@@ -1,9 +1,9 @@
-//! The gates between consumers: each one claims its watermark and says by which others it is gated.
-//! A circle is refused.
+//! The gates between consumers. Each consumer reserves its watermark and names its upstreams, and a
+//! cycle of gates is refused.
 //!
-//! Each gate is known at both ends. A circle through a consumer would be found upwards, from
-//! upstream to upstream, and also downwards, from follower to follower. So the search goes both
-//! ways, as far this way as that way, and is over as soon as one of them comes to an end: a chain
+//! Both ends of a gate know each other. A cycle through a consumer can be found upwards, from
+//! upstream to upstream, and also downwards, from follower to follower. The search goes both ways,
+//! one step here and one step there, and is over as soon as one of them comes to an end. So a chain
 //! that is started in either order costs a few steps for each consumer.
 
 use crate::base::config::ConfigError;
@@ -12,8 +12,8 @@ use crate::source::watermark::{Publisher, Shared, Watermark};
 use std::collections::HashMap;
 
 impl Watermark {
-    /// Gives it to this consumer from now on. Nothing has changed when that is refused.
-    pub(crate) fn claim(&self, name: Option<String>, upstreams: Vec<Watermark>) -> Result<(), ConfigError> {
+    /// Gives the watermark to this consumer. Changes nothing if it returns an error.
+    pub(crate) fn reserve(&self, name: Option<String>, upstreams: Vec<Watermark>) -> Result<(), ConfigError> {
         let mut publisher = self.shared.publisher.lock();
         if publisher.is_some() {
             return Err(ConfigError::WatermarkInUse { name: crate::source::watermark::named(name.as_ref()) });
@@ -23,9 +23,9 @@ impl Watermark {
         for upstream in upstreams {
             upstream.shared.followers.lock().add(Arc::downgrade(&self.shared));
         }
-        // Only once others can see both ends of each gate: of those that are started at the same
-        // time and wait for each other, the last one to get here sees the whole circle.
-        if let Some(upstream) = self.circle() {
+        // The search begins only when others can see both ends of each gate. If consumers that wait
+        // for each other start at the same time, the last one to get here sees the whole cycle.
+        if let Some(upstream) = self.cycle() {
             let cycle = ConfigError::GateCycle { consumer: self.name(), upstream: upstream.name() };
             self.release();
             return Err(cycle);
@@ -33,7 +33,7 @@ impl Watermark {
         Ok(())
     }
 
-    /// Its consumer could not be started.
+    /// Gives the watermark back, since its consumer could not be started.
     pub(crate) fn release(&self) {
         let publisher = self.shared.publisher.lock().take();
         for upstream in publisher.into_iter().flat_map(|publisher| publisher.upstreams) {
@@ -41,7 +41,7 @@ impl Watermark {
         }
     }
 
-    /// Whether this one goes no further than the other one, by whatever detour.
+    /// True if this watermark waits for the other one, directly or through others.
     pub(crate) fn is_above(&self, other: &Watermark) -> bool {
         let mut up = Walk::begin(self, Watermark::upstreams);
         while !self.is_same(other) {
@@ -55,10 +55,10 @@ impl Watermark {
         true
     }
 
-    /// The upstream by which it goes no further than itself, if there is one.
-    fn circle(&self) -> Option<Watermark> {
-        // A chain that is started upstream first has nothing below, and one that is started
-        // downstream first nothing above.
+    /// Returns the upstream by which this watermark waits for itself, if there is one.
+    fn cycle(&self) -> Option<Watermark> {
+        // A chain that is started upstream first has nothing below. A chain that is started
+        // downstream first has nothing above.
         let mut up = Walk::begin(self, Watermark::upstreams);
         let mut down = Walk::begin(self, Watermark::followers);
         while !up.is_over() && !down.is_over() {
@@ -81,7 +81,7 @@ impl Watermark {
         self.shared.followers.lock().living().map(|shared| Watermark { shared }).collect()
     }
 
-    /// The same watermarks in the same order, each of them once.
+    /// Removes the repetitions and keeps the order.
     pub(crate) fn distinct(watermarks: Vec<Watermark>) -> Vec<Watermark> {
         let mut seen = Seen::default();
         watermarks.into_iter().filter(|watermark| seen.add(watermark)).collect()
@@ -93,22 +93,22 @@ struct Walk {
     next: fn(&Watermark) -> Vec<Watermark>,
     ahead: Vec<Place>,
     seen: Seen,
-    /// Watermarks and gates that it has come to.
+    /// The number of watermarks and gates that the walk has visited.
     steps: usize,
 }
 
-/// A place that a walk has come to.
+/// A place that a walk has reached.
 struct Place {
-    /// The first one on the way there, if it is not the beginning itself.
+    /// The first watermark on the way there; `None` at the beginning.
     first: Option<Watermark>,
     at: Watermark,
 }
 
-/// A way along the gates from where a walk began to what it was to find.
+/// A way along the gates, from the beginning of a walk to its goal.
 struct Found {
-    /// The first one on that way, behind the beginning.
+    /// The first watermark of the way, after the beginning.
     first: Watermark,
-    /// The last one before the end.
+    /// The last watermark of the way, before the goal.
     last: Watermark,
 }
 
@@ -124,7 +124,7 @@ impl Walk {
         self.ahead.is_empty()
     }
 
-    /// Goes through the gates of one place.
+    /// Follows the gates of one place.
     fn step(&mut self, goal: &Watermark) -> Option<Found> {
         let Place { first, at } = self.ahead.pop()?;
         self.count_step();
@@ -148,13 +148,13 @@ impl Walk {
     }
 }
 
-/// Watermarks, each of them once. They are kept meanwhile, so that no other one gets the address of
-/// one of them.
+/// A set of watermarks. It keeps them alive, so that no other watermark gets one of their
+/// addresses.
 #[derive(Default)]
 struct Seen(HashMap<*const Shared, Watermark>);
 
 impl Seen {
-    /// Adds one; true if it is new.
+    /// Adds a watermark. Returns true if it is new.
     fn add(&mut self, watermark: &Watermark) -> bool {
         self.0.insert(Arc::as_ptr(&watermark.shared), watermark.clone()).is_none()
     }
@@ -166,7 +166,7 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// The steps that all searches of this thread have taken.
+        /// The number of steps of all searches on this thread.
         pub(super) static STEPS: Cell<u64> = const { Cell::new(0) };
     }
 
@@ -174,13 +174,13 @@ mod tests {
         (0..length).map(|_| Watermark::new()).collect()
     }
 
-    /// Claims the watermarks of a chain in this order, each behind the one before it, and counts
-    /// the steps.
+    /// Reserves the watermarks of a chain in this order, each behind the one before it. Returns the
+    /// number of steps.
     fn steps_of(chain: &[Watermark], order: impl IntoIterator<Item = usize>) -> u64 {
         let before = STEPS.get();
         for at in order {
             let upstreams = at.checked_sub(1).map(|before| chain[before].clone()).into_iter().collect();
-            chain[at].claim(None, upstreams).unwrap();
+            chain[at].reserve(None, upstreams).unwrap();
         }
         STEPS.get() - before
     }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_gates_is_claimed_in_a_few_steps_for_each_consumer_in_whatever_order() {
+    fn a_chain_of_gates_costs_a_few_steps_for_each_consumer_in_any_order_of_starts() {
         for length in [100, 20_000] {
             let upstream_first = steps_of(&chain(length), 0..length);
             let downstream_first = steps_of(&chain(length), (0..length).rev());
@@ -200,7 +200,7 @@ mod tests {
             let at_random = steps_of(&chain(length), shuffled(length));
             let most = [upstream_first, downstream_first].map(|steps| steps.div_ceil(length as u64));
             assert!(most.iter().all(|most| *most <= 8), "{length} consumers in order: {most:?} steps each");
-            // Joining two parts costs as much as the shorter one, so no consumer is come to more
+            // Joining two parts costs as much as the shorter part, so no consumer is visited more
             // than log2(n) times.
             let most = 8 * length as u64 * u64::from(length.ilog2());
             assert!(every_second.max(at_random) <= most, "{length} consumers: {every_second} and {at_random} steps");
@@ -208,30 +208,30 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_thousands_is_found_where_it_is_closed_and_named_by_the_gate_that_closes_it() {
+    fn a_cycle_of_thousands_is_refused_and_the_error_names_the_gate_that_closes_it() {
         for order in [(1..5_000).collect(), (1..5_000).rev().collect::<Vec<_>>()] {
             let chain = chain(5_000);
             steps_of(&chain, order);
             let (first, last) = (&chain[0], chain[4_999].clone());
             let aside = Watermark::new();
-            aside.claim(Some("aside".to_owned()), vec![first.clone()]).unwrap();
-            let error = first.claim(Some("first".to_owned()), vec![Watermark::new(), last.clone()]).unwrap_err();
+            aside.reserve(Some("aside".to_owned()), vec![first.clone()]).unwrap();
+            let error = first.reserve(Some("first".to_owned()), vec![Watermark::new(), last.clone()]).unwrap_err();
             let expected = ConfigError::GateCycle { consumer: "first".to_owned(), upstream: "unnamed".to_owned() };
             assert_eq!(error, expected);
-            assert!(last.is_above(first) && !first.is_above(&last), "what was refused left nothing behind");
-            first.claim(None, vec![Watermark::new()]).unwrap();
+            assert!(last.is_above(first) && !first.is_above(&last), "the refused consumer left no gate behind");
+            first.reserve(None, vec![Watermark::new()]).unwrap();
         }
     }
 
     #[test]
-    fn a_refused_claim_leaves_no_follower_behind() {
+    fn a_refused_consumer_leaves_no_follower_behind() {
         let (one, other) = (Watermark::new(), Watermark::new());
-        one.claim(None, vec![other.clone()]).unwrap();
-        other.claim(None, vec![one.clone()]).unwrap_err();
+        one.reserve(None, vec![other.clone()]).unwrap();
+        other.reserve(None, vec![one.clone()]).unwrap_err();
         assert!(one.followers().is_empty() && other.upstreams().is_empty());
         one.release();
         assert!(other.followers().is_empty());
-        other.claim(None, vec![one.clone()]).unwrap();
+        other.reserve(None, vec![one.clone()]).unwrap();
     }
 
     #[test]
@@ -248,10 +248,10 @@ mod tests {
     }
 
     #[test]
-    fn a_watermark_forgets_the_followers_that_are_gone() {
+    fn a_watermark_forgets_dropped_followers() {
         let hub = Watermark::new();
         for _ in 0..10_000 {
-            Watermark::new().claim(None, vec![hub.clone()]).unwrap();
+            Watermark::new().reserve(None, vec![hub.clone()]).unwrap();
         }
         assert!(hub.shared.followers.lock().len() <= 16);
     }
@@ -264,14 +264,14 @@ mod model {
     use loom::thread;
 
     #[test]
-    fn loom_of_those_that_wait_for_each_other_one_sees_the_circle() {
+    fn loom_one_of_two_consumers_that_wait_for_each_other_sees_the_cycle() {
         explore(3, || {
             let (one, other) = (Watermark::new(), Watermark::new());
             let second = {
                 let (one, other) = (one.clone(), other.clone());
-                thread::spawn(move || other.claim(None, vec![one]).is_err())
+                thread::spawn(move || other.reserve(None, vec![one]).is_err())
             };
-            let refused = one.claim(None, vec![other.clone()]).is_err();
+            let refused = one.reserve(None, vec![other.clone()]).is_err();
             assert!(second.join().unwrap() || refused);
         });
     }
