@@ -1,4 +1,4 @@
-//! Words that every room uses: the index, errors, settings that are checked, and the locks.
+//! The base of every room: the index, errors, settings with their checks, and the locks.
 
 pub(crate) mod config;
 pub(crate) mod error;

@@ -1,8 +1,10 @@
-//! What a consumer tells of itself: the one place where everything that a person may want to hear of is collected.
+//! The one place where a consumer tells of itself: it collects every event that a person may want
+//! to hear of.
 //!
-//! An [`Event`] is pushed where it happens, with the core's lock held. Here it becomes a [`Line`], or is counted by the next one
-//! of its kind; lines are written once the lock is free, by one thread at a time, in the order in which things happened.
-//! A job that succeeds is no event. Whoever else is to hear of events is told here, beside [`Telling::push`].
+//! The driver pushes an [`Event`] where it happens, with the core's lock held. The event becomes a
+//! [`Line`], or is counted by the next line of its kind. One thread at a time writes the lines once
+//! the lock is free, in the order of the events. A job that succeeds is no event. A further
+//! listener to events belongs here, beside [`Telling::push`].
 
 pub(crate) mod ended;
 pub(crate) mod status;
@@ -12,10 +14,10 @@ use std::time::{Duration, Instant};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-/// At least this long from one line to the next of its kind.
+/// The shortest time between two lines of one kind.
 const PACE: Duration = Duration::from_secs(1);
 
-/// What the events of one kind have in common. The page `design` lists them for the reader of the lines.
+/// The kind of an event. The page `design` lists the kinds for the reader of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     AttemptFailed,
@@ -28,7 +30,7 @@ pub(crate) enum Kind {
     ThreadRefused,
     Stalled,
     Halted,
-    /// The last, so that what was held back of the others is told before it.
+    /// Last, so that the lines which are held back of the other kinds come before it.
     Ended,
 }
 
@@ -53,33 +55,32 @@ impl Kind {
             Self::AttemptFailed => "an attempt failed, and the job has attempts left",
             Self::Exhausted => "an attempt failed, and the job has no attempt left",
             Self::Retried => "a failed job is tried again",
-            Self::Missing => {
-                "the source reports a head at or above this index but returned no job at it; it is asked again"
-            }
-            Self::SourceFailed => "the source failed; it is asked again",
+            Self::Missing => "the source reports a head at or above this index but returned no job at it; retrying",
+            Self::SourceFailed => "the source failed; retrying",
             Self::SaveFailed => "the progress could not be saved",
             Self::ClosurePanicked => "the closure that starts deferred jobs panicked",
-            Self::ThreadRefused => "a thread could not be started; the consumer goes on with fewer",
+            Self::ThreadRefused => "a thread could not be started; the consumer goes on with fewer threads",
             Self::Stalled => "the watermark does not move, though there is work",
             Self::Halted => "the consumer halts",
             Self::Ended => "the consumer has ended",
         }
     }
 
-    /// True if anybody may hear of it. An event that nobody hears of costs no more than this.
+    /// True if a subscriber wants events of this kind. An event that nobody wants costs this check
+    /// alone.
     pub(crate) fn is_heard(self) -> bool {
         self.level() <= LevelFilter::current()
     }
 }
 
-/// Something that happened.
+/// An event: something that happened.
 #[derive(Debug)]
 pub(crate) struct Event<'a> {
     pub(crate) kind: Kind,
     pub(crate) index: Option<Index>,
     pub(crate) attempt: Option<u32>,
     pub(crate) error: Option<&'a str>,
-    /// How long it has lasted.
+    /// The time that it has lasted.
     pub(crate) elapsed: Option<Duration>,
 }
 
@@ -97,7 +98,8 @@ impl<'a> Event<'a> {
     }
 }
 
-/// What is written of one event, or of several of a kind: then it is the last of them.
+/// One line of the log, for one event or for several of a kind. Then its fields are those of the
+/// last one.
 #[derive(Debug)]
 pub(crate) struct Line {
     kind: Kind,
@@ -105,7 +107,7 @@ pub(crate) struct Line {
     attempt: Option<u32>,
     error: Option<String>,
     elapsed: Option<Duration>,
-    /// How many events it stands for.
+    /// The number of events that the line stands for.
     count: u64,
 }
 
@@ -115,11 +117,11 @@ impl Line {
         Self { kind: *kind, index, attempt, error: error.map(str::to_owned), elapsed, count: 1 }
     }
 
-    /// Stands for this event, too.
+    /// Adds this event to the line.
     fn add(&mut self, event: &Event<'_>) {
         (self.index, self.attempt, self.elapsed) = (event.index, event.attempt, event.elapsed);
         match (&mut self.error, event.error) {
-            // In the buffer that is there: so many of these may come that each allocation counts.
+            // The buffer is used again: so many of these may come that each allocation counts.
             (Some(text), Some(error)) => {
                 text.clear();
                 text.push_str(error);
@@ -129,7 +131,7 @@ impl Line {
         self.count += 1;
     }
 
-    /// Hands it to whoever listens, which is the user's code: never with a lock held.
+    /// Writes the line to the subscriber, which is the user's code: never call it with a lock held.
     pub(crate) fn write(&self, consumer: &str) {
         let Self { kind, index, attempt, error, elapsed, count } = self;
         let (error, seconds) = (error.as_deref(), elapsed.map(|elapsed| elapsed.as_secs_f64()));
@@ -142,21 +144,22 @@ impl Line {
     }
 }
 
-/// What was said of one kind, and what was not.
+/// The last line of one kind, and the line of that kind that is held back.
 #[derive(Debug, Default)]
 struct Pace {
     last: Option<Instant>,
     held: Option<Line>,
 }
 
-/// Lines that are to be written, and those that are held back since there was one of their kind a moment ago.
+/// The lines to write, and the lines that are held back since another of their kind was written a
+/// moment ago.
 #[derive(Debug, Default)]
 pub(crate) struct Telling {
-    /// In the order in which things happened.
+    /// In the order of the events.
     lines: Vec<Line>,
     /// By kind. Empty, without memory, until something happens.
     paces: Vec<Pace>,
-    /// A thread is writing, and looks for more lines when it is done.
+    /// True if a thread writes lines. It looks for more of them before it ends.
     writing: bool,
     ended: bool,
 }
@@ -172,14 +175,14 @@ impl Telling {
             Some(held) => held.add(event),
             None => pace.held = Some(Line::of(event)),
         }
-        // After the end no later line would say what is held back.
+        // After the end nothing is held back, since no later line would tell of it.
         if self.ended || pace.last.is_none_or(|last| now.saturating_duration_since(last) >= PACE) {
             pace.last = Some(now);
             self.lines.extend(pace.held.take());
         }
     }
 
-    /// What is held back is said, if its second is over by now.
+    /// Makes the lines that are held back ready to be written, if their second is over.
     pub(crate) fn flush(&mut self, now: Instant) {
         for pace in &mut self.paces {
             if pace.held.is_some() && pace.last.is_none_or(|last| now.saturating_duration_since(last) >= PACE) {
@@ -189,13 +192,14 @@ impl Telling {
         }
     }
 
-    /// The end has come: what is held back is said, and nothing is from now on.
+    /// Makes all lines that are held back ready to be written. From now on none is held back.
     pub(crate) fn end(&mut self) {
         self.ended = true;
         self.lines.extend(self.paces.iter_mut().filter_map(|pace| pace.held.take()));
     }
 
-    /// Whether the caller is to write lines: it then [takes](Self::take) them until there are none.
+    /// True if the caller must write lines: then it calls [`take`](Self::take) until that returns
+    /// `None`.
     #[inline]
     pub(crate) fn begin(&mut self) -> bool {
         let begins = !self.lines.is_empty() && !self.writing;
@@ -203,7 +207,7 @@ impl Telling {
         begins
     }
 
-    /// What is to be written now; `None`: nothing, and the caller writes no more.
+    /// Returns the lines to write now. `None` if there are none; then the caller writes no more.
     pub(crate) fn take(&mut self) -> Option<Vec<Line>> {
         self.writing = !self.lines.is_empty();
         self.writing.then(|| std::mem::take(&mut self.lines))
@@ -216,7 +220,7 @@ pub(crate) mod listening {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Metadata, Subscriber};
 
-    /// Hears everything, and counts it.
+    /// Hears every event, and counts it.
     #[derive(Clone, Default)]
     pub(crate) struct Listens(pub(crate) Arc<Mutex<u64>>);
 
@@ -249,32 +253,32 @@ mod tests {
     }
 
     #[test]
-    fn a_line_a_second_says_how_many_events_it_stands_for_and_the_end_says_the_rest() {
+    fn one_line_a_second_counts_its_events_and_the_end_writes_the_rest() {
         let listens = Listens::default();
         let _listens = tracing::subscriber::set_default(listens.clone());
         let (mut telling, now) = (Telling::default(), Instant::now());
         let failed = |index| Event::new(Kind::AttemptFailed, index).attempt(1).error("refused");
         (0..1000).for_each(|index| telling.push(now + Duration::from_millis(index), &failed(index)));
         telling.push(now, &Event::new(Kind::Halted, 5));
-        assert_eq!(said(&mut telling), [(Some(0), 1), (Some(5), 1)], "each kind has a pace of its own");
+        assert_eq!(said(&mut telling), [(Some(0), 1), (Some(5), 1)], "each kind has its own pace");
         telling.push(now + PACE, &failed(1000));
         assert_eq!(said(&mut telling), [(Some(1000), 1000)]);
         telling.push(now + PACE * 3 / 2, &failed(1001));
         telling.flush(now + PACE * 3 / 2);
         assert_eq!(said(&mut telling), []);
         telling.flush(now + PACE * 2);
-        assert_eq!(said(&mut telling), [(Some(1001), 1)], "without a next one, too");
+        assert_eq!(said(&mut telling), [(Some(1001), 1)], "a held line is written without a further event");
         telling.push(now + PACE * 2, &failed(1002));
         telling.end();
         assert_eq!(said(&mut telling), [(Some(1002), 1)]);
         telling.push(now + PACE * 2, &failed(1003));
-        assert_eq!(said(&mut telling), [(Some(1003), 1)], "nothing is held back for ever");
+        assert_eq!(said(&mut telling), [(Some(1003), 1)], "no line is held back after the end");
         Line::of(&failed(7)).write("p");
         assert_eq!(*listens.0.lock(), 1);
     }
 
     #[test]
-    fn one_thread_at_a_time_writes_and_takes_what_comes_meanwhile() {
+    fn one_thread_at_a_time_writes_and_it_takes_the_lines_that_come_meanwhile() {
         let _listens = tracing::subscriber::set_default(Listens::default());
         let (mut telling, now) = (Telling::default(), Instant::now());
         assert!(!telling.begin(), "there is nothing to write");
@@ -282,7 +286,7 @@ mod tests {
         assert!(telling.begin());
         assert_eq!(telling.take().map(|lines| lines.len()), Some(1));
         telling.push(now, &Event::new(Kind::Halted, 1));
-        assert!(!telling.begin(), "whoever writes takes it");
+        assert!(!telling.begin(), "the thread that writes takes it");
         assert_eq!(telling.take().map(|lines| lines.len()), Some(1));
         assert!(telling.take().is_none() && !telling.begin());
     }

@@ -1,193 +1,206 @@
-//! What a user may set, what is refused, and what to write instead.
+//! Settings and their checks: the defaults, the bounds, and the error for a value that is refused.
 
 use crate::base::index::Index;
 use crate::base::structure::structure;
 use std::fmt;
 use std::time::Duration;
 
-/// How many threads a consumer may have at most, of the kind that run jobs, when nothing is said.
+/// Returns the default number of threads that run a consumer's jobs, which is also their limit.
 pub(crate) fn available_parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The default of `max_search_ahead`: wide enough that one slow job in thousands stalls nothing, narrow enough that a stuck
-/// one is noticed while what finished behind it is still cheap to do again.
+/// The default of `max_search_ahead`. It is wide, so that one slow job in thousands stalls nothing.
+/// It is narrow enough that a stuck job shows before the jobs done above it are dear to do again.
 pub(crate) const DEFAULT_SEARCH_AHEAD: u64 = 10_000;
 
-/// The default of `poll_every`: unnoticeable as load, soon enough for a source that rings nobody.
+/// The default of `poll_every`: seldom enough to cost nothing, often enough for a source that rings
+/// nobody.
 pub(crate) const DEFAULT_POLL: Duration = Duration::from_secs(1);
 
-/// The longest name, in bytes: it must fit the one length byte of the store's keys.
+/// The longest name, in bytes. The store's keys have one byte for its length.
 pub(crate) const MAX_NAME: usize = 255;
 
-/// What is done with a job whose retries are used up.
+/// The treatment of a job whose attempts are used up (elsewhere called a dead letter).
+///
+/// Waterline has no dead letter queue. A worker can keep one: in the last attempt it puts the job
+/// into a [`Table`](crate::Table), and returns `Ok`. [`Job::attempt`](crate::Job) says which
+/// attempt it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnExhausted {
-    /// Stop at it: running jobs finish, no new one starts, everything below the job is saved, and `join` and `stop` return
-    /// [`Error::Job`](crate::Error::Job). The default, since nothing else is right for every stream.
+    /// Stop at the job. Running jobs finish, no new job starts, everything below the job is saved,
+    /// and `join` and `stop` return [`Error::Job`](crate::Error::Job). This is the default, since
+    /// nothing else is right for every stream.
     #[default]
     Halt,
 }
 
-/// A value that was refused, and what to write instead. `{:?}` shows that sentence too, `{:#?}` the structure.
+/// A setting that was refused. `Display` says why, and what to write instead. `{:?}` shows the same
+/// sentence, `{:#?}` the structure.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// `max_processing(0)` would never run a job.
-    #[error("max_processing is 0, so no job would ever run: use at least 1 (to hold a consumer, use `pause`)")]
+    /// `max_processing(0)`: no job would ever run.
+    #[error("max_processing is 0, so no job would ever run: use at least 1 (to hold a consumer back, use `pause`)")]
     MaxProcessingZero,
-    /// `max_effects(0)` would let no job change anything, and more than 1 GiB is more than one write should have.
+    /// `max_effects(0)`, with which no job could change anything, or more than 1 GiB, which is too
+    /// much for one write.
     #[error("max_effects is {bytes} bytes: use 1 to {} (1 GiB)", MAX_EFFECTS)]
     MaxEffects {
-        /// What was asked for.
+        /// The value that was set.
         bytes: usize,
     },
-    /// A transactional job wanted to change what is in another store, which cannot be one write with its progress.
+    /// A transactional job used a table or a log of another store. One write cannot change that
+    /// store and the job's progress together.
     #[error(
-        "the {what} {name:?} is in another store than the progress: take it from the store of the progress, or one that is attached to the same database"
+        "the {what} {name:?} is in another store than the progress: take it from the store of the progress, or from a store \
+         that is attached to the same database"
     )]
     Foreign {
-        /// A table or a log.
+        /// The kind of thing: a table or a log.
         what: &'static str,
         /// Its name.
         name: String,
     },
-    /// `max_search_ahead(0)` would never start a job.
+    /// `max_search_ahead(0)`: no job would ever start.
     #[error(
-        "max_search_ahead is 0, so no job would ever start: use 1 for strictly one after the other, \
-         or `unlimited_search_ahead()` for no limit"
+        "max_search_ahead is 0, so no job would ever start: use 1 to run the jobs strictly one after the \
+         other, or `unlimited_search_ahead()` for no limit"
     )]
     SearchAheadZero,
-    /// `max_read_ahead(0)` would leave no memory for any job.
+    /// `max_read_ahead(0)`: no job would have room in memory.
     #[error(
-        "max_read_ahead is 0 bytes, which is too little for any job: use 1 or more; one job is read at a time then"
+        "max_read_ahead is 0 bytes, which has no room for any job: use 1 or more (with 1, jobs are read one at a time)"
     )]
     MaxReadAheadZero,
     /// `start_at(Index::MAX)`, or `start_after` with the same effect.
     #[error("the first index would be {}, which is never a job: start at {} or below", Index::MAX, Index::MAX - 1)]
     StartAtMax,
-    /// `stop_at(Index::MAX)` would never stop.
-    #[error("stop_at is {}, which is never a job: leave `stop_at` out to run without end", Index::MAX)]
+    /// `stop_at(Index::MAX)`: the consumer would never stop.
+    #[error("stop_at is {}, which is never a job: leave `stop_at` out to follow the stream for ever", Index::MAX)]
     StopAtMax,
-    /// `Retry::max_attempts(0)` would never run a job.
-    #[error("the retry allows 0 attempts, and the first one counts too: use `Retry::none()` for a single attempt")]
+    /// `Retry::max_attempts(0)`: no job would ever run.
+    #[error("the retry allows 0 attempts, and the first attempt counts: use `Retry::none()` for a single attempt")]
     MaxAttemptsZero,
-    /// A jitter that is no share.
+    /// A jitter outside 0.0 to 1.0.
     #[error("the retry's jitter is {value}: use a share between 0.0 (none) and 1.0 (full)")]
     Jitter {
-        /// What was given.
+        /// The value that was set.
         value: f64,
     },
-    /// `threads(0)` would never run a job.
+    /// `threads(0)`: no job would ever run.
     #[error("threads is 0, so no job would ever run: use at least 1, or leave it out")]
     ThreadsZero,
-    /// `threads` where the threads follow `max_processing`.
-    #[error("threads belongs to `start_deferred`; here the threads follow max_processing: set that instead")]
-    ThreadsWithoutDeferred,
-    /// `max_effects` where jobs have no effects.
-    #[error("max_effects belongs to `start_transactional`; here jobs have no effects: leave it out")]
-    EffectsWithoutTransactional,
-    /// `poll_every(0)` would never sleep.
+    /// `threads` without `start_deferred`: the threads follow `max_processing` there.
     #[error(
-        "poll_every is zero, which would never sleep: use a millisecond or more, or have the source ring its `Wakeup`"
+        "threads is only for `start_deferred`; here the number of threads follows max_processing: set that instead"
+    )]
+    ThreadsWithoutDeferred,
+    /// `max_effects` without `start_transactional`: jobs have no effects there.
+    #[error("max_effects is only for `start_transactional`; here jobs have no effects: leave it out")]
+    EffectsWithoutTransactional,
+    /// `poll_every(0)`: the consumer would never sleep.
+    #[error(
+        "poll_every is zero, so the consumer would never sleep: use a millisecond or more, or let the source ring its `Wakeup`"
     )]
     PollEveryZero,
-    /// A name that the store cannot take.
+    /// An empty name, or one that is too long for the store.
     #[error("the {what} name is {length} bytes long: use 1 to {MAX_NAME} bytes")]
     Name {
-        /// What was to be named: a progress or a table.
+        /// The kind of thing that has the name: a progress, a table or a log.
         what: &'static str,
-        /// Its length in bytes.
+        /// The length of the name, in bytes.
         length: usize,
     },
     /// A database that was opened without a column family that the store needs.
     #[error(
-        "the database has no column family {name:?}: open it with those of `Store::column_families()` beside your own, and \
-         with `create_missing_column_families(true)`"
+        "the database has no column family {name:?}: open it with the families of `Store::column_families()` and your own, \
+         and with `create_missing_column_families(true)`"
     )]
     FamilyMissing {
-        /// Its name.
+        /// The name of the family.
         name: String,
     },
     /// A column family that the database was opened without.
-    #[error("the database was opened without a column family {name:?}: open it with that one, or create it first")]
+    #[error("the database was opened without a column family {name:?}: open the database with it, or create it first")]
     FamilyUnknown {
-        /// Its name.
+        /// The name of the family.
         name: String,
     },
-    /// A column family that is the store's own.
+    /// A column family that belongs to the store.
     #[error(
-        "the column family {name:?} is the store's own, as are all whose names begin with \"waterline.\": use another one"
+        "the column family {name:?} belongs to the store, as all do whose names begin with \"waterline.\": use another name"
     )]
     FamilyReserved {
-        /// Its name.
+        /// The name of the family.
         name: String,
     },
-    /// Two consumers were to publish into one [`Watermark`](crate::Watermark).
+    /// A [`Watermark`](crate::Watermark) that another consumer publishes into.
     #[error(
-        "the watermark that {name:?} was to publish into is another consumer's: give each one a `Watermark::new()` of its own"
+        "another consumer publishes into the watermark that {name:?} was given: give each consumer a `Watermark::new()` of its own"
     )]
     WatermarkInUse {
-        /// The progress of the second one, or "unnamed".
+        /// The name of the second consumer's progress, or "unnamed".
         name: String,
     },
-    /// Consumers that are gated by each other would wait for ever.
+    /// A cycle of gates: the consumers would wait for each other for ever.
     #[error(
-        "{consumer:?} is gated by {upstream:?}, which goes no further than {consumer:?} does: neither would ever start a job, so \
-         take one of the gates away"
+        "{consumer:?} waits for {upstream:?}, which waits for {consumer:?}: neither would ever start a job, so remove one of \
+         the gates"
     )]
     GateCycle {
-        /// The progress of the consumer that was to be started, or "unnamed".
+        /// The name of the starting consumer's progress, or "unnamed".
         consumer: String,
-        /// That of the upstream, or "unnamed".
+        /// The name of the upstream's progress, or "unnamed".
         upstream: String,
     },
-    /// The upstream of a gated consumer has ended, and the gate would never let through its first job.
+    /// An upstream that has ended below the first job of the gated consumer, which could never
+    /// start.
     #[error(
-        "{consumer:?} is to begin with job {next}, and its upstream {upstream:?} has ended with {}: start that one again, and gate by \
-         the new one",
-        last_processed.map_or_else(|| "nothing processed".to_owned(), |last| format!("{last} as the last one processed"))
+        "{consumer:?} begins with job {next}, but its upstream {upstream:?} has ended with {}: start the upstream again, and \
+         gate {consumer:?} by the new one",
+        last_processed.map_or_else(|| "nothing processed".to_owned(), |last| format!("job {last} as the last one processed"))
     )]
     UpstreamEnded {
-        /// The progress of the consumer that was to be started, or "unnamed".
+        /// The name of the starting consumer's progress, or "unnamed".
         consumer: String,
-        /// That of the upstream, or "unnamed".
+        /// The name of the upstream's progress, or "unnamed".
         upstream: String,
-        /// The first job that would be started.
+        /// The first job of the starting consumer.
         next: Index,
-        /// The upstream's watermark.
+        /// The watermark of the upstream.
         last_processed: Option<Index>,
     },
     /// A pipeline without a stage.
     #[error("the pipeline has no stage: give it at least one")]
     NoStages,
     /// Two stages of a pipeline with one name.
-    #[error("two stages are called {name:?}: give each one a name of its own")]
+    #[error("two stages have the name {name:?}: give each stage a name of its own")]
     StageTwice {
-        /// The name.
+        /// The name of both stages.
         name: String,
     },
-    /// A stage of a pipeline asked for one that does not stand before it.
-    #[error("no stage before {stage:?} is called {name:?}: add the stages upstream first")]
+    /// A stage of a pipeline named an upstream that is not before it.
+    #[error("no stage before {stage:?} has the name {name:?}: add the upstream stages first")]
     StageUnknown {
-        /// The stage that asked.
+        /// The name of the stage.
         stage: String,
-        /// What it asked for.
+        /// The name that it asked for.
         name: String,
     },
-    /// A stage of a pipeline started a consumer of which the pipeline does not know.
+    /// A stage of a pipeline that returned a consumer which the pipeline does not know.
     #[error(
-        "the stage {name:?} returned a consumer that was not made with `Stage::consumer`: use that in place of `Consumer::builder`"
+        "the stage {name:?} returned a consumer that was not made with `Stage::consumer`: call that instead of `Consumer::builder`"
     )]
     StageForeign {
-        /// The name.
+        /// The name of the stage.
         name: String,
     },
-    /// `stop` or `join` on one of the consumer's own threads would wait for itself.
+    /// `stop` or `join` on one of the consumer's own threads. It would wait for itself.
     #[error(
         "stop or join was called on one of the consumer's own threads, which would wait for itself: the consumer was \
-         asked to stop; use `Handle::request_stop` there, and `stop` or `join` elsewhere"
+         asked to stop and does so; call `Handle::request_stop` on such a thread, and `stop` or `join` on others"
     )]
     OwnThread,
 }
@@ -232,7 +245,7 @@ impl fmt::Debug for ConfigError {
     }
 }
 
-/// Refuses an empty and an overlong name.
+/// Refuses an empty name, and one that is too long.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ConfigError> {
     match name.len() {
         1..=MAX_NAME => Ok(()),
@@ -240,17 +253,18 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ConfigErr
     }
 }
 
-/// Effects of this many bytes wait to be written at most, unless the user says otherwise.
+/// The default of `max_effects`: the most bytes of effects that wait for their save.
 pub(crate) const DEFAULT_EFFECTS: usize = 64 << 20;
 
-/// RocksDB takes no more than 4 GiB in one write, in which several consumers may have a part.
+/// The bound of `max_effects`. RocksDB takes at most 4 GiB in one write, and several consumers may
+/// share one.
 pub(crate) const MAX_EFFECTS: usize = 1 << 30;
 
 pub(crate) fn check_effects(bytes: usize) -> Result<(), ConfigError> {
     if (1..=MAX_EFFECTS).contains(&bytes) { Ok(()) } else { Err(ConfigError::MaxEffects { bytes }) }
 }
 
-/// Jobs that are read ahead take this much memory at most, unless the user says otherwise.
+/// The default of `max_read_ahead`: the most bytes of jobs that were read and have not started.
 pub(crate) const DEFAULT_READ_AHEAD: usize = 64 << 20;
 
 pub(crate) fn check_read_ahead(bytes: usize) -> Result<(), ConfigError> {

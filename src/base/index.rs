@@ -1,4 +1,4 @@
-//! The one number that everything is counted in.
+//! The index of a job, and the type of the user's errors.
 
 use std::error::Error as StdError;
 
@@ -7,5 +7,5 @@ use std::error::Error as StdError;
 /// [`Index::MAX`] itself is never a job, so that "one past the last" always fits.
 pub type Index = u64;
 
-/// Any error of yours: what sources, workers and progress stores return.
+/// Any error of yours. Sources, workers and progress stores return it.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;

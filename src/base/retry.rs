@@ -1,13 +1,14 @@
-//! When a failed job is tried again: a pure schedule, without a clock and without a source of chance.
+//! The schedule of retries. It is pure: it has no clock, and no source of random numbers.
 
 use crate::base::config::ConfigError;
 use std::time::Duration;
 
-/// How often and how soon a failed job is tried again.
+/// The number of attempts of a job, and the back-off between them.
 ///
-/// [`Retry::none`] is the default: the first failure halts the consumer, because a job that may fail for ever must be
-/// somebody's decision. [`fixed`](Retry::fixed) and [`exponential`](Retry::exponential) try without end unless
-/// [`max_attempts`](Retry::max_attempts) says otherwise.
+/// [`Retry::none`] is the default: the first failure halts the consumer. A retry must be your
+/// decision, since a job may fail for ever. [`fixed`](Retry::fixed) and
+/// [`exponential`](Retry::exponential) retry without end unless you set
+/// [`max_attempts`](Retry::max_attempts).
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,44 +25,47 @@ pub struct Retry {
     first: Duration,
     cap: Duration,
     doubling: bool,
-    /// The first attempt counts too; `None`: without end.
+    /// The highest number of attempts, the first one included; `None`: no limit.
     max_attempts: Option<u32>,
     jitter: f64,
 }
 
 impl Retry {
-    /// One attempt, no retry. The default.
+    /// One attempt and no retry. The default.
     pub const fn none() -> Self {
         Self { first: Duration::ZERO, cap: Duration::ZERO, doubling: false, max_attempts: Some(1), jitter: 0.0 }
     }
 
-    /// The same pause before every retry, without end.
+    /// The same back-off before every retry, without end.
     pub const fn fixed(pause: Duration) -> Self {
         Self { first: pause, cap: pause, doubling: false, max_attempts: None, jitter: 0.0 }
     }
 
-    /// `first` before the second attempt, twice as long before each further one, never longer than `cap`; without end.
+    /// An exponential back-off without end: `first` before the second attempt, then twice as long
+    /// before each further one, but never longer than `cap`.
     pub const fn exponential(first: Duration, cap: Duration) -> Self {
         Self { first, cap, doubling: true, max_attempts: None, jitter: 0.0 }
     }
 
-    /// At most this many attempts, the first one included. 0 is refused at start.
+    /// Limits the number of attempts, the first one included. 0 is refused at start.
     pub const fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = Some(attempts);
         self
     }
 
-    /// Shortens each pause by a random part of up to this share of it, so that jobs that failed together do not come back
-    /// together. 0 (the default) is none, 1 is "full jitter"; outside 0..=1 is refused at start. A pause is never made
-    /// longer, so the cap holds.
+    /// Shortens each back-off by a random part, up to this share of it. Then jobs that failed
+    /// together are not all tried again together. 0 (the default) is none, and 1 is "full jitter";
+    /// a value outside 0..=1 is refused at start. A back-off never gets longer, so the cap holds.
     pub const fn jitter(mut self, share: f64) -> Self {
         self.jitter = share;
         self
     }
 
-    /// The pause after the attempt with this number (from 1) failed, or `None` when it was the last.
+    /// Returns the back-off after this attempt (from 1) failed, or `None` if it was the last
+    /// attempt.
     ///
-    /// `chance` is a random number in 0..=1 that places the pause within its jitter: 1 is the longest.
+    /// `chance` is a random number in 0..=1: the place of the back-off within its jitter. 1 is the
+    /// longest.
     #[must_use]
     pub fn delay(&self, attempt: u32, chance: f64) -> Option<Duration> {
         if self.max_attempts.is_some_and(|most| attempt >= most) {
@@ -76,13 +80,13 @@ impl Retry {
         Some(shorter.map_or(pause, |shorter| shorter.min(pause)))
     }
 
-    /// The first pause doubled so many times, or the cap where that is less.
+    /// Doubles the first pause this many times, up to the cap.
     fn doubled(&self, times: u32) -> Duration {
         let (first, cap) = (self.first.as_nanos(), self.cap.as_nanos());
         let pause = match first {
-            // A pause of zero stays zero, however often it is doubled.
+            // Zero stays zero, and must not take the branch for lost bits.
             0 => 0,
-            // A further doubling would lose the highest bit, and no cap is as long as that.
+            // A further doubling would lose the highest bit. No cap is as long as that.
             _ if times > first.leading_zeros() => u128::MAX,
             _ => first << times,
         };
@@ -100,7 +104,7 @@ impl Retry {
     }
 }
 
-/// The time of so many nanoseconds, which are fewer than those of some other `Duration`.
+/// Converts from nanoseconds. They must be fewer than those of the longest `Duration`.
 fn from_nanos(nanos: u128) -> Duration {
     let second = Duration::from_secs(1).as_nanos();
     Duration::new((nanos / second) as u64, (nanos % second) as u32)
@@ -120,7 +124,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn none_is_one_attempt() {
+    fn none_means_one_attempt() {
         assert_eq!(Retry::none().delay(1, 1.0), None);
         assert_eq!(Retry::default(), Retry::none());
     }
@@ -143,16 +147,15 @@ mod tests {
         assert_eq!(pauses, [Duration::ZERO; 7]);
     }
 
-    /// What the documentation says, word by word.
+    /// The documentation, word by word.
     fn doubled_naively(first: Duration, cap: Duration, attempt: u32) -> Duration {
-        // No `Duration` has as many bits, so all that the further steps could do is to stay where
-        // they are.
+        // No `Duration` has 200 bits, so further doublings change nothing.
         let steps = (attempt - 1).min(200);
         let nanos = (0..steps).fold(first.as_nanos(), |pause, _| pause.saturating_mul(2)).min(cap.as_nanos());
         Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32)
     }
 
-    /// Of every magnitude, from a few nanoseconds to the longest.
+    /// Pauses of every magnitude, from a few nanoseconds to the longest.
     fn any_pause() -> impl Strategy<Value = Duration> {
         (any::<u64>(), 0u32..64, 0u32..1_000_000_000, 0u32..31).prop_map(|(seconds, lower, nanos, finer)| {
             Duration::new(seconds >> lower, (nanos >> finer).min(999_999_999))
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn zero_attempts_and_a_jitter_outside_0_to_1_are_refused() {
         assert!(matches!(Retry::fixed(MS).max_attempts(0).validate(), Err(ConfigError::MaxAttemptsZero)));
         for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
             assert!(matches!(Retry::fixed(MS).jitter(bad).validate(), Err(ConfigError::Jitter { .. })), "{bad}");
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_pause_may_have_jitter() {
+    fn jitter_works_on_the_longest_pause() {
         let retry = Retry::fixed(Duration::MAX);
         assert_eq!(retry.jitter(1e-20).delay(1, 0.5), Some(Duration::MAX));
         assert!(retry.jitter(0.5).delay(1, 0.0).unwrap() < Duration::MAX);

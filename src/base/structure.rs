@@ -1,8 +1,11 @@
-//! Two ways to show an error by `Debug`: `{:?}` is a sentence, and `{:#?}` the structure, as `derive(Debug)` shows it.
+//! The two `Debug` forms of an error: `{:?}` is a sentence, and `{:#?}` is the structure that
+//! `derive(Debug)` shows.
 //!
-//! A `main` that returns an error shows it by `{:?}`, and the sentence is for whoever runs that program.
+//! A `main` that returns an error shows it by `{:?}`. The sentence is for the person who runs that
+//! program.
 
-/// Shows the structure of an enum. The compiler refuses a list in which a variant or a field is missing.
+/// Shows the structure of an enum. The compiler refuses a list in which a variant or a field is
+/// missing.
 macro_rules! structure {
     ($error:expr, $f:expr, [$($tuple:ident),*], [$($variant:ident { $($field:ident),* }),* $(,)?]) => {
         match $error {

@@ -1,4 +1,4 @@
-//! How a consumer ended, for those who do not own it.
+//! The end of a consumer, for those who do not own it.
 
 use crate::observe::status::State;
 
@@ -6,9 +6,10 @@ use crate::observe::status::State;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ended {
-    /// [`State::Finished`] or [`State::Halted`].
+    /// The last state: [`State::Finished`] or [`State::Halted`].
     pub state: State,
-    /// The [report](crate::Error::report) of the error that [`Consumer::join`](crate::Consumer::join) returns, or has returned.
-    /// `None` when the consumer finished.
+    /// The [report](crate::Error::report) of the error that
+    /// [`Consumer::join`](crate::Consumer::join) returns or has returned. `None` if the consumer
+    /// finished.
     pub error: Option<String>,
 }

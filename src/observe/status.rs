@@ -1,23 +1,25 @@
-//! What an operator sees: how far a consumer is, and the one thing that its watermark waits for.
+//! The status that an operator sees: the position of a consumer, and the one thing that its
+//! watermark waits for.
 
 use crate::base::index::Index;
 use std::fmt;
 use std::time::Duration;
 
-/// Where a consumer is in its life.
+/// The state of a consumer, from its start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// Jobs are started as they come.
+    /// Jobs start as they come.
     Running,
     /// Nothing starts until `resume`.
     Paused,
-    /// Nothing starts any more; what runs is awaited and saved.
+    /// Nothing starts any more. The jobs in flight finish and are saved.
     Stopping,
-    /// Stopped by a failure, which `stop` and `join` return: of a job, a callback, or the last save.
+    /// A failure has stopped the consumer: of a job, a callback, or the last save. `stop` and
+    /// `join` return it.
     Halted,
-    /// Stopped, and everything that finished is saved. Where only the watermark is kept, the `done_ahead` jobs that finished
-    /// above it run again in the next life.
+    /// The consumer has stopped, and everything that finished is saved. If the progress keeps only
+    /// the watermark, the `done_ahead` jobs that finished above it run again in the next life.
     Finished,
 }
 
@@ -33,11 +35,14 @@ impl fmt::Display for State {
     }
 }
 
-/// A snapshot of a consumer; taking one never waits for the source, the store or a job.
+/// A snapshot of a consumer. It never waits for the source, the store or a job.
 ///
-/// `Display` says it in one line for people. The order of its parts and the words stay as they are,
-/// but do not parse it: programs read the fields. An error of yours that has several lines is shown as
-/// it is.
+/// `Display` shows it in one line for people. The order of its parts and the words will not change,
+/// but do not parse it: programs read the fields. If an error of yours has several lines, they are
+/// shown as they are.
+///
+/// It has no throughput: take two snapshots and divide the difference of [`done`](Self::done) by
+/// the time between them. [`PipelineStatus`](crate::PipelineStatus) does that for stages.
 ///
 /// ```
 /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
@@ -55,20 +60,21 @@ impl fmt::Display for State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Where it is in its life.
+    /// The state, from the start of the consumer to its end.
     pub state: State,
-    /// The head that the source last showed; `None` while it has shown none.
+    /// The head that the source showed last. `None` while it has shown none.
     pub head: Option<Index>,
-    /// The watermark: everything at or below it is processed, and that is saved. `None` while nothing is saved.
+    /// The watermark: everything up to and including this index is processed and saved. `None`
+    /// while nothing is saved.
     pub last_processed: Option<Index>,
     /// The lowest index that was never handed to a worker.
     pub next: Index,
-    /// Jobs in flight: handed to a worker and not reported.
+    /// The jobs in flight: handed to a worker and not reported.
     pub processing: usize,
-    /// Jobs that finished above the watermark, also those that are not yet saved.
+    /// The jobs that finished above the watermark. Jobs that are not saved yet count too.
     pub done_ahead: u64,
-    /// Jobs that finished and that no save has yet: beside those in flight, they are what runs again after a crash. With a
-    /// progress that keeps nothing but the watermark these are all of `done_ahead`.
+    /// The jobs that finished and are in no save yet. After a crash these jobs run again, and so do
+    /// the jobs in flight. If the progress keeps only the watermark, these are all of `done_ahead`.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, Store};
@@ -81,33 +87,34 @@ pub struct Status {
     /// # Ok::<(), waterline::Error>(())
     /// ```
     pub unsaved: u64,
-    /// Why the watermark is not moving right now.
+    /// The reason why the watermark does not move right now.
     pub blocked: Blocked,
-    /// The upstream that the next job waits for, when it has ended and its watermark will never move again: the name of its
-    /// progress, or "unnamed".
+    /// The upstream that the next job waits for, if it has ended, so that its watermark will never
+    /// move again: the name of its progress, or "unnamed".
     pub ended_upstream: Option<String>,
-    /// Attempts that succeeded, in this process life. An attempt whose effects cannot be written
-    /// moves from here to `failed`: see [`Effects::add`](crate::Effects::add).
+    /// The attempts that succeeded since the consumer started. An attempt whose effects cannot be
+    /// written moves from here to `failed`: see [`Effects::add`](crate::Effects::add).
     pub done: u64,
-    /// Attempts that failed, in this process life.
+    /// The attempts that failed since the consumer started.
     pub failed: u64,
-    /// Attempts other than a job's first, in this process life.
+    /// The attempts since the consumer started that were not a job's first.
     pub retries: u64,
-    /// Saves of the progress that succeeded, in this process life.
+    /// The saves of the progress that succeeded since the consumer started.
     pub saves: u64,
-    /// The first index that is not processed.
+    /// The lowest index that is not processed.
     pub(crate) unprocessed: Index,
 }
 
 impl Status {
-    /// How many jobs are not yet processed: head − watermark, or head + 1 − first index while there is no watermark. Never
-    /// below 0, also when the head went back.
+    /// Returns the lag: how many jobs are not yet processed. It is head − watermark, or head + 1 −
+    /// first index while there is no watermark. It is never below 0, even if the head went back.
     #[must_use]
     pub fn lag(&self) -> u64 {
         self.head.map_or(0, |head| head.saturating_add(1).saturating_sub(self.unprocessed))
     }
 
-    /// Writes which upstream has ended, behind the sentence that says what is waited for.
+    /// Writes the upstream that has ended, after the sentence that says what the consumer waits
+    /// for.
     pub(crate) fn write_ended_upstream(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.ended_upstream {
             Some(upstream) => write!(f, " (its upstream {upstream:?} has ended)"),
@@ -126,84 +133,87 @@ impl fmt::Display for Status {
     }
 }
 
-/// Why the watermark is not moving right now. `Display` says it in one sentence that an operator can act on.
+/// The reason why the watermark does not move right now. `Display` says it in one sentence that an
+/// operator can act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Blocked {
-    /// It is moving, or nothing is left that could move it.
+    /// The watermark moves, or nothing is left that could move it.
     No,
-    /// Everything up to the head is processed, or the first index is still above it.
+    /// The consumer has caught up: everything up to the head is processed, or the first index is
+    /// still above the head.
     CaughtUp,
     /// The next job is running.
     Running {
-        /// Its index.
+        /// The index of the job.
         index: Index,
-        /// Its attempt, from 1.
+        /// The number of the attempt, from 1.
         attempt: u32,
-        /// Since when.
+        /// The time since the attempt began.
         elapsed: Duration,
     },
     /// The next job failed and waits for its next attempt.
     Retrying {
-        /// Its index.
+        /// The index of the job.
         index: Index,
-        /// The attempt that failed, from 1.
+        /// The number of the attempt that failed, from 1.
         attempt: u32,
-        /// How soon it is due; zero when it only waits for its turn.
+        /// The rest of the back-off; zero if the job is due.
         retry_in: Duration,
-        /// What it failed with.
+        /// The error of that attempt.
         error: String,
     },
-    /// The next job could start, and every thread that could run it has been busy for a second or more, though not with a job
-    /// that the watermark waits for: in the closure of [`start_deferred`](crate::Builder::start_deferred) after the job was
-    /// reported, in a destructor, or in a job above the next one.
+    /// The next job could start, but all threads that could run it have been busy for a second or
+    /// more, and not with a job that the watermark waits for. They may be in the closure of
+    /// [`start_deferred`](crate::Builder::start_deferred) after the job was reported, in a
+    /// destructor, or in a job above the next one.
     Threads {
-        /// The threads, which are as many as there may be.
+        /// The number of threads, which is the highest allowed one.
         busy: usize,
-        /// The time for which none of them has come back.
+        /// The time since the last of them returned.
         elapsed: Duration,
     },
-    /// The source has a head at or above this index, and no job at it.
+    /// The source reports a head at or above this index, but has no job at it.
     Missing {
-        /// The index.
+        /// The index of the job.
         index: Index,
     },
-    /// The source is being asked for its head, and no job can be read before it answers. When it takes longer than a
-    /// second this is [`Blocked::Source`].
+    /// The consumer asks the source for its head, and reads no job before the answer. After a
+    /// second this becomes [`Blocked::Source`].
     Looking {
-        /// The time since it was asked.
+        /// The time since the consumer asked.
         elapsed: Duration,
     },
-    /// The source fails, or does not answer; it is asked again.
+    /// The source fails or does not answer. The consumer tries again.
     Source {
-        /// The index that is waited for.
+        /// The index that the watermark waits for.
         index: Index,
-        /// What the source returned.
+        /// The error of the source.
         error: String,
     },
-    /// The progress cannot be saved; it is tried again.
+    /// The progress cannot be saved. The consumer tries again.
     Progress {
-        /// What the storage returned.
+        /// The error of the storage.
         error: String,
     },
-    /// The source ends below what is processed already.
+    /// The head of the source is below the watermark.
     AheadOfSource {
         /// The watermark.
         last_processed: Index,
-        /// The source's head.
+        /// The head of the source.
         head: Option<Index>,
     },
-    /// The source has this job, and its gate lets it through only later: when the upstream consumer has processed it.
-    /// [`Status::ended_upstream`] says whether that one has ended.
+    /// The source has this job, but its gate does not let it through yet: the upstream consumer has
+    /// not processed it. [`Status::ended_upstream`] says if that consumer has ended.
     Upstream {
-        /// The index.
+        /// The index of the job.
         index: Index,
     },
-    /// Nothing starts until `resume`.
+    /// The consumer is paused. Nothing starts until `resume`.
     Paused,
-    /// The consumer was stopped by a failure.
+    /// A failure has stopped the consumer.
     Halted {
-        /// The index that it failed at.
+        /// The index at which it failed.
         index: Index,
         /// The failure.
         error: String,
@@ -221,7 +231,7 @@ impl fmt::Display for Blocked {
             Self::Retrying { index, attempt, retry_in: Duration::ZERO, error } => {
                 write!(
                     f,
-                    "job {index} failed in attempt {attempt} and is tried again as soon as it is its turn: {error}"
+                    "job {index} failed in attempt {attempt} and is tried again as soon as a slot is free: {error}"
                 )
             }
             Self::Retrying { index, attempt, retry_in, error } => {
@@ -235,39 +245,33 @@ impl fmt::Display for Blocked {
                 write!(
                     f,
                     "no job can start: {none} returned from a job, a closure, a callback or a destructor for {elapsed:.1?}; end what \
-                     it waits for there, or allow more threads"
+                     blocks them there, or allow more threads"
                 )
             }
             Self::Missing { index } => {
-                write!(
-                    f,
-                    "the source reports a head at or above {index} but returned no job at {index}; it is asked again"
-                )
+                write!(f, "the source reports a head at or above {index} but returned no job at {index}; retrying")
             }
             Self::Looking { elapsed } => {
-                write!(
-                    f,
-                    "the source is being asked for its head, for {elapsed:.1?} so far; nothing is read before it answers"
-                )
+                write!(f, "the source was asked for its head {elapsed:.1?} ago; no job is read before it answers")
             }
             Self::Source { index, error } => {
-                write!(f, "the source cannot be read at {index} and is asked again: {error}")
+                write!(f, "the source cannot be read at {index}; retrying: {error}")
             }
-            Self::Progress { error } => write!(f, "the progress cannot be saved and is tried again: {error}"),
+            Self::Progress { error } => write!(f, "the progress cannot be saved; retrying: {error}"),
             Self::AheadOfSource { last_processed, head: Some(head) } => write!(
                 f,
-                "the source ends at {head}, below the last processed index {last_processed}: it lost jobs, or this is \
-                 another stream's progress"
+                "the source ends at {head}, below the last processed index {last_processed}: it lost jobs, or the \
+                 progress is of another stream; restore the jobs, or use a progress of its own for this stream"
             ),
             Self::AheadOfSource { last_processed, head: None } => write!(
                 f,
-                "the source is empty, but jobs up to {last_processed} were processed: it lost jobs, or this is another \
-                 stream's progress"
+                "the source is empty, but jobs up to {last_processed} were processed: it lost jobs, or the progress is of \
+                 another stream; restore the jobs, or use a progress of its own for this stream"
             ),
             Self::Upstream { index } => write!(
                 f,
-                "job {index} is held back by the gate of its source: the stage before it is not done with it, or the log that it \
-                 fills is full; see what the other stage waits for, and start that again if it has ended"
+                "job {index} is held back by the gate of its source: the stage before it has not processed it, or the log that it fills \
+                 is full; see what the other stage waits for, and start that stage again if it has ended"
             ),
             Self::Paused => write!(f, "the consumer is paused; resume it to go on"),
             Self::Halted { index, error } => write!(f, "the consumer halted at {index}: {error}"),
@@ -299,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_one_line_with_where_it_is_and_what_it_waits_for() {
+    fn a_status_is_one_line_with_the_position_and_the_reason_to_wait() {
         let running = Blocked::Running { index: 42, attempt: 1, elapsed: Duration::from_millis(3_140) };
         assert_eq!(
             status(Some(100), Some(41), running).to_string(),

@@ -10,8 +10,8 @@ use std::ops::RangeInclusive;
 /// that need not survive a restart.
 ///
 /// A clone is the same stream. Every push rings the consumers that read it. The stream never
-/// forgets a job, and `push` never waits, so it has no backpressure: for a bounded, durable stream
-/// use [`JobLog`](crate::JobLog).
+/// forgets a job, and `push` never waits, so nothing holds back whoever pushes. For a durable
+/// stream use [`JobLog`](crate::JobLog).
 ///
 /// ```
 /// use waterline::{Jobs, MemoryJobs};

@@ -1,28 +1,30 @@
-//! The text of an error: in one line with its causes, and within a bound.
+//! The text of an error, in one line with its causes, and within a bound.
 //!
-//! The text comes from code of the user's: it may be long or endless, its causes may go round in a
-//! circle, and it may panic.
+//! The user's code makes the text. It may be long or endless, it may panic, and its causes may form
+//! a cycle.
 
 use crate::base::guard::guarded;
 use std::error::Error;
 use std::fmt::{self, Write};
 
-/// The bound, in bytes, of a text that is kept: for each failed job, in a status, in a line of a log.
+/// The bound, in bytes, of a text that is kept: of each failed job, in a status, in a line of the
+/// log.
 const KEPT: usize = 4 << 10;
 
 /// The bound, in bytes, of a report. A `Display` that writes more is stopped there.
 const READ: usize = 1 << 20;
 
-/// So many causes are followed.
+/// The highest number of causes in a text.
 const CAUSES: usize = 32;
 
-/// The error with its causes, in one line of at most 4 KiB: the text that is kept. Calls the user's
-/// code, so never with a lock held.
+/// Returns the error with its causes, in one line of at most 4 KiB, which is kept. It calls the
+/// user's code, so never call it with a lock held.
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     text_of(error, KEPT)
 }
 
-/// The error with its causes, in one line of at most 1 MiB. Calls the user's code, so never with a lock held.
+/// Returns the error with its causes, in one line of at most 1 MiB. It calls the user's code, so
+/// never call it with a lock held.
 pub(super) fn report(error: &(dyn Error + 'static)) -> String {
     text_of(error, READ)
 }
@@ -38,7 +40,7 @@ fn text_of(error: &(dyn Error + 'static), most: usize) -> String {
     };
     if let Some(how) = how {
         let before = if text.length == 0 { "an error whose text " } else { " … and here the text of the error " };
-        // It stops by itself where there is no room left.
+        // `Bounded` itself stops the write if no room is left.
         let _ = write!(text, "{before}{how}");
     }
     text.finish()
@@ -55,22 +57,22 @@ fn write_chain(error: &(dyn Error + 'static), text: &mut Bounded) -> fmt::Result
     if cause.is_some() { write!(text, ": … (more than {CAUSES} causes)") } else { Ok(()) }
 }
 
-/// Keeps the beginning of what is written to it, and counts the rest.
+/// Keeps the beginning of a text that is written to it, and counts the rest.
 struct Bounded {
     kept: String,
-    /// So many bytes are kept.
+    /// The highest number of bytes to keep.
     most: usize,
-    /// So many bytes were written.
+    /// The number of bytes that were written.
     length: usize,
 }
 
 impl Bounded {
-    /// More was written than anybody is let write.
+    /// True if more was written than the bound of a report.
     fn is_over(&self) -> bool {
         self.length > READ
     }
 
-    /// What was kept, with a mark at its end if that is not everything.
+    /// Returns the beginning of the text, with a mark at its end if something is missing.
     fn finish(mut self) -> String {
         if self.length > self.kept.len() {
             let at_least = if self.is_over() { "at least " } else { "" };
@@ -93,7 +95,7 @@ impl Write for Bounded {
     }
 }
 
-/// The highest place up to this one where a character begins, or the end.
+/// Returns the highest position, up to this one, at which a character begins, or the end.
 fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
@@ -102,7 +104,7 @@ fn boundary(text: &str, at: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// An error whose text and whose cause are what the test says.
+    /// An error with this text and this cause.
     #[derive(Debug)]
     struct Said(fn(&mut fmt::Formatter<'_>) -> fmt::Result, fn(&Said) -> Option<&(dyn Error + 'static)>);
 
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_every_length_is_kept_whole_or_cut_between_characters_with_a_mark() {
+    fn a_short_text_is_kept_and_a_long_one_is_cut_between_characters_with_a_mark() {
         for length in [0, 1, 4_095, 4_096, 4_097, 4_098, 4_099, 50_000] {
             for letter in ["a", "ü", "水", "🌊"] {
                 let text = letter.repeat(length / letter.len());
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_display_without_an_end_is_stopped() {
+    fn an_endless_display_is_stopped() {
         let endless = said(|f| {
             loop {
                 f.write_str("all work and no play ")?;
@@ -151,7 +153,7 @@ mod tests {
         let text = describe(&endless);
         assert!(text.len() <= 4_096 && text.ends_with("(cut off: the text has at least 1048593 bytes)"), "{text}");
         assert!(report(&endless).len() <= 1 << 20);
-        // This one does not hear that it is to stop, but it ends.
+        // This one ignores the error that stops it, but it ends.
         let deaf = said(|f| {
             (0..1_000_000).for_each(|_| _ = f.write_str("all work and no play "));
             Ok(())
@@ -160,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn causes_that_go_round_in_a_circle_end_after_32() {
-        let circle = Said(|f| f.write_str("a"), |this| Some(this));
-        assert_eq!(describe(&circle), ["a"; 33].join(": ") + ": … (more than 32 causes)");
-        assert_eq!(report(&circle), describe(&circle));
+    fn causes_that_form_a_cycle_are_cut_after_32() {
+        let cycle = Said(|f| f.write_str("a"), |this| Some(this));
+        assert_eq!(describe(&cycle), ["a"; 33].join(": ") + ": … (more than 32 causes)");
+        assert_eq!(report(&cycle), describe(&cycle));
     }
 
     #[test]
-    fn a_text_that_panics_or_fails_keeps_what_it_had_said() {
+    fn a_text_that_panics_or_fails_keeps_its_beginning() {
         assert_eq!(describe(&said(|_| panic!("no"))), "an error whose text panics");
         assert_eq!(describe(&said(|_| Err(fmt::Error))), "an error whose text fails");
         let halfway = said(|f| f.write_str("the disk is").map(|()| panic!("no")));
