@@ -1,4 +1,4 @@
-//! What a user holds: the consumer, its builder, and handles to it.
+//! The user's side: the consumer, its builder, and handles to it.
 
 use crate::base::error::{Error, describe};
 use crate::base::sync::Arc;
@@ -18,39 +18,60 @@ pub use builder::Builder;
 pub(crate) use builder::lowest_end;
 pub use handle::Handle;
 
-/// Walks a source in index order, runs its jobs in parallel, and keeps how far it is.
+/// Reads the jobs of a source in index order, runs them in parallel, and saves its progress (the
+/// watermark).
 ///
-/// The promises, by the numbers under which the tests prove them:
+/// These are its promises. The tests have their numbers:
 ///
-/// 1. Nothing is skipped: every index at or below the watermark was reported done, in this process life or an earlier one.
-/// 2. At most `max_processing` jobs are in flight, and none above watermark + `max_search_ahead`. So a store that cannot save
-///    stops the consumer after that many jobs.
-/// 3. Within one life an index is handed to a worker again only after it failed; first hand-overs are in ascending order.
-/// 4. Nothing stalls in silence: no wake-up is lost, source and store errors are retried with back-off, and
-///    [`Status::blocked`](crate::Status::blocked) names the one thing that the watermark waits for.
-/// 5. A job that fails is never counted as done; when its retries are used up the consumer halts at it.
-/// 6. Stopping finishes what runs and saves the watermark. After [`stop`](Self::stop) has returned no callback runs, and no thread of
-///    the consumer lives.
-/// 7. Progress never goes back, and is never written by two consumers: a second one on the same name is refused.
+/// 1. Nothing is skipped: every index up to and including the watermark was reported done, in this
+///    process life or an earlier one.
+/// 2. At most `max_processing` jobs are in flight, and none above watermark + `max_search_ahead`.
+///    This is the backpressure: a store that cannot save stops the consumer after that many jobs.
+/// 3. Within one life, first hand-overs are in ascending order, and an index is handed to a worker
+///    again only after it failed.
+/// 4. Nothing stalls in silence: no wake-up is lost, source and store errors are retried with
+///    back-off, and [`Status::blocked`](crate::Status::blocked) names the one thing that the
+///    watermark waits for.
+/// 5. A job that fails is never counted as done. When its attempts are used up, the consumer halts
+///    at it.
+/// 6. Stopping finishes the jobs in flight and saves the watermark. After [`stop`](Self::stop) has
+///    returned, no callback runs, and no thread of the consumer lives.
+/// 7. Progress never goes back, and two consumers never write one progress: a second consumer with
+///    the same name is refused.
 /// 8. A bad stored value is a typed error, never "all done" and never "start again".
-/// 9. With [`start_transactional`](Builder::start_transactional) a job's effects, its being done and the watermark are one atomic
-///    write: after any crash each job has its effects once.
-/// 10. What was saved as done never runs again, also above the watermark, and also while there is none. (With a
-///     [`StoreProgress`](crate::StoreProgress); any other progress keeps nothing but the watermark.)
+/// 9. Exactly once: with [`start_transactional`](Builder::start_transactional) a job's effects, its
+///    completion and the watermark are one atomic write. After any crash each job has its effects
+///    once.
+/// 10. A job that was saved as done never runs again, even if it is above the watermark, or if
+///     there is no watermark yet. (This needs a [`StoreProgress`](crate::StoreProgress); any other
+///     progress keeps only the watermark.)
 ///
-/// **What runs again**: after a clean stop nothing that finished, however far above the watermark. After a crash what was in
-/// flight, and what finished since the last save: no more than
-/// [`Status::unsaved`](crate::Status::unsaved) says, however wide the window is. While jobs go on,
-/// a save begins a millisecond after the one before. With a buffered
-/// [`StoreProgress`](crate::StoreProgress) it is at most 5 ms late in 99 of 100 cases, also while
-/// busy threads have all the cores (measured with 8 threads on two cores, jobs of 10 µs, and
-/// nothing else on the machine). With a synced store, and with a progress of your own, the thread
-/// that saves has to wait for a core then, which can take tens of milliseconds. With a progress
-/// that keeps nothing but the watermark, each life begins behind that, and all that finished above it runs
-/// again, at most `max_search_ahead` jobs. So the effects of a job must be the same when they are
-/// repeated.
+/// # At least once: the jobs that run again
 ///
-/// Dropping a consumer stops it, waits, and logs (with `tracing`) what `stop` would have returned.
+/// After a clean stop no finished job runs again, however far it is above the watermark. After a
+/// crash the jobs in flight run again, and the jobs that finished since the last save. Their number
+/// is at most [`Status::unsaved`](crate::Status::unsaved), however wide the window is. So the
+/// effects of a job must be the same when they are repeated, or be written with
+/// [`start_transactional`](Builder::start_transactional).
+///
+/// While jobs go on, a save begins a millisecond after the one before. With a buffered
+/// [`StoreProgress`](crate::StoreProgress) it is at most 5 ms late in 99 of 100 cases, even if busy
+/// threads use all cores (measured with 8 threads on two cores, jobs of 10 µs, and nothing else on
+/// the machine). With a synced store, and with a progress of your own, the thread that saves must
+/// then wait for a core, which can take tens of milliseconds.
+///
+/// If the progress keeps only the watermark, a new life begins right after it. All jobs that
+/// finished above it run again: at most `max_search_ahead` jobs.
+///
+/// # One consumer for one progress
+///
+/// A consumer does not share its stream with others (a *consumer group*): one process runs all its
+/// jobs. For more throughput raise [`max_processing`](Builder::max_processing), or split the stream
+/// into several sources with a progress each. Nothing here limits the jobs per second (a *rate
+/// limit*): a [`Jobs::gate`] that moves with the time does.
+///
+/// Dropping a consumer stops it, waits, and logs (with `tracing`) the error that `stop` would have
+/// returned.
 ///
 /// ```
 /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
@@ -68,39 +89,45 @@ pub use handle::Handle;
 #[must_use = "dropping a consumer stops it"]
 pub struct Consumer {
     control: Arc<dyn Control>,
-    /// Whether `stop` or `join` took care of the end.
+    /// True if `stop` or `join` took care of the end.
     left: bool,
 }
 
 impl Consumer {
-    /// A consumer of these jobs that keeps its watermark in this progress. Nothing happens before it is started.
+    /// Returns a builder for a consumer of these jobs that keeps its watermark in this progress.
+    /// Nothing happens before it is started.
     pub fn builder<J: Jobs, P: Progress>(jobs: J, progress: P) -> Builder<J, P> {
         Builder::new(jobs, progress)
     }
 
-    /// A handle, to be cloned to wherever the consumer is watched or steered from. It keeps nothing alive.
+    /// Returns a handle, with which any thread can watch and steer the consumer. Clone it as you
+    /// like: it keeps nothing alive.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle { control: self.control.clone() }
     }
 
-    /// Stops: no new job starts, running ones finish, and what finished is saved. Retries are not awaited.
+    /// Stops the consumer: no new job starts, the jobs in flight finish, and what finished is
+    /// saved. Retries are not awaited.
     ///
-    /// It waits for every [`Done`](crate::Done) token too, so a thread that holds one must not call it.
+    /// It also waits for every [`Done`](crate::Done) token, so a thread that holds one must not
+    /// call it.
     ///
     /// # Errors
-    /// The first failure: what halted the consumer, or [`Error::Progress`] when the last save failed, twice. On one of the
-    /// consumer's own threads [`Error::Config`]: there it only asks, and does not wait.
+    /// The first failure: the one that halted the consumer, or [`Error::Progress`] if the last save
+    /// failed twice. On one of the consumer's own threads it is [`Error::Config`]: there `stop`
+    /// only asks, and does not wait.
     pub fn stop(self) -> Result<(), Error> {
         self.control.request_stop();
         self.wait_end(None)
     }
 
-    /// [`stop`](Self::stop) for those who cannot wait for ever.
+    /// Stops the consumer within a time limit.
     ///
-    /// The jobs that run have until `limit`. Then the last save has a second more, and after it `on_processed`, which is told
-    /// what that save wrote, and the consumer's own threads have at least a second to end. So a consumer without a job that runs
-    /// is stopped in full, whatever the limit: with `Duration::ZERO` too this is `Ok`, unless something hangs.
+    /// The jobs in flight have until `limit`. Then the last save has one second more. After it,
+    /// `on_processed`, which hears of that save, and the consumer's own threads have at least a
+    /// second to end. So without a job in flight the stop is complete, whatever the limit is: even
+    /// with `Duration::ZERO` it is `Ok`, unless something hangs.
     ///
     /// ```
     /// use std::time::Duration;
@@ -114,12 +141,17 @@ impl Consumer {
     /// ```
     ///
     /// # Errors
-    /// [`Error::StopTimeout`] when jobs were still running after `limit`. The watermark is saved up to the first of them, and
-    /// `on_processed` has been told, unless the save or the callback takes more than a second. The result of a straggler is
-    /// ignored, no callback runs for them, and the progress name stays in use until the last one returned. It outranks
-    /// what halted the consumer, which the status still shows. If no job runs, the list of jobs is empty: then something
-    /// else of yours has not returned, a call into the source, a callback, the closure of a deferred job that is done, or a
-    /// destructor. [`Error::Progress`] when no job runs, and the last save does not return.
+    /// [`Error::StopTimeout`] if jobs were still running after `limit`. The watermark is saved up
+    /// to the first of them, and `on_processed` has heard of it, unless the save or the callback
+    /// takes more than a second. The results of these jobs are ignored, no callback runs for them,
+    /// and the progress name stays in use until the last of them has returned. This error comes
+    /// before the one that halted the consumer, which the status still shows.
+    ///
+    /// If the list of jobs in the error is empty, no job runs, but something else of yours has not
+    /// returned: a call into the source, a callback, the closure of a deferred job that is done, or
+    /// a destructor.
+    ///
+    /// [`Error::Progress`] if no job runs and the last save does not return.
     pub fn stop_within(self, limit: Duration) -> Result<(), Error> {
         self.control.request_stop();
         self.wait_end(Some(limit))
@@ -128,14 +160,14 @@ impl Consumer {
     /// Waits until the consumer ends: by `stop_at`, by a failure, or by [`Handle::request_stop`].
     ///
     /// # Errors
-    /// Those of [`stop`](Self::stop). [`Error::UpstreamEnded`] when an upstream has ended below the
-    /// index to stop at: the jobs that it lets through are processed first.
+    /// The errors of [`stop`](Self::stop). [`Error::UpstreamEnded`] if an upstream has ended below
+    /// the index to stop at; the jobs that it lets through are processed first.
     pub fn join(self) -> Result<(), Error> {
         self.control.heed_ended_upstreams(OutOfReach::Fail);
         self.wait_end(None)
     }
 
-    /// Asks it to stop, and waits for nothing. What it ends with is logged.
+    /// Asks the consumer to stop, and does not wait. The error of its end is logged.
     pub(crate) fn let_go(mut self) {
         self.left = true;
         self.control.let_go();
@@ -153,7 +185,8 @@ impl Drop for Consumer {
             return;
         }
         self.control.request_stop();
-        // On a thread of its own it was only asked to, which is all that a drop can do there.
+        // On one of the consumer's own threads `wait_end` only asked it to stop, since waiting
+        // would never end.
         if let Err(error) = self.control.wait_end(None)
             && !matches!(error, Error::Config(_))
         {

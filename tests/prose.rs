@@ -20,7 +20,6 @@ const NOT_YET: &[&str] = &[
     "src/base/guard",
     "src/base/sync",
     "src/commit",
-    "src/consumer",
     "src/crew",
     "src/design.md",
     "src/driver",

@@ -1,4 +1,4 @@
-//! The builder: what a user sets, checked when it is started, and how a consumer is put together.
+//! The builder: the settings of a consumer, their checks, and the start.
 
 use super::Consumer;
 use crate::base::config::{self, ConfigError, OnExhausted, check_max_processing, check_read_ahead, check_search_ahead};
@@ -27,15 +27,15 @@ use std::time::Duration;
 
 type OnProcessed = Box<dyn Fn(RangeInclusive<Index>) + Send>;
 
-/// Sets up a [`Consumer`]; made by [`Consumer::builder`]. Values are checked when it is started.
+/// Sets up a [`Consumer`]; made by [`Consumer::builder`]. The start checks the values.
 #[must_use = "nothing happens before it is started"]
 pub struct Builder<J, P> {
     jobs: J,
     pub(super) progress: P,
-    /// The index to start at, and `None` within when it cannot be one.
+    /// The index to start at. The inner value is `None` if it cannot be one.
     start_at: Option<Option<Index>>,
     max_processing: usize,
-    /// The settings of some modes alone.
+    /// The settings that only some modes have.
     pub(super) asked: Asked,
     max_search_ahead: u64,
     retry: Retry,
@@ -70,115 +70,125 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         }
     }
 
-    /// The first index while nothing is saved; ignored once something is, be it only what is done above the first job that
-    /// is not. Default: [`Jobs::first`].
+    /// Sets the first index, for the time when nothing is saved. It is ignored once anything is
+    /// saved, even if that is only a job above the first undone one. Default: [`Jobs::first`].
     pub fn start_at(mut self, index: Index) -> Self {
         self.start_at = Some((index < Index::MAX).then_some(index));
         self
     }
 
-    /// [`start_at`](Self::start_at) the index after this one, for those who name the last one that is processed already.
+    /// Sets the first index to the one after this, which is the last one that is processed already.
     pub fn start_after(mut self, index: Index) -> Self {
         self.start_at = Some(index.checked_add(1).filter(|next| *next < Index::MAX));
         self
     }
 
-    /// Jobs in flight at most. Default: the available parallelism, since more only helps jobs that wait; 1 is one at a time.
+    /// Limits the jobs in flight. Default: the available parallelism, since a higher number helps
+    /// only jobs that wait for something. With 1, jobs run one at a time.
     ///
-    /// Threads are started as jobs need them, and never more than this. One that has had nothing to do for ten seconds ends;
-    /// the last one stays.
+    /// The consumer starts threads as jobs need them, and never more than this. A thread that has
+    /// had nothing to do for ten seconds ends; the last one stays.
     pub fn max_processing(mut self, n: usize) -> Self {
         self.max_processing = n;
         self
     }
 
-    /// Threads at most that call the closure of [`start_deferred`](Self::start_deferred), where it is
-    /// [`Error::Config`] otherwise: elsewhere threads follow `max_processing` and are started as needed. Default: the
-    /// available parallelism, and never more than `max_processing`.
+    /// Limits the threads that call the closure of [`start_deferred`](Self::start_deferred). With
+    /// any other start this is [`Error::Config`]: there the threads follow `max_processing`.
+    /// Default: the available parallelism, and never more than `max_processing`.
     pub fn threads(mut self, n: usize) -> Self {
         self.asked.threads = Some(n);
         self
     }
 
-    /// No job above watermark + this is started. Default: 10 000, wide enough that one slow job among thousands holds up
-    /// none. With a progress that keeps nothing but the watermark it bounds what runs again in the next life. 1 is strictly one after the other, each saved before the next.
+    /// Limits the width of the window: no job above watermark + `n` starts. Default: 10 000, so
+    /// that one slow job among thousands holds up no other. With 1, jobs run strictly one after the
+    /// other, and each is saved before the next one starts. If the progress keeps only the
+    /// watermark, this also limits the number of jobs that run again in the next life.
     pub fn max_search_ahead(mut self, n: u64) -> Self {
         self.max_search_ahead = n;
         self
     }
 
-    /// Jobs are started however far above the watermark: a stuck job then holds up no other, and what finished above it
-    /// costs a few bits each, and does not run again once it is saved. (With a progress that keeps nothing but the watermark, all of
-    /// it runs again in the next life.)
+    /// Removes the limit of the window: jobs start however far above the watermark. Then a stuck
+    /// job holds up no other. Each job that finished above it costs a few bits, and does not run
+    /// again once it is saved. (If the progress keeps only the watermark, all these jobs run again
+    /// in the next life.)
     pub fn unlimited_search_ahead(mut self) -> Self {
         self.max_search_ahead = u64::MAX;
         self
     }
 
-    /// Limits the prefetch buffer: the bytes of all jobs that were read and not yet handed out,
-    /// counted with [`Jobs::weight`]. Default: 64 MiB, so that a source of large blocks does not fill
-    /// the memory. 0 is refused.
+    /// Limits the read-ahead (prefetch) buffer: the bytes of all jobs that were read and not yet
+    /// handed out, counted with [`Jobs::weight`]. Default: 64 MiB, so that a source of large blocks
+    /// does not fill the memory. 0 is refused.
     ///
-    /// At most max(64, 2 × `max_processing`) jobs are read ahead, whatever this limit is. The weight
-    /// of a job is known only once it is read. So the first run is short, and the next ones are as
-    /// long as the mean weight allows. Each time that jobs get heavier, one run can pass the limit.
-    /// One job is read whatever it weighs.
+    /// At most max(64, 2 × `max_processing`) jobs are read ahead, whatever this limit is. The
+    /// weight of a job is known only after it was read. So the first run is short, and the next
+    /// runs are as long as the mean weight allows. Each time that jobs get heavier, one run can
+    /// pass the limit. A single job is read whatever it weighs.
     pub fn max_read_ahead(mut self, bytes: usize) -> Self {
         self.max_read_ahead = bytes;
         self
     }
 
-    /// Whether and when a failed job is tried again. Default: [`Retry::none`].
+    /// Sets how often and how soon a failed job is tried again. Default: [`Retry::none`].
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// What becomes of a job whose retries are used up. Default: [`OnExhausted::Halt`].
+    /// Sets the treatment of a job whose attempts are used up. Default: [`OnExhausted::Halt`].
     pub fn on_exhausted(mut self, then: OnExhausted) -> Self {
         self.on_exhausted = then;
         self
     }
 
-    /// Looks for new jobs on a timer, too. Default: every second, unless the source took the [`Wakeup`].
+    /// Looks for new jobs on a timer, in addition to wake-ups. Default: every second, unless the
+    /// source took the [`Wakeup`].
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.poll_every = Some(interval);
         self
     }
 
-    /// Processes everything up to and including this index, and then ends by itself. Above the head
-    /// it waits for it; below what is processed it ends at once. If it is called several times,
-    /// the lowest index holds. The [`stop_at`](crate::PipelineBuilder::stop_at) of a pipeline counts
-    /// as a call for its first stage. If an upstream has ended below, [`Consumer::join`] says so.
+    /// Makes the consumer end by itself once everything up to and including this index is
+    /// processed. If the index is above the head, the consumer waits for it. If it is below the
+    /// watermark, the consumer ends at once. If `stop_at` is called several times, the lowest index
+    /// holds. The [`stop_at`](crate::PipelineBuilder::stop_at) of a pipeline counts as a call for
+    /// its first stage. If an upstream has ended below the index, [`Consumer::join`] returns an
+    /// error.
     pub fn stop_at(mut self, index: Index) -> Self {
         self.stop_at = Some(lowest_end(self.stop_at, index));
         self
     }
 
-    /// Called after each successful attempt, on the thread that reports it, before the job counts
-    /// as done. A panic in it fails the attempt. A transactional job can still fail after the call,
-    /// when its effects are written: see [`Effects::add`](crate::Effects::add).
+    /// Calls this closure after each successful attempt, before the job counts as done, on the
+    /// thread that reports it. A panic in it fails the attempt. A transactional job can still fail
+    /// after this call, when its effects are written: see [`Effects::add`](crate::Effects::add).
     pub fn on_job_done(mut self, callback: impl Fn(Index) + Send + Sync + 'static) -> Self {
         self.on_job_done = Some(Arc::new(callback));
         self
     }
 
-    /// Called with what was processed since the last call, once that is saved: in order, without a gap, one call at a time, on
-    /// a thread of its own. While it is busy ranges are merged, and no save is held up. A panic in it halts the consumer. A
-    /// crash between a save and this call loses the call: read the watermark at start.
+    /// Calls this closure with each range of indices that was processed and saved: in order,
+    /// without a gap, one call at a time, on its own thread. A slow closure holds up no save; the
+    /// ranges that come meanwhile are merged. A panic in it halts the consumer. A crash between a
+    /// save and its call loses the call, so read the watermark at the start.
     pub fn on_processed(mut self, callback: impl Fn(RangeInclusive<Index>) + Send + 'static) -> Self {
         self.on_processed = Some(Box::new(callback));
         self
     }
 
-    /// Publishes into this watermark, which was made with [`Watermark::new`] so that others could be gated by it before this
-    /// consumer is started. One that is, or was, another consumer's is [`Error::Config`].
+    /// Publishes the watermark into this one. Make it with [`Watermark::new`], so that other
+    /// consumers can be gated by it before this one starts. A watermark that another consumer uses,
+    /// or has used, is [`Error::Config`].
     pub fn watermark(mut self, watermark: Watermark) -> Self {
         self.watermark = Some(watermark);
         self
     }
 
-    /// For tests: so long the watermark stands still before a line says so, in place of ten seconds.
+    /// For tests: the time for which the watermark must stand still before a line of the log says
+    /// so.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn stall_after(mut self, patience: Duration) -> Self {
@@ -186,12 +196,18 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// Starts, with a closure that runs one job.
+    /// Starts the consumer. The closure runs one job.
     ///
     /// # Errors
-    /// [`Error::Config`] for a value that was refused; [`Error::InUse`], [`Error::Corrupt`], [`Error::NotFound`] and
-    /// [`Error::Progress`] from the progress; [`Error::Source`] when the source does not say where it begins; [`Error::Truncated`] when it begins above
-    /// the next index; [`Error::Spawn`] when a thread cannot be started. A failing head is retried and shown in the status.
+    /// * [`Error::Config`] if a value was refused.
+    /// * [`Error::InUse`], [`Error::Corrupt`], [`Error::NotFound`] and [`Error::Progress`] come
+    ///   from the progress.
+    /// * [`Error::Source`] if the source fails to say where it begins.
+    /// * [`Error::Truncated`] if the source begins above the next index.
+    /// * [`Error::Spawn`] if a thread cannot be started.
+    ///
+    /// An error of [`Jobs::head`] is none of these: the consumer tries again, and its status shows
+    /// it.
     pub fn start<F>(self, run: F) -> Result<Consumer, Error>
     where
         F: Fn(Job<J::Job>) -> Result<(), BoxError> + Send + Sync + 'static,
@@ -199,16 +215,16 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self.start_worker(Closure(run))
     }
 
-    /// Starts, with a worker.
+    /// Starts the consumer with a worker.
     ///
     /// # Errors
-    /// Those of [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn start_worker(self, worker: impl Worker<J::Job>) -> Result<Consumer, Error> {
         self.launch(Mode::Direct, |_, _| Arc::new(Direct(worker)))
     }
 
-    /// Starts, with a closure that only begins a job, which is done when its [`Done`] token says so: from any thread or
-    /// task. The job counts as in flight until then.
+    /// Starts the consumer. The closure only begins a job. The job is done when its [`Done`] token
+    /// says so, from any thread or task; until then it counts as in flight.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
@@ -225,7 +241,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn start_deferred(self, start: impl Fn(Job<J::Job>, Done) + Send + Sync + 'static) -> Result<Consumer, Error> {
         self.launch(Mode::Deferred, |driver, _| Arc::new(Deferred { start, reports: driver.clone() }))
     }
@@ -243,7 +259,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         }
     }
 
-    /// With a fixed number of threads, or with effects of which so many bytes may wait.
+    /// Starts the consumer in this mode.
     pub(super) fn launch<R>(self, mode: Mode, runner: R) -> Result<Consumer, Error>
     where
         R: FnOnce(&Arc<Driver<J::Job>>, Settings) -> Arc<dyn Runner<J::Job>>,
@@ -261,10 +277,10 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let mut unstarted = Unstarted { bell: Arc::default(), watermark: Some(watermark.clone()), started: false };
         let bell = unstarted.bell.clone();
         let wakeup = Wakeup::new(bell.clone(), watermark.clone());
-        // Once anything is saved the stream has its beginning, though there may be no watermark yet.
+        // If anything is saved the stream has its beginning, even if there is no watermark yet.
         let begun = restored.next.or(start_at.flatten());
         let First { first, next, subscribed } = first_look(&jobs, loaded, begun, wakeup)?;
-        // A run that has reached its end needs nothing of the source any more.
+        // A consumer that has reached its end needs nothing from the source any more.
         if first > next && stop_at.is_none_or(|last| last >= next) {
             return Err(Error::Truncated { next, first });
         }
@@ -295,14 +311,15 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             core.claim = Some(Box::new(progress));
             (Arc::new(seat), Some(saver))
         };
-        // Not before nothing can be refused any more, and before anybody looks at a gate that goes by it.
+        // Nothing can be refused any more, and nobody looks at a gate that follows this watermark
+        // yet.
         loaded.into_iter().for_each(|last| watermark.publish(last));
         watermark.begin(next);
         let driver = Driver::new(core, bell.clone(), watermark.clone(), saves);
         unstarted.watermark = None;
         driver.listen();
         driver.set_runner(runner(&driver, settings));
-        // From here on, dropping it stops whatever was started.
+        // From here on, dropping it stops everything that was started.
         let consumer = Consumer { control: driver.clone(), left: false };
         if let Some(saver) = saver {
             driver.spawn("wl-saver", move || saver.run())?;
@@ -319,14 +336,14 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         driver.spawn("wl-reader", move || reader.run())?;
         unstarted.started = true;
         driver.begin();
-        // Those that were started before, and wait for what an earlier life has processed, are told so by nobody else.
+        // Followers that started earlier hear only from here how far an earlier life has come.
         watermark.announce();
         Ok(consumer)
     }
 }
 
-/// The lower one of two indices to stop at. [`Index::MAX`], which is refused at start, is refused
-/// beside a lower one too.
+/// Returns the lower one of two indices to stop at. [`Index::MAX`] is refused at the start, so it
+/// wins over any other index.
 pub(crate) fn lowest_end(earlier: Option<Index>, index: Index) -> Index {
     match earlier {
         Some(earlier) if index < Index::MAX && earlier < Index::MAX => earlier.min(index),
@@ -335,7 +352,7 @@ pub(crate) fn lowest_end(earlier: Option<Index>, index: Index) -> Index {
     }
 }
 
-/// Takes the progress name, and loads the watermark.
+/// Reserves the progress name and loads the watermark.
 fn acquire(progress: &mut impl Progress) -> Result<Option<Index>, Error> {
     let loaded = guarded(|| Ok(progress.acquire())).map_err(|source| Error::Progress { source })??;
     match loaded.map(|checkpoint| checkpoint.last_processed) {
@@ -347,7 +364,7 @@ fn acquire(progress: &mut impl Progress) -> Result<Option<Index>, Error> {
     }
 }
 
-/// What the source says at start.
+/// The answers of the source at the start.
 struct First {
     first: Index,
     next: Index,
@@ -372,7 +389,7 @@ fn upstreams(jobs: &impl Jobs) -> Result<Vec<Watermark>, Error> {
     Ok(Watermark::distinct(upstreams))
 }
 
-/// A gate that can never let through the first job is refused.
+/// Refuses a gate that can never let the first job through.
 fn check_upstreams(watermark: &Watermark, upstreams: &[Watermark], next: Index) -> Result<(), ConfigError> {
     match upstreams.iter().find(|upstream| upstream.ended_below(next)) {
         None => Ok(()),
@@ -385,8 +402,8 @@ fn check_upstreams(watermark: &Watermark, upstreams: &[Watermark], next: Index) 
     }
 }
 
-/// A bell that is closed when the start fails, so that the source can forget its wake-up; and a watermark that then is
-/// nobody's, until there is a driver which ends it.
+/// Cleans up if the start fails: it closes the bell, so that the source can forget its wake-up, and
+/// gives the watermark back as long as no driver ends it.
 struct Unstarted {
     bell: Arc<Bell>,
     watermark: Option<Watermark>,

@@ -1,4 +1,4 @@
-//! The handle: watching and steering from anywhere.
+//! The handle, which watches and steers a consumer.
 
 use crate::base::config::{check_max_processing, check_search_ahead};
 use crate::base::error::Error;
@@ -11,59 +11,69 @@ use crate::source::watermark::Watermark;
 use std::fmt;
 use std::time::Duration;
 
-/// Watches and steers a [`Consumer`](crate::Consumer), from any thread, also from its own jobs and source.
+/// Watches and steers a [`Consumer`](crate::Consumer), from any thread, and also from its own jobs
+/// and source.
 ///
-/// After the consumer has ended the getters show the last values.
+/// After the end of the consumer the getters return the last values.
 #[derive(Clone)]
 pub struct Handle {
     pub(crate) control: Arc<dyn Control>,
 }
 
 impl Handle {
-    /// "Look again": there may be a new job. Cheap, never blocks, never lost; nothing happens after the end.
+    /// Makes the consumer look at its source, since there may be a new job. A call is cheap, never
+    /// blocks and is never lost. After the end it does nothing.
     pub fn check(&self) {
         self.control.check();
     }
 
-    /// Asks the consumer to stop, and returns at once; [`Consumer::stop`](crate::Consumer::stop) and [`Consumer::join`](crate::Consumer::join) then return when it has.
+    /// Asks the consumer to stop, and returns at once. [`Consumer::stop`](crate::Consumer::stop)
+    /// and [`Consumer::join`](crate::Consumer::join) return when it has stopped.
     pub fn request_stop(&self) {
         self.control.request_stop();
     }
 
-    /// The watermark: everything at or below it is processed, and that is saved. `None` while nothing was ever saved.
+    /// Returns the watermark: everything up to and including this index is processed and saved.
+    /// `None` while nothing was ever saved.
     #[must_use]
     pub fn last_processed_index(&self) -> Option<Index> {
         self.control.watermark().last_processed()
     }
 
-    /// How many jobs were started and are above the watermark: running, waiting for a retry, or done ahead.
+    /// Returns the number of jobs above the watermark that were started: running, waiting for a
+    /// retry, or done ahead.
     #[must_use]
     pub fn size(&self) -> usize {
         usize::try_from(self.control.size()).unwrap_or(usize::MAX)
     }
 
-    /// A snapshot. Never waits for the source, the store or a job, and may be taken from any of them. It shows itself in one
-    /// line: `println!("{}", handle.status())`.
+    /// Returns a snapshot of the consumer. It never waits for the source, the store or a job, and
+    /// may be called from any of them. It prints in one line: `println!("{}", handle.status())`.
     #[must_use]
     pub fn status(&self) -> Status {
         self.control.status()
     }
 
-    /// Waits until the watermark has reached this index, and returns true if it has. It returns false
-    /// when the time is over, and at once if the watermark can no longer get there: the index is above
-    /// [`stop_at`](crate::Builder::stop_at), the consumer stops or has ended below it, or it is
-    /// [`u64::MAX`], which is never a job. [`wait_end`](Self::wait_end) waits for the end itself.
+    /// Waits until the watermark has reached this index. Returns true if it has, and false if the
+    /// time is over.
+    ///
+    /// It returns false at once if the watermark can no longer get there: the index is above
+    /// [`stop_at`](crate::Builder::stop_at), the consumer stops or has ended below it, or the index
+    /// is [`u64::MAX`], which is never a job. To wait for the end, use
+    /// [`wait_end`](Self::wait_end).
     #[must_use]
     pub fn wait_for(&self, index: Index, timeout: Duration) -> bool {
         self.control.wait_for(index, timeout)
     }
 
-    /// Waits until the consumer has ended and all its threads are gone, so that [`Consumer::join`](crate::Consumer::join) would return at
-    /// once; `None` when the time is over. You need not own the consumer. It works before, during and after `stop`, `join` or
-    /// drop. A timeout beyond the clock's end, [`Duration::MAX`] say, is for ever.
+    /// Waits until the consumer has ended and all its threads are gone. Then
+    /// [`Consumer::join`](crate::Consumer::join) would return at once. `None` if the time is over.
+    /// You need not own the consumer: this works before, during and after `stop`, `join` or drop. A
+    /// timeout beyond the range of the clock, such as [`Duration::MAX`], never ends.
     ///
-    /// After a [`stop_within`](crate::Consumer::stop_within) that timed out it waits for the stragglers, too. On one of the consumer's own
-    /// threads, in a job or a callback, it is `None` at once: the end would wait for that thread.
+    /// After a [`stop_within`](crate::Consumer::stop_within) that timed out, it also waits for the
+    /// jobs that still run. On one of the consumer's own threads, in a job or a callback, it
+    /// returns `None` at once: the end would wait for that thread.
     ///
     /// ```
     /// use std::time::Duration;
@@ -85,8 +95,8 @@ impl Handle {
         self.control.wait_ended(timeout)
     }
 
-    /// No new job and no retry starts until [`resume`](Self::resume). Running jobs finish and are saved. Does not nest, and is
-    /// not stored.
+    /// Pauses the consumer: no new job and no retry starts until [`resume`](Self::resume). The jobs
+    /// in flight finish and are saved. Two calls are the same as one, and the pause is not stored.
     pub fn pause(&self) {
         self.control.set_paused(true);
     }
@@ -96,7 +106,7 @@ impl Handle {
         self.control.set_paused(false);
     }
 
-    /// Changes `max_processing`. Lowering it stops no running job.
+    /// Changes `max_processing`. A lower value stops no running job.
     ///
     /// # Errors
     /// [`Error::Config`] for 0, [`Error::Stopped`] after the end.
@@ -105,7 +115,7 @@ impl Handle {
         self.control.set_limits(&|limits| limits.max_processing = n)
     }
 
-    /// Changes `max_search_ahead`; [`u64::MAX`] is no limit. Lowering it stops no running job.
+    /// Changes `max_search_ahead`; [`u64::MAX`] means no limit. A lower value stops no running job.
     ///
     /// # Errors
     /// [`Error::Config`] for 0, [`Error::Stopped`] after the end.

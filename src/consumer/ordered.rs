@@ -1,4 +1,4 @@
-//! Jobs that run in parallel, and whose results are taken in order.
+//! The start of a consumer whose jobs run in parallel and whose results are taken in order.
 
 use super::{Builder, Consumer};
 use crate::base::error::Error;
@@ -11,17 +11,23 @@ use crate::run::worker::Job;
 use crate::source::Jobs;
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
-    /// Starts, with a closure that works jobs off in parallel, and one that takes their results one by one, in index order.
+    /// Starts the consumer with two closures: `work` runs the jobs in parallel, and `sink` takes
+    /// their results one by one, in index order.
     ///
-    /// A job is done when its result was taken. Until it is its turn a result waits in memory, at most `max_search_ahead` of
-    /// them; its job holds no slot of `max_processing` meanwhile. When the sink returns an error or panics, that job failed: its
-    /// result is lost, and a retry works it off again; no later result is taken before that. In one life the sink is given
-    /// ascending indices, and one again only after it failed there; in the next life it goes on with the first job that is
-    /// not done, which it may have taken before, if that was not saved.
+    /// A job is done when the sink has taken its result. Until its turn comes the result waits in
+    /// memory; meanwhile the job holds no slot of `max_processing`. At most `max_search_ahead`
+    /// results wait.
     ///
-    /// While the consumer is paused no result is taken; after [`Handle::resume`](crate::Handle::resume) the sink goes on where
-    /// it was. Once the consumer stops or halts no result is taken either: the sink ends the call that it is in, and the results
-    /// that wait are dropped when the consumer ends. The next life works those jobs off again.
+    /// If the sink returns an error or panics, that job has failed: its result is lost, and a retry
+    /// runs `work` again. No later result is taken before that. In one life the sink gets ascending
+    /// indices, and an index again only after it failed there. In the next life the sink goes on
+    /// with the first job that is not done. It may have taken this job before, if that was not
+    /// saved.
+    ///
+    /// While the consumer is paused the sink takes no result; after
+    /// [`Handle::resume`](crate::Handle::resume) it goes on where it was. Once the consumer stops
+    /// or halts the sink takes no further result either. It finishes its call, and the results that
+    /// wait are dropped at the end. The next life runs these jobs again.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
@@ -37,7 +43,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn start_ordered<R, W, S>(self, work: W, sink: S) -> Result<Consumer, Error>
     where
         R: Send + 'static,

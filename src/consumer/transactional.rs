@@ -1,4 +1,4 @@
-//! Jobs whose effects and whose being done are one atomic write.
+//! The start of a consumer whose jobs' effects and completion are one atomic write.
 
 use super::{Builder, Consumer};
 use crate::base::error::Error;
@@ -12,21 +12,21 @@ use crate::run::worker::Job;
 use crate::source::Jobs;
 
 impl<J: Jobs> Builder<J, StoreProgress> {
-    /// So many bytes of effects wait to be written at most, of which one job may have all: no job starts while there are
-    /// more, so a store that is slow slows the jobs down, and one that fails stops them, and neither costs memory without
-    /// bound. (What jobs want that run already may come on top.) Default: 64 MiB. For
-    /// [`start_transactional`](Self::start_transactional) alone.
+    /// Limits the bytes of effects that wait to be written; one job may have all of them. While
+    /// there are more, no job starts (backpressure): a slow store slows the jobs down, a failing
+    /// store stops them, and neither fills the memory. The effects of jobs that run already may
+    /// come on top. Default: 64 MiB. For [`start_transactional`](Self::start_transactional) alone.
     pub fn max_effects(mut self, bytes: usize) -> Self {
         self.asked.max_effects = Some(bytes);
         self
     }
 
-    /// Starts, with a closure whose [`Effects`] on tables of the progress' store, the job's being done and the watermark are one
-    /// atomic write: after any crash each is in, or all are out. So each job has its effects exactly once, in whatever order
-    /// jobs finish.
+    /// Starts the consumer with *exactly once* effects. A job's [`Effects`] on tables of the
+    /// progress' store, its completion and the watermark are one atomic write: after any crash all
+    /// are there, or none. So each job has its effects exactly once, in whatever order jobs finish.
     ///
-    /// Many jobs share a write, and a job makes room for the next one as soon as it returns. What it has changed is seen in the
-    /// tables once it is written: at the latest when the watermark has passed it.
+    /// Many jobs share a write, and a job frees its slot as soon as it returns. The tables show its
+    /// changes once they are written: at the latest when the watermark has passed the job.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, Store};
@@ -50,7 +50,7 @@ impl<J: Jobs> Builder<J, StoreProgress> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn start_transactional<F>(self, run: F) -> Result<Consumer, Error>
     where
         F: Fn(Job<J::Job>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static,
