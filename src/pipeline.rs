@@ -1,4 +1,5 @@
-//! Consumers that follow each other, as one: started downstream first, stopped upstream first, and halted together.
+//! Several consumers that follow each other, run as one: they start downstream first, stop upstream
+//! first, and halt together.
 
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
@@ -24,23 +25,28 @@ type Start<'a> = Box<dyn FnOnce(&Stage<'_>) -> Result<Consumer, Error> + 'a>;
 
 /// Consumers that follow each other, run as one.
 ///
-/// Each stage is a [`Consumer`] like any other. It gets its jobs from the stage before it in one of two ways: through a
-/// [`JobLog`](crate::JobLog), to which the jobs of that stage [push](crate::Effects::push) (fan-out: one job becomes many); or
-/// by going through the same stream behind it, with [`Jobs::gated_by`] (fan-in: behind several, one gate behind the other).
+/// Each stage is a [`Consumer`] like any other. It gets its jobs from the stage before it in one of
+/// two ways. Either through a [`JobLog`](crate::JobLog), to which the jobs of that stage
+/// [push](crate::Effects::push) (fan-out: one job becomes many). Or from the same stream, behind
+/// that stage, with [`Jobs::gated_by`] (fan-in: a stage can be behind several gates).
 ///
-/// * Stages are added upstream first. They are started downstream first, so that nobody is there to listen too late.
-/// * [`stop`](Self::stop), [`run_to`](Self::run_to) and [`join`](Self::join) end them upstream first: each one is ended when all
-///   before it have, and after it has processed what they left it, the items of its log up to the head, or everything up to
-///   the lowest watermark among its upstreams. One that goes through the stream of the first stage beside it, so that a later
-///   one is behind both, has the first one's to reach; any other that is behind nobody, the head of its source, however far
-///   that is. One that is paused is stopped where it is.
-/// * A stage may also be gated by a consumer that is no part of the pipeline. If that one ends
-///   below the index that the stage is to get to, the stage processes what it lets through, and
-///   ends there. That is [`Error::UpstreamEnded`] where somebody counts on the rest: for the first
-///   stage if it has an index to stop at, by `stop_at`, `run_to` or `run_to_head`; for the others
-///   behind it in `run_to` and `run_to_head`. [`stop`](Self::stop) leaves the rest to the next
-///   life, and is Ok.
-/// * When a stage halts, all before it are asked to stop, so that they do not pile up work for it. Those behind it process
+/// * **Start**: add the stages upstream first. They start downstream first, so that each one
+///   listens before its upstream moves.
+/// * **End**: [`stop`](Self::stop), [`run_to`](Self::run_to) and [`join`](Self::join) end the
+///   stages upstream first. A stage ends when all stages before it have ended, and it has processed
+///   the jobs that they left: the items of its log up to the head, or everything up to the lowest
+///   watermark of its upstreams. A stage that goes through the stream of the first stage beside it,
+///   so that a later stage is behind both, goes as far as the first stage. Any other stage without
+///   an upstream goes as far as the head of its source. A stage that is paused stops at once.
+/// * **Upstreams outside**: a stage may also be gated by a consumer that is not part of the
+///   pipeline. If that consumer ends below the index that the stage goes to, the stage processes
+///   the jobs that its gate lets through, and ends there. This is [`Error::UpstreamEnded`] where
+///   somebody counts on the rest: for the first stage if it has an index to stop at, by `stop_at`,
+///   `run_to` or `run_to_head`; for the later stages in `run_to` and `run_to_head`.
+///   [`stop`](Self::stop) leaves the rest to the next life, and is Ok.
+/// * **Failure**: when a stage halts, all stages before it are asked to stop, so that they do not
+///   pile up work for it. The stages behind it process the jobs that it left them. `join` returns
+///   the first failure, with the name of the stage.
 ///   what it left them. The first failure is what `join` returns, with the name of the stage.
 ///
 /// ```
@@ -77,7 +83,7 @@ type Start<'a> = Box<dyn FnOnce(&Stage<'_>) -> Result<Consumer, Error> + 'a>;
 /// ```
 #[must_use = "dropping a pipeline stops it"]
 pub struct Pipeline {
-    /// Until it is ended.
+    /// The consumers, until they are ended.
     consumers: Vec<Consumer>,
     shared: Arc<Shared>,
 }
@@ -89,25 +95,25 @@ pub struct PipelineBuilder<'a> {
     stop_at: Option<Index>,
 }
 
-/// A stage that is about to be started: where its consumer is made, and the stages before it are found.
+/// A stage that is about to start. It makes the stage's consumer, and finds the stages before it.
 pub struct Stage<'a> {
     name: &'a str,
     watermark: &'a Watermark,
     before: &'a [(&'a str, Watermark)],
-    /// Of the first one.
+    /// The index to stop at, for the first stage.
     stop_at: Option<Index>,
     weight: RefCell<Option<Weight>>,
 }
 
-/// Watches and steers a [`Pipeline`] from anywhere. Keeps nothing running.
+/// Watches and steers a [`Pipeline`] from anywhere. It keeps nothing running.
 #[derive(Clone)]
 pub struct PipelineHandle {
     shared: Arc<Shared>,
 }
 
 impl<'a> PipelineBuilder<'a> {
-    /// Adds a stage, behind those that were added before. The closure starts its consumer, which it makes with
-    /// [`Stage::consumer`].
+    /// Adds a stage behind those that were added before. The closure starts the stage's consumer,
+    /// which it makes with [`Stage::consumer`].
     pub fn stage(
         mut self,
         name: impl Into<String>,
@@ -117,10 +123,10 @@ impl<'a> PipelineBuilder<'a> {
         self
     }
 
-    /// The first stage processes everything up to and including this index, none above it, and
-    /// ends; [`Pipeline::join`] then ends the others, as they have processed what came of that. Of
-    /// several such indices the lowest holds, also of one that the stage itself gives to
-    /// [`Builder::stop_at`].
+    /// Makes the first stage end once it has processed everything up to and including this index,
+    /// and nothing above it. [`Pipeline::join`] then ends the other stages, once they have
+    /// processed the jobs that come of it. If there are several such indices, the lowest holds; an
+    /// index that the stage gives to [`Builder::stop_at`] counts too.
     pub fn stop_at(mut self, index: Index) -> Self {
         self.stop_at = Some(lowest_end(self.stop_at, index));
         self
@@ -129,9 +135,10 @@ impl<'a> PipelineBuilder<'a> {
     /// Starts all stages, the last one first.
     ///
     /// # Errors
-    /// [`Error::Stage`] with what the closure of a stage returned, or [`Error::Config`] when it made its consumer without
-    /// [`Stage::consumer`]; the stages behind it are stopped again. [`Error::Config`] for a pipeline without a stage, and for
-    /// two with one name.
+    /// [`Error::Stage`] with the error that the closure of a stage returned, or with
+    /// [`Error::Config`] if its consumer was not made with [`Stage::consumer`]. The stages behind
+    /// it are stopped again. [`Error::Config`] for a pipeline without a stage, or with two stages
+    /// of one name.
     pub fn start(self) -> Result<Pipeline, Error> {
         let names: Vec<String> = self.stages.iter().map(|(name, _)| name.clone()).collect();
         if names.is_empty() {
@@ -167,7 +174,8 @@ impl<'a> PipelineBuilder<'a> {
 }
 
 impl Stage<'_> {
-    /// A builder for the consumer of this stage: [`Consumer::builder`], with a watermark that the stages behind it know.
+    /// Returns a builder for the consumer of this stage. It is [`Consumer::builder`] with a
+    /// watermark that the stages behind it know.
     pub fn consumer<J: Jobs, P: Progress>(&self, jobs: J, progress: P) -> Builder<J, P> {
         let builder = Consumer::builder(jobs, progress).watermark(self.watermark.clone());
         match self.stop_at {
@@ -176,18 +184,20 @@ impl Stage<'_> {
         }
     }
 
-    /// The watermark of a stage before this one, to be gated by: `jobs.gated_by(stage.after("fetch")?)`.
+    /// Returns the watermark of a stage before this one, for a gate:
+    /// `jobs.gated_by(stage.after("fetch")?)`.
     ///
     /// # Errors
-    /// [`Error::Config`] when no stage before this one has that name.
+    /// [`Error::Config`] if no stage before this one has that name.
     pub fn after(&self, name: &str) -> Result<Watermark, Error> {
         let found = self.before.iter().find(|(other, _)| *other == name);
         let unknown = || ConfigError::StageUnknown { stage: self.name.to_owned(), name: name.to_owned() };
         Ok(found.ok_or_else(unknown)?.1.clone())
     }
 
-    /// What a job at an index weighs, for an estimate of the time left where later jobs take longer than earlier ones: the size
-    /// of a block, say. It is asked for some of the jobs at each [`status`](Pipeline::status), so it should be quick.
+    /// Sets the weight of a job at an index, such as the size of a block. The estimate of the time
+    /// left needs it if later jobs take longer than earlier ones. Each [`status`](Pipeline::status)
+    /// calls it for some of the jobs, so it should be quick.
     pub fn weight(&self, weight: impl Fn(Index) -> u64 + Send + Sync + 'static) -> &Self {
         *self.weight.borrow_mut() = Some(Box::new(weight));
         self
@@ -195,60 +205,63 @@ impl Stage<'_> {
 }
 
 impl Pipeline {
-    /// A pipeline without stages, to which they are added upstream first.
+    /// Returns a builder without stages. Add them upstream first.
     pub fn builder<'a>() -> PipelineBuilder<'a> {
         PipelineBuilder { stages: Vec::new(), stop_at: None }
     }
 
-    /// A handle, to be cloned to wherever the pipeline is watched or steered from.
+    /// Returns a handle, with which any thread can watch and steer the pipeline.
     #[must_use]
     pub fn handle(&self) -> PipelineHandle {
         PipelineHandle { shared: self.shared.clone() }
     }
 
-    /// How each stage does.
+    /// Returns the status of each stage.
     #[must_use]
     pub fn status(&self) -> PipelineStatus {
         self.shared.status()
     }
 
-    /// Waits until the first stage has ended, by its own `stop_at`, by a failure or by [`PipelineHandle::request_stop`], and
-    /// then ends the others one by one, as they have processed what was left to them.
+    /// Waits until the first stage has ended: by its own `stop_at`, by a failure or by
+    /// [`PipelineHandle::request_stop`]. Then ends the other stages one by one, as they have
+    /// processed the jobs that were left to them.
     ///
     /// # Errors
-    /// [`Error::Stage`] with the first failure; the source in it is [`Error::UpstreamEnded`] when a
-    /// consumer outside of the pipeline keeps it below the index that it was to get to. On a thread
-    /// of one of its consumers [`Error::Config`], and all stages are only asked to stop.
+    /// [`Error::Stage`] with the first failure. The error in it is [`Error::UpstreamEnded`] if a
+    /// consumer outside the pipeline has ended below the index that the stage goes to. On a thread
+    /// of one of the consumers it is [`Error::Config`], and all stages are only asked to stop.
     pub fn join(self) -> Result<(), Error> {
         self.end(End::Itself, None)
     }
 
-    /// Stops the first stage, and then ends the others one by one, as they have processed what was left to them: that takes as
-    /// long as that takes, retries included; see [`stop_within`](Self::stop_within).
+    /// Stops the first stage. Then ends the other stages one by one, as they have processed the
+    /// jobs that were left to them, with all retries. That may take long: see
+    /// [`stop_within`](Self::stop_within).
     ///
     /// # Errors
-    /// Those of [`join`](Self::join).
+    /// The errors of [`join`](Self::join).
     pub fn stop(self) -> Result<(), Error> {
         self.end(End::Now, None)
     }
 
-    /// [`stop`](Self::stop) for those who cannot wait so long: what was left to the stages is processed within half of the time,
-    /// and then all of them are stopped where they are, as by [`Consumer::stop_within`], in what is left of it. What they have
-    /// not processed stays where it is for the next life.
+    /// Stops the pipeline within a time limit. The stages have half of the time to process the jobs
+    /// that were left to them. In the rest of it all are stopped where they are, as by
+    /// [`Consumer::stop_within`]. The next life processes the rest of the jobs.
     ///
     /// # Errors
-    /// Those of [`join`](Self::join); [`Error::StopTimeout`] of a stage with jobs that were still running.
+    /// The errors of [`join`](Self::join), and [`Error::StopTimeout`] of a stage with jobs that
+    /// still ran.
     pub fn stop_within(self, limit: Duration) -> Result<(), Error> {
         self.end(End::Now, Some(limit))
     }
 
     /// Runs until the first stage has processed everything up to and including this index, and all
-    /// others what came of that. What has started above it by now is processed too; to go so far
-    /// and no further, use [`PipelineBuilder::stop_at`]. Where the first stage stops at a lower
-    /// index, that holds.
+    /// other stages the jobs that come of it. Jobs above the index that have started by now are
+    /// processed too; to go no further than an index, use [`PipelineBuilder::stop_at`]. If the
+    /// first stage stops at a lower index, that holds.
     ///
     /// # Errors
-    /// Those of [`join`](Self::join).
+    /// The errors of [`join`](Self::join).
     pub fn run_to(self, index: Index) -> Result<(), Error> {
         if index == Index::MAX {
             return Err(ConfigError::StopAtMax.into());
@@ -256,10 +269,11 @@ impl Pipeline {
         self.end(End::At(index), None)
     }
 
-    /// [`run_to`](Self::run_to) what the source of the first stage has when it is next asked.
+    /// Runs like [`run_to`](Self::run_to), up to the head that the source of the first stage
+    /// reports next.
     ///
     /// # Errors
-    /// Those of [`join`](Self::join).
+    /// The errors of [`join`](Self::join).
     pub fn run_to_head(self) -> Result<(), Error> {
         self.end(End::Head, None)
     }
@@ -267,11 +281,11 @@ impl Pipeline {
     fn end(mut self, end: End, limit: Option<Duration>) -> Result<(), Error> {
         let shared = self.shared.clone();
         if shared.is_own_thread() {
-            // Dropping it asks them to stop.
+            // The drop of `self` asks the stages to stop.
             return Err(ConfigError::OwnThread.into());
         }
         let now = Instant::now();
-        // A limit beyond the clock's end is none.
+        // A limit beyond the range of the clock is no limit.
         let [drained, ended] = [1, 2].map(|halves| limit.and_then(|limit| now.checked_add(limit / 2 * halves)));
         let in_time = (0..shared.stages.len()).all(|nth| {
             if nth == 0 {
@@ -303,25 +317,25 @@ impl Drop for Pipeline {
         }
         self.shared.request_stop_of(self.consumers.len());
         if self.shared.is_own_thread() {
-            // The job that runs here may be what a job of another stage waits for.
+            // A job of another stage may wait for the job that runs on this thread.
             self.consumers.drain(..).for_each(Consumer::let_go);
         }
     }
 }
 
 impl PipelineHandle {
-    /// How each stage does. Never waits for a source, a store or a job.
+    /// Returns the status of each stage. It never waits for a source, a store or a job.
     #[must_use]
     pub fn status(&self) -> PipelineStatus {
         self.shared.status()
     }
 
-    /// Asks the first stage to stop; [`Pipeline::join`] then ends the others.
+    /// Asks the first stage to stop. [`Pipeline::join`] then ends the others.
     pub fn request_stop(&self) {
         self.shared.request_stop_of(1);
     }
 
-    /// The handle of the stage with this name.
+    /// Returns the handle of the stage with this name.
     #[must_use]
     pub fn stage(&self, name: &str) -> Option<Handle> {
         self.shared.stages.iter().find(|stage| stage.name == name).map(|stage| stage.handle.clone())

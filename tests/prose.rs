@@ -28,7 +28,6 @@ const NOT_YET: &[&str] = &[
     "src/kv",
     "src/log",
     "src/notifier",
-    "src/pipeline",
     "src/progress",
     "src/reader",
     "src/run",

@@ -1,4 +1,4 @@
-//! How fast a stage is, and how long it will take: from what it has processed within the last minute.
+//! The throughput of a stage and the time that it has left, from the jobs of the last minute.
 
 use crate::base::guard::guarded;
 use crate::base::index::Index;
@@ -6,37 +6,37 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// What lies further back says nothing about now.
+/// The time that the samples go back. What happened earlier says nothing about now.
 const SPAN: Duration = Duration::from_secs(60);
 
-/// From one sample to the next.
+/// The time between two samples.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Of more jobs than this only so many are weighed: they stand for all of them.
+/// The most jobs to weigh. If there are more, these stand for all of them.
 const WEIGHED: u64 = 64;
 
-/// What a job at an index weighs.
+/// Returns the weight of a job at an index.
 pub(super) type Weight = Box<dyn Fn(Index) -> u64 + Send + Sync>;
 
-/// Where a stage was, and when.
+/// The positions of a stage in the last minute.
 #[derive(Debug)]
 pub(super) struct Rate {
-    /// The lowest index that was not processed then; never empty.
+    /// The lowest index that was not processed at each time; never empty.
     samples: VecDeque<(Instant, Index)>,
 }
 
-/// Where a stage was, so long ago.
+/// An earlier position of a stage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Past {
     from: Index,
     age: Duration,
 }
 
-/// What comes of it.
+/// The throughput of a stage and the time that it has left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Estimate {
     pub(super) jobs_per_second: f64,
-    /// `None`: there is no telling.
+    /// `None` if it cannot be known.
     pub(super) time_left: Option<Duration>,
 }
 
@@ -45,7 +45,7 @@ impl Rate {
         Self { samples: VecDeque::from([(now, unprocessed)]) }
     }
 
-    /// The stage is here now; what there is to compare that with.
+    /// Adds the position of now, and returns an earlier one to compare it with.
     pub(super) fn look(&mut self, now: Instant, unprocessed: Index) -> Past {
         let age = |at: Instant| now.saturating_duration_since(at);
         while self.samples.get(1).is_some_and(|(at, _)| age(*at) >= SPAN) {
@@ -60,7 +60,8 @@ impl Rate {
 }
 
 impl Past {
-    /// The stage has all this before it. Asks for weights, which are the user's, so it is called without a lock.
+    /// Estimates from the jobs that are left. It calls the user's `weight`, so never call it with a
+    /// lock held.
     pub(super) fn estimate(self, todo: Range<Index>, weight: Option<&Weight>) -> Estimate {
         let Self { from, age } = self;
         let seconds = age.as_secs_f64();
@@ -76,7 +77,7 @@ impl Past {
     }
 }
 
-/// What these jobs weigh together, as far as some of them tell.
+/// Returns the weight of these jobs together, estimated from some of them.
 fn weigh(jobs: &Range<Index>, weight: Option<&Weight>) -> f64 {
     let count = jobs.end.saturating_sub(jobs.start);
     let Some(weight) = weight else { return count as f64 };
@@ -85,7 +86,7 @@ fn weigh(jobs: &Range<Index>, weight: Option<&Weight>) -> f64 {
         let within = (u128::from(count) * (2 * u128::from(nth) + 1) / (2 * u128::from(weighed))) as u64;
         guarded(|| Ok(sum + weight(jobs.start + within) as f64))
     });
-    // A weight that panics is none.
+    // If `weight` panics, all jobs weigh the same.
     sum.map_or(count as f64, |sum: f64| if weighed == 0 { 0.0 } else { sum * (count as f64 / weighed as f64) })
 }
 
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_stage_takes_as_long_as_it_has_to_go() {
+    fn a_steady_stage_needs_its_lag_divided_by_its_throughput() {
         let start = Instant::now();
         let mut rate = Rate::new(start, 100);
         let estimate = looked(&mut rate, at(start, 10), 200..1_200, None);
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_that_stands_still_takes_nobody_knows_how_long_and_what_was_a_minute_ago_is_forgotten() {
+    fn a_stage_that_did_nothing_for_a_minute_has_no_estimate() {
         let start = Instant::now();
         let mut rate = Rate::new(start, 0);
         assert_eq!(looked(&mut rate, start, 0..10, None).time_left, None);
@@ -124,9 +125,9 @@ mod tests {
     }
 
     #[test]
-    fn heavy_jobs_take_longer() {
+    fn the_estimate_goes_by_the_weight_of_the_jobs() {
         let start = Instant::now();
-        // The jobs ahead weigh thrice as much as those behind.
+        // The jobs that are left weigh three times as much as those that are done.
         let weight: Weight = Box::new(|index| if index < 100 { 1 } else { 3 });
         let mut rate = Rate::new(start, 0);
         let estimate = looked(&mut rate, at(start, 10), 100..200, Some(&weight));

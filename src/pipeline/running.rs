@@ -1,4 +1,4 @@
-//! The stages of a pipeline once they run: how they are ended, one behind the other, and who hears of their ends.
+//! The stages of a pipeline while they run, and the end of one behind the other.
 
 use super::rate::{Rate, Weight};
 use super::status::{PipelineStatus, StageStatus};
@@ -11,7 +11,7 @@ use crate::observe::status::State;
 use crate::source::watermark::{Listener, Watermark};
 use std::time::Instant;
 
-/// Where the first stage is to end.
+/// The index at which the first stage ends.
 #[derive(Clone, Copy)]
 pub(super) enum End {
     Itself,
@@ -20,7 +20,7 @@ pub(super) enum End {
     Head,
 }
 
-/// What a pipeline and its handles share, and what hears of the end of each stage.
+/// The state that a pipeline and its handles share. It hears of the end of each stage.
 pub(super) struct Shared {
     pub(super) stages: Vec<Running>,
     ends: Mutex<Ends>,
@@ -37,7 +37,7 @@ pub(super) struct Running {
 
 struct Ends {
     ended: Vec<bool>,
-    /// The first stage, in time, that failed.
+    /// The stage that failed first in time.
     failed: Option<usize>,
 }
 
@@ -70,24 +70,24 @@ impl Shared {
         let shared = Arc::new(Self { stages, ends, changed: Condvar::new() });
         let listener: Arc<dyn Listener> = shared.clone();
         shared.stages.iter().for_each(|stage| stage.watermark().listen(Arc::downgrade(&listener)));
-        // For those that ended before anybody listened.
+        // Some stages may have ended before this listened.
         shared.changed();
         shared
     }
 
-    /// Whether this is a thread of one of the stages, which must wait for none of them.
+    /// True if this is a thread of one of the stages. It must wait for none of them.
     pub(super) fn is_own_thread(&self) -> bool {
         self.stages.iter().any(|stage| stage.handle.control.is_own_thread())
     }
 
-    /// Of the first so many stages, upstream first.
+    /// Asks the first `stages` stages to stop, upstream first.
     pub(super) fn request_stop_of(&self, stages: usize) {
         self.stages[..stages].iter().for_each(|stage| stage.handle.request_stop());
     }
 
-    /// All stages before this one have ended: it ends once it has processed what they left it.
-    /// Where the first one was to get to an index, and has, an upstream of this one's that keeps it
-    /// from there is an error.
+    /// Ends a stage once it has processed the jobs that the stages before it left; all of these
+    /// have ended. It is an error if the first stage has reached the index of `run_to`, but an
+    /// upstream of this stage keeps it below that index.
     pub(super) fn leave_rest_to(&self, nth: usize, end: End) {
         let (before, stage) = (&self.stages[..nth], &self.stages[nth]);
         let control = &stage.handle.control;
@@ -111,13 +111,14 @@ impl Shared {
         }
     }
 
-    /// Whether it goes through the stream of the first stage, though not behind it: there is one that is behind both.
+    /// True if the stage goes through the stream of the first stage and not behind it: then a later
+    /// stage is behind both.
     fn is_beside_the_first(&self, nth: usize) -> bool {
         let both = [self.stages[0].watermark(), self.stages[nth].watermark()];
         self.stages[nth + 1..].iter().any(|stage| both.iter().all(|upstream| stage.watermark().is_above(upstream)))
     }
 
-    /// Whether it has ended by then.
+    /// Waits for the end of a stage. Returns false if it has not ended by the deadline.
     pub(super) fn wait_ended(&self, nth: usize, deadline: Option<Instant>) -> bool {
         let mut ends = self.ends.lock();
         while !ends.ended[nth] {
@@ -132,7 +133,7 @@ impl Shared {
         true
     }
 
-    /// The first failure in time; the others are logged.
+    /// Returns the failure that came first, and logs the others.
     pub(super) fn first_of(&self, errors: Vec<(usize, Error)>) -> Option<Error> {
         let failed = self.ends.lock().failed;
         let first = errors.iter().position(|(nth, _)| Some(*nth) == failed).unwrap_or(0);
@@ -166,7 +167,7 @@ impl Running {
             End::At(index) => control.stop_at(index),
             End::Head => control.stop_at_head(),
         }
-        // Whoever waits for its end would do so for ever.
+        // Somebody waits for its end now, and would wait for ever.
         control.heed_ended_upstreams(OutOfReach::Fail);
     }
 

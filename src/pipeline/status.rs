@@ -1,25 +1,26 @@
-//! What an operator sees of a pipeline.
+//! The status of a pipeline, for an operator.
 
 use crate::observe::status::{Blocked, Status};
 use std::fmt;
 use std::time::Duration;
 
-/// How one stage of a [`Pipeline`](crate::Pipeline) does.
+/// The status of one stage of a [`Pipeline`](crate::Pipeline).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StageStatus {
-    /// Its name in the pipeline.
+    /// The name of the stage in the pipeline.
     pub name: String,
-    /// Its consumer.
+    /// The status of its consumer.
     pub status: Status,
-    /// What became processed each second, over the last minute, or since the pipeline was started or its status first asked for.
+    /// The throughput: jobs that became processed per second, over the last minute. It is measured
+    /// from the start of the pipeline or from the first call of its status, if that was later.
     pub jobs_per_second: f64,
-    /// How long it takes to its head at that speed, by the weights of the jobs if they [have any](crate::Stage::weight). `None`
-    /// while there is no telling.
+    /// The time that the stage needs to its head at that throughput, by the weights of the jobs if
+    /// they [have any](crate::Stage::weight). `None` if it cannot be known.
     pub time_left: Option<Duration>,
 }
 
-/// How a [`Pipeline`](crate::Pipeline) does: a line for each stage, upstream first.
+/// The status of a [`Pipeline`](crate::Pipeline): a line for each stage, upstream first.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PipelineStatus {
@@ -28,7 +29,7 @@ pub struct PipelineStatus {
 }
 
 impl PipelineStatus {
-    /// The stage with this name.
+    /// Returns the stage with this name.
     #[must_use]
     pub fn stage(&self, name: &str) -> Option<&StageStatus> {
         self.stages.iter().find(|stage| stage.name == name)
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_said_as_people_say_them() {
+    fn an_estimated_time_is_shown_in_its_two_largest_units() {
         let said = |seconds| Rough(Duration::from_secs(seconds)).to_string();
         assert_eq!([said(0), said(59), said(61), said(7_260)], ["1 s", "59 s", "1 min 1 s", "2 h 1 min"]);
         assert_eq!(said(90_000), "1 d 1 h");
