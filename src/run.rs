@@ -1,9 +1,10 @@
-//! The ways in which jobs are run: one file for each mode, and the loop of a pool's thread that they share.
+//! The modes, which are the ways in which jobs run, one file each. And the loop of a thread of the
+//! pool, which all modes share: it reports a job and takes the next one, until there is none.
 //!
 //! * [`direct`]: a job is done when the worker returns.
 //! * [`deferred`]: a job is done when its token says so, on any thread.
-//! * [`ordered`]: a job is done when the sink has taken its result, in the order of indices.
-//! * [`transactional`]: a job's effects and its being done are one atomic write.
+//! * [`ordered`]: a job is done when the sink has taken its result, in index order.
+//! * [`transactional`]: a job's effects and its completion are one atomic write.
 //!
 //! [`mode`] refuses the settings that do not fit a mode.
 
@@ -24,41 +25,43 @@ pub(crate) struct Assignment<T> {
     pub(crate) job: Job<T>,
 }
 
-/// The job whose result is handed to the sink now, and the token to report it with.
+/// The job whose result goes to the sink now, and the token to report it with.
 pub(crate) struct Turn {
     pub(crate) index: Index,
     pub(crate) token: usize,
 }
 
-/// What a thread of the pool is to do next.
+/// The next task of a thread of the pool.
 pub(crate) enum Task<T> {
     Run(Assignment<T>),
     /// A result waits for the sink, and no other thread will hand it over.
     Deliver(Turn),
 }
 
-/// Who hands out jobs.
+/// Hands out jobs.
 pub(crate) trait JobDesk<T>: Send + Sync + 'static {
-    /// Reports a job, with the effects that count if it succeeded, and takes the next one, in one critical section; sleeps
-    /// while there is none. `None`: this thread is to end.
+    /// Reports a job, with the effects that count if it succeeded, and takes the next one in the
+    /// same critical section. Sleeps while there is none. `None` if this thread must end.
     ///
-    /// The report is taken out of its place field by field: copied whole it would cost more than the lock.
+    /// The report is taken out of its place field by field: a copy of the whole would cost more
+    /// than the lock.
     fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>>;
 }
 
-/// How a thread of the pool deals with a job.
+/// Runs a job in one mode, on a thread of the pool.
 pub(crate) trait Runner<T>: Send + Sync + 'static {
-    /// Runs it; `None` when it will be reported by its [`Done`] token. Its effects, if jobs have any, are left in the buffer,
-    /// which is empty before.
+    /// Runs a job. Returns `None` if its [`Done`] token will report it. The effects of the job, if
+    /// there are any, are left in the buffer, which is empty before.
     fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report>;
 
-    /// Hands a result that waits to the sink. Only jobs that were set aside have a turn, so the others need not care.
+    /// Hands a result that waits to the sink. Only jobs that were set aside have a turn, so the
+    /// other modes need not implement it.
     fn deliver(&self, turn: Turn) {
         debug_assert!(false, "job {} has a turn, and there is no sink", turn.index);
     }
 }
 
-/// The life of a thread of the pool.
+/// Runs a thread of the pool until its end.
 pub(crate) fn work<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
     let mut report = None;
     let mut effects = Changes::default();
@@ -70,5 +73,5 @@ pub(crate) fn work<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
     }
 }
 
-/// Called after a successful attempt, before the job counts as done.
+/// The user's callback after a successful attempt, before the job counts as done.
 pub(crate) type OnJobDone = dyn Fn(Index) + Send + Sync;

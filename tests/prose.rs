@@ -30,7 +30,6 @@ const NOT_YET: &[&str] = &[
     "src/notifier",
     "src/progress",
     "src/reader",
-    "src/run",
     "src/saver",
     "src/store",
     "src/testing",

@@ -26,7 +26,8 @@ where
             Ok(())
         });
         if let Err(error) = started {
-            // Its token decides: it failed by being dropped, or somebody still has it.
+            // The token decides about the job: it was dropped, and so the job failed, or somebody
+            // still has it.
             self.reports.start_panicked(index, &describe(&*error));
         }
         None

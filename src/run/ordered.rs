@@ -1,9 +1,13 @@
-//! Results of parallel jobs, handed to one sink in index order.
+//! Mode *ordered*: jobs run in parallel, and one sink takes their results in index order.
 //!
-//! A result that is not yet due waits beside its job, which then holds neither a thread nor a slot of `max_processing`, only its
-//! place in the window: or those that wait would keep the one that they wait for from being tried again. The thread that
-//! finishes the lowest job hands it over, and then what waits behind it. While the consumer is paused nothing is handed
-//! over; afterwards a thread of the pool goes on. Once it stops nothing is either: what waits is dropped with the runner.
+//! A result whose turn has not come waits beside its job. The job holds neither a thread nor a slot
+//! of `max_processing` then, only its place in the window. If it held a slot, the results that wait
+//! could keep the job that they wait for from being tried again.
+//!
+//! The thread that finishes the lowest job hands its result over, and then the results that wait
+//! behind it. While the consumer is paused, no result is handed over; afterwards a thread of the
+//! pool goes on. Once the consumer stops, none is handed over either: the results that wait are
+//! dropped with the runner.
 
 use crate::base::guard::{Failure, Guarded, guarded};
 use crate::base::index::{BoxError, Index};
@@ -13,21 +17,22 @@ use crate::run::worker::{Job, Report};
 use crate::run::{Assignment, Runner, Turn};
 use std::collections::HashMap;
 
-/// Who knows whose turn it is. As long as one thread has a turn, no other is given one.
+/// Knows whose turn it is. As long as one thread has a turn, no other thread gets one.
 pub(crate) trait SinkDesk: Send + Sync {
-    /// The result of this job waits for its turn, which may be now.
+    /// Sets a job aside, since its result waits for its turn. Returns the turn if it is now.
     fn set_aside(&self, token: usize) -> Option<Turn>;
-    /// What the sink said of the job whose turn it was; and who is next.
+    /// Reports the job whose turn it was, with the sink's answer. Returns the next turn, if there
+    /// is one.
     fn taken(&self, report: Report) -> Option<Turn>;
 }
 
 /// Jobs that are done when the sink has taken their results.
 pub(crate) struct Ordered<W, S, R> {
     sink: Mutex<Guarded<S>>,
-    /// As many as fit into the window.
+    /// The results that wait. The window limits their number.
     waiting: Mutex<HashMap<Index, Guarded<R>>>,
     desk: Arc<dyn SinkDesk>,
-    /// The last, so that nothing is left to be dropped when its destructor panics.
+    /// Last, so that nothing is left to drop if its destructor panics.
     work: W,
 }
 

@@ -1,4 +1,4 @@
-//! Mode *transactional*: a job's effects and its being done are one atomic write.
+//! Mode *transactional*: a job's effects and its completion are one atomic write.
 
 use super::worker::{Job, Report};
 use super::{Assignment, Runner};
@@ -7,12 +7,12 @@ use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;
 
-/// Jobs that are done when the closure returns, and whose effects are then to be written.
+/// Jobs that are done when the closure returns. Their effects are written after that.
 pub(crate) struct Transactional<F> {
     pub(crate) work: F,
-    /// The address of the store whose tables they may change.
+    /// The address of the store whose tables the jobs may change.
     pub(crate) store: usize,
-    /// Bytes of effects that one job may have.
+    /// The most bytes of effects that one job may have.
     pub(crate) limit: usize,
 }
 

@@ -1,4 +1,5 @@
-//! What a job looks like to the code that runs it.
+//! The user's side of a job: the job itself, the worker that runs it, and the token that reports
+//! it.
 
 use crate::base::guard::Failure;
 use crate::base::index::{BoxError, Index};
@@ -10,16 +11,17 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Job<T> {
-    /// Its place in the stream.
+    /// The index of the job in its stream.
     pub index: Index,
-    /// How often it was tried in this process life, this time included: from 1. Not stored: a new life begins at 1.
+    /// The number of this attempt since the consumer started, from 1. It is not stored: a new life
+    /// begins at 1.
     pub attempt: u32,
-    /// What the source returned for this index.
+    /// The value that the source returned for this index.
     pub payload: T,
 }
 
 impl<T> Job<T> {
-    /// A first attempt: for calling a worker by hand, in a test say.
+    /// Creates a first attempt, for a test that calls a worker itself.
     ///
     /// ```
     /// let job = waterline::Job::new(7, "block");
@@ -31,11 +33,11 @@ impl<T> Job<T> {
 
     /// True once the consumer is stopping: after [`Consumer::stop`](crate::Consumer::stop),
     /// [`Handle::request_stop`](crate::Handle::request_stop), a failure that halts it, or its drop.
-    /// A stop waits for running jobs, so a long job can ask and return an error to end early. That
-    /// attempt failed, and the job runs again in the next life. Without an attempt left the error
-    /// halts the consumer, as ever.
+    /// A stop waits for the jobs in flight, so a long job can ask, and return an error to end
+    /// early. That attempt has failed, and the job runs again in the next life. If it was the last
+    /// attempt, the error halts the consumer, as any error does.
     ///
-    /// It is cheap enough for an inner loop. Ask it on the thread that runs the job. On any other
+    /// It is cheap enough for an inner loop. Call it on the thread that runs the job. On any other
     /// thread, and for a job that you [made](Self::new) in a test, it returns false.
     ///
     /// ```
@@ -65,8 +67,10 @@ impl<T> Job<T> {
 
 /// Runs jobs, several at a time.
 ///
-/// Returning `Ok` says that the job's effects are as durable as they need to be: it is not run again in this process life, and
-/// in none once that is saved. A crash before the save repeats it, so its effects must be the same when they are repeated.
+/// To return `Ok` means that the job's effects are as durable as they need to be. The job does not
+/// run again in this process life, and once that is saved in no later life. After a crash before
+/// the save it runs again (*at least once*), so its effects must be the same when they are
+/// repeated.
 ///
 /// ```
 /// use waterline::{BoxError, Job, Worker};
@@ -81,10 +85,11 @@ impl<T> Job<T> {
 /// # Print.run(Job::new(0, "x".into())).unwrap();
 /// ```
 pub trait Worker<T>: Send + Sync + 'static {
-    /// Runs one job on a thread of the consumer's pool; it may block.
+    /// Runs one job on a thread of the consumer's pool. It may block.
     ///
     /// # Errors
-    /// A failed attempt: tried again as the consumer's [`Retry`](crate::Retry) says. A panic is a failed attempt too.
+    /// The attempt has failed. The consumer tries again as its [`Retry`](crate::Retry) says. A
+    /// panic is a failed attempt too.
     fn run(&self, job: Job<T>) -> Result<(), BoxError>;
 }
 
@@ -106,26 +111,28 @@ where
     }
 }
 
-/// An attempt that is over.
+/// The end of an attempt.
 pub(crate) struct Report {
     pub(crate) token: usize,
     pub(crate) index: Index,
-    /// Boxed, since a report is moved with every job, and hardly any fails.
+    /// Boxed, since a report is moved with every job, and hardly any job fails.
     pub(crate) outcome: Result<(), Box<Failure>>,
 }
 
-/// Where a [`Done`] token reports to.
+/// Takes the report of a [`Done`] token.
 pub(crate) trait Reported: Send + Sync {
     fn report(&self, report: Report);
-    /// The closure that starts deferred jobs panicked with this one, whose token decides what becomes of it.
+    /// Hears that the closure which starts deferred jobs panicked with this job. The job's token
+    /// decides what becomes of it.
     fn start_panicked(&self, index: Index, error: &str);
     fn is_stopping(&self) -> bool;
 }
 
-/// The token of a deferred job: says when it is done, from any thread or task.
+/// The token of a deferred job, which reports the job from any thread or task.
 ///
-/// Each token is used once, by value, so a job cannot be reported twice. Dropping it unused is a failed attempt, so a job
-/// cannot be forgotten. One that is used after the consumer has ended is ignored.
+/// A token is used once, by value, so a job cannot be reported twice. To drop it unused is a failed
+/// attempt, so a job cannot be forgotten. A token that is used after the end of the consumer does
+/// nothing.
 #[must_use = "dropping the token fails the job; call `complete` or `fail`"]
 pub struct Done {
     /// `None` once it is used.
@@ -139,20 +146,21 @@ impl Done {
         Self { to: Some(to), token, index }
     }
 
-    /// The job succeeded: its effects are as durable as they need to be.
+    /// Reports success: the job's effects are as durable as they need to be.
     pub fn complete(mut self) {
         self.report(Ok(()));
     }
 
-    /// The attempt failed: it is tried again as the consumer's [`Retry`](crate::Retry) says.
+    /// Reports a failed attempt. The consumer tries again as its [`Retry`](crate::Retry) says.
     ///
-    /// The error that halts a consumer is kept for `join`, which waits for every token: it must not own another one.
+    /// The error must not own another token. If it halts the consumer it is kept for `join`, and
+    /// `join` waits for every token.
     pub fn fail(mut self, error: impl Into<BoxError>) {
         self.report(Err(error.into()));
     }
 
-    /// True once the consumer is stopping, as [`Job::is_stopping`], on any thread and in any task. The
-    /// consumer waits for this token.
+    /// True once the consumer is stopping, as [`Job::is_stopping`]. It works on any thread and in
+    /// any task. The consumer waits for this token.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.to.as_ref().is_some_and(|to| to.is_stopping())
