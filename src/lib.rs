@@ -1,5 +1,5 @@
-// README.md names its files by references, at its end. Of two definitions of one reference Markdown
-// takes the first: here a page of this documentation, or the file as docs.rs shows it.
+// README.md defines its links at its end. If a link is defined twice, Markdown takes the first
+// definition: so these lead to a page of this documentation, or to the file on docs.rs.
 #![cfg_attr(
     feature = "rocksdb",
     doc = concat!(
@@ -17,14 +17,18 @@
 //!
 //! ## Where to look
 //!
-//! * [`Consumer`] and its [`Builder`]: the promises, and everything that can be set.
+//! * [`Consumer`] and its [`Builder`]: the promises (at least once, exactly once), and all settings
+//!   (retries, prefetch, backpressure).
 //! * [`Jobs`]: the source that you implement; [`MemoryJobs`] for tests.
 //! * [`Worker`], [`Job`], [`Done`]: the code that you run.
-//! * [`Handle`], [`Status`], [`Blocked`], [`Ended`], [`Watermark`]: watching and steering.
+//! * [`Handle`], [`Status`], [`Blocked`], [`Ended`], [`Watermark`]: to watch and steer a consumer
+//!   (lag, throughput).
 //! * [`Pipeline`], [`Stage`], [`Gated`]: consumers that follow each other.
-//! * [`Store`], [`Table`], [`Progress`]: where the watermark is kept, and rows beside it.
-//! * [`design`]: how it fits together, what is stored, what the disk must guarantee.
-//! * [`why`]: when another tool is the better one: rayon, a channel, a job queue, Kafka.
+//! * [`Store`], [`Table`], [`Progress`]: the watermark, and rows beside it.
+//! * [`design`]: the parts and their work, the stored format, the guarantees that the disk must
+//!   give.
+//! * [`why`]: the cases for another tool: rayon, a channel, a job queue, Kafka (consumer groups,
+//!   dead letter queues, rate limits).
 //! * [`window`]: the pure core.
 #![cfg_attr(
     feature = "testing",

@@ -1,15 +1,16 @@
-//! For tests, yours and this crate's own: suites that a source or a progress of yours has to pass, and parts that fail when they
-//! are told to.
+//! Tools for tests, yours and this crate's own: suites that check a source or a progress of yours,
+//! and parts that fail on demand.
 //!
-//! In the feature `testing`, which is for dev-dependencies:
-//! `waterline = { …, features = ["testing"] }` under `[dev-dependencies]` leaves your program as it is.
+//! They are in the feature `testing`, which is for dev-dependencies. With `waterline = { …,
+//! features = ["testing"] }` under `[dev-dependencies]` your program stays as it is.
 //!
-//! * [`JobsSuite`]: does a source keep the rules of [`Jobs`](crate::Jobs)?
-//! * [`ProgressSuite`]: does a progress keep the rules of [`Progress`](crate::Progress)?
-//! * [`manual_worker`]: jobs that wait until the test says how they end.
-//! * [`FaultyProgress`], [`FaultyStore`]: writes that fail, panic, hang, or are lost in a crash.
+//! * [`JobsSuite`] checks that a source keeps the rules of [`Jobs`](crate::Jobs).
+//! * [`ProgressSuite`] checks that a progress keeps the rules of [`Progress`](crate::Progress).
+//! * [`manual_worker`] makes jobs that wait until the test ends them.
+//! * [`FaultyProgress`] and [`FaultyStore`] have writes that fail, panic, hang, or are lost in a
+//!   crash.
 //!
-//! Nothing here waits for ever: what does not come is a panic that names it.
+//! Nothing here waits for ever. If something does not happen in time, it panics and names that.
 
 use crate::base::error::describe;
 use crate::base::guard::{Panic, guarded};
@@ -30,10 +31,10 @@ pub use jobs::JobsSuite;
 pub use manual_worker::{ManualWorker, StartedJob, StartedJobs, manual_worker};
 pub use progress::ProgressSuite;
 
-/// Longer than anything here takes on the slowest machine; only a test that fails waits for it.
+/// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A rule that is broken, and how.
+/// A rule that is broken, and in which way.
 #[derive(Debug)]
 struct Broken {
     rule: &'static str,
@@ -46,7 +47,7 @@ fn broken<R>(rule: &'static str, how: impl Into<String>) -> Checked<R> {
     Err(Broken { rule, how: how.into() })
 }
 
-/// Fails unless it is true.
+/// Returns an error unless it is true.
 fn insist(is_true: bool, rule: &'static str, how: impl FnOnce() -> String) -> Checked {
     if is_true { Ok(()) } else { broken(rule, how()) }
 }
@@ -57,7 +58,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// What came of a call into the user's code.
+/// The result of a call into the user's code.
 enum Answer<R> {
     Good(R),
     Failed(String),
@@ -73,7 +74,7 @@ fn ask<R>(call: impl FnOnce() -> Result<R, BoxError>) -> Answer<R> {
 }
 
 impl<R> Answer<R> {
-    /// The answer of a call that must succeed.
+    /// Returns the answer of a call that must succeed.
     fn good(self, rule: &'static str, call: impl FnOnce() -> String) -> Checked<R> {
         match self {
             Self::Good(answer) => Ok(answer),
@@ -83,7 +84,7 @@ impl<R> Answer<R> {
     }
 }
 
-/// The numbers in this range, without the last.
+/// Returns the numbers in this range, without the last.
 fn numbers_in(range: impl RangeBounds<u64>) -> Range<u64> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,

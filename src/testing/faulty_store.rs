@@ -7,10 +7,10 @@ use crate::kv::memory::MemoryKv;
 use crate::store::{Durability, Store, StoreOptions};
 use std::ops::RangeBounds;
 
-/// A [`Store`] in memory whose writes fail when they are told to, and whose disk can stop taking them: for tests of what a crash
-/// leaves of rows and progress.
+/// A [`Store`] in memory whose writes fail on demand, and whose disk can stop taking them. It is
+/// for tests of the rows and the progress that are left after a crash.
 ///
-/// Every put, every delete and every save is a write; saves that are due together are one.
+/// Every put, every delete and every save is a write. Saves that are due together are one write.
 ///
 /// ```
 /// use waterline::testing::FaultyStore;
@@ -39,15 +39,15 @@ pub struct FaultyStore {
 }
 
 impl FaultyStore {
-    /// An empty store that works, and is [`Durability::Buffered`].
+    /// Creates an empty store that works, with [`Durability::Buffered`].
     ///
     /// # Errors
-    /// Those of opening a store; there are none in memory.
+    /// The errors of opening a store; in memory there are none.
     pub fn new() -> Result<Self, Error> {
         Self::with_durability(Durability::Buffered)
     }
 
-    /// An empty store that works, and is this durable.
+    /// Creates an empty store that works, with this durability.
     ///
     /// ```
     /// use waterline::{Durability, testing::FaultyStore};
@@ -60,7 +60,7 @@ impl FaultyStore {
     /// ```
     ///
     /// # Errors
-    /// Those of opening a store; there are none in memory.
+    /// The errors of opening a store; in memory there are none.
     pub fn with_durability(durability: Durability) -> Result<Self, Error> {
         Self::on(MemoryKv::default(), durability)
     }
@@ -71,14 +71,14 @@ impl FaultyStore {
         Ok(Self { kv, store, durability })
     }
 
-    /// The store, to be used like any other.
+    /// Returns the store. It works like any other.
     #[must_use]
     pub fn store(&self) -> Store {
         self.store.clone()
     }
 
-    /// The same store, by a handle with these options: for tests of a program that
-    /// [makes nothing](StoreOptions::create). (Two stores that are attached to one database share it in
+    /// Returns the same store with these options, for tests of a program that [makes
+    /// nothing](StoreOptions::create). (Two stores that are attached to one database share it in
     /// the same way.)
     ///
     /// ```
@@ -96,40 +96,42 @@ impl FaultyStore {
         self.store.with(options)
     }
 
-    /// The writes with these numbers fail, counted from 0 with the next one: `fail(..)` is a full disk, `fail(3..4)` fails the
-    /// fourth alone. Replaces what was said before.
+    /// Makes the writes with these numbers fail, counted from 0 with the next one. `fail(..)` is a
+    /// full disk, and `fail(3..4)` fails the fourth write alone. A call replaces the one before.
     pub fn fail(&self, writes: impl RangeBounds<u64>) {
         self.kv.fail(numbers_in(writes));
     }
 
-    /// From now on no write fails.
+    /// Makes all writes succeed from now on.
     pub fn heal(&self) {
         self.kv.fail(0..0);
     }
 
-    /// The write with this number, counted from 0 with the next one, and all later ones, seem to work and do not reach the disk.
+    /// Freezes the disk at the write with this number, counted from 0 with the next one. This write
+    /// and all later ones seem to work, but do not reach the disk.
     pub fn freeze_at(&self, write: u64) {
         self.kv.freeze_at(write);
     }
 
-    /// What a crash leaves: a store of its own with what has reached the disk, where every name is free.
+    /// Returns the store that a crash leaves: a store of its own with everything that has reached
+    /// the disk, in which every name is free.
     ///
     /// # Errors
-    /// Those of opening a store; there are none in memory.
+    /// The errors of opening a store; in memory there are none.
     pub fn after_crash(&self) -> Result<Self, Error> {
         Self::on(self.kv.after_crash(), self.durability)
     }
 
-    /// What the loss of power leaves at worst: another store, with everything up to the last write of those that reached the disk
-    /// that was [`Durability::Synced`].
+    /// Returns the store that the loss of power leaves at worst: a store of its own. It has
+    /// everything up to the last [`Durability::Synced`] write that reached the disk.
     ///
     /// # Errors
-    /// Those of opening a store; there are none in memory.
+    /// The errors of opening a store; in memory there are none.
     pub fn after_power_loss(&self) -> Result<FaultyStore, Error> {
         Self::on(self.kv.after_power_loss(), self.durability)
     }
 
-    /// How many writes there were, those that failed included.
+    /// Returns the number of writes, with those that failed.
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.kv.writes()

@@ -1,4 +1,4 @@
-//! The suite that every source has to pass.
+//! The suite that checks a source.
 
 use super::{Checked, PATIENCE, insist};
 use crate::base::index::Index;
@@ -12,10 +12,10 @@ mod watched;
 
 use rules::{Known, check_quiet, check_unchanged, read_equals};
 
-/// How many jobs a source is made with.
+/// The number of jobs of a new source.
 const SOME: u64 = 100;
 
-/// How many are added at a time.
+/// The number of jobs that are added at a time.
 const MORE: u64 = 7;
 
 const GROWS: &str = "head() moves by what was added";
@@ -23,20 +23,26 @@ const GROWS: &str = "head() moves by what was added";
 type Make<'a, J> = Box<dyn Fn(u64) -> J + 'a>;
 type Change<'a, J> = Box<dyn Fn(&J, u64) + 'a>;
 
-/// Checks that a source keeps the rules of [`Jobs`], and panics with the rule that is broken and the index where.
+/// Checks that a source keeps the rules of [`Jobs`]. It panics with the broken rule and the index.
 ///
-/// Jobs are compared, so let those that it makes differ. Nothing else may change the source meanwhile. The rules:
+/// The suite compares jobs, so let them differ. Nothing else may change the source meanwhile. These
+/// are the rules:
 ///
-/// * A healthy source answers, with no error and no panic, up to [`Index::MAX`]; it says the same until something changes.
-/// * `first()` is at most `head()` + 1, every index from `first()` to `head()` is there, and nothing is beyond. Below `first()`
-///   there is no job (`None`, or an error), or the one that always was there.
-/// * An index never changes its job: however often it is read, after jobs were added, and after others were removed.
-/// * `read` appends what `at_index` has, in index order, and leaves alone what is there: no more than it is asked for, nothing
-///   from the first index that is not there, and at least one job when the first one is there.
+/// * A healthy source answers, with no error and no panic, up to [`Index::MAX`]. It says the same
+///   until something changes.
+/// * `first()` is at most `head()` + 1, every index from `first()` to `head()` is there, and
+///   nothing is beyond. Below `first()` there is no job (`None`, or an error), or the one that
+///   always was there.
+/// * An index never changes its job: however often it is read, after jobs were added, and after
+///   others were removed.
+/// * `read` appends the jobs of `at_index`, in index order, and leaves alone what is there already.
+///   It appends no more than it is asked for, nothing from the first missing index on, and at least
+///   one job if the first one is there.
 /// * An empty source has no head and no job.
-/// * `head()` moves by what was added. Removing jobs moves `first()`, and leaves `head()` where it is.
+/// * `head()` moves by what was added. To remove jobs moves `first()` and leaves `head()` where it
+///   is.
 /// * A source that took the [`Wakeup`](crate::Wakeup) rings every consumer when a job appears.
-/// * Calls from several threads agree, and so do those through an `Arc`.
+/// * Calls from several threads agree, and so do calls through an `Arc`.
 /// * A [`Consumer`](crate::Consumer) on it handles each job once.
 ///
 /// ```
@@ -66,7 +72,7 @@ type Change<'a, J> = Box<dyn Fn(&J, u64) + 'a>;
 #[must_use = "nothing is checked before `run`"]
 pub struct JobsSuite<'a, J> {
     make: Make<'a, J>,
-    /// Whether the source is made with as many jobs as is asked for.
+    /// True if the source is made with as many jobs as the suite asks for.
     sized: bool,
     extend: Option<Change<'a, J>>,
     prune: Option<Change<'a, J>>,
@@ -74,30 +80,31 @@ pub struct JobsSuite<'a, J> {
 }
 
 impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
-    /// Of sources that this makes, each with as many jobs as it is asked for: 0, or a hundred. A new one shares nothing with those
-    /// before it.
+    /// Creates a suite for the sources that `make` returns. It gets the number of jobs, 0 or a
+    /// hundred. A new source must share nothing with the sources before it.
     pub fn new(make: impl Fn(u64) -> J + 'a) -> Self {
         Self { make: Box::new(make), sized: true, extend: None, prune: None, patience: PATIENCE }
     }
 
-    /// Of a source whose length is not the test's to say: a fixture, or one without an end. It must not be empty.
+    /// Creates a suite for a source whose length the test cannot choose: a fixture, or an endless
+    /// source. It must not be empty.
     pub fn fixed(make: impl Fn() -> J + 'a) -> Self {
         Self { sized: false, ..Self::new(move |_| make()) }
     }
 
-    /// Checks the rules of growing, and of ringing, too: this adds so many jobs.
+    /// Also checks the rules of growing and of ringing. `extend` adds this many jobs.
     pub fn extend(mut self, extend: impl Fn(&J, u64) + 'a) -> Self {
         self.extend = Some(Box::new(extend));
         self
     }
 
-    /// Checks the rules of removing, too: this removes every job below an index.
+    /// Also checks the rules of removing. `prune` removes every job below an index.
     pub fn prune(mut self, prune: impl Fn(&J, Index) + 'a) -> Self {
         self.prune = Some(Box::new(prune));
         self
     }
 
-    /// How long a call, a ring or a consumer may take. Default: 20 seconds.
+    /// Sets how long a call, a ring or a consumer may take. Default: 20 seconds.
     pub fn patience(mut self, limit: Duration) -> Self {
         self.patience = limit;
         self
@@ -106,7 +113,7 @@ impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
     /// Checks every rule.
     ///
     /// # Panics
-    /// When one is broken.
+    /// If a rule is broken.
     #[track_caller]
     pub fn run(&self) {
         if let Err(broken) = self.check() {

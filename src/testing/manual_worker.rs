@@ -1,4 +1,4 @@
-//! Jobs that wait until the test says how they end.
+//! A worker whose jobs wait until the test ends them.
 
 use super::PATIENCE;
 use crate::base::index::{BoxError, Index};
@@ -8,10 +8,10 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A worker whose jobs wait until the test says how they end, and the test's side of it.
+/// Creates a worker whose jobs wait until the test ends them, and the test's side of it.
 ///
-/// With it a test decides in which order jobs finish, without a sleep. Clones of the worker serve several consumers, or a
-/// consumer's lives, one after the other.
+/// With it a test decides in which order jobs finish, without a sleep. Clones of the worker serve
+/// several consumers, or the lives of a consumer, one after the other.
 ///
 /// ```
 /// use waterline::testing::manual_worker;
@@ -39,8 +39,8 @@ pub fn manual_worker() -> (ManualWorker, StartedJobs) {
 
 /// A worker whose jobs wait for the test; made by [`manual_worker`].
 ///
-/// A job fails by itself when its [`StartedJob`] is dropped, when [`StartedJobs`] is, and after 40 seconds: a test that fails
-/// does not hang in the drop of its consumer.
+/// A job fails by itself when its [`StartedJob`] or the [`StartedJobs`] are dropped, and after 40
+/// seconds. So a test that fails does not hang in the drop of its consumer.
 #[derive(Clone, Debug)]
 pub struct ManualWorker {
     started: Sender<StartedJob>,
@@ -66,16 +66,17 @@ impl<T> Worker<T> for ManualWorker {
 #[derive(Debug)]
 pub struct StartedJobs {
     jobs: Receiver<StartedJob>,
-    /// They started before a job that was asked for by its index.
+    /// Jobs that started before a job that the test asked for by its index.
     passed_over: Mutex<BTreeMap<Index, StartedJob>>,
 }
 
 impl StartedJobs {
-    /// The job with this index, once it starts; those that start before it are kept. As several workers race to start their
-    /// jobs, this, and not [`next`](Self::next), is for a test that means a certain one of them.
+    /// Returns the job with this index, once it starts, and keeps the jobs that start before it.
+    /// Several workers race to start their jobs, so a test that means a certain job uses this, and
+    /// not [`next`](Self::next).
     ///
     /// # Panics
-    /// When it does not start within 20 seconds, and when one index starts twice.
+    /// If the job does not start within 20 seconds, and if one index starts twice.
     #[track_caller]
     pub fn job(&self, index: Index) -> StartedJob {
         let deadline = Instant::now() + PATIENCE;
@@ -91,26 +92,26 @@ impl StartedJobs {
         }
     }
 
-    /// The next job that starts: of several, any.
+    /// Returns the next job that starts. Of several, it may be any.
     ///
     /// # Panics
-    /// When none does within 20 seconds.
+    /// If no job starts within 20 seconds.
     #[track_caller]
     pub fn next(&self) -> StartedJob {
         self.next_within(PATIENCE).unwrap_or_else(|| panic!("no job started within {PATIENCE:?}"))
     }
 
-    /// The next job that starts, if one does in this time.
+    /// Returns the next job that starts, or `None` if none does in this time.
     #[must_use = "a job that is dropped fails"]
     pub fn next_within(&self, limit: Duration) -> Option<StartedJob> {
         let passed_over = self.passed_over.lock().pop_first();
         passed_over.map(|(_, job)| job).or_else(|| self.jobs.recv_timeout(limit).ok())
     }
 
-    /// The next `n` jobs that start, by index.
+    /// Returns the next `n` jobs that start, by index.
     ///
     /// # Panics
-    /// When one of them does not start within 20 seconds, and when one index starts twice.
+    /// If one of them does not start within 20 seconds, and if one index starts twice.
     #[track_caller]
     #[must_use = "a job that is dropped fails"]
     pub fn take(&self, n: usize) -> BTreeMap<Index, StartedJob> {
@@ -121,7 +122,7 @@ impl StartedJobs {
         taken
     }
 
-    /// Whether every job that started was taken.
+    /// True if the test has taken every job that started.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.passed_over.lock().is_empty() && self.jobs.is_empty()
@@ -141,36 +142,36 @@ enum Verdict {
     Panic,
 }
 
-/// A running job, in the hands of the test. Dropping it fails it.
+/// A running job, in the hands of the test. To drop it fails the job.
 #[derive(Debug)]
 #[must_use = "a job that is dropped fails; say how it ends"]
 #[non_exhaustive]
 pub struct StartedJob {
-    /// Its place in the stream.
+    /// The index of the job in its stream.
     pub index: Index,
-    /// How often it was tried, this time included.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
     reply: Sender<Verdict>,
 }
 
 impl StartedJob {
-    /// It returns `Ok`.
+    /// Makes the job return `Ok`.
     pub fn succeed(self) {
         self.end(Verdict::Succeed);
     }
 
-    /// It returns this error.
+    /// Makes the job return this error.
     pub fn fail(self, error: impl Into<BoxError>) {
         self.end(Verdict::Fail(error.into()));
     }
 
-    /// It panics.
+    /// Makes the job panic.
     pub fn panic(self) {
         self.end(Verdict::Panic);
     }
 
     fn end(self, verdict: Verdict) {
-        // Nobody listens when the job gave up waiting.
+        // The job may have stopped waiting, and then nobody receives this.
         let _ = self.reply.send(verdict);
     }
 }

@@ -1,4 +1,4 @@
-//! The rules of a source that does not change meanwhile.
+//! The rules of a source that does not change during the check.
 
 use crate::base::index::Index;
 use crate::source::Jobs;
@@ -20,15 +20,16 @@ const EQUAL: &str = "read() appends what at_index() has, in index order";
 const STOPS: &str = "read() stops at the first index that is not there";
 const SOMETHING: &str = "read() appends at least one job when the first one is there";
 
-/// Up to this many jobs each one is looked at, and of more the ends and a sample.
+/// Up to this many jobs the suite looks at each one. Of more jobs it looks at the ends and a
+/// sample.
 const ALL: u64 = 1_000;
 const SAMPLE: u64 = 200;
-/// How long a run is at most: a consumer asks for no more than max(64, 2 × `max_processing`).
+/// The longest run. A consumer asks for no more than max(64, 2 × `max_processing`).
 const LONGEST: u64 = 128;
-/// Random runs that are read.
+/// The number of random runs.
 const RUNS: u64 = 200;
 
-/// What a source showed.
+/// The jobs that a source has shown.
 pub(super) struct Known<T> {
     pub(super) first: Index,
     pub(super) head: Option<Index>,
@@ -47,7 +48,8 @@ pub(super) fn at_index<J: Jobs>(jobs: &J, index: Index) -> Checked<Option<J::Job
     ask(|| jobs.at_index(index)).good(ANSWERS, || format!("at_index({index})"))
 }
 
-/// Every rule of a source that does not change; what it showed. `before` is what it showed earlier.
+/// Checks every rule of a source that does not change. Returns what the source showed. `before` is
+/// what it showed earlier.
 pub(super) fn check_quiet<J: Jobs<Job: PartialEq + fmt::Debug>>(
     jobs: &J,
     before: Option<&Known<J::Job>>,
@@ -78,7 +80,7 @@ pub(super) fn check_quiet<J: Jobs<Job: PartialEq + fmt::Debug>>(
     Ok(known)
 }
 
-/// What both show is the same.
+/// Checks that jobs which were shown before and now are the same.
 pub(super) fn check_unchanged<T: PartialEq + fmt::Debug>(before: &Known<T>, now: &Known<T>) -> Checked {
     for (index, job) in &now.jobs {
         let was = before.jobs.get(index);
@@ -136,7 +138,7 @@ fn check_reads<J: Jobs<Job: PartialEq + fmt::Debug>>(
             runs.extend([1, 2, 64, 65, LONGEST].map(|length| run(start, length)));
         }
     }
-    // A fixed seed: a source that fails once fails again.
+    // A fixed seed, so that a source that fails once fails again.
     let mut chance = fastrand::Rng::with_seed(7);
     for _ in 0..RUNS {
         let near = if chance.bool() { first } else { past.saturating_sub(ALL.min(past - first)) };
@@ -146,12 +148,12 @@ fn check_reads<J: Jobs<Job: PartialEq + fmt::Debug>>(
     for run in runs {
         read_equals(jobs, run, before)?;
     }
-    // A run without an index in it.
+    // An empty run.
     let (from, to) = (past.max(1), past.max(1) - 1);
     read_equals(jobs, from..=to, before)
 }
 
-/// One run, against `at_index` one by one.
+/// Checks one run against `at_index`, one by one.
 pub(super) fn read_equals<J: Jobs<Job: PartialEq + fmt::Debug>>(
     jobs: &J,
     run: RangeInclusive<Index>,
@@ -159,13 +161,13 @@ pub(super) fn read_equals<J: Jobs<Job: PartialEq + fmt::Debug>>(
 ) -> Checked {
     let (first, head) = (first(jobs)?, head(jobs)?);
     let call = || format!("read({run:?})");
-    // Something that is there already, where there is something.
+    // Something that is in the vector already, if the source has anything.
     let mine = || head.filter(|head| first <= *head).map_or(Ok(None), |head| at_index(jobs, head));
     let mut into: Vec<J::Job> = mine()?.into_iter().collect();
     let kept = into.len();
     match ask(|| jobs.read(run.clone(), &mut into)) {
         Answer::Good(()) => {}
-        // It may say that something was removed.
+        // The source may refuse a run from which jobs were removed.
         Answer::Failed(_) if *run.start() < first => return Ok(()),
         failed => failed.good(ANSWERS, call)?,
     }
@@ -193,7 +195,7 @@ pub(super) fn read_equals<J: Jobs<Job: PartialEq + fmt::Debug>>(
 }
 
 impl<T> Known<T> {
-    /// The indices to look at, in order.
+    /// Returns the indices to look at, in order.
     pub(super) fn sample(&self) -> Vec<Index> {
         let Some(head) = self.head.filter(|head| self.first <= *head) else { return Vec::new() };
         if head - self.first < ALL {

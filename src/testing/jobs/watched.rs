@@ -1,4 +1,4 @@
-//! The rules that take threads: consumers on the source, and calls at the same time.
+//! The rules that need threads: consumers on the source, and calls at the same time.
 
 use super::rules::{self, FINAL, Known};
 use crate::base::index::{BoxError, Index};
@@ -16,14 +16,14 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Threads that call at once.
+/// The number of threads that call at once.
 const THREADS: u64 = 4;
-/// Jobs that are awaited one by one.
+/// The number of jobs that are awaited one by one.
 const RINGS: u64 = 20;
-/// Jobs that a consumer handles, of a source that has more.
+/// The most jobs that the consumer handles. The source may have more.
 const HANDLED: u64 = 300;
 
-/// The source as a consumer sees it, and what the consumer asked.
+/// The source for a consumer. It tells the test what the consumer asked.
 struct Watched<J> {
     jobs: Arc<J>,
     seen: Sender<Seen>,
@@ -74,7 +74,7 @@ impl<J: Jobs> Jobs for Watched<J> {
     }
 }
 
-/// A consumer that begins above the head; `None` when the source did not take the wake-up.
+/// Starts a consumer above the head. Returns `None` if the source did not take the wake-up.
 fn listener<J: Jobs>(jobs: &Arc<J>, patience: Duration) -> Checked<Option<Consumer>> {
     const LOOKS: &str = "a healthy source lets a consumer start";
     let (seen, sees) = unbounded();
@@ -87,14 +87,14 @@ fn listener<J: Jobs>(jobs: &Arc<J>, patience: Duration) -> Checked<Option<Consum
     loop {
         match sees.recv_timeout(patience) {
             Ok(Seen::Subscribed(took)) => subscribed = took,
-            // From here on only a ring makes it look again.
+            // From here on only a ring makes the consumer look again.
             Ok(Seen::Looked) => return Ok(subscribed.then_some(consumer)),
             Err(_) => broken(LOOKS, format!("it did not look within {patience:?}"))?,
         }
     }
 }
 
-/// A source that took the wake-up rings every consumer, for every job.
+/// Checks that a source which took the wake-up rings every consumer, for every job.
 pub(super) fn rung<J: Jobs>(jobs: &Arc<J>, push: &dyn Fn(&J), patience: Duration) -> Checked {
     const RINGS_ALL: &str = "a source that took the Wakeup rings every consumer when a job appears";
     let mut listeners = Vec::new();
@@ -118,7 +118,7 @@ pub(super) fn rung<J: Jobs>(jobs: &Arc<J>, push: &dyn Fn(&J), patience: Duration
     Ok(())
 }
 
-/// A consumer on it handles each job once, up to the head.
+/// Checks that a consumer handles each job once, up to the head.
 pub(super) fn consumed<J: Jobs<Job: PartialEq + fmt::Debug>>(
     jobs: &Arc<J>,
     known: &Known<J::Job>,
@@ -155,7 +155,7 @@ pub(super) fn consumed<J: Jobs<Job: PartialEq + fmt::Debug>>(
 
 type Told<T> = Checked<Vec<(Index, Option<T>)>>;
 
-/// Several threads that call at once are told what one was.
+/// Checks that several threads that call at once get the same answers as one.
 pub(super) fn from_threads<J: Jobs<Job: PartialEq + fmt::Debug>>(
     jobs: &Arc<J>,
     known: &Known<J::Job>,
@@ -192,7 +192,7 @@ fn hear<T>(told: &Receiver<Told<T>>, deadline: Instant) -> impl Iterator<Item = 
     (0..THREADS).map(move |_| told.recv_deadline(deadline).ok())
 }
 
-/// What one of the threads asks.
+/// Returns the answers that one of the threads gets.
 fn tour<J: Jobs>(jobs: &J, indices: &[Index], expected: (Index, Option<Index>)) -> Told<J::Job> {
     let mut told = Vec::new();
     for index in indices {
@@ -202,7 +202,7 @@ fn tour<J: Jobs>(jobs: &J, indices: &[Index], expected: (Index, Option<Index>)) 
         let mut run = Vec::new();
         let end = index.saturating_add(15).min(expected.1.unwrap_or(*index));
         crate::testing::ask(|| jobs.read(*index..=end, &mut run)).good("read", || format!("read({index}..={end})"))?;
-        // Only what was looked at before can be compared.
+        // Only jobs that were looked at before can be compared.
         told.extend((*index..=end).zip(run.into_iter().map(Some)).filter(|(at, _)| indices.contains(at)));
     }
     Ok(told)
