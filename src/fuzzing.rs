@@ -1,7 +1,7 @@
-//! What the fuzzers in `fuzz/` run: each takes any bytes whatever, and panics when a promise is broken.
+//! The bodies of the fuzzers in `fuzz/`. Each takes any bytes, and panics if a promise is broken.
 //!
-//! The bodies are here so that the ordinary tests run them too, briefly. Every string of bytes means something, so that one
-//! which is changed a little means something a little different.
+//! They are here so that the ordinary tests run them too, briefly. Every string of bytes means
+//! something, and a small change of the bytes is a small change of the meaning.
 
 use crate::base::error::Error;
 use crate::base::index::Index;
@@ -14,13 +14,13 @@ use crate::store::{FORMAT, FORMAT_KEY, Store};
 use crate::window::reference::{Choice, Trial, limits};
 use std::collections::BTreeMap;
 
-/// Choices of one trial at most: as many as the model, which counts in sets, gets through in a moment.
+/// The most choices of one trial. The model, which is made of sets, does that many in a moment.
 const MOST_CHOICES: usize = 400;
 
-/// Rows of one table trial at most.
+/// The most rows of one trial of tables.
 const MOST_ROWS: usize = 64;
 
-/// The bytes that are not yet used. Behind the end there are zeros.
+/// The bytes that are not yet used. After their end there are zeros.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -38,7 +38,8 @@ impl<'a> Input<'a> {
         core::array::from_fn(|_| self.byte())
     }
 
-    /// As many bytes as the next one says, or as there are; mostly few, so that something is left for what comes after.
+    /// Takes as many bytes as the next byte says, or as there are. Mostly few, so that something is
+    /// left for the next step.
     fn some(&mut self) -> &'a [u8] {
         let length = match self.byte() {
             few @ 0..224 => few % 8,
@@ -49,21 +50,21 @@ impl<'a> Input<'a> {
         some
     }
 
-    /// A name, also one that is empty or too long: what is not UTF-8 grows to three times its length.
+    /// Takes a name, which may be empty or too long. A byte that is not UTF-8 becomes three bytes.
     fn name(&mut self) -> String {
         String::from_utf8_lossy(self.some()).into_owned()
     }
 }
 
-/// The bytes as a sequence of choices, for the window and for the naive model of it side by side.
+/// Takes the bytes as a sequence of choices, for the window and its simple model side by side.
 ///
 /// # Panics
-/// When the two differ, when one of the window's promises is broken, and when it stalls.
+/// If the two differ, if one of the window's promises is broken, and if the window stalls.
 pub fn window(bytes: &[u8]) {
     let mut input = Input(bytes);
     let [first, processing, ahead, stop] = input.array().map(u64::from);
     let first = if first % 2 == 0 { first / 2 } else { Index::MAX - 1 - first / 2 };
-    // Also a little below the first index.
+    // The index may also be a little below the first one.
     let stop_at = (stop % 2 == 1).then(|| first.saturating_add(stop).saturating_sub(5).min(Index::MAX - 1));
     let mut trial = Trial::new(first, limits(processing as u8, ahead as u8), stop_at, processing >= 128);
     for _ in 0..MOST_CHOICES {
@@ -73,7 +74,7 @@ pub fn window(bytes: &[u8]) {
     trial.settle();
 }
 
-/// The next choice. Ends are rare, or nothing would ever happen.
+/// Returns the next choice. Ends are rare: a window that ends early tests nothing.
 fn choice(input: &mut Input<'_>) -> Option<Choice> {
     Some(match input.next()? {
         0..20 => Choice::Grow(input.byte()),
@@ -102,11 +103,13 @@ fn choice(input: &mut Input<'_>) -> Option<Choice> {
     })
 }
 
-/// The bytes as what a database holds: values that were never ours, values of ours that were damaged, and rows of tables.
+/// Takes the bytes as the content of a database: values that were never ours, values of ours that
+/// were damaged, and rows of tables.
 ///
 /// # Panics
-/// When a value is read that would not be written so, when damage that the checksum always shows is not refused, when a
-/// refusal is not [`Error::Corrupt`] or changes what is stored, and when a row turns up that was not put, or one is lost.
+/// If a value is read that would not be written so; if damage that the checksum always shows is not
+/// refused; if a refusal is not [`Error::Corrupt`] or changes the database; and if a row appears
+/// that was not put, or one is lost.
 pub fn stored(bytes: &[u8]) {
     let mut input = Input(bytes);
     match input.byte() % 4 {
@@ -117,18 +120,18 @@ pub fn stored(bytes: &[u8]) {
     }
 }
 
-/// What is stored of a progress.
+/// The kind of a stored record of a progress.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Page,
-    /// In this slot, on a page with this lowest undone index.
+    /// A delta in this slot, on a page with this lowest undone index.
     Delta {
         slot: u32,
         page_next: Index,
     },
 }
 
-/// What a stored value says.
+/// The content of a stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Said {
     last_processed: Option<Index>,
@@ -136,10 +139,10 @@ struct Said {
     done: Vec<Index>,
 }
 
-/// Of the page, and of its deltas.
+/// The generation of the page and of its deltas.
 const GENERATION: u32 = 5;
 
-/// More than this many done indices are not listed one by one.
+/// The most done indices that are listed one by one.
 const MOST_LISTED: usize = 1 << 16;
 
 impl Kind {
@@ -159,7 +162,7 @@ impl Kind {
         }
     }
 
-    /// What is read, if it is readable and short enough to be listed.
+    /// Reads a value, if it is readable and short enough to be listed.
     fn read(self, name: &str, bytes: &[u8]) -> Option<Said> {
         let (last_processed, next, runs) = match self {
             Kind::Page => {
@@ -181,7 +184,7 @@ impl Kind {
         (done.len() < MOST_LISTED).then_some(Said { last_processed, next, done })
     }
 
-    /// As it is written.
+    /// Writes a value.
     fn write(self, name: &str, said: &Said) -> Vec<u8> {
         match self {
             Kind::Page => {
@@ -197,7 +200,7 @@ impl Kind {
         }
     }
 
-    /// Something that can be written.
+    /// Makes up the content of a value.
     fn say(self, input: &mut Input<'_>) -> Said {
         let index = Index::from_be_bytes(input.array());
         let next = match self {
@@ -215,7 +218,8 @@ impl Kind {
     }
 }
 
-/// A value that was never ours, behind the checksum that belongs to it: what is read would be read again if we wrote it.
+/// Checks a value that was never ours, with a checksum that fits. If it can be read, writing it
+/// must give the same bytes.
 fn foreign(input: &mut Input<'_>) {
     let (kind, name, body) = (Kind::of(input), input.name(), input.0);
     let sealed = [body, &kind.checksum(&name, body)].concat();
@@ -228,8 +232,9 @@ fn foreign(input: &mut Input<'_>) {
     }
 }
 
-/// A value of ours, damaged in ways that a CRC-32 always shows: no more than four bytes in a row are wrong, in what it covers
-/// or in itself. (Wider damage passes once in four thousand million, and a fuzzer that solves equations finds that once.)
+/// Damages a value of ours in ways that a CRC-32 always shows: at most four bytes in a row are
+/// wrong, in the content or in the checksum. (Wider damage stays hidden once in four thousand
+/// million times, and a fuzzer that solves equations finds that once.)
 fn damaged(input: &mut Input<'_>) {
     let start: [u8; 4] = input.array().map(|byte| byte % 128);
     let tail = input.name();
@@ -256,7 +261,7 @@ fn damaged(input: &mut Input<'_>) {
     assert_eq!(kind.read(&name, &whole[..cut]), None, "promise 8: a value that is cut off");
 }
 
-/// A database that has anything at all where the format and a progress are kept.
+/// Puts anything at all into a database, in the places of the format and of a progress.
 fn database(input: &mut Input<'_>) {
     let name = input.name();
     let format = match input.byte() % 3 {
@@ -296,7 +301,8 @@ fn database(input: &mut Input<'_>) {
     }
 }
 
-/// A progress with this stored value is what the value says, or refused with the reason.
+/// Loads a progress with this stored value. It must be what the value says, or refused with the
+/// reason.
 fn load(store: &Store, name: &str, value: Option<&[u8]>) {
     let read = value.map(|value| format::decode_page(name, value).map(|page| page.last_processed));
     match store.progress(name).last_processed() {
@@ -307,7 +313,7 @@ fn load(store: &Store, name: &str, value: Option<&[u8]>) {
     }
 }
 
-/// A progress can be removed whatever its value is.
+/// Removes a progress, whatever its value is.
 fn forget(store: &Store, name: &str) {
     let removed = store.progress(name).remove();
     assert_eq!(removed.is_ok(), fits(name), "{removed:?}");
@@ -319,7 +325,8 @@ fn fits(name: &str) -> bool {
     (1..=255).contains(&name.len())
 }
 
-/// Rows that are put and deleted, and a model of them: tables share a key space, and must not see each other's rows.
+/// Puts and deletes rows, and compares them with a model. Tables share a key space, and must not
+/// see each other's rows.
 fn tables(input: &mut Input<'_>) {
     let store = Store::in_memory();
     let mut model: BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>> = BTreeMap::new();

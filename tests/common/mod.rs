@@ -1,4 +1,5 @@
-//! What the tests have in common, beside the crate's own `testing`: a source that misbehaves on demand, and ways to wait.
+//! The shared parts of the tests, beside the crate's own `testing`: a source that misbehaves on
+//! demand, and ways to wait.
 #![allow(dead_code, unused_imports)]
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -12,7 +13,7 @@ use waterline::{BoxError, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgr
 
 pub use waterline::testing::{FaultyProgress, StartedJob, manual_worker};
 
-/// Longer than anything here takes on the slowest machine; only a failing test waits for it.
+/// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.
 pub const LONG: Duration = Duration::from_secs(60);
 pub const HOUR: Duration = Duration::from_secs(3600);
 
@@ -30,7 +31,7 @@ pub fn until(handle: &Handle, what: &str, wanted: impl Fn(&Status) -> bool) -> S
     }
 }
 
-/// Waits until something of the test's own is true.
+/// Waits until a condition of the test is true.
 #[track_caller]
 pub fn eventually(what: &str, is_true: impl Fn() -> bool) {
     let deadline = Instant::now() + LONG;
@@ -40,14 +41,15 @@ pub fn eventually(what: &str, is_true: impl Fn() -> bool) {
     }
 }
 
-/// The live threads of all consumers and stores of this process, by their names; 0 where the system does not tell.
+/// Returns the number of live threads of all consumers and stores of this process, by their names.
+/// It is 0 on a system that cannot tell.
 pub fn own_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|name| name.starts_with("wl-")).count()
 }
 
-/// 0, 1, 2, … up to and without `n`.
+/// Returns the jobs 0, 1, 2, … below `n`.
 pub fn numbers(n: u64) -> MemoryJobs<u64> {
     (0..n).collect()
 }
@@ -56,7 +58,7 @@ pub fn builder<J: Jobs>(jobs: J, progress: &MemoryProgress) -> waterline::Builde
     Consumer::builder(jobs, progress.clone())
 }
 
-/// A source that does what the test says; the job at an index is the index.
+/// A source that follows the test's script. The job at an index is the index.
 #[derive(Clone, Default)]
 pub struct Script(Arc<Scripted>);
 
@@ -75,7 +77,7 @@ struct ScriptState {
     gaps: BTreeSet<Index>,
     failing: BTreeMap<Index, Fault>,
     head_fault: Option<Fault>,
-    /// Calls wait here, after they were announced.
+    /// Holds calls back, after they were announced.
     gate: Option<(Sender<&'static str>, Receiver<()>)>,
     wakeups: Vec<Wakeup>,
     subscribes: bool,
@@ -96,14 +98,14 @@ impl Fault {
     }
 }
 
-/// Holds a source's calls back; dropping it lets them all through.
+/// Holds a source's calls back. Dropping it lets them all through.
 pub struct SourceGate {
     pub entered: Receiver<&'static str>,
     pass: Sender<()>,
 }
 
 impl SourceGate {
-    /// Waits for a call of this name and lets every other one through.
+    /// Waits for a call of this name, and lets every other call through.
     pub fn wait_for(&self, name: &str) {
         loop {
             let entered = self.entered.recv_timeout(LONG).expect("the source is called");
@@ -156,7 +158,7 @@ impl Script {
         self.0.state.lock().head_fault = Some(fault);
     }
 
-    /// From now on the source keeps its wake-ups.
+    /// Makes the source keep its wake-ups from now on.
     pub fn subscribing(self) -> Self {
         self.0.state.lock().subscribes = true;
         self
@@ -181,7 +183,7 @@ impl Script {
         &self.0
     }
 
-    /// Who still has this source, beside the test.
+    /// Returns how many others still have this source.
     pub fn owners(&self) -> usize {
         Arc::strong_count(&self.0) - 1
     }
@@ -209,7 +211,8 @@ impl Jobs for Script {
             let state = self.0.state.lock();
             (state.head, state.head_fault)
         };
-        // The answer is fixed before the call returns: what comes meanwhile is not in it.
+        // The answer is fixed before the call returns, so a change that comes meanwhile is not in
+        // it.
         self.pass_gate("head");
         fault.map_or(Ok(head), |fault| Err(fault.strike("head")))
     }
@@ -235,7 +238,7 @@ impl Jobs for Script {
     }
 }
 
-/// Collects what `on_processed` is called with, and insists that there is no gap.
+/// Collects the ranges of `on_processed`, and panics if there is a gap.
 #[derive(Clone, Default)]
 pub struct Announced(Arc<Mutex<Vec<RangeInclusive<Index>>>>);
 
@@ -251,7 +254,7 @@ impl Announced {
         }
     }
 
-    /// Who has it, the test included.
+    /// Returns how many have it, the test included.
     pub fn owners(&self) -> usize {
         Arc::strong_count(&self.0)
     }
