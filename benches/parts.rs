@@ -1,7 +1,8 @@
-//! The parts on their own, for whoever changes one: `cargo bench --bench parts`, and again after the change.
+//! Benchmarks of single parts, for work on one of them: run `cargo bench --bench parts` before and
+//! after the change.
 //!
-//! Criterion keeps the times of the run before and says what became of them. What holds across machines is the table of ratios,
-//! `make bench`.
+//! Criterion keeps the times of the last run and shows the difference. The table of ratios (`make
+//! bench`) is the one that holds on any machine.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -10,7 +11,7 @@ use waterline::{Checkpoint, Index, Jobs, MemoryJobs, Progress, Store};
 
 const STEPS: u64 = 10_000;
 
-/// A window whose jobs are read, of which the first is stuck and so many are done.
+/// Returns a window whose jobs are read. The first job is stuck, and this many others are done.
 fn wide(done: u64) -> Window {
     let mut window = Window::begin(0, Limits { max_processing: 2, max_search_ahead: u64::MAX });
     window.handle_head(Some(Index::MAX - 1));
@@ -19,7 +20,7 @@ fn wide(done: u64) -> Window {
     window
 }
 
-/// What is wanted is done at once.
+/// Does everything that the window asks for.
 fn step(window: &mut Window) {
     while let Some(action) = window.poll() {
         if let Action::Fetch(run) = action {

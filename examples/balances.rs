@@ -1,4 +1,5 @@
-//! A ledger: transfers between accounts, booked by parallel jobs, each exactly once, in a database that the program opens itself.
+//! A ledger: parallel jobs book transfers between accounts, each exactly once, in a database that
+//! the program opens itself.
 //!
 //! ```sh
 //! cargo run --release --example balances                                    # shows it: killed again and again, and nothing is lost
@@ -7,9 +8,10 @@
 //! cargo run --release --example balances -- /tmp/ledger --verify            # compares the ledger with one in memory
 //! ```
 //!
-//! Transfer *i* takes an amount from one account and gives it to another: two additions, and a third that counts it. They are one
-//! write with the fact that the transfer is booked. So whenever the program dies, money is neither lost nor made, and the next run
-//! books those that are left, each once, though transfers are booked in any order. No job reads a balance.
+//! Transfer *i* takes an amount from one account and gives it to another: two additions, and a
+//! third that counts the transfer. They are one write with the job's completion. So whenever the
+//! program dies, money is neither lost nor made. The next run books the transfers that are left,
+//! each once, although they are booked in any order. No job reads a balance.
 
 use clap::Parser;
 use rocksdb::{ColumnFamilyDescriptor, DB, Options};
@@ -21,18 +23,19 @@ use std::time::{Duration, Instant};
 use waterline::{BoxError, Consumer, Index, Jobs, Store, Table};
 
 const ACCOUNTS: u64 = 1_000;
-/// How often the demonstration kills.
+/// The number of kills of the demonstration.
 const KILLS: u32 = 5;
-/// Hundredths of all transfers, at most, that the demonstration has booked between two kills.
+/// The most hundredths of all transfers that the demonstration books between two kills.
 const MOST_BETWEEN_KILLS: usize = 15;
 
-/// Book transfers between accounts, each exactly once; without an option, show that by being killed.
+/// Book transfers between accounts, each exactly once; without an option, show that by being
+/// killed.
 #[derive(Parser)]
 #[command(name = "balances")]
 struct Args {
     /// The directory of the database [default: a temporary one]
     directory: Option<PathBuf>,
-    /// How many transfers there are
+    /// The number of transfers
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     transfers: u64,
     /// Book what is left
@@ -57,7 +60,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), BoxError> {
-    // It is removed when this is dropped.
+    // The directory is removed when this is dropped.
     let temporary = tempfile::tempdir()?;
     let directory = args.directory.as_deref().unwrap_or(temporary.path());
     match args.abort_at {
@@ -75,7 +78,7 @@ struct Transfer {
 }
 
 impl Transfer {
-    /// Always the same for an index: a hash stands for what a bank would have on file.
+    /// Returns the same transfer for an index each time. A hash stands for the files of a bank.
     fn at(index: Index) -> Self {
         let mut hash = index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -102,7 +105,8 @@ impl Jobs for Transfers {
     }
 }
 
-/// The database: balances in a column family of the program's own, and one total in a table of the store.
+/// The database: balances in a column family of the program's own, and one total in a table of the
+/// store.
 struct Ledger {
     store: Store,
     balances: Table,
@@ -117,12 +121,13 @@ impl Ledger {
         let mut families = Store::column_families();
         families.push(ColumnFamilyDescriptor::new("balances", Options::default()));
         let db = Arc::new(DB::open_cf_descriptors(&options, directory, families)?);
-        // A program that has the database anyway goes on using it as ever; this one has no other use for it.
+        // A program that has the database anyway goes on using it. This program has no other use
+        // for it.
         let store = Store::attach(db)?;
         Ok(Self { balances: store.column_family("balances")?, totals: store.table("totals")?, store })
     }
 
-    /// How far everything is booked, how many transfers are, and what all balances add up to.
+    /// Returns the watermark, the number of booked transfers, and the sum of all balances.
     fn summary(&self) -> Result<(Option<Index>, i64, i64), BoxError> {
         let mut sum = 0;
         for row in &self.balances {
@@ -138,7 +143,7 @@ fn book(ledger: &Ledger, transfers: u64, abort_at: Option<Index>) -> Result<(), 
     let hundredth = transfers.div_ceil(100);
     let consumer = Consumer::builder(Transfers(transfers), ledger.store.progress("ledger"))
         .stop_at(transfers - 1)
-        // Whoever kills this program goes by these lines, and so does whoever watches it.
+        // The program that kills this one reads these lines, and a person who watches may, too.
         .on_processed(move |run| {
             if (run.end() + 1) / hundredth > run.start() / hundredth {
                 println!("booked up to {}", run.end());
@@ -190,13 +195,13 @@ fn verify(ledger: &Ledger, transfers: u64) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Books in a child that is killed, again and again, and then to the end.
+/// Books in a child process that it kills again and again, and then books the rest.
 fn demonstrate(directory: &Path, transfers: u64) -> Result<(), BoxError> {
     for kill in 1..=KILLS {
         let begun = Instant::now();
         let (mut child, mut said) = child(directory, transfers)?;
-        // Another moment each time. It goes by what is booked, so that it hits in the middle on a
-        // machine of any speed.
+        // A different moment each time. It depends on the booked transfers, so that it is in the
+        // middle on a machine of any speed.
         said.by_ref().take(fastrand::usize(1..=MOST_BETWEEN_KILLS)).try_for_each(|line| line.map(drop))?;
         child.kill()?;
         child.wait()?;
@@ -212,7 +217,7 @@ fn demonstrate(directory: &Path, transfers: u64) -> Result<(), BoxError> {
     }
     let begun = Instant::now();
     let (mut child, mut said) = child(directory, transfers)?;
-    // Somebody has to take what it says, or it would wait.
+    // Somebody must read the child's lines, or the child would wait.
     said.try_for_each(|line| line.map(drop))?;
     if !child.wait()?.success() {
         return Err("the last run failed".into());
@@ -221,7 +226,8 @@ fn demonstrate(directory: &Path, transfers: u64) -> Result<(), BoxError> {
     verify(&Ledger::open(directory)?, transfers)
 }
 
-/// This program, which books and has begun, and what else it says.
+/// Starts this program as a child that books. Returns it when it has begun, with the rest of its
+/// lines.
 fn child(directory: &Path, transfers: u64) -> Result<(Child, Lines<BufReader<ChildStdout>>), BoxError> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(directory).arg("--book").args(["--transfers", &transfers.to_string()]);

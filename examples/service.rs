@@ -1,12 +1,13 @@
-//! A service: runs until it ends or a signal comes, and then stops within 30 s.
+//! A service: it runs until it ends or a signal comes, and then stops within 30 s.
 //!
-//! `cargo run --no-default-features --example service` follows a stream for ever; Ctrl-C, or `kill`, ends it. With `-- 20` it ends by
-//! itself, behind job 20; with `-- 20 13` job 13 fails, which halts it.
+//! `cargo run --no-default-features --example service` follows a stream for ever; Ctrl-C or `kill`
+//! ends it. With `-- 20` it ends by itself after job 20. With `-- 20 13` job 13 fails, which halts
+//! it.
 
 use std::time::Duration;
 use waterline::{BoxError, Consumer, Index, Jobs, MemoryProgress, Retry};
 
-/// A stream without an end.
+/// An endless stream.
 struct Ticks;
 
 impl Jobs for Ticks {
@@ -21,7 +22,7 @@ impl Jobs for Ticks {
     }
 }
 
-// A channel of the standard library, since a program of yours may have no other.
+// A channel of the standard library, since your program may have no other.
 #[expect(clippy::disallowed_methods)]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut numbers = std::env::args().skip(1).map(|number| number.parse::<Index>());
@@ -34,10 +35,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         builder = builder.stop_at(last);
     }
     let consumer = builder.start(move |job| {
-        // A long job, which looks up every now and then.
+        // A long job, which asks again and again if it should stop.
         for _ in 0..10 {
             if job.is_stopping() {
-                // An attempt that fails while it stops is no error, if there are attempts left: the next life repeats the job.
+                // An attempt that fails during a stop is no error as long as the job has attempts
+                // left: the next life runs the job again.
                 return Err("cut short, since the service stops".into());
             }
             std::thread::park_timeout(Duration::from_millis(2));

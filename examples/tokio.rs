@@ -1,9 +1,11 @@
-//! Jobs on a tokio runtime: the consumer stays what it is, and each job is a task that holds its `Done` token.
+//! Jobs on a tokio runtime. The consumer stays the same, and each job is a task that holds its
+//! `Done` token.
 //!
 //! `cargo run --release --example tokio`
 //!
-//! `max_processing` bounds the tasks, so there is no queue in between that could grow. A task that panics or is cancelled drops its
-//! token, which fails the job; it is tried again.
+//! `max_processing` limits the tasks (backpressure), so there is no queue between them that could
+//! grow. A task that panics or is cancelled drops its token. That fails the job, and it is tried
+//! again.
 
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -28,7 +30,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })?;
 
     let handle = consumer.handle();
-    // `join` blocks, so async code gives it a thread that may: here from within an async block.
+    // `join` blocks, so async code gives it a thread that may block: here from within an async
+    // block.
     runtime.block_on(async { tokio::task::spawn_blocking(|| consumer.join()).await })??;
 
     let status = handle.status();
@@ -37,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Stands for a request: takes a while, and fails the first time for some.
+/// Stands for a request. It takes a while, and the first attempt of some fails.
 async fn fetch(page: &str, attempt: u32) -> Result<usize, String> {
     tokio::time::sleep(Duration::from_millis(2)).await;
     if page.ends_with('7') && attempt == 1 { Err(format!("{page} is not ready")) } else { Ok(page.len()) }

@@ -1,4 +1,5 @@
-//! Jobs whose effects are written with the fact that they are done, beside writes to RocksDB by hand.
+//! Jobs with effects that are one write with the jobs' completion, beside writes to RocksDB by
+//! hand.
 
 use crate::sources::Numbers;
 use crate::{Row, Table};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use waterline::{Consumer, Durability, Store};
 
 const JOBS: u64 = 200_000;
-/// As many as are flushed one by one in a moment.
+/// A number of jobs that can be flushed one by one in a moment.
 const SYNCED_JOBS: u64 = 1_000;
 const VALUE: [u8; 100] = [7; 100];
 
@@ -21,7 +22,7 @@ pub(crate) fn rows(table: &Table) {
     table.row(row, || by_hand(SYNCED_JOBS, 1, true), || transactional(SYNCED_JOBS, 64, Durability::Synced));
 }
 
-/// What a user would write who has all jobs in order, on one thread, and keeps no progress.
+/// The program that a user would write by hand: all jobs in order, on one thread, and no progress.
 fn by_hand(jobs: u64, batch: u64, synced: bool) -> Duration {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let mut options = Options::default();

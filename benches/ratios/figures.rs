@@ -1,4 +1,4 @@
-//! What has no floor: figures beside what they may be at most.
+//! Figures without a floor, and the highest value that each may have.
 
 use crate::sources::Numbers;
 use crate::{ALLOCATOR, JOBS, Table, measures};
@@ -6,7 +6,7 @@ use cpu_time::ProcessTime;
 use std::time::Duration;
 use waterline::{Consumer, MemoryProgress, Store};
 
-/// How long an idle consumer is watched.
+/// The time for which an idle consumer is measured.
 const IDLE: Duration = Duration::from_secs(10);
 
 pub(crate) fn print(table: &Table) {
@@ -50,8 +50,9 @@ fn saves_per_thousand() -> f64 {
     handle.status().saves as f64 * 1000.0 / JOBS as f64
 }
 
-/// A consumer that has caught up with a source which is looked at every second, since it rings nobody: milliseconds of the
-/// process's CPU time, and saves.
+/// Measures a consumer that has caught up. It looks at its source every second, since the source
+/// rings nobody. Returns the milliseconds of CPU time that the process used, and the number of
+/// saves.
 fn idle() -> (f64, u64) {
     let store = Store::in_memory();
     let consumer = Consumer::builder(Numbers(100), store.progress("idle")).start(|_| Ok(())).expect("it starts");

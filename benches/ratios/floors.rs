@@ -1,4 +1,4 @@
-//! What a consumer is measured against.
+//! The floors: the programs that a consumer is compared with.
 
 use crossbeam_channel::bounded;
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 use waterline::Index;
 
-/// One message from one thread to another.
+/// Sends messages from one thread to another.
 pub(crate) fn hop(jobs: u64) -> Duration {
     let begun = Instant::now();
     let (sender, receiver) = bounded::<Index>(1024);
@@ -17,8 +17,9 @@ pub(crate) fn hop(jobs: u64) -> Duration {
     begun.elapsed()
 }
 
-/// What a user would write: a channel of jobs to some threads, one back, and a set of what finished out of order. It retries
-/// nothing, saves nothing, and cannot be asked anything.
+/// The program that a user would write by hand: a channel of jobs to some threads, one back, and a
+/// set of the jobs that finished out of order. It retries nothing, saves nothing, and has no
+/// status.
 pub(crate) fn by_hand(jobs: u64, threads: usize) -> Duration {
     let begun = Instant::now();
     let (hand, jobs_in) = bounded::<Index>(1024);

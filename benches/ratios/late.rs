@@ -1,4 +1,4 @@
-//! The lateness of saves while busy threads have all the cores.
+//! The lateness of saves while busy threads use all cores.
 
 use crate::sources::Numbers;
 use crossbeam_channel::bounded;
@@ -17,7 +17,8 @@ const JOB: Duration = Duration::from_micros(10);
 /// A save is due this long after the one before.
 const PACE: Duration = Duration::from_millis(1);
 
-/// The saves as the jobs see them: their number, the time of the last one, and the gaps between them.
+/// The saves as the jobs see them: their number, the time of the last one, and the gaps between
+/// them.
 struct Seen {
     saves: u64,
     since: Instant,
@@ -52,7 +53,7 @@ pub(crate) fn ms_late() -> f64 {
         .unlimited_search_ahead()
         .start(move |job| {
             let begun = Instant::now();
-            // Only some jobs look, so that looking costs next to nothing.
+            // Only some jobs look, so that the look costs next to nothing.
             if job.index % 8 == 0 {
                 look();
             }

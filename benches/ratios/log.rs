@@ -1,7 +1,8 @@
-//! Job logs, beside what one would write with RocksDB by hand.
+//! Job logs, beside a log that a user would write with RocksDB by hand.
 //!
-//! A million items, consumed: 1.4 to 1.7 times the iteration, where it was 1.6 to 1.9 before reading in order left the block cache
-//! alone. It is one thread that reads and runs; what is above the iteration is a no-op job and what its item is allocated for.
+//! To consume a million items takes 1.4 to 1.7 times as long as the plain iteration. (It was 1.6 to
+//! 1.9 before reads in order left the block cache alone.) One thread reads and runs. The rest above
+//! the iteration is a no-op job and the allocation of its item.
 
 use crate::{Row, Table};
 use rocksdb::{DB, DBCompressionType, IteratorMode, Options, WriteBatch, WriteOptions};
@@ -12,12 +13,12 @@ use waterline::{Consumer, Durability, Index, JobLog, Jobs, Store};
 
 const PUSHES: u64 = 200_000;
 const BLOCK: u64 = 256;
-/// As many as are flushed one by one in a moment.
+/// A number of items that can be flushed one by one in a moment.
 const SYNCED: u64 = 1_024;
 const ITEMS: u64 = 1_000_000;
-/// Pushed and trimmed, in blocks, before the front is read again.
+/// The items that are pushed and trimmed, in blocks, before the front is read again.
 const TURNOVER: u64 = 10_000_000;
-/// Blocks that are not trimmed.
+/// The blocks that are not trimmed.
 const KEPT: u64 = 20;
 /// With its quotes 100 bytes of JSON.
 const ITEM: [u8; 98] = [b'x'; 98];
@@ -39,7 +40,7 @@ pub(crate) fn rows(table: &Table) {
     front(table, &block);
 }
 
-/// Megabytes on the disk once many items were pushed and all but a few trimmed.
+/// Returns the megabytes on the disk after many items were pushed and most of them trimmed.
 pub(crate) fn megabytes_left() -> u64 {
     let (dir, ..) = turned_over(&vec![text(); BLOCK as usize]);
     let files = std::fs::read_dir(dir.path()).expect("it is there").map(|file| file.and_then(|f| f.metadata()));
@@ -57,7 +58,7 @@ fn open(directory: &Path) -> DB {
     DB::open(&options, directory).expect("the database opens")
 }
 
-/// What a user would write: a counter for keys, and items in JSON.
+/// The program that a user would write by hand: a counter for keys, and items in JSON.
 fn by_hand(item: &String, pushes: u64, batch: u64, synced: bool) -> Duration {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let db = open(dir.path());
@@ -74,7 +75,7 @@ fn by_hand(item: &String, pushes: u64, batch: u64, synced: bool) -> Duration {
     begun.elapsed()
 }
 
-/// So many blocks, shared among threads.
+/// Pushes this many blocks from several threads.
 fn pushed(blocks: u64, threads: u64, block: &[String], durability: Durability) -> Duration {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let store = Store::options().durability(durability).open(dir.path()).expect("the database opens");
@@ -136,7 +137,7 @@ fn consuming(table: &Table, block: &[String]) {
     table.row(Row { name, floor: "iterate, decode", times: ITEMS, most: 2.0 }, iterate, consume);
 }
 
-/// Whether reading at the front stays what it is.
+/// Measures if reads at the front stay as fast as they are.
 fn front(table: &Table, block: &[String]) {
     let name = "log: read in front, after 10 million";
     if !table.wants(name) {
@@ -154,7 +155,7 @@ fn front(table: &Table, block: &[String]) {
     );
 }
 
-/// A log to which ten million items were pushed, of which all but a few blocks were trimmed at once.
+/// Returns a log to which ten million items were pushed. All but a few blocks were trimmed at once.
 fn turned_over(block: &[String]) -> (tempfile::TempDir, JobLog<String>) {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let log = Store::open(dir.path()).expect("the database opens").log("l").expect("it opens");

@@ -1,25 +1,30 @@
-//! What a job costs, as a ratio to a floor that is measured in the same run: `make bench` prints two tables.
+//! The cost of a job, as a ratio to a floor that is measured in the same run. `make bench` prints
+//! two tables.
 //!
-//! Machines are noisy, so nothing is compared across runs. Each ratio is that of the medians of seven rounds, in which floor and
-//! subject take turns within one process. The job is a no-op whose payload is its index. An argument selects the rows whose
-//! name contains it: `make bench ARGS=straggler`.
+//! Machines are noisy, so nothing is compared across runs. Each ratio is the quotient of two
+//! medians of seven rounds. Within one process the floor and the subject take turns. The job is a
+//! no-op whose payload is its index. An argument selects the rows whose name contains it: `make
+//! bench ARGS=straggler`.
 //!
-//! * **no-op**: beside one message through a bounded crossbeam channel (1024), one producer and one consumer: the least that
-//!   anything which hands jobs from one thread to another can cost.
-//! * **by hand**: beside what a user would write instead: a channel of jobs to the threads, one back, and a set of what is done.
-//! * **default read**: the same, with a source that has no `read` of its own, so that it is asked
+//! * **no-op**: beside one message through a bounded crossbeam channel (1024) with one producer and
+//!   one consumer. Nothing that hands jobs from one thread to another can cost less.
+//! * **by hand**: beside the program that a user would write instead: a channel of jobs to the
+//!   threads, one back, and a set of the jobs that are done.
+//! * **default read**: the same with a source that does not implement `read`, so that it is asked
 //!   for one job after the other.
-//! * **straggler**: the pure core with the first job stuck, so that everything finishes above the watermark. The cost of a
-//!   completion must not depend on how wide the window is.
+//! * **straggler**: the pure core with the first job stuck, so that every other job finishes above
+//!   the watermark. The cost of a completion must not depend on the width of the window.
 //! * **RocksDB**: progress in RocksDB instead of in memory.
-//! * **put per job**: a job that puts 100 bytes as an effect, so that it is written with the fact that the job is done; beside
-//!   the same puts in the same order by hand, 256 in a batch, on one thread, without any progress. Synced: beside a flush for
-//!   each.
-//! * **slow source**: one that takes a millisecond for each call, read in runs of 64 instead of one by one.
+//! * **put per job**: a job that puts 100 bytes as an effect, which is one write with the job's
+//!   completion. Beside the same puts in the same order by hand, 256 in a batch, on one thread,
+//!   without any progress. Synced: beside a flush for each put.
+//! * **slow source**: a source that takes a millisecond for each call, read in runs of 64 instead
+//!   of one by one.
 //!
-//! Figures of two virtual cores are in the README. A job costs about three hops: a lock, the window, and moving the job. Before
-//! workers read a quick source for themselves, and before they were woken only when those awake did not cope, it was 5 to 8
-//! hops; when every wake-up was of a thread that slept, 5 to 24.
+//! The README has figures of two virtual cores. A job costs about three hops: a lock, the window,
+//! and moving the job. Earlier designs cost more. It was 5 to 8 hops before workers read a quick
+//! source themselves, and before they were woken only when the awake ones did not cope. It was 5 to
+//! 24 hops when every job woke a sleeping thread.
 
 use cap::Cap;
 use std::alloc::System;
@@ -51,10 +56,10 @@ static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 const ROUNDS: usize = 7;
 const JOBS: u64 = 500_000;
 const COMPLETIONS: u64 = 1_000_000;
-/// As few as take a fifth of a second, asked one by one.
+/// A number of jobs that take a fifth of a second if they are asked for one by one.
 const SLOW_JOBS: u64 = 192;
 
-/// A consumer from start to end.
+/// Runs a consumer from start to end.
 fn consume(progress: impl Progress, max_processing: usize) -> Duration {
     consume_from(Numbers(JOBS), progress, max_processing)
 }
@@ -73,7 +78,7 @@ fn consume_from(jobs: impl Jobs<Job = Index>, progress: impl Progress, max_proce
     begun.elapsed()
 }
 
-/// A consumer of a source that takes a millisecond for each call.
+/// Runs a consumer of a source that takes a millisecond for each call.
 fn consume_slowly(in_runs: bool) -> Duration {
     let begun = Instant::now();
     let consumer = Consumer::builder(Slow { jobs: SLOW_JOBS, in_runs }, MemoryProgress::new())
@@ -84,7 +89,8 @@ fn consume_slowly(in_runs: bool) -> Duration {
     begun.elapsed()
 }
 
-/// A million completions in the pure core, in as many windows as that takes, with the first job of each stuck.
+/// Completes a million jobs in the pure core, in windows of this width, with the first job of each
+/// stuck.
 fn straggle(width: u64) -> Duration {
     let limits = Limits { max_processing: 64, max_search_ahead: width };
     let begun = Instant::now();
@@ -115,18 +121,18 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// The table, row by row.
+/// The table. It prints row by row.
 struct Table {
-    /// Of the names of its rows.
+    /// A part of the names of the rows to measure.
     wanted: Option<String>,
 }
 
-/// What a row is about: how often the floor and the subject do it in a round.
+/// A row: its name, and how often the floor and the subject run in a round.
 struct Row<'a> {
     name: &'a str,
     floor: &'a str,
     times: u64,
-    /// What the ratio may be at most.
+    /// The highest ratio that the row may have.
     most: f64,
 }
 
@@ -135,7 +141,7 @@ impl Table {
         self.wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()))
     }
 
-    /// Measures floor and subject in turn, and prints the ratio of their medians.
+    /// Measures the floor and the subject in turns, and prints the ratio of their medians.
     fn row(
         &self,
         Row { name, floor, times, most }: Row<'_>,
@@ -156,7 +162,7 @@ impl Table {
 }
 
 fn main() {
-    // Cargo adds `--bench` of its own.
+    // Cargo adds its own `--bench`.
     let table = Table { wanted: std::env::args().skip(1).find(|argument| !argument.starts_with('-')) };
     println!("| {:<38} | {:>26} | {:>10} | {:>5} | {:>7} |", "per job", "floor", "ours", "ratio", "at most");
     println!("|{:-<40}|{:->28}|{:->12}|{:->7}|{:->9}|", "", ":", ":", ":", ":");

@@ -1,4 +1,4 @@
-//! What it costs to keep what is done above the watermark, and to go on from there.
+//! The cost of keeping the jobs that are done above the watermark, and of resuming from them.
 
 use crate::common::until;
 use crate::median;
@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use waterline::{Consumer, Done, Retry, Store};
 
-/// Milliseconds to start a consumer, once its store is open, of which every second of a million jobs was done, at random.
+/// Returns the milliseconds to start a consumer on an open store. Of a million jobs every second
+/// one is done, at random.
 pub(crate) fn start_ms() -> f64 {
     const WINDOW: u64 = 1_000_000;
     let dir = tempfile::tempdir().expect("a directory for the database");
@@ -37,11 +38,12 @@ pub(crate) fn start_ms() -> f64 {
     median(times.collect()).as_secs_f64() * 1000.0
 }
 
-/// What RocksDB's log has around a key and its value: the header of a record, that of a batch, a tag, a family, two lengths.
+/// The bytes that RocksDB's log adds to a key and its value: the headers of the record and of the
+/// batch, a tag, a family and two lengths.
 const AROUND: u64 = 7 + 12 + 4;
 
-/// What is given to RocksDB where jobs finish at random in a window of 100,000, as a share of 24 bytes for each save and 3 for
-/// each job.
+/// Returns the bytes that RocksDB gets while jobs finish at random in a window of 100,000, as a
+/// share of 24 bytes for each save and 3 for each job.
 pub(crate) fn share_of_bytes() -> f64 {
     const WINDOW: usize = 100_000;
     const JOBS: usize = 200_000;
@@ -62,7 +64,7 @@ pub(crate) fn share_of_bytes() -> f64 {
         for _ in 0..1000 {
             running.swap_remove(random.usize(..running.len())).complete();
         }
-        // Their places are taken by the next jobs.
+        // The next jobs take the free slots.
         running.extend(handed.iter().take(WINDOW - running.len()));
         until(&handle, "a save", |status| status.unsaved == 0);
         if round == 0 {
@@ -78,7 +80,7 @@ pub(crate) fn share_of_bytes() -> f64 {
     given as f64 / (24 * saves + 3 * JOBS as u64) as f64
 }
 
-/// The size of the write-ahead log.
+/// Returns the size of the write-ahead log.
 fn log_bytes(directory: &Path) -> u64 {
     let files = std::fs::read_dir(directory).expect("it is there").flatten();
     let logs = files.filter(|file| file.path().extension().is_some_and(|extension| extension == "log"));

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 use waterline::{BoxError, Index, Jobs};
 
-/// 0, 1, 2, …: a source that costs nothing.
+/// The jobs 0, 1, 2, …: a source that costs nothing.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Jobs for Numbers {
@@ -24,8 +24,8 @@ impl Jobs for Numbers {
     }
 }
 
-/// The same with the default `read`, which asks for one job after the other: what a first source of
-/// one's own is.
+/// The same with the default `read`, which asks for one job after the other. A user's first source
+/// is like this.
 pub(crate) struct OneByOne(pub(crate) u64);
 
 impl Jobs for OneByOne {
@@ -40,10 +40,10 @@ impl Jobs for OneByOne {
     }
 }
 
-/// A source that takes a millisecond for each call, as one at the other end of a network does.
+/// A source that takes a millisecond for each call, like one at the other end of a network.
 pub(crate) struct Slow {
     pub(crate) jobs: u64,
-    /// Whether a run is one call.
+    /// True if a run is one call.
     pub(crate) in_runs: bool,
 }
 

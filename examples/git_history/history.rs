@@ -5,7 +5,8 @@ use std::path::Path;
 use waterline::{BoxError, Index, Jobs};
 
 pub(crate) fn open(path: Option<&Path>) -> Result<Repository, BoxError> {
-    // A path that is named must be the repository itself: looking above it could find another one.
+    // If the user names a path, it must be the repository itself: a search above it could find
+    // another one.
     match path {
         Some(path) => Repository::open(path).map_err(|e| format!("no repository at {}: {e}", path.display()).into()),
         None => {
@@ -14,20 +15,21 @@ pub(crate) fn open(path: Option<&Path>) -> Result<Repository, BoxError> {
     }
 }
 
-/// The source: the first-parent history of `HEAD`, the root first. Read once, since what a source shows must be final.
+/// The source: the first-parent history of `HEAD`, the root first. It is read once, since the jobs
+/// of a source must be final.
 pub(crate) struct Chain(Vec<Oid>);
 
 impl Chain {
     pub(crate) fn collect(repository: &Repository) -> Result<Self, BoxError> {
         let head = match repository.head() {
             Ok(head) => head.peel_to_commit().map_err(|e| format!("HEAD is no commit: {e}"))?,
-            // No commit was made yet.
+            // The repository has no commit yet.
             Err(e) if matches!(e.code(), ErrorCode::UnbornBranch | ErrorCode::NotFound) => return Ok(Self(Vec::new())),
             Err(e) => return Err(format!("HEAD cannot be read: {e}").into()),
         };
         let mut chain = vec![head.id()];
         let mut commit = head;
-        // Where a shallow clone ends its commits have no parents here either.
+        // In a shallow clone the last commits have no parents here.
         while commit.parent_count() > 0 {
             commit =
                 commit.parent(0).map_err(|e| format!("the first parent of {} cannot be read: {e}", commit.id()))?;

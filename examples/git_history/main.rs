@@ -1,5 +1,5 @@
-//! Indexes the history of a git repository: which paths every commit changes, and how many lines the changed files have, in
-//! parallel, exactly once, resumable at any moment.
+//! Indexes the history of a git repository, in parallel, exactly once, and resumable at any moment.
+//! The index says which paths every commit changes, and how many lines the changed files have.
 //!
 //! ```sh
 //! cargo run --release --example git_history -- path/to/repository     # or none: the one that you stand in
@@ -14,24 +14,30 @@
 //!                      rows and totals                 └───── trim ──────┴── files and lines by extension
 //! ```
 //!
-//! *Commits*: index *i* is the *i*-th commit of the first-parent history, from the root on. Its job lists the paths in which it
-//! differs from its first parent, puts one row into a table, adds to two totals, and pushes each changed file to the log: one
-//! write with the fact that the commit is indexed. *Files*: each job reads the blob of one changed file, as it is after the
-//! change, and adds its lines to a sum for its extension: one write with the fact that the file is counted. Lines are those that
-//! `git diff --numstat` has for a new file; what git takes for binary, a deletion and a submodule have none, and are files all
-//! the same. So a file counts as often as it is changed. What all have counted is cut off the log, which trims itself.
+//! *Commits*: index *i* is the *i*-th commit of the first-parent history, from the root on. Its job
+//! lists the paths in which it differs from its first parent, puts one row into a table, adds to
+//! two totals, and pushes each changed file to the log. All this is one write with the completion
+//! of the job.
 //!
-//! Press Ctrl-C, or kill it with -9: the next run goes on where this one was, and the totals of commits and paths are those of
+//! *Files*: each job reads the blob of one changed file, as it is after the change, and adds its
+//! lines to a sum for its extension. This is one write with the completion of the job, too. Lines
+//! are counted as `git diff --numstat` counts those of a new file. Binary files, deletions and
+//! submodules count as files without lines. A file counts as often as it is changed. The log trims
+//! itself: it drops the files that were counted.
+//!
+//! Press Ctrl-C, or kill it with -9: the next run goes on where this run was. At the end the totals
+//! of commits and paths are the same as
 //!
 //! ```sh
 //! git rev-list --count --first-parent HEAD
 //! git log --first-parent -m --root --no-renames --name-only --format= | grep -c .
 //! ```
 //!
-//! The database is the directory `waterline` in the repository's git directory, where no work tree shows it. It belongs to
-//! one history: when that was rewritten the program refuses to go on, and `--reset` begins anew. Replace refs are not
-//! followed. A partial clone lacks objects, and the program ends at the first one that it misses. Exit codes: 0 all indexed, 1
-//! failed, 2 wrong usage, 130 interrupted.
+//! The database is the directory `waterline` in the repository's git directory, where no work tree
+//! shows it. It belongs to one history: if that was rewritten the program refuses to go on, and
+//! `--reset` begins anew. Replace refs are not followed. A partial clone lacks objects, and the
+//! program ends at the first one that is missing. Exit codes: 0 all indexed, 1 failed, 2 wrong
+//! usage, 130 interrupted.
 
 use crate::history::Chain;
 use crate::pipeline::{CHANGES, COMMITS, Data, Settings, Stage, WINDOW, process};
@@ -51,11 +57,12 @@ mod history;
 mod objects;
 mod pipeline;
 
-/// So many extensions are shown where all would be too many.
+/// The most extensions to show.
 const TOP: usize = 5;
 
-/// Index the first-parent history of a git repository: one row for each commit, with the paths that it changes, and the lines
-/// of the changed files, by extension. Binary files, deletions and submodules count as files without lines.
+/// Index the first-parent history of a git repository: one row for each commit, with the paths that
+/// it changes, and the lines of the changed files, by extension. Binary files, deletions and
+/// submodules count as files without lines.
 #[derive(Parser)]
 #[command(name = "git_history")]
 struct Args {
@@ -70,7 +77,7 @@ struct Args {
     /// Commits that are read at the same time, and files as well [default: one for each CPU]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
-    /// Say on stderr how far it is, whenever so many more commits or files are saved
+    /// Say on stderr how far it is, each time that this many more commits or files are saved
     #[arg(long, value_name = "N")]
     every: Option<NonZeroU64>,
     /// Remove the database, and begin anew
@@ -95,7 +102,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether everything is indexed; otherwise it was interrupted.
+/// Returns true if everything is indexed, and false if it was interrupted.
 fn run(args: &Args) -> Result<bool, BoxError> {
     let begun = Instant::now();
     let repository = history::open(args.repo.as_deref())?;
@@ -135,19 +142,19 @@ fn run(args: &Args) -> Result<bool, BoxError> {
     Ok(complete)
 }
 
-/// The extensions with the most lines, for people.
+/// Returns the extensions with the most lines, for people.
 fn top(mut extensions: Vec<(String, i64, i64)>) -> String {
     extensions.sort_by_key(|(_, files, lines)| (Reverse(*lines), Reverse(*files)));
     let shown = extensions.iter().take(TOP).map(|(name, _, lines)| match name.as_str() {
         "" => format!("no extension {lines}"),
-        // A name may have anything in it.
+        // The name of an extension may have any characters.
         name => format!(".{} {lines}", name.escape_debug()),
     });
     let shown: Vec<String> = shown.collect();
     if shown.is_empty() { String::new() } else { format!(" (most of them: {})", shown.join(", ")) }
 }
 
-/// Removes the database, and nothing that is none.
+/// Removes the database, and nothing that is no database.
 fn reset(db: &Path) -> Result<(), BoxError> {
     let failed = |e: io::Error| format!("{} cannot be removed: {e}", db.display());
     match fs::read_dir(db).map(|mut entries| entries.next().is_none()) {
@@ -159,29 +166,31 @@ fn reset(db: &Path) -> Result<(), BoxError> {
     if !db.join("CURRENT").is_file() {
         return Err(format!("{} is not removed: it has files, but is no database", db.display()).into());
     }
-    // Opening takes the lock. Whatever else is wrong with the database is a reason to remove it.
+    // To open it takes the lock. Any other error of the database is a reason to remove it.
     if let Err(e @ Error::Locked { .. }) = Store::open(db) {
         return Err(e.into());
     }
-    // Renamed first: a reset that is killed half-way must not leave half a database under the name that is opened next.
+    // Renamed first: if the reset is killed half-way, no half database has the name that is opened
+    // next.
     let db = db.canonicalize().map_err(failed)?;
     let mut name = db.file_name().unwrap_or_default().to_owned();
     name.push(format!(".removed-{}", std::process::id()));
     let aside = db.with_file_name(name);
     fs::rename(&db, &aside).map_err(failed)?;
-    // The name may have been a link to it.
+    // The name may have been a link to the directory.
     fs::create_dir(&db).map_err(|e| format!("{} cannot be made anew: {e}", db.display()))?;
     fs::remove_dir_all(&aside).map_err(|e| format!("{} cannot be removed: {e}", aside.display()).into())
 }
 
-/// Refuses a history that is not the one that was indexed so far. A commit's id stands for everything below it, so the highest
-/// row tells. It may be above the watermark: what is done there is not done again.
+/// Refuses a history other than the one that was indexed so far. A commit's id stands for
+/// everything below it, so the highest row tells. This row may be above the watermark: jobs that
+/// are done there do not run again.
 fn check_history(chain: &Chain, data: &Data, last_processed: Option<Index>) -> Result<(), BoxError> {
     let indexed = last_processed.map_or(0, |index| index + 1);
     if data.totals.counter(COMMITS)? < i64::try_from(indexed)? {
         return Err("the database has no totals of what was indexed: use --reset to begin anew".into());
     }
-    // Each change was pushed in the write that counts it, and items are numbered from 1.
+    // Each change was pushed in the write that counts it, and the items are numbered from 1.
     if data.totals.counter(CHANGES)? != i64::try_from(data.changed.head()?.unwrap_or(0))? {
         return Err(
             "the database does not have the changed files of what was indexed: use --reset to begin anew".into()

@@ -1,4 +1,4 @@
-//! What the stages read from the repository: what a commit changes, and how many lines a file has.
+//! The reads of the stages from the repository: the changes of a commit, and the lines of a file.
 
 use git2::{Delta, DiffOptions, FileMode, Oid, Repository, Tree, TreeEntry};
 use serde_json::{Value, json};
@@ -6,15 +6,16 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// A NUL among so many bytes makes a file binary to git.
+/// A NUL among this many bytes makes a file binary to git.
 const BINARY_CHECK: usize = 8000;
 
-/// A changed file: its path, the id of its blob, and git's letter for the change: A, D, M or T. S is a submodule, which has no
-/// blob, whatever became of it; neither has D.
+/// A changed file: its path, the id of its blob, and git's letter for the change: A, D, M or T. S
+/// stands for a submodule, which has no blob, whatever its change is; D has none either.
 pub(crate) type Change = (String, String, char);
 
 thread_local! {
-    /// A repository must not be used by two threads at a time, and opening one is dear: each worker thread has its own.
+    /// Two threads must not use one repository at a time, and opening one is expensive. So each
+    /// worker thread has its own.
     static REPOSITORY: OnceCell<Repository> = const { OnceCell::new() };
 }
 
@@ -31,7 +32,7 @@ pub(crate) fn with_repository<R>(
     })
 }
 
-/// The row of a commit, and the files that it changes.
+/// Returns the row of a commit, and the files that it changes.
 pub(crate) fn describe(repository: &Repository, id: Oid) -> Result<(Value, Vec<Change>), git2::Error> {
     let commit = repository.find_commit(id)?;
     let tree = commit.tree()?;
@@ -41,7 +42,8 @@ pub(crate) fn describe(repository: &Repository, id: Oid) -> Result<(Value, Vec<C
         _ => Some(commit.parent(0)?.tree()?),
     };
     let mut options = DiffOptions::new();
-    // A file that becomes a symlink or a submodule is one change, as git sees it, not a deletion and an addition.
+    // If a file becomes a symlink or a submodule, git sees one change, not a deletion and an
+    // addition.
     options.include_typechange(true);
     let diff = repository.diff_tree_to_tree(before.as_ref(), Some(&tree), Some(&mut options))?;
     let (mut old, mut new) = (before.map(|tree| Entries::new(repository, tree)), Entries::new(repository, tree));
@@ -52,7 +54,7 @@ pub(crate) fn describe(repository: &Repository, id: Oid) -> Result<(Value, Vec<C
             Delta::Deleted => None,
             _ => Some(new.mode(path)?),
         };
-        // Old histories have modes like 100664, which git takes for 100644, and libgit2 does not.
+        // Old histories have modes like 100664. Git reads them as 100644, and libgit2 does not.
         let same = delta.status() == Delta::Modified && delta.old_file().id() == delta.new_file().id();
         if same && old.as_mut().map(|old| old.mode(path)).transpose()? == mode {
             continue;
@@ -64,7 +66,7 @@ pub(crate) fn describe(repository: &Repository, id: Oid) -> Result<(Value, Vec<C
             Delta::Typechange => 'T',
             _ => 'M',
         };
-        // JSON has no bytes: an odd name may come out approximate, but it counts.
+        // JSON has no bytes. An odd name may be only approximate, but it counts.
         changes.push((String::from_utf8_lossy(path).into_owned(), delta.new_file().id().to_string(), kind));
     }
     let summary = String::from_utf8_lossy(commit.summary_bytes().unwrap_or_default());
@@ -74,7 +76,8 @@ pub(crate) fn describe(repository: &Repository, id: Oid) -> Result<(Value, Vec<C
     Ok((row, changes))
 }
 
-/// The modes of what is in a commit, as git takes them. Each folder is read once: libgit2 forgets large ones at once.
+/// The modes of the entries of a commit, as git reads them. Each folder is read once, since libgit2
+/// does not keep large ones.
 struct Entries<'r> {
     repository: &'r Repository,
     folders: HashMap<Vec<u8>, Tree<'r>>,
@@ -108,8 +111,9 @@ impl<'r> Entries<'r> {
     }
 }
 
-/// How many lines a changed file has now, as `git diff --numstat` counts those of a new file: the last one need not end. What
-/// is binary to git has none, nor has what was deleted, or is a submodule.
+/// Returns how many lines a changed file has now. `git diff --numstat` counts those of a new file
+/// in the same way: the last line need not end. A binary file, a deletion and a submodule have
+/// none.
 pub(crate) fn count_lines(repository: &Repository, (_, blob, kind): &Change) -> Result<i64, git2::Error> {
     if matches!(kind, 'D' | 'S') {
         return Ok(0);
@@ -123,7 +127,8 @@ pub(crate) fn count_lines(repository: &Repository, (_, blob, kind): &Change) -> 
     Ok(feeds + i64::from(content.last().is_some_and(|last| *last != b'\n')))
 }
 
-/// What follows the last dot of the file's name; nothing where there is none but at the beginning.
+/// Returns the part after the last dot of the file's name, or nothing if the only dot is at its
+/// beginning.
 pub(crate) fn extension(path: &str) -> &str {
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
     name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()).map_or("", |(_, extension)| extension)

@@ -1,4 +1,4 @@
-//! The two stages, and what they keep in the store.
+//! The two stages, and their data in the store.
 
 use crate::history::Chain;
 use crate::objects::{Change, count_lines, describe, extension, with_repository};
@@ -14,26 +14,29 @@ use waterline::{
     BoxError, Builder, Consumer, Error, Handle, Index, JobLog, Jobs, Pipeline, Retry, Store, StoreProgress, Table,
 };
 
-/// What the stages are called, and with them their progress. The rows of commits and the log of files are under these names, too.
+/// The names of the stages and of their progress. The rows of commits and the log of files have
+/// them, too.
 pub(crate) const COMMITS: &str = "commits";
 pub(crate) const FILES: &str = "files";
-/// A counter of the totals, beside the commits.
+/// The counter of the changed paths, beside the one of the commits.
 pub(crate) const CHANGES: &str = "changes";
-/// How far above the watermark commits are indexed.
+/// The width of the window of the first stage, in commits.
 pub(crate) const WINDOW: u64 = 10_000;
-/// How often the progress bars are drawn.
+/// The time between two drawings of the progress bars.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What both stages write, all in one store, so that each job's part of it is one atomic write.
+/// The data of both stages. All are in one store, so that the changes of each job are one atomic
+/// write.
 pub(crate) struct Data {
     pub(crate) store: Store,
     /// A row for each commit.
     pub(crate) commits: Table,
-    /// How many commits and changed paths there are.
+    /// The numbers of commits and of changed paths.
     pub(crate) totals: Table,
-    /// What the first stage hands to the second: every changed file, in the order in which commits are written.
+    /// The log from the first stage to the second: every changed file, in the order in which
+    /// commits are written.
     pub(crate) changed: JobLog<Change>,
-    /// For each extension, how many files were read and how many lines they have.
+    /// The number of files that were read and of their lines, for each extension.
     pub(crate) files: Table,
     pub(crate) lines: Table,
 }
@@ -50,7 +53,7 @@ impl Data {
         })
     }
 
-    /// Each extension with its files and lines.
+    /// Returns each extension with its files and lines.
     pub(crate) fn extensions(&self) -> Result<Vec<(String, i64, i64)>, Error> {
         let row = |row: Result<(Vec<u8>, Vec<u8>), Error>| {
             let key = row?.0;
@@ -64,15 +67,15 @@ impl Data {
 /// The settings of both stages.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
-    /// Jobs of a stage at a time.
+    /// The most jobs of a stage at a time.
     pub(crate) workers: Option<NonZeroUsize>,
-    /// Each stage says how far it is whenever so many more of its jobs are saved.
+    /// The number of saved jobs after which a stage says how far it is.
     pub(crate) every: Option<NonZeroU64>,
 }
 
 impl Settings {
     fn apply<J: Jobs>(self, stage: &'static str, builder: Builder<J, StoreProgress>) -> Builder<J, StoreProgress> {
-        // An object that cannot be read now cannot be read a second later either.
+        // If an object cannot be read now, it cannot be read a second later either.
         let mut builder = builder.retry(Retry::none());
         if let Some(workers) = self.workers {
             builder = builder.max_processing(workers.get());
@@ -88,14 +91,14 @@ impl Settings {
     }
 }
 
-/// How far a stage is.
+/// The position of a stage.
 pub(crate) struct Stage {
     name: &'static str,
-    /// Its lowest index: commits are numbered from 0, and what is in a log from 1.
+    /// Its lowest index: commits are numbered from 0, and the items of a log from 1.
     first: Index,
     head: Option<Index>,
     pub(crate) last_processed: Option<Index>,
-    /// Jobs that were done in this run.
+    /// The number of jobs that were done in this run.
     done: u64,
 }
 
@@ -110,7 +113,8 @@ impl Stage {
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        // Not that of the status: the first stage may have pushed since the second one looked last.
+        // The head of the status may be old: the first stage may have pushed since the second one
+        // looked.
         let end = |index: Option<Index>| index.map_or(self.first, |index| index + 1);
         let lag = end(self.head) - end(self.last_processed);
         json!({
@@ -119,7 +123,7 @@ impl Stage {
     }
 }
 
-/// Runs both stages until all is done, or until it is interrupted; returns how far they are.
+/// Runs both stages until all jobs are done, or until it is interrupted. Returns their positions.
 pub(crate) fn process(
     git_dir: &Path,
     settings: Settings,
@@ -138,11 +142,11 @@ pub(crate) fn process(
     let handle = pipeline.handle();
     let [first, second] = [COMMITS, FILES].map(|name| handle.stage(name).expect("it was added just now"));
     ctrlc::set_handler({
-        // Both at once: what the second one has not come to stays in the log.
+        // Both stop at once: the log keeps the items that the second stage has not processed.
         let stages = [first.clone(), second.clone()];
         move || stages.iter().for_each(Handle::request_stop)
     })?;
-    // Not the handle's watermark: the stages run already, and it may have moved.
+    // Not the handle's watermark: the stages already run, and it may have moved.
     match resumed_from.and_then(|index| Some((index, chain.get(index)?))) {
         Some((index, id)) => eprintln!("resuming after index {index} ({id}), commits to go: {}", head - index),
         None => eprintln!("beginning, commits to go: {}", head + 1),
@@ -165,7 +169,7 @@ pub(crate) fn process(
     Ok([Stage::new(COMMITS, 0, Some(head), Some(&first)), Stage::new(FILES, 1, last, Some(&second))])
 }
 
-/// The first stage: commits become rows, and their changed files go into the log.
+/// Starts the first stage: commits become rows, and their changed files go into the log.
 fn start_commits(
     stage: &waterline::Stage<'_>,
     git_dir: &Path,
@@ -187,7 +191,7 @@ fn start_commits(
     })
 }
 
-/// The second stage: the lines of the files in the log, summed up by extension.
+/// Starts the second stage: it adds up the lines of the files in the log by extension.
 fn start_files(
     stage: &waterline::Stage<'_>,
     git_dir: &Path,
@@ -208,7 +212,7 @@ fn start_files(
     Ok(consumer)
 }
 
-/// A progress bar for each stage; they draw nothing where stderr is no terminal.
+/// A progress bar for each stage. They draw nothing if stderr is no terminal.
 struct Bars {
     commits: ProgressBar,
     files: ProgressBar,
@@ -222,11 +226,11 @@ impl Bars {
             let style = ProgressStyle::with_template(&template)?;
             Ok::<_, BoxError>(both.add(ProgressBar::new(length)).with_style(style).with_prefix(name))
         };
-        // When the files are through cannot be told while commits bring more of them.
+        // The end of the files cannot be estimated while commits add more of them.
         Ok(Self { commits: bar(COMMITS, head + 1, ", {eta} left")?, files: bar(FILES, 0, "")? })
     }
 
-    /// The rates are those of this run.
+    /// Starts the bars at this run's beginning, so that their rates are those of this run.
     fn begin(&self, first: &Handle, second: &Handle, log: &JobLog<Change>) {
         self.draw(first, second, log);
         self.commits.reset_eta();
@@ -235,7 +239,7 @@ impl Bars {
 
     fn draw(&self, first: &Handle, second: &Handle, log: &JobLog<Change>) {
         self.files.set_length(log.head().ok().flatten().unwrap_or(0));
-        // From 0 on here, and from 1 on there.
+        // Commits are numbered from 0, and items of the log from 1.
         self.commits.set_position(first.last_processed_index().map_or(0, |index| index + 1));
         self.files.set_position(second.last_processed_index().unwrap_or(0));
         self.commits.set_message(first.status().lag().to_string());
