@@ -15,7 +15,6 @@ const NOT_YET: &[&str] = &[
     "src/base/sync",
     "src/commit",
     "src/crew",
-    "src/design.md",
     "src/driver",
     "src/effects",
     "src/kv",

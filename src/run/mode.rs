@@ -1,4 +1,4 @@
-//! The modes that a consumer may run its jobs in, and the settings that fit each.
+//! The modes in which a consumer runs its jobs, and the settings that fit each of them.
 
 use crate::base::config::{self, ConfigError, check_effects};
 
@@ -11,18 +11,18 @@ pub(crate) enum Mode {
     Deferred,
     /// A job is done when the sink has taken its result, in order: [`ordered`](super::ordered).
     Ordered,
-    /// A job's effects and its being done are one write: [`transactional`](super::transactional).
+    /// A job's effects and its completion are one write: [`transactional`](super::transactional).
     Transactional,
 }
 
-/// The settings that some modes alone have; `None`: the user has not set it.
+/// The settings that only some modes have; `None` if the user has not set one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) threads: Option<usize>,
     pub(crate) max_effects: Option<usize>,
 }
 
-/// The same, with the defaults of the mode; `None`: the mode has no such limit.
+/// The same with the defaults of the mode; `None` if the mode has no such limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// The number of threads in the pool; without it there are as many as jobs in flight.
@@ -32,7 +32,7 @@ pub(crate) struct Settings {
 }
 
 impl Mode {
-    /// Refuses what does not fit this mode: a setting that nobody reads is a mistake of the user's.
+    /// Refuses settings that do not fit this mode: a setting that nobody reads is a mistake.
     pub(crate) fn settings(self, asked: Asked) -> Result<Settings, ConfigError> {
         if asked.threads.is_some() && self != Self::Deferred {
             return Err(ConfigError::ThreadsWithoutDeferred);
