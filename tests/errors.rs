@@ -41,7 +41,7 @@ fn a_main_that_returns_an_error_prints_a_sentence_with_the_cause() {
 fn debug_of_an_error_is_its_report_and_the_alternate_form_is_its_structure() {
     let error = halted();
     assert_eq!(format!("{error:?}"), error.report());
-    let report = "job 0 failed in attempt 1, its last: mend the cause and start again, or allow it more retries: connection refused";
+    let report = "job 0 failed in attempt 1, its last: fix the cause and start again, or allow more attempts: connection refused";
     assert_eq!(error.report(), report);
     let structure = "Job {\n    index: 0,\n    attempt: 1,\n    source: \"connection refused\",\n}";
     assert_eq!(format!("{error:#?}"), structure);

@@ -171,7 +171,7 @@ fn promise_05_a_job_whose_add_cannot_be_made_halts_at_its_index_and_the_others_o
     assert_eq!((index, attempt, table, key), (7, 1, "sums", b"text".as_slice()));
     assert!(reason.contains("3 bytes long instead of 8") && reason.contains("delete"), "{reason}");
     let report = error.report();
-    assert!(report.starts_with("job 7 failed in attempt 1 and is not tried again: mend"), "{report}");
+    assert!(report.starts_with("job 7 failed in attempt 1 and is not tried again: fix"), "{report}");
     assert!(report.contains(r#"the key "text" of the table "sums""#), "{report}");
     let status = handle.status();
     assert_eq!((status.done, status.failed, status.retries, status.saves), (COUNT - 1, 1, 0, 2), "{status:#?}");

@@ -10,7 +10,7 @@ mod text;
 
 pub(crate) use text::describe;
 
-/// What went wrong, and what to do about it.
+/// Every error of this crate: what happened, and what to do about it.
 ///
 /// | form | shows |
 /// |---|---|
@@ -27,192 +27,193 @@ pub(crate) use text::describe;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value that was refused before anything started.
+    /// A setting that was refused before anything started.
     #[error(transparent)]
     Config(#[from] ConfigError),
 
-    /// Another live consumer of this process has this progress.
-    #[error("the progress {name:?} is in use by another consumer: stop that one first, or use another name")]
+    /// A progress that another live consumer of this process uses.
+    #[error("the progress {name:?} is in use by another consumer: stop that consumer first, or use another name")]
     InUse {
         /// The name of the progress.
         name: String,
     },
 
-    /// Another process, or another `Store` of this one, has the database open.
+    /// A database that is open in another process, or by another `Store` of this process.
     #[error("the database at {} is open elsewhere: close it there, or share one `Store` by cloning it", path.display())]
     Locked {
-        /// Where the database is.
+        /// The path of the database.
         path: PathBuf,
     },
 
-    /// Nothing is stored at this path or under this name, and nothing was made, since
+    /// A path or a name with nothing stored. Nothing was made, since
     /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`.
     #[error("{}", not_found(what, name))]
     NotFound {
         /// The kind of thing: `"store"`, `"progress"`, `"log"` or `"table"`.
         what: &'static str,
-        /// Its name; the path of a store.
+        /// Its name, or the path of a store.
         name: String,
     },
 
-    /// The source no longer has the job that is next. Nothing was skipped.
+    /// A source that no longer has the next job. Nothing was skipped.
     #[error(
-        "the next job is {next}, but the source begins at {first}: bring the jobs from {next} to {} back, or start anew \
-         under another progress name", first - 1
+        "the next job is {next}, but the source begins at {first}: restore the jobs from {next} to {}, or start anew \
+         with another progress name", first - 1
     )]
     Truncated {
-        /// The index that was to be processed next.
+        /// The index of the next job.
         next: Index,
         /// The lowest index that the source still has.
         first: Index,
     },
 
-    /// A stored value cannot be read. It was left as it is.
+    /// A stored value that cannot be read. It was not changed.
     #[error(
         "the stored value of {name:?} cannot be read ({reason}): restore it from a backup, or start anew (`StoreProgress::remove`, \
          `Table::delete`, another name for a log and for the progress on it)"
     )]
     Corrupt {
-        /// Whose value it is.
+        /// The name of the progress, the table, the log or the store that has the value.
         name: String,
-        /// What is wrong with it.
+        /// The fault of the value.
         reason: String,
     },
 
-    /// A job failed and had no attempt left, or wants something that no attempt can have: see
-    /// [`Effects::add`](crate::Effects::add). It is not counted as done and runs again after a
+    /// A job that failed in its last attempt, or for a reason that no attempt can change: see
+    /// [`Effects::add`](crate::Effects::add). It does not count as done, and runs again after a
     /// restart.
     #[error("job {index} failed in attempt {attempt}{}", after_the_last(source))]
     Job {
-        /// Its index.
+        /// The index of the job.
         index: Index,
-        /// The attempt that failed, from 1.
+        /// The number of the attempt that failed, from 1.
         attempt: u32,
-        /// What the worker returned.
+        /// The error of the worker.
         source: BoxError,
     },
 
-    /// The source failed where that is not retried: when a consumer starts.
-    #[error(
-        "the source failed at index {index}, before anything was started: mend it and start again, nothing is lost"
-    )]
+    /// A failure of the source at the start of a consumer. (Later failures are retried.)
+    #[error("the source failed at index {index}, before anything was started: fix it and start again; nothing is lost")]
     Source {
-        /// The index that was to be read.
+        /// The index that was being read.
         index: Index,
-        /// What the source returned.
+        /// The error of the source.
         source: BoxError,
     },
 
-    /// The progress could not be loaded, or the last save failed. What was not saved runs again after a restart.
-    #[error("the progress could not be loaded or saved: mend its storage and start again, nothing is lost")]
+    /// A progress that could not be loaded, or whose last save failed. Jobs that were not saved run
+    /// again after a restart.
+    #[error("the progress could not be loaded or saved: fix its storage and start again; nothing is lost")]
     Progress {
-        /// What the storage returned.
+        /// The error of the storage.
         source: BoxError,
     },
 
-    /// An `on_processed` callback panicked, which halts the consumer. What it was called with is saved.
-    #[error("on_processed panicked when it was called for indices up to {index}: mend the callback and start again")]
+    /// A panic of an `on_processed` callback, which halts the consumer. The range that it was
+    /// called with is saved.
+    #[error("on_processed panicked when it was called for indices up to {index}: fix the callback and start again")]
     Callback {
         /// The last index of the range that it was called with.
         index: Index,
-        /// What it panicked with.
+        /// The panic.
         source: BoxError,
     },
 
-    /// `stop_within` did not wait any longer. What finished is saved; what still runs is not counted,
-    /// whatever it returns, and runs again in the next life.
+    /// The end of the time limit of `stop_within`. The jobs that finished are saved. The jobs that
+    /// still run do not count, whatever they return, and run again in the next life.
     #[error("{} when the time to stop was over", still(running))]
     StopTimeout {
-        /// The jobs that were still running, in ascending order. Empty when the source, a callback or a destructor did not
-        /// return.
+        /// The jobs that were still running, in ascending order. It is empty if the source, a
+        /// callback or a destructor did not return.
         running: Vec<Index>,
     },
 
-    /// A transactional job wanted more changed at once than may wait to be written. Nothing of the attempt counts.
+    /// A transactional job with more effects than may wait to be written. The attempt changed
+    /// nothing.
     #[error(
         "the effects of one job are larger than {limit} bytes: change less in one job, or allow more with `Builder::max_effects`"
     )]
     EffectsTooLarge {
-        /// How many bytes may wait.
+        /// The most bytes that may wait.
         limit: usize,
     },
 
-    /// A key of a table cannot be counted under: something else than a counter is there, or the sum
-    /// is too large for one. Nothing was changed.
+    /// A key of a table that has no counter: its value is something else, or the sum is too large.
+    /// Nothing was changed.
     ///
     /// [`Table::counter`](crate::Table::counter) returns it. A transactional job that adds to such
     /// a key fails with it, as the source of [`Error::Job`], and is not tried again: see
     /// [`Effects::add`](crate::Effects::add).
     #[error("the key \"{}\" of the table {table:?} cannot be counted under: {reason}", key.escape_ascii())]
     Counter {
-        /// The table's name.
+        /// The name of the table.
         table: String,
         /// The key.
         key: Vec<u8>,
-        /// What is wrong with what is there, and what to do about it.
+        /// The fault of the stored value, and what to do about it.
         reason: String,
     },
 
-    /// An item could not be turned into JSON, so nothing was pushed.
+    /// An item that cannot be turned into JSON. Nothing was pushed.
     #[error("an item for the log {log:?} cannot be turned into JSON, and nothing was pushed")]
     Item {
         /// The log's name.
         log: String,
-        /// What serde says.
+        /// The error of serde.
         source: BoxError,
     },
 
-    /// The log is open with items of another type.
+    /// A log that is open with items of another type.
     #[error(
-        "the log {name:?} is open with items of type {open}, and {asked} was asked for: use one type, or another name"
+        "the log {name:?} is open with items of type {open}, and not of type {asked}: use one type, or another name"
     )]
     LogType {
         /// The log's name.
         name: String,
-        /// The type of its items.
+        /// The type of the items of the open log.
         open: String,
         /// The type that was asked for.
         asked: String,
     },
 
-    /// Items that were to be removed are still needed. Nothing was removed.
+    /// A trim of items that a consumer still needs. Nothing was removed.
     #[error(
-        "the log {log:?} cannot be trimmed up to {index}, since a consumer has only processed {}: stop that one, or wait for it",
+        "the log {log:?} cannot be trimmed up to {index}, since a consumer that needs it has only processed {}: stop that consumer, or wait for it",
         last_processed.map_or_else(|| "nothing so far".to_owned(), |last| format!("items up to {last}"))
     )]
     Needed {
         /// The log's name.
         log: String,
-        /// Up to where it was to be trimmed.
+        /// The last index of the trim.
         index: Index,
-        /// How far that consumer has come.
+        /// The watermark of that consumer.
         last_processed: Option<Index>,
     },
 
-    /// A consumer that is gated by another one cannot get to the index at which it was to end: its
-    /// upstream has ended below, and never moves again. The jobs that it lets through are processed
-    /// and saved.
+    /// A gated consumer that cannot get to the index at which it ends: its upstream has ended below
+    /// that index, and its watermark never moves again. The jobs that the gate lets through are
+    /// processed and saved.
     #[error(
-        "the run was to end with job {index}, and its upstream {upstream:?} has ended with {}: start that one again until it \
-         gets there, gate by the new one, and run this one again",
-        last_processed.map_or_else(|| "nothing processed".to_owned(), |last| format!("{last} as the last one processed"))
+        "the consumer cannot get to job {index}, since its upstream {upstream:?} has ended with {}: start the upstream again \
+         until it gets there, gate by the new one, and run this consumer again",
+        last_processed.map_or_else(|| "nothing processed".to_owned(), |last| format!("job {last} as the last one processed"))
     )]
     UpstreamEnded {
         /// The name of the upstream's progress, or "unnamed".
         upstream: String,
         /// The upstream's watermark.
         last_processed: Option<Index>,
-        /// The last index that was to be processed: by `stop_at`, `run_to` or the head of the
+        /// The index at which the consumer ends: by `stop_at`, by `run_to` or by the head of the
         /// source.
         index: Index,
     },
 
-    /// A stage of a pipeline failed: the first one that did.
+    /// The first stage of a pipeline that failed.
     #[error("the stage {name:?} of the pipeline failed")]
     Stage {
-        /// Its name.
+        /// The name of the stage.
         name: String,
-        /// What `start`, `stop` or `join` of its consumer returned.
+        /// The error of `start`, `stop` or `join` of its consumer.
         source: Box<Error>,
     },
 
@@ -220,31 +221,31 @@ pub enum Error {
     #[error("the consumer has ended: start a new one")]
     Stopped,
 
-    /// One of the consumer's own threads panicked, outside of all the user's code that is guarded. What had finished is
-    /// saved; what was running is not counted.
+    /// A panic on one of the consumer's own threads, outside the user's code. The jobs that had
+    /// finished are saved; the jobs in flight do not count.
     #[error(
-        "a thread of the consumer panicked: start anew, nothing is lost; what it panicked with is on standard error"
+        "a thread of the consumer panicked: start again; nothing is lost, and standard error has the text of the panic"
     )]
     Thread,
 
-    /// A thread could not be started.
+    /// A thread that could not be started.
     #[error("a thread could not be started: raise the limit of the process, or lower max_processing")]
     Spawn {
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 
-    /// The embedded store failed.
+    /// A failure of the embedded store.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Error {
-    /// The error and its causes, in one line: what happened, what to do, and why.
+    /// Returns the error and its causes in one line: what happened, what to do, and why.
     ///
-    /// The texts of your own errors are in it, so there are bounds: 32 causes, and 1 MiB of text. (A
-    /// status keeps 4 KiB.) A longer report is cut, and says so at its end. A text that panics ends
-    /// there.
+    /// It contains the texts of your own errors, so it has bounds: 32 causes, and 1 MiB of text. (A
+    /// status keeps 4 KiB.) A longer report is cut, and says so at its end. If the text of an error
+    /// panics, the report ends there.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
@@ -296,7 +297,8 @@ impl fmt::Debug for Error {
     }
 }
 
-/// What the embedded store was doing when it failed. `{:?}` shows the text and the causes, `{:#?}` the structure.
+/// A failure of the embedded store, with its work at that moment. `{:?}` shows the text and the
+/// causes, `{:#?}` the structure.
 #[derive(thiserror::Error)]
 #[error("the store could not {doing}: look at its path, its permissions and its disk, and try again")]
 pub struct StoreError {
@@ -323,16 +325,16 @@ fn not_found(what: &str, name: &str) -> String {
         }
         _ => format!(
             "there is no {what} {name:?} in the store, which was opened with `create(false)`: check the name, or open the store \
-             with `create(true)` to have it made"
+             with `create(true)` to make it"
         ),
     }
 }
 
-/// What holds of the last attempt of a job, and what to do.
+/// Returns the rest of the text for the last attempt of a job: its state, and what to do.
 fn after_the_last(source: &BoxError) -> &'static str {
     match source.downcast_ref() {
-        Some(Error::Counter { .. }) => " and is not tried again: mend the cause and start again",
-        _ => ", its last: mend the cause and start again, or allow it more retries",
+        Some(Error::Counter { .. }) => " and is not tried again: fix the cause and start again",
+        _ => ", its last: fix the cause and start again, or allow more attempts",
     }
 }
 
