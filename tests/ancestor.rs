@@ -1,4 +1,4 @@
-//! What earlier systems of this kind got wrong, each a test, and what they got right and we keep.
+//! The faults of earlier systems of this kind, a test for each, and the good ideas that we keep.
 
 mod common;
 
@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::{Blocked, Consumer, Error, Index, Jobs, MemoryProgress, Retry, State, Worker};
 
-// What they got wrong.
+// The faults.
 
 #[test]
 fn a_completion_does_not_look_at_the_whole_window() {
-    // Counted in what the source is asked, not in time: with the first job stuck, each of 20 000 others is read once.
+    // This counts the calls of the source, and not the time: with the first job stuck, each of 20
+    // 000 others is read once.
     let script = Script::up_to(20_000);
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
@@ -40,7 +41,8 @@ fn progress_is_not_written_once_a_job_and_never_when_nothing_finished() {
     let script = Script::up_to(0).subscribing();
     let consumer = Consumer::builder(script.clone(), progress.clone()).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
-    // While the first write is under way everything else appears and finishes, and goes into the second one together.
+    // Everything else appears and finishes during the first write, and goes into the second write
+    // together.
     hold.wait();
     script.set_head(Some(999));
     script.ring();
@@ -60,8 +62,8 @@ fn progress_is_not_written_once_a_job_and_never_when_nothing_finished() {
 
 #[test]
 fn a_check_that_meets_a_look_under_way_is_not_dropped() {
-    // The interleaving that loses a wake-up: the source is asked, has fixed its answer "nothing", then a job is published and
-    // announced while the look is still under way.
+    // This order of events loses a wake-up: the source has fixed its answer "nothing", and then a
+    // job is published and announced while the look still runs.
     let script = Script::default().subscribing();
     let gate = script.gated();
     let progress = MemoryProgress::new();
@@ -139,7 +141,7 @@ fn a_worker_error_does_not_end_the_process_and_a_job_that_never_reports_is_named
     let handle = consumer.handle();
     let status = until(&handle, "the other job", |s| s.done == 1);
     assert!(matches!(status.blocked, Blocked::Running { index: 0, attempt: 1, .. }), "{status:?}");
-    // Forgetting its token is a failure, not a leak.
+    // A token that is forgotten is a failure, not a leak.
     eventually("its token", || kept.lock().len() == 1);
     kept.lock().clear();
     let error = consumer.join().unwrap_err();
@@ -178,7 +180,7 @@ fn stop_waits_for_jobs_that_were_handed_on_and_has_a_deadline() {
     kept.lock().clear();
 }
 
-/// Asks its handle for the status from within each of its calls.
+/// A source that asks its handle for the status in each of its calls.
 struct Asking {
     handle: Arc<Mutex<Option<waterline::Handle>>>,
     asked: Arc<AtomicU64>,
@@ -216,7 +218,7 @@ fn status_never_waits_for_the_source_also_from_inside_of_it() {
     let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
     gate.wait_for("at_index");
-    // The source is in a call that does not return: all of this does.
+    // The source hangs in a call, but all these calls return.
     let _ = (handle.status(), handle.size(), handle.last_processed_index(), handle.check());
     handle.pause();
     handle.resume();
@@ -274,13 +276,13 @@ fn no_limit_is_said_and_the_last_index_does_not_spin() {
     until(&handle, "rest", |s| s.blocked == Blocked::CaughtUp);
     assert_eq!((handle.status().next, handle.status().lag()), (Index::MAX, 0));
     consumer.stop().unwrap();
-    // And a life that begins behind it.
+    // A new life begins after the last job.
     let consumer = builder(Script::up_to(Index::MAX), &progress).start(|_| panic!("nothing is left")).unwrap();
     until(&consumer.handle(), "rest", |s| s.blocked == Blocked::CaughtUp);
     consumer.stop().unwrap();
 }
 
-// What they got right.
+// The good ideas.
 
 #[test]
 fn a_gap_ends_the_reading_until_it_is_filled() {
@@ -382,7 +384,7 @@ fn a_job_may_report_from_anywhere_in_any_order() {
     let mut tokens: Vec<_> = (0..64).map(|_| handed.recv_timeout(LONG).unwrap()).collect();
     tokens.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
     drop(tokens);
-    // Every token was dropped: all run again.
+    // Every token was dropped, so all jobs run again.
     let again: Vec<_> = (0..64).map(|_| handed.recv_timeout(LONG).unwrap()).collect();
     std::thread::scope(|scope| {
         for (_, done) in again {

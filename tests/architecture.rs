@@ -1,13 +1,13 @@
-//! The layout of `src`: a folder names only the folders that the table gives it, the pure core stays pure, and one seam alone
-//! names the database.
+//! The layout of `src`: a folder names only the folders that the table gives it, the pure core
+//! stays pure, and one seam alone names the database.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use syn::visit::{self, Visit};
 
-/// Each folder of `src`, bottom first, and the folders that it may name. A folder stands below those that name it, so there
-/// is no circle.
+/// Each folder of `src`, bottom first, and the folders that it may name. A folder stands below
+/// those that name it, so there is no circle.
 const MAY_NAME: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("window", &["base"]),
@@ -34,12 +34,13 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("fuzzing", &["base", "window", "kv", "store", "progress"]),
 ];
 
-/// Arrows that are still to go. Each has to be there, so that none is forgotten here.
+/// Arrows that must still be removed. Each of them must exist, so that none is forgotten here.
 const STILL: &[(&str, &str)] = &[("commit", "log"), ("store", "log")];
 
 /// The source files, by the path below `src` without its ending: `driver/core`.
 fn sources() -> BTreeMap<String, String> {
-    // Asked for when it runs: two checkouts may share one target directory, and then also what was compiled in the other.
+    // Read at run time: two checkouts may share one target directory, with a test that the other
+    // compiled.
     let root = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     let root = root.join("src");
     let mut found = BTreeMap::new();
@@ -58,17 +59,17 @@ fn sources() -> BTreeMap<String, String> {
     found
 }
 
-/// A file without the tests at its end.
+/// Returns a file without the tests at its end.
 fn without_tests(text: &str) -> &str {
     text.find("#[cfg(test)]\nmod tests {").map_or(text, |at| &text[..at])
 }
 
-/// The lines of code of a file: without comments, and without its tests.
+/// Returns the lines of code of a file, without comments and without its tests.
 fn code(text: &str) -> impl Iterator<Item = &str> {
     without_tests(text).lines().map(str::trim).filter(|line| !line.starts_with("//"))
 }
 
-/// True if this is compiled for tests alone. Tests may name anything.
+/// True if these attributes compile an item for tests alone. Tests may name anything.
 fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {
@@ -79,11 +80,11 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// All paths that a module names, each from the root of the crate on.
+/// All paths that a module names, from the root of the crate on.
 struct Paths {
     /// The module that the visitor is in: `["driver", "core"]`.
     here: Vec<String>,
-    /// Modules that are declared here, which a path may begin with.
+    /// The modules that are declared here. A path may begin with one of them.
     children: BTreeSet<String>,
     found: BTreeSet<Vec<String>>,
 }
@@ -96,7 +97,7 @@ impl Paths {
         paths.found
     }
 
-    /// Notes a path, if it leads into this crate.
+    /// Notes a path if it leads into this crate.
     fn add(&mut self, path: &[String]) {
         let mut absolute = self.here.clone();
         let mut names = path.iter().peekable();
@@ -130,7 +131,8 @@ impl Paths {
         }
     }
 
-    /// A macro has no syntax tree: its paths are found as `a :: b :: c` in its tokens.
+    /// Finds the paths of a macro call. It has no syntax tree, so they are `a :: b :: c` in its
+    /// tokens.
     fn add_tokens(&mut self, tokens: proc_macro2::TokenStream) {
         let (mut path, mut colons) = (Vec::new(), 0);
         for token in tokens {
@@ -156,7 +158,7 @@ impl Paths {
     }
 }
 
-/// The modules that these items declare.
+/// Returns the modules that these items declare.
 fn declared(items: &[syn::Item]) -> BTreeSet<String> {
     let name = |item: &syn::Item| match item {
         syn::Item::Mod(module) => Some(module.ident.to_string()),
@@ -229,14 +231,14 @@ impl Crate {
         Self { files, exported }
     }
 
-    /// The same with another file in this one's place.
+    /// Returns the same crate with another text for this file.
     fn with(&self, module: &str, text: &str) -> Self {
         let mut other = self.clone();
         other.files.insert(module.to_owned(), parse(module, text));
         other
     }
 
-    /// The other folders that this file names.
+    /// Returns the other folders that this file names.
     fn arrows(&self, module: &str) -> BTreeSet<String> {
         let own = folder(module);
         let paths = Paths::of(module, &self.files[module]);
@@ -253,7 +255,7 @@ fn parse(module: &str, text: &str) -> syn::File {
     syn::parse_file(text).unwrap_or_else(|e| panic!("src/{module}.rs cannot be parsed: {e}"))
 }
 
-/// The files that are compiled for tests alone, as this file declares them.
+/// Returns the files that this file declares for tests alone.
 fn test_files(module: &str, file: &syn::File) -> Vec<String> {
     let declares = |item: &syn::Item| match item {
         syn::Item::Mod(item) if item.content.is_none() && is_for_tests(&item.attrs) => {
@@ -276,10 +278,10 @@ fn may_name(from: &str, to: &str) -> bool {
     MAY_NAME.iter().any(|(folder, named)| *folder == from && named.contains(&to)) || STILL.contains(&(from, to))
 }
 
-/// Each arrow from one folder to another, and the files that it is in.
+/// Returns each arrow from one folder to another, with its files.
 fn arrows(parsed: &Crate) -> BTreeMap<(String, String), Vec<String>> {
     let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    // The root names all, to show the public ones.
+    // The root names all folders, to export the public items.
     for module in parsed.files.keys().filter(|module| *module != "lib") {
         for to in parsed.arrows(module) {
             found.entry((folder(module).to_owned(), to)).or_default().push(module.clone());
@@ -288,7 +290,7 @@ fn arrows(parsed: &Crate) -> BTreeMap<(String, String), Vec<String>> {
     found
 }
 
-/// The arrows that the table does not have.
+/// Returns the arrows that the table does not have.
 fn forbidden(parsed: &Crate) -> Vec<String> {
     let wrong = arrows(parsed).into_iter().filter(|((from, to), _)| !may_name(from, to));
     wrong.map(|((from, to), files)| format!("{from} names {to}, in {}", files.join(", "))).collect()
@@ -377,7 +379,7 @@ fn tests_and_comments_and_a_module_of_its_own_are_no_arrows() {
     }
 }
 
-/// The lines of a pure file that are not.
+/// Returns the lines that a pure file must not have.
 fn impure(text: &str) -> Vec<&str> {
     let import = |line: &str| {
         ["use ", "pub use ", "pub(crate) use "].iter().find_map(|word| line.strip_prefix(word).map(str::to_owned))
@@ -412,7 +414,7 @@ fn one_seam_alone_names_the_database() {
     }
 }
 
-/// It is read for each job, and costs as much as all else that a short job does.
+/// The clock is read for each job, and costs as much as all other work for a short job.
 #[test]
 fn the_default_read_asks_no_exact_clock() {
     let sources = sources();

@@ -1,4 +1,4 @@
-//! A store in a database that somebody else opened, and goes on using.
+//! A store in a database that the user's program opened and goes on using.
 #![cfg(feature = "rocksdb")]
 
 mod common;
@@ -34,7 +34,7 @@ fn put_theirs(db: &DB, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
     db.put_cf(&db.cf_handle("theirs").unwrap(), key, value).unwrap();
 }
 
-/// Jobs that each put a row into this table, to the end.
+/// Runs jobs to the end, each of which puts a row into this table.
 fn run(store: &Store, table: &Table, count: u64) {
     let table = table.clone();
     Consumer::builder(numbers(count), store.progress("p"))
@@ -73,7 +73,7 @@ fn a_consumer_lives_in_the_users_database_beside_what_the_user_writes() {
     default.put("k", "v").unwrap();
     assert_eq!(db.get("k").unwrap(), Some(b"v".to_vec()));
 
-    // It goes on from there in its next life, in a database that we open as well as in the user's.
+    // The next life goes on from there, in a database that we open and in the user's database.
     drop((store, raw, own, default));
     drop(db);
     let store = Store::open(directory.path()).unwrap();
@@ -117,7 +117,7 @@ fn stores_on_one_database_share_the_names_in_use() {
     assert!(matches!(second, Err(Error::InUse { name }) if name == "p"));
     assert!(matches!(other.progress("p").remove(), Err(Error::InUse { .. })));
     drop(store);
-    // The first is gone, and its consumer keeps what they share.
+    // The first store is gone, and its consumer keeps the shared parts.
     let third = Store::attach(db).unwrap();
     assert!(matches!(third.progress("p").acquire(), Err(Error::InUse { .. })));
     assert!(consumer.handle().wait_for(4, LONG));
@@ -151,7 +151,7 @@ fn of_many_that_attach_at_once_one_has_the_name() {
 #[test]
 fn the_database_is_closed_when_the_last_of_both_sides_is_gone() {
     let directory = tempfile::tempdir().unwrap();
-    // Ours last: each of them keeps it, and nothing else does.
+    // Our store last: each of these keeps it, and nothing else does.
     let keep: [fn(Store) -> Box<dyn Send>; 3] = [
         |store| Box::new(store),
         |store| Box::new(store.column_family("theirs").unwrap()),
@@ -165,14 +165,14 @@ fn the_database_is_closed_when_the_last_of_both_sides_is_gone() {
         drop(kept);
         drop(Store::open(directory.path()).unwrap());
     }
-    // The user's last.
+    // The user's database last.
     let db = open(directory.path());
     let store = Store::attach(db.clone()).unwrap();
     run(&store, &store.column_family("theirs").unwrap(), 20);
     drop(store);
     assert_eq!(Arc::strong_count(&db), 1);
     assert_eq!(theirs(&db, 19u64.to_be_bytes()), Some(b"done".to_vec()));
-    // Attached once more, after nothing of the first was left.
+    // Attached once more, after nothing of the first store is left.
     let store = Store::attach(db).unwrap();
     assert_eq!(store.progress("p").last_processed().unwrap(), Some(19));
 }
@@ -218,7 +218,7 @@ fn a_database_that_takes_no_writes_is_read_and_says_so() {
     }
 }
 
-/// How often the write-ahead log was flushed to the disk.
+/// Returns how often the write-ahead log was flushed to the disk.
 fn flushes(options: &Options) -> u64 {
     let statistics = options.get_statistics().unwrap();
     let line = statistics.lines().find_map(|line| line.strip_prefix("rocksdb.wal.synced COUNT : "));
@@ -250,7 +250,7 @@ fn a_synced_save_is_flushed_before_it_counts_and_a_buffered_one_is_not_flushed()
         assert_eq!(flushes(&options), before + 2, "synced");
     }
 
-    // By the thread that they share: a watermark that moved has been flushed.
+    // By the shared thread: a watermark that moved has been flushed.
     let consume = |store: &Store| {
         let before = flushes(&options);
         let consumer =

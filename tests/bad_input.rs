@@ -1,4 +1,5 @@
-//! Bad values and bad surroundings: each a typed error that says what to write instead, and nothing is lost.
+//! Bad values and bad surroundings: each is a typed error that says what to write instead, and
+//! nothing is lost.
 
 mod common;
 
@@ -189,7 +190,7 @@ fn nothing_that_fails_is_retried_in_a_busy_loop() {
     let unsaved = Consumer::builder(numbers(9), progress.clone()).start(|_| Ok(())).unwrap();
     let reads = || script.calls().reads.load(std::sync::atomic::Ordering::SeqCst);
     eventually("both fail", || reads() >= 3 && progress.faults().writes() >= 1);
-    // Ringing all the while does not hasten a failing source, either.
+    // A user who rings all the time does not make a failing source fail faster.
     let mut rings = 0;
     while rings < 1_000 || begun.elapsed() < Duration::from_millis(100) {
         script.ring();
@@ -197,8 +198,8 @@ fn nothing_that_fails_is_retried_in_a_busy_loop() {
         rings += 1;
     }
     let (reads, saves) = (reads(), progress.faults().writes());
-    // However long this took on a busy machine: with a pause that doubles, so often can it have
-    // been tried meanwhile.
+    // This holds on any machine: with a pause that doubles, no more attempts fit into the time that
+    // passed.
     let passed = begun.elapsed();
     let tried = |first_ms: u64| u64::from((passed.as_millis() as u64 / first_ms + 1).ilog2()) + 2;
     // Two jobs are read before the one that fails. Jitter shortens the first pauses, of 50 and 20
@@ -240,7 +241,7 @@ fn a_table_is_a_key_space_of_its_own() {
     a.delete("bkey").unwrap();
     a.delete("never was").unwrap();
     assert_eq!(a.get("bkey").unwrap(), None);
-    // A walk sees what was there when it began.
+    // A walk sees the rows that were there when it began.
     let walk = a.iter();
     a.put("later", "3").unwrap();
     assert_eq!(walk.count(), 1);

@@ -1,6 +1,8 @@
-//! The example `balances`, really killed: whatever is booked is booked once, and in the end every balance is right.
+//! The example `balances`, which is really killed: each transfer is booked once, and in the end
+//! every balance is right.
 //!
-//! `cargo test` builds the example first. `cargo test --test balances` does not: it takes the one that is there.
+//! `cargo test` builds the example first. `cargo test --test balances` does not: it uses the
+//! program that is there.
 #![cfg(all(feature = "rocksdb", unix))]
 
 use std::io::{BufRead, BufReader};
@@ -25,9 +27,9 @@ fn it_shows_by_itself_that_kills_lose_nothing() {
     );
 }
 
-/// Kills and aborts it life by life, each time once some more transfers are booked; how many were
-/// booked after each life that booked any. None of it goes by the clock, so it hits in the middle
-/// on a machine of any speed.
+/// Kills and aborts the example life by life, each time once some more transfers are booked.
+/// Returns how many were booked after each life that booked any. The clock does not matter, so this
+/// hits in the middle on a machine of any speed.
 fn booked_life_by_life(dir: &Path, seed: u64) -> Vec<i64> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut booked = vec![0];
@@ -42,11 +44,11 @@ fn booked_life_by_life(dir: &Path, seed: u64) -> Vec<i64> {
             let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
             let begun = said.next().unwrap();
             assert!(begun.starts_with("booking, the watermark is "), "{begun}");
-            // If it ends before that, there is nothing left to be killed.
+            // If it ends before that, nothing is left to kill.
             let reached =
                 |line: String| line.strip_prefix("booked up to ")?.parse().ok().filter(|index| *index >= goal);
             let _: Option<Index> = said.by_ref().find_map(reached);
-            // What it is doing when it is killed is another thing each time.
+            // The kill hits it at different work each time.
             std::thread::park_timeout(Duration::from_micros(random.u64(..2_000)));
             child.kill().unwrap();
             child.wait().unwrap();
@@ -61,8 +63,7 @@ fn booked_life_by_life(dir: &Path, seed: u64) -> Vec<i64> {
 
 #[test]
 fn promise_09_kills_and_aborts_neither_lose_nor_double_a_transfer() {
-    // A machine that is very busy may let the first life end before it is killed. Then it is done
-    // once more.
+    // On a very busy machine the first life may end before it is killed. Then it runs once more.
     let killed_in_the_middle = |seed| {
         let dir = tempfile::tempdir().unwrap();
         let booked = booked_life_by_life(dir.path(), seed);
@@ -79,7 +80,7 @@ fn promise_09_kills_and_aborts_neither_lose_nor_double_a_transfer() {
     succeeded(&example(Some(dir.path()), TRANSFERS, &["--book"]));
     let text = succeeded(&example(Some(dir.path()), TRANSFERS, &["--verify"]));
     assert!(text.contains("each booked once"), "{text}");
-    // Another life, which has nothing to do.
+    // Another life has nothing to do.
     succeeded(&example(Some(dir.path()), TRANSFERS, &["--book"]));
     assert_eq!(books(dir.path()), TRANSFERS as i64);
 }
@@ -102,7 +103,7 @@ fn a_balance_that_is_wrong_is_found() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("account 3 has"), "{output:?}");
 }
 
-/// How many transfers are booked, none of which in part.
+/// Returns how many transfers are booked, and checks that none is booked in part.
 #[track_caller]
 fn books(dir: &Path) -> i64 {
     let store = Store::open(dir).unwrap();
@@ -115,7 +116,7 @@ fn books(dir: &Path) -> i64 {
     booked
 }
 
-/// The example, beside the directory of the tests' own programs.
+/// The path of the example, beside the directory of the tests' own programs.
 fn binary() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let path = own.parent().and_then(Path::parent).unwrap().join("examples").join("balances");

@@ -1,11 +1,12 @@
-//! The suites of `waterline::testing`: what keeps the rules passes, and for each rule what breaks it is refused by its name.
+//! The suites of `waterline::testing`. A part that keeps the rules passes, and a part that breaks a
+//! rule is refused by the name of that rule.
 
 mod conformance {
     mod jobs;
     mod parts;
     mod progress;
 
-    /// What is said of something broken.
+    /// Returns the message with which a broken part is refused.
     pub fn refusal(what: impl std::fmt::Debug, run: impl FnOnce()) -> String {
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
             Ok(()) => format!("nobody noticed {what:?}"),

@@ -1,6 +1,7 @@
-//! The process is really killed, and the disk really refuses: after each life nothing at or below the watermark is missing.
+//! The process is really killed, and the disk really refuses. After each life nothing up to the
+//! watermark is missing.
 //!
-//! Each test runs this very program again as its child, with a directory to work in.
+//! Each test runs this program again as its child, with a directory to work in.
 #![cfg(all(feature = "rocksdb", unix))]
 
 mod common;
@@ -20,11 +21,11 @@ use waterline::{
 };
 
 const DIR: &str = "WATERLINE_CRASH_DIR";
-/// How many lives there were before a child's.
+/// The variable with the number of lives before a child's.
 const LIFE: &str = "WATERLINE_CRASH_LIFE";
 const LIVES: u32 = 50;
 
-/// A stream without an end.
+/// An endless stream.
 struct Endless;
 
 impl Jobs for Endless {
@@ -39,13 +40,13 @@ impl Jobs for Endless {
     }
 }
 
-/// So many jobs are saved in every second life, so that the lives prove something on a machine of
-/// any speed.
+/// The number of jobs that every second life saves, so that the lives prove something on a machine
+/// of any speed.
 const ENOUGH: u64 = 100;
-/// Jobs that are done ahead and saved, in the same way.
+/// The same for jobs that are done ahead and saved.
 const ENOUGH_AHEAD: u64 = 300;
 
-/// Tells whoever kills this child when enough of its jobs are saved, and waits for that.
+/// Tells the test when enough jobs of this child are saved, and waits to be killed.
 fn until_killed(consumer: Consumer, enough: impl Fn(&Status) -> bool) {
     let handle = consumer.handle();
     while !enough(&handle.status()) {
@@ -55,11 +56,12 @@ fn until_killed(consumer: Consumer, enough: impl Fn(&Status) -> bool) {
     consumer.join().unwrap();
 }
 
-/// The child of `promise_01_…`: writes a row for each job until it is killed. Jobs finish out of order, and some fail first.
+/// The child of `promise_01_…`: it writes a row for each job until it is killed. Jobs finish out of
+/// order, and some fail first.
 fn endless_life(dir: &Path, durability: Durability) {
     let store = Store::options().durability(durability).open(dir).unwrap();
     let table = store.table("rows").unwrap();
-    // Before it starts, since it does not wait until this is told.
+    // Read before the start: the watermark may move at once.
     let first = store.progress("p").last_processed().unwrap();
     let consumer = Consumer::builder(Endless, store.progress("p"))
         .max_processing(4)
@@ -77,7 +79,7 @@ fn endless_life(dir: &Path, durability: Durability) {
     until_killed(consumer, |status| status.done.saturating_sub(status.unsaved) >= ENOUGH);
 }
 
-/// This program again, as the child that does what `role` says.
+/// Runs this program again, as the child with this `role`.
 fn child(role: &str, dir: &Path, life: u32, shell: &str) -> Child {
     let program = std::env::current_exe().unwrap();
     Command::new("sh")
@@ -110,7 +112,7 @@ fn synced_child() {
     endless_life(&dir, Durability::Synced);
 }
 
-/// Lets the child run, kills it from one moment to the next, and sees where it began.
+/// Lets the child run, kills it at any moment, and checks where it began.
 fn live_and_die(role: &str, dir: &Path, life: u32, before: Option<Index>) {
     let mut child = child(role, dir, life, "");
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -119,8 +121,8 @@ fn live_and_die(role: &str, dir: &Path, life: u32, before: Option<Index>) {
     die(child, lines, life, "enough is saved", 60);
 }
 
-/// In every second life soon after the child says that something is `reached`; in the others at any
-/// moment from now on.
+/// Kills the child: in every second life soon after it says that something is `reached`, and in the
+/// others at any moment from now on.
 fn die(mut child: Child, mut lines: Lines<BufReader<ChildStdout>>, life: u32, reached: &str, most_ms: u64) {
     if life % 2 == 1 {
         assert!(lines.any(|line| line.is_ok_and(|line| line.contains(reached))), "it ended before {reached:?}");
@@ -131,7 +133,7 @@ fn die(mut child: Child, mut lines: Lines<BufReader<ChildStdout>>, life: u32, re
     child.wait().unwrap();
 }
 
-/// Kills the child after a while, again and again; how far it came.
+/// Kills the child after a while, again and again. Returns its last watermark.
 fn kill_again_and_again(role: &str, lives: u32) -> Index {
     let dir = tempfile::tempdir().unwrap();
     let mut before = None;
@@ -175,10 +177,10 @@ fn full_disk_child() {
         .start(move |job| Ok(table.put(job.index.to_be_bytes(), [7; 1000])?))
         .unwrap();
     let handle = consumer.handle();
-    // Either the rows or the progress cannot be written: whichever it is, it is named.
+    // Either the rows or the progress cannot be written. The status names the one that cannot.
     let status = until(&handle, "the full disk", |s| {
         let (Blocked::Progress { error } | Blocked::Retrying { error, .. }) = &s.blocked else { return false };
-        // On a busy machine a write that takes long may be named before that.
+        // On a busy machine the status may name a slow write before that.
         error.contains("File too large") && s.failed > 0
     });
     println!("blocked: {}", status.blocked);
@@ -192,7 +194,8 @@ fn full_disk_child() {
 #[test]
 fn a_full_disk_is_named_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    // No file may grow beyond half a megabyte; the signal that would kill the process is ignored, so writes fail.
+    // No file may grow beyond half a megabyte. The signal that would kill the process is ignored,
+    // so writes fail.
     let child = child("full_disk_child", dir.path(), 0, "trap '' XFSZ; ulimit -f 1024;");
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -202,7 +205,7 @@ fn a_full_disk_is_named_and_loses_nothing() {
     let table = store.table("rows").unwrap();
     let saved = store.progress("p").acquire().unwrap().map_or(0, |checkpoint| checkpoint.last_processed + 1);
     assert!((0..saved).all(|index| table.get(index.to_be_bytes()).unwrap().is_some()), "nothing is skipped");
-    // With room again it goes on.
+    // With free space again it goes on.
     let rows = table.clone();
     Consumer::builder(Endless, store.progress("p"))
         .stop_at(saved + 1_000)
@@ -213,12 +216,14 @@ fn a_full_disk_is_named_and_loses_nothing() {
     assert!((0..saved + 1_000).all(|index| table.get(index.to_be_bytes()).unwrap().is_some()));
 }
 
-/// Jobs of `stuck_child` in flight at most, and how many finish before it waits until all that finished is saved.
+/// The most jobs of `stuck_child` in flight, and the number that finish before it waits for their
+/// save.
 const IN_FLIGHT: usize = 64;
 const BURST: usize = 200;
-/// Jobs that finish in a life, about. However late it is killed, it leaves some to those after it.
+/// About how many jobs finish in a life. However late a life is killed, it leaves some jobs to the
+/// next ones.
 const MOST: u64 = 2_000;
-/// Room above the stuck job, for all lives.
+/// The room above the stuck job, for all lives.
 const WINDOW: u64 = 100_000;
 
 #[test]
@@ -264,21 +269,21 @@ fn stuck_child() {
     }
 }
 
-/// What the children wrote down.
+/// The records of the children.
 #[derive(Default)]
 struct Book {
     lines: usize,
     started: BTreeSet<Index>,
     finished: BTreeSet<Index>,
-    /// Finished, and the child saw that no save was missing.
+    /// The jobs that finished, of which the child saw that their save was made.
     settled: BTreeSet<Index>,
 }
 
 impl Book {
-    /// Reads on; how many jobs this life started that an earlier one had started.
+    /// Reads the next life. Returns how many jobs it started that an earlier life had started.
     fn read_life(&mut self, dir: &Path) -> usize {
         let text = std::fs::read_to_string(dir.join("book")).unwrap();
-        // The last line may be torn.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let (mut started, mut finished) = (BTreeSet::new(), BTreeSet::new());
         let mut settled = BTreeSet::new();
@@ -312,7 +317,7 @@ fn promise_10_after_a_kill_no_more_runs_again_than_was_in_flight_or_not_yet_save
         assert!(lines.any(|line| line.is_ok_and(|line| line.contains("started at None"))), "0 is stuck");
         die(child, lines, life, "enough is settled", 80);
         let repeated = book.read_life(dir.path());
-        // One may have finished of which the child had no time to tell.
+        // One job may have finished before the child could write that down.
         assert!(repeated <= IN_FLIGHT + BURST + 1, "{repeated} jobs ran again in life {life}");
         total += repeated;
     }
@@ -337,7 +342,7 @@ fn promise_10_after_a_kill_no_more_runs_again_than_was_in_flight_or_not_yet_save
     assert!(store.progress("p").last_processed().unwrap() >= Some(last));
 }
 
-/// A store, and tables in it: a counter for each index, and their sums.
+/// A store and its tables: a counter for each index, and their sums.
 struct Counted {
     store: Store,
     each: Table,
@@ -350,7 +355,7 @@ impl Counted {
         Self { each: store.table("each").unwrap(), sums: store.table("sums").unwrap(), store }
     }
 
-    /// With the counters in a column family of the test's own.
+    /// The same with the counters in a column family of the test's own.
     fn attach(dir: &Path) -> Self {
         let mut options = Options::default();
         options.create_if_missing(true);
@@ -361,21 +366,21 @@ impl Counted {
         Self { each: store.column_family("each").unwrap(), sums: store.table("sums").unwrap(), store }
     }
 
-    /// What each job does, once however often it is run.
+    /// Counts a job. Each job must count once, however often it runs.
     fn count(&self, job: &Job<Index>, effects: &mut Effects) -> Result<(), Error> {
         effects.add(&self.each, job.index.to_be_bytes(), 1)?;
         effects.add(&self.sums, "jobs", 1)?;
         effects.add(&self.sums, "indices", job.index as i64)
     }
 
-    /// The child of `promise_09_…`: counts until it is killed. Jobs finish out of order, some fail or panic first, when they have
-    /// counted, and in every third life one is stuck until its end.
+    /// The child of `promise_09_…`: it counts until it is killed. Jobs finish out of order, some
+    /// fail or panic after they have counted, and in every third life one is stuck until the end.
     fn endless_life(self) {
-        // Panics that are meant need no backtrace.
+        // Planned panics need no backtrace.
         std::panic::set_hook(Box::new(|_| {}));
         let life: u64 = std::env::var(LIFE).unwrap().parse().unwrap();
         let (progress, first) = (self.store.progress("p"), self.store.progress("p").last_processed().unwrap());
-        // One that no life before has done.
+        // A job that no life before has done.
         let undone = |index: &Index| self.each.get(index.to_be_bytes()).unwrap().is_none();
         let stuck = (first.map_or(0, |last| last + 1) + 13 * life..).find(undone).unwrap();
         let consumer = Consumer::builder(Endless, progress)
@@ -407,8 +412,8 @@ impl Counted {
         });
     }
 
-    /// Nothing is counted twice, nothing in part, and nothing at or below the watermark is missing. The watermark, and the
-    /// number of jobs done.
+    /// Checks that nothing is counted twice or in part, and that nothing up to the watermark is
+    /// missing. Returns the watermark and the number of jobs that are done.
     #[track_caller]
     fn check(&self, life: u32) -> (Option<Index>, u64) {
         let saved = self.store.progress("p").last_processed().unwrap();
@@ -426,7 +431,7 @@ impl Counted {
         (saved, jobs)
     }
 
-    /// Whatever is not done is done once, and nothing else is.
+    /// Checks that each job that is not done is done once, and no other job runs.
     fn finish(self, (saved, done): (Option<Index>, u64)) {
         let last = saved.map_or(0, |last| last + 1) + 5_000;
         let Self { store, each, sums } = &self;
@@ -469,7 +474,8 @@ fn attached_counting_child() {
     Counted::attach(&dir).endless_life();
 }
 
-/// Kills the child after a while, again and again; the number of jobs done, and of those done ahead when it was killed.
+/// Kills the child after a while, again and again. Returns the number of jobs done, and of those
+/// that were done ahead when it was killed.
 fn count_again_and_again(role: &str, lives: u32, open: impl Fn(&Path) -> Counted) -> (u64, u64) {
     let dir = tempfile::tempdir().unwrap();
     let (mut before, mut ahead) = ((None, 0), 0);

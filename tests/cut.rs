@@ -1,6 +1,6 @@
-//! The write-ahead log torn off at any byte, or with a byte of it flipped: what is left is what was written before that byte,
-//! never less, never a watermark, or a job that is done above it, without its rows, and never a part of what one write has
-//! together.
+//! The write-ahead log, cut off at any byte, or with a byte flipped. The database then has exactly
+//! what was written before that byte. It never has a watermark, or a job that is done above it,
+//! without its rows, and never a part of one write.
 #![cfg(feature = "rocksdb")]
 
 mod common;
@@ -18,31 +18,35 @@ use waterline::{BoxError, Builder, Consumer, Index, Job, MemoryJobs, Retry, Stor
 const COUNT: u64 = 300;
 const SEED: u64 = 20_261_121;
 
-/// RocksDB's log is made of blocks, and they of records: a checksum of four bytes, a length of two, a kind, and so many bytes.
-/// No record crosses the end of a block: a batch is in one of the kind `FULL`, or in several of which the last is `LAST`.
+/// RocksDB's log is made of blocks, and a block of records. A record is a checksum of four bytes, a
+/// length of two, a kind, and as many bytes as its length says. No record crosses the end of a
+/// block: a batch is in one record of the kind `FULL`, or in several, of which the last is `LAST`.
 const BLOCK: usize = 32 * 1024;
 const HEADER: usize = 7;
 const FULL: u8 = 1;
 const LAST: u8 = 4;
-/// Kinds of records in logs that are used again.
+/// The kinds of records in logs that are used again.
 const RECYCLED: [u8; 6] = [5, 6, 7, 8, 11, 131];
 
-/// Changes of a batch begin behind its header. The tag is that of a put in a family with a number.
+/// The length of a batch's header, after which its changes begin. The tag is that of a put in a
+/// family with a number.
 const BATCH_HEADER: usize = 12;
 const FAMILY_PUT: u64 = 5;
 
-/// What the jobs do.
+/// The work of the jobs.
 #[derive(Clone, Copy, PartialEq)]
 enum Work {
-    /// Each puts a row, and is done later.
+    /// Each job puts a row, and is done later.
     Rows,
-    /// Each puts two rows in two tables and adds to a counter, in one write with its being done.
+    /// Each job puts two rows in two tables and adds to a counter, in one write with its
+    /// completion.
     Effects,
 }
 
 impl Work {
-    /// Jobs that finish out of order; the window is narrow, so that there is a save for every few of them, and some may fail
-    /// first, so that what is done above them is saved. Which were started.
+    /// Runs jobs that finish out of order. The window is narrow, so that there is a save for every
+    /// few of them. Some may fail first, so that the jobs done above them are saved. Returns the
+    /// jobs that started.
     fn finish(self, store: &Store, failing: bool) -> BTreeSet<Index> {
         let started = Arc::<Mutex<BTreeSet<Index>>>::default();
         let record = started.clone();
@@ -81,7 +85,7 @@ fn builder(store: &Store) -> Builder<MemoryJobs<u64>, StoreProgress> {
         .stop_at(COUNT - 1)
 }
 
-/// What a database holds.
+/// The content of a database.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Content {
     watermark: Option<Index>,
@@ -109,7 +113,7 @@ impl Content {
         self.rows == self.twins && self.counted == self.rows.len() as i64
     }
 
-    /// What it is after this batch; the page of the progress so far had this `next`.
+    /// Returns the content after this batch. `next` is that of the last page of the progress.
     fn put_all(&mut self, mut batch: &[u8], page: &mut Index) {
         batch = &batch[BATCH_HEADER..];
         while !batch.is_empty() {
@@ -117,15 +121,17 @@ impl Content {
             varint(&mut batch);
             let [key, value] = [(); 2].map(|()| text(&mut batch));
             match key {
-                // A page of the progress: its format, two numbers of four bytes, a flag, the lowest index that is not done.
+                // A page of the progress: its format, two numbers of four bytes, a flag, the lowest
+                // index that is not done.
                 b"pcut" => *page = self.is_done_below(index(&value[10..18])),
-                // A delta: its generation, and how far that has moved since the page.
+                // A delta: its generation, and the distance of the lowest undone index from that of
+                // the page.
                 [b'd', ..] if key.len() == 8 => {
                     let mut value = value;
                     varint(&mut value);
                     self.is_done_below(*page + varint(&mut value));
                 }
-                // A row of a table: the length of the table's name, the name.
+                // A row of a table: the length of the table's name, and the name.
                 _ if key.starts_with(b"\x04rows") => _ = self.rows.insert(index(&key[5..])),
                 _ if key.starts_with(b"\x04twin") => _ = self.twins.insert(index(&key[5..])),
                 b"\x04sumsjobs" => self.counted = i64::from_be_bytes(value.try_into().unwrap()),
@@ -140,15 +146,15 @@ impl Content {
     }
 }
 
-/// A database whose log is still all there is of it, as it is on the disk while it is open.
+/// A database that is only its log, as it is on the disk while the database is open.
 struct Logged {
     work: Work,
     directory: tempfile::TempDir,
     log: Vec<u8>,
     name: PathBuf,
-    /// Where a record begins.
+    /// The places at which records begin.
     edges: Vec<usize>,
-    /// Where a batch ends, and what the database holds from there on.
+    /// The places at which batches end, and the content of the database from each of them on.
     batches: Vec<(usize, Content)>,
 }
 
@@ -157,7 +163,7 @@ impl Logged {
         let [directory, live] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let store = Store::open(live.path()).unwrap();
         work.finish(&store, true);
-        // The store lives, so nothing is tidied up: a process that was killed leaves the same.
+        // The store lives, so nothing is tidied up. A process that was killed leaves the same.
         copy(live.path(), directory.path());
         let logs: Vec<_> =
             files(directory.path()).filter(|file| file.extension().is_some_and(|e| e == "log")).collect();
@@ -201,13 +207,14 @@ impl Logged {
         self.batches.iter().filter_map(|(_, content)| content.watermark).collect()
     }
 
-    /// What the bytes below this one say.
+    /// Returns the content that the bytes below this place give.
     fn before(&self, at: usize) -> Content {
         let whole = self.batches.iter().take_while(|(end, _)| *end <= at);
         whole.last().map(|(_, content)| content.clone()).unwrap_or_default()
     }
 
-    /// Opens a copy whose log is this one, and holds it against what is wanted; how many were done above the watermark.
+    /// Opens a copy with this log, and compares it with the wanted content. Returns how many jobs
+    /// were done above the watermark.
     fn check(&self, log: &[u8], want: &Content, to_the_end: bool, what: &str) -> usize {
         let scratch = tempfile::tempdir().unwrap();
         copy(self.directory.path(), scratch.path());
@@ -239,7 +246,7 @@ fn index(bytes: &[u8]) -> Index {
     Index::from_be_bytes(bytes.try_into().unwrap())
 }
 
-/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+/// Reads a number of seven bits a byte, the lowest first. The highest bit says that more follow.
 fn varint(bytes: &mut &[u8]) -> u64 {
     let length = bytes.iter().position(|byte| *byte < 0x80).unwrap() + 1;
     let (number, rest) = bytes.split_at(length);
@@ -264,7 +271,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Everywhere that matters, and anywhere.
+/// Returns every place that matters, and some others.
 fn torn_off(work: Work) {
     let logged = Logged::new(work);
     let mut random = fastrand::Rng::with_seed(SEED);
@@ -273,7 +280,7 @@ fn torn_off(work: Work) {
     let near = edges.into_iter().flat_map(|edge| [edge.saturating_sub(1), edge, edge + 1, edge + HEADER]);
     let ends = [0, 1, HEADER, BLOCK - 1, BLOCK, BLOCK + 1, length - 1, length];
     let offsets: BTreeSet<usize> = near.chain(ends).chain((0..150).map(|_| random.usize(..length))).collect();
-    // Opening is what takes long, so of the second kind a half has to do.
+    // To open a database takes long, so half of the places of the second kind have to do.
     let offsets = offsets.iter().step_by(if work == Work::Effects { 2 } else { 1 });
     let mut done_ahead = 0;
     for (number, &offset) in offsets.enumerate() {
@@ -300,8 +307,9 @@ fn promise_08_wherever_a_byte_of_the_log_is_flipped_what_is_left_is_what_was_wri
     let edges = random.choose_multiple(logged.edges.iter().copied(), 20);
     let headers = edges.into_iter().flat_map(|edge| [edge, edge + 3, edge + 6]).collect::<Vec<_>>();
     let anywhere = (0..120).map(|_| random.usize(..logged.log.len())).collect::<Vec<_>>();
-    // What is left of a block behind its last record is not read. And on a wrong length, as on a kind that has a longer header,
-    // RocksDB may spin for ever instead of opening, which is facebook/rocksdb#13333, and told in the manual.
+    // RocksDB does not read the rest of a block after its last record. On a wrong length, or on a
+    // kind with a longer header, RocksDB may spin for ever instead of opening
+    // (facebook/rocksdb#13333, see the design page).
     let read = |at: &usize| BLOCK - at % BLOCK >= HEADER;
     let length = |at: &usize| logged.edges.iter().any(|edge| [edge + 4, edge + 5].contains(at));
     for (number, at) in headers.into_iter().chain(anywhere).filter(|at| read(at) && !length(at)).enumerate() {

@@ -1,5 +1,5 @@
-//! Promise 10: what was saved as done never runs again, also above the watermark, and also while
-//! there is none.
+//! Promise 10: a job that was saved as done never runs again, even above the watermark, or without
+//! one.
 
 mod common;
 
@@ -18,12 +18,13 @@ use waterline::{BoxError, Builder, Consumer, Done, Error, Handle, Index, Jobs, R
 #[derive(Clone, Default)]
 struct Hand {
     tokens: Arc<Mutex<Vec<(Index, Done)>>>,
-    /// Set within the lock of the tokens: from now on every attempt fails.
+    /// True from the moment on from which every attempt fails. It is set within the lock of the
+    /// tokens.
     let_go: Arc<AtomicBool>,
     started: Arc<Mutex<BTreeSet<Index>>>,
 }
 
-/// Lets go of every token when a test fails: a consumer that is dropped waits for them.
+/// Drops every token if a test fails: the drop of a consumer waits for them.
 struct Release(Hand);
 
 impl Drop for Release {
@@ -33,7 +34,7 @@ impl Drop for Release {
 }
 
 impl Hand {
-    /// The consumer, and what has to be dropped before it.
+    /// The consumer, and a value that must be dropped before it.
     fn start<J: Jobs>(&self, builder: Builder<J, StoreProgress>) -> (Consumer, Release) {
         let hand = self.clone();
         let consumer = builder.threads(1).start_deferred(move |job, done| {
@@ -46,7 +47,7 @@ impl Hand {
         (consumer.unwrap(), Release(self.clone()))
     }
 
-    /// One of the jobs in flight that may end.
+    /// Returns one of the jobs in flight that may end.
     fn pick(&self, random: &mut Rng, stuck: &BTreeSet<Index>) -> Option<(Index, Done)> {
         let mut tokens = self.tokens.lock();
         let from = random.usize(..tokens.len().max(1));
@@ -54,7 +55,7 @@ impl Hand {
         Some(tokens.swap_remove(at))
     }
 
-    /// The token of this job, once it runs.
+    /// Returns the token of this job, once it runs.
     #[track_caller]
     fn token(&self, index: Index) -> Done {
         eventually("the job to start", || self.tokens.lock().iter().any(|(i, _)| *i == index));
@@ -67,7 +68,7 @@ impl Hand {
         self.started.lock().iter().copied().collect()
     }
 
-    /// Every job that runs, or will, fails.
+    /// Makes every job fail, those that run and those that will.
     fn let_go(&self) {
         let mut tokens = self.tokens.lock();
         self.let_go.store(true, Ordering::Relaxed);
@@ -77,7 +78,8 @@ impl Hand {
     }
 }
 
-/// A life in which these jobs, all within the first `running`, finish, and the others do not; what it started.
+/// Runs a life in which these jobs finish and the others do not. All are within the first
+/// `running`. Returns the jobs that it started.
 #[track_caller]
 fn life<J: Jobs>(builder: Builder<J, StoreProgress>, running: usize, done: &[Index]) -> Vec<Index> {
     let hand = Hand::default();
@@ -95,7 +97,7 @@ fn life<J: Jobs>(builder: Builder<J, StoreProgress>, running: usize, done: &[Ind
 
 #[test]
 fn promise_10_while_there_is_no_watermark_the_stream_begins_where_it_began() {
-    // Not given, given again, lower, among what is done, above it.
+    // No value, the same value, a lower one, one among the done jobs, and one above them.
     for later in [None, Some(100), Some(50), Some(104), Some(120)] {
         let set = |builder: Builder<Script, StoreProgress>| match later {
             Some(index) => builder.start_at(index),
@@ -183,7 +185,8 @@ fn promise_10_the_watermark_can_be_read_while_a_consumer_writes() {
     });
 }
 
-/// Jobs that look at their consumer when they are dropped, and a source that writes down what it was asked for.
+/// Jobs that look at their consumer when they are dropped, and a source that notes what it is asked
+/// for.
 #[derive(Clone, Default)]
 struct Noisy {
     handle: Arc<OnceLock<Handle>>,
@@ -195,7 +198,7 @@ struct Noise(Index, Noisy);
 
 impl Drop for Noise {
     fn drop(&mut self) {
-        // Within the lock this would be a deadlock.
+        // With the lock held this would be a deadlock.
         let _ = self.1.handle.get().map(Handle::status);
         self.1.dropped.lock().insert(self.0);
     }
@@ -242,7 +245,7 @@ fn promise_10_what_is_read_between_undone_jobs_is_dropped_and_not_handed_out() {
     let expected: BTreeSet<Index> = (0..60).step_by(3).chain(60..100).collect();
     assert_eq!(*ran.lock(), expected);
     assert!(
-        // The first run is short, since nothing is known of the weight of a job.
+        // The first run is short, since the weight of the jobs is not known yet.
         noisy.asked.lock().iter().any(|run| run.start() < &20 && run.end() > &57),
         "the source was read by the run"
     );
@@ -266,20 +269,20 @@ fn promise_10_a_job_that_is_done_and_no_longer_there_holds_up_nothing() {
     }
 }
 
-/// Many lives of one stream, and what the test knows of them.
+/// Many lives of one stream, and the test's knowledge of them.
 struct Trial {
     seed: u64,
     random: Rng,
     faulty: FaultyStore,
-    /// Finished, and saved by all that the test was told.
+    /// The jobs that finished and were saved, as far as the test knows.
     settled: BTreeSet<Index>,
-    /// Finished in any life, and in this one.
+    /// The jobs that finished in any life, and in this one.
     finished: BTreeSet<Index>,
     finished_now: BTreeSet<Index>,
-    /// How many jobs there are, and which of them finish only in the last life.
+    /// The number of jobs, and those that finish only in the last life.
     count: u64,
     stuck: BTreeSet<Index>,
-    /// How often a job ran again that had finished before.
+    /// The number of jobs that ran again after they had finished.
     again: usize,
 }
 
@@ -307,7 +310,7 @@ impl Trial {
         (hand, started)
     }
 
-    /// Jobs end, and limits change; what is known to be saved is noted.
+    /// Ends jobs and changes limits, and notes the jobs that are known to be saved.
     fn steps(&mut self, hand: &Hand, consumer: &Consumer) {
         let handle = consumer.handle();
         self.finished_now.clear();
@@ -329,7 +332,8 @@ impl Trial {
         }
     }
 
-    /// A life that ends with a stop, or with a crash, after which another one goes on with what is on the disk.
+    /// Ends a life with a stop, or with a crash. After the crash the next life goes on with the
+    /// disk.
     fn live(&mut self) {
         let (hand, (consumer, _release)) = self.begin();
         let before = self.finished.clone();
@@ -385,7 +389,8 @@ fn promise_10_what_was_saved_as_done_never_runs_again_in_any_of_many_lives() {
     assert!(again > 0, "nothing ran again after any crash: the test sees nothing");
 }
 
-/// A life of jobs that each put a row and finish out of order, from first to last or until the consumer gives up; which ran.
+/// Runs a life of jobs that each put a row and finish out of order, to the end or until the
+/// consumer gives up. Returns the jobs that ran.
 fn rows_at_random(store: &Store, seed: u64, count: u64) -> BTreeSet<Index> {
     let mut random = Rng::with_seed(seed);
     let (hand, table) = (Hand::default(), store.table("rows").unwrap());
@@ -402,7 +407,7 @@ fn rows_at_random(store: &Store, seed: u64, count: u64) -> BTreeSet<Index> {
             Ok(()) => done.complete(),
             Err(error) => done.fail(error),
         }
-        // So that there are many saves.
+        // The pause makes many saves.
         if random.bool() {
             until(&consumer.handle(), "a save", |s| {
                 s.unsaved == 0 || matches!(s.blocked, waterline::Blocked::Progress { .. })
@@ -445,14 +450,14 @@ fn promise_10_every_single_write_may_fail_and_each_job_is_done_once_more_at_most
         faulty.fail(failing..failing + 1);
         assert_eq!(rows_at_random(&faulty.store(), failing, COUNT).len() as u64, COUNT);
         assert_eq!(faulty.store().progress("p").last_processed().unwrap(), Some(COUNT - 1));
-        // The failed save is in the one after it.
+        // The next save contains the one that failed.
         let left = faulty.after_crash().unwrap().store();
         assert!(rows_at_random(&left, failing, COUNT).is_empty(), "write {failing} failed");
         assert_eq!(rows_of(&left).len() as u64, COUNT);
     }
 }
 
-/// Format, watermark, and the checksum of the name `blocks` and both, as the first version wrote it.
+/// Format, watermark, and the checksum of the name `blocks` and both, in the first version.
 #[cfg(feature = "rocksdb")]
 const FIRST_FORMAT: [u8; 13] = [1, 0, 0, 0, 0, 0, 0, 0, 41, 214, 78, 251, 202];
 

@@ -1,4 +1,4 @@
-//! The end, for those who do not own the consumer: waiting for it, and jobs that ask whether it comes.
+//! The end of a consumer, for those who do not own it: they wait for it, and jobs ask if it comes.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use waterline::{Consumer, Done, Ended, Error, Handle, Job, MemoryProgress, Retry, State};
 
-/// Long enough to see that something does not come true.
+/// Long enough to see that something does not happen.
 const A_MOMENT: Duration = Duration::from_millis(30);
 
 fn assert_finished(ended: Option<Ended>) {
@@ -18,7 +18,7 @@ fn assert_finished(ended: Option<Ended>) {
     assert_eq!((ended.state, ended.error), (State::Finished, None));
 }
 
-/// Eight threads that wait for the end.
+/// Waits for the end on eight threads.
 fn waiters(handle: &Handle) -> Vec<std::thread::JoinHandle<Option<Ended>>> {
     let wait = |_| {
         let handle = handle.clone();
@@ -93,7 +93,7 @@ fn the_end_is_known_after_the_consumer_was_dropped() {
     assert!(ended.state == State::Halted && ended.error.unwrap().ends_with("refused"));
 }
 
-/// A consumer that is stopped by one of its own threads, which can only ask.
+/// A consumer that one of its own threads stops, which can only ask.
 #[test]
 fn the_end_is_seen_when_the_consumer_was_dropped_on_one_of_its_own_threads() {
     let (give, take): (Sender<Consumer>, Receiver<Consumer>) = bounded(1);
@@ -133,7 +133,7 @@ fn the_end_waits_for_the_stragglers_of_a_stop_that_timed_out() {
     assert_finished(handle.wait_end(LONG));
 }
 
-/// Waits when it is destroyed with its thread.
+/// A value that waits when it is destroyed with its thread.
 struct Lingers(Receiver<()>);
 
 impl Drop for Lingers {
@@ -156,7 +156,7 @@ fn the_end_waits_for_the_destructors_of_a_threads_own_values_as_join_does() {
             Ok(())
         })
         .unwrap();
-    // Dropped before the consumer, which waits for the thread, also when this fails.
+    // Dropped before the consumer, which waits for the thread, even if this test fails.
     let release = release;
     let handle = consumer.handle();
     until(&handle, "the end of all jobs", |status| status.state == State::Finished);
@@ -170,13 +170,14 @@ fn the_end_waits_for_the_destructors_of_a_threads_own_values_as_join_does() {
 fn what_can_never_be_processed_is_not_waited_for() {
     let consumer = builder(numbers(3), &MemoryProgress::new()).stop_at(5).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
-    // It would be for an hour.
+    // Without the stop it would wait for an hour.
     assert!(!handle.wait_for(6, HOUR) && !handle.wait_for(u64::MAX, HOUR));
     consumer.stop().unwrap();
     assert!(!handle.wait_for(5, HOUR));
 }
 
-/// Runs jobs that wait until they are told that the consumer stops, lets `stop` do that, and sees what each job saw.
+/// Runs jobs that wait until they hear that the consumer stops, and calls `stop`. Returns what each
+/// job saw.
 fn jobs_hear_of(stop: impl FnOnce(Consumer)) {
     let (enter, entered) = unbounded();
     let consumer = builder(numbers(2), &MemoryProgress::new())

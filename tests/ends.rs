@@ -1,4 +1,4 @@
-//! What `stop_within` waits for, when it grants little time or none.
+//! The waiting of `stop_within` with little time or none.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn promise_06_what_the_last_save_wrote_is_announced_though_a_job_still_runs() {
         running.remove(&1).unwrap().succeed();
         until(&handle, "job 1", |status| status.done == 2);
         let stopping = std::thread::spawn(move || consumer.stop_within(Duration::ZERO));
-        // It is false as soon as the job that runs is given up.
+        // It becomes false as soon as the consumer gives up the job that runs.
         assert!(!handle.wait_for(2, LONG));
         drop(hold);
         let error = stopping.join().unwrap().unwrap_err();

@@ -1,4 +1,5 @@
-//! Errors as people see them: what a program that ends with one prints, and how long a text of the user's may be.
+//! Errors as people see them: the output of a program that ends with one, and the bound of the
+//! user's texts.
 
 mod common;
 
@@ -7,7 +8,7 @@ use std::fmt;
 use std::process::Command;
 use waterline::{BoxError, ConfigError, Consumer, Error, MemoryProgress, Retry, Store};
 
-/// The test below runs this program again with this variable set.
+/// The variable with which the test below runs this program again.
 const CHILD: &str = "WATERLINE_ERRORS_CHILD";
 
 fn halted() -> Error {
@@ -18,7 +19,7 @@ fn halted() -> Error {
         .unwrap_err()
 }
 
-/// Rust reports what a test returns and what `main` returns in the same way.
+/// Rust prints an error of a test and an error of `main` in the same way.
 #[test]
 fn a_main_that_returns_an_error_child() -> Result<(), Error> {
     if std::env::var_os(CHILD).is_some() { Err(halted()) } else { Ok(()) }
@@ -83,7 +84,7 @@ fn the_text_of_a_failed_job_is_cut_at_4_kib_in_the_status_and_not_in_the_report(
     assert!(error.len() < 5_000 && error.contains("the text has 50000 bytes"), "{error}");
 }
 
-/// Is its own cause.
+/// An error that is its own cause.
 #[derive(Debug)]
 struct Circle;
 

@@ -19,7 +19,7 @@ fn memory_jobs_keep_the_rules() {
         .run();
 }
 
-/// A stream without an end, and with nothing but what has to be there.
+/// An endless stream with nothing but the required methods.
 struct Endless(Index);
 
 impl Jobs for Endless {
@@ -49,7 +49,7 @@ fn what_is_allowed_passes() {
     }
 }
 
-/// What is wrong with a source.
+/// The bug of a source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
     // nothing
@@ -112,7 +112,7 @@ enum Bug {
 
 use Bug::*;
 
-/// Each bug, the rule that it breaks, and what else the message says.
+/// Each bug, the rule that it breaks, and another part of the message.
 const REFUSED: &[(Bug, &str, &str)] = &[
     (HeadTooHigh, "every index from first() to head() is there", "at_index(100) is None"),
     (HeadTooLow, "nothing is there beyond head()", "at_index(99) is Some"),
@@ -172,7 +172,7 @@ fn what_breaks_a_rule_is_refused_by_its_name() {
             let right = [*rule, *how, "does not keep the rules of Jobs: "].iter().all(|part| said.contains(part));
             if right { Ok(()) } else { Err(format!("{bug:?} should break {rule:?} with {how:?}, and: {said}")) }
         };
-        // A second is short for a busy machine, where what is right may take longer.
+        // A second is short for a busy machine, on which a correct part may take longer.
         wrong.extend(refused(1).or_else(|_| refused(20)).err());
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -191,7 +191,7 @@ struct Bent {
     salt: u64,
     state: Mutex<State>,
     calls: AtomicU64,
-    /// Where a source that is not made for threads keeps what it is looking for.
+    /// The position of a source that is not made for threads.
     cursor: Mutex<Index>,
     inside: Mutex<()>,
 }

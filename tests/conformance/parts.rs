@@ -1,4 +1,4 @@
-//! The parts that fail when they are told to.
+//! The parts that fail on demand.
 
 use super::refusal;
 use std::panic::AssertUnwindSafe;
@@ -29,7 +29,7 @@ fn a_progress_fails_panics_and_freezes_at_the_writes_that_are_named() {
     assert_eq!(outcome(2), (Some(true), Some(1)), "it does not reach the disk");
     assert_eq!(outcome(3), (Some(true), Some(1)));
     assert_eq!((faults.writes(), faults.saves()), (6, vec![0, 1, 2, 3]));
-    // Counted anew from where it stands, and what was said before is forgotten.
+    // The count begins anew, and the earlier demand is forgotten.
     faults.fail(0..1);
     assert_eq!(outcome(4).0, Some(false));
     faults.fail(..);
@@ -128,7 +128,8 @@ fn a_test_that_fails_lets_its_jobs_go() {
     let (worker, started) = manual_worker();
     let consumer = Consumer::builder(numbers(3), MemoryProgress::new()).max_processing(2).start_worker(worker).unwrap();
     let _first = started.next();
-    // As a panic of the test would: its side goes first, with what is in its hands and what nobody took.
+    // The test panics here: its side is dropped first, with the jobs in its hands and those that
+    // nobody took.
     drop((_first, started));
     assert!(matches!(consumer.join(), Err(Error::Job { index: 0 | 1, .. })));
 }

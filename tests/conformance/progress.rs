@@ -12,7 +12,7 @@ use std::{fs, io};
 use waterline::testing::{FaultyProgress, FaultyStore, ProgressSuite};
 use waterline::{BoxError, Checkpoint, Error, MemoryProgress, Progress, Store};
 
-/// The same place for the same name.
+/// Returns the same place for the same name.
 fn by_name<P: Clone + Default>() -> impl Fn(&str) -> P {
     let places = RefCell::new(HashMap::<String, P>::new());
     move |name| places.borrow_mut().entry(name.to_owned()).or_default().clone()
@@ -58,7 +58,7 @@ fn progress_in_a_store_on_disk_keeps_the_rules() {
         .run();
 }
 
-/// The example of trait `Progress`.
+/// The example of the trait `Progress`.
 struct FileProgress {
     directory: PathBuf,
     claimed: bool,
@@ -104,7 +104,7 @@ impl Drop for FileProgress {
 fn the_example_of_the_manual_keeps_the_rules() {
     let root = tempfile::tempdir().unwrap();
     ProgressSuite::new(|name| {
-        // By its bytes, for file systems that take `A` for `a`.
+        // The name is written in bytes, for file systems that take `A` for `a`.
         let directory = root.path().join(name.bytes().map(|byte| format!("{byte:02x}")).collect::<String>());
         fs::create_dir_all(&directory).unwrap();
         FileProgress { directory, claimed: false }
@@ -116,7 +116,7 @@ fn the_example_of_the_manual_keeps_the_rules() {
     .run();
 }
 
-/// What is wrong with a progress.
+/// The bug of a progress.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
     Nothing,
@@ -207,7 +207,7 @@ fn suite<'a>(bug: Bug) -> ProgressSuite<'a, Bent> {
 struct Slot {
     value: Option<String>,
     in_use: bool,
-    /// How many racers saw whether it is.
+    /// The number of racers that looked if the name is free.
     looked: u32,
 }
 
@@ -260,7 +260,8 @@ impl Progress for Bent {
                     slot.looked += 1;
                     (slot.in_use, slot.looked)
                 });
-                // Until somebody else has looked too, however busy the machine is; a single one has nobody to race with.
+                // Waits until another thread has looked too, on a machine of any speed. A single
+                // thread has nobody to race with.
                 (0..50).take_while(|_| self.with(|slot| slot.looked == looked)).for_each(|_| {
                     std::thread::park_timeout(Duration::from_millis(1));
                 });
