@@ -427,7 +427,12 @@ fn rows_of(store: &Store) -> BTreeSet<Index> {
 fn promise_10_wherever_the_disk_stops_taking_writes_what_is_claimed_done_has_its_row() {
     const COUNT: u64 = 40;
     let mut ahead = 0;
-    for freeze_at in 0..80 {
+    // On a busy machine the jobs of one round may all finish in order, and then it shows nothing.
+    for round in 0..800 {
+        let freeze_at = round % 80;
+        if freeze_at == 0 && ahead > 0 {
+            break;
+        }
         let faulty = FaultyStore::new().unwrap();
         faulty.freeze_at(freeze_at);
         rows_at_random(&faulty.store(), freeze_at, COUNT);
