@@ -1,4 +1,5 @@
-//! Gates: nothing starts above one, no move of an upstream is missed, and whoever waits says for what.
+//! Gates: nothing starts above a gate, no move of an upstream is missed, and a status names the
+//! reason to wait.
 
 mod common;
 
@@ -11,7 +12,7 @@ use waterline::{
     Blocked, BoxError, ConfigError, Consumer, Error, Gate, Index, Jobs, MemoryProgress, Retry, State, Store, Watermark,
 };
 
-/// A script behind a gate that the test moves.
+/// A scripted source behind a gate that the test moves.
 #[derive(Clone)]
 struct Walled {
     script: Script,
@@ -57,7 +58,7 @@ fn promise_04_nothing_above_a_gate_starts_and_the_status_names_what_is_held_back
     *jobs.gate.lock() = Gate::UpTo(1);
     handle.check();
     let running = stage.take(2);
-    // It goes back, which takes nothing back.
+    // The gate goes back, which takes nothing back.
     *jobs.gate.lock() = Gate::Closed;
     handle.check();
     until(&handle, "a look", |_| jobs.script.calls().heads.load(Ordering::SeqCst) >= 3);
@@ -95,7 +96,8 @@ fn promise_04_a_gate_that_panics_is_a_source_that_fails() {
 fn promise_04_no_move_of_the_upstream_is_missed() {
     const JOBS: u64 = 3_000;
     for round in 0..6 {
-        // Sources that ring nobody, and are looked at once an hour: what wakes the second is the first one's watermark.
+        // These sources ring nobody, and are looked at once an hour. Only the watermark of the
+        // first consumer wakes the second.
         let (first, second) = (MemoryProgress::new(), MemoryProgress::new());
         let jobs = numbers(JOBS);
         let upstream = builder(jobs, &first)
@@ -159,7 +161,7 @@ fn an_upstream_that_has_ended_is_named_or_refused_where_it_lets_nothing_through(
         last_processed: Some(4),
     };
     assert!(matches!(&error, Error::Config(config) if *config == expected), "{error}");
-    // A run that has reached its end needs no gate.
+    // A consumer that has reached its end needs no gate.
     Consumer::builder(numbers(10).gated_by(&gate), progress()).stop_at(4).start(|_| Ok(())).unwrap().join().unwrap();
 }
 
@@ -194,7 +196,7 @@ fn gates_in_a_circle_are_refused_when_the_circle_is_closed() {
     let error = start("c", &c, &a).unwrap_err();
     let expected = ConfigError::GateCycle { consumer: "c".into(), upstream: "a".into() };
     assert!(matches!(&error, Error::Config(config) if *config == expected), "{error}");
-    // What was refused left nothing behind.
+    // The refused consumer left nothing behind.
     let last = Consumer::builder(numbers(5), store.progress("c")).watermark(c).start(|_| Ok(())).unwrap();
     for consumer in &running {
         assert!(consumer.handle().wait_for(4, LONG));
@@ -238,10 +240,10 @@ fn a_source_behind_thousands_of_gates_runs_and_is_dropped_without_a_deep_stack()
     let upstream = builder(numbers(10), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
     let handle = upstream.handle();
     let one = AsRef::<Watermark>::as_ref(&handle).clone();
-    // All by one and the same.
+    // One upstream gates all of them.
     let consumer = builder(gated(&|| one.clone()), &MemoryProgress::new()).stop_at(9).start(|_| Ok(())).unwrap();
     consumer.join().unwrap();
-    // Each by another one, of which only one ever moves.
+    // Each has another upstream, and only one of these ever moves.
     let others = gated(&Watermark::new).gated_by(&one);
     let consumer = builder(others, &MemoryProgress::new()).start(|_| Ok(())).unwrap();
     until(&consumer.handle(), "the gate", |status| status.blocked == Blocked::Upstream { index: 0 });
@@ -270,7 +272,7 @@ fn a_gate_around_a_gated_source_leaves_that_source_as_it_is() {
 
 #[test]
 fn a_consumer_waits_for_an_upstream_that_lost_its_last_saves_and_runs_nothing_twice() {
-    // Its own saves are not lost in that crash.
+    // That crash does not lose the consumer's own saves.
     let (faulty, safe) = (FaultyStore::new().unwrap(), MemoryProgress::new());
     let life = |store: &Store, stop_at: Index| {
         let upstream = Consumer::builder(numbers(20), store.progress("up")).stop_at(stop_at).start(|_| Ok(())).unwrap();
@@ -302,7 +304,7 @@ fn promise_04_an_upstream_that_starts_later_with_nothing_to_do_lets_through_what
     let (store, jobs) = (Store::in_memory(), numbers(10));
     Consumer::builder(jobs.clone(), store.progress("fetch")).stop_at(9).start(|_| Ok(())).unwrap().join().unwrap();
     let fetched = Watermark::new();
-    // Neither polls: what wakes the second one is that the first one's watermark is there.
+    // Neither polls. The new watermark of the first consumer wakes the second.
     let index = Consumer::builder(jobs.clone().gated_by(&fetched), store.progress("index")).start(|_| Ok(())).unwrap();
     let handle = index.handle();
     until(&handle, "the gate", |status| status.blocked == Blocked::Upstream { index: 0 });
@@ -343,7 +345,7 @@ fn join_names_the_upstream_that_ended_below_the_index_to_stop_at_and_stop_does_n
     let status = until(&handles[1], "the gate", |status| status.blocked == Blocked::Upstream { index: 4 });
     assert_eq!((status.state, status.ended_upstream.as_deref()), (State::Running, Some("fetch")));
     stopped.stop().unwrap();
-    // It had no more to do.
+    // The consumer had nothing more to do.
     let builder = Consumer::builder(numbers(10).gated_by(&gate), store.progress("stopped"));
     builder.stop_at(3).start(|_| Ok(())).unwrap().join().unwrap();
 }
@@ -352,7 +354,7 @@ fn join_names_the_upstream_that_ended_below_the_index_to_stop_at_and_stop_does_n
 fn nobody_waits_for_an_index_that_an_upstream_ended_below() {
     let (worker, stage) = manual_worker();
     let upstream = builder(numbers(10), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();
-    // An earlier life had everything done but job 1, while the gate was wider.
+    // An earlier life had done all jobs but job 1, while the gate was wider.
     let store = Store::in_memory();
     let fails = |job: waterline::Job<u64>| if job.index == 1 { Err("not yet".into()) } else { Ok(()) };
     let earlier =

@@ -1,4 +1,5 @@
-//! User code that misbehaves, or that does what is allowed at the worst moment: nothing hangs, and nothing is lost.
+//! User code that misbehaves, or that does what is allowed at the worst moment. Nothing hangs, and
+//! nothing is lost.
 
 mod common;
 
@@ -15,7 +16,7 @@ use waterline::{
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
 
-// A source that blocks holds up nothing that is already read.
+// A source that blocks holds up no job that was read.
 
 #[test]
 fn a_job_that_is_read_is_started_though_the_source_hangs() {
@@ -72,7 +73,7 @@ fn a_retry_that_cannot_be_read_is_asked_for_again_while_others_are_read() {
     first.fail("once");
     until(&consumer.handle(), "the error", |s| matches!(s.blocked, Blocked::Source { index: 0, .. }));
     script.heal();
-    // The backlog has no end, so this does not wait for it.
+    // The backlog is endless, so this does not wait for its end.
     let again = stage.next();
     assert_eq!((again.index, again.attempt), (0, 2));
     again.succeed();
@@ -96,7 +97,7 @@ fn a_source_that_hangs_on_a_retry_is_named() {
     consumer.stop().unwrap();
 }
 
-// Values whose `Display` or `Drop` does something.
+// Values whose `Display` or `Drop` runs code.
 
 struct Hostile {
     on_display: Box<dyn Fn() + Send + Sync>,
@@ -155,7 +156,7 @@ fn an_error_may_use_the_handle_from_its_text_and_its_destructor() {
     }
 }
 
-/// What a channel gives back when nobody listens: everything that was to be sent.
+/// The error of a channel without a receiver: it owns the values that were sent.
 struct Unsent(#[expect(dead_code, reason = "it is there to be dropped")] Vec<Done>);
 
 impl fmt::Debug for Unsent {
@@ -206,7 +207,7 @@ fn a_panic_in_a_text_or_a_destructor_takes_no_thread_down() {
         consumer.join().unwrap();
         assert_eq!(progress.last_processed(), Some(5));
     }
-    // As a panic's payload, and in a payload that never runs.
+    // As the payload of a panic, and in a job that never runs.
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(3), &progress)
         .retry(NOW)
@@ -228,7 +229,7 @@ fn a_panic_in_a_text_or_a_destructor_takes_no_thread_down() {
     assert!(matches!(consumer.join(), Err(Error::Job { index: 0, .. })));
 }
 
-/// Hands out what its jobs hold, so that the last owner is the consumer.
+/// Hands out the values that its jobs hold, so that the consumer is their last owner.
 struct Taking(MemoryJobs<Arc<Mutex<Option<Hostile>>>>);
 
 impl Jobs for Taking {
@@ -335,7 +336,7 @@ fn the_destructors_of_both_closures_of_ordered_jobs_may_panic() {
     assert_eq!(progress.last_processed(), Some(2));
 }
 
-// Ends.
+// The end.
 
 #[test]
 fn a_consumer_may_own_another_one_on_the_same_store() {
@@ -371,7 +372,7 @@ fn a_closure_may_own_its_own_consumer() {
     until(&handle, "the end", |s| s.state == State::Finished);
 }
 
-/// Each job holds on to the sentinel.
+/// Each job keeps the sentinel.
 #[derive(Clone)]
 struct Holding(Script, Arc<()>);
 
@@ -489,7 +490,7 @@ fn stop_awaits_the_thread_locals_of_threads_that_went_before() {
     struct Bye(Arc<AtomicU64>);
     impl Drop for Bye {
         fn drop(&mut self) {
-            // Long enough to be overtaken by a stop that does not wait.
+            // Long enough for a stop that does not wait to come first.
             std::thread::park_timeout(Duration::from_millis(100));
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -587,7 +588,7 @@ fn a_consumer_may_be_dropped_by_a_thread_that_ends() {
     let handle = consumer.handle();
     assert!(handle.wait_for(2, LONG));
     std::thread::spawn(move || {
-        // Uses the thread's own notes first, so that they are gone when the consumer is dropped.
+        // Uses the thread's own data first, so that they are gone when the consumer is dropped.
         builder(numbers(1), &MemoryProgress::new()).start(|_| Ok(())).unwrap().stop().unwrap();
         KEPT.set(Some(consumer));
     })
@@ -613,7 +614,7 @@ fn a_consumer_may_be_dropped_by_its_own_thread_that_ends() {
         .unwrap();
     let handle = consumer.handle();
     give.send(consumer).unwrap();
-    // The thread-local has let go of it, or the name would be in use.
+    // The thread-local has dropped it, or the name would be in use.
     eventually("the free name", || match builder(numbers(1), &progress).start(|_| Ok(())) {
         Ok(next) => next.stop().is_ok(),
         Err(Error::InUse { .. }) => false,

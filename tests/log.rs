@@ -1,4 +1,5 @@
-//! The job log: gap-free indices, atomic pushes, trims that pass nobody, and items that are never skipped.
+//! The job log: indices without a gap, atomic pushes, trims that stop at each consumer, and items
+//! that are never skipped.
 
 mod common;
 
@@ -39,7 +40,7 @@ fn indices_are_gap_free_from_1_and_an_emptied_log_goes_on_counting() {
     log.trim(..=Index::MAX).unwrap();
     assert_eq!((log.first().unwrap(), log.head().unwrap()), (5, Some(4)));
     assert_eq!(log.push(&50).unwrap(), 5);
-    // Another handle, and another life: the same log.
+    // Another handle, and another life, have the same log.
     drop(log);
     let log = store.log::<u64>("numbers").unwrap();
     assert_eq!((log.first().unwrap(), log.head().unwrap(), items(&log)), (5, Some(5), vec![50]));
@@ -76,7 +77,7 @@ fn a_log_is_open_with_one_type_at_a_time() {
     assert!(error.to_string().contains("u64") && error.to_string().contains("String"), "{error}");
     numbers.push(&7).unwrap();
     drop(numbers);
-    // Nobody has it open now; what is stored is no string, and says so with its index.
+    // Nobody has the log open now. The stored item is no string, and the error has its index.
     let words = store.log::<String>("l").unwrap();
     let error = words.at_index(1).unwrap_err().downcast::<Error>().unwrap();
     assert!(
@@ -95,7 +96,7 @@ fn a_bad_item_stops_the_stream_by_its_name_and_what_is_before_it_runs() {
     let consumer = Consumer::builder(store.log::<u64>("l").unwrap(), store.progress("p")).start(|_| Ok(())).unwrap();
     let status = until(&consumer.handle(), "the bad one", |s| s.blocked.to_string().contains("item 3"));
     assert_eq!(status.last_processed.map_or(0, |last| last), 2, "{status:?}");
-    // A progress, a table and a log may have the same name, and only the first two can be removed.
+    // A progress, a table and a log may have the same name. Only the first two can be removed.
     let text = status.blocked.to_string();
     assert!(text.contains("item 3 of the log") && text.contains("another name for a log"), "{text}");
     consumer.stop().unwrap();
@@ -109,7 +110,7 @@ fn what_cannot_be_json_is_refused_and_nothing_is_pushed() {
     assert!(matches!(log.push(&item), Err(Error::Item { log, .. }) if log == "l"));
     assert!(log.push_all(&[Default::default(), item]).is_err());
     assert_eq!(log.head().unwrap(), None);
-    // Nor by a job, which fails also if it says that it did not.
+    // A job cannot push it either. It fails even if it returns `Ok`.
     let into = log.clone();
     let consumer = Consumer::builder(numbers(1), store.progress("p")).start_transactional(move |_, effects| {
         let _ = effects.push(&into, &[(vec![1], 2)].into());
@@ -184,7 +185,8 @@ fn promise_01_wherever_the_disk_stops_taking_writes_the_log_is_a_prefix() {
 
 #[test]
 fn promise_01_what_a_trim_gives_back_is_not_needed_by_anybody_after_the_loss_of_power() {
-    // Files are gone for good at once, whereas what was written before, progress and trims alike, may be lost.
+    // Files are deleted at once and for good. Earlier writes, of progress and of trims, may still
+    // be lost.
     const ITEMS: u64 = 40_000;
     let faulty = FaultyStore::new().unwrap();
     let store = faulty.store();
@@ -194,7 +196,7 @@ fn promise_01_what_a_trim_gives_back_is_not_needed_by_anybody_after_the_loss_of_
         Consumer::builder(log.clone(), store.progress("p")).stop_at(to).start(|_| Ok(())).unwrap().join().unwrap();
     };
     consume(&log, &store, 100);
-    // What was written before a crash of the process has reached the disk by now.
+    // Everything that was written before a crash of the process has reached the disk by now.
     let faulty = faulty.after_crash().unwrap();
     let store = faulty.store();
     let log = store.log::<u64>("l").unwrap();
@@ -308,7 +310,7 @@ fn promise_09_what_a_job_pushes_is_in_the_log_once_however_often_it_fails() {
 
 #[test]
 fn a_log_is_usable_from_what_it_rings() {
-    // Pushes from the jobs of a consumer of the same log, on the threads that are being written for.
+    // The jobs of a consumer of the same log push to it, on the threads that are being written for.
     let store = Store::in_memory();
     let log = store.log::<u64>("l").unwrap();
     log.push(&0).unwrap();
@@ -330,7 +332,7 @@ fn a_log_is_usable_from_what_it_rings() {
 fn promise_04_a_log_whose_last_trim_failed_is_trimmed_once_the_store_works_again() {
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<u64>("l").unwrap();
-    // The consumer's own saves go elsewhere, so that the trims are the only writes that fail.
+    // The consumer's own saves go elsewhere, so that only the trims fail.
     let consumer = Consumer::builder(log.clone(), MemoryProgress::new()).start(|_| Ok(())).unwrap();
     log.retain([consumer.handle()]);
     log.push_all(&[1, 2, 3]).unwrap();
@@ -341,7 +343,8 @@ fn promise_04_a_log_whose_last_trim_failed_is_trimmed_once_the_store_works_again
     let before = faulty.writes();
     faulty.fail(1..4);
     log.push(&5).unwrap();
-    // No watermark moves any more, and whoever fills the log is held back until it is trimmed.
+    // No watermark moves any more, and the consumer that fills the log is held back until the log
+    // is trimmed.
     assert!(consumer.handle().wait_for(5, LONG));
     eventually("the trims that fail", || faulty.writes() >= before + 4);
     eventually("the trim", || log.backlog() == 0);
@@ -388,7 +391,7 @@ fn a_source_that_is_held_back_forgets_a_consumer_that_could_not_be_started() {
     consumer.stop().unwrap();
 }
 
-/// Calls its log back while it is read from it.
+/// A value that calls its log while it is read from it.
 #[derive(Clone)]
 struct Curious;
 
@@ -403,7 +406,7 @@ impl serde::Serialize for Curious {
 impl<'de> serde::Deserialize<'de> for Curious {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         u64::deserialize(deserializer)?;
-        // Once.
+        // It calls only once.
         if let Some(log) = CALL_BACK.get()
             && !ASKED.swap(true, std::sync::atomic::Ordering::SeqCst)
         {

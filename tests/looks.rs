@@ -1,4 +1,5 @@
-//! When a source is asked for its head, and when for its gate alone.
+//! The moments at which a source is asked for its head, and those at which it is asked for its gate
+//! alone.
 
 mod common;
 
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use waterline::{Blocked, BoxError, Consumer, Index, Jobs, MemoryProgress, Wakeup};
 
-/// A source that is slow to say its head.
+/// A source whose `head` is slow.
 struct SlowHead {
     head: Index,
     takes: Duration,
@@ -59,7 +60,7 @@ fn a_head_that_is_asked_for_slowly_is_asked_for_again_at_once_when_nothing_else_
     let consumer =
         builder(source, &MemoryProgress::new()).poll_every(Duration::from_millis(1)).start(|_| Ok(())).unwrap();
     eventually("twenty looks", || looks.load(Ordering::SeqCst) >= 20);
-    // A rest of nine times a look after each of them would make it twenty seconds.
+    // With a rest of nine times a look after each of them, this would take twenty seconds.
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     consumer.stop().unwrap();
 }
@@ -88,7 +89,7 @@ fn a_gate_that_passes_the_known_head_causes_a_look() {
     let stage =
         builder(source.clone().gated_by(&watermark), &MemoryProgress::new()).stop_at(9).start(|_| Ok(())).unwrap();
     until(&stage.handle(), "the first look", |status| status.head == Some(4));
-    // Nobody rings for these but the gate.
+    // Only the gate rings for these.
     source.set_head(Some(9));
     let upstream = Consumer::builder(blocks, MemoryProgress::new()).watermark(watermark).start(|_| Ok(())).unwrap();
     stage.join().unwrap();
@@ -128,7 +129,7 @@ fn a_source_that_rings_from_within_head_is_looked_at_at_a_pace_and_no_ring_is_dr
     let begun = Instant::now();
     let consumer = builder(source.clone(), &MemoryProgress::new()).stop_at(0).start(|_| Ok(())).unwrap();
     assert!(consumer.handle().wait_for(0, LONG), "the ring of the last look was the only one for job 0");
-    // Without a pace twenty looks take some microseconds.
+    // Without a pause twenty looks take some microseconds.
     assert!(begun.elapsed() >= Duration::from_millis(100), "{LOOKS} looks in {:?}", begun.elapsed());
     consumer.join().unwrap();
 }
@@ -147,7 +148,7 @@ fn a_look_that_is_all_that_is_waited_for_is_named() {
     consumer.join().unwrap();
 }
 
-/// A source that rings from within `at_index`, where a job is missing until a later call.
+/// A source that rings from within `at_index`. It has no job there until a later call.
 struct Murmur {
     wakeup: Mutex<Option<Wakeup>>,
     reads: AtomicU64,
@@ -200,7 +201,7 @@ fn a_stage_that_a_log_holds_back_does_not_ask_for_the_head_with_each_save() {
     consumer.join().unwrap();
     let (heads, saves) = (source.calls().heads.load(Ordering::SeqCst), handle.status().saves);
     assert!(saves >= JOBS / 2, "the gate moved with each of {saves} saves");
-    // One for each of the pauses, which double up to 50 ms, and those of the first 100 ms.
+    // One look for each of the pauses, which double up to 50 ms, and those of the first 100 ms.
     let most = 10 + u64::try_from(begun.elapsed().as_millis()).unwrap() / 50;
     assert!(heads <= most, "{heads} looks, {saves} saves, in {:?}", begun.elapsed());
 }

@@ -1,5 +1,5 @@
-//! What a consumer costs in memory and threads, and that both are given back. One test, since the allocator counts for the
-//! whole process.
+//! The memory and the threads of a consumer, and that it gives both back. It is one test, since the
+//! allocator counts for the whole process.
 
 mod common;
 #[path = "memory/measures.rs"]
@@ -16,19 +16,20 @@ use waterline::{Consumer, Handle, MemoryJobs, MemoryProgress, Retry, Store};
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// And the lists of what is new since the last save, of which there are two.
+/// The lists of new indices since the last save come on top. There are two of them.
 const LISTS: usize = SLACK + 128 * 1024;
 
 fn live_bytes() -> usize {
     ALLOCATOR.allocated()
 }
 
-/// All threads of this process, whoever started them; 0 where the system does not tell.
+/// Returns the number of all threads of this process, or 0 on a system that cannot tell.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
-/// A life with everything in it: out of order, failures, retries, callbacks, changed limits, a stop midway.
+/// Runs a life with everything in it: out of order, failures, retries, callbacks, changed limits, a
+/// stop midway.
 fn full_life(store: &Store, life: u64) {
     let progress = store.progress("full life");
     let consumer = Consumer::builder(Counting(life * 500 + 500), progress)
@@ -38,7 +39,7 @@ fn full_life(store: &Store, life: u64) {
         .on_job_done(|_| ())
         .on_processed(|_| ())
         .start(move |job| {
-            // Rarely: on a machine that is busy otherwise, each takes a turn of whoever keeps it busy.
+            // Rarely: on a busy machine, each of these waits for another process's turn.
             if job.index.is_multiple_of(32) {
                 std::thread::yield_now();
             }
@@ -52,7 +53,7 @@ fn full_life(store: &Store, life: u64) {
     consumer.stop().unwrap();
 }
 
-/// Threads and memory return to where they began.
+/// Checks that threads and memory return to their number at the beginning.
 fn lives_leave_nothing_behind() {
     let lives = |lives: std::ops::Range<u64>| {
         let store = Store::in_memory();
@@ -67,13 +68,13 @@ fn lives_leave_nothing_behind() {
         eventually("the threads are gone", || threads() == tasks);
         live_bytes().saturating_sub(bytes)
     };
-    // What is left behind is left behind each time; a table of the process that grows with its threads grows once.
+    // A leak leaks each time. A table of the process that grows with its threads grows only once.
     let grown = (0..3).map(|_| grown()).min().unwrap();
     println!("left behind by 100 lives: {grown} bytes");
     assert!(grown <= 1024, "100 lives left {grown} bytes behind");
 }
 
-/// A consumer that waits for jobs: a reader, a worker and a notifier.
+/// Starts a consumer that waits for jobs: a reader, a worker and a notifier.
 fn an_idle_consumer_is_small() {
     const MANY: usize = 200;
     let store = Store::in_memory();
@@ -91,7 +92,7 @@ fn an_idle_consumer_is_small() {
         started.iter().for_each(|(_, consumer)| assert!(consumer.handle().wait_for(0, LONG)));
         started
     };
-    // Twice as many first: tables that only grow are then as large as they get.
+    // Twice as many first: tables that only grow then have their largest size.
     drop(idle(0..2 * MANY));
     let (bytes, tasks) = (live_bytes(), threads());
     let consumers = idle(0..MANY);
@@ -105,7 +106,7 @@ fn an_idle_consumer_is_small() {
     assert!(grown <= SLACK, "{MANY} consumers left {grown} bytes behind");
 }
 
-/// What is done ahead costs bits, also where it is saved, and also where the saves fail for long.
+/// Checks that done-ahead costs bits, also if it is saved, and also if the saves fail for long.
 fn done_ahead_is_bits() {
     let bits = bits_done_ahead(MemoryProgress::new(), SLACK, || (), live_bytes);
     assert!(bits <= 3.0, "a job done ahead is {bits:.2} bits");
@@ -114,7 +115,7 @@ fn done_ahead_is_bits() {
     let bits = bits_done_ahead(faulty.store().progress("fails"), LISTS, || faulty.heal(), live_bytes);
     println!("a job done ahead while saves fail: {bits:.2} bits");
     assert!(bits <= 3.0, "a job done ahead while saves fail is {bits:.2} bits");
-    // What the database itself keeps in memory is not in it.
+    // The memory of the database itself is not in this figure.
     #[cfg(feature = "rocksdb")]
     {
         let dir = tempfile::tempdir().unwrap();
@@ -125,7 +126,7 @@ fn done_ahead_is_bits() {
     }
 }
 
-/// A job that waits for its retry keeps the text of its error, however long that was, within 4 KiB.
+/// Checks that a job that waits for its retry keeps at most 4 KiB of its error's text.
 fn texts_of_failed_jobs_are_bounded() {
     const FAILED: u64 = 2_000;
     let text = "x".repeat(50_000);
@@ -144,7 +145,7 @@ fn texts_of_failed_jobs_are_bounded() {
 
 #[test]
 fn memory_and_threads_are_bounded_and_given_back() {
-    // First what has the most threads: parking_lot's one table of them only grows.
+    // The test with the most threads comes first: parking_lot's one table of them only grows.
     an_idle_consumer_is_small();
     lives_leave_nothing_behind();
     done_ahead_is_bits();

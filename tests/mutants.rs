@@ -1,4 +1,4 @@
-//! The planted bugs of `mutants.txt` stand where the code is.
+//! Checks that the text of each planted bug of `mutants.txt` is in the code.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ struct Planted {
     was: String,
 }
 
-/// The list, read as `.ci/mutants` reads it: a line that begins no field goes on with the one before.
+/// Reads the list as `.ci/mutants` does: a line that begins no field belongs to the one before.
 fn planted() -> Vec<Planted> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutants.txt")).unwrap();
     let mut all = Vec::new();

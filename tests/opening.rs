@@ -1,4 +1,4 @@
-//! Opening a store: what is made, what is not, and what happens while somebody else has it.
+//! Opening a store: what it makes, what it does not make, and another process that has the store.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::*;
 use waterline::testing::FaultyStore;
 use waterline::{Consumer, Error, Pipeline, Store};
 
-/// A store with a log, a table and a progress in it, and a handle that makes nothing.
+/// Makes a store with a log, a table and a progress, and a handle that makes nothing.
 fn strict() -> (FaultyStore, Store) {
     let faulty = FaultyStore::new().unwrap();
     let store = faulty.store();
@@ -73,7 +73,7 @@ fn a_handle_that_makes_things_may_do_so_beside_one_that_does_not() {
     not_found(strict.table("new"), "table", "new");
     faulty.store().log::<u64>("new").unwrap();
     strict.log::<u64>("new").unwrap();
-    // A table is told from one whose name it begins with.
+    // A table is not mistaken for one whose name begins in the same way.
     faulty.store().table("newer").unwrap().put("k", "v").unwrap();
     not_found(strict.table("new"), "table", "new");
 }
@@ -222,10 +222,10 @@ mod on_disk {
         use std::io::{BufRead, BufReader, Read};
         use std::process::{Child, ChildStdout, Command, Stdio};
 
-        /// The directory of the child's store.
+        /// The variable with the directory of the child's store.
         const DIR: &str = "WATERLINE_OPENING_DIR";
 
-        /// The old process: has the store until its standard input ends.
+        /// The old process: it has the store until its standard input ends.
         #[test]
         fn old_process_child() {
             let Some(directory) = std::env::var_os(DIR) else { return };
@@ -235,7 +235,7 @@ mod on_disk {
             std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
         }
 
-        /// A process that has the store by now, and what it goes on to print.
+        /// Starts a process that has the store when this returns. Returns its further lines, too.
         fn old_process(directory: &Path) -> (Child, BufReader<ChildStdout>) {
             let mut child = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "on_disk::with_two_processes::old_process_child", "--nocapture"])
@@ -259,7 +259,8 @@ mod on_disk {
             let (mut old, mut printed) = old_process(directory.path());
             let locked = Store::options().open_within(directory.path(), Duration::from_secs(1));
             assert!(matches!(locked, Err(Error::Locked { .. })), "{locked:?}");
-            // RocksDB makes a text log with each try, of which there were ten, unless it is kept from it.
+            // RocksDB makes a text log with each try, unless it is told not to. There were ten
+            // tries.
             let logs = files(directory.path()).iter().filter(|name| name.to_string_lossy().starts_with("LOG")).count();
             assert!(logs <= 3, "{:?}", files(directory.path()));
             let (waits, opening) = bounded(1);

@@ -12,7 +12,8 @@ use waterline::{Blocked, Consumer, Error, Handle, Index, MemoryProgress, Retry, 
 
 #[test]
 fn a_result_that_waits_holds_no_slot_that_the_one_before_it_needs() {
-    // All slots are free when the first job is tried again, though everything behind it has finished.
+    // All slots are free when the first job is tried again, though all jobs behind it have
+    // finished.
     let taken = Arc::new(Mutex::new(Vec::new()));
     let sink = taken.clone();
     let consumer = builder(numbers(100), &MemoryProgress::new())
@@ -69,7 +70,8 @@ fn promise_05_a_sink_that_panics_fails_the_job() {
     assert_eq!(*taken.lock(), [0, 1, 2, 3]);
 }
 
-/// A result that says when it is dropped, and asks its consumer something; that of job 7 panics.
+/// A result that tells when it is dropped, and asks its consumer something. The result of job 7
+/// panics.
 struct Fragile {
     index: Index,
     dropped: Arc<AtomicU64>,
@@ -85,7 +87,8 @@ impl Drop for Fragile {
     }
 }
 
-/// A consumer whose sink is busy with result 0 until `go` is dropped, while the results of all other jobs wait.
+/// Starts a consumer whose sink is busy with result 0 until `go` is dropped. The results of all
+/// other jobs wait.
 struct Busy {
     consumer: Consumer,
     handle: Handle,
@@ -118,7 +121,7 @@ fn busy(jobs: u64, fails: Option<Index>) -> (Busy, crossbeam_channel::Sender<()>
                 move |index, mut result| {
                     taken.lock().push(index);
                     let _ = gone.recv_timeout(LONG);
-                    // Only one that the sink was not given panics.
+                    // Only a result that the sink did not get panics.
                     result.index = Index::MAX;
                     Ok(())
                 }

@@ -1,4 +1,4 @@
-//! Pipelines of which a stage is gated by a consumer that is no part of them, and ends as it likes.
+//! Pipelines with a stage that is gated by a consumer outside, which ends at any time.
 
 mod common;
 
@@ -7,7 +7,7 @@ use crossbeam_channel::unbounded;
 use waterline::testing::StartedJobs;
 use waterline::{Consumer, Error, Index, Jobs, MemoryJobs, MemoryProgress, Pipeline, State, Store, Watermark};
 
-/// A consumer that is part of no pipeline, and ends when the test says so.
+/// A consumer outside all pipelines. It ends when the test says so.
 struct Outside {
     consumer: Consumer,
     started: StartedJobs,
@@ -24,7 +24,7 @@ impl Outside {
         watermark_of(&self.consumer)
     }
 
-    /// Ends when it has processed so many jobs, of which there is at least one.
+    /// Ends when it has processed this many jobs, at least one.
     fn end_after(self, jobs: u64) {
         (1..jobs).for_each(|_| self.started.next().succeed());
         let last = self.started.next();
@@ -40,7 +40,7 @@ fn watermark_of(consumer: &Consumer) -> Watermark {
 
 type Ending = fn(Pipeline) -> Result<(), Error>;
 
-/// Ends the pipeline on a thread of its own, while the other thing happens here.
+/// Ends the pipeline on a thread of its own, while `meanwhile` runs here.
 fn ended(pipeline: Pipeline, end: Ending, meanwhile: impl FnOnce()) -> Result<(), Error> {
     let (tell, told) = unbounded();
     std::thread::spawn(move || tell.send(end(pipeline)));
@@ -48,7 +48,8 @@ fn ended(pipeline: Pipeline, end: Ending, meanwhile: impl FnOnce()) -> Result<()
     told.recv_timeout(LONG).expect("an end")
 }
 
-/// The stage that failed, and the upstream, its watermark, and the index that are named.
+/// Returns the stage that failed, and the upstream, its watermark and the index that the error
+/// names.
 fn upstream_ended(error: Error) -> (String, String, Option<Index>, Index) {
     let text = error.report();
     match error {
@@ -65,7 +66,7 @@ fn a_run_whose_first_stage_is_behind_an_outside_consumer_that_ended_below_is_an_
     let endings: [(Option<Index>, Ending, Index); 3] =
         [(None, Pipeline::run_to_head, 9), (None, |pipeline| pipeline.run_to(8), 8), (Some(7), Pipeline::join, 7)];
     for (stop_at, end, index) in endings {
-        // It has ended before, or does so while somebody waits for the pipeline.
+        // It has ended before, or ends while somebody waits for the pipeline.
         for before in [true, false] {
             let store = Store::in_memory();
             let outside = Outside::start(&store);
@@ -94,7 +95,7 @@ fn a_run_whose_first_stage_is_behind_an_outside_consumer_that_ended_below_is_an_
             assert_eq!(upstream_ended(error), ("first".into(), "outside".into(), Some(4), index));
             let status = handle.status();
             let states = status.stages.iter().map(|stage| (stage.status.state, stage.status.last_processed));
-            // What it had let through is processed, by all of them.
+            // All stages have processed the jobs that its gate let through.
             assert!(states.eq([(State::Halted, Some(4)), (State::Finished, Some(4))]), "{status}");
         }
     }
@@ -169,7 +170,7 @@ fn a_run_behind_an_outside_consumer_that_ended_where_it_had_to_or_never_began_en
     assert!(error.report().contains("\"idle\" has ended with nothing processed"), "{}", error.report());
     assert_eq!(upstream_ended(error), ("only".into(), "idle".into(), None, 9));
 
-    // A user who asks it to stop meanwhile wants no more of it.
+    // A user who asks it to stop meanwhile does not need the rest.
     let outside = Outside::start(&Store::in_memory());
     let pipeline = behind(outside.watermark());
     let handle = pipeline.handle();

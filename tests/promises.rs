@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use waterline::{Blocked, Consumer, Error, Index, MemoryProgress, Retry, State, Worker};
 
-/// Lives of one stream, each ended in another way; whatever is at or below the watermark was reported done.
+/// Runs many lives of one stream that end in different ways, and checks that everything up to the
+/// watermark was reported done.
 fn lives(count: u64, processing: usize, ahead: u64, failing: &[u64], stops: &[u64]) -> Result<(), TestCaseError> {
     let progress = MemoryProgress::new();
     let done = Arc::new(Mutex::new(BTreeSet::new()));
@@ -36,7 +37,7 @@ fn lives(count: u64, processing: usize, ahead: u64, failing: &[u64], stops: &[u6
         let handle = consumer.handle();
         let ended = match stops.get(life) {
             Some(stop) => {
-                // Stops somewhere in the middle of things, or finds it ended already.
+                // It stops somewhere in the middle, or finds that the consumer has ended already.
                 let _ = handle.wait_for(stop % count, Duration::from_micros(stop % 500));
                 consumer.stop()
             }
@@ -86,7 +87,8 @@ fn promise_02_never_more_in_flight_than_allowed_and_none_above_the_window() {
     assert_eq!((status.next, status.last_processed, handle.size()), (5, None, 5));
     running.remove(&3).unwrap().succeed();
     running.remove(&4).unwrap().succeed();
-    // Two workers are free, but 5 is above the window: nothing saved + 5.
+    // Two workers are free, but job 5 is above the window: nothing is saved, and the window is 5
+    // wide.
     let status = until(&handle, "four done ahead", |s| s.done_ahead == 4);
     assert_eq!((status.processing, status.next), (1, 5));
     assert!(stage.is_quiet());
@@ -213,7 +215,7 @@ fn promise_04_source_errors_are_retried_and_named() {
         let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
         let handle = consumer.handle();
         assert!(handle.wait_for(3, LONG), "what was read before the error runs and is saved");
-        // On a busy machine its silence may be named before that.
+        // On a busy machine the status may name the silence before that.
         let status = until(
             &handle,
             "the error",
@@ -389,7 +391,7 @@ fn promise_07_of_many_that_start_at_once_one_is_let_in() {
 
 #[test]
 fn promise_07_progress_never_goes_back() {
-    // `FaultyProgress` insists on it, save by save.
+    // `FaultyProgress` checks this at every save.
     let progress = FaultyProgress::in_memory();
     for last in [99, 50, 150] {
         Consumer::builder(numbers(200), progress.clone()).stop_at(last).start(|_| Ok(())).unwrap().join().unwrap();
@@ -431,7 +433,7 @@ mod on_disk {
             let store = Store::open(dir.path()).unwrap();
             let started = Consumer::builder(numbers(5), store.progress("p")).start(|_| panic!("nothing may run"));
             assert!(matches!(&started, Err(Error::Corrupt { name, .. }) if name == "p"), "{bad:?}: {started:?}");
-            // The refusal freed the name, and other names are as before.
+            // The refusal freed the name, and other names work as before.
             let again = Consumer::builder(numbers(5), store.progress("p")).start(|_| Ok(()));
             assert!(matches!(again, Err(Error::Corrupt { .. })));
             Consumer::builder(numbers(5), store.progress("q")).start(|_| Ok(())).unwrap().stop().unwrap();

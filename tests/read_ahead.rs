@@ -1,4 +1,4 @@
-//! The memory that jobs take which were read and are not yet handed out.
+//! The memory of the jobs that were read and not yet handed out.
 
 mod common;
 
@@ -9,13 +9,13 @@ use waterline::{BoxError, ConfigError, Error, Index, Jobs, MemoryProgress, Retry
 
 const MIB: usize = 1 << 20;
 
-/// A source that says how heavy its jobs are, and notes how many of them wait at most.
+/// A source that knows the weight of its jobs, and notes how many of them wait at most.
 #[derive(Clone)]
 struct Heavy(Arc<State>);
 
 struct State {
     jobs: u64,
-    /// Of this one, and of all after it.
+    /// The weight of this job and of all after it.
     weight: fn(Index) -> usize,
     read: AtomicU64,
     started: AtomicU64,
@@ -76,7 +76,8 @@ fn run(source: &Heavy, max_read_ahead: usize) {
 fn a_source_of_large_jobs_is_read_ahead_by_weight() {
     let source = Heavy::new(500, |_| MIB);
     run(&source, 4 * MIB);
-    // The first run is read before any weight is known; later ones fit. One is in flight, and the retry of one may be read.
+    // The first run is read before any weight is known, and later runs fit. One job is in flight,
+    // and the retry of one may be read.
     assert!(source.most() <= 8 + 2, "{} jobs of 1 MiB waited", source.most());
 }
 
@@ -84,7 +85,7 @@ fn a_source_of_large_jobs_is_read_ahead_by_weight() {
 fn jobs_heavier_than_the_bound_are_read_one_by_one() {
     let source = Heavy::new(200, |index| if index < 8 { 1 } else { 64 * MIB });
     run(&source, MIB);
-    // Light jobs in the first run let one run of 64 heavy ones through.
+    // Light jobs in the first run let one run of 64 heavy jobs through.
     assert!(source.most() <= 64 + 2, "{} jobs waited", source.most());
     let source = Heavy::new(200, |_| 64 * MIB);
     run(&source, MIB);
@@ -116,7 +117,7 @@ fn a_log_says_the_mean_length_of_the_items_that_were_read_last() {
     log.push_all(&["x".repeat(1_000), "x".repeat(3_000)]).unwrap();
     let mut items = Vec::new();
     log.read(1..=2, &mut items).unwrap();
-    // JSON has two quotes more.
+    // JSON adds two quotes.
     assert_eq!(items.iter().map(|item| log.weight(item)).collect::<Vec<_>>(), [2_002, 2_002]);
 }
 

@@ -1,4 +1,5 @@
-//! Who calls the source: one thread at a time, whichever it is, and nothing is lost when that changes.
+//! The calls of the source: one thread at a time makes them, whichever it is, and nothing is lost
+//! when that thread changes.
 
 mod common;
 
@@ -12,22 +13,23 @@ use waterline::{Blocked, BoxError, Consumer, Error, Index, Jobs, MemoryProgress}
 
 const MANY: u64 = 20_000;
 
-/// Quick, and with opinions: it notes whether two threads ever call it at once, and whose threads those are that call it.
+/// A quick source that notes if two threads ever call it at once, and which threads call it.
 #[derive(Clone, Default)]
 struct Quick(Arc<State>);
 
 #[derive(Default)]
 struct State {
     busy: AtomicBool,
-    /// Two threads were in it at once. (A panic there and then would be an error of the source, and asked again.)
+    /// True if two threads were in it at once. (A panic would be an error of the source, which is
+    /// retried.)
     crowded: AtomicBool,
     callers: parking_lot::Mutex<BTreeSet<String>>,
-    /// Fails when this one is read, once.
+    /// The read of this job fails, once.
     fails_at: AtomicU64,
-    /// Is not there before the next look.
+    /// This job is missing until the next look.
     gap_at: AtomicU64,
     hangs: Arc<Hangs>,
-    /// Who does, and in a run that begins where.
+    /// The calling threads, each with the start of its run.
     hanging: parking_lot::Mutex<Option<(String, Index)>>,
     first: AtomicU64,
     on_drop: parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -35,13 +37,13 @@ struct State {
 
 #[derive(Default)]
 struct Hangs {
-    /// Hangs at this one until the test lets go.
+    /// The read of this job hangs until the test ends that.
     at: AtomicU64,
-    /// So does `head`.
+    /// True if `head` hangs, too.
     head: AtomicBool,
 }
 
-/// Lets go at the end of a test, however it ends.
+/// Ends all hanging calls at the end of a test, even if it fails.
 struct LetGo(Arc<Hangs>);
 
 impl LetGo {
@@ -140,7 +142,7 @@ impl Jobs for Quick {
     }
 }
 
-/// Runs it to its end, while `meanwhile` steers; what was run, in order.
+/// Runs the consumer to its end, while `meanwhile` steers. Returns the jobs that ran, in order.
 fn run(
     quick: &Quick,
     max_processing: usize,
@@ -172,7 +174,7 @@ fn run(
 fn a_quick_source_is_read_by_the_workers_and_one_thread_at_a_time_calls_it() {
     for max_processing in [1, 4] {
         let quick = Quick::new();
-        // Looks all the while, which are the reader's.
+        // The reader looks all the time.
         let (ran, ended) = run(&quick, max_processing, |handle| {
             while !handle.wait_for(MANY - 1, Duration::ZERO) && handle.status().state == waterline::State::Running {
                 handle.check();
@@ -186,7 +188,7 @@ fn a_quick_source_is_read_by_the_workers_and_one_thread_at_a_time_calls_it() {
 
 #[test]
 fn workers_do_read_for_themselves() {
-    // Whether they get to it is up to the machine; that they never do would be a bug.
+    // The machine decides if workers read. If they never do, that is a bug.
     let quick = Quick::new();
     let reads = (0..50).any(|_| {
         run(&quick, 1, |_| ()).1.unwrap();
@@ -226,7 +228,7 @@ fn a_read_that_hangs_holds_up_nothing_that_is_read() {
         let quick = Quick::new();
         quick.0.hangs.at.store(6_000, Ordering::SeqCst);
         let (ran, ended) = run(&quick, max_processing, |handle| {
-            // Everything below the run that hangs is run, whoever it is that hangs.
+            // All jobs below the run that hangs do run, whichever thread hangs.
             let status = until(handle, "all that was read", |status| {
                 status.last_processed.is_some_and(|last| last + 1 == status.next) && status.next >= 5_900
             });
@@ -238,7 +240,8 @@ fn a_read_that_hangs_holds_up_nothing_that_is_read() {
     }
 }
 
-/// Consumers of a quick source, until so many were met whose worker hangs in it: `meanwhile` is called with each of these.
+/// Starts consumers of a quick source until a worker has hung in the source this many times. Each
+/// of these is given to `meanwhile`.
 fn with_a_worker_that_hangs_in_the_source(times: usize, meanwhile: impl Fn(Quick, Consumer, LetGo)) {
     let met = (0..1_000).filter(|_| {
         let quick = Quick::new();
@@ -263,7 +266,7 @@ fn with_a_worker_that_hangs_in_the_source(times: usize, meanwhile: impl Fn(Quick
     assert!(met.take(times).count() > 0, "in a thousand runs no worker read");
 }
 
-/// `stop` elsewhere, so that one which never returns fails the test.
+/// Calls `stop` on another thread, so that a stop that never returns fails the test.
 fn stopping(consumer: Consumer) -> impl FnOnce() -> Result<(), Error> {
     let (send, stopped) = crossbeam_channel::bounded(1);
     std::thread::spawn(move || send.send(consumer.stop()));

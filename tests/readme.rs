@@ -11,11 +11,11 @@ fn read(file: &str) -> String {
     fs::read_to_string(Path::new(ROOT).join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
 }
 
-/// The text without what is code: there, brackets are no links.
+/// Returns the text without code, in which brackets are no links.
 fn without_code(text: &str) -> String {
     let mut prose = String::new();
     for (at, block) in text.split("```").enumerate() {
-        // Every second one is inside of a fence.
+        // Every second part is inside a fence.
         if at % 2 == 0 {
             let spans = block.split('`').enumerate();
             spans.for_each(|(at, span)| prose.push_str(if at % 2 == 0 { span } else { "code" }));
@@ -24,18 +24,18 @@ fn without_code(text: &str) -> String {
     prose
 }
 
-/// What stands between this and the next of that, wherever this stands.
+/// Returns all texts between `this` and the next `that`.
 fn between<'a>(text: &'a str, this: &str, that: char) -> Vec<&'a str> {
     text.split(this).skip(1).filter_map(|rest| Some(rest.split_once(that)?.0)).collect()
 }
 
-/// `[name]: target`, one in a line.
+/// Returns the definitions `[name]: target`, one in a line.
 fn definitions(text: &str) -> BTreeMap<String, String> {
     let parts = text.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
     parts.map(|(name, target)| (name.to_owned(), target.to_owned())).collect()
 }
 
-/// The anchors of the headings, as GitHub and rustdoc make them.
+/// Returns the anchors of the headings, as GitHub and rustdoc make them.
 fn anchors(text: &str) -> Vec<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let kept = |c: char| c.is_alphanumeric() || " -_".contains(c);
@@ -43,8 +43,8 @@ fn anchors(text: &str) -> Vec<String> {
     headings.map(|line| anchor(line).replace(' ', "-")).collect()
 }
 
-/// Links within a line of text: a heading of the same page, another site, or, where there is
-/// rustdoc, an item. Returns those that are none of these.
+/// Returns the links within a text that lead nowhere. A link may lead to a heading of the same
+/// page, to another site, or, in rustdoc, to an item.
 fn astray(text: &str, items: bool) -> Vec<String> {
     let anchors = anchors(text);
     let prose = without_code(text);
@@ -55,7 +55,7 @@ fn astray(text: &str, items: bool) -> Vec<String> {
     between(&prose, "](", ')').into_iter().filter(leads_nowhere).map(str::to_owned).collect()
 }
 
-/// What lib.rs defines before README.md, which is what the documentation goes by.
+/// Returns the definitions of lib.rs before README.md. The documentation uses these.
 fn documented() -> BTreeMap<String, String> {
     let lib = read("src/lib.rs");
     let (before, _) = lib.split_once("include_str!(\"../README.md\")").expect("README.md is the documentation");

@@ -1,5 +1,5 @@
 //! An add that cannot be made is a bug of its job: that job fails for good, with index, table and
-//! key, and nothing else does.
+//! key, and no other job does.
 
 mod common;
 
@@ -16,7 +16,7 @@ use waterline::{
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
 
-/// What each job changes: a row, a row that was there, a sum, a counter of its own, and a log.
+/// The changes of each job: a new row, a replaced row, a sum, its own counter, and a log.
 #[derive(Clone)]
 struct Rows {
     rows: Table,
@@ -44,7 +44,8 @@ impl Rows {
         effects.delete(&self.rows, old(index))
     }
 
-    /// The jobs whose changes are in. Those of the others are not, and there is no half of any.
+    /// Returns the jobs whose changes are in the store, and checks that no job's changes are there
+    /// in part.
     #[track_caller]
     fn done(&self, count: u64, what: &str) -> BTreeSet<Index> {
         let in_rows = |index: &Index| self.rows.get(index.to_be_bytes()).unwrap().is_some();
@@ -80,7 +81,7 @@ fn consumer(store: &Store, count: u64) -> Builder<MemoryJobs<u64>, StoreProgress
     Consumer::builder(numbers(count), store.progress("p")).max_processing(4).stop_at(count - 1).retry(NOW)
 }
 
-/// The error of a job, and the table and the key that its source names.
+/// Returns the error of a job, and the table and the key that its source names.
 #[track_caller]
 fn refused(error: &Error) -> (Index, u32, &str, &[u8], &str) {
     let Error::Job { index, attempt, source } = error else { panic!("{error:?}") };
@@ -90,7 +91,7 @@ fn refused(error: &Error) -> (Index, u32, &str, &[u8], &str) {
     }
 }
 
-/// Runs all jobs, and says which ran.
+/// Runs all jobs. Returns those that ran.
 fn run_all(
     store: &Store,
     count: u64,
@@ -108,8 +109,8 @@ fn run_all(
     ran
 }
 
-/// A store in which a consumer has saved, so that the numbers of the other ones are
-/// reserved, and each write has all that is due.
+/// Returns a store in which a consumer has saved. So the numbers of the other consumers are
+/// reserved, and each write has everything that is due.
 fn faulty() -> FaultyStore {
     let faulty = FaultyStore::new().unwrap();
     let before = Consumer::builder(numbers(1), faulty.store().progress("before")).stop_at(0).start(|_| Ok(()));
@@ -117,7 +118,7 @@ fn faulty() -> FaultyStore {
     faulty
 }
 
-/// Lets a job go on once the test says so.
+/// Lets a job go on when the test says so.
 fn latch() -> (crossbeam_channel::Sender<()>, crossbeam_channel::Receiver<()>) {
     crossbeam_channel::bounded(0)
 }
@@ -134,8 +135,8 @@ fn promise_05_a_job_whose_add_cannot_be_made_halts_at_its_index_and_the_others_o
     let store = faulty.store();
     let rows = Rows::of(&store);
     rows.prepare(COUNT);
-    // A failing store gathers what all jobs want, and then writes it together. The bad job is the
-    // last of them but one that runs on: without any, the end would give the save up.
+    // The store fails, gathers the changes of all jobs, and then writes them together. The bad job
+    // is the last of them but one, which runs on: without it, the end would give the save up.
     faulty.fail(..);
     let (open, closed) = latch();
     let (end, last) = latch();
@@ -185,7 +186,7 @@ fn promise_05_a_job_whose_add_cannot_be_made_halts_at_its_index_and_the_others_o
     assert_eq!(rows.done(COUNT, "after the halt"), all_but(COUNT, &[7]));
     assert_eq!(rows.sums.get("text").unwrap().as_deref(), Some(b"abc".as_slice()));
     assert_eq!(rows.rows.get("of the bad job").unwrap(), None);
-    // Mended, it runs, and nothing else does.
+    // Once the cause is fixed the job runs, and no other job does.
     rows.sums.delete("text").unwrap();
     let mended = rows.clone();
     let ran = run_all(&store, COUNT, move |index, effects| {
@@ -244,7 +245,7 @@ fn a_sum_that_is_too_large_for_a_counter_fails_its_job_alone() {
             if index == 3 { effects.add(&t, "most", by) } else { Ok(()) }
         };
         let also = add.clone();
-        // All at once in flight, so that each of them runs in this life.
+        // All are in flight at once, so that each of them runs in this life.
         let together = std::sync::Barrier::new(6);
         let consumer = consumer(&store, 6).max_processing(6).start_transactional(move |job, effects| {
             together.wait();
@@ -261,7 +262,7 @@ fn a_sum_that_is_too_large_for_a_counter_fails_its_job_alone() {
     }
 }
 
-/// One life in which job 5 is bad unless it is mended. Its result is how it ended.
+/// Runs a life in which job 5 is bad unless it is fixed. Returns its end.
 fn life(store: &Store, rows: &Rows, count: u64) -> Result<(), Error> {
     let wanted = rows.clone();
     consumer(store, count)
@@ -276,7 +277,8 @@ fn life(store: &Store, rows: &Rows, count: u64) -> Result<(), Error> {
         .join()
 }
 
-/// It halts at the bad job again, and once that is mended the rest runs; each job is in once.
+/// The consumer halts at the bad job again. Once that is fixed the rest runs, and each job is in
+/// once.
 #[track_caller]
 fn goes_on(store: &Store, count: u64, what: &str) {
     let rows = Rows::of(store);
@@ -327,8 +329,8 @@ fn promise_09_whichever_write_fails_around_a_bad_job_each_job_is_in_once() {
     }
 }
 
-/// The first consumer's second job puts a text under a key to which the jobs of the other one have
-/// added by then: what they want was handed over and could not be written.
+/// Puts a text under a key to which the jobs of the other consumer have added by then: their
+/// effects were handed over and could not be written. The first consumer's second job does so.
 fn spoiled_later(faulty: &FaultyStore, count: u64, is_bad: fn(Index) -> bool) -> (Table, Handle, Error) {
     let store = faulty.store();
     let table = store.table("sums").unwrap();
@@ -357,7 +359,7 @@ fn spoiled_later(faulty: &FaultyStore, count: u64, is_bad: fn(Index) -> bool) ->
         .start_transactional(move |job, effects| {
             effects.add(&t, "jobs", 1)?;
             if job.index == count - 1 {
-                // Without any that runs on, the end would give the save up.
+                // Without a job that runs on, the end would give the save up.
                 wait(&last);
             }
             if is_bad(job.index) { Ok(effects.add(&t, "k", 1)?) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Jobs that fail: which are run again, in what order, and whom they hold up.
+//! Jobs that fail: which of them run again, in what order, and which jobs they hold up.
 
 mod common;
 
@@ -24,9 +24,9 @@ fn jobs_that_fail_for_ever_starve_no_other_job() {
     }
 }
 
-/// Hands out jobs up to this head one at a time. Before each hand-over every failed job has been read
-/// again, so that all of them could be chosen. Jobs fail as often as this says. Which jobs succeeded
-/// within so many attempts.
+/// Hands out jobs up to this head one at a time. Before each hand-over every failed job has been
+/// read again, so that any of them could be chosen. Jobs fail as often as `fails` says. Returns the
+/// jobs that succeeded within this many attempts.
 fn succeeded(head: Index, attempts: usize, fails: fn(Index, u32) -> bool) -> BTreeSet<Index> {
     let source = Script::up_to(head);
     let (worker, stage) = manual_worker();
@@ -54,7 +54,7 @@ fn succeeded(head: Index, attempts: usize, fails: fn(Index, u32) -> bool) -> BTr
             job.succeed();
         }
     }
-    // The one that runs by now is let go.
+    // The job that runs by now is dropped.
     drop(stage);
     consumer.stop_within(Duration::ZERO).ok();
     done
@@ -88,7 +88,7 @@ fn a_job_that_cannot_be_read_again_holds_up_no_new_job() {
         let failures = reads() + 4;
         eventually("reads of job 0 that fail", || reads() >= failures);
         assert!(matches!(handle.status().blocked, Blocked::Source { index: 0, .. }), "{}", handle.status().blocked);
-        // Job 0 is read again in 0.4 s at the earliest.
+        // Job 0 is read again after 0.4 s at the earliest.
         let before = reads();
         source.set_head(Some(new));
         source.ring();
@@ -153,7 +153,7 @@ fn neighbours_that_failed_are_read_again_in_one_run() {
         .unwrap()
         .join()
         .unwrap();
-    // One by one it would be as many calls as jobs, and 32 for the new ones.
+    // One by one it would be as many calls as jobs, and 32 for the new jobs.
     let calls = calls.load(Ordering::SeqCst);
     assert!(calls < JOBS / 4, "{calls} calls");
 }
@@ -222,7 +222,7 @@ fn neighbours_stay_together_while_the_source_is_down() {
         .max_processing(2)
         .retry(Retry::fixed(Duration::from_millis(500)))
         .start(move |job| {
-            // The last one fails once the source is down, so that no job is read again before.
+            // The last job fails once the source is down, so that no job is read again before.
             if job.index == 999 && job.attempt == 1 {
                 let _ = hold.recv();
             }

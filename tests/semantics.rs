@@ -1,4 +1,4 @@
-//! How a consumer behaves, line by line.
+//! The behaviour of a consumer, line by line.
 
 mod common;
 
@@ -17,7 +17,7 @@ type Plain = waterline::Builder<Script, MemoryProgress>;
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
 
-// Where it begins.
+// The beginning.
 
 #[test]
 fn the_first_index_is_the_sources_or_the_one_that_was_asked_for_and_ignored_once_something_is_saved() {
@@ -92,7 +92,7 @@ fn a_head_that_goes_back_takes_nothing_back_and_limits_new_starts() {
     consumer.stop().unwrap();
 }
 
-/// Writes down what is called.
+/// Notes the calls.
 struct Calls(Arc<Mutex<Vec<&'static str>>>);
 
 impl Jobs for Calls {
@@ -131,7 +131,7 @@ fn the_source_is_subscribed_to_before_it_is_looked_at_and_asked_once_where_it_be
 
 #[test]
 fn a_run_is_read_in_one_call_and_a_short_answer_is_asked_on() {
-    /// Gives three at a time, whatever is asked for.
+    /// Returns three jobs at a time, whatever it is asked for.
     struct Threes(Arc<Mutex<Vec<RangeInclusive<Index>>>>);
     impl Jobs for Threes {
         type Job = Index;
@@ -259,12 +259,12 @@ fn a_retry_whose_job_is_gone_for_good_halts() {
     let job = stage.next();
     script.set_first(3);
     job.fail("once");
-    // 1 was read before and may be running.
+    // Job 1 was read before, and may run.
     drop(stage);
     assert!(matches!(consumer.join(), Err(Error::Truncated { next: 0, first: 3 })));
 }
 
-// Ends.
+// The end.
 
 #[test]
 fn stop_at_ends_by_itself_below_what_is_processed_at_once_and_above_the_head_it_waits() {
@@ -496,7 +496,7 @@ fn dropping_a_consumer_stops_it() {
     assert_eq!((handle.status().state, progress.last_processed()), (State::Finished, Some(0)));
 }
 
-/// Ends its own consumer from within a job.
+/// A job that ends its own consumer.
 fn end_from_within(end: impl Fn(Consumer) + Send + Sync + 'static) -> MemoryProgress {
     let progress = MemoryProgress::new();
     let slot = Arc::new(Mutex::new(None::<Consumer>));
@@ -682,7 +682,7 @@ fn on_processed_is_merged_while_it_is_busy_and_holds_up_no_save() {
     let progress = MemoryProgress::new();
     let (enter, entered) = crossbeam_channel::unbounded();
     let (pass, passed) = crossbeam_channel::unbounded::<()>();
-    // What is saved before the first call stands in that one, however late its thread comes.
+    // The first call contains everything that is saved before it, however late its thread comes.
     let (go, gone) = crossbeam_channel::bounded::<()>(0);
     let consumer = builder(numbers(100), &progress)
         .max_search_ahead(10)
@@ -745,7 +745,7 @@ fn a_worker_is_as_good_as_a_closure_and_sources_may_be_shared() {
 
 #[test]
 fn two_stages_chain_by_hand() {
-    // The second stage's source is what the first one made.
+    // The source of the second stage is the log that the first one made.
     let squares = MemoryJobs::new();
     let made = squares.clone();
     let first = builder(numbers(100), &MemoryProgress::new())

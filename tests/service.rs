@@ -1,6 +1,8 @@
-//! The example `service` as a process: it ends by itself, or when a signal comes, and says by its exit code how that went.
+//! The example `service` as a process. It ends by itself, or when a signal comes, and its exit code
+//! says how.
 //!
-//! `cargo test` builds the example first. `cargo test --test service` does not: it takes the one that is there.
+//! `cargo test` builds the example first. `cargo test --test service` does not: it uses the program
+//! that is there.
 #![cfg(unix)]
 
 mod common;
@@ -24,16 +26,16 @@ fn service(arguments: &[&str]) -> (Child, Receiver<String>) {
     (child, lines)
 }
 
-/// Waits for a line that says this.
+/// Waits for a line with this text.
 #[track_caller]
 fn wait_for(lines: &Receiver<String>, says: &str) {
     while !lines.recv_timeout(LONG).expect("the line comes").contains(says) {}
 }
 
-/// Waits for the end, in time; its exit code, and what it wrote to standard error.
+/// Waits for the end, in time. Returns the exit code, and the text on standard error.
 #[track_caller]
 fn end(mut child: Child, lines: &Receiver<String>) -> (Option<i32>, String) {
-    // Its last line is read when it closes its side, which it does when it is gone.
+    // The last line is read when the process closes its side, which it does at its end.
     while lines.recv_timeout(LONG).is_ok() {}
     let mut errors = String::new();
     child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();

@@ -1,4 +1,5 @@
-//! Stages behind each other: nothing is lost or done twice between them, they end in order, and fail as one.
+//! Stages behind each other: nothing is lost or done twice between them, they end in order, and
+//! fail as one.
 
 mod common;
 
@@ -15,7 +16,7 @@ use waterline::{
 
 const FAN_OUT: u64 = 10;
 
-/// What each block pushes: itself.
+/// Each block pushes itself.
 fn pushing(log: &JobLog<u64>) -> impl Fn(Job<u64>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static {
     let log = log.clone();
     move |job, effects| Ok(effects.push(&log, &job.payload)?)
@@ -57,7 +58,7 @@ fn chunked_to(store: &Store, blocks: &MemoryJobs<u64>, stop_at: Option<Index>) -
     pipeline
 }
 
-/// How often each chunk was counted, and how many were.
+/// Returns how often each chunk was counted, and how many were.
 fn counted(store: &Store) -> (u64, bool) {
     let counts = store.table("counts").unwrap();
     let rows: Vec<_> = counts.iter().collect::<Result<_, _>>().unwrap();
@@ -73,7 +74,8 @@ fn promise_09_every_chunk_of_every_block_is_counted_once_over_many_lives_that_ar
         let blocks = numbers(BLOCKS);
         let mut faulty = FaultyStore::new().unwrap();
         for _ in 0..12 {
-            // From some write on they only seem to work: what a crash there would leave is the next life's.
+            // From some write on the writes only seem to work. The next life has what a crash there
+            // would leave.
             faulty.freeze_at(random.u64(1..40));
             let pipeline = chunked(&faulty.store(), &blocks);
             if random.bool() {
@@ -100,7 +102,7 @@ fn a_pipeline_runs_to_an_index_and_goes_on_from_there() {
     assert_eq!(counted(&store), (20 * FAN_OUT, true));
     chunked_to(&store, &blocks, Some(10)).join().unwrap();
     assert_eq!(counted(&store), (20 * FAN_OUT, true), "it is there already");
-    // It runs already, so it may be further by now.
+    // The stage runs already, so it may be further by now.
     chunked(&store, &blocks).run_to(30).unwrap();
     assert!(matches!(counted(&store), (count, true) if count >= 31 * FAN_OUT && count % FAN_OUT == 0));
     chunked(&store, &blocks).run_to_head().unwrap();
@@ -129,7 +131,7 @@ fn promise_06_a_stop_ends_the_stages_upstream_first_and_leaves_nothing_between_t
 
 #[test]
 fn a_gated_stage_gets_to_the_watermark_of_its_upstreams_before_it_ends() {
-    // Fan-in: the third is behind the first two, one of which is slow.
+    // Fan-in: the third stage is behind the first two, one of which is slow.
     let (jobs, seen) = (numbers(1_000), Arc::new(AtomicU64::new(0)));
     let (worker, slow) = manual_worker();
     let pipeline = Pipeline::builder()
@@ -224,7 +226,7 @@ fn stop_within_leaves_what_there_is_no_time_for_to_the_next_life() {
     let pipeline = started(Retry::fixed(Duration::from_millis(1)));
     let handle = pipeline.handle();
     assert!(handle.stage("first").unwrap().wait_for(19, LONG));
-    // Half of it for what will not be done, half of it for the end.
+    // Half of the time is for jobs that never end, half of it for the end.
     pipeline.stop_within(Duration::from_secs(2)).unwrap();
     assert_eq!(handle.stage("second").unwrap().last_processed_index(), None);
     release.store(true, Ordering::SeqCst);
@@ -257,7 +259,7 @@ fn a_pipeline_that_is_put_together_wrongly_is_refused_and_what_was_started_is_st
         })
         .stage("b", |stage| stage.consumer(jobs.clone(), progress.clone()).start(|_| Ok(())));
     assert_eq!(refused(unknown), ConfigError::StageUnknown { stage: "a".into(), name: "b".into() });
-    // The second was stopped again, so its progress is free.
+    // The second stage was stopped again, so its progress is free.
     Consumer::builder(jobs.clone(), progress).stop_at(2).start(|_| Ok(())).unwrap().join().unwrap();
     let foreign =
         Pipeline::builder().stage("a", |_| Consumer::builder(numbers(3), MemoryProgress::new()).start(|_| Ok(())));
@@ -309,7 +311,7 @@ fn a_pipeline_that_is_stopped_or_dropped_on_a_thread_of_one_stage_waits_for_no_o
             .start()
             .unwrap();
         let handle = pipeline.handle();
-        // It finishes only once the one that stops the pipeline has gone on.
+        // This job finishes only once the thread that stops the pipeline has gone on.
         let running = first.next();
         give.send(pipeline).unwrap();
         told.recv_timeout(LONG).expect("it is only asked to stop");
@@ -376,7 +378,7 @@ fn of_the_pipelines_stop_at_and_its_stages_the_lower_one_holds() {
     }
     assert_eq!(run(&[10], &[50], &|pipeline| pipeline.run_to(70)).unwrap(), 11);
     assert_eq!(run(&[50], &[10], &Pipeline::run_to_head).unwrap(), 11);
-    // What never stops is refused, also where a lower index would hold.
+    // An index that never stops is refused, even beside a lower one.
     for (pipeline, stage) in [(&[10][..], &[Index::MAX][..]), (&[Index::MAX], &[10])] {
         let error = run(pipeline, stage, join).unwrap_err().report();
         assert!(error.contains("leave `stop_at` out"), "{error}");
@@ -407,7 +409,7 @@ fn a_weight_may_ask_for_the_status_of_its_pipeline() {
 
 #[test]
 fn a_slow_second_stage_costs_no_memory_that_its_window_does_not_allow() {
-    // The log may grow, on disk; what is read of it and done ahead is bounded.
+    // The log may grow, on disk. The jobs that are read of it and done ahead are bounded.
     let (store, blocks) = (Store::in_memory(), numbers(2_000));
     let log = store.log::<u64>("middle").unwrap();
     let (worker, second) = manual_worker();

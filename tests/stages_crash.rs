@@ -1,5 +1,5 @@
-//! Two stages with a log between them, killed about every second for a minute: every chunk of every block is counted exactly
-//! once.
+//! Two stages with a log between them, killed about every second for a minute. Every chunk of every
+//! block is counted exactly once.
 #![cfg(feature = "rocksdb")]
 
 mod common;
@@ -14,14 +14,14 @@ use waterline::{BoxError, Consumer, Error, Index, JobLog, Jobs, Retry, Store, Ta
 const DIR: &str = "WATERLINE_STAGES_DIR";
 const CHUNKS: u64 = 10;
 const LIVES: u32 = 60;
-/// On average a second.
+/// A second on average.
 const LONGEST_LIFE_MS: u64 = 2_000;
-/// How far the first stage may be ahead, so that what is left in the end is done in seconds.
+/// The most blocks that the first stage is ahead, so that the rest is done in seconds at the end.
 const BACKLOG: u64 = 300_000;
-/// What a process takes at most, RocksDB and all.
+/// The most memory of a process, with RocksDB.
 const MEMORY_MB: u64 = 400;
 
-/// A stream without an end.
+/// An endless stream.
 struct Blocks;
 
 impl Jobs for Blocks {
@@ -50,7 +50,7 @@ impl Stages {
         Self { chunks: store.log("chunks").unwrap(), counts, total, store }
     }
 
-    /// The second stage first, so that it is there when the first one pushes.
+    /// Starts the second stage first, so that it is there when the first one pushes.
     fn start(&self, last_block: Index, slow: bool) -> Result<(Consumer, Consumer), Error> {
         let (counts, total) = (self.counts.clone(), self.total.clone());
         let second = Consumer::builder(self.chunks.clone(), self.store.progress("chunks"))
@@ -79,12 +79,12 @@ impl Stages {
         Ok((first, second))
     }
 
-    /// How many chunks were counted, cheaply.
+    /// Returns how many chunks were counted, cheaply.
     fn total(&self) -> u64 {
         self.total.counter("chunks").unwrap().try_into().unwrap()
     }
 
-    /// No chunk is counted twice; how many there are.
+    /// Checks that no chunk is counted twice. Returns how many chunks there are.
     fn check(&self) -> u64 {
         let mut chunks = 0;
         for row in &self.counts {
@@ -118,7 +118,7 @@ fn child(dir: &Path) -> Child {
         .unwrap()
 }
 
-/// The most memory that this process ever had.
+/// Returns the most memory that this process ever had.
 fn most_memory_mb(child: &Child) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -140,7 +140,8 @@ fn promise_09_every_chunk_of_every_block_is_counted_once_however_often_both_stag
         child.wait().unwrap();
         assert!(memory.is_none_or(|mb| mb < MEMORY_MB), "{memory:?} MB in life {life}");
         let stages = Stages::open(dir.path());
-        // What is counted twice stays so: a look at all rows now and then only says sooner in which life it was.
+        // A chunk that is counted twice stays so. A look at all rows now and then only shows
+        // earlier in which life it was.
         let now = if life % 10 == 9 { stages.check() } else { stages.total() };
         assert!(now >= before, "promise 7");
         println!("life {life} of {ms} ms: {now} chunks, at most {memory:?} MB");

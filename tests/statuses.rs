@@ -1,4 +1,4 @@
-//! What a status says is in the way, where that is not the next job itself.
+//! The reasons to wait that a status names, other than the next job itself.
 
 mod common;
 

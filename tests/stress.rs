@@ -1,7 +1,8 @@
-//! Millions of jobs that end in every way, on a consumer that is steered, paused, stopped and started again all the while.
+//! Millions of jobs that end in every way, on a consumer that is steered, paused, stopped and
+//! started again all the time.
 //!
-//! The seeds fix what becomes of each job and what is done to the consumer, and are named where something is wrong; when a
-//! thread runs is up to the machine.
+//! The seeds decide how each job ends and how the consumer is steered, and a failure names them.
+//! The machine decides when each thread runs.
 
 mod common;
 #[path = "stress/trial.rs"]
@@ -16,21 +17,21 @@ use std::time::{Duration, Instant};
 use trial::{Counting, PLANNED, Passed, Trial, Watched, helpers};
 use waterline::{Consumer, Error, Handle, Index, MemoryProgress, Retry, State, Status};
 
-/// Far fewer where each job costs ten times as much.
+/// Far fewer in a build in which each job costs ten times as much.
 const JOBS: u64 = if cfg!(debug_assertions) { 300_000 } else { 10_000_000 };
 const JOBS_OF_MANY_LIVES: u64 = if cfg!(debug_assertions) { 60_000 } else { 600_000 };
 
-/// Several times what the slowest machine needs; only a test that hangs waits for it.
+/// Several times the time that the slowest machine needs. Only a test that hangs waits for it.
 const DEADLINE: Duration = Duration::from_secs(300);
 
 const MOST_PROCESSING: u64 = 64;
 const MOST_AHEAD: u64 = 100_000;
 const RETRY: Retry = Retry::exponential(Duration::from_micros(50), Duration::from_millis(1)).jitter(0.5);
 
-/// The threads of one test are counted while no other has any.
+/// Only one test at a time has threads, so that they can be counted.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Planned panics by the thousand are no news.
+/// Hides the planned panics, of which there are thousands.
 fn silence_planned_panics() {
     static SILENCED: Once = Once::new();
     SILENCED.call_once(|| {
@@ -45,7 +46,8 @@ fn silence_planned_panics() {
     });
 }
 
-/// Calls something that blocks, on a thread of its own, so that a test that hangs fails and says where.
+/// Calls something that blocks, on a thread of its own, so that a test that hangs fails and names
+/// the place.
 #[track_caller]
 fn in_time<R: Send + 'static>(what: &str, handle: &Handle, call: impl FnOnce() -> R + Send + 'static) -> R {
     let (answer, answered) = bounded(1);
@@ -56,7 +58,7 @@ fn in_time<R: Send + 'static>(what: &str, handle: &Handle, call: impl FnOnce() -
     }
 }
 
-/// Watches and steers a consumer, and insists that what it sees fits together.
+/// Watches and steers a consumer, and checks that its views of it agree.
 struct Meddler {
     handle: Handle,
     trial: Arc<Trial>,
@@ -66,7 +68,7 @@ struct Meddler {
 }
 
 impl Meddler {
-    /// Until the consumer has ended.
+    /// Goes on until the consumer has ended.
     fn meddle(mut self) {
         while self.look().state != State::Finished {
             match self.rng.u8(..10) {
@@ -80,7 +82,7 @@ impl Meddler {
         }
     }
 
-    /// A snapshot, which must fit what was seen before.
+    /// Takes a snapshot, and checks that it fits the earlier ones.
     fn look(&mut self) -> Status {
         let processing = self.trial.processing.glance();
         let status = self.handle.status();
@@ -97,7 +99,7 @@ impl Meddler {
         status
     }
 
-    /// Looks until something is so, or the consumer has ended.
+    /// Looks until a condition is true, or the consumer has ended.
     fn look_until(&mut self, so: impl Fn(&Trial, &Status) -> bool) {
         loop {
             let status = self.look();
@@ -108,7 +110,7 @@ impl Meddler {
         }
     }
 
-    /// Narrow limits are met by the hundred, and most jobs run under wide ones.
+    /// Narrow limits are set hundreds of times, but most jobs run under wide ones.
     fn exponent(&mut self, most: u32) -> u32 {
         (0..3).map(|_| self.rng.u32(..=most)).max().unwrap_or(most)
     }
@@ -120,7 +122,7 @@ impl Meddler {
         }
         let set = self.handle.set_max_processing(most as usize);
         self.check_set(set);
-        // It takes nothing back, so it holds once enough jobs have ended.
+        // The new limit takes nothing back, so it holds once enough jobs have ended.
         self.look_until(|_, status| status.processing as u64 <= most);
         self.trial.processing.set(most);
     }
@@ -133,7 +135,8 @@ impl Meddler {
         }
         let set = self.handle.set_max_search_ahead(most);
         self.check_set(set);
-        // Nor does this, so it holds for those that reach a worker once all that were handed out before have.
+        // Nor does this one, so it holds once all jobs that were handed out before have reached a
+        // worker.
         let started = self.look().next - self.trial.base;
         self.look_until(|trial, _| trial.arrived.load(SeqCst) >= started);
         self.trial.ahead.set(most);
@@ -145,7 +148,7 @@ impl Meddler {
         self.trial.claim(right, || format!("{set:?}: {status:?}"));
     }
 
-    /// Nothing starts between a pause and its end, neither a new job nor a retry.
+    /// Checks that nothing starts between a pause and its end, neither a new job nor a retry.
     fn pause(&mut self) {
         self.handle.pause();
         let paused = self.look();
@@ -157,7 +160,7 @@ impl Meddler {
         self.handle.resume();
     }
 
-    /// The size lies between what two snapshots around it allow.
+    /// Checks that the size is between the sizes that two snapshots around it allow.
     fn size(&mut self) {
         let first = |s: &Status| s.last_processed.map_or(0, |last| last + 1);
         let (before, size) = (self.look(), self.handle.size() as u64);
@@ -167,7 +170,7 @@ impl Meddler {
     }
 }
 
-/// Waits for one mile after the other.
+/// Waits for one index after the other.
 fn walk(handle: &Handle, trial: &Trial) {
     for mile in 1..=100 {
         let index = mile * JOBS / 100 - 1;
@@ -216,14 +219,14 @@ fn ten_million_jobs_and_everything_at_once() {
     println!("{JOBS} jobs, {} failures, {} saves", status.failed, status.saves);
 }
 
-/// How many lives ended in which way.
+/// The number of lives with each kind of end.
 #[derive(Debug, Default)]
 struct Ends {
     awaited: u64,
     timed_out: u64,
 }
 
-/// One stream, lived through in many lives.
+/// One stream, in many lives.
 struct Stream {
     progress: MemoryProgress,
     helpers: Sender<Passed>,
@@ -236,7 +239,7 @@ impl Stream {
         self.progress.last_processed().map_or(0, |last| last + 1)
     }
 
-    /// One life from the watermark on; whether it reached the end.
+    /// Runs one life from the watermark on. Returns true if it reached the end.
     fn live(&mut self, life: u64) -> bool {
         let (base, processing) = (self.next(), self.rng.u64(1..=16));
         let magnitude = 10u64.pow(self.rng.u32(..=4));
@@ -247,7 +250,7 @@ impl Stream {
         let handle = consumer.handle();
         assert!(handle.last_processed_index() >= base.checked_sub(1), "it goes on where the life before ended");
         let _ = handle.wait_for(base + self.rng.u64(..40_000), Duration::from_micros(self.rng.u64(..8000)));
-        // Most of them have no time at all: only then there is often a job that still runs.
+        // Most of them have no time at all: only then a job often still runs.
         let limit = Duration::from_micros(self.rng.u64(..500).saturating_sub(400));
         let stop = self.rng.u8(..5);
         let end = {
@@ -269,7 +272,7 @@ impl Stream {
         self.next() == JOBS_OF_MANY_LIVES
     }
 
-    /// The name may be in use by what was left running in the life before.
+    /// A job that still runs from the life before may keep the name in use.
     fn start(&self, trial: &Arc<Trial>, deferred: bool) -> Consumer {
         let begun = Instant::now();
         loop {

@@ -1,4 +1,5 @@
-//! What a consumer says of itself with `tracing`: each line, its level and its fields, and that there are not too many.
+//! The lines that a consumer logs with `tracing`: each line, its level and its fields, and their
+//! number.
 
 mod common;
 
@@ -15,10 +16,10 @@ use tracing::{Level, Metadata, Subscriber};
 use waterline::testing::FaultyStore;
 use waterline::{Builder, Consumer, Handle, Jobs, MemoryProgress, Retry, Store, StoreProgress};
 
-/// Short enough for a test, and long enough that nothing stalls by itself for so long.
+/// Short enough for a test, and longer than any stall that is not planned.
 const SOON: Duration = Duration::from_millis(800);
 
-/// A line, as it was written.
+/// A line that was written.
 #[derive(Clone, Debug)]
 struct Line {
     level: Level,
@@ -49,7 +50,7 @@ impl Visit for Line {
     }
 }
 
-/// What is done with a line as it is written, by the name of the consumer.
+/// The closures to call when a line is written, by the name of the consumer.
 type Hooks = Mutex<HashMap<&'static str, Box<dyn Fn() + Send>>>;
 
 /// Keeps all lines of the process. Tests tell them apart by the names of their consumers.
@@ -96,7 +97,7 @@ fn lines_of(consumer: &str) -> Vec<Line> {
     everything().lines.lock().iter().filter(|line| line.field("consumer") == consumer).cloned().collect()
 }
 
-/// Waits for a line that says this.
+/// Waits for a line with this text.
 #[track_caller]
 fn line(consumer: &str, level: Level, says: &str) -> Line {
     let found = || lines_of(consumer).into_iter().find(|line| line.message().contains(says));
@@ -119,7 +120,7 @@ fn assert_says(line: &Line, index: &str, attempt: &str, error: &str) {
 
 const STALL: &str = "the watermark does not move";
 
-/// With a name of its own, and lines from the first on.
+/// Returns a builder with its own name, and makes sure that its lines are kept from the first on.
 fn named<J: Jobs>(name: &str, jobs: J) -> Builder<J, StoreProgress> {
     everything();
     Consumer::builder(jobs, Store::in_memory().progress(name)).stall_after(SOON)
@@ -148,7 +149,7 @@ fn an_endless_retry_is_told_of_once_a_second_and_no_attempt_is_left_out_of_the_c
     assert_says(&line("endless", Level::DEBUG, "has attempts left"), "3", "1", "refused");
     assert_says(&line("endless", Level::DEBUG, "tried again"), "3", "2", "");
     let stall = line("endless", Level::WARN, STALL);
-    // It is either in an attempt at that moment, or between two of them.
+    // At that moment it is either in an attempt, or between two of them.
     let says = if stall.field("error").contains("has been running") { "(attempt" } else { "refused" };
     assert_says(&stall, "3", stall.field("attempt"), says);
     until(&handle, "many attempts", |status| status.failed > 100);
@@ -157,7 +158,7 @@ fn an_endless_retry_is_told_of_once_a_second_and_no_attempt_is_left_out_of_the_c
     let seconds = begun.elapsed().as_secs() as usize;
     for (says, happened) in [("has attempts left", handle.status().failed), ("tried again", handle.status().retries)] {
         let lines: Vec<_> = lines.iter().filter(|line| line.message().contains(says)).collect();
-        // One at once, one a second, and what was held back at the end.
+        // One at once, one a second, and the held lines at the end.
         assert!(lines.len() <= seconds + 2, "{} lines in {seconds} s", lines.len());
         assert_eq!(lines.iter().map(|line| line.count()).sum::<u64>(), happened);
     }
@@ -176,9 +177,10 @@ fn a_job_that_hangs_is_told_of_though_every_other_thread_hangs_too() {
             Ok(())
         })
         .unwrap();
-    // Dropped before the consumer, which waits for the job, also when this fails.
+    // Dropped before the consumer, which waits for the job, even if this fails.
     let (gate, release) = (gate, release);
-    // The reader hands over the first job, and hangs in the source with the second run: nobody is left but who watches.
+    // The reader hands over the first job, and hangs in the source with the second run. Only the
+    // thread that watches for stalls is left.
     let handle = consumer.handle();
     gate.entered.recv_timeout(LONG).unwrap();
     while handle.status().processing == 0 {
@@ -329,7 +331,7 @@ fn whoever_listens_may_steer_the_consumer_that_it_hears_of() {
         move || steer(&handle, &own)
     };
     everything().hooks.lock().insert("steered", Box::new(hook));
-    // On this thread, which is none of the consumer's: the line is written here, too.
+    // This thread is none of the consumer's. The line is written here, too.
     first.fail("refused");
     assert!(own.lock().is_none(), "the line was written");
     drop(tokens);
@@ -384,7 +386,7 @@ fn whoever_listens_may_write_to_the_store_that_refused_the_effects_of_a_job() {
     let (log, table) = (store.log::<String>("heard").unwrap(), store.table("sums").unwrap());
     table.put("title", "no counter").unwrap();
     let (wrote, written) = bounded(1);
-    // The line is about a job whose effects the store's writer is just looking through.
+    // The line is about a job whose effects the store's writer is checking at this moment.
     let hook = move || wrote.send(log.push(&"of it".to_owned()).is_ok()).unwrap();
     everything().hooks.lock().insert("refused", Box::new(hook));
     let consumer = Consumer::builder(numbers(1), store.progress("refused"))
@@ -411,7 +413,8 @@ fn whoever_listens_may_write_to_the_store_though_nobody_watches_for_stalls() {
     let mut running = stage.take(2);
     running.remove(&0).unwrap().fail("later");
     until(&handle, "the failure", |status| status.failed == 1);
-    // A paused consumer is no stall, so the thread that watches ends after it has found that twice.
+    // A paused consumer does not stall, so the thread that watches ends after it has found that
+    // twice.
     handle.pause();
     std::thread::park_timeout(Duration::from_millis(500));
     let hook = move || wrote.send(log.push(&"of it".to_owned()).is_err()).unwrap();

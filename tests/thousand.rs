@@ -11,10 +11,10 @@ use waterline::{Consumer, Handle, Index, MemoryJobs, Retry, State, Store};
 
 const CONSUMERS: usize = 1000;
 const JOBS: u64 = 200;
-/// Beyond this each consumer would have more than its reader, its notifier and two workers.
+/// With more threads, each consumer would have more than its reader, its notifier and two workers.
 const THREADS_EACH: usize = 4;
 
-/// One stream, and what is known of it beside its consumer.
+/// One stream, and the test's own knowledge of it.
 struct Stream {
     number: u64,
     jobs: MemoryJobs<u64>,
@@ -23,9 +23,9 @@ struct Stream {
 
 #[derive(Default)]
 struct Record {
-    /// How often each job succeeded.
+    /// The number of successes of each job.
     handled: Mutex<Vec<u8>>,
-    /// One past what was announced.
+    /// One past the last index that was announced.
     announced: Mutex<Index>,
     running: AtomicU8,
     wrong: Mutex<Option<String>>,
@@ -49,7 +49,7 @@ impl Stream {
         format!("stream {}", self.number)
     }
 
-    /// Brings jobs up to and without this one.
+    /// Pushes jobs up to this index, without it.
     fn push_until(&self, end: Index) {
         while self.jobs.push(self.number) + 1 < end {}
     }
@@ -75,7 +75,7 @@ impl Stream {
             .unwrap()
     }
 
-    /// Everything below was handled, announced and saved.
+    /// Checks that every job below this index was handled, announced and saved.
     fn check(&self, end: Index, handle: &Handle) {
         let name = self.name();
         assert_eq!(*self.record.wrong.lock(), None);
@@ -86,7 +86,7 @@ impl Stream {
     }
 }
 
-/// Waits until each has processed everything below.
+/// Waits until each consumer has processed every job below this index.
 fn wait(streams: &[Stream], consumers: &[Consumer], end: Index) {
     for (stream, consumer) in streams.iter().zip(consumers) {
         let handle = consumer.handle();
@@ -94,14 +94,15 @@ fn wait(streams: &[Stream], consumers: &[Consumer], end: Index) {
     }
 }
 
-/// The resident memory of this process in KiB, where the system tells.
+/// Returns the resident memory of this process in KiB, on a system that can tell.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Stops every third one in mid-stream, in one of three ways, and starts it again while the others live on.
+/// Stops every third consumer in mid-stream, in one of three ways, and starts it again while the
+/// others go on.
 fn restart_some(streams: &[Stream], consumers: Vec<Consumer>, store: &Store) -> Vec<Consumer> {
     let restart = |(stream, old): (&Stream, Consumer)| {
         if !stream.number.is_multiple_of(3) {

@@ -8,15 +8,15 @@ use std::process::{Command, Output};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Runs `.ci/test`; its first call of cargo ends as one of these, and its second one as the other:
-/// what cargo says, and its exit code. Returns the calls, too.
+/// Runs `.ci/test` with a cargo whose first and second call end as these say: the output of cargo,
+/// and its exit code. Returns the calls, too.
 fn test_script(first: (&str, i32), second: (&str, i32)) -> (Output, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let (calls, cargo) = (dir.path().join("calls"), dir.path().join("cargo"));
     let [first, second] = [first, second].map(|(said, code)| format!("cat >&2 <<'end'\n{said}end\nreturn {code}\n"));
     let first = format!("if [ \"$(wc -l <\"$CALLS\")\" -eq 1 ]; then\n{first}fi\n");
-    // A function that bash reads first: a program that was written just now may still be open in a
-    // child of another test, and cannot be executed then.
+    // Bash reads a function first. A program that was just written may still be open in a child of
+    // another test, and cannot be executed then.
     fs::write(&cargo, format!("cargo() {{\necho \"$*\" >>\"$CALLS\"\n{first}{second}}}\n")).unwrap();
     let script = Path::new(ROOT).join(".ci/test");
     let output = Command::new("bash").arg(script).env("BASH_ENV", cargo).env("CALLS", &calls).output().unwrap();
@@ -57,13 +57,13 @@ fn make_test_succeeds_when_every_program_passes() {
     let (output, _) = test_script(("", 0), ("warning: `x` (bin) generated 1 warning\n", 0));
     assert_eq!(output.status.code(), Some(0));
     assert!(stderr(&output).ends_with("test: every test program passed\n"), "{}", stderr(&output));
-    // And the Makefile goes by this script.
+    // The Makefile uses this script.
     let makefile = fs::read_to_string(Path::new(ROOT).join("Makefile")).unwrap();
     let recipe = makefile.split("\ntest: ").nth(1).unwrap().lines().nth(1);
     assert_eq!(recipe, Some("\t@bash .ci/test"));
 }
 
-/// Runs `.ci/deny` with this option, where there is no cargo-deny, and `cargo tree` says this.
+/// Runs `.ci/deny` with this option, without cargo-deny, and with this output of `cargo tree`.
 fn deny_script(option: &str, tree: &str) -> (Output, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let (calls, cargo) = (dir.path().join("calls"), dir.path().join("cargo"));
@@ -99,11 +99,11 @@ fn make_deny_checks_licences_though_cargo_deny_cannot_be_installed() {
     assert!(calls.contains(&"install".to_owned()), "{calls:?}");
     let said = "deny: the licences of 2 packages are allowed (cargo-deny is not installed)\n";
     assert_eq!(String::from_utf8_lossy(&output.stdout), said);
-    // A tree that cannot be read is no pass.
+    // A tree that cannot be read is no success.
     assert_eq!(deny_script("", "").0.status.code(), Some(1));
 }
 
-/// The packages of the workspace that lack a minimal Rust version or the licence of all.
+/// Returns the packages of the workspace without a minimal Rust version or without the licence.
 fn incomplete(metadata: &str) -> Vec<String> {
     let metadata: serde_json::Value = serde_json::from_str(metadata).unwrap();
     let packages = metadata["packages"].as_array().unwrap();

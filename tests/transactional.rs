@@ -1,4 +1,5 @@
-//! Effects, completion and watermark in one write: what a job wants changed is in exactly once, or not at all.
+//! Effects, completion and watermark in one write: the changes of a job are in exactly once, or not
+//! at all.
 
 mod common;
 
@@ -107,7 +108,7 @@ fn counters_of_consumers_that_share_a_write_come_to_their_sum() {
     let faulty = FaultyStore::new().unwrap();
     let store = faulty.store();
     let table = store.table("sums").unwrap();
-    // A failing store gathers what all of them have, and then writes it together.
+    // A failing store gathers the effects of all jobs, and then writes them together.
     faulty.fail(..);
     let consumers: Vec<Consumer> = (0..8)
         .map(|n| {

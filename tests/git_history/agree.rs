@@ -1,4 +1,4 @@
-//! What the example says and stores, against what git says.
+//! Compares the output and the store of the example with git.
 
 use crate::{example, git, piped, report, text};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use waterline::{Jobs, Store};
 
-/// Runs it to its end, and compares the totals and every row with what git says.
+/// Runs the example to its end, and compares the totals and every row with git.
 pub fn agrees_with_git(repo: &Path, db: &Path) -> Value {
     let report = report(&example(repo, db, &[]));
     let commits: u64 = text(&git(repo, ["rev-list", "--count", "--first-parent", "HEAD"])).parse().unwrap();
@@ -24,7 +24,8 @@ pub fn agrees_with_git(repo: &Path, db: &Path) -> Value {
     for (index, ((key, row), expected)) in rows.iter().zip(expected).enumerate() {
         let row: Value = serde_json::from_slice(row).unwrap();
         assert_eq!(key, &(index as u64).to_be_bytes());
-        // A line with the id and the time, and then the names; git puts a line feed before the first one.
+        // A line with the id and the time, and then the names. Git puts a line feed before the
+        // first name.
         let (head, names) = expected.split_at(expected.iter().position(|byte| *byte == 0).unwrap());
         assert_eq!(format!("{} {}", row["commit"].as_str().unwrap(), row["author_time"]).as_bytes(), head);
         let names = names[1..].strip_prefix(b"\n").unwrap_or(&names[1..]).split(|byte| *byte == 0);
@@ -39,7 +40,7 @@ pub fn agrees_with_git(repo: &Path, db: &Path) -> Value {
     report
 }
 
-/// The sums for each extension, and that both stages are through.
+/// Checks the sums for each extension, and that both stages have ended.
 fn agrees_about_files(repo: &Path, db: &Path, report: &Value) {
     let expected = files_and_lines(repo);
     let found: BTreeMap<String, (u64, u64)> = report["extensions"].as_object().unwrap().iter().map(sums).collect();
@@ -56,7 +57,8 @@ fn agrees_about_files(repo: &Path, db: &Path, report: &Value) {
     assert_eq!(log.head().unwrap().unwrap_or(0), files);
 }
 
-/// The log is empty after a run that found nothing to do. (The last trim of one that did may come too late for its end.)
+/// Checks that the log is empty after a run that found nothing to do. (The last trim of a run that
+/// did something may come too late for its end.)
 pub fn trims_the_log(repo: &Path, db: &Path) {
     let idle = report(&example(repo, db, &[]));
     assert_eq!((&idle["stages"][0]["done"], &idle["stages"][1]["done"]), (&0.into(), &0.into()));
@@ -71,7 +73,8 @@ fn sums((extension, row): (&String, &Value)) -> (String, (u64, u64)) {
     (extension.clone(), (row["files"].as_u64().unwrap(), row["lines"].as_u64().unwrap()))
 }
 
-/// For each extension, how many files the commits changed, and how many lines git finds in what they were changed to.
+/// Returns, for each extension, how many files the commits changed, and how many lines git finds in
+/// the new versions.
 fn files_and_lines(repo: &Path) -> BTreeMap<String, (u64, u64)> {
     let raw = ["log", "--first-parent", "-m", "--root", "--no-renames", "--raw", "--no-abbrev", "-z", "--format="];
     let raw = git(repo, raw);
@@ -102,7 +105,7 @@ fn files_and_lines(repo: &Path) -> BTreeMap<String, (u64, u64)> {
     sums
 }
 
-/// How many lines git says were added where all of these blobs are new files.
+/// Returns how many lines git counts as added if all of these blobs are new files.
 fn lines_of<'a>(repo: &Path, blobs: impl Iterator<Item = &'a str>) -> BTreeMap<String, u64> {
     let blobs: BTreeSet<&str> = blobs.collect();
     let tree: String = blobs.iter().map(|blob| format!("100644 blob {blob}\t{blob}\n")).collect();
@@ -112,7 +115,7 @@ fn lines_of<'a>(repo: &Path, blobs: impl Iterator<Item = &'a str>) -> BTreeMap<S
         .lines()
         .map(|line| {
             let row: Vec<&str> = line.split('\t').collect();
-            // A dash for a binary one.
+            // Git prints a dash for a binary file.
             (row[2].to_owned(), if row[0] == "-" { 0 } else { row[0].parse().unwrap() })
         })
         .collect();

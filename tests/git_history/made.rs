@@ -1,11 +1,12 @@
-//! Made histories that do everything that git can record.
+//! Made histories with everything that git can record.
 
 use crate::{git, piped};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// A repository with so many commits on the first-parent line, which do everything that git can record.
+/// Makes a repository with this many commits on the first-parent line, which do everything that git
+/// can record.
 pub fn imported(dir: &TempDir, name: &str, commits: usize, seed: u64) -> PathBuf {
     let repo = dir.path().join(name);
     git(dir.path(), ["init", "-q", name]);
@@ -13,7 +14,8 @@ pub fn imported(dir: &TempDir, name: &str, commits: usize, seed: u64) -> PathBuf
     repo
 }
 
-/// A stream of so many commits of so many new files of a few hundred lines each: reading them takes longer than finding them.
+/// Returns a stream of this many commits with this many new files of a few hundred lines each. To
+/// read them takes longer than to find them.
 pub fn wide(commits: usize, files: usize) -> Vec<u8> {
     let mut history = History::new(0);
     let lines = "a line of a file\n".repeat(300);
@@ -30,7 +32,8 @@ pub fn wide(commits: usize, files: usize) -> Vec<u8> {
     history.stream
 }
 
-/// Names of files as well as of directories, so that each may become the other; some sort differently as a directory.
+/// Names of files and of directories, so that each may become the other. Some sort differently as a
+/// directory.
 const NAMES: &[u8] =
     b"a|a-|a.b|a0|b|c|src|lib|.dot|.a.b|end.|two.parts.rs|odd.\xfe|main.rs|with space| lead|quo\"te|new\nline|back\\slash|-dash|\xff\xfe raw|\xc3\xbcml";
 const BLOBS: usize = 50;
@@ -40,7 +43,8 @@ const MODES: [&str; 4] = ["100644", "100644", "100755", "120000"];
 struct History {
     rng: fastrand::Rng,
     stream: Vec<u8>,
-    /// The mode and the blob of each path. It may have paths that a directory or a file has replaced; that does no harm.
+    /// The mode and the blob of each path. It may have paths that a directory or a file has
+    /// replaced, which does no harm.
     files: BTreeMap<Vec<u8>, (&'static str, usize)>,
     commits: usize,
 }
@@ -65,14 +69,14 @@ impl History {
                 20..240 => self.rng.usize(1..5),
                 _ => self.rng.usize(5..60),
             };
-            // A side branch begins somewhere in the last commits.
+            // A side branch begins at one of the last commits.
             let recent = main.len().saturating_sub(20)..main.len();
             if last.is_some() && self.rng.u8(..) < 24 {
                 let from: Vec<_> = (0..self.rng.usize(1..3)).map(|_| main[self.rng.usize(recent.clone())]).collect();
                 let sides: Vec<_> = from.into_iter().map(|from| self.side(from)).collect();
                 let merged: Vec<usize> = sides.iter().map(|(commit, _)| *commit).collect();
                 main.push(self.begin("main", last, &merged));
-                // To the first parent line a merge brings what the side branch did.
+                // A merge brings the changes of the side branch to the first-parent line.
                 sides.iter().for_each(|(_, brought)| self.stream.extend_from_slice(brought));
                 (0..changes % 3).for_each(|_| self.change());
             } else {
@@ -84,7 +88,7 @@ impl History {
         self.stream
     }
 
-    /// A commit on a side branch, and the changes that it makes.
+    /// Adds a commit on a side branch. Returns the changes that it makes.
     fn side(&mut self, from: usize) -> (usize, Vec<u8>) {
         let commit = self.begin("side", Some(from), &[]);
         let begun = self.stream.len();
@@ -162,7 +166,8 @@ impl History {
     }
 }
 
-/// Lines of every kind: none, ends that are no ends, and what git takes for binary, or does not any more since the NUL is too far off.
+/// Returns lines of every kind: none, ends without a line feed, and files that git takes for
+/// binary, or just not, since the NUL is too far from the beginning.
 fn content(blob: usize) -> Vec<u8> {
     let mut content = format!("{blob}\n").repeat(blob % 13).into_bytes();
     match blob % 10 {
@@ -178,7 +183,7 @@ fn content(blob: usize) -> Vec<u8> {
     content
 }
 
-/// As in C, every byte escaped.
+/// Escapes every byte as C does.
 fn quoted(path: &[u8]) -> String {
     let escaped: String = path.iter().map(|byte| format!("\\{byte:03o}")).collect();
     format!("\"{escaped}\"")

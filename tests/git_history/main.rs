@@ -1,6 +1,7 @@
 //! The example `git_history` against git itself: real processes, real repositories, real kills.
 //!
-//! `cargo test` builds the example first. `cargo test --test git_history` does not: it takes the one that is there.
+//! `cargo test` builds the example first. `cargo test --test git_history` does not: it uses the
+//! program that is there.
 #![cfg(feature = "rocksdb")]
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
@@ -29,7 +30,7 @@ fn every_row_and_the_totals_equal_gits_own() {
     let repo = imported(&dir, "repo", 3_000, 1);
     agrees_with_git(&repo, &dir.path().join("db"));
     trims_the_log(&repo, &dir.path().join("db"));
-    // A clone that is bare has its git directory elsewhere, and a detached HEAD has no branch.
+    // A bare clone has its git directory elsewhere, and a detached HEAD has no branch.
     git(dir.path(), ["clone", "-q", "--bare", "repo", "bare"]);
     let bare = dir.path().join("bare");
     agrees_with_git(&bare, &bare.join("waterline"));
@@ -44,7 +45,7 @@ fn the_history_of_this_crate_agrees_with_git() {
     if !here.join(".git").exists() {
         return println!("this is no checkout");
     }
-    // A clone, since what is looked for in it leaves trees behind.
+    // A clone, since a look for commits in it leaves trees behind.
     git(dir.path(), ["clone", "-q", "--bare", &here.display().to_string(), "clone"]);
     let clone = dir.path().join("clone");
     let report = agrees_with_git(&clone, &clone.join("waterline"));
@@ -59,9 +60,9 @@ fn a_shallow_clone_begins_at_its_boundary() {
     git(dir.path(), ["clone", "-q", "--bare", "--depth", "40", &url, "shallow"]);
     let shallow = dir.path().join("shallow");
     let report = agrees_with_git(&shallow, &dir.path().join("db"));
-    // The depth goes by the shortest way, and the first-parent line is a longer one.
+    // The depth counts along the shortest way, and the first-parent line is longer.
     assert!((40..300).contains(&report["commits"].as_u64().unwrap()), "{report}");
-    // Deeper, each index is another commit.
+    // With another depth, each index is another commit.
     git(&shallow, ["fetch", "-q", "--unshallow"]);
     let refused = example(&shallow, &dir.path().join("db"), &[]);
     assert_eq!(refused.status.code(), Some(1));
@@ -84,7 +85,8 @@ fn modes_that_git_takes_for_one_another_are_no_change() {
     let dir = TempDir::new().unwrap();
     let repo = small(&dir, 1);
     let blob = text(&git(&repo, ["rev-parse", "HEAD:file"]));
-    // Written by very old versions of git; the last one is a change, since it makes the file executable.
+    // Very old versions of git wrote these modes. The last one is a change, since it makes the file
+    // executable.
     for mode in ["100644", "100664", "100640", "100600", "100775"] {
         let tree = text(&piped(&repo, ["mktree"], format!("{mode} blob {blob}\tfile\n").as_bytes()));
         let commit = text(&git(&repo, ["commit-tree", "-p", "HEAD", "-m", mode, &tree]));
@@ -137,7 +139,8 @@ fn what_was_indexed_above_the_watermark_counts_once_and_has_to_be_of_this_histor
     let dir = TempDir::new().unwrap();
     let (repo, db) = (small(&dir, 9), dir.path().join("db"));
     let id = text(&git(&repo, ["rev-parse", "HEAD~2"]));
-    // What a kill leaves: the commits 0 to 3 and 6 are indexed, and those in between are not.
+    // A kill leaves this: the commits 0 to 3 and 6 are indexed, and the commits between them are
+    // not.
     let file = ("file".to_owned(), text(&git(&repo, ["rev-parse", "HEAD:file"])), 'M');
     let store = Store::open(&db).unwrap();
     let (rows, totals) = (store.table("commits").unwrap(), store.table("totals").unwrap());
@@ -219,7 +222,7 @@ fn a_rewritten_history_is_refused() {
 fn reset_removes_a_database_and_nothing_else() {
     let dir = TempDir::new().unwrap();
     let (repo, db) = (small(&dir, 3), dir.path().join("db"));
-    // Not there, empty, and a database: each begins anew.
+    // A missing directory, an empty one, and a database: each begins anew.
     assert_eq!(report(&example(&repo, &db, &["--reset"]))["resumed_from"], Value::Null);
     assert_eq!(report(&example(&repo, &db, &[]))["resumed_from"], 2);
     assert_eq!(report(&example(&repo, &db, &["--reset"]))["resumed_from"], Value::Null);
@@ -297,9 +300,9 @@ fn wrong_places_are_named() {
     assert!(!dir.path().join("db").exists());
 }
 
-/// Tries until an attempt hits in the middle. It goes by what the example has saved and not by the
-/// clock, so the first attempt hits on a machine of any speed, unless that is so busy that the
-/// example ends before this process gets its turn.
+/// Tries until an attempt hits in the middle. It waits for saves of the example and not for a time,
+/// so the first attempt hits on a machine of any speed. On a very busy machine the example may end
+/// before this process gets its turn.
 fn hit_in_the_middle<T>(attempt: impl FnMut(u64) -> Option<T>) -> T {
     (0..5).find_map(attempt).expect("in one of five attempts the example was hit in the middle")
 }
@@ -378,8 +381,8 @@ fn ctrl_c_stops_cleanly_and_the_next_run_resumes() {
     assert_eq!(agrees_with_git(&repo, &db)["resumed_from"].as_u64(), before, "nothing that was saved is done again");
 }
 
-/// Sends this signal once it has saved something; what it had saved in the end, unless it was
-/// through by then.
+/// Sends this signal once the example has saved something. Returns what it had saved in the end, or
+/// `None` if it had ended by then.
 #[cfg(unix)]
 fn interrupted(repo: &Path, db: &Path, signal: &str, before: Option<u64>) -> Option<u64> {
     let life = Life::begin(repo, db, true);
@@ -398,23 +401,23 @@ fn interrupted(repo: &Path, db: &Path, signal: &str, before: Option<u64>) -> Opt
     let last = report["last_processed"].as_u64();
     assert!(last > before, "{report}");
     assert_eq!(report["commits"].as_u64(), last.map(|last| last + 1));
-    // The second stage finished what it was running, and no more.
+    // The second stage finished the jobs that ran, and no others.
     let files = &report["stages"][1];
     assert_eq!(files["last_processed"].as_u64().unwrap_or(0), report["files"].as_u64().unwrap(), "{report}");
     assert_eq!(files["head"].as_u64().unwrap_or(0), report["changes"].as_u64().unwrap(), "{report}");
     last
 }
 
-/// Many enough that ten kills and two signals hit in the middle.
+/// Enough commits that ten kills and two signals hit in the middle.
 const COMMITS: usize = 20_000;
-/// How often the example says how far its stages are, in commits and in files.
+/// The number of commits, and of files, after which the example says how far it is.
 const EVERY: u64 = 50;
-/// What it says then, behind the name of the stage.
+/// The text of such a line, after the name of the stage.
 const SAVED: &str = ": saved up to index ";
 const COMMITS_STAGE: &str = "commits";
 const FILES_STAGE: &str = "files";
 
-/// A running example, and what it says on stderr.
+/// A running example, and its lines on stderr.
 struct Life {
     child: Child,
     stderr: Receiver<String>,
@@ -422,7 +425,7 @@ struct Life {
 }
 
 impl Life {
-    /// Starts it; with `wait`, jobs are running when this returns.
+    /// Starts the example. With `wait`, jobs run when this returns.
     fn begin(repo: &Path, db: &Path, wait: bool) -> Self {
         let mut command = command(repo, db, &["--workers", "2", "--every", &EVERY.to_string()]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -432,7 +435,7 @@ impl Life {
         let mut resumed_from = None;
         if wait {
             let says = || stderr.recv_timeout(PATIENCE).expect("it says where it begins");
-            // The stages have begun by then, and may have said something, too.
+            // The stages have begun by then, and may have written something, too.
             let line = std::iter::repeat_with(says).find(|line| !line.contains(SAVED)).unwrap();
             if let Some(rest) = line.strip_prefix("resuming after index ") {
                 resumed_from = Some(rest.split(' ').next().unwrap().parse().unwrap());
@@ -443,14 +446,14 @@ impl Life {
         Self { child, stderr, resumed_from }
     }
 
-    /// Kills it after so many microseconds at most.
+    /// Kills it after at most this many microseconds.
     fn dies(&mut self, most: u64, rng: &mut fastrand::Rng) {
         std::thread::park_timeout(Duration::from_micros(rng.u64(..most)));
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits until this stage has saved up to this index, or it has ended.
+    /// Waits until this stage has saved up to this index, or the example has ended.
     #[track_caller]
     fn saves(&self, stage: &str, index: u64) {
         let mut said = Vec::new();
@@ -470,11 +473,10 @@ impl Life {
     }
 }
 
-/// Microseconds at most from a save to a kill: what the program is doing then is another thing each
-/// time.
+/// The most microseconds from a save to a kill. The program does different work at each kill.
 const SOON: u64 = 2_000;
 
-/// The example, beside the directory of the tests' own programs.
+/// The path of the example, beside the directory of the tests' own programs.
 fn binary() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let name = format!("git_history{}", std::env::consts::EXE_SUFFIX);
@@ -493,7 +495,7 @@ fn example(repo: &Path, db: &Path, more: &[&str]) -> Output {
     command(repo, db, more).output().unwrap()
 }
 
-/// What it says when all went well.
+/// The end of the output if all went well.
 fn report(output: &Output) -> Value {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     last_line(output)
@@ -515,7 +517,7 @@ fn git<S: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item = S>) -> Vec<u8
     piped(dir, args, b"")
 }
 
-/// Runs git with this input, the same on every machine; returns its output.
+/// Runs git with this input, the same on every machine. Returns its output.
 fn piped<S: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item = S>, input: &[u8]) -> Vec<u8> {
     let mut command = Command::new("git");
     command.args(["-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always"]).args(args).current_dir(dir);
@@ -534,7 +536,7 @@ fn piped<S: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item = S>, input: 
     output.stdout
 }
 
-/// A repository with so many commits of one changed path each.
+/// Makes a repository with this many commits of one changed path each.
 fn small(dir: &TempDir, commits: usize) -> PathBuf {
     let repo = dir.path().join("small");
     git(dir.path(), ["init", "-q", "small"]);

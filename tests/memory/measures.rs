@@ -1,5 +1,5 @@
-//! What jobs cost in memory, as the allocator of whoever asks counts it: for the test that bounds it, and for the table of
-//! figures.
+//! The memory of jobs, as the caller's allocator counts it: for the test that bounds it, and for
+//! the table of figures.
 
 use crate::common::*;
 use crossbeam_channel::bounded;
@@ -8,10 +8,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use waterline::{BoxError, Consumer, Done, Index, Jobs, MemoryJobs, MemoryProgress, Progress};
 
-/// What is not counted exactly: the test's own words, a thread that is about to go, the slack of small tables.
+/// The part that is not counted exactly: the test's own values, a thread that is about to end,
+/// spare room in small tables.
 pub const SLACK: usize = 16 * 1024;
 
-/// 0, 1, 2, … up to and without this one, without memory.
+/// A source of the jobs 0, 1, 2, … below this one. It needs no memory.
 pub struct Counting(pub u64);
 
 impl Jobs for Counting {
@@ -26,16 +27,18 @@ impl Jobs for Counting {
     }
 }
 
-/// A finished job above a stuck one is a bit or two, at any time, and is forgotten once the stuck one has finished.
+/// Measures that a finished job above a stuck one costs a bit or two at any time, and nothing once
+/// the stuck job has finished.
 ///
-/// Bits each, at most. So many bytes more may be there, however wide the window; `heal` is called before the end.
+/// Returns the most bits for a job. This many bytes more may be there, for a window of any width.
+/// `heal` is called before the end.
 pub fn bits_done_ahead(
     progress: impl Progress,
     slack: usize,
     heal: impl FnOnce(),
     live_bytes: impl Fn() -> usize,
 ) -> f64 {
-    // Just above a power of two, where a table that doubles is at its emptiest.
+    // Just above a power of two, where half of a table that doubles is empty.
     const WIDE: u64 = (1 << 20) + 1000;
     let (release, stuck) = bounded::<()>(0);
     let consumer = Consumer::builder(Counting(WIDE), progress)
@@ -57,7 +60,7 @@ pub fn bits_done_ahead(
     let most = Cell::new(0);
     until(&handle, "all but one", |status| {
         let grown = live_bytes().saturating_sub(before);
-        // Taken later, so it is never less than what the bytes are for.
+        // Measured later, so it is never less than the jobs that the bytes are for.
         let wide = handle.status().next;
         assert!(grown as u64 * 8 <= 3 * (wide - begun) + 8 * slack as u64, "{grown} bytes at {wide}");
         most.set(most.get().max(grown));
@@ -71,7 +74,7 @@ pub fn bits_done_ahead(
     most.get() as f64 * 8.0 / WIDE as f64
 }
 
-/// Lets go of the tokens before the consumer is dropped, which waits for them, also when the test fails.
+/// Drops the tokens before the consumer is dropped, which waits for them, even if the test fails.
 struct Held(Arc<Mutex<Vec<Done>>>);
 
 impl Drop for Held {
@@ -81,9 +84,9 @@ impl Drop for Held {
     }
 }
 
-/// Thousands of jobs in flight, each of which is a token in our hands.
+/// Measures thousands of jobs in flight, each of which is a token that the test holds.
 ///
-/// Bytes each, beside the payload.
+/// Returns the bytes of each job, without the payload.
 pub fn bytes_in_flight(in_flight: usize, live_bytes: impl Fn() -> usize) -> f64 {
     let tokens: Arc<Mutex<Vec<Done>>> = Arc::new(Mutex::new(Vec::with_capacity(in_flight)));
     let source = MemoryJobs::new();
@@ -97,14 +100,14 @@ pub fn bytes_in_flight(in_flight: usize, live_bytes: impl Fn() -> usize) -> f64 
         .unwrap();
     let _held = Held(tokens.clone());
     let handle = consumer.handle();
-    // Once there and back, so that the threads and their notes are no part of it.
+    // Once first, so that the threads and their data are not in the figure.
     source.push(());
     eventually("the first token", || !tokens.lock().is_empty());
     tokens.lock().drain(..).for_each(Done::complete);
     assert!(handle.wait_for(0, LONG));
     let more: Vec<()> = vec![(); 3 * in_flight];
     let before = live_bytes();
-    // Payloads of no size: what is read ahead beside those in flight is not in the figure, nor is the source itself.
+    // The payloads have no size: neither the read-ahead nor the source is in the figure.
     more.into_iter().for_each(|job| assert!(source.push(job) > 0));
     eventually("all in flight", || tokens.lock().len() == in_flight);
     let each = live_bytes().saturating_sub(before) as f64 / in_flight as f64 + size_of::<Done>() as f64;

@@ -1,5 +1,5 @@
-//! One life of a consumer under trial: jobs that end in every possible way, and a checker that keeps a byte for each index,
-//! beside the consumer and in the plainest way.
+//! One life of a consumer under trial: jobs that end in every possible way, and a checker that
+//! keeps a byte for each index, in the simplest way and apart from the consumer.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use parking_lot::Mutex;
@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use waterline::{BoxError, Checkpoint, Done, Error, Index, Job, Jobs, MemoryProgress, Progress, Status};
 
-/// What a planned panic says, so that only the others make noise.
+/// The text of a planned panic, so that only other panics are printed.
 pub const PLANNED: &str = "as the trial planned";
 
-// Where an index is, in the low half of its byte; in the high half, its latest attempt.
+// The place of an index, in the low half of its byte. The high half is its latest attempt.
 const FRESH: u8 = 0;
 const RUNNING: u8 = 1;
-/// The job succeeded, and `on_job_done` has not said so yet.
+/// The job succeeded, and `on_job_done` was not called yet.
 const SUCCEEDED: u8 = 2;
 const CONFIRMED: u8 = 3;
-/// `on_processed` has named it.
+/// `on_processed` was called with it.
 const PROCESSED: u8 = 4;
 const FAILED: u8 = 5;
 
@@ -27,11 +27,11 @@ const FAILED: u8 = 5;
 const LAST_ATTEMPT: u32 = 5;
 
 thread_local! {
-    /// The job that this thread was handed last, for the first time.
+    /// The job that this thread got last, for the first time.
     static LATEST: Cell<Option<Index>> = const { Cell::new(None) };
 }
 
-/// A limit that changes while others look at it: it is judged by only while it stands still.
+/// A limit that changes while others look at it. It counts only while it does not change.
 pub struct Bound(AtomicU64);
 
 impl Bound {
@@ -48,7 +48,8 @@ impl Bound {
         self.0.load(SeqCst) & u64::from(u32::MAX)
     }
 
-    /// To be shown to [`steady_since`](Self::steady_since) after what is judged has happened.
+    /// Returns the state to give to [`steady_since`](Self::steady_since) later, after the checked
+    /// event.
     pub fn glance(&self) -> u64 {
         self.0.load(SeqCst)
     }
@@ -63,25 +64,27 @@ pub struct Trial {
     /// The first index of this life.
     pub base: Index,
     cells: Vec<AtomicU8>,
-    /// Jobs that reached a thread for the first time.
+    /// The number of jobs that reached a thread for the first time.
     pub arrived: AtomicU64,
-    /// Jobs in the hands of the trial: never more than are in flight.
+    /// The number of jobs in the hands of the trial, which is never more than are in flight.
     running: AtomicU64,
     failures: AtomicU64,
-    /// Never below what is in flight, and never below how far above the watermark a job on its way was started.
+    /// The limit of jobs in flight. It is never below them, and also bounds the distance above the
+    /// watermark at which a job on its way was started.
     pub processing: Bound,
     pub ahead: Bound,
     /// The most threads that jobs are handed to.
     threads: u64,
-    /// One past what was given to be saved, and what `on_processed` named.
+    /// One past the watermark that was given to be saved, and one past the last index of
+    /// `on_processed`.
     pub saving: AtomicU64,
     pub processed: AtomicU64,
-    /// The consumer was stopped, so nothing may call any more.
+    /// True if the consumer was stopped, so that no call may come any more.
     pub closed: AtomicBool,
     wrong: Mutex<Option<String>>,
 }
 
-/// How an attempt ends.
+/// The end of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Succeed,
@@ -92,7 +95,7 @@ enum Fate {
     /// Succeeds, but `on_job_done` panics.
     Deny,
     Sleep,
-    /// Another thread ends it: at once, or late and out of order.
+    /// Another thread ends the job: at once, or late and out of order.
     Pass {
         late: bool,
     },
@@ -117,7 +120,7 @@ impl Trial {
         })
     }
 
-    /// Notes the first thing that is wrong. A panic would only fail a job.
+    /// Notes the first fault. A panic would only fail a job.
     #[track_caller]
     pub fn claim(&self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
@@ -160,7 +163,7 @@ impl Trial {
         }
     }
 
-    /// Moves an index from one place to another, in the same attempt, which is returned.
+    /// Moves an index from one place to another, in the same attempt. Returns the attempt.
     #[track_caller]
     fn step(&self, index: Index, from: u8, to: u8) -> u32 {
         let before = self.cell(index).load(SeqCst);
@@ -169,7 +172,7 @@ impl Trial {
         u32::from(before >> 4)
     }
 
-    /// A job reached a worker.
+    /// Takes in a job that reached a worker.
     fn arrive(&self, job: &Job<Index>) -> Fate {
         let (index, attempt) = (job.index, job.attempt);
         self.claim(job.payload == index, || format!("{index} has the job of {}", job.payload));
@@ -189,20 +192,21 @@ impl Trial {
     }
 
     fn arrive_first(&self, index: Index, ahead: u64) {
-        // Whatever was handed out before this one is here already, or on its way on one of the other threads.
+        // Every job that was handed out before this one is here already, or on its way on another
+        // thread.
         let arrived = self.arrived.fetch_add(1, SeqCst);
         let behind = index - self.base;
         self.claim(arrived + self.threads > behind, || format!("{index} came when only {arrived} had come before"));
         let latest = LATEST.replace(Some(index));
         self.claim(latest.is_none_or(|latest| latest < index), || format!("{index} came after {latest:?}"));
-        // What was given to be saved is never less than the watermark was.
+        // The watermark that is given to be saved never goes back.
         let saving = self.saving.load(SeqCst);
         if let Some(most) = self.ahead.steady_since(ahead) {
             self.claim(index < saving + most, || format!("{index} is more than {most} above {saving} - 1"));
         }
     }
 
-    /// An attempt ends; its job leaves the trial before the consumer hears of it.
+    /// Ends an attempt. Its job leaves the trial before the consumer hears of it.
     fn end(&self, index: Index, success: bool) {
         self.step(index, RUNNING, if success { SUCCEEDED } else { FAILED });
         self.failures.fetch_add(u64::from(!success), SeqCst);
@@ -287,7 +291,7 @@ impl Trial {
         }
     }
 
-    /// What one snapshot must agree with: itself, and what is known from outside.
+    /// Checks that one snapshot agrees with itself, and with the facts outside.
     pub fn check_status(&self, status: &Status) {
         let first = status.last_processed.filter(|last| *last >= self.base).map_or(self.base, |last| last + 1);
         let retrying = status.failed - status.retries;
@@ -300,7 +304,7 @@ impl Trial {
         claim(!status.blocked.to_string().is_empty(), "it says why");
     }
 
-    /// What must hold once a stop has returned that awaited everything.
+    /// Checks the state after a stop that waited for everything.
     pub fn check_end(&self, status: &Status, saved: Option<Index>) {
         self.closed.store(true, SeqCst);
         self.check_status(status);
@@ -314,7 +318,7 @@ impl Trial {
         for (index, place) in (self.base..).zip(places) {
             let right = match index {
                 _ if index < first => place == PROCESSED,
-                // It would have been saved too.
+                // If it had succeeded, it would have been saved too.
                 _ if index == first => [FRESH, FAILED].contains(&place),
                 _ if index < status.next => [CONFIRMED, FAILED].contains(&place),
                 _ => place == FRESH,
@@ -324,13 +328,14 @@ impl Trial {
         self.assert_right();
     }
 
-    /// `on_processed` has named everything that is saved.
+    /// Checks that `on_processed` was called with everything that is saved.
     pub fn check_announced(&self, saved: Option<Index>) {
         let first = saved.map_or(self.base, |last| last + 1).max(self.base);
         assert_eq!(self.processed.load(SeqCst), first, "everything that is saved was announced");
     }
 
-    /// Everything below the watermark was reported done; all that can be said when something was left running.
+    /// Checks that everything below the watermark was reported done. Nothing more is certain while
+    /// a job still runs.
     pub fn check_saved(&self, saved: Option<Index>) {
         for index in self.base..saved.map_or(self.base, |last| last + 1) {
             let place = self.cell(index).load(SeqCst) & 0xf;
@@ -366,7 +371,8 @@ impl Passed {
     }
 }
 
-/// Starts threads that end jobs until the sender is dropped; each keeps up to sixteen of the late ones and shuffles them.
+/// Starts threads that end jobs until the sender is dropped. Each keeps up to sixteen of the late
+/// jobs and shuffles them.
 pub fn helpers(count: u64, seed: u64) -> Sender<Passed> {
     let (sender, jobs) = unbounded();
     for helper in 0..count {
@@ -394,7 +400,7 @@ fn help(jobs: &Receiver<Passed>, mut rng: fastrand::Rng) {
     kept.into_iter().for_each(Passed::finish);
 }
 
-/// 0, 1, 2, … without memory; each run is cut short somewhere.
+/// The jobs 0, 1, 2, … without memory. Each run is cut short somewhere.
 pub struct Counting(pub u64);
 
 impl Jobs for Counting {
@@ -415,7 +421,7 @@ impl Jobs for Counting {
     }
 }
 
-/// A progress in memory whose saves the trial sees before they count.
+/// A progress in memory. The trial sees its saves before they count.
 pub struct Watched {
     inner: MemoryProgress,
     trial: Arc<Trial>,
