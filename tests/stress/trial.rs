@@ -69,8 +69,8 @@ pub struct Trial {
     /// The number of jobs in the hands of the trial, which is never more than are in flight.
     running: AtomicU64,
     failures: AtomicU64,
-    /// The limit of jobs in flight. It is never below them, and also bounds the distance above the
-    /// watermark at which a job on its way was started.
+    /// The two limits. The first is never below the number of jobs in flight. The second is never
+    /// below the distance above the watermark at which a job on its way was started.
     pub processing: Bound,
     pub ahead: Bound,
     /// The most threads that jobs are handed to.
