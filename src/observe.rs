@@ -155,9 +155,9 @@ struct Pace {
 /// moment ago.
 #[derive(Debug, Default)]
 pub(crate) struct Telling {
-    /// In the order of the events.
+    /// The lines to write, in the order of the events.
     lines: Vec<Line>,
-    /// By kind. Empty, without memory, until something happens.
+    /// The pace of each kind. Empty, without memory, until something happens.
     paces: Vec<Pace>,
     /// True if a thread writes lines. It looks for more of them before it ends.
     writing: bool,

@@ -91,7 +91,10 @@ fn a_run_whose_first_stage_is_behind_an_outside_consumer_that_ended_below_is_an_
             };
             let error = outcome.unwrap_err();
             let text = error.report();
-            assert!(text.contains("job 9") == (index == 9) && text.contains("has ended with 4 as the last"), "{text}");
+            assert!(
+                text.contains("job 9") == (index == 9) && text.contains("has ended with job 4 as the last"),
+                "{text}"
+            );
             assert_eq!(upstream_ended(error), ("first".into(), "outside".into(), Some(4), index));
             let status = handle.status();
             let states = status.stages.iter().map(|stage| (stage.status.state, stage.status.last_processed));

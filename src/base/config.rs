@@ -11,10 +11,11 @@ pub(crate) fn available_parallelism() -> usize {
 }
 
 /// The default of `max_search_ahead`. It is wide, so that one slow job in thousands stalls nothing.
-/// It is narrow enough that a stuck job shows before the jobs done above it are dear to do again.
+/// It is narrow enough that a stuck job shows before the jobs done above it are expensive to
+/// repeat.
 pub(crate) const DEFAULT_SEARCH_AHEAD: u64 = 10_000;
 
-/// The default of `poll_every`: seldom enough to cost nothing, often enough for a source that rings
+/// The default of `poll_every`: rarely enough to cost nothing, often enough for a source that rings
 /// nobody.
 pub(crate) const DEFAULT_POLL: Duration = Duration::from_secs(1);
 

@@ -67,7 +67,7 @@ impl<T> Job<T> {
 
 /// Runs jobs, several at a time.
 ///
-/// To return `Ok` means that the job's effects are as durable as they need to be. The job does not
+/// `Ok` means that the job's effects are as durable as they need to be. The job does not
 /// run again in this process life, and once that is saved in no later life. After a crash before
 /// the save it runs again (*at least once*), so its effects must be the same when they are
 /// repeated.

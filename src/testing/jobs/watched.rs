@@ -135,7 +135,7 @@ pub(super) fn consumed<J: Jobs<Job: PartialEq + fmt::Debug>>(
         .or_else(|error| broken(ONCE, error.report()))?;
     let handle = consumer.handle();
     if !handle.wait_for(last, patience) {
-        return broken(ONCE, format!("it is not through after {patience:?}: {}", handle.status().blocked));
+        return broken(ONCE, format!("it has not handled all jobs after {patience:?}: {}", handle.status().blocked));
     }
     consumer.join().or_else(|error| broken(ONCE, error.report()))?;
     let mut handled: Vec<_> = finished.try_iter().collect();
