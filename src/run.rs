@@ -50,8 +50,8 @@ pub(crate) trait JobDesk<T>: Send + Sync + 'static {
 
 /// Runs a job in one mode, on a thread of the pool.
 pub(crate) trait Runner<T>: Send + Sync + 'static {
-    /// Runs a job. Returns `None` if its [`Done`] token will report it. The effects of the job, if
-    /// there are any, are left in the buffer, which is empty before.
+    /// Runs a job. Returns `None` if its [`Done`](worker::Done) token will report it. The effects
+    /// of the job, if there are any, are left in the buffer, which is empty before.
     fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report>;
 
     /// Hands a result that waits to the sink. Only jobs that were set aside have a turn, so the

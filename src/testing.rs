@@ -6,7 +6,7 @@
 //!
 //! * [`JobsSuite`] checks that a source keeps the rules of [`Jobs`](crate::Jobs).
 //! * [`ProgressSuite`] checks that a progress keeps the rules of [`Progress`](crate::Progress).
-//! * [`manual_worker`] makes jobs that wait until the test ends them.
+//! * [`manual_worker()`] makes jobs that wait until the test ends them.
 //! * [`FaultyProgress`] and [`FaultyStore`] have writes that fail, panic, hang, or are lost in a
 //!   crash.
 //!
