@@ -3,6 +3,7 @@
 pub(crate) mod changes;
 pub(crate) mod counter;
 pub(crate) mod draft;
+pub(crate) mod sealed;
 pub(crate) mod writer;
 
 use std::time::Duration;

@@ -10,7 +10,7 @@ use crate::kv::batch::Batch;
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Kv, prefix_end};
 use crate::progress::format::{self, Series};
-use crate::store::{FORMAT, FORMAT_KEY, Store};
+use crate::store::{FORMAT, Store, keys};
 use crate::window::reference::{Choice, Trial, limits};
 use std::collections::BTreeMap;
 
@@ -157,8 +157,8 @@ impl Kind {
 
     fn checksum(self, name: &str, body: &[u8]) -> [u8; 4] {
         match self {
-            Kind::Page => format::checksum(name, &[], body),
-            Kind::Delta { slot, .. } => format::checksum(name, &slot.to_be_bytes(), body),
+            Kind::Page => format::PAGE.checksum(name, &[], body),
+            Kind::Delta { slot, .. } => format::DELTA.checksum(name, &slot.to_be_bytes(), body),
         }
     }
 
@@ -274,7 +274,7 @@ fn database(input: &mut Input<'_>) {
         1 => Some(Kind::Page.write(&name, &Kind::Page.say(input))),
         _ => Some(input.some().to_vec()),
     };
-    let keys = [FORMAT_KEY.to_vec(), format::page_key(&name)];
+    let keys = [keys::FORMAT.to_vec(), format::page_key(&name)];
     let kv = Arc::new(MemoryKv::default());
     let [system, ..] = kv.families();
     let mut batch = Batch::default();

@@ -19,6 +19,7 @@ use std::sync::Weak;
 #[cfg(feature = "rocksdb")]
 mod attach;
 mod ids;
+pub(crate) mod keys;
 #[cfg(any(test, feature = "rocksdb"))]
 mod locked;
 mod options;
@@ -31,8 +32,6 @@ pub use table::{Rows, Table};
 /// The layout of keys and values that this program reads and writes; see [`design`](crate::design).
 #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
 pub(crate) const FORMAT: u8 = 1;
-#[cfg(any(test, feature = "rocksdb", feature = "testing"))]
-pub(crate) const FORMAT_KEY: &[u8] = b"format";
 
 /// What the names of our column families begin with, also of those to come.
 const RESERVED: &str = "waterline.";
@@ -124,7 +123,7 @@ impl Inner {
             Ok::<_, Error>(Family::new(name, id))
         };
         let families = [family(SYSTEM)?, family(TABLES)?, family(LOGS)?];
-        match kv.get(&families[0], FORMAT_KEY)?.as_deref() {
+        match kv.get(&families[0], keys::FORMAT)?.as_deref() {
             Some([FORMAT]) => {}
             Some(other) => {
                 let reason = format!("the database's format is {other:?}, and this program knows [{FORMAT}]");
@@ -133,7 +132,7 @@ impl Inner {
             None if !create => return Err(Error::NotFound { what: "store", name: place.to_string() }),
             None => {
                 let mut batch = Batch::default();
-                batch.put(families[0].id, &[FORMAT_KEY], &[&[FORMAT]])?;
+                batch.put(families[0].id, &[keys::FORMAT], &[&[FORMAT]])?;
                 kv.write(&batch, true)?;
             }
         }
@@ -173,8 +172,8 @@ impl Store {
     pub fn table(&self, name: impl AsRef<str>) -> Result<Table, Error> {
         let name = name.as_ref();
         check_name("table", name)?;
-        let length = u8::try_from(name.len()).map_err(|_| ConfigError::Name { what: "table", length: name.len() })?;
-        let prefix = [&[length], name.as_bytes()].concat();
+        let too_long = || ConfigError::Name { what: "table", length: name.len() };
+        let prefix = keys::table_prefix(name).ok_or_else(too_long)?;
         if !self.create && self.kv().last(&self.inner.tables, &prefix)?.is_none() {
             return self.not_found("table", name);
         }

@@ -3,10 +3,12 @@
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::commit::sealed::{Kind, SUM};
 use crate::kv::batch::{FamilyId, Records};
 use crate::kv::{Family, Kv};
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::{Listener, Watermark};
+use crate::store::keys;
 use std::any::TypeId;
 use std::fmt;
 use std::ops::Range;
@@ -15,8 +17,9 @@ use std::sync::Weak;
 /// The first index.
 const FIRST: Index = 1;
 
-const VERSION: u8 = 1;
-const LENGTH: usize = 1 + 4 + 8 + 8 + 8 + 4;
+/// The stored bounds: the version, the log's number, the three indices and the checksum.
+const SEAL: Kind = Kind { label: "log", versions: &[1] };
+const LENGTH: usize = 1 + 4 + 8 + 8 + 8 + SUM;
 
 /// From so many items on they are deleted as a range. Fewer are left until there are more: a range that is deleted is looked at
 /// by every read until RocksDB has compacted it away.
@@ -72,29 +75,21 @@ impl Bounds {
     }
 
     pub(crate) fn encode(self, name: &str) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(LENGTH);
-        bytes.push(VERSION);
+        let mut bytes = SEAL.begin(LENGTH);
         bytes.extend_from_slice(&self.id.to_be_bytes());
         [self.first, self.end, self.deleted].iter().for_each(|index| bytes.extend_from_slice(&index.to_be_bytes()));
-        let sum = checksum(name, &bytes);
-        bytes.extend_from_slice(&sum);
+        SEAL.close(name, &[], &mut bytes);
         bytes
     }
 
-    /// What is stored, or why it cannot be read.
+    /// Returns the bounds that are stored, or the reason why they cannot be read.
     pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self, String> {
-        let Some((body, sum)) = bytes.split_last_chunk::<4>().filter(|_| bytes.len() == LENGTH) else {
+        if bytes.len() != LENGTH {
             return Err(format!("it is {} bytes long instead of {LENGTH}", bytes.len()));
-        };
-        if checksum(name, body) != *sum {
-            return Err("its checksum does not match".to_owned());
         }
-        let (version, rest) = (body[0], &body[1..]);
-        if version != VERSION {
-            return Err(format!("its format is {version}, and this program knows {VERSION}"));
-        }
-        let index = |at: usize| rest[4 + 8 * at..].first_chunk().map_or(0, |bytes| Index::from_be_bytes(*bytes));
-        let id = rest.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        let body = SEAL.open(name, &[], bytes)?.body;
+        let index = |at: usize| body[4 + 8 * at..].first_chunk().map_or(0, |bytes| Index::from_be_bytes(*bytes));
+        let id = body.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
         let bounds = Self { id, first: index(0), end: index(1), deleted: index(2) };
         if FIRST <= bounds.deleted && bounds.deleted <= bounds.first && bounds.first <= bounds.end {
             Ok(bounds)
@@ -104,16 +99,8 @@ impl Bounds {
     }
 }
 
-fn checksum(name: &str, body: &[u8]) -> [u8; 4] {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(b"log");
-    hasher.update(name.as_bytes());
-    hasher.update(body);
-    hasher.finalize().to_be_bytes()
-}
-
 pub(crate) fn bounds_key(name: &str) -> Vec<u8> {
-    [b"l", name.as_bytes()].concat()
+    keys::key(keys::LOG, name.as_bytes())
 }
 
 pub(crate) fn item_key(id: u32, index: Index) -> [u8; 12] {

@@ -6,30 +6,36 @@
 
 use super::Restored;
 use crate::base::index::Index;
+use crate::commit::sealed::{Kind, SUM};
+use crate::store::keys;
 use std::ops::RangeInclusive;
 
-/// The first format had nothing but the watermark.
+/// The version of a page that has nothing but the watermark.
 pub(crate) const WATERMARK_ONLY: u8 = 1;
-/// The format that is written.
+/// The version of a page that is written.
 pub(crate) const VERSION: u8 = 2;
+
+pub(crate) const PAGE: Kind = Kind { label: "", versions: &[WATERMARK_ONLY, VERSION] };
+/// A delta has the generation of its page in place of a version. Its place is its slot.
+pub(crate) const DELTA: Kind = Kind { label: "", versions: &[] };
 
 const HAS_WATERMARK: u8 = 1;
 const RUNS: u8 = 0;
 const BITS: u8 = 1;
-const HEADER: usize = 1 + 4 + 4 + 1 + 8 + 1;
-const SUM: usize = 4;
+/// The number, the generation, the flags, the lowest undone index and the kind of the list.
+const HEADER: usize = 4 + 4 + 1 + 8 + 1;
 
-/// No window is wider than this, which is 8 GiB of bits: what claims to be is damaged.
+/// The widest window, which has 8 GiB of bits. A record that claims more is damaged.
 const WIDEST: u64 = 1 << 36;
 
-/// Which deltas go with a page: they carry its generation, and have its number in their keys.
+/// The deltas that go with a page: they carry its generation, and have its number in their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Series {
     pub(crate) id: u32,
     pub(crate) generation: u32,
 }
 
-/// What a page says.
+/// The content of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     /// `None` for the first format, which has no deltas.
@@ -38,7 +44,7 @@ pub(crate) struct Page {
     pub(crate) restored: Restored,
 }
 
-/// What a delta says.
+/// The content of a delta.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Delta {
     /// The lowest index that is not done.
@@ -47,17 +53,15 @@ pub(crate) struct Delta {
 }
 
 pub(crate) fn page_key(name: &str) -> Vec<u8> {
-    [b"p", name.as_bytes()].concat()
+    keys::key(keys::PAGE, name.as_bytes())
 }
 
-/// What the keys of all deltas of this number begin with.
-pub(crate) fn delta_prefix(id: u32) -> [u8; 5] {
-    let mut key = [b'd'; 5];
-    key[1..].copy_from_slice(&id.to_be_bytes());
-    key
+/// Returns the prefix of the keys of all deltas of this number.
+pub(crate) fn delta_prefix(id: u32) -> Vec<u8> {
+    keys::key(keys::DELTA, &id.to_be_bytes())
 }
 
-/// The number in a page that may be damaged: what is found with it counts only if the page can be read.
+/// Returns the number in a page that may be damaged. Deltas that are found by it count only if the page can be read.
 pub(crate) fn id_of(page: &[u8]) -> Option<u32> {
     match page {
         [VERSION, a, b, c, d, ..] => Some(u32::from_be_bytes([*a, *b, *c, *d])),
@@ -65,32 +69,20 @@ pub(crate) fn id_of(page: &[u8]) -> Option<u32> {
     }
 }
 
-/// Slots are used again by the next generation, so that nothing has to be deleted.
+/// Returns the key of a delta. The next generation uses the slots again, so nothing has to be deleted.
 pub(crate) fn delta_key(id: u32, slot: u32) -> Vec<u8> {
-    [&delta_prefix(id)[..], &slot.to_be_bytes()[1..]].concat()
+    // One allocation, since each save makes a key.
+    let ([a, b, c, d], [_, e, f, g]) = (id.to_be_bytes(), slot.to_be_bytes());
+    keys::key(keys::DELTA, &[a, b, c, d, e, f, g])
 }
 
 pub(crate) fn slot_of(key: &[u8]) -> Option<u32> {
-    let slot: [u8; 3] = key.get(5..)?.try_into().ok()?;
+    let slot: [u8; 3] = key.strip_prefix(keys::DELTA)?.get(4..)?.try_into().ok()?;
     Some(u32::from_be_bytes([0, slot[0], slot[1], slot[2]]))
 }
 
-pub(crate) fn checksum(name: &str, slot: &[u8], body: &[u8]) -> [u8; SUM] {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(name.as_bytes());
-    hasher.update(slot);
-    hasher.update(body);
-    hasher.finalize().to_be_bytes()
-}
-
-/// The bytes without their checksum, which is right.
-pub(super) fn checked<'a>(name: &str, slot: &[u8], bytes: &'a [u8]) -> Result<&'a [u8], String> {
-    let (body, sum) =
-        bytes.split_last_chunk::<SUM>().ok_or_else(|| format!("it is only {} bytes long", bytes.len()))?;
-    if checksum(name, slot, body) == *sum { Ok(body) } else { Err("its checksum does not match".to_owned()) }
-}
-
-/// A page: everything below `next` is done, and above it what the words say, of which the first begins with the index `first`.
+/// Encodes a page: all indices below `next` are done, and above it those of the words. The first word begins with the index
+/// `first`.
 pub(crate) fn encode_page(
     name: &str,
     series: Series,
@@ -98,8 +90,7 @@ pub(crate) fn encode_page(
     next: Index,
     (first, words): (Index, &[u64]),
 ) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(64);
-    bytes.push(VERSION);
+    let mut bytes = PAGE.begin(64);
     bytes.extend_from_slice(&series.id.to_be_bytes());
     bytes.extend_from_slice(&series.generation.to_be_bytes());
     bytes.push(if watermark { HAS_WATERMARK } else { 0 });
@@ -123,36 +114,26 @@ pub(crate) fn encode_page(
         bytes.extend_from_slice(&first.to_be_bytes());
         words.iter().for_each(|word| bytes.extend_from_slice(&word.to_be_bytes()));
     }
-    let sum = checksum(name, &[], &bytes);
-    bytes.extend_from_slice(&sum);
+    PAGE.close(name, &[], &mut bytes);
     bytes
 }
 
-/// What a page says, or why it cannot be read.
+/// Returns the content of a page, or the reason why it cannot be read.
 pub(crate) fn decode_page(name: &str, bytes: &[u8]) -> Result<Page, String> {
-    match bytes {
-        [] => Err("it is empty".to_owned()),
-        [WATERMARK_ONLY, ..] => decode_watermark(name, bytes),
-        [VERSION, ..] => decode_full(name, bytes),
-        [version, ..] => Err(format!("its format is {version}, and this program knows {WATERMARK_ONLY} and {VERSION}")),
-    }
+    let opened = PAGE.open(name, &[], bytes)?;
+    if opened.version == WATERMARK_ONLY { decode_watermark(opened.body) } else { decode_full(opened.body) }
 }
 
-fn decode_watermark(name: &str, bytes: &[u8]) -> Result<Page, String> {
-    let body = checked(name, &[], bytes)?;
-    let Some(Ok(index)) = body.get(1..).map(<[u8; 8]>::try_from) else {
-        return Err(format!("it is {} bytes long instead of 13", bytes.len()));
-    };
+fn decode_watermark(body: &[u8]) -> Result<Page, String> {
+    let index = body.try_into().map_err(|_| format!("its watermark is {} bytes long instead of 8", body.len()))?;
     let last = a_job(Index::from_be_bytes(index))?;
     let restored = Restored { next: Some(last + 1), done: Vec::new() };
     Ok(Page { series: None, last_processed: Some(last), restored })
 }
 
-fn decode_full(name: &str, bytes: &[u8]) -> Result<Page, String> {
-    let body = checked(name, &[], bytes)?;
-    let (header, rest) =
-        body.split_first_chunk::<HEADER>().ok_or_else(|| format!("it is only {} bytes long", bytes.len()))?;
-    let [_, i0, i1, i2, i3, g0, g1, g2, g3, flags, next @ .., kind] = *header;
+fn decode_full(body: &[u8]) -> Result<Page, String> {
+    let (header, rest) = body.split_first_chunk::<HEADER>().ok_or("its header is cut off")?;
+    let [i0, i1, i2, i3, g0, g1, g2, g3, flags, next @ .., kind] = *header;
     let series = Series { id: u32::from_be_bytes([i0, i1, i2, i3]), generation: u32::from_be_bytes([g0, g1, g2, g3]) };
     let next = Index::from_be_bytes(next);
     let last_processed = match (flags, next.checked_sub(1)) {
@@ -169,7 +150,7 @@ fn decode_full(name: &str, bytes: &[u8]) -> Result<Page, String> {
     Ok(Page { series: Some(series), last_processed, restored: Restored { next: Some(next), done } })
 }
 
-/// A delta on a page whose `next` was `page_next`.
+/// Encodes a delta on a page whose `next` was `page_next`.
 pub(crate) fn encode_delta(
     name: &str,
     slot: u32,
@@ -178,18 +159,17 @@ pub(crate) fn encode_delta(
     next: Index,
     new: &[Index],
 ) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(16 + 3 * new.len());
+    let mut bytes = DELTA.begin(16 + 3 * new.len());
     put_varint(&mut bytes, generation.into());
     put_varint(&mut bytes, next - page_next);
     let mut low = next.saturating_add(1);
     runs_of_list(new).for_each(|run| put_run(&mut bytes, &mut low, &run));
-    let sum = checksum(name, &slot.to_be_bytes(), &bytes);
-    bytes.extend_from_slice(&sum);
+    DELTA.close(name, &slot.to_be_bytes(), &mut bytes);
     bytes
 }
 
-/// What a delta on the page of this generation says, or why it cannot be read; `None`: it is void, being on an earlier page, from
-/// which its numbers are counted.
+/// Returns the content of a delta on the page of this generation, or the reason why it cannot be read. `None` stands for a
+/// void delta: it is on an earlier page, from which its numbers are counted.
 pub(crate) fn decode_delta(
     name: &str,
     slot: u32,
@@ -197,7 +177,7 @@ pub(crate) fn decode_delta(
     page_next: Index,
     bytes: &[u8],
 ) -> Result<Option<Delta>, String> {
-    let mut body = checked(name, &slot.to_be_bytes(), bytes)?;
+    let mut body = DELTA.open(name, &slot.to_be_bytes(), bytes)?.body;
     if take_varint(&mut body)? != u64::from(of) {
         return Ok(None);
     }

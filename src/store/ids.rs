@@ -2,19 +2,22 @@
 
 use crate::base::error::Error;
 use crate::base::sync::{Arc, Mutex};
+use crate::commit::sealed::{Kind, SUM};
 use crate::kv::batch::Batch;
 use crate::kv::{Family, Kv};
+use crate::store::keys;
 use std::ops::Range;
 
-const KEY: &[u8] = b"ids";
+/// The lowest number that was never reserved, without a version.
+const SEAL: Kind = Kind { label: "", versions: &[] };
 
-/// So many are reserved with one write.
+/// The count of numbers that one write reserves.
 const BLOCK: u32 = 256;
 
 pub(crate) struct Ids {
     kv: Arc<dyn Kv>,
     system: Family,
-    /// Reserved, and not yet given out.
+    /// The numbers that are reserved and not yet given out.
     reserved: Mutex<Range<u32>>,
 }
 
@@ -23,36 +26,36 @@ impl Ids {
         Self { kv, system, reserved: Mutex::new(0..0) }
     }
 
-    /// A number that nobody in this database has or had.
+    /// Returns a number that nobody in this database has or had.
     pub(crate) fn next(&self) -> Result<u32, Error> {
         let mut reserved = self.reserved.lock();
         if let Some(id) = reserved.next() {
             return Ok(id);
         }
         let corrupt = |reason| Error::Corrupt { name: "ids".to_owned(), reason };
-        let stored = self.kv.get(&self.system, KEY)?;
+        let stored = self.kv.get(&self.system, keys::IDS)?;
         let lowest = stored.map_or(Ok(0), |bytes| decode(&bytes)).map_err(corrupt)?;
         let end = lowest.checked_add(BLOCK).ok_or_else(|| corrupt("there is no number left".to_owned()))?;
         let mut batch = Batch::default();
-        batch.put(self.system.id, &[KEY], &[&encode(end)])?;
-        // In the log before whatever uses one of them, so that none is reserved again after a crash.
+        batch.put(self.system.id, &[keys::IDS], &[&encode(end)])?;
+        // This write is in the log before any record that uses one of them, so a crash makes nobody reserve them again.
         self.kv.write(&batch, false)?;
         *reserved = lowest + 1..end;
         Ok(lowest)
     }
 }
 
-/// The lowest number that was never reserved, and its CRC-32.
 fn encode(lowest: u32) -> Vec<u8> {
-    let body = lowest.to_be_bytes();
-    [body, crc32fast::hash(&body).to_be_bytes()].concat()
+    let mut bytes = SEAL.begin(4 + SUM);
+    bytes.extend_from_slice(&lowest.to_be_bytes());
+    SEAL.close("", &[], &mut bytes);
+    bytes
 }
 
 fn decode(bytes: &[u8]) -> Result<u32, String> {
-    let whole: [u8; 8] = bytes.try_into().map_err(|_| format!("it is {} bytes long instead of 8", bytes.len()))?;
-    let [a, b, c, d, ..] = whole;
-    let lowest = u32::from_be_bytes([a, b, c, d]);
-    if encode(lowest) == whole { Ok(lowest) } else { Err("its checksum does not match".to_owned()) }
+    let body = SEAL.open("", &[], bytes)?.body;
+    let lowest = body.try_into().map_err(|_| format!("it is {} bytes long instead of {}", bytes.len(), 4 + SUM))?;
+    Ok(u32::from_be_bytes(lowest))
 }
 
 #[cfg(test)]
@@ -70,7 +73,7 @@ mod tests {
             assert!((0..300).all(|_| given.insert(ids.next().unwrap())));
         }
         assert!(kv.writes() < 10, "{} writes", kv.writes());
-        let stored = kv.get(&system, KEY).unwrap().unwrap();
+        let stored = kv.get(&system, keys::IDS).unwrap().unwrap();
         assert!((0..64).all(|bit| {
             let mut flipped = stored.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

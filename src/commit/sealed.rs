@@ -1,0 +1,161 @@
+//! Sealed records: a version, a body, and a checksum of both and of whose record it is.
+//!
+//! All that is stored beside the bytes of the users is a sealed record. The last four bytes are the CRC-32 of the kind's
+//! label, the owner's name, the place among the owner's records, the version and the body, in this order. The label, the
+//! name and the place are not stored, since the key says them. So a record that lies under the key of another one is found
+//! out like a flipped bit.
+//!
+//! This layout never changes, whatever a later version puts into the body: a program can tell a record of a version that it
+//! does not know from one that is damaged.
+
+use std::fmt;
+
+/// The length of the checksum at the end of each record.
+pub(crate) const SUM: usize = 4;
+
+/// A kind of record: the parameters of its seal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    /// The first bytes under the checksum. A new kind has a label that no other one has. The oldest kinds have none.
+    pub(crate) label: &'static str,
+    /// The versions that this program reads; it writes the last one. Empty for a kind whose records have no version byte.
+    pub(crate) versions: &'static [u8],
+}
+
+/// A record whose checksum is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Opened<'a> {
+    /// The version; 0 for a kind that has none.
+    pub(crate) version: u8,
+    pub(crate) body: &'a [u8],
+}
+
+/// The reason why a record cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// It is shorter than any record of its kind.
+    Short { length: usize },
+    /// It is damaged, or lies under the key of another record.
+    Checksum,
+    /// It is whole, and of a version that this program does not know.
+    Version { found: u8, known: &'static [u8] },
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short { length } => write!(f, "it is only {length} bytes long"),
+            Self::Checksum => f.write_str("its checksum does not match"),
+            Self::Version { found, known } => {
+                write!(f, "its format is {found}, and this program knows {}", listed(known))
+            }
+        }
+    }
+}
+
+impl From<Unreadable> for String {
+    fn from(unreadable: Unreadable) -> Self {
+        unreadable.to_string()
+    }
+}
+
+/// A list in words: `1`, `1 and 2`, `1, 2 and 3`.
+pub(crate) fn listed(items: &[impl fmt::Display]) -> String {
+    let texts: Vec<String> = items.iter().map(ToString::to_string).collect();
+    match texts.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        _ => texts.concat(),
+    }
+}
+
+impl Kind {
+    /// Begins a record of the version that is written. The caller adds the body, and then [closes](Self::close) it.
+    pub(crate) fn begin(&self, capacity: usize) -> Vec<u8> {
+        let mut record = Vec::with_capacity(capacity);
+        record.extend(self.versions.last());
+        record
+    }
+
+    /// Ends a record with its checksum.
+    pub(crate) fn close(&self, name: &str, place: &[u8], record: &mut Vec<u8>) {
+        let sum = self.checksum(name, place, record);
+        record.extend_from_slice(&sum);
+    }
+
+    /// Returns the version and the body of a record whose checksum is right.
+    pub(crate) fn open<'a>(&self, name: &str, place: &[u8], record: &'a [u8]) -> Result<Opened<'a>, Unreadable> {
+        let short = Unreadable::Short { length: record.len() };
+        let Some((sealed, sum)) = record.split_last_chunk::<SUM>() else { return Err(short) };
+        if self.checksum(name, place, sealed) != *sum {
+            return Err(Unreadable::Checksum);
+        }
+        if self.versions.is_empty() {
+            return Ok(Opened { version: 0, body: sealed });
+        }
+        let Some((version, body)) = sealed.split_first() else { return Err(short) };
+        if !self.versions.contains(version) {
+            return Err(Unreadable::Version { found: *version, known: self.versions });
+        }
+        Ok(Opened { version: *version, body })
+    }
+
+    /// Returns the checksum of a record that ends here.
+    pub(crate) fn checksum(&self, name: &str, place: &[u8], sealed: &[u8]) -> [u8; SUM] {
+        let mut hasher = crc32fast::Hasher::new();
+        [self.label.as_bytes(), name.as_bytes(), place, sealed].iter().for_each(|bytes| hasher.update(bytes));
+        hasher.finalize().to_be_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: Kind = Kind { label: "kind", versions: &[3, 4] };
+    const BARE: Kind = Kind { label: "", versions: &[] };
+
+    fn sealed(kind: Kind, name: &str, place: &[u8], body: &[u8]) -> Vec<u8> {
+        let mut record = kind.begin(0);
+        record.extend_from_slice(body);
+        kind.close(name, place, &mut record);
+        record
+    }
+
+    #[test]
+    fn a_record_is_read_under_its_own_kind_name_and_place_alone() {
+        let record = sealed(KIND, "name", b"7", b"body");
+        assert_eq!(&record[..5], b"\x04body");
+        assert_eq!(KIND.open("name", b"7", &record), Ok(Opened { version: 4, body: b"body" }));
+        let other = Kind { label: "other", ..KIND };
+        for opened in
+            [other.open("name", b"7", &record), KIND.open("nam", b"7", &record), KIND.open("name", b"8", &record)]
+        {
+            assert_eq!(opened, Err(Unreadable::Checksum));
+        }
+        let bare = sealed(BARE, "", b"", b"body");
+        assert_eq!(bare.len(), 8);
+        assert_eq!(BARE.open("", b"", &bare), Ok(Opened { version: 0, body: b"body" }));
+    }
+
+    #[test]
+    fn promise_8_any_flipped_bit_and_any_missing_byte_of_a_record_is_found() {
+        let record = sealed(KIND, "name", b"", b"body");
+        for bit in 0..record.len() * 8 {
+            let mut flipped = record.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(KIND.open("name", b"", &flipped), Err(Unreadable::Checksum), "bit {bit}");
+        }
+        assert!((0..record.len()).all(|cut| KIND.open("name", b"", &record[..cut]).is_err()));
+        let nothing = KIND.checksum("name", b"", b"");
+        assert_eq!(KIND.open("name", b"", &nothing), Err(Unreadable::Short { length: 4 }), "it has no version");
+    }
+
+    #[test]
+    fn a_whole_record_of_an_unknown_version_is_told_from_a_damaged_one() {
+        let mut record = b"\x05and more".to_vec();
+        KIND.close("name", b"", &mut record);
+        let unreadable = KIND.open("name", b"", &record).unwrap_err();
+        assert_eq!(unreadable.to_string(), "its format is 5, and this program knows 3 and 4");
+        assert_eq!(listed(&[1, 2, 3]), "1, 2 and 3");
+    }
+}

@@ -1,0 +1,73 @@
+//! The keys of the family `waterline.system`, which the parts of the crate share, and those of tables.
+
+/// Declares each kind of key once: its name, and the bytes that its keys begin with.
+macro_rules! keys {
+    ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {
+        $($(#[$doc])* pub(crate) const $name: &[u8] = $prefix;)*
+
+        /// All kinds of keys.
+        #[cfg(test)]
+        pub(crate) const ALL: &[(&str, &[u8])] = &[$((stringify!($name), $prefix)),*];
+    };
+}
+
+// No prefix may begin with another one: a scan of one kind would show keys of the other.
+keys! {
+    /// The whole key of the store's format: its version, and the names in use.
+    FORMAT = b"format";
+    /// The whole key of the lowest number that was never given out.
+    IDS = b"ids";
+    /// The prefix of a progress's page. The name follows.
+    PAGE = b"p";
+    /// The prefix of a delta. The number of the progress (4 bytes) and the slot (3 bytes) follow.
+    DELTA = b"d";
+    /// The prefix of the bounds of a log. The name follows.
+    LOG = b"l";
+}
+
+/// Returns the key of this kind with this name, or with what else its kind has behind the prefix.
+pub(crate) fn key(prefix: &[u8], rest: &[u8]) -> Vec<u8> {
+    [prefix, rest].concat()
+}
+
+/// Returns the prefix of the rows of a table in the family `waterline.tables`; `None` for a name above 255 bytes. The length
+/// stands first, so that no table's prefix begins with that of another one.
+pub(crate) fn table_prefix(name: &str) -> Option<Vec<u8>> {
+    let length = u8::try_from(name.len()).ok()?;
+    Some(key(&[length], name.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pairs of kinds whose keys could be taken for each other.
+    fn overlaps<'a>(kinds: &[(&'a str, &[u8])]) -> Vec<(&'a str, &'a str)> {
+        let mut found = Vec::new();
+        for (at, (name, prefix)) in kinds.iter().enumerate() {
+            let others = kinds[at + 1..].iter();
+            let overlapping = others.filter(|(_, other)| prefix.starts_with(other) || other.starts_with(prefix));
+            found.extend(overlapping.map(|(other, _)| (*name, *other)));
+        }
+        found
+    }
+
+    #[test]
+    fn no_prefix_in_the_system_family_begins_with_another() {
+        assert_eq!(ALL.len(), 5);
+        assert_eq!(overlaps(ALL), []);
+        assert_eq!(overlaps(&[("a", b"fo"), ("b", b"x"), ("c", b"format")]), [("a", "c")]);
+        assert_eq!(overlaps(&[("a", b"x"), ("b", b"x")]), [("a", "b")]);
+        assert_eq!(overlaps(&[("a", b"ab"), ("b", b"")]), [("a", "b")]);
+    }
+
+    #[test]
+    fn no_table_has_the_rows_of_another_one() {
+        let names = ["a", "ab", "b", "\u{1}a", &"x".repeat(255)];
+        let prefixes: Vec<_> = names.iter().map(|name| table_prefix(name).unwrap()).collect();
+        for (at, prefix) in prefixes.iter().enumerate() {
+            assert!(prefixes[at + 1..].iter().all(|other| !prefix.starts_with(other) && !other.starts_with(prefix)));
+        }
+        assert_eq!(table_prefix(&"x".repeat(256)), None);
+    }
+}
