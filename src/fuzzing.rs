@@ -10,9 +10,13 @@ use crate::kv::batch::Batch;
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Kv, prefix_end};
 use crate::progress::format::{self, Series};
-use crate::store::{FORMAT, Store, keys};
+use crate::store::{Store, format as of_store, keys};
 use crate::window::reference::{Choice, Trial, limits};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+mod disk;
+
+pub use disk::{Disk, Record};
 
 /// The most choices of one trial. The model, which is made of sets, does that many in a moment.
 const MOST_CHOICES: usize = 400;
@@ -264,10 +268,17 @@ fn damaged(input: &mut Input<'_>) {
 /// Puts anything at all into a database, in the places of the format and of a progress.
 fn database(input: &mut Input<'_>) {
     let name = input.name();
-    let format = match input.byte() % 3 {
+    let present = of_store::encode(&BTreeSet::new());
+    let format = match input.byte() % 5 {
         0 => None,
-        1 => Some(vec![FORMAT]),
-        _ => Some(input.some().to_vec()),
+        1 => Some(vec![1]),
+        2 => Some(present.clone()),
+        3 => Some(input.some().to_vec()),
+        _ => {
+            let mut record = input.some().to_vec();
+            of_store::SEAL.close("", &[], &mut record);
+            Some(record)
+        }
     };
     let value = match input.byte() % 3 {
         0 => None,
@@ -285,19 +296,23 @@ fn database(input: &mut Input<'_>) {
     kv.write(&batch, false).expect("the memory takes writes");
     let kept = || keys.each_ref().map(|key| kv.get(&system, key).expect("the memory is read"));
 
-    let ours = format.as_ref().is_none_or(|format| *format == [FORMAT]);
+    let ours = format.as_ref().is_none_or(|format| *format == [1] || *format == present);
     match Store::on(kv.clone(), &Store::options(), &"memory") {
         Ok(store) => {
             assert!(ours, "promise 8: {format:?} is not known");
             load(&store, &name, value.as_deref());
-            assert_eq!(kept(), [Some(vec![FORMAT]), value], "what is read is left as it was");
+            assert_eq!(kept(), [Some(present), value], "a format is raised, and a progress is left as it was");
             forget(&store, &name);
         }
-        Err(Error::Corrupt { name, .. }) => {
-            assert!(!ours && name == "format", "{format:?} is known");
+        Err(error) => {
+            let refused = match &error {
+                Error::Corrupt { name, .. } => name == "format",
+                Error::Format { .. } => true,
+                _ => false,
+            };
+            assert!(refused && !ours, "{format:?}: {error:?}");
             assert_eq!(kept(), [format, value], "what is refused is left as it was");
         }
-        Err(other) => panic!("{other:?}"),
     }
 }
 

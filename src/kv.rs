@@ -13,17 +13,31 @@ pub(crate) mod memory;
 #[cfg(feature = "rocksdb")]
 pub(crate) mod rocksdb;
 
-/// The column family of the format version and the consumers' progress.
+/// The column family of the format, the consumers' progress and the bounds of logs.
 pub(crate) const SYSTEM: &str = "waterline.system";
 
 /// The column family of the users' tables.
 pub(crate) const TABLES: &str = "waterline.tables";
 
-/// The column family of the job logs.
+/// The column family of the job logs. Its entries are deleted by the range.
 pub(crate) const LOGS: &str = "waterline.logs";
 
-/// All of ours, in the order in which [`MemoryKv`](memory::MemoryKv) numbers them.
-pub(crate) const OURS: [&str; 3] = [SYSTEM, TABLES, LOGS];
+/// The column family of parked jobs. (Nothing is written to it so far, as to the families below.)
+pub(crate) const PARKED: &str = "waterline.parked";
+
+/// The column family of the rows and the payloads of queues.
+pub(crate) const QUEUE: &str = "waterline.queue";
+
+/// The column family of the entries by which queues find their next job. They are deleted by the range, and each deleted range
+/// slows every read of its family, so they have a family of their own.
+pub(crate) const READY: &str = "waterline.ready";
+
+/// The column family of what a replaced tip of a source needs to be undone. Its entries are deleted by the range too.
+pub(crate) const UNDO: &str = "waterline.undo";
+
+/// All families of a store, in the order in which [`MemoryKv`](memory::MemoryKv) numbers them. Every store has all of them from
+/// the beginning: one that came later would be missing in each database that a store was attached to before.
+pub(crate) const OURS: [&str; 7] = [SYSTEM, TABLES, LOGS, PARKED, QUEUE, READY, UNDO];
 
 /// A key space: a column family of RocksDB, by its name and by the number that it had when it was looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]

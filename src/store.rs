@@ -8,7 +8,7 @@ use crate::kv::batch::Batch;
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Family, Kv};
 #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
-use crate::kv::{LOGS, SYSTEM, TABLES};
+use crate::kv::{LOGS, OURS, SYSTEM, TABLES};
 use crate::log::state::LogState;
 use std::collections::HashSet;
 use std::fmt;
@@ -18,6 +18,7 @@ use std::sync::Weak;
 
 #[cfg(feature = "rocksdb")]
 mod attach;
+pub(crate) mod format;
 mod ids;
 pub(crate) mod keys;
 #[cfg(any(test, feature = "rocksdb"))]
@@ -25,15 +26,12 @@ mod locked;
 mod options;
 mod table;
 
+use format::Format;
 pub(crate) use ids::Ids;
 pub use options::StoreOptions;
 pub use table::{Rows, Table};
 
-/// The layout of keys and values that this program reads and writes; see [`design`](crate::design).
-#[cfg(any(test, feature = "rocksdb", feature = "testing"))]
-pub(crate) const FORMAT: u8 = 1;
-
-/// What the names of our column families begin with, also of those to come.
+/// The prefix of the names of our column families, also of those to come.
 const RESERVED: &str = "waterline.";
 
 /// What a write survives once it is acknowledged.
@@ -95,13 +93,14 @@ struct Inner {
     system: Family,
     tables: Family,
     logs: Family,
+    format: Format,
     names: Arc<Mutex<HashSet<String>>>,
     ids: Arc<Ids>,
     open_logs: Mutex<Vec<Weak<LogState>>>,
 }
 
 impl Inner {
-    fn new(kv: Arc<dyn Kv>, [system, tables, logs]: [Family; 3]) -> Self {
+    fn new(kv: Arc<dyn Kv>, [system, tables, logs]: [Family; 3], format: Format) -> Self {
         let ids = Arc::new(Ids::new(kv.clone(), system.clone()));
         Self {
             writer: Writer::new(kv.clone()),
@@ -109,34 +108,32 @@ impl Inner {
             system,
             tables,
             logs,
+            format,
             names: Arc::default(),
             ids,
             open_logs: Mutex::default(),
         }
     }
 
-    /// Loads what has lived on this key-value store, or makes it. An error names the place.
+    /// Loads the store that has lived on this key-value store, or makes one. An error names the place.
     #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
     fn on(kv: Arc<dyn Kv>, create: bool, place: &dyn fmt::Display) -> Result<Self, Error> {
         let family = |name: &str| {
             let id = kv.family(name)?.ok_or_else(|| ConfigError::FamilyMissing { name: name.to_owned() })?;
             Ok::<_, Error>(Family::new(name, id))
         };
-        let families = [family(SYSTEM)?, family(TABLES)?, family(LOGS)?];
-        match kv.get(&families[0], keys::FORMAT)?.as_deref() {
-            Some([FORMAT]) => {}
-            Some(other) => {
-                let reason = format!("the database's format is {other:?}, and this program knows [{FORMAT}]");
-                return Err(Error::Corrupt { name: "format".to_owned(), reason });
-            }
-            None if !create => return Err(Error::NotFound { what: "store", name: place.to_string() }),
-            None => {
-                let mut batch = Batch::default();
-                batch.put(families[0].id, &[keys::FORMAT], &[&[FORMAT]])?;
-                kv.write(&batch, true)?;
-            }
+        let system = family(SYSTEM)?;
+        // Before the other families: a newer version may have others.
+        let stored = format::read(&*kv, &system, place)?;
+        if stored.is_none() && !create {
+            return Err(Error::NotFound { what: "store", name: place.to_string() });
         }
-        Ok(Self::new(kv, families))
+        for name in OURS {
+            family(name)?;
+        }
+        let families = [system, family(TABLES)?, family(LOGS)?];
+        let format = format::take_up(&*kv, &families[0], stored)?;
+        Ok(Self::new(kv, families, format))
     }
 }
 
@@ -160,7 +157,7 @@ impl Store {
     pub fn in_memory() -> Self {
         let kv = MemoryKv::default();
         let families = kv.families();
-        Self::of(Inner::new(Arc::new(kv), families), &Self::options())
+        Self::of(Inner::new(Arc::new(kv), families, Format::default()), &Self::options())
     }
 
     /// A key space of yours. The same name is the same table.
@@ -239,6 +236,13 @@ impl Store {
     /// Gives out numbers that no other progress of this database has.
     pub(crate) fn ids(&self) -> &Arc<Ids> {
         &self.inner.ids
+    }
+
+    /// Notes in the store that this name is in use from now on, so that a program which does not know the name refuses the
+    /// store. To be called before the first record is written that such a program would damage. Only the first call writes.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no record that is written today needs a name"))]
+    pub(crate) fn note_in_use(&self, name: &'static str) -> Result<(), Error> {
+        self.inner.format.note_in_use(self.kv(), self.system(), name)
     }
 
     /// What tells this store from others, however many handles it has.

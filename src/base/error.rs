@@ -79,6 +79,20 @@ pub enum Error {
         reason: String,
     },
 
+    /// A store that a newer version of this library has made, or that has parts in use which only a
+    /// newer one knows. Nothing was changed in it.
+    #[error(
+        "there is {found}, and this program knows {known}: a newer version of waterline has written it, so use that \
+         version, or a store of its own for this program"
+    )]
+    Format {
+        /// The version of the store, or the parts in use that are not known, and the place of the
+        /// store.
+        found: String,
+        /// The versions or the parts that this program knows.
+        known: String,
+    },
+
     /// A job that failed in its last attempt, or for a reason that no attempt can change: see
     /// [`Effects::add`](crate::Effects::add). It does not count as done, and runs again after a
     /// restart.
@@ -277,6 +291,7 @@ impl fmt::Debug for Error {
                 NotFound { what, name },
                 Truncated { next, first },
                 Corrupt { name, reason },
+                Format { found, known },
                 Job { index, attempt, source },
                 Source { index, source },
                 Progress { source },

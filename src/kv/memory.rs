@@ -84,10 +84,11 @@ pub(crate) struct MemoryKv {
 }
 
 impl MemoryKv {
-    /// The families that every store has.
+    /// Makes the families that every store has, and returns those that are in use: of the format, of the tables, of the logs.
     pub(crate) fn families(&self) -> [Family; 3] {
         let mut image = self.image.lock();
-        OURS.map(|name| Family::new(name, image.family(name)))
+        let [system, tables, logs, ..] = OURS.map(|name| Family::new(name, image.family(name)));
+        [system, tables, logs]
     }
 }
 
@@ -234,6 +235,11 @@ impl MemoryKv {
     /// What the loss of power leaves at worst: a new store with everything up to the last synced write that has reached the disk.
     pub(crate) fn after_power_loss(&self) -> MemoryKv {
         Self::restarted(self.faults.lock().durable.clone())
+    }
+
+    /// Returns the names of all families.
+    pub(crate) fn family_names(&self) -> Vec<Arc<str>> {
+        self.image.lock().families.iter().map(|(name, _)| name.clone()).collect()
     }
 
     fn restarted(image: Image) -> Self {

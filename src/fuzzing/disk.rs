@@ -1,0 +1,83 @@
+//! A database in memory, with the bytes that a test puts there.
+
+use crate::base::error::Error;
+use crate::base::sync::Arc;
+use crate::kv::batch::Batch;
+use crate::kv::memory::MemoryKv;
+use crate::kv::{Family, Kv};
+use crate::store::{Store, StoreOptions};
+use std::fmt;
+use std::ops::Range;
+
+/// A record: its family, its key and its value.
+pub type Record = (String, Vec<u8>, Vec<u8>);
+
+/// A database in memory whose records a test reads and writes, whatever they are. Stores are opened on it like on a disk.
+#[derive(Clone, Default)]
+pub struct Disk {
+    kv: Arc<MemoryKv>,
+}
+
+impl Disk {
+    /// Puts these records, beside those that are there.
+    ///
+    /// # Panics
+    /// If a family has no name, and if a record is larger than a batch may be.
+    pub fn put<'a>(&self, records: impl IntoIterator<Item = &'a Record>) {
+        let mut batch = Batch::default();
+        for (family, key, value) in records {
+            let family = self.kv.family(family).expect("the memory is read").expect("the family has a name");
+            batch.put(family, &[key], &[value]).expect("the record is short");
+        }
+        self.kv.write(&batch, true).expect("the memory takes writes");
+    }
+
+    /// All records, by their families and keys.
+    ///
+    /// # Panics
+    /// Never: the memory can be read.
+    #[must_use]
+    pub fn records(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        for name in self.kv.family_names() {
+            let id = self.kv.family(&name).expect("the memory is read").expect("it is there");
+            for pair in self.kv.scan(&Family::new(&name, id), b"") {
+                let (key, value) = pair.expect("the memory is read");
+                records.push((name.to_string(), key, value));
+            }
+        }
+        records.sort_unstable();
+        records
+    }
+
+    /// The names of the families that are there.
+    #[must_use]
+    pub fn families(&self) -> Vec<String> {
+        self.kv.family_names().iter().map(ToString::to_string).collect()
+    }
+
+    /// Opens the store that lives here. Every name is free in it, as in another process.
+    ///
+    /// # Errors
+    /// Those of [`StoreOptions::open`](crate::StoreOptions).
+    pub fn open(&self, options: &StoreOptions) -> Result<Store, Error> {
+        Store::on(self.kv.clone(), options, &"memory")
+    }
+
+    /// The writes with these numbers, counted from 0 with the next one, fail.
+    pub fn fail(&self, writes: Range<u64>) {
+        self.kv.fail(writes);
+    }
+
+    /// The number of writes so far, those that failed included.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.kv.writes()
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").field("families", &self.families()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! The format of a store: the record under the key `format`, which says who can read the store.
+//!
+//! | version | value |
+//! |---|---|
+//! | 1 | one byte, 1 |
+//! | 2 | a sealed record with the names in use in ascending order, each behind its length in one byte |
+//!
+//! A version says how everything in the store is laid out. A name in use says that one part of the store holds records which
+//! a program that does not know the name would damage. For example, it would trim the items of parked jobs from their log. So
+//! a program refuses a version or a name that it does not know, before it writes anything.
+
+use super::keys;
+use crate::base::error::Error;
+use crate::base::sync::Mutex;
+use crate::commit::sealed::Kind;
+use crate::kv::batch::Batch;
+use crate::kv::{Family, Kv};
+use std::collections::BTreeSet;
+
+#[cfg(any(test, feature = "rocksdb", feature = "testing"))]
+mod reading;
+
+#[cfg(any(test, feature = "rocksdb", feature = "testing"))]
+pub(crate) use reading::{read, take_up};
+
+/// The record since version 2. A record of a later version has the same seal, so it is told from a damaged one.
+pub(crate) const SEAL: Kind = Kind { label: "format", versions: &[2] };
+
+/// The names in use that this program knows. A part of the crate whose records an older program would damage has its name
+/// here. Tests need a name before there is one.
+const KNOWN: &[&str] = if cfg!(test) { &["known to tests"] } else { &[] };
+
+/// The format of an open store.
+#[derive(Debug, Default)]
+pub(crate) struct Format {
+    /// The names in use, as they are on the disk.
+    in_use: Mutex<BTreeSet<String>>,
+}
+
+impl Format {
+    /// Notes in the store that this name is in use from now on, in one write. Only the first call for a name writes.
+    pub(crate) fn note_in_use(&self, kv: &dyn Kv, system: &Family, name: &'static str) -> Result<(), Error> {
+        debug_assert!(
+            KNOWN.contains(&name),
+            "{name:?} is not in the list, so this very program would refuse the store"
+        );
+        // The lock is held during the write: whoever returns knows that the name is on the disk.
+        let mut in_use = self.in_use.lock();
+        if in_use.contains(name) {
+            return Ok(());
+        }
+        let mut more = in_use.clone();
+        more.insert(name.to_owned());
+        put(kv, system, &more)?;
+        *in_use = more;
+        Ok(())
+    }
+}
+
+/// Returns the record of the present version with these names, each of 1 to 255 bytes.
+pub(crate) fn encode(in_use: &BTreeSet<String>) -> Vec<u8> {
+    let mut record = SEAL.begin(64);
+    for name in in_use {
+        record.push(name.len() as u8);
+        record.extend_from_slice(name.as_bytes());
+    }
+    SEAL.close("", &[], &mut record);
+    record
+}
+
+/// Writes the record, so that it survives the loss of power.
+fn put(kv: &dyn Kv, system: &Family, in_use: &BTreeSet<String>) -> Result<(), Error> {
+    let mut batch = Batch::default();
+    batch.put(system.id, &[keys::FORMAT], &[&encode(in_use)])?;
+    Ok(kv.write(&batch, true)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Reading the format of a store that is opened, and raising it.
+
+use super::{Format, KNOWN, SEAL, put};
+use crate::base::error::Error;
+use crate::base::sync::Mutex;
+use crate::commit::sealed::{Unreadable, listed};
+use crate::kv::{Family, Kv};
+use crate::store::keys;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// The value of version 1.
+const FIRST: &[u8] = &[1];
+
+/// The format of a store that this program can read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// Version 1, which has no list of names.
+    First,
+    /// The present version, with the names in use.
+    Present(BTreeSet<String>),
+}
+
+/// Returns the format of the store in this family; `None` if no store has lived there. Writes nothing.
+///
+/// # Errors
+/// [`Error::Format`] if a newer version of the library has made the store, [`Error::Corrupt`] if the record is damaged.
+pub(crate) fn read(kv: &dyn Kv, system: &Family, place: &dyn fmt::Display) -> Result<Option<Stored>, Error> {
+    kv.get(system, keys::FORMAT)?.map(|record| decode(&record, place)).transpose()
+}
+
+/// Takes a store into use whose format was [read](read()). One write makes the record of a new store, or raises that of
+/// version 1.
+pub(crate) fn take_up(kv: &dyn Kv, system: &Family, stored: Option<Stored>) -> Result<Format, Error> {
+    if let Some(Stored::Present(in_use)) = stored {
+        return Ok(Format { in_use: Mutex::new(in_use) });
+    }
+    put(kv, system, &BTreeSet::new())?;
+    Ok(Format::default())
+}
+
+pub(super) fn decode(record: &[u8], place: &dyn fmt::Display) -> Result<Stored, Error> {
+    if record == FIRST {
+        return Ok(Stored::First);
+    }
+    let corrupt = |reason| Error::Corrupt { name: "format".to_owned(), reason };
+    let body = match SEAL.open("", &[], record) {
+        Ok(opened) => opened.body,
+        Err(Unreadable::Version { found: found @ 3.., .. }) => {
+            let found = format!("version {found} of a store at {place}");
+            return Err(Error::Format { found, known: "versions 1 and 2".to_owned() });
+        }
+        Err(unreadable) => return Err(corrupt(unreadable.into())),
+    };
+    let in_use = names(body).ok_or_else(|| corrupt("its list of names cannot be read".to_owned()))?;
+    let quoted =
+        |names: &mut dyn Iterator<Item = &str>| listed(&names.map(|name| format!("{name:?}")).collect::<Vec<_>>());
+    let unknown = quoted(&mut in_use.iter().map(String::as_str).filter(|name| !KNOWN.contains(name)));
+    if unknown.is_empty() {
+        return Ok(Stored::Present(in_use));
+    }
+    let known = if KNOWN.is_empty() { "no such part".to_owned() } else { quoted(&mut KNOWN.iter().copied()) };
+    Err(Error::Format { found: format!("{unknown} in use in the store at {place}"), known })
+}
+
+/// Returns the names in the body of a record; `None` if it is no ascending list of names.
+fn names(mut body: &[u8]) -> Option<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    while let Some((length, rest)) = body.split_first() {
+        let (name, rest) = rest.split_at_checked(usize::from(*length))?;
+        let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty())?;
+        if names.last().is_some_and(|last: &String| last.as_str() >= name) {
+            return None;
+        }
+        names.insert(name.to_owned());
+        body = rest;
+    }
+    Some(names)
+}

@@ -1,0 +1,142 @@
+//! The record of the format: every version, every damage, and names that come into use.
+
+use super::reading::{Stored, decode};
+use super::*;
+use crate::base::sync::Arc;
+use crate::kv::memory::MemoryKv;
+use crate::store::Store;
+
+const NAME: &str = KNOWN[0];
+
+fn names(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn sealed(version: u8, body: &[u8]) -> Vec<u8> {
+    let mut record = [&[version], body].concat();
+    SEAL.close("", &[], &mut record);
+    record
+}
+
+/// The store on these bytes, and the bytes of its format then.
+fn opened(kv: &Arc<MemoryKv>, create: bool) -> Result<Store, Error> {
+    Store::on(kv.clone(), &Store::options().create(create), &"/data")
+}
+
+fn stored(kv: &MemoryKv) -> Option<Vec<u8>> {
+    kv.get(&kv.families()[0], keys::FORMAT).unwrap()
+}
+
+fn with(record: &[u8]) -> Arc<MemoryKv> {
+    let kv = Arc::new(MemoryKv::default());
+    let mut batch = Batch::default();
+    batch.put(kv.families()[0].id, &[keys::FORMAT], &[record]).unwrap();
+    kv.write(&batch, true).unwrap();
+    kv
+}
+
+#[test]
+fn the_record_of_version_2_has_these_bytes() {
+    assert_eq!(encode(&names(&[])), [2, 0x2a, 0xbe, 0xfb, 0x96]);
+    let record = encode(&names(&["queue", "parked"]));
+    assert_eq!(&record[..record.len() - 4], b"\x02\x06parked\x05queue");
+}
+
+#[test]
+fn a_store_of_version_1_is_raised_by_one_write_whether_or_not_it_makes_things() {
+    for create in [true, false] {
+        let kv = with(&[1]);
+        let before = kv.writes();
+        drop(opened(&kv, create).unwrap());
+        assert_eq!((stored(&kv).unwrap(), kv.writes() - before), (encode(&names(&[])), 1));
+        drop(opened(&kv, create).unwrap());
+        assert_eq!(kv.writes() - before, 1, "the second opening writes nothing");
+        // The write is flushed.
+        assert_eq!(stored(&kv.after_power_loss()), stored(&kv));
+    }
+}
+
+#[test]
+fn a_store_of_version_1_that_cannot_be_raised_is_not_opened_and_stays_as_it_was() {
+    let kv = with(&[1]);
+    kv.fail(0..1);
+    assert!(matches!(opened(&kv, true), Err(Error::Store(_))));
+    assert_eq!(stored(&kv).unwrap(), [1]);
+    drop(opened(&kv, true).unwrap());
+    assert_eq!(stored(&kv).unwrap(), encode(&names(&[])));
+}
+
+#[test]
+fn a_later_version_and_an_unknown_name_are_refused_with_the_place_and_what_to_do_and_nothing_is_written() {
+    let later = [
+        (sealed(3, b"whatever"), "version 3 of a store at /data", "versions 1 and 2"),
+        (sealed(255, b""), "version 255 of a store at /data", "versions 1 and 2"),
+        (encode(&names(&["queue"])), "\"queue\" in use in the store at /data", "\"known to tests\""),
+        (
+            encode(&names(&["queue", NAME, "parked"])),
+            "\"parked\" and \"queue\" in use in the store at /data",
+            "\"known to tests\"",
+        ),
+    ];
+    for (record, what, which) in later {
+        for create in [true, false] {
+            let kv = with(&record);
+            let before = kv.writes();
+            let error = opened(&kv, create).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(what) && text.contains("newer version of waterline"), "{text}");
+            let Error::Format { found, known } = error else { panic!("{error:?}") };
+            assert_eq!((found.as_str(), known.as_str()), (what, which));
+            assert_eq!((stored(&kv), kv.writes()), (Some(record.clone()), before));
+        }
+    }
+}
+
+#[test]
+fn promise_8_any_flipped_bit_of_the_format_is_corrupt_and_nothing_is_written() {
+    for record in [vec![1], encode(&names(&[])), encode(&names(&[NAME])), sealed(3, b"")] {
+        let flipped = (0..record.len() * 8).map(|bit| {
+            let mut flipped = record.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            flipped
+        });
+        let cut = (0..record.len()).map(|length| record[..length].to_vec());
+        for damaged in flipped.chain(cut) {
+            let kv = with(&damaged);
+            let before = kv.writes();
+            let opened = opened(&kv, true);
+            assert!(matches!(&opened, Err(Error::Corrupt { name, .. }) if name == "format"), "{damaged:?}: {opened:?}");
+            assert_eq!((stored(&kv).unwrap(), kv.writes()), (damaged, before));
+        }
+    }
+}
+
+#[test]
+fn a_whole_record_that_no_version_writes_is_corrupt() {
+    let bodies: [&[u8]; 5] = [b"\x05que", b"\x00", b"\x02\xff\xfe", b"\x01b\x01a", b"\x01a\x01a"];
+    let records = bodies.map(|body| sealed(2, body)).into_iter().chain([sealed(0, b""), sealed(1, b"")]);
+    for record in records {
+        let decoded = decode(&record, &"/data");
+        assert!(matches!(decoded, Err(Error::Corrupt { .. })), "{record:?}: {decoded:?}");
+    }
+}
+
+#[test]
+fn a_name_in_use_is_noted_by_one_write_before_its_first_record_and_found_again() {
+    let kv = Arc::new(MemoryKv::default());
+    let store = opened(&kv, true).unwrap();
+    let before = kv.writes();
+    kv.fail(0..1);
+    assert!(store.note_in_use(NAME).is_err());
+    assert_eq!(decode(&stored(&kv).unwrap(), &"/data").unwrap(), Stored::Present(names(&[])));
+    store.note_in_use(NAME).unwrap();
+    assert_eq!(stored(&kv.after_power_loss()).unwrap(), encode(&names(&[NAME])));
+    store.clone().note_in_use(NAME).unwrap();
+    assert_eq!(kv.writes() - before, 2, "one that failed and one that did not");
+    drop(store);
+    let store = opened(&kv, false).unwrap();
+    store.note_in_use(NAME).unwrap();
+    assert_eq!(kv.writes() - before, 2, "it is known from the disk");
+    // A store in memory has its list too.
+    Store::in_memory().note_in_use(NAME).unwrap();
+}
