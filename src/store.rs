@@ -34,29 +34,31 @@ pub use table::{Rows, Table};
 /// The prefix of the names of our column families, also of those to come.
 const RESERVED: &str = "waterline.";
 
-/// What a write survives once it is acknowledged.
+/// The losses that an acknowledged write survives.
 ///
 /// | | the process crashes | the machine loses power |
 /// |---|---|---|
-/// | `Buffered` | survives | what the operating system had not yet written is lost, from the end: jobs of the last seconds run again |
+/// | `Buffered` | survives | the last seconds are lost, and their jobs run again |
 /// | `Synced` | survives | survives, if the disk honours a flush |
 ///
-/// Neither ever loses a job: what is lost is progress, and jobs run again.
+/// With `Buffered` the operating system writes to the disk when it likes, in order, so a loss is
+/// always a loss from the end. Neither ever loses a job: a loss of progress makes jobs run again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// Left to the operating system. The default: it costs microseconds where a flush costs milliseconds, and at worst
-    /// jobs run again.
+    /// The operating system writes it to the disk. This is the default: it costs microseconds where
+    /// a flush costs milliseconds, and at worst jobs run again.
     #[default]
     Buffered,
-    /// Flushed to the disk; one flush for everything that is saved together.
+    /// The write is flushed to the disk, with one flush for everything that is saved together.
     Synced,
 }
 
-/// An embedded database that holds the progress of any number of consumers, and tables of yours beside it.
+/// An embedded database that holds the progress of any number of consumers, and tables of yours
+/// beside it.
 ///
-/// A clone is the same store. The database is closed when the last clone, table and consumer of it is gone. To live in a
-/// database of your own instead, see `Store::attach`.
+/// A clone is the same store. The database is closed when the last clone, table and consumer of it
+/// is gone. To live in a database of your own instead, see `Store::attach`.
 ///
 /// ```
 /// # fn main() -> Result<(), waterline::Error> {
@@ -82,12 +84,13 @@ pub enum Durability {
 pub struct Store {
     inner: Arc<Inner>,
     synced: bool,
-    /// A progress, a log and a table that are not there are made.
+    /// True if a progress, a log and a table are made where there are none.
     create: bool,
 }
 
 struct Inner {
-    /// Before `kv`, so that it has written everything when the database closes.
+    /// The writer. It stands before `kv`, so that it has written everything when the database
+    /// closes.
     writer: Writer,
     kv: Arc<dyn Kv>,
     system: Family,
@@ -115,7 +118,8 @@ impl Inner {
         }
     }
 
-    /// Loads the store that has lived on this key-value store, or makes one. An error names the place.
+    /// Loads the store that has lived on this key-value store, or makes one. An error names the
+    /// place.
     #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
     fn on(kv: Arc<dyn Kv>, create: bool, place: &dyn fmt::Display) -> Result<Self, Error> {
         let family = |name: &str| {
@@ -124,10 +128,7 @@ impl Inner {
         };
         let system = family(SYSTEM)?;
         // Before the other families: a newer version may have others.
-        let stored = format::read(&*kv, &system, place)?;
-        if stored.is_none() && !create {
-            return Err(Error::NotFound { what: "store", name: place.to_string() });
-        }
+        let stored = format::read(&*kv, &system, create, place)?;
         for name in OURS {
             family(name)?;
         }
@@ -138,7 +139,15 @@ impl Inner {
 }
 
 impl Store {
-    /// Opens the database in this directory, and makes it if there is none. Writes are [`Durability::Buffered`].
+    /// Opens the database in this directory, and makes it if there is none. Writes are
+    /// [`Durability::Buffered`].
+    ///
+    /// A store has a version. Every later version of this library reads all versions of before. It
+    /// raises an older store in one write, here and in [`Store::attach`], and loses nothing. From
+    /// then on older versions of the library refuse the store. A newer version than this one may
+    /// have made the store, or may have put something into it that this one would damage: then the
+    /// answer is [`Error::Format`], and nothing is changed. More is said in
+    /// [`design`](crate::design).
     ///
     /// # Errors
     /// Those of [`StoreOptions::open`].
@@ -147,12 +156,13 @@ impl Store {
         Self::options().open(path)
     }
 
-    /// How to open it, to be said before it is opened.
+    /// Returns the options to open a store with.
     pub fn options() -> StoreOptions {
         StoreOptions::default()
     }
 
-    /// A store on memory: the same in everything but that it is gone with its last clone. Needs no `rocksdb` feature.
+    /// Makes a store in memory. It is like any other, but is gone with its last clone. It needs no
+    /// `rocksdb` feature.
     #[must_use]
     pub fn in_memory() -> Self {
         let kv = MemoryKv::default();
@@ -160,12 +170,12 @@ impl Store {
         Self::of(Inner::new(Arc::new(kv), families, Format::default()), &Self::options())
     }
 
-    /// A key space of yours. The same name is the same table.
+    /// Returns a key space of yours. The same name is the same table.
     ///
     /// # Errors
     /// [`Error::Config`] for an empty name and one above 255 bytes. With
-    /// [`create(false)`](StoreOptions::create) also [`Error::NotFound`] for a table without a row, and
-    /// [`Error::Store`] when the database fails.
+    /// [`create(false)`](StoreOptions::create) also [`Error::NotFound`] for a table without a row,
+    /// and [`Error::Store`] if the database fails.
     pub fn table(&self, name: impl AsRef<str>) -> Result<Table, Error> {
         let name = name.as_ref();
         check_name("table", name)?;
@@ -177,10 +187,12 @@ impl Store {
         Ok(Table::new(self, name, &self.inner.tables, prefix))
     }
 
-    /// A whole column family of the database as a table, with the keys as they are: one of yours beside those of the store.
+    /// Returns a whole column family of the database as a table, with the keys as they are. It is
+    /// one of yours, beside those of the store.
     ///
-    /// A family is named when the database is opened; one that is opened with `Store::open` has all that it had before. On
-    /// [`Store::in_memory`] there is a family of every name, so that what uses it is tested without a database.
+    /// A database has the families that it is opened with, and `Store::open` opens it with all that
+    /// it has. In [`Store::in_memory`] there is a family of every name, so that tests need no
+    /// database.
     ///
     /// ```
     /// let store = waterline::Store::in_memory();
@@ -192,8 +204,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Config`] when the database was opened without this family, and for the store's own families and all others whose
-    /// names begin with `waterline.`.
+    /// [`Error::Config`] if the database was opened without this family, and for every name that
+    /// begins with `waterline.`, since those are the store's own.
     pub fn column_family(&self, name: impl AsRef<str>) -> Result<Table, Error> {
         let name = name.as_ref();
         if name.starts_with(RESERVED) {
@@ -203,7 +215,7 @@ impl Store {
         Ok(Table::new(self, name, &Family::new(name, id), Vec::new()))
     }
 
-    /// On any key-value store, once its format is known to be ours. An error names the place.
+    /// Opens the store on this key-value store. An error names the place.
     #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
     pub(crate) fn on(kv: Arc<dyn Kv>, options: &StoreOptions, place: &dyn fmt::Display) -> Result<Self, Error> {
         Ok(Self::of(Inner::on(kv, options.create, place)?, options))
@@ -213,7 +225,7 @@ impl Store {
         Self { inner: inner.into(), synced: options.durability == Durability::Synced, create: options.create }
     }
 
-    /// The same store, by a handle with these options.
+    /// Returns a handle of the same store with these options.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn with(&self, options: &StoreOptions) -> Self {
         Self::of(self.inner.clone(), options)
@@ -224,7 +236,7 @@ impl Store {
         self.create
     }
 
-    /// The answer to a name under which nothing is stored, where nothing is made.
+    /// Returns the error for a name under which nothing is stored, where nothing is made.
     pub(crate) fn not_found<T>(&self, what: &'static str, name: &str) -> Result<T, Error> {
         Err(Error::NotFound { what, name: name.to_owned() })
     }
@@ -233,24 +245,25 @@ impl Store {
         &*self.inner.kv
     }
 
-    /// Gives out numbers that no other progress of this database has.
+    /// Returns the source of numbers that no other progress of this database has.
     pub(crate) fn ids(&self) -> &Arc<Ids> {
         &self.inner.ids
     }
 
-    /// Notes in the store that this name is in use from now on, so that a program which does not know the name refuses the
-    /// store. To be called before the first record is written that such a program would damage. Only the first call writes.
+    /// Notes in the store that this name is in use from now on, so that a program which does not
+    /// know the name refuses the store. To be called before the first record is written that such a
+    /// program would damage. Only the first call writes.
     #[cfg_attr(not(test), expect(dead_code, reason = "no record that is written today needs a name"))]
     pub(crate) fn note_in_use(&self, name: &'static str) -> Result<(), Error> {
         self.inner.format.note_in_use(self.kv(), self.system(), name)
     }
 
-    /// What tells this store from others, however many handles it has.
+    /// Returns a number that all handles of this store have, and those of no other one.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
 
-    /// The family of the format and of progress.
+    /// Returns the family of the format and of progress.
     pub(crate) fn system(&self) -> &Family {
         &self.inner.system
     }
@@ -265,7 +278,7 @@ impl Store {
         &self.inner.open_logs
     }
 
-    /// Whether what is written by way of this handle survives the loss of power.
+    /// True if a write by way of this handle survives the loss of power.
     pub(crate) fn is_synced(&self) -> bool {
         self.synced
     }
@@ -274,7 +287,7 @@ impl Store {
         &self.inner.writer
     }
 
-    /// Writes on this thread; the database puts concurrent writes together by itself.
+    /// Writes on this thread. The database puts concurrent writes together by itself.
     pub(crate) fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         self.inner.kv.write(batch, self.synced)
     }

@@ -461,38 +461,3 @@ fn promise_10_every_single_write_may_fail_and_each_job_is_done_once_more_at_most
         assert_eq!(rows_of(&left).len() as u64, COUNT);
     }
 }
-
-/// Format, watermark, and the checksum of the name `blocks` and both, in the first version.
-#[cfg(feature = "rocksdb")]
-const FIRST_FORMAT: [u8; 13] = [1, 0, 0, 0, 0, 0, 0, 0, 41, 214, 78, 251, 202];
-
-#[test]
-#[cfg(feature = "rocksdb")]
-fn promise_10_a_progress_of_the_first_format_goes_on_and_is_written_anew() {
-    let dir = tempfile::tempdir().unwrap();
-    drop(Store::open(dir.path()).unwrap());
-    let raw = |use_it: &dyn Fn(&rocksdb::DB, &rocksdb::ColumnFamily)| {
-        let families = rocksdb::DB::list_cf(&rocksdb::Options::default(), dir.path()).unwrap();
-        let db = rocksdb::DB::open_cf(&rocksdb::Options::default(), dir.path(), families).unwrap();
-        use_it(&db, db.cf_handle("waterline.system").unwrap());
-    };
-    raw(&|db, system| db.put_cf(system, b"pblocks", FIRST_FORMAT).unwrap());
-    {
-        let store = Store::open(dir.path()).unwrap();
-        let progress = || store.progress("blocks");
-        assert_eq!(progress().last_processed().unwrap(), Some(41));
-        // To load it changes nothing.
-        Consumer::builder(numbers(42), progress()).start(|_| Ok(())).unwrap().stop().unwrap();
-    }
-    raw(&|db, system| assert_eq!(db.get_cf(system, b"pblocks").unwrap().unwrap(), FIRST_FORMAT));
-    for (expected, done) in [([42, 43, 44, 45], [43, 45]), ([42, 44, 46, 47], [44, 46])] {
-        let store = Store::open(dir.path()).unwrap();
-        let builder = Consumer::builder(numbers(100), store.progress("blocks")).start_at(3);
-        assert_eq!(life(builder, 4, &done), expected);
-        assert_eq!(store.progress("blocks").last_processed().unwrap(), Some(41));
-    }
-    raw(&|db, system| assert_eq!(db.get_cf(system, b"pblocks").unwrap().unwrap()[0], 2));
-    let store = Store::open(dir.path()).unwrap();
-    Consumer::builder(numbers(100), store.progress("blocks")).stop_at(99).start(|_| Ok(())).unwrap().join().unwrap();
-    assert_eq!(store.progress("blocks").last_processed().unwrap(), Some(99));
-}

@@ -12,7 +12,8 @@ use std::ops::Range;
 /// A record: its family, its key and its value.
 pub type Record = (String, Vec<u8>, Vec<u8>);
 
-/// A database in memory whose records a test reads and writes, whatever they are. Stores are opened on it like on a disk.
+/// A database in memory whose records a test reads and writes, whatever they are. Stores are opened
+/// on it like on a disk.
 #[derive(Clone, Default)]
 pub struct Disk {
     kv: Arc<MemoryKv>,

@@ -84,7 +84,8 @@ pub(crate) struct MemoryKv {
 }
 
 impl MemoryKv {
-    /// Makes the families that every store has, and returns those that are in use: of the format, of the tables, of the logs.
+    /// Makes the families that every store has, and returns those that are in use: the families of
+    /// the system, of the tables and of the logs.
     pub(crate) fn families(&self) -> [Family; 3] {
         let mut image = self.image.lock();
         let [system, tables, logs, ..] = OURS.map(|name| Family::new(name, image.family(name)));

@@ -9,7 +9,7 @@ use rocksdb::{
     Options, ReadOptions, WriteBatch, WriteOptions,
 };
 use std::any::TypeId;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -64,17 +64,18 @@ impl RocksKv {
         // A write-ahead log is kept until every family that wrote to it is flushed, and some of ours write a few bytes now and
         // then. RocksDB would let that come to a gigabyte, which is also read when the database is opened after a crash.
         options.set_max_total_wal_size(128 << 20);
-        let ours = OURS.map(str::to_owned).into_iter();
-        // RocksDB wants every family opened that exists; a directory without a database has none.
+        // RocksDB wants every family opened that exists. No other one is made here, since a newer
+        // version of this library may have made the store.
         let existing = DB::list_cf(&options, path);
         if !create && existing.as_ref().is_ok_and(|names| !names.iter().any(|name| name == SYSTEM)) {
             return Err(no_store(path));
         }
-        // The list cannot be read for a moment when another process closes the database. Opening it
-        // says what is wrong.
-        options.create_missing_column_families(create || existing.is_ok());
-        let existing = existing.unwrap_or_default();
-        let families: BTreeSet<String> = ours.chain(existing).collect();
+        let families = existing.unwrap_or_else(|_| {
+            // A directory without a database has no list. For a moment when another process closes
+            // the database, the list cannot be read either. Then RocksDB says what is wrong.
+            options.create_missing_column_families(create);
+            OURS.map(str::to_owned).into()
+        });
         let descriptors = families.into_iter().map(|name| ColumnFamilyDescriptor::new(name, family_options()));
         match DB::open_cf_descriptors(&options, path, descriptors) {
             Ok(db) => {
@@ -88,6 +89,19 @@ impl RocksKv {
 }
 
 impl RocksKv {
+    /// Makes the families of a store that the database does not have. It is not shared so far.
+    pub(crate) fn make_families(&mut self) -> Result<(), StoreError> {
+        let doing = "make its column families";
+        let shared = || StoreError { doing: doing.to_owned(), source: "the database is shared".into() };
+        let db = Arc::get_mut(&mut self.db).ok_or_else(shared)?;
+        for name in OURS {
+            if db.cf_handle(name).is_none() {
+                db.create_cf(name, &family_options()).map_err(failed(doing))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The database of somebody else, who goes on using it.
     pub(crate) fn shared(db: Arc<DB>) -> Self {
         // In the other threading mode nobody drops a family of a database that is shared: that takes it by `&mut`.

@@ -1,4 +1,4 @@
-//! Living in a database that somebody else opened.
+//! A store that lives in a database of somebody else.
 
 use super::{Inner, Store, StoreOptions};
 use crate::base::error::Error;
@@ -7,11 +7,11 @@ use crate::kv::rocksdb::{self, RocksKv};
 use ::rocksdb::{ColumnFamilyDescriptor, DB};
 use std::sync::{LazyLock, Weak};
 
-/// The address of a database, and what lives in it.
+/// The address of a database, and the store in it.
 type Attached = (usize, Weak<Inner>);
 
-/// What lives in which database, by the address of the database. Each keeps its database, so while there is one the address
-/// is no other's.
+/// The stores that live in databases of others, by the address of the database. Each store keeps
+/// its database, so nobody else has the address meanwhile.
 static ATTACHED: LazyLock<Mutex<Vec<Attached>>> = LazyLock::new(Mutex::default);
 
 impl StoreOptions {
@@ -39,8 +39,12 @@ impl StoreOptions {
 }
 
 impl Store {
-    /// The column families that a store needs, to open a database of your own with. They are made at the first time if
-    /// `create_missing_column_families(true)` is set. [`attach`](Self::attach) shows how.
+    /// Returns the column families that a store needs, to open a database of your own with. They
+    /// are made the first time if `create_missing_column_families(true)` is set.
+    /// [`attach`](Self::attach) shows how.
+    ///
+    /// Nothing is written to some of them so far. They are here from the beginning, so that what is
+    /// to be kept in them needs no new family in databases that stores live in.
     #[must_use]
     pub fn column_families() -> Vec<ColumnFamilyDescriptor> {
         rocksdb::descriptors()
@@ -49,11 +53,13 @@ impl Store {
     /// Lives in a database that you opened, beside column families of yours. Writes are
     /// [`Durability::Buffered`](crate::Durability::Buffered) unless [`StoreOptions`] say otherwise.
     ///
-    /// How many files it keeps open and how large its write-ahead log may be is left to your options: `set_max_open_files(512)`
-    /// and `set_max_total_wal_size(128 << 20)` are what [`Store::open`] has. With RocksDB's own defaults a database that is opened
-    /// again and again comes to need hundreds of open files, and its log grows to a gigabyte.
+    /// Your options bound the number of open files and the size of the write-ahead log.
+    /// [`Store::open`] has `set_max_open_files(512)` and `set_max_total_wal_size(128 << 20)`. With
+    /// RocksDB's own defaults a database that is opened again and again comes to need hundreds of
+    /// open files, and its log grows to a gigabyte.
     ///
-    /// The types are those of the crate `rocksdb` 0.25, with or without its feature `multi-threaded-cf`.
+    /// The types are those of the crate `rocksdb` 0.25, with or without its feature
+    /// `multi-threaded-cf`.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -84,28 +90,36 @@ impl Store {
     /// # Ok(()) }
     /// ```
     ///
-    /// Stores on one database share the progress names in use and the thread that writes, and each has a durability of its own.
-    /// The database is closed when your last `Arc` of it and the last store, table and consumer on it are gone, in whichever
-    /// order.
+    /// Stores on one database share the progress names in use and the thread that writes, and each
+    /// has a durability of its own. The database is closed when your last `Arc` of it and the last
+    /// store, table and consumer on it are gone, in whichever order.
     ///
-    /// What you write to the database yourself is written as ever, in one log with ours. Leave the families whose names begin with
-    /// `waterline.` alone, and drop no family that is written to: a write to one that was dropped is an [`Error::Store`], also
-    /// when there is a new one of the same name, but a write that is under way at that very moment may end up in RocksDB's
-    /// log, and then RocksDB takes no other until the database is opened anew.
+    /// Your own writes go to the database as ever, in one log with ours. Leave the families whose
+    /// names begin with `waterline.` alone, and drop no family that is written to. A write to a
+    /// family that was dropped is an [`Error::Store`], also if there is a new one of the same name.
+    /// But a write that is under way at that very moment may end up in RocksDB's log, and then
+    /// RocksDB takes no other one until the database is opened anew.
     ///
-    /// A database that was opened read-only or as a secondary is read as any other, if a store has lived in it before. Every
-    /// write to it is an [`Error::Store`].
+    /// A database that was opened read-only or as a secondary is read like any other, if a store of
+    /// the present version lives in it. Every write to it is an [`Error::Store`].
+    ///
+    /// A store of an older version of this library is raised when it is attached to, as by
+    /// [`Store::open`]. So it has to be attached to once in a database that takes writes. Open the
+    /// database with all of [`Store::column_families`] and with
+    /// `create_missing_column_families(true)`, since an older version did not make all of them.
     ///
     /// # Errors
-    /// [`Error::Config`] when the database was opened without one of [`Store::column_families`], [`Error::Corrupt`] when a store
-    /// has lived in it whose format this program does not know, [`Error::NotFound`] when no store has
-    /// lived in it and [`StoreOptions::create`] is `false`, [`Error::Store`] for whatever else RocksDB says.
+    /// [`Error::Config`] if the database was opened without one of [`Store::column_families`], with
+    /// its name; [`Error::Format`] if a newer version of this library has made the store: nothing
+    /// is changed then; [`Error::Corrupt`] if the record that says so is damaged;
+    /// [`Error::NotFound`] if no store has lived in the database and [`StoreOptions::create`] is
+    /// `false`; [`Error::Store`] for any other error of RocksDB.
     pub fn attach(db: Arc<DB>) -> Result<Self, Error> {
         Self::options().attach(db)
     }
 }
 
-/// What lives in this database already, or from now on.
+/// Returns the store that lives in this database already, or from now on.
 fn attached(db: Arc<DB>, create: bool) -> Result<Arc<Inner>, Error> {
     let address = Arc::as_ptr(&db).addr();
     let mut attached = ATTACHED.lock();

@@ -5,9 +5,10 @@
 //! | 1 | one byte, 1 |
 //! | 2 | a sealed record with the names in use in ascending order, each behind its length in one byte |
 //!
-//! A version says how everything in the store is laid out. A name in use says that one part of the store holds records which
-//! a program that does not know the name would damage. For example, it would trim the items of parked jobs from their log. So
-//! a program refuses a version or a name that it does not know, before it writes anything.
+//! A version says how everything in the store is laid out. A name in use says that one part of the
+//! store holds records which a program that does not know the name would damage. For example, it
+//! would trim the items of parked jobs from their log. So a program refuses a version or a name
+//! that it does not know, before it writes anything.
 
 use super::keys;
 use crate::base::error::Error;
@@ -20,14 +21,17 @@ use std::collections::BTreeSet;
 #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
 mod reading;
 
+#[cfg(feature = "rocksdb")]
+pub(super) use reading::check;
 #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
-pub(crate) use reading::{read, take_up};
+pub(super) use reading::{read, take_up};
 
-/// The record since version 2. A record of a later version has the same seal, so it is told from a damaged one.
+/// The record since version 2. A record of a later version has the same seal, so it is told from a
+/// damaged one.
 pub(crate) const SEAL: Kind = Kind { label: "format", versions: &[2] };
 
-/// The names in use that this program knows. A part of the crate whose records an older program would damage has its name
-/// here. Tests need a name before there is one.
+/// The names in use that this program knows. A part of the crate whose records an older program
+/// would damage has its name here. Tests need a name before there is one.
 const KNOWN: &[&str] = if cfg!(test) { &["known to tests"] } else { &[] };
 
 /// The format of an open store.
@@ -38,7 +42,8 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// Notes in the store that this name is in use from now on, in one write. Only the first call for a name writes.
+    /// Notes in the store that this name is in use from now on, in one write. Only the first call
+    /// for a name writes.
     pub(crate) fn note_in_use(&self, kv: &dyn Kv, system: &Family, name: &'static str) -> Result<(), Error> {
         debug_assert!(
             KNOWN.contains(&name),

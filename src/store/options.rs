@@ -2,7 +2,7 @@
 
 use super::Durability;
 #[cfg(feature = "rocksdb")]
-use super::{Store, locked};
+use super::{Store, format, locked};
 #[cfg(feature = "rocksdb")]
 use crate::{
     base::error::Error,
@@ -12,7 +12,8 @@ use crate::{
 #[cfg(feature = "rocksdb")]
 use std::{path::Path, time::Duration, time::Instant};
 
-/// How to open a [`Store`](crate::Store); made by [`Store::options`](crate::Store::options).
+/// The options to open a [`Store`](crate::Store) with; made by
+/// [`Store::options`](crate::Store::options).
 ///
 /// ```no_run
 /// use waterline::{Durability, Store};
@@ -34,7 +35,7 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// What a write survives; [`Durability::Buffered`] when nothing is said.
+    /// Sets what a write survives. The default is [`Durability::Buffered`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
@@ -45,7 +46,8 @@ impl StoreOptions {
     ///
     /// With `false` a wrong path and a wrong name are an
     /// [`Error::NotFound`](crate::Error::NotFound), and nothing is made, not even a directory. So a
-    /// misspelled name does not process a whole stream once more.
+    /// misspelled name does not process a whole stream once more. (A store of an older version of
+    /// this library is there, so it is raised: see `Store::open`.)
     ///
     /// | call | returns `NotFound` |
     /// |---|---|
@@ -56,10 +58,10 @@ impl StoreOptions {
     /// | [`Store::table`](crate::Store::table) | if the table has no row, since nothing else is stored of it |
     ///
     /// A progress is made by its first save. If a first life ended before any job was done, it left
-    /// no progress, and the next life needs `create(true)` again. Two calls are the same with `true`
-    /// and `false`: [`StoreProgress::last_processed`](crate::StoreProgress::last_processed) is `None`
-    /// where there is no progress, and [`StoreProgress::remove`](crate::StoreProgress::remove) does
-    /// nothing there.
+    /// no progress, and the next life needs `create(true)` again. Two calls are the same with
+    /// `true` and `false`: [`StoreProgress::last_processed`](crate::StoreProgress::last_processed)
+    /// is `None` where there is no progress, and
+    /// [`StoreProgress::remove`](crate::StoreProgress::remove) does nothing there.
     ///
     /// Like the durability, this belongs to the handle: of two stores that are attached to one
     /// database, one may make what the other may not.
@@ -91,12 +93,14 @@ impl StoreOptions {
     }
 
     /// Opens the database in this directory, and makes it if there is none, unless
-    /// [`create`](Self::create) says otherwise.
+    /// [`create`](Self::create) says otherwise. A store of an older version of this library is
+    /// raised: see [`Store::open`].
     ///
     /// # Errors
-    /// [`Error::Locked`] when it is open elsewhere, [`Error::NotFound`] when there is none and
-    /// `create` is `false`, [`Error::Corrupt`] when it is in a format that this program does not know,
-    /// [`Error::Store`] for whatever else RocksDB says.
+    /// [`Error::Locked`] if it is open elsewhere; [`Error::NotFound`] if there is none and
+    /// `create` is `false`; [`Error::Format`] if a newer version of this library has made the store:
+    /// nothing is changed then; [`Error::Corrupt`] if the record that says so is damaged;
+    /// [`Error::Store`] for any other error of RocksDB.
     #[cfg(feature = "rocksdb")]
     pub fn open(self, path: impl AsRef<Path>) -> Result<Store, Error> {
         self.open_by(path.as_ref(), RocksKv::open)
@@ -132,6 +136,10 @@ impl StoreOptions {
 
     #[cfg(feature = "rocksdb")]
     fn open_by(&self, path: &Path, open: fn(&Path, bool) -> Result<RocksKv, Error>) -> Result<Store, Error> {
-        Store::on(Arc::new(open(path, self.create)?), self, &path.display())
+        let mut kv = open(path, self.create)?;
+        // Looked at before anything is made: a store that is refused keeps the families that it has.
+        format::check(&kv, self.create, &path.display())?;
+        kv.make_families()?;
+        Store::on(Arc::new(kv), self, &path.display())
     }
 }

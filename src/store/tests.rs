@@ -239,8 +239,9 @@ fn promise_01_a_buffered_store_loses_only_the_end_when_the_power_goes() {
         let buffered = on(&kv);
         let synced = as_durable(&buffered, Durability::Synced);
         kv.freeze_at(freeze_at);
-        // Saves of another consumer that are synced take with them what was written before, and only that. In every second
-        // trial it begins when everything else is written, and nothing of that is flushed before.
+        // Saves of another consumer that are synced take with them what was written before, and
+        // only that. In every second trial it begins when everything else is written, and nothing
+        // of that is flushed before.
         let mine = rows(&buffered, COUNT);
         let mine = if freeze_at % 2 == 0 { Some(mine) } else { mine.join().map(|()| None).unwrap() };
         let other = Consumer::builder(numbers(COUNT), synced.progress("other"))
@@ -264,7 +265,8 @@ fn promise_01_a_buffered_store_loses_only_the_end_when_the_power_goes() {
     assert!(lost > 0, "the power was lost and took nothing: the test sees nothing");
 }
 
-/// Jobs that each put a row and add to two counters, fail at first now and then when they have, and finish out of order.
+/// Jobs that each put a row and add to two counters, fail at first now and then when they have, and
+/// finish out of order.
 fn effects(store: &Store, count: u64) -> (Consumer, Arc<Mutex<Vec<u64>>>) {
     let (each, sums) = (store.table("each").unwrap(), store.table("sums").unwrap());
     let ran = Arc::new(Mutex::new(Vec::new()));
@@ -289,7 +291,8 @@ fn effects(store: &Store, count: u64) -> (Consumer, Arc<Mutex<Vec<u64>>>) {
     (consumer, ran)
 }
 
-/// Each job is in as a whole or not at all, and nothing at or below the watermark is missing; which are in.
+/// Each job is in as a whole or not at all, and nothing at or below the watermark is missing; which
+/// are in.
 #[track_caller]
 fn whole_jobs(store: &Store, what: &str) -> Vec<u64> {
     let (each, sums) = (store.table("each").unwrap(), store.table("sums").unwrap());
@@ -385,7 +388,8 @@ fn promise_09_the_loss_of_power_takes_jobs_of_a_buffered_store_as_a_whole_and_fr
     assert!(lost > 0, "the power was lost and took nothing: the test sees nothing");
 }
 
-/// A store on memory that looks whether the writer could read and write back rows while somebody writes.
+/// A store on memory that looks whether the writer could read and write back rows while somebody
+/// writes.
 #[derive(Default)]
 struct Watched {
     kv: MemoryKv,

@@ -4,6 +4,8 @@ use super::{Format, KNOWN, SEAL, put};
 use crate::base::error::Error;
 use crate::base::sync::Mutex;
 use crate::commit::sealed::{Unreadable, listed};
+#[cfg(feature = "rocksdb")]
+use crate::kv::SYSTEM;
 use crate::kv::{Family, Kv};
 use crate::store::keys;
 use std::collections::BTreeSet;
@@ -21,16 +23,37 @@ pub(crate) enum Stored {
     Present(BTreeSet<String>),
 }
 
-/// Returns the format of the store in this family; `None` if no store has lived there. Writes nothing.
+/// Returns the format of the store in this family; `None` if no store has lived there. Writes
+/// nothing.
 ///
 /// # Errors
-/// [`Error::Format`] if a newer version of the library has made the store, [`Error::Corrupt`] if the record is damaged.
-pub(crate) fn read(kv: &dyn Kv, system: &Family, place: &dyn fmt::Display) -> Result<Option<Stored>, Error> {
-    kv.get(system, keys::FORMAT)?.map(|record| decode(&record, place)).transpose()
+/// [`Error::Format`] if a newer version of the library has made the store, [`Error::Corrupt`] if
+/// the record is damaged, [`Error::NotFound`] if there is no store and `create` is false.
+pub(crate) fn read(
+    kv: &dyn Kv,
+    system: &Family,
+    create: bool,
+    place: &dyn fmt::Display,
+) -> Result<Option<Stored>, Error> {
+    match kv.get(system, keys::FORMAT)? {
+        Some(record) => decode(&record, place).map(Some),
+        None if create => Ok(None),
+        None => Err(Error::NotFound { what: "store", name: place.to_string() }),
+    }
 }
 
-/// Takes a store into use whose format was [read](read()). One write makes the record of a new store, or raises that of
-/// version 1.
+/// Returns an error if [`read`](read()) would. Nothing is wrong with a database that has no
+/// families of ours yet.
+#[cfg(feature = "rocksdb")]
+pub(crate) fn check(kv: &dyn Kv, create: bool, place: &dyn fmt::Display) -> Result<(), Error> {
+    match kv.family(SYSTEM)? {
+        Some(id) => read(kv, &Family::new(SYSTEM, id), create, place).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Takes a store into use whose format was [read](read()). One write makes the record of a new
+/// store, or raises that of version 1.
 pub(crate) fn take_up(kv: &dyn Kv, system: &Family, stored: Option<Stored>) -> Result<Format, Error> {
     if let Some(Stored::Present(in_use)) = stored {
         return Ok(Format { in_use: Mutex::new(in_use) });

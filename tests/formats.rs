@@ -1,0 +1,414 @@
+//! Stores of every version, as records in `tests/formats`: what is in them is read for good, and a
+//! store that a newer version made is refused.
+//!
+//! A fixture is never changed. A program that writes another version, or another kind of record,
+//! adds a fixture of its own.
+
+mod common;
+#[path = "formats/life.rs"]
+mod life;
+
+use common::*;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use waterline::fuzzing::{Disk, Record};
+use waterline::{Consumer, Error, Index, JobLog, Jobs, Store, StoreOptions};
+
+const VERSION_1: &str = include_str!("formats/version-1.txt");
+const VERSION_2: &str = include_str!("formats/version-2.txt");
+const NEWER_VERSION: &str = include_str!("formats/newer-version.txt");
+const NEWER_PART: &str = include_str!("formats/newer-part.txt");
+
+const SYSTEM: &str = "waterline.system";
+const FAMILIES: [&str; 7] = [
+    "waterline.logs",
+    "waterline.parked",
+    "waterline.queue",
+    "waterline.ready",
+    "waterline.system",
+    "waterline.tables",
+    "waterline.undo",
+];
+
+/// The records of a fixture.
+fn records(fixture: &str) -> Vec<Record> {
+    let lines = fixture.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| record(line).unwrap_or_else(|| panic!("no record: {line}"))).collect()
+}
+
+fn record(line: &str) -> Option<Record> {
+    let (family, pair) = line.strip_suffix('"')?.split_once(" \"")?;
+    // A quote within a key or a value stands behind a backslash, so this is the gap between the
+    // two.
+    let (key, value) = pair.split_once("\" \"")?;
+    Some((family.to_owned(), unescaped(key)?, unescaped(value)?))
+}
+
+/// The bytes that `escape_ascii` shows so.
+fn unescaped(text: &str) -> Option<Vec<u8>> {
+    let (mut bytes, mut rest) = (Vec::new(), text.bytes());
+    while let Some(byte) = rest.next() {
+        bytes.push(match (byte, byte == b'\\') {
+            (plain, false) => plain,
+            (_, true) => match rest.next()? {
+                b't' => b'\t',
+                b'n' => b'\n',
+                b'r' => b'\r',
+                b'x' => {
+                    let digits = [rest.next()?, rest.next()?];
+                    u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+                }
+                quoted => quoted,
+            },
+        });
+    }
+    Some(bytes)
+}
+
+fn shown(records: &[Record]) -> String {
+    let lines = records.iter().map(|(family, key, value)| {
+        let (key, value) = (key.escape_ascii(), value.escape_ascii());
+        format!("{family} \"{key}\" \"{value}\"\n")
+    });
+    lines.collect()
+}
+
+/// The value under `format`.
+fn format_of(records: &[Record]) -> &[u8] {
+    &records.iter().find(|(family, key, _)| family == SYSTEM && key == b"format").unwrap().2
+}
+
+/// The records as a store of the present version has them: another format, and otherwise the same
+/// bytes.
+fn raised(mut records: Vec<Record>) -> Vec<Record> {
+    let present = format_of(&self::records(VERSION_2)).to_vec();
+    let format = records.iter_mut().find(|(family, key, _)| family == SYSTEM && key == b"format").unwrap();
+    format.2 = present;
+    records
+}
+
+fn items<T>(log: &JobLog<T>) -> (Index, Option<Index>, Vec<T>)
+where
+    JobLog<T>: Jobs<Job = T>,
+{
+    let (first, head, mut items) = (log.first().unwrap(), log.head().unwrap(), Vec::new());
+    if let Some(head) = head {
+        log.read(first..=head, &mut items).unwrap();
+    }
+    (first, head, items)
+}
+
+/// Everything that a user can see is there, and looking changes nothing.
+#[track_caller]
+fn all_is_there(store: &Store) {
+    for (name, watermark) in [
+        ("transfers", Some(10)),
+        ("ahead", None),
+        ("bits", Some(1)),
+        ("effects", Some(3)),
+        ("blocks", Some(41)),
+        ("new", None),
+    ] {
+        assert_eq!(store.progress(name).last_processed().unwrap(), watermark, "{name}");
+    }
+    let rows = |name: &str| {
+        let table = store.table(name).unwrap();
+        table.iter().map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let row = |key: &[u8], value: &[u8]| (key.to_vec(), value.to_vec());
+    let accounts = [row(b"", b"the empty key"), row(&[0, 0xff, b'"', b'\\', b' '], &[0xff, 0]), row(b"alice", b"7")];
+    assert_eq!(rows("accounts"), accounts);
+    assert_eq!(rows("acc"), [row(b"ountsalice", b"")]);
+    assert_eq!(store.column_family("theirs").unwrap().get("raw").unwrap().as_deref(), Some(&b"key"[..]));
+    let sums = store.table("sums").unwrap();
+    assert_eq!((sums.counter("up").unwrap(), sums.counter("down").unwrap()), (20, -4));
+
+    let letters = store.log::<String>("letters").unwrap();
+    assert_eq!(items(&letters), (1, Some(4), (0..4).map(|n| format!("letter {n}")).collect()));
+    assert_eq!(items(&store.log::<u64>("cut").unwrap()), (3, Some(6), vec![30, 40, 50, 60]));
+    assert_eq!(items(&store.log::<String>("emptied").unwrap()), (3, Some(2), vec![]));
+    assert_eq!(items(&store.log::<u64>("swept").unwrap()), (16_385, Some(16_386), vec![16_384, 16_385]));
+    assert_eq!(items(&store.log::<u64>("untouched").unwrap()), (1, None, vec![]));
+    let below = store.log::<u64>("cut").unwrap().at_index(2).unwrap_err();
+    assert!(matches!(below.downcast_ref(), Some(Error::Truncated { next: 2, first: 3 })), "{below:?}");
+}
+
+/// The jobs of a life of this progress, to the last one of so many.
+fn run(store: &Store, name: &str, count: u64) -> Vec<Index> {
+    let ran = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen = ran.clone();
+    let consumer = Consumer::builder(numbers(count), store.progress(name)).stop_at(count - 1).start(move |job| {
+        assert!(seen.lock().insert(job.index));
+        Ok(())
+    });
+    consumer.unwrap().join().unwrap();
+    ran.lock().iter().copied().collect()
+}
+
+/// Everything goes on from where it was: what was done does not run again, and nothing is
+/// overwritten.
+#[track_caller]
+fn all_goes_on(store: &Store) {
+    assert_eq!(run(store, "transfers", 20), [11, 12, 14, 15, 17, 18, 19]);
+    assert_eq!(run(store, "ahead", 5), [0, 1, 3, 4]);
+    assert_eq!(run(store, "bits", 64), (1..32).map(|half| 2 * half).collect::<Vec<_>>());
+    assert_eq!(run(store, "blocks", 45), [42, 43, 44]);
+    assert_eq!(run(store, "new", 3), [0, 1, 2]);
+    for (name, watermark) in [("transfers", 19), ("ahead", 4), ("bits", 63), ("blocks", 44), ("new", 2), ("effects", 3)]
+    {
+        assert_eq!(store.progress(name).last_processed().unwrap(), Some(watermark), "{name}");
+    }
+    store.log::<u64>("new").unwrap().push(&7).unwrap();
+    assert_eq!(store.log::<String>("letters").unwrap().push(&"more".to_owned()).unwrap(), 5);
+    assert_eq!(store.log::<String>("emptied").unwrap().push(&"c".to_owned()).unwrap(), 3);
+    assert_eq!(store.log::<u64>("swept").unwrap().push(&1).unwrap(), 16_387);
+    assert_eq!(store.log::<u64>("untouched").unwrap().push(&1).unwrap(), 1);
+    let cut = store.log::<u64>("cut").unwrap();
+    cut.trim(..=4).unwrap();
+    assert_eq!(items(&cut), (5, Some(6), vec![50, 60]));
+    assert_eq!(items(&store.log::<u64>("new").unwrap()), (1, Some(1), vec![7]));
+    let sums = store.table("sums").unwrap();
+    let adding = Consumer::builder(numbers(5), store.progress("effects")).stop_at(4);
+    adding
+        .start_transactional(move |_, effects| effects.add(&sums, "up", 1).map_err(Into::into))
+        .unwrap()
+        .join()
+        .unwrap();
+    assert_eq!(store.table("sums").unwrap().counter("up").unwrap(), 21);
+}
+
+fn making(create: bool) -> StoreOptions {
+    Store::options().create(create)
+}
+
+fn disk(records: &[Record]) -> Disk {
+    let disk = Disk::default();
+    disk.put(records);
+    disk
+}
+
+#[test]
+fn every_fixture_reads_and_is_shown_as_it_stands_in_its_file() {
+    for fixture in [VERSION_1, VERSION_2, NEWER_VERSION, NEWER_PART] {
+        let lines: String =
+            fixture.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
+        assert_eq!(shown(&records(fixture)), lines);
+        assert!(fixture.starts_with("# "), "a fixture says how it was made");
+    }
+}
+
+#[test]
+fn a_life_leaves_the_records_of_version_2_to_the_byte() {
+    let left = life::records();
+    assert_eq!(shown(&left), shown(&records(VERSION_2)));
+    assert_eq!(
+        shown(&raised(records(VERSION_1))),
+        shown(&left),
+        "version 2 differs from version 1 in its format alone"
+    );
+}
+
+#[test]
+fn promise_8_a_store_of_version_1_is_raised_by_one_write_and_all_is_there() {
+    for create in [true, false] {
+        let before = records(VERSION_1);
+        let disk = disk(&before);
+        assert_eq!((format_of(&before), disk.writes()), (&[1][..], 1));
+        for life in 0..3 {
+            let store = disk.open(&making(create)).unwrap();
+            assert_eq!(disk.writes(), 2, "life {life}: one write raises it, and later lives write nothing");
+            all_is_there(&store);
+            drop(store);
+            assert_eq!(shown(&disk.records()), shown(&raised(before.clone())));
+        }
+        assert_eq!(format_of(&disk.records())[0], 2);
+    }
+}
+
+#[test]
+fn promise_8_a_store_of_version_2_is_opened_without_a_write_and_all_is_there() {
+    let disk = disk(&records(VERSION_2));
+    for create in [true, false, true] {
+        all_is_there(&disk.open(&making(create)).unwrap());
+        assert_eq!(disk.writes(), 1);
+    }
+    assert_eq!(shown(&disk.records()), shown(&records(VERSION_2)));
+}
+
+#[test]
+fn stores_of_both_versions_go_on_from_where_they_were() {
+    for fixture in [VERSION_1, VERSION_2] {
+        let disk = disk(&records(fixture));
+        let store = disk.open(&making(true)).unwrap();
+        let before = disk.records();
+        for name in ["transfers", "blocks"] {
+            let source = numbers(if name == "blocks" { 42 } else { 11 });
+            Consumer::builder(source, store.progress(name)).start(|_| Ok(())).unwrap().stop().unwrap();
+        }
+        assert_eq!(shown(&disk.records()), shown(&before), "a life without a job writes nothing");
+        all_goes_on(&store);
+        drop(store);
+        let records = disk.records();
+        let page = records.iter().find(|(_, key, _)| key == b"pblocks").unwrap();
+        assert_eq!(page.2[0], 2, "a progress of the first kind is written anew by its first save");
+        let store = disk.open(&making(false)).unwrap();
+        assert_eq!(run(&store, "transfers", 22), [20, 21]);
+        assert_eq!(run(&store, "blocks", 46), [45]);
+    }
+}
+
+#[test]
+fn opening_makes_all_families_of_a_store() {
+    for disk in [Disk::default(), disk(&records(VERSION_1))] {
+        drop(disk.open(&making(true)).unwrap());
+        let families: BTreeSet<String> = disk.families().into_iter().collect();
+        assert!(FAMILIES.iter().all(|name| families.contains(*name)), "{families:?}");
+    }
+}
+
+/// The refusal of a store that a newer version made.
+#[track_caller]
+fn newer(opened: Result<Store, Error>, words: &[&str]) {
+    let Err(error) = opened else { panic!("it was opened") };
+    let text = error.to_string();
+    let words = words.iter().chain(&["newer version of waterline", "use that version", "a store of its own"]);
+    assert!(words.clone().all(|word| text.contains(word)), "{text}");
+    assert!(matches!(&error, Error::Format { .. }), "{error:?}");
+}
+
+#[test]
+fn promise_8_a_store_of_a_newer_version_is_refused_and_not_one_byte_of_it_changes() {
+    for (fixture, words) in
+        [(NEWER_VERSION, ["version 3", "versions 1 and 2"]), (NEWER_PART, ["\"queue\"", "no such part"])]
+    {
+        let before = records(fixture);
+        let disk = disk(&before);
+        for create in [true, false] {
+            newer(disk.open(&making(create)), &words);
+            assert_eq!((shown(&disk.records()), disk.writes()), (shown(&before), 1));
+        }
+    }
+}
+
+#[cfg(feature = "rocksdb")]
+mod on_disk {
+    use super::*;
+    use rocksdb::{ColumnFamilyDescriptor, DB, IteratorMode, Options};
+    use std::path::Path;
+
+    /// The families that a fixture has, and those of a store of its version.
+    fn families(fixture: &str) -> Vec<String> {
+        let ours: &[&str] =
+            if fixture == VERSION_1 { &["waterline.logs", SYSTEM, "waterline.tables"] } else { &FAMILIES };
+        ["default", "theirs"].iter().chain(ours).map(|name| (*name).to_owned()).collect()
+    }
+
+    fn options() -> Options {
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        options
+    }
+
+    /// A directory with the database of a fixture.
+    fn directory(fixture: &str) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let db = DB::open_cf(&options(), directory.path(), families(fixture)).unwrap();
+        for (family, key, value) in records(fixture) {
+            db.put_cf(&db.cf_handle(&family).unwrap(), key, value).unwrap();
+        }
+        directory
+    }
+
+    fn families_in(path: &Path) -> Vec<String> {
+        let mut names = DB::list_cf(&Options::default(), path).unwrap();
+        names.sort_unstable();
+        names
+    }
+
+    fn records_in(path: &Path) -> String {
+        let db = DB::open_cf_for_read_only(&Options::default(), path, families_in(path), false).unwrap();
+        let mut records = Vec::new();
+        for family in families_in(path) {
+            for pair in db.iterator_cf(&db.cf_handle(&family).unwrap(), IteratorMode::Start) {
+                let (key, value) = pair.unwrap();
+                records.push((family.clone(), key.into_vec(), value.into_vec()));
+            }
+        }
+        records.sort_unstable();
+        shown(&records)
+    }
+
+    /// The user's database, opened with the families of the store.
+    fn theirs(path: &Path) -> Arc<DB> {
+        let mut families = Store::column_families();
+        families.push(ColumnFamilyDescriptor::new("theirs", Options::default()));
+        Arc::new(DB::open_cf_descriptors(&options(), path, families).unwrap())
+    }
+
+    #[test]
+    fn promise_8_a_store_of_each_version_is_opened_raised_and_has_all_families_then() {
+        for fixture in [VERSION_1, VERSION_2] {
+            for create in [true, false] {
+                let directory = directory(fixture);
+                for _ in 0..2 {
+                    all_is_there(&making(create).open(directory.path()).unwrap());
+                    assert_eq!(records_in(directory.path()), shown(&raised(records(fixture))));
+                    assert_eq!(families_in(directory.path()), families(VERSION_2));
+                }
+                all_goes_on(&making(true).open(directory.path()).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn promise_8_a_store_of_each_version_that_is_attached_to_is_raised_and_all_is_there() {
+        for fixture in [VERSION_1, VERSION_2] {
+            for create in [true, false] {
+                let directory = directory(fixture);
+                for _ in 0..2 {
+                    let store = making(create).attach(theirs(directory.path())).unwrap();
+                    all_is_there(&store);
+                    drop(store);
+                    assert_eq!(records_in(directory.path()), shown(&raised(records(fixture))));
+                }
+                all_goes_on(&Store::attach(theirs(directory.path())).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn a_database_that_was_opened_without_the_newer_families_is_refused_by_their_name_and_stays_as_it_was() {
+        let directory = directory(VERSION_1);
+        let db = DB::open_cf(&options(), directory.path(), families(VERSION_1)).unwrap();
+        let attached = Store::attach(Arc::new(db));
+        let Err(Error::Config(refused)) = attached else { panic!("{attached:?}") };
+        assert!(refused.to_string().contains("\"waterline.parked\""), "{refused}");
+        assert_eq!(records_in(directory.path()), shown(&records(VERSION_1)));
+        assert_eq!(families_in(directory.path()), families(VERSION_1));
+    }
+
+    #[test]
+    fn promise_8_a_store_of_a_newer_version_keeps_every_byte_and_its_families() {
+        for (fixture, word) in [(NEWER_VERSION, "version 3"), (NEWER_PART, "\"queue\"")] {
+            // Those that this program would make are not there.
+            let directory = tempfile::tempdir().unwrap();
+            let mut names: Vec<String> = records(fixture).into_iter().map(|(family, ..)| family).collect();
+            names.push("default".to_owned());
+            names.sort_unstable();
+            names.dedup();
+            let db = DB::open_cf(&options(), directory.path(), &names).unwrap();
+            for (family, key, value) in records(fixture) {
+                db.put_cf(&db.cf_handle(&family).unwrap(), key, value).unwrap();
+            }
+            newer(Store::attach(Arc::new(db)), &[word]);
+            let place = directory.path().display().to_string();
+            for create in [true, false] {
+                newer(making(create).open(directory.path()), &[word, &place]);
+            }
+            assert_eq!(records_in(directory.path()), shown(&records(fixture)));
+            assert_eq!(families_in(directory.path()), names);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A store's life that leaves records of all kinds, the same ones each time.
+
+use crate::common::*;
+use waterline::fuzzing::{Disk, Record};
+use waterline::{Checkpoint, Consumer, Progress, Retry, Store};
+
+/// A progress in the first format of a page, which no version of a store writes any more: the
+/// format, the watermark 41, and the checksum of the name `blocks` and both.
+pub fn first_page() -> Record {
+    let page = [1, 0, 0, 0, 0, 0, 0, 0, 41, 214, 78, 251, 202];
+    ("waterline.system".to_owned(), b"pblocks".to_vec(), page.to_vec())
+}
+
+/// The records that such a life leaves.
+pub fn records() -> Vec<Record> {
+    let disk = Disk::default();
+    let store = disk.open(&Store::options()).unwrap();
+    disk.put([&first_page()]);
+    tables(&store);
+    effects(&store);
+    transfers(&store);
+    pages(&disk, &store);
+    logs(&store);
+    drop(store);
+    disk.records()
+}
+
+fn tables(store: &Store) {
+    let accounts = store.table("accounts").unwrap();
+    accounts.put("", "the empty key").unwrap();
+    accounts.put("alice", "7").unwrap();
+    accounts.put("gone", "").unwrap();
+    accounts.delete("gone").unwrap();
+    accounts.put([0, 0xff, b'"', b'\\', b' '], [0xff, 0]).unwrap();
+    // Its name and key together begin like those of the other one.
+    store.table("acc").unwrap().put("ountsalice", "").unwrap();
+    // No table, but a family of the user's own.
+    store.column_family("theirs").unwrap().put("raw", "key").unwrap();
+}
+
+/// A transactional consumer: a table with counters, and a log that is never cut.
+fn effects(store: &Store) {
+    let (sums, letters) = (store.table("sums").unwrap(), store.log::<String>("letters").unwrap());
+    let consumer = Consumer::builder(numbers(4), store.progress("effects")).max_search_ahead(1).stop_at(3);
+    let run = move |job: waterline::Job<u64>, effects: &mut waterline::Effects| {
+        effects.add(&sums, "up", 5)?;
+        effects.add(&sums, "down", -1)?;
+        Ok(effects.push(&letters, &format!("letter {}", job.index))?)
+    };
+    consumer.start_transactional(run).unwrap().join().unwrap();
+}
+
+/// A life of this progress in which these jobs of the first 20 end, in this order, each with a save
+/// of its own.
+fn run(store: &Store, name: &str, order: &[u64]) {
+    let (worker, started) = manual_worker();
+    let consumer = Consumer::builder(numbers(20), store.progress(name))
+        .max_processing(20)
+        .retry(Retry::fixed(HOUR))
+        .start_worker(worker)
+        .unwrap();
+    let handle = consumer.handle();
+    for index in order {
+        let saves = handle.status().saves;
+        started.job(*index).succeed();
+        until(&handle, "the save", |status| status.saves > saves);
+    }
+    // The others fail, and are to be tried again in an hour.
+    drop(started);
+    consumer.stop().unwrap();
+}
+
+/// A page of the second generation with two deltas, and behind them deltas of the first.
+fn transfers(store: &Store) {
+    run(store, "transfers", &[0, 3, 5, 1, 7, 2]);
+    let mut progress = store.progress("transfers");
+    progress.acquire().unwrap();
+    progress.save(&Checkpoint::new(10)).unwrap();
+    drop(progress);
+    run(store, "transfers", &[13, 16]);
+}
+
+/// A page without a watermark, and one whose list of what is done ahead is bits, since runs would
+/// be longer.
+fn pages(disk: &Disk, store: &Store) {
+    run(store, "ahead", &[2]);
+    let (worker, started) = manual_worker();
+    let consumer = Consumer::builder(numbers(64), store.progress("bits"))
+        .max_processing(64)
+        .retry(Retry::fixed(HOUR))
+        .start_worker(worker)
+        .unwrap();
+    let handle = consumer.handle();
+    // They are all in the one save that succeeds.
+    disk.fail(0..u64::MAX);
+    (0..64).filter(|index| index % 2 == 1 || *index == 0).for_each(|index| started.job(index).succeed());
+    until(&handle, "the jobs", |status| status.done == 33);
+    disk.fail(0..0);
+    assert!(handle.wait_for(1, LONG));
+    drop(started);
+    consumer.stop().unwrap();
+}
+
+/// Logs that were cut: a little, so that the items are still there; to their end; and so far that
+/// the items are deleted.
+fn logs(store: &Store) {
+    let cut = store.log::<u64>("cut").unwrap();
+    cut.push_all(&[10, 20, 30, 40, 50, 60]).unwrap();
+    cut.trim(..=2).unwrap();
+    let emptied = store.log::<String>("emptied").unwrap();
+    emptied.push_all(&["a".to_owned(), "b".to_owned()]).unwrap();
+    emptied.trim(..=9).unwrap();
+    let swept = store.log::<u64>("swept").unwrap();
+    let items: Vec<u64> = (0..16_386).collect();
+    swept.push_all(&items).unwrap();
+    swept.trim(..=16_384).unwrap();
+    store.log::<u64>("untouched").unwrap();
+}
