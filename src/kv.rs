@@ -1,7 +1,7 @@
 //! The one storage seam: the few words of a key-value store, beneath everything that is durable.
 //!
-//! What stands above is written against this trait alone, so that faults are injected here and nowhere else, and so that
-//! logs and tables are tested without a disk.
+//! All that stands above is written against this trait alone. So faults are injected here and
+//! nowhere else, and logs and tables are tested without a disk.
 
 use crate::base::error::StoreError;
 use crate::base::sync::Arc;
@@ -28,18 +28,22 @@ pub(crate) const PARKED: &str = "waterline.parked";
 /// The column family of the rows and the payloads of queues.
 pub(crate) const QUEUE: &str = "waterline.queue";
 
-/// The column family of the entries by which queues find their next job. They are deleted by the range, and each deleted range
-/// slows every read of its family, so they have a family of their own.
+/// The column family of the entries by which queues find their next job. They are deleted by the
+/// range, and each deleted range slows every read of its family, so they have a family of their
+/// own.
 pub(crate) const READY: &str = "waterline.ready";
 
-/// The column family of what a replaced tip of a source needs to be undone. Its entries are deleted by the range too.
+/// The column family of what a replaced tip of a source needs to be undone. Its entries are deleted
+/// by the range too.
 pub(crate) const UNDO: &str = "waterline.undo";
 
-/// All families of a store, in the order in which [`MemoryKv`](memory::MemoryKv) numbers them. Every store has all of them from
-/// the beginning: one that came later would be missing in each database that a store was attached to before.
+/// All families of a store, in the order in which [`MemoryKv`](memory::MemoryKv) numbers them.
+/// Every store has all of them from the beginning: one that came later would be missing in each
+/// database that a store was attached to before.
 pub(crate) const OURS: [&str; 7] = [SYSTEM, TABLES, LOGS, PARKED, QUEUE, READY, UNDO];
 
-/// A key space: a column family of RocksDB, by its name and by the number that it had when it was looked up.
+/// A key space: a column family of RocksDB, by its name and by the number that it had when it was
+/// looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Family {
     pub(crate) name: Arc<str>,
@@ -77,15 +81,16 @@ pub(crate) trait Kv: Send + Sync {
     /// The highest key with this prefix.
     fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// All changes or none, and none for a family that was dropped meanwhile; when `synced`, they survive the loss of power once
-    /// this returns.
+    /// All changes or none, and none for a family that was dropped meanwhile; when `synced`, they
+    /// survive the loss of power once this returns.
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError>;
 
     /// Everything that was written survives the loss of power once this returns.
     fn sync(&self) -> Result<(), StoreError>;
 
-    /// Gives back the disk space of keys in this range, all of which were deleted. It survives the loss of power by itself, so
-    /// the deletion has to be [synced](Self::sync) before. Nothing is lost when it is not called, or fails.
+    /// Gives back the disk space of keys in this range, all of which were deleted. It survives the
+    /// loss of power by itself, so the deletion has to be [synced](Self::sync) before. Nothing is
+    /// lost when it is not called, or fails.
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError>;
 }
 

@@ -1,12 +1,12 @@
 //! Sealed records: a version, a body, and a checksum of both and of whose record it is.
 //!
-//! All that is stored beside the bytes of the users is a sealed record. The last four bytes are the CRC-32 of the kind's
-//! label, the owner's name, the place among the owner's records, the version and the body, in this order. The label, the
-//! name and the place are not stored, since the key says them. So a record that lies under the key of another one is found
-//! out like a flipped bit.
+//! All that is stored beside the bytes of the users is a sealed record. The last four bytes are the
+//! CRC-32 of the kind's label, the owner's name, the place among the owner's records, the version
+//! and the body, in this order. The label, the name and the place are not stored, since the key
+//! says them. So a record that lies under the key of another one is found out like a flipped bit.
 //!
-//! This layout never changes, whatever a later version puts into the body: a program can tell a record of a version that it
-//! does not know from one that is damaged.
+//! This layout never changes, whatever a later version puts into the body: a program can tell a
+//! record of a version that it does not know from one that is damaged.
 
 use std::fmt;
 
@@ -16,9 +16,11 @@ pub(crate) const SUM: usize = 4;
 /// A kind of record: the parameters of its seal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
-    /// The first bytes under the checksum. A new kind has a label that no other one has. The oldest kinds have none.
+    /// The first bytes under the checksum. A new kind has a label that no other one has. The oldest
+    /// kinds have none.
     pub(crate) label: &'static str,
-    /// The versions that this program reads; it writes the last one. Empty for a kind whose records have no version byte.
+    /// The versions that this program reads; it writes the last one. Empty for a kind whose records
+    /// have no version byte.
     pub(crate) versions: &'static [u8],
 }
 
@@ -69,7 +71,8 @@ pub(crate) fn listed(items: &[impl fmt::Display]) -> String {
 }
 
 impl Kind {
-    /// Begins a record of the version that is written. The caller adds the body, and then [closes](Self::close) it.
+    /// Begins a record of the version that is written. The caller adds the body, and then
+    /// [closes](Self::close) it.
     pub(crate) fn begin(&self, capacity: usize) -> Vec<u8> {
         let mut record = Vec::with_capacity(capacity);
         record.extend(self.versions.last());

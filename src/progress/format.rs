@@ -1,8 +1,10 @@
-//! The bytes of a stored progress: a page says all of it, a delta says what is new since, and a checksum guards each.
+//! The bytes of a stored progress: a page says all of it, and a delta says what is new since. Both
+//! are sealed records.
 //!
-//! Numbers of fixed length are big-endian. A varint has seven bits a byte, the lowest first, and the highest bit of each byte but
-//! the last is set. *Runs* are listed from the lowest on: for each the distance from the lowest index where it could
-//! begin, times two, plus one if it is longer than one index; then its length less two.
+//! Numbers of fixed length are big-endian. A varint has seven bits a byte, the lowest first, and
+//! the highest bit of each byte but the last is set. *Runs* are listed from the lowest on. For each
+//! there is the distance from the lowest index where it could begin, times two, plus one if it is
+//! longer than one index; then, for a longer one, its length less two.
 
 use super::Restored;
 use crate::base::index::Index;
@@ -38,7 +40,7 @@ pub(crate) struct Series {
 /// The content of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// `None` for the first format, which has no deltas.
+    /// Its deltas; `None` for a page of the first version, which has none.
     pub(crate) series: Option<Series>,
     pub(crate) last_processed: Option<Index>,
     pub(crate) restored: Restored,
@@ -61,7 +63,8 @@ pub(crate) fn delta_prefix(id: u32) -> Vec<u8> {
     keys::key(keys::DELTA, &id.to_be_bytes())
 }
 
-/// Returns the number in a page that may be damaged. Deltas that are found by it count only if the page can be read.
+/// Returns the number in a page that may be damaged. Deltas that are found by it count only if the
+/// page can be read.
 pub(crate) fn id_of(page: &[u8]) -> Option<u32> {
     match page {
         [VERSION, a, b, c, d, ..] => Some(u32::from_be_bytes([*a, *b, *c, *d])),
@@ -69,7 +72,8 @@ pub(crate) fn id_of(page: &[u8]) -> Option<u32> {
     }
 }
 
-/// Returns the key of a delta. The next generation uses the slots again, so nothing has to be deleted.
+/// Returns the key of a delta. The next generation uses the slots again, so nothing has to be
+/// deleted.
 pub(crate) fn delta_key(id: u32, slot: u32) -> Vec<u8> {
     // One allocation, since each save makes a key.
     let ([a, b, c, d], [_, e, f, g]) = (id.to_be_bytes(), slot.to_be_bytes());
@@ -81,8 +85,8 @@ pub(crate) fn slot_of(key: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes([0, slot[0], slot[1], slot[2]]))
 }
 
-/// Encodes a page: all indices below `next` are done, and above it those of the words. The first word begins with the index
-/// `first`.
+/// Encodes a page: all indices below `next` are done, and above it those of the words. The first
+/// word begins with the index `first`.
 pub(crate) fn encode_page(
     name: &str,
     series: Series,
@@ -95,7 +99,8 @@ pub(crate) fn encode_page(
     bytes.extend_from_slice(&series.generation.to_be_bytes());
     bytes.push(if watermark { HAS_WATERMARK } else { 0 });
     bytes.extend_from_slice(&next.to_be_bytes());
-    // Whichever is shorter, and found out beforehand, so that a page takes no more memory than it has bytes.
+    // The shorter form is found out beforehand, so that a page takes no more memory than it has
+    // bytes.
     let most = 8 * words.len() + 8;
     let (mut low, mut listed) = (next.saturating_add(1), 0);
     let mut one = Vec::new();
@@ -168,8 +173,9 @@ pub(crate) fn encode_delta(
     bytes
 }
 
-/// Returns the content of a delta on the page of this generation, or the reason why it cannot be read. `None` stands for a
-/// void delta: it is on an earlier page, from which its numbers are counted.
+/// Returns the content of a delta on the page of this generation, or the reason why it cannot be
+/// read. `None` stands for a void delta: it is on an earlier page, from which its numbers are
+/// counted.
 pub(crate) fn decode_delta(
     name: &str,
     slot: u32,
@@ -190,7 +196,7 @@ fn a_job(index: Index) -> Result<Index, String> {
     if index == Index::MAX { Err(format!("its watermark is {}, which is never a job", Index::MAX)) } else { Ok(index) }
 }
 
-/// `low` is the lowest index where the run could begin.
+/// Adds a run, and moves `low`, the lowest index where the next run could begin.
 fn put_run(bytes: &mut Vec<u8>, low: &mut Index, run: &RangeInclusive<Index>) {
     let (distance, longer) = (run.start() - *low, run.end() - run.start());
     put_varint(bytes, distance << 1 | u64::from(longer > 0));

@@ -1,4 +1,5 @@
-//! What of one progress is on the disk, and how the next save is written: as a delta to the page, or as a new page.
+//! The ledger of one progress: it knows what is on the disk, and makes the next save a delta to the
+//! page, or a new page.
 
 use super::format::{self, Series};
 use super::{DoneAhead, Restored, Snapshot};
@@ -7,24 +8,25 @@ use crate::base::index::Index;
 use crate::kv::Pair;
 use std::sync::Arc;
 
-/// A page is written anew once its deltas are this many times as large, so that pages add an eighth to what is written.
+/// The size of its deltas, in pages, from which on a page is written anew: so pages add an eighth
+/// to all that is written.
 const PAGES_WORTH: usize = 8;
-/// Below this many bytes of deltas none is.
+/// The size of its deltas, in bytes, below which no page is written anew.
 const MIN_DELTAS: usize = 64 * 1024;
-/// So many deltas are read again in milliseconds; and a slot is a number of three bytes.
+/// The most slots. So many deltas are read in milliseconds, and a slot is a number of three bytes.
 const MAX_SLOTS: u32 = 16 * 1024;
 
 /// One progress on the disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     name: Arc<str>,
-    /// `None` until there is a page of the present format.
+    /// The page, once there is one of the present version.
     page: Option<PageOnDisk>,
     /// The number of this progress in the store, once it has one.
     id: Option<u32>,
 }
 
-/// The page, and how much was written since.
+/// The page, and the size of the deltas since.
 #[derive(Clone, Copy, Debug)]
 struct PageOnDisk {
     series: Series,
@@ -34,13 +36,13 @@ struct PageOnDisk {
     deltas: usize,
 }
 
-/// One save: what it puts, and what is on the disk then.
+/// One save: the pair that it puts, and the page that is on the disk then.
 pub(crate) struct Entry {
     pub(crate) put: Pair,
     after: PageOnDisk,
 }
 
-/// What was found on the disk.
+/// A progress as it was found on the disk.
 pub(crate) struct Loaded {
     pub(crate) ledger: Ledger,
     pub(crate) last_processed: Option<Index>,
@@ -48,12 +50,12 @@ pub(crate) struct Loaded {
 }
 
 impl Ledger {
-    /// One of which nothing is stored.
+    /// Returns the ledger of a progress of which nothing is stored.
     pub(crate) fn empty(name: &str) -> Self {
         Self { name: name.into(), page: None, id: None }
     }
 
-    /// Reads what is stored: the page, and all pairs whose keys begin with the prefix of its deltas.
+    /// Reads the page, and all pairs whose keys begin with the prefix of its deltas.
     pub(crate) fn load(
         name: &str,
         page: &[u8],
@@ -96,23 +98,24 @@ impl Ledger {
         })
     }
 
-    /// Whether it has a number.
+    /// Returns its number in the store, once it has one.
     pub(crate) fn id(&self) -> Option<u32> {
         self.id
     }
 
-    /// Its number in the store from now on, which no other one has or had.
+    /// Sets its number in the store, which no other progress has or had.
     pub(crate) fn set_id(&mut self, id: u32) {
         self.id = Some(id);
     }
 
-    /// Whether the next save is a page, for which everything has to be known.
+    /// True if the next save is a page, for which everything has to be known.
     pub(crate) fn wants_page(&self) -> bool {
         self.page.is_none_or(|page| page.slots >= MAX_SLOTS || page.deltas >= MIN_DELTAS.max(PAGES_WORTH * page.length))
     }
 
-    /// How this is saved; it is on the disk once [`written`](Self::written) is told. `None`: it has no number yet, or what is
-    /// new is not all that a page has to say.
+    /// Returns the save of this snapshot. The caller tells [`written`](Self::written) once it is on
+    /// the disk. `None` stands for a progress without a number, and for a page that is due where
+    /// the snapshot has only what is new.
     pub(crate) fn entry(&self, snapshot: &Snapshot) -> Option<Entry> {
         match (self.page, &snapshot.ahead) {
             (Some(page), DoneAhead::New(new)) => Some(self.delta(page, snapshot, new)),
@@ -140,7 +143,7 @@ impl Ledger {
         Some(Entry { put: (format::page_key(&self.name), value), after })
     }
 
-    /// This is on the disk.
+    /// Notes that this save is on the disk.
     pub(crate) fn written(&mut self, entry: &Entry) {
         self.page = Some(entry.after);
     }

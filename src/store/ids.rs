@@ -38,7 +38,8 @@ impl Ids {
         let end = lowest.checked_add(BLOCK).ok_or_else(|| corrupt("there is no number left".to_owned()))?;
         let mut batch = Batch::default();
         batch.put(self.system.id, &[keys::IDS], &[&encode(end)])?;
-        // This write is in the log before any record that uses one of them, so a crash makes nobody reserve them again.
+        // This write is in the log before any record that uses one of them, so a crash makes nobody
+        // reserve them again.
         self.kv.write(&batch, false)?;
         *reserved = lowest + 1..end;
         Ok(lowest)

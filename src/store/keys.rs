@@ -1,4 +1,5 @@
-//! The keys of the family `waterline.system`, which the parts of the crate share, and those of tables.
+//! The keys of the family `waterline.system`, which the parts of the crate share, and those of
+//! tables.
 
 /// Declares each kind of key once: its name, and the bytes that its keys begin with.
 macro_rules! keys {
@@ -30,8 +31,9 @@ pub(crate) fn key(prefix: &[u8], rest: &[u8]) -> Vec<u8> {
     [prefix, rest].concat()
 }
 
-/// Returns the prefix of the rows of a table in the family `waterline.tables`; `None` for a name above 255 bytes. The length
-/// stands first, so that no table's prefix begins with that of another one.
+/// Returns the prefix of the rows of a table in the family `waterline.tables`; `None` for a name
+/// above 255 bytes. The length stands first, so that no table's prefix begins with that of another
+/// one.
 pub(crate) fn table_prefix(name: &str) -> Option<Vec<u8>> {
     let length = u8::try_from(name.len()).ok()?;
     Some(key(&[length], name.as_bytes()))

@@ -32,8 +32,8 @@ mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};
 
-    /// The result of `retry`, and its pauses. A try takes a millisecond; the first `held` tries find
-    /// the database locked.
+    /// The result of `retry`, and its pauses. A try takes a millisecond; the first `held` tries
+    /// find the database locked.
     fn tried(timeout: Duration, held: usize, then: fn() -> Result<(), Error>) -> (Result<(), Error>, Vec<Duration>) {
         let (clock, slept, tries) = (Cell::new(Duration::ZERO), RefCell::new(Vec::new()), Cell::new(0));
         let sleep = |pause: Duration| {

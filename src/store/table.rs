@@ -8,8 +8,8 @@ use crate::kv::batch::Batch;
 use crate::kv::{Family, Scan};
 use std::fmt;
 
-/// A key space of yours in a [`Store`]: ordered by key, shared with nobody else; made by [`Store::table`], or, as a whole column
-/// family, by [`Store::column_family`].
+/// A key space of yours in a [`Store`], ordered by key and shared with nobody else.
+/// [`Store::table`] makes one, and [`Store::column_family`] makes one of a whole column family.
 ///
 /// A clone is the same table. Each call is atomic, and as durable as the store.
 ///
@@ -28,7 +28,7 @@ pub struct Table {
     store: Store,
     name: Arc<str>,
     family: Family,
-    /// Which keys of the family are this table's.
+    /// The prefix of this table's keys in the family.
     prefix: Vec<u8>,
 }
 
@@ -49,20 +49,21 @@ impl Table {
         &self.family
     }
 
-    /// What each of its keys in the family begins with.
+    /// Returns the prefix of its keys in the family.
     pub(crate) fn key_prefix(&self) -> &[u8] {
         &self.prefix
     }
 
-    /// The value of this key.
+    /// Returns the value of this key.
     ///
     /// # Errors
-    /// [`Error::Store`] when the database fails.
+    /// [`Error::Store`] if the database fails.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.store.kv().get(&self.family, &self.key(key))?)
     }
 
-    /// The value of this key as a counter: 8 bytes in big-endian two's complement. A key without a value counts as 0.
+    /// Returns the value of this key as a counter: 8 bytes in big-endian two's complement. A key
+    /// without a value counts as 0.
     ///
     /// ```
     /// let table = waterline::Store::in_memory().table("visits")?;
@@ -75,8 +76,7 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Counter`] when the value has another length, [`Error::Store`] when the database
-    /// fails.
+    /// [`Error::Counter`] if the value has another length, [`Error::Store`] if the database fails.
     pub fn counter(&self, key: impl AsRef<[u8]>) -> Result<i64, Error> {
         let key = key.as_ref();
         counter::read(&self.name, key, self.get(key)?.as_deref())
@@ -85,29 +85,30 @@ impl Table {
     /// Sets the value of this key.
     ///
     /// # Errors
-    /// [`Error::Store`] when the database fails; the key then has its old value, or the new one.
+    /// [`Error::Store`] if the database fails. The key then has its old value, or the new one.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         let mut batch = Batch::default();
         batch.put(self.family.id, &[&self.prefix, key.as_ref()], &[value.as_ref()])?;
         self.write(&batch)
     }
 
-    /// Removes this key; nothing happens when there is none.
+    /// Removes this key. Nothing happens if there is none.
     ///
     /// # Errors
-    /// [`Error::Store`] when the database fails.
+    /// [`Error::Store`] if the database fails.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
         let mut batch = Batch::default();
         batch.delete(self.family.id, &[&self.prefix, key.as_ref()])?;
         self.write(&batch)
     }
 
-    /// Every row, in the order of the keys, as of this moment.
+    /// Returns every row as of this moment, in the order of the keys.
     pub fn iter(&self) -> Rows<'_> {
         self.prefix([])
     }
 
-    /// Every row whose key begins like this, in the order of the keys, as of this moment.
+    /// Returns every row as of this moment whose key begins with the prefix, in the order of the
+    /// keys.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Rows<'_> {
         Rows { rows: self.store.kv().scan(&self.family, &self.key(prefix)), table: self.prefix.len() }
     }
@@ -135,7 +136,7 @@ impl<'a> IntoIterator for &'a Table {
 #[must_use]
 pub struct Rows<'a> {
     rows: Scan<'a>,
-    /// How many bytes of each key name the table.
+    /// The length of the prefix that is the table's, which is cut off each key.
     table: usize,
 }
 
