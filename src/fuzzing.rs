@@ -112,8 +112,8 @@ fn choice(input: &mut Input<'_>) -> Option<Choice> {
 ///
 /// # Panics
 /// If a value is read that would not be written so; if damage that the checksum always shows is not
-/// refused; if a refusal is neither [`Error::Corrupt`] nor [`Error::Format`], or changes the database;
-/// and if a row appears that was not put, or one is lost.
+/// refused; if a refusal is neither [`Error::Corrupt`] nor [`Error::Format`], or changes the
+/// database; and if a row appears that was not put, or one is lost.
 pub fn stored(bytes: &[u8]) {
     let mut input = Input(bytes);
     match input.byte() % 4 {

@@ -210,7 +210,7 @@ fn a_life_leaves_the_records_of_version_2_to_the_byte() {
 }
 
 #[test]
-fn promise_8_a_store_of_version_1_is_raised_by_one_write_and_all_is_there() {
+fn promise_08_a_store_of_version_1_is_raised_by_one_write_and_all_is_there() {
     for create in [true, false] {
         let before = records(VERSION_1);
         let disk = disk(&before);
@@ -227,7 +227,7 @@ fn promise_8_a_store_of_version_1_is_raised_by_one_write_and_all_is_there() {
 }
 
 #[test]
-fn promise_8_a_store_of_version_2_is_opened_without_a_write_and_all_is_there() {
+fn promise_08_a_store_of_version_2_is_opened_without_a_write_and_all_is_there() {
     let disk = disk(&records(VERSION_2));
     for create in [true, false, true] {
         all_is_there(&disk.open(&making(create)).unwrap());
@@ -237,7 +237,7 @@ fn promise_8_a_store_of_version_2_is_opened_without_a_write_and_all_is_there() {
 }
 
 #[test]
-fn stores_of_both_versions_go_on_from_where_they_were() {
+fn promise_10_stores_of_both_versions_go_on_from_where_they_were() {
     for fixture in [VERSION_1, VERSION_2] {
         let disk = disk(&records(fixture));
         let store = disk.open(&making(true)).unwrap();
@@ -278,7 +278,7 @@ fn newer(opened: Result<Store, Error>, words: &[&str]) {
 }
 
 #[test]
-fn promise_8_a_store_of_a_newer_version_is_refused_and_not_one_byte_of_it_changes() {
+fn promise_08_a_store_of_a_newer_version_is_refused_and_not_one_byte_of_it_changes() {
     for (fixture, words) in
         [(NEWER_VERSION, ["version 3", "versions 1 and 2"]), (NEWER_PART, ["\"queue\"", "no such part"])]
     {
@@ -348,7 +348,7 @@ mod on_disk {
     }
 
     #[test]
-    fn promise_8_a_store_of_each_version_is_opened_raised_and_has_all_families_then() {
+    fn promise_08_a_store_of_each_version_is_opened_raised_and_has_all_families_then() {
         for fixture in [VERSION_1, VERSION_2] {
             for create in [true, false] {
                 let directory = directory(fixture);
@@ -363,7 +363,7 @@ mod on_disk {
     }
 
     #[test]
-    fn promise_8_a_store_of_each_version_that_is_attached_to_is_raised_and_all_is_there() {
+    fn promise_08_a_store_of_each_version_that_is_attached_to_is_raised_and_all_is_there() {
         for fixture in [VERSION_1, VERSION_2] {
             for create in [true, false] {
                 let directory = directory(fixture);
@@ -390,7 +390,7 @@ mod on_disk {
     }
 
     #[test]
-    fn promise_8_a_store_of_a_newer_version_keeps_every_byte_and_its_families() {
+    fn promise_08_a_store_of_a_newer_version_keeps_every_byte_and_its_families() {
         for (fixture, word) in [(NEWER_VERSION, "version 3"), (NEWER_PART, "\"queue\"")] {
             // Those that this program would make are not there.
             let directory = tempfile::tempdir().unwrap();

@@ -21,7 +21,6 @@ const NOT_YET: &[&str] = &[
     "src/progress",
     "src/reader",
     "src/saver",
-    "src/store",
     "src/testing/faulty_progress",
     "src/testing/progress",
 ];

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn promise_8_any_flipped_bit_and_any_missing_byte_of_a_record_is_found() {
+    fn promise_08_any_flipped_bit_and_any_missing_byte_of_a_record_is_found() {
         let record = sealed(KIND, "name", b"", b"body");
         for bit in 0..record.len() * 8 {
             let mut flipped = record.clone();

@@ -93,7 +93,7 @@ fn a_later_version_and_an_unknown_name_are_refused_with_the_place_and_what_to_do
 }
 
 #[test]
-fn promise_8_any_flipped_bit_of_the_format_is_corrupt_and_nothing_is_written() {
+fn promise_08_any_flipped_bit_of_the_format_is_corrupt_and_nothing_is_written() {
     for record in [vec![1], encode(&names(&[])), encode(&names(&[NAME])), sealed(3, b"")] {
         let flipped = (0..record.len() * 8).map(|bit| {
             let mut flipped = record.clone();
