@@ -101,7 +101,7 @@ fn families_that_are_missing_or_our_own_are_refused_with_what_to_do() {
     refused(store.column_family("another"), &["another"]);
     refused(store.column_family(""), &["\"\""]);
     for family in Store::column_families() {
-        refused(store.column_family(family.name()), &[family.name(), "own"]);
+        refused(store.column_family(family.name()), &[family.name(), "belongs to the store"]);
     }
     refused(Store::in_memory().column_family("waterline.later"), &["waterline.later"]);
 }
