@@ -9,6 +9,7 @@ use crate::source::Jobs;
 use std::fmt;
 use std::time::Duration;
 
+mod acquire;
 mod builder;
 mod handle;
 mod ordered;

@@ -42,6 +42,7 @@ mod reports;
 mod saving;
 mod stalls;
 mod telling;
+pub(crate) mod tenure;
 mod threads;
 mod waiters;
 mod waiting;

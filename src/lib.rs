@@ -25,6 +25,7 @@
 //!   (lag, throughput).
 //! * [`Pipeline`], [`Stage`], [`Gated`]: consumers that follow each other.
 //! * [`Store`], [`Table`], [`Progress`]: the watermark, and rows beside it.
+//! * [`Saved`], [`SaveError`], [`Tenure`]: the parts for an engine of your own.
 //! * [`design`]: the parts and their work, the stored format, the guarantees that the disk must
 //!   give.
 //! * [`why`]: the cases for another tool: rayon, a channel, a job queue, Kafka (consumer groups,
@@ -72,7 +73,7 @@ pub use log::{Held, JobLog};
 pub use observe::ended::Ended;
 pub use observe::status::{Blocked, State, Status};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
-pub use progress::{Checkpoint, MemoryProgress, Progress, StoreProgress};
+pub use progress::{Checkpoint, MemoryProgress, Progress, SaveError, Saved, StoreProgress, Tenure};
 pub use run::worker::{Done, Job, Worker};
 pub use source::wakeup::Wakeup;
 pub use source::watermark::Watermark;

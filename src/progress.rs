@@ -1,21 +1,28 @@
-//! Where the watermark is kept: the trait, and what is written through it.
+//! Where the watermark is kept: the trait that an engine implements, and what is written through it.
 
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
-use crate::commit::changes::{Changes, Refused};
-use std::fmt;
-use std::ops::RangeInclusive;
+use crate::commit::SAVE_PACE;
+use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) mod embedded;
 pub(crate) mod format;
 mod ledger;
 mod memory;
+mod saved;
+mod saves;
+mod tenure;
 
 pub use embedded::StoreProgress;
 pub use memory::MemoryProgress;
+pub use saved::{SaveError, Saved};
+pub(crate) use saves::{DoneAhead, Restored, SaveDesk, Saves, Snapshot};
+pub(crate) use tenure::Tenant;
+pub use tenure::Tenure;
 
-/// What a progress keeps: everything that a new life needs to go on.
+/// What a progress keeps that has nothing but the watermark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Checkpoint {
@@ -31,12 +38,92 @@ impl Checkpoint {
     }
 }
 
-/// Keeps one consumer's watermark across lives, under a name that one live consumer has at a time.
+/// Keeps one consumer's progress across lives, under a name that one live consumer has at a time.
 ///
-/// [`MemoryProgress`] and [`StoreProgress`] are ready-made; the latter alone keeps what is done above the watermark, too. Implement it to keep the watermark beside your own data; the
-/// conditions are few: one live value at a time has a name, a saved checkpoint survives what you need it to survive, a save that
-/// returned an error left the old value or the new one, and a value that cannot be read is an error, never `None`. The feature
-/// `testing` has a suite that checks them: `waterline::testing::ProgressSuite`.
+/// [`MemoryProgress`] and [`StoreProgress`] are ready-made. Implement the trait to keep the
+/// watermark beside your own data: [`acquire`](Self::acquire) and [`save`](Self::save) are enough.
+/// An engine that implements [`keeps_done_ahead`](Self::keeps_done_ahead),
+/// [`acquire_all`](Self::acquire_all) and [`save_all`](Self::save_all) too also keeps the jobs that
+/// are done above the watermark. A struct around a progress forwards all methods, and loses nothing.
+///
+/// # The rules
+///
+/// * A save that returned `Ok` survives what you need it to survive.
+/// * A save that returned an error left the old value or the new one.
+/// * A value that cannot be read is an error, never `None`.
+/// * One live value at a time has a name. [`acquire`](Self::acquire) refuses the second one, or it
+///   takes the name over. Then it has to *shut out the writer before*: once it has returned, no save
+///   of an earlier life may change anything, however late it arrives. That writer may be alive,
+///   cut off by a network or merely slow, so a look before each write is not enough: the storage
+///   itself has to compare a token, in one step with the write.
+///
+/// The feature `testing` has a suite that checks them: `waterline::testing::ProgressSuite`.
+///
+/// # A name that can be taken over
+///
+/// This engine counts the lives of a name. The number of a life is its token, and the row changes
+/// only for the newest one. A database does the same with `UPDATE … WHERE token = $1`.
+///
+/// ```
+/// use std::sync::{Arc, Mutex, PoisonError};
+/// use waterline::{BoxError, Checkpoint, Error, Progress, SaveError};
+///
+/// #[derive(Default)]
+/// struct Row {
+///     last_processed: Option<u64>,
+///     token: u64,
+/// }
+///
+/// struct Fenced {
+///     row: Arc<Mutex<Row>>,
+///     /// The token of this life; 0 before `acquire`.
+///     token: u64,
+/// }
+///
+/// impl Progress for Fenced {
+///     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+///         let mut row = self.row.lock().unwrap_or_else(PoisonError::into_inner);
+///         row.token += 1;                             // from now on the life before changes nothing
+///         self.token = row.token;
+///         Ok(row.last_processed.map(Checkpoint::new))
+///     }
+///
+///     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+///         let mut row = self.row.lock().unwrap_or_else(PoisonError::into_inner);
+///         if self.token == 0 {
+///             return Err("this value has no name: call `acquire` first".into());
+///         }
+///         if self.token != row.token {
+///             let by = format!("life {} has it, and this is life {}", row.token, self.token);
+///             return Err(SaveError::Lost(by.into()).into());
+///         }
+///         row.last_processed = Some(checkpoint.last_processed);
+///         Ok(())
+///     }
+///
+///     fn label(&self) -> Option<String> {
+///         Some("orders".to_owned())
+///     }
+///
+///     fn fence(&self) -> u64 {
+///         self.token                                  // each job has it, as `Job::fence`
+///     }
+/// }
+///
+/// # use waterline::{Consumer, MemoryJobs};
+/// let row = Arc::new(Mutex::new(Row::default()));
+/// let progress = || Fenced { row: row.clone(), token: 0 };
+/// let jobs = MemoryJobs::new();
+/// let first = Consumer::builder(jobs.clone(), progress()).start(|_| Ok(()))?;
+/// let second = Consumer::builder(jobs.clone(), progress()).start(|_| Ok(()))?;    // takes the name over
+/// jobs.push("a job for both");
+/// assert!(matches!(first.join(), Err(Error::Fenced { .. })));
+/// assert!(second.handle().wait_for(0, std::time::Duration::from_secs(20)));
+/// # second.stop()?;
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// # A name that is refused
 ///
 /// ```
 /// use std::{fs, io, path::PathBuf};
@@ -97,119 +184,95 @@ impl Checkpoint {
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Progress: Send + 'static {
-    /// Takes the name, and loads what was saved last; `None` when nothing ever was. Called once, when a consumer starts.
-    /// The name is free again when the value is dropped.
+    /// Takes the name, and loads what was saved last; `None` when nothing ever was. Called once, when
+    /// a consumer starts. It refuses a name that another live value has, or shuts that one out: see
+    /// [the rules](Self#the-rules). The name is free again when the value is dropped.
     ///
     /// # Errors
-    /// [`Error::InUse`] when another live consumer has the name, [`Error::Corrupt`] when the value cannot be read,
-    /// [`Error::Progress`] when it cannot be reached. Whatever it is, `start` returns it.
+    /// [`Error::InUse`] when another live consumer of this process has the name, [`Error::Leased`]
+    /// when somebody elsewhere has it for a time, [`Error::Corrupt`] when the value cannot be read,
+    /// [`Error::Progress`] when it cannot be reached. `start` returns it as it is.
     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error>;
 
-    /// Saves. Called on a thread of its own, one call at a time, with a checkpoint that never goes
-    /// back; never when nothing finished. While jobs go on that is a millisecond after the last
-    /// call returned, or later if busy threads have all the cores: with 8 of them on two cores up
-    /// to 30 ms. Without the name, before [`acquire`](Self::acquire) or after it was refused, it is
-    /// an error and changes nothing.
+    /// Saves the watermark. Called on a thread of its own, one call at a time, with a checkpoint that
+    /// never goes back; never when nothing finished. While jobs go on that is one
+    /// [`pace`](Self::pace) after the last call returned, or later if busy threads have all the
+    /// cores: with 8 of them on two cores up to 30 ms. Without the name, before
+    /// [`acquire`](Self::acquire) or after it was refused, it is an error and changes nothing.
     ///
     /// # Errors
     /// Retried with back-off and shown by `status().blocked`; the watermark stands still meanwhile.
+    /// An error that is a [`SaveError::Lost`] halts the consumer instead.
     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError>;
 
-    /// What it is called in errors and statuses.
-    #[doc(hidden)]
+    /// Returns true if it also keeps the jobs that are done above the watermark. Then
+    /// [`acquire_all`](Self::acquire_all) and [`save_all`](Self::save_all) are called in place of
+    /// [`acquire`](Self::acquire) and [`save`](Self::save), and no job runs again once it is saved as
+    /// done. Asked once, before the name is taken. Default: false.
+    fn keeps_done_ahead(&self) -> bool {
+        false
+    }
+
+    /// Takes the name as [`acquire`](Self::acquire) does, and loads all that was saved last. An
+    /// engine that keeps what is done ahead implements it; the default has the watermark alone.
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire).
+    fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
+        Ok(self.acquire()?.map(Saved::from))
+    }
+
+    /// Saves all that is done, under the rules of [`save`](Self::save). An engine that keeps what is
+    /// done ahead implements it; the default saves the watermark alone.
+    ///
+    /// Each call lists everything, so it costs a step for each run. The watermark may be the one
+    /// that was saved before, or still be `None`, while more is done above it.
+    ///
+    /// # Errors
+    /// [`SaveError::Retry`] is tried again with back-off, as an error of [`save`](Self::save) is.
+    /// [`SaveError::Lost`] halts the consumer at once with [`Error::Fenced`], also when it is about
+    /// to stop; nothing is saved after it, and what was handed over counts as not saved.
+    fn save_all(&mut self, saved: &Saved) -> Result<(), SaveError> {
+        match saved.last_processed {
+            Some(last) => Ok(self.save(&Checkpoint::new(last))?),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns its name, for statuses, errors and lines. Asked once, after the name was taken.
+    /// Default: none.
     fn label(&self) -> Option<String> {
         None
     }
 
-    /// The shared writer that saves for this progress instead of [`save`](Self::save), and keeps what is done above the
-    /// watermark too. Asked for once, after [`acquire`](Self::acquire).
-    #[doc(hidden)]
-    fn writer(&mut self) -> Option<SharedWriter> {
-        None
+    /// Returns the least time from the end of one save to the next while jobs go on and none waits
+    /// for the watermark. A longer one saves writes; a crash repeats what finished since the last
+    /// save. Asked after each save. Default: 1 ms.
+    fn pace(&self) -> Duration {
+        SAVE_PACE
+    }
+
+    /// Returns the token of this life, for the writes that jobs make elsewhere: it grows from life
+    /// to life of a name, so a storage can refuse the writes of an earlier life. Each job has it, as
+    /// [`Job::fence`](crate::Job::fence). Asked once, after the name was taken. Default: 0, for none.
+    fn fence(&self) -> u64 {
+        0
+    }
+
+    /// Keeps the way back to the consumer, for an engine that holds its names for a time. Called
+    /// once, before the name is taken. The default ignores it.
+    fn subscribe(&mut self, tenure: Tenure) {
+        let _ = tenure;
     }
 }
 
-/// The way into a shared writer, and what it knows of earlier lives.
-#[doc(hidden)]
-pub struct SharedWriter {
-    pub saves: std::sync::Arc<dyn Saves>,
-    pub restored: Restored,
-}
-
-impl fmt::Debug for SharedWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedWriter").field("restored", &self.restored).finish_non_exhaustive()
-    }
-}
-
-/// What an earlier life left behind beside its watermark.
-#[doc(hidden)]
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Restored {
-    /// The lowest index that was not done; `None`: nothing was ever saved.
-    pub next: Option<Index>,
-    /// What was done above it.
-    pub done: Vec<RangeInclusive<Index>>,
-}
-
-/// What is true when a save is made.
-#[doc(hidden)]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
-    /// The watermark to be; `None` while even the first index is not done.
-    pub last_processed: Option<Index>,
-    /// The lowest index that is not done.
-    pub next: Index,
-    pub ahead: DoneAhead,
-}
-
-/// What is done above the lowest index that is not.
-#[doc(hidden)]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DoneAhead {
-    /// What is new since the last save, ascending.
-    New(Vec<Index>),
-    /// All of it, a bit for each index; `first` is that of the first word's lowest bit.
-    All { first: Index, words: Vec<u64> },
+/// Gives the writer that a progress of this crate shares with others, once its name is taken. It is
+/// quicker and no more: a struct around such a progress, which nobody recognises here, saves the
+/// same with [`Progress::save_all`].
+pub(crate) fn shared_writer<P: Progress>(progress: &mut P) -> Option<Arc<dyn Saves>> {
+    let any: &mut dyn Any = progress;
+    any.downcast_mut::<StoreProgress>()?.writer()
 }
 
 /// What a save without the name is answered with.
 const NOT_ACQUIRED: &str = "the progress was not acquired, so another consumer may have its name: call `acquire` first";
-
-/// Who saves for the driver: the store's shared writer, or a thread around a [`Progress`].
-#[doc(hidden)]
-pub trait Saves: Send + Sync {
-    /// Begins a save, one at a time; the desk is asked for the checkpoint when it is written, so that everything that
-    /// finishes until then is in it. Unless there is a `hurry`, that is not before `SAVE_PACE` after the last one.
-    fn save(&self, desk: std::sync::Arc<dyn SaveDesk>, hurry: bool);
-    /// Cuts the wait for the pace, or for a back-off, short.
-    fn hurry(&self);
-    /// True if threads of the consumer's pool are to [`help`](Self::help).
-    fn takes_help(&self) -> bool {
-        false
-    }
-    /// Makes a save that is late on the calling thread, if nobody is making one.
-    fn help(&self) {}
-}
-
-/// Who knows what is to be saved, and is told what became of it. Called on the thread that saves.
-#[doc(hidden)]
-pub trait SaveDesk: Send + Sync {
-    /// What is to be saved now; `None`: nothing any more.
-    fn checkpoint(&self) -> Option<Checkpoint>;
-    /// The same for those who keep what is done above the watermark, which is listed whole if that is asked for, or if it is
-    /// the shorter way.
-    ///
-    /// The effects of the jobs that finished are moved behind those that are there, in the same moment: both are to be written
-    /// together, or neither.
-    fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
-    /// The effects of these jobs, which were handed over, cannot be written: the jobs failed for
-    /// good and are not done. The caller has taken their effects out. The answer is what to save
-    /// without them, as [`snapshot`](Self::snapshot) says it in the same moment; it also hands over
-    /// the effects of jobs that finished since.
-    fn refused(&self, refused: Refused, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
-    /// It is saved.
-    fn saved(&self);
-    /// It failed. The answer says when to try again; `None`: not at all.
-    fn save_failed(&self, error: BoxError) -> Option<Duration>;
-}

@@ -3,9 +3,9 @@
 use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::SAVE_PACE;
-use crate::progress::{Progress, SaveDesk, Saves};
+use crate::progress::{Progress, SaveDesk, SaveError, Saves};
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 enum Message {
     Save {
@@ -23,12 +23,14 @@ pub(crate) struct Seat(Sender<Message>);
 pub(crate) struct Saver<P> {
     inbox: Receiver<Message>,
     progress: Arc<Mutex<P>>,
+    /// True if it keeps what is done above the watermark.
+    keeps_all: bool,
 }
 
 /// Both sides. The progress is shared with whoever keeps its name in use.
-pub(crate) fn saver<P: Progress>(progress: Arc<Mutex<P>>) -> (Seat, Saver<P>) {
+pub(crate) fn saver<P: Progress>(progress: Arc<Mutex<P>>, keeps_all: bool) -> (Seat, Saver<P>) {
     let (sender, inbox) = unbounded();
-    (Seat(sender), Saver { inbox, progress })
+    (Seat(sender), Saver { inbox, progress, keeps_all })
 }
 
 impl Saves for Seat {
@@ -44,25 +46,55 @@ impl Saves for Seat {
 
 impl<P: Progress> Saver<P> {
     pub(crate) fn run(self) {
-        let mut paced = Instant::now();
+        let mut paced = Some(Instant::now());
         while let Ok(message) = self.inbox.recv() {
             // A call to hurry may come late, after what it meant was saved.
             let Message::Save { desk, hurry } = message else { continue };
             if !hurry {
-                // Only a call to hurry can arrive now, and it is meant to end the wait; so is the end.
-                let _ = self.inbox.recv_deadline(paced);
+                self.wait(paced);
             }
             self.save(&*desk);
-            paced = Instant::now() + SAVE_PACE;
+            paced = Instant::now().checked_add(self.pace());
         }
         drop_guarded(self.progress);
     }
 
-    fn save(&self, desk: &dyn SaveDesk) {
-        while let Some(checkpoint) = desk.checkpoint() {
-            let Err(error) = guarded(|| self.progress.lock().save(&checkpoint)) else { return desk.saved() };
-            let Some(pause) = desk.save_failed(error) else { return };
-            let _ = self.inbox.recv_deadline(Instant::now() + pause);
+    /// Waits until this time, and for ever if it is beyond the clock's end. Only a call to hurry can
+    /// arrive meanwhile, and it is meant to end the wait; so is the end.
+    fn wait(&self, until: Option<Instant>) {
+        match until {
+            Some(until) => _ = self.inbox.recv_deadline(until),
+            None => _ = self.inbox.recv(),
         }
+    }
+
+    fn pace(&self) -> Duration {
+        // One that panics has none of its own.
+        guarded(|| Ok(self.progress.lock().pace())).unwrap_or(SAVE_PACE)
+    }
+
+    fn save(&self, desk: &dyn SaveDesk) {
+        while let Some(outcome) = self.try_save(desk) {
+            let error = match outcome {
+                Ok(()) => return desk.saved(),
+                Err(SaveError::Lost(error)) => return desk.save_lost(error),
+                Err(SaveError::Retry(error)) => error,
+            };
+            let Some(pause) = desk.save_failed(error) else { return };
+            self.wait(Instant::now().checked_add(pause));
+        }
+    }
+
+    /// Saves what is true now; `None`: nothing any more. All that is done is listed only for a
+    /// progress that keeps it.
+    fn try_save(&self, desk: &dyn SaveDesk) -> Option<Result<(), SaveError>> {
+        if self.keeps_all {
+            let saved = desk.snapshot(true, &mut Vec::new())?.into_saved();
+            let saved = saved.expect("all of it was asked for");
+            let outcome = guarded(|| Ok(self.progress.lock().save_all(&saved)));
+            return Some(outcome.unwrap_or_else(|panic| Err(SaveError::Retry(panic))));
+        }
+        let checkpoint = desk.checkpoint()?;
+        Some(guarded(|| self.progress.lock().save(&checkpoint)).map_err(SaveError::from))
     }
 }

@@ -167,6 +167,9 @@ pub trait Jobs: Send + Sync + 'static {
     /// Gives the source a wake-up, once, before the first look. Keep it, ring it whenever a job
     /// appears, and return true. Then the consumer does not poll the source on a timer (unless
     /// `poll_every` is set). Default: false.
+    ///
+    /// An adapter around another source hands the wake-up on to it. The gates of that source need it
+    /// too: a gate rings it when it opens, and tells the consumer with it which upstream it follows.
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         let _ = wakeup;
         false
@@ -207,15 +210,9 @@ pub trait Jobs: Send + Sync + 'static {
         Gated::new(self, upstream.as_ref().clone())
     }
 
-    /// Returns the watermarks that the gate depends on. An adapter of yours around a gated source
-    /// should forward this call, so that a cycle of gates is refused at the start.
-    #[doc(hidden)]
-    fn upstreams(&self) -> Vec<Watermark> {
-        Vec::new()
-    }
-
     /// Returns the jobs without their gates, and these gates, so that a further gate is added to
-    /// the list instead of around the source. Only the sources of this crate implement it.
+    /// the list instead of around the source. It only saves stack where thousands of gates are one
+    /// behind the other: an adapter of yours does not need it.
     #[doc(hidden)]
     fn ungated(&self) -> Option<gated::Ungated<Self::Job>> {
         None
@@ -273,10 +270,6 @@ impl<J: Jobs + ?Sized> Jobs for Arc<J> {
 
     fn gate(&self) -> Gate {
         (**self).gate()
-    }
-
-    fn upstreams(&self) -> Vec<Watermark> {
-        (**self).upstreams()
     }
 
     fn ungated(&self) -> Option<gated::Ungated<J::Job>> {

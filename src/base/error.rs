@@ -5,6 +5,7 @@ use crate::base::index::{BoxError, Index};
 use crate::base::structure::structure;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 mod text;
 
@@ -36,6 +37,34 @@ pub enum Error {
     InUse {
         /// The name of the progress.
         name: String,
+    },
+
+    /// A progress that another consumer has taken over while this one ran. So this one has halted.
+    /// The jobs that it had not saved run again in the life of the other one.
+    #[error(
+        "another consumer has taken over the progress {name:?} ({holder}), so this one halted and saves nothing more: let the \
+         other one go on, or stop it before you start this one again"
+    )]
+    Fenced {
+        /// The name of the progress, or "unnamed".
+        name: String,
+        /// The other consumer, as far as it is known: the text of the error that the progress gave.
+        holder: String,
+    },
+
+    /// A progress that somebody else has for a time, even if that one no longer lives. Nothing was
+    /// started.
+    #[error(
+        "the progress {name:?} is leased to {holder} for another {expires_in:.1?}: stop that consumer first, or start again when \
+         the lease has run out"
+    )]
+    Leased {
+        /// The name of the progress.
+        name: String,
+        /// The one who has the lease: a host, a process.
+        holder: String,
+        /// The time until the lease runs out, if nobody renews it.
+        expires_in: Duration,
     },
 
     /// A database that is open in another process, or by another `Store` of this process.
@@ -287,6 +316,8 @@ impl fmt::Debug for Error {
             [Config, Store],
             [
                 InUse { name },
+                Fenced { name, holder },
+                Leased { name, holder, expires_in },
                 Locked { path },
                 NotFound { what, name },
                 Truncated { next, first },

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// What one job, or many in order, want changed.
 #[derive(Clone, Debug, Default)]
-pub struct Changes {
+pub(crate) struct Changes {
     records: Records,
     /// Kept apart, so that those who add nothing move and look at no more than one word.
     adds: Option<Box<Adds>>,
@@ -50,7 +50,7 @@ pub(crate) struct Adder {
 
 /// Jobs whose adds cannot be made, so that nothing of what they want is written.
 #[derive(Debug)]
-pub struct Refused {
+pub(crate) struct Refused {
     /// All of them, in ascending order.
     pub(crate) jobs: Vec<Index>,
     /// The lowest of them, and which attempt it was that wants this.

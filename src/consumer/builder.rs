@@ -1,6 +1,7 @@
 //! The builder: the settings of a consumer, their checks, and the start.
 
 use super::Consumer;
+use super::acquire::{Acquired, acquire};
 use crate::base::config::{self, ConfigError, OnExhausted, check_max_processing, check_read_ahead, check_search_ahead};
 use crate::base::error::Error;
 use crate::base::guard::guarded;
@@ -9,7 +10,7 @@ use crate::base::retry::Retry;
 use crate::base::sync::{Arc, Mutex};
 use crate::driver::{Core, Driver};
 use crate::notifier::notify;
-use crate::progress::{Progress, Saves};
+use crate::progress::{Progress, Saves, Tenure, shared_writer};
 use crate::reader::{Reader, Turns};
 use crate::run::deferred::Deferred;
 use crate::run::direct::Direct;
@@ -268,18 +269,18 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let limits = self.validate()?;
         let Self { jobs, mut progress, start_at, retry, poll_every, stop_at, on_job_done, on_processed, .. } = self;
         let OnExhausted::Halt = self.on_exhausted;
-        let loaded = acquire(&mut progress)?;
-        let seat = progress.writer();
-        let restored = seat.as_ref().map(|seat| seat.restored.clone()).unwrap_or_default();
+        let mut unstarted = Unstarted::new();
+        let (bell, tenure) = (unstarted.bell.clone(), unstarted.tenure.clone());
+        let acquired = acquire(&mut progress, &tenure)?;
+        let (loaded, keeps_all) = (acquired.last_processed(), acquired.keeps_all);
+        let Acquired { name, fence, saved, .. } = acquired;
         let watermark = self.watermark.unwrap_or_default();
-        let upstreams = upstreams(&jobs)?;
-        watermark.reserve(progress.label(), upstreams.clone())?;
-        let mut unstarted = Unstarted { bell: Arc::default(), watermark: Some(watermark.clone()), started: false };
-        let bell = unstarted.bell.clone();
-        let wakeup = Wakeup::new(bell.clone(), watermark.clone());
         // If anything is saved the stream has its beginning, even if there is no watermark yet.
-        let begun = restored.next.or(start_at.flatten());
-        let First { first, next, subscribed } = first_look(&jobs, loaded, begun, wakeup)?;
+        let begun = saved.as_ref().map(|saved| saved.next).or(start_at.flatten());
+        let (subscribed, upstreams) = subscribe(&jobs, begun, Wakeup::new(bell.clone(), watermark.clone()))?;
+        watermark.reserve(name, upstreams.clone())?;
+        unstarted.watermark = Some(watermark.clone());
+        let First { first, next } = first_look(&jobs, begun)?;
         // A consumer that has reached its end needs nothing from the source any more.
         if first > next && stop_at.is_none_or(|last| last >= next) {
             return Err(Error::Truncated { next, first });
@@ -288,9 +289,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             check_upstreams(&watermark, &upstreams, next)?;
         }
         let mut window = loaded.map_or_else(|| Window::begin(next, limits), |last| Window::resume(last, limits));
-        if seat.is_some() {
+        if keeps_all {
             window.keep_done_ahead();
-            window.restore(restored.done);
+            window.restore(saved.into_iter().flat_map(|saved| saved.done));
         }
         if let Some(index) = stop_at {
             window.stop_at(index);
@@ -300,14 +301,15 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.on_job_done = on_job_done;
         core.workers.fixed = settings.threads;
         core.upstreams = upstreams;
+        core.tenancy.fence = fence;
         self.stall_after.into_iter().for_each(|patience| core.stalls.patience = patience);
         core.effects.limit = settings.effects.unwrap_or(usize::MAX);
-        let (saves, saver): (Arc<dyn Saves>, _) = if let Some(seat) = seat {
+        let (saves, saver): (Arc<dyn Saves>, _) = if let Some(saves) = shared_writer(&mut progress) {
             core.claim = Some(Box::new(progress));
-            (seat.saves, None)
+            (saves, None)
         } else {
             let progress = Arc::new(Mutex::new(progress));
-            let (seat, saver) = saver(progress.clone());
+            let (seat, saver) = saver(progress.clone(), keeps_all);
             core.claim = Some(Box::new(progress));
             (Arc::new(seat), Some(saver))
         };
@@ -332,6 +334,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let poll_every = poll_every.or((!subscribed).then_some(config::DEFAULT_POLL));
         let source = Arc::new(Turns::new(jobs));
         driver.set_source(source.clone());
+        // Before anything can be read, so that what the progress holds back does not start.
+        driver.heed(&tenure);
         let reader = Reader { source, desk: driver.clone(), bell, poll_every };
         driver.spawn("wl-reader", move || reader.run())?;
         unstarted.started = true;
@@ -352,41 +356,23 @@ pub(crate) fn lowest_end(earlier: Option<Index>, index: Index) -> Index {
     }
 }
 
-/// Reserves the progress name and loads the watermark.
-fn acquire(progress: &mut impl Progress) -> Result<Option<Index>, Error> {
-    let loaded = guarded(|| Ok(progress.acquire())).map_err(|source| Error::Progress { source })??;
-    match loaded.map(|checkpoint| checkpoint.last_processed) {
-        Some(Index::MAX) => {
-            let reason = format!("its watermark is {}, which is never a job", Index::MAX);
-            Err(Error::Corrupt { name: "progress".to_owned(), reason })
-        }
-        last => Ok(last),
-    }
-}
-
 /// The answers of the source at the start.
 struct First {
     first: Index,
     next: Index,
-    subscribed: bool,
 }
 
-fn first_look(
-    jobs: &impl Jobs,
-    loaded: Option<Index>,
-    start_at: Option<Index>,
-    wakeup: Wakeup,
-) -> Result<First, Error> {
-    let wanted = loaded.map(|last| last + 1).or(start_at);
-    let failed = |source| Error::Source { index: wanted.unwrap_or(0), source };
-    let subscribed = guarded(|| Ok(jobs.subscribe(wakeup))).map_err(failed)?;
+fn first_look(jobs: &impl Jobs, begun: Option<Index>) -> Result<First, Error> {
+    let failed = |source| Error::Source { index: begun.unwrap_or(0), source };
     let first = guarded(|| jobs.first()).map_err(failed)?;
-    Ok(First { first, next: wanted.unwrap_or(first), subscribed })
+    Ok(First { first, next: begun.unwrap_or(first) })
 }
 
-fn upstreams(jobs: &impl Jobs) -> Result<Vec<Watermark>, Error> {
-    let upstreams = guarded(|| Ok(jobs.upstreams())).map_err(|source| Error::Source { index: 0, source })?;
-    Ok(Watermark::distinct(upstreams))
+/// Hands the wake-up to the source: true if the source rings it, and the upstreams that its gates follow.
+fn subscribe(jobs: &impl Jobs, begun: Option<Index>, wakeup: Wakeup) -> Result<(bool, Vec<Watermark>), Error> {
+    let failed = |source| Error::Source { index: begun.unwrap_or(0), source };
+    let subscribed = guarded(|| Ok(jobs.subscribe(wakeup.clone()))).map_err(failed)?;
+    Ok((subscribed, wakeup.take_upstreams()))
 }
 
 /// Refuses a gate that can never let the first job through.
@@ -402,18 +388,28 @@ fn check_upstreams(watermark: &Watermark, upstreams: &[Watermark], next: Index) 
     }
 }
 
-/// Cleans up if the start fails: it closes the bell, so that the source can forget its wake-up, and
-/// gives the watermark back as long as no driver ends it.
+/// Cleans up if the start fails: it closes the bell, so that the source can forget its wake-up,
+/// ends the tenure, which steers nothing then, and gives the watermark back as long as no driver
+/// ends it.
 struct Unstarted {
     bell: Arc<Bell>,
+    tenure: Tenure,
+    /// Until there is a driver, which ends it.
     watermark: Option<Watermark>,
     started: bool,
+}
+
+impl Unstarted {
+    fn new() -> Self {
+        Self { bell: Arc::default(), tenure: Tenure::new(), watermark: None, started: false }
+    }
 }
 
 impl Drop for Unstarted {
     fn drop(&mut self) {
         if !self.started {
             self.bell.close();
+            self.tenure.end();
             self.watermark.iter().for_each(Watermark::release);
         }
     }

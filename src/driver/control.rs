@@ -140,7 +140,7 @@ impl<T: Send + 'static> Control for Driver<T> {
 
     fn set_paused(&self, paused: bool) {
         let mut core = self.core.lock();
-        core.window.set_paused(paused);
+        core.set_paused(paused);
         core.stalls.moved();
         let watch = !paused && core.stir(Instant::now());
         self.settle(core);

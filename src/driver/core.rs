@@ -11,6 +11,7 @@ use super::patience::Patience;
 use super::prefetch::Prefetch;
 use super::reach::{Reach, kept_below};
 use super::stalls::Stalls;
+use super::tenure::Tenancy;
 use super::waiters::Waiters;
 use super::wakes::Wakes;
 use super::workers::{Idle, Wake, Workers};
@@ -61,6 +62,7 @@ pub(crate) struct Core<T> {
     pub(super) telling: Telling,
     pub(crate) stalls: Stalls,
     pub(crate) save: Save,
+    pub(crate) tenancy: Tenancy,
     /// Of the threads of the pool, with whoever saves.
     pub(super) patience: Patience,
     pub(crate) effects: Effects,
@@ -183,6 +185,8 @@ pub(crate) struct Save {
     /// The consumer only waits for this save, and it was tried again for that.
     pub(super) last_try: bool,
     pub(super) hurried: bool,
+    /// Whoever makes it was told that it is to be given up.
+    pub(super) abandoned: bool,
     /// Since when it is under way.
     pub(crate) since: Option<Instant>,
 }
@@ -212,6 +216,7 @@ impl<T: Send + 'static> Core<T> {
             telling: Telling::default(),
             stalls: Stalls::default(),
             save: Save::default(),
+            tenancy: Tenancy::default(),
             patience: Patience::new(false),
             effects: Effects::default(),
             runner: None,
@@ -309,7 +314,8 @@ impl<T: Send + 'static> Core<T> {
         let run = self.window.poll_run()?;
         let job =
             if run.retry { self.again(run.index) } else { self.prefetch.take().map(|new| Job::new(run.index, new)) };
-        let job = job.expect("the window hands out what was read, in the same order");
+        let mut job = job.expect("the window hands out what was read, in the same order");
+        job.fence = self.tenancy.fence;
         if self.prefetch.is_tight() {
             self.window.set_room(self.prefetch.room());
         }

@@ -43,7 +43,7 @@ impl<T: Send + 'static> Core<T> {
             State::Finished
         } else if self.window.is_stopping() {
             State::Stopping
-        } else if self.window.is_paused() {
+        } else if self.tenancy.is_paused() {
             State::Paused
         } else {
             State::Running
@@ -75,7 +75,7 @@ impl<T: Send + 'static> Core<T> {
             return self.lowest_running().unwrap_or_else(|| self.blocked_by_save(now));
         }
         if window.is_paused() {
-            return Blocked::Paused;
+            return self.tenancy.blocked();
         }
         if self.aside.has(index) {
             // Its turn comes as soon as a slot is free.

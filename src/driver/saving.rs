@@ -21,6 +21,7 @@ impl<T: Send + 'static> Core<T> {
     /// When something waits for the save, neither its pace nor its back-off is waited for. A failing store is hurried only
     /// for the end.
     pub(super) fn hurry_save(&mut self, wakes: &mut Wakes) {
+        self.hurry_abandoned(wakes);
         if self.save.hurried {
             return;
         }
@@ -38,16 +39,24 @@ impl<T: Send + 'static> Core<T> {
         self.patience.is_lost(self.counters.done)
     }
 
+    /// Begins a save that is due; `None`: there is none, or none may be made any more.
+    fn begin_save(&mut self) -> Option<Due<'_>> {
+        self.patience.end();
+        if self.tenancy.is_lost() {
+            self.abandon_save();
+            return None;
+        }
+        self.window.handle_saving()
+    }
+
     /// What is to be written now.
     pub(crate) fn checkpoint(&mut self) -> Option<Checkpoint> {
-        self.patience.end();
-        self.window.handle_saving()?.last_processed.map(Checkpoint::new)
+        self.begin_save()?.last_processed.map(Checkpoint::new)
     }
 
     /// What is to be written now where everything that is done is kept.
     pub(crate) fn snapshot(&mut self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        self.patience.end();
-        let Due { last_processed, next, ahead, .. } = self.window.handle_saving()?;
+        let Due { last_processed, next, ahead, .. } = self.begin_save()?;
         let ahead = match ahead.new {
             Some(new) if !all => DoneAhead::New(new.to_vec()),
             _ => {
@@ -84,10 +93,17 @@ impl<T: Send + 'static> Core<T> {
         }
         self.effects.written();
         self.window.set_full(self.effects.is_full());
+        if self.tenancy.is_lost() {
+            self.abandon_save();
+        }
     }
 
     /// How soon to try again; `None`: not at all. And what is to be dropped without the lock.
     pub(crate) fn save_failed(&mut self, failure: Failure) -> (Option<Duration>, Option<BoxError>) {
+        if self.tenancy.is_lost() {
+            self.abandon_save();
+            return (None, Some(failure.error));
+        }
         let index = self.window.lowest_undone();
         self.tell(&Event::new(Kind::SaveFailed, index).error(&failure.text));
         self.save.error = Some(failure.text);
@@ -116,11 +132,22 @@ impl<T: Send + 'static> Core<T> {
 
 impl<T: Send + 'static> SaveDesk for Driver<T> {
     fn checkpoint(&self) -> Option<Checkpoint> {
-        self.core.lock().checkpoint()
+        let mut core = self.core.lock();
+        let checkpoint = core.checkpoint();
+        if checkpoint.is_none() {
+            // Where it was given up, that may be what the end waits for.
+            self.settle_saving(core);
+        }
+        checkpoint
     }
 
     fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        lock_awake(&self.core).snapshot(all, effects)
+        let mut core = lock_awake(&self.core);
+        let snapshot = core.snapshot(all, effects);
+        if snapshot.is_none() {
+            self.settle_saving(core);
+        }
+        snapshot
     }
 
     fn refused(&self, refused: Refused, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
@@ -150,5 +177,9 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         self.settle_saving(core);
         drop_guarded(surplus);
         again
+    }
+
+    fn save_lost(&self, error: BoxError) {
+        self.lose_name(error);
     }
 }

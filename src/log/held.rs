@@ -5,7 +5,7 @@ use super::state::LogState;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::source::wakeup::Wakeup;
-use crate::source::watermark::{Listener, Watermark};
+use crate::source::watermark::Listener;
 use crate::source::{Gate, Jobs, Rings};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -100,10 +100,6 @@ impl<J: Jobs> Jobs for Held<J> {
             None => Gate::Open,
         };
         self.jobs.gate().and(own)
-    }
-
-    fn upstreams(&self) -> Vec<Watermark> {
-        self.jobs.upstreams()
     }
 }
 

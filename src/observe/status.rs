@@ -211,6 +211,12 @@ pub enum Blocked {
     },
     /// The consumer is paused. Nothing starts until `resume`.
     Paused,
+    /// The progress holds the consumer back: see [`Tenure::hold`](crate::Tenure::hold). Nothing
+    /// starts until the progress lets it go on.
+    Held {
+        /// The reason that the progress gave.
+        why: String,
+    },
     /// A failure has stopped the consumer.
     Halted {
         /// The index at which it failed.
@@ -274,6 +280,9 @@ impl fmt::Display for Blocked {
                  is full; see what the other stage waits for, and start that stage again if it has ended"
             ),
             Self::Paused => write!(f, "the consumer is paused; resume it to go on"),
+            Self::Held { why } => {
+                write!(f, "no job starts before the progress lets the consumer go on, which holds it back: {why}")
+            }
             Self::Halted { index, error } => write!(f, "the consumer halted at {index}: {error}"),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::format;
 use super::ledger::{Entry, Ledger, Loaded};
-use super::{Checkpoint, DoneAhead, NOT_ACQUIRED, Progress, Restored, SaveDesk, Saves, SharedWriter, Snapshot};
+use super::{Checkpoint, DoneAhead, NOT_ACQUIRED, Progress, SaveDesk, SaveError, Saved, Saves, Snapshot};
 use crate::base::config::check_name;
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
@@ -55,8 +55,6 @@ pub struct StoreProgress {
 #[derive(Debug)]
 struct Acquired {
     ledger: Arc<Mutex<Ledger>>,
-    /// Until it is asked for.
-    restored: Restored,
     _claim: Claim,
 }
 
@@ -132,10 +130,43 @@ impl StoreProgress {
             before = after;
         }
     }
+
+    /// A seat at the store's writer, once the name is taken.
+    pub(super) fn writer(&self) -> Option<Arc<dyn Saves>> {
+        let ledger = self.acquired.as_ref()?.ledger.clone();
+        Some(Arc::new(Shared { store: self.store.clone(), ledger }))
+    }
+
+    /// Writes all of this, as a page.
+    fn save_page(&self, snapshot: &Snapshot) -> Result<(), BoxError> {
+        let Some(acquired) = &self.acquired else { return Err(NOT_ACQUIRED.into()) };
+        let mut ledger = acquired.ledger.lock();
+        let mut batch = Batch::default();
+        let entry = enter(&mut ledger, snapshot, self.store.ids())?;
+        batch.put(self.store.system().id, &[&entry.put.0], &[&entry.put.1])?;
+        self.store.write(&batch)?;
+        ledger.written(&entry);
+        Ok(())
+    }
 }
 
 impl Progress for StoreProgress {
     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+        Ok(self.acquire_all()?.and_then(|saved| saved.last_processed).map(Checkpoint::new))
+    }
+
+    fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+        let last = checkpoint.last_processed;
+        let next = last.checked_add(1).ok_or("the last index is never a job")?;
+        let ahead = DoneAhead::All { first: 0, words: Vec::new() };
+        self.save_page(&Snapshot { last_processed: Some(last), next, ahead })
+    }
+
+    fn keeps_done_ahead(&self) -> bool {
+        true
+    }
+
+    fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
         check_name("progress", &self.name)?;
         let claim = self.store.claim(&self.name)?;
         let loaded = self.load()?;
@@ -143,38 +174,23 @@ impl Progress for StoreProgress {
             return self.store.not_found("progress", &self.name);
         }
         self.store.writer().start().map_err(|source| Error::Spawn { source })?;
-        let (ledger, last_processed, restored) = match loaded {
-            Some(loaded) => (loaded.ledger, loaded.last_processed, loaded.restored),
-            None => (Ledger::empty(&self.name), None, Restored::default()),
+        let (ledger, saved) = match loaded {
+            Some(Loaded { ledger, last_processed, restored }) => {
+                let next = restored.next.or(last_processed.map(|last| last + 1));
+                (ledger, next.map(|next| Saved::new(last_processed, next, restored.done).in_order()))
+            }
+            None => (Ledger::empty(&self.name), None),
         };
-        self.acquired = Some(Acquired { ledger: Arc::new(Mutex::new(ledger)), restored, _claim: claim });
-        Ok(last_processed.map(Checkpoint::new))
+        self.acquired = Some(Acquired { ledger: Arc::new(Mutex::new(ledger)), _claim: claim });
+        Ok(saved)
     }
 
-    fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
-        let Some(acquired) = &self.acquired else { return Err(NOT_ACQUIRED.into()) };
-        let last = checkpoint.last_processed;
-        let next = last.checked_add(1).ok_or("the last index is never a job")?;
-        let ahead = DoneAhead::All { first: 0, words: Vec::new() };
-        let snapshot = Snapshot { last_processed: Some(last), next, ahead };
-        let mut ledger = acquired.ledger.lock();
-        let mut batch = Batch::default();
-        let entry = enter(&mut ledger, &snapshot, self.store.ids())?;
-        batch.put(self.store.system().id, &[&entry.put.0], &[&entry.put.1])?;
-        self.store.write(&batch)?;
-        ledger.written(&entry);
-        Ok(())
+    fn save_all(&mut self, saved: &Saved) -> Result<(), SaveError> {
+        Ok(self.save_page(&Snapshot::try_from(saved)?)?)
     }
 
     fn label(&self) -> Option<String> {
         Some(self.name.clone())
-    }
-
-    fn writer(&mut self) -> Option<SharedWriter> {
-        let acquired = self.acquired.as_mut()?;
-        let restored = std::mem::take(&mut acquired.restored);
-        let saves = Shared { store: self.store.clone(), ledger: acquired.ledger.clone() };
-        Some(SharedWriter { saves: Arc::new(saves), restored })
     }
 }
 

@@ -28,7 +28,7 @@ const BITS: u8 = 1;
 const HEADER: usize = 4 + 4 + 1 + 8 + 1;
 
 /// The widest window, which has 8 GiB of bits. A record that claims more is damaged.
-const WIDEST: u64 = 1 << 36;
+pub(super) const WIDEST: u64 = 1 << 36;
 
 /// The deltas that go with a page: they carry its generation, and have its number in their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,7 +245,10 @@ fn runs_of_list(list: &[Index]) -> impl Iterator<Item = RangeInclusive<Index>> +
     list.chunk_by(|a, b| a + 1 == *b).map(|run| run[0]..=run[run.len() - 1])
 }
 
-fn runs_of_bits(first: Index, words: impl Iterator<Item = u64>) -> impl Iterator<Item = RangeInclusive<Index>> {
+pub(super) fn runs_of_bits(
+    first: Index,
+    words: impl Iterator<Item = u64>,
+) -> impl Iterator<Item = RangeInclusive<Index>> {
     let mut words = words.enumerate();
     let (mut base, mut word) = (first, 0_u64);
     // A run that may go on in the next word.

@@ -32,7 +32,7 @@ struct Memory {
     in_use: bool,
 }
 
-/// Whether this very value holds the claim; a clone does not.
+/// True if this very value has the name; a clone has not.
 #[derive(Debug, Default)]
 struct Claimed(bool);
 

@@ -16,6 +16,10 @@ pub struct Job<T> {
     /// The number of this attempt since the consumer started, from 1. It is not stored: a new life
     /// begins at 1.
     pub attempt: u32,
+    /// The token of this life of the consumer, which [`Progress::fence`](crate::Progress::fence)
+    /// returned; 0 where there is none. Give it to a storage that refuses the writes of an earlier
+    /// life.
+    pub fence: u64,
     /// The value that the source returned for this index.
     pub payload: T,
 }
@@ -28,7 +32,7 @@ impl<T> Job<T> {
     /// assert_eq!((job.index, job.attempt, job.payload), (7, 1, "block"));
     /// ```
     pub fn new(index: Index, payload: T) -> Self {
-        Self { index, attempt: 1, payload }
+        Self { index, attempt: 1, fence: 0, payload }
     }
 
     /// True once the consumer is stopping: after [`Consumer::stop`](crate::Consumer::stop),

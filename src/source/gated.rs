@@ -108,20 +108,17 @@ impl<J: Jobs> Jobs for Gated<J> {
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         self.gates.each().for_each(|gates| gates.rings.add(wakeup.clone()));
-        self.jobs.subscribe(wakeup)
+        let subscribed = self.jobs.subscribe(wakeup.clone());
+        // Behind those of the jobs themselves, the first gate first.
+        let mut upstreams: Vec<&Watermark> = self.gates.each().map(|gates| &gates.upstream).collect();
+        upstreams.reverse();
+        wakeup.follow(upstreams);
+        subscribed
     }
 
     fn gate(&self) -> Gate {
         let open_to = |gates: &Gates| gates.upstream.last_processed().map_or(Gate::Closed, Gate::UpTo);
         self.gates.each().map(open_to).fold(self.jobs.gate(), Gate::and)
-    }
-
-    fn upstreams(&self) -> Vec<Watermark> {
-        let mut upstreams = self.jobs.upstreams();
-        let others = upstreams.len();
-        upstreams.extend(self.gates.each().map(|gates| gates.upstream.clone()));
-        upstreams[others..].reverse();
-        upstreams
     }
 
     fn ungated(&self) -> Option<Ungated<J::Job>> {

@@ -141,11 +141,37 @@ impl Bell {
 pub struct Wakeup {
     bell: Arc<Bell>,
     watermark: Watermark,
+    upstreams: Arc<Mutex<Upstreams>>,
+}
+
+/// The watermarks that the gates of a source follow. Each gate adds its own when the wake-up comes
+/// by, so whatever stands between the gate and the consumer has nothing to do but to hand it on.
+#[derive(Debug)]
+enum Upstreams {
+    Added(Vec<Watermark>),
+    /// The consumer knows them. Whoever still keeps the wake-up keeps none of them.
+    Taken,
 }
 
 impl Wakeup {
     pub(crate) fn new(bell: Arc<Bell>, watermark: Watermark) -> Self {
-        Self { bell, watermark }
+        Self { bell, watermark, upstreams: Arc::new(Mutex::new(Upstreams::Added(Vec::new()))) }
+    }
+
+    /// Says that a gate of the source follows these.
+    pub(crate) fn follow(&self, upstreams: Vec<&Watermark>) {
+        if let Upstreams::Added(all) = &mut *self.upstreams.lock() {
+            all.extend(upstreams.into_iter().cloned());
+        }
+    }
+
+    /// Takes all that the gates of the source follow, each of them once.
+    pub(crate) fn take_upstreams(&self) -> Vec<Watermark> {
+        let upstreams = std::mem::replace(&mut *self.upstreams.lock(), Upstreams::Taken);
+        match upstreams {
+            Upstreams::Added(all) => Watermark::distinct(all),
+            Upstreams::Taken => Vec::new(),
+        }
     }
 
     /// The watermark of the consumer.

@@ -45,6 +45,10 @@ impl SaveDesk for Scripted {
     fn save_failed(&self, error: BoxError) -> Option<Duration> {
         panic!("{error}");
     }
+
+    fn save_lost(&self, error: BoxError) {
+        panic!("{error}");
+    }
 }
 
 /// Jobs that each put a row, and the bad ones of which add to a text: one piece.
@@ -79,7 +83,7 @@ fn what_finished_while_jobs_were_refused_is_in_the_same_save_and_may_be_refused_
     let desk = Arc::new(Scripted { says: Mutex::new(says.into()), refused: Mutex::default(), saved: tell });
     let mut progress = store.progress("p");
     assert!(progress.acquire().unwrap().is_none());
-    progress.writer().unwrap().saves.save(desk.clone(), true);
+    progress.writer().unwrap().save(desk.clone(), true);
     saved.recv_timeout(Duration::from_secs(20)).unwrap();
     assert_eq!(*desk.refused.lock(), [(vec![1], 1), (vec![4], 4)]);
     let rows: Vec<Index> = (0..6).filter(|index: &Index| table.get(index.to_be_bytes()).unwrap().is_some()).collect();
@@ -87,7 +91,5 @@ fn what_finished_while_jobs_were_refused_is_in_the_same_save_and_may_be_refused_
     assert_eq!(table.counter("count").unwrap(), 4);
     drop(progress);
     let mut again = store.progress("p");
-    assert_eq!(again.acquire().unwrap(), Some(Checkpoint::new(0)));
-    let restored = again.writer().unwrap().restored;
-    assert_eq!(restored, Restored { next: Some(1), done: vec![2..=3, 5..=5] });
+    assert_eq!(again.acquire_all().unwrap(), Some(Saved::new(Some(0), 1, vec![2..=3, 5..=5])));
 }

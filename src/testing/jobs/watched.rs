@@ -6,7 +6,6 @@ use crate::base::sync::Arc;
 use crate::consumer::Consumer;
 use crate::progress::MemoryProgress;
 use crate::source::wakeup::Wakeup;
-use crate::source::watermark::Watermark;
 use crate::source::{Gate, Jobs};
 use crate::testing::{Checked, broken, insist};
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -67,10 +66,6 @@ impl<J: Jobs> Jobs for Watched<J> {
 
     fn gate(&self) -> Gate {
         self.jobs.gate()
-    }
-
-    fn upstreams(&self) -> Vec<Watermark> {
-        self.jobs.upstreams()
     }
 }
 

@@ -1,0 +1,47 @@
+//! The first phase of a start: the progress is given its way back, takes its name, and is loaded.
+
+use crate::base::error::Error;
+use crate::base::guard::guarded;
+use crate::base::index::Index;
+use crate::driver::tenure::fenced;
+use crate::progress::{Progress, Saved, Tenure};
+
+/// A progress that has its name.
+pub(super) struct Acquired {
+    pub(super) name: Option<String>,
+    pub(super) fence: u64,
+    /// True if it keeps what is done above the watermark.
+    pub(super) keeps_all: bool,
+    /// Everything that earlier lives have saved.
+    pub(super) saved: Option<Saved>,
+}
+
+impl Acquired {
+    pub(super) fn last_processed(&self) -> Option<Index> {
+        self.saved.as_ref()?.last_processed
+    }
+}
+
+/// Takes the name, and loads what is saved under it.
+pub(super) fn acquire(progress: &mut impl Progress, tenure: &Tenure) -> Result<Acquired, Error> {
+    let keeps_all = asked(|| {
+        progress.subscribe(tenure.clone());
+        progress.keeps_done_ahead()
+    })?;
+    let loaded = asked(|| if keeps_all { progress.acquire_all() } else { Ok(progress.acquire()?.map(Saved::from)) })?;
+    let saved = loaded?;
+    let (name, fence) = asked(|| (progress.label(), progress.fence()))?;
+    let named = || name.clone().unwrap_or_else(|| "unnamed".to_owned());
+    if let Some(Err(reason)) = saved.as_ref().map(Saved::check) {
+        return Err(Error::Corrupt { name: named(), reason });
+    }
+    match tenure.take_lost() {
+        Some(error) => Err(fenced(named(), error)),
+        None => Ok(Acquired { name, fence, keeps_all, saved }),
+    }
+}
+
+/// Asks the user's code; a panic in it is an error of the progress.
+fn asked<R>(ask: impl FnOnce() -> R) -> Result<R, Error> {
+    guarded(|| Ok(ask())).map_err(|source| Error::Progress { source })
+}

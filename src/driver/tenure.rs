@@ -1,0 +1,141 @@
+//! How a consumer has its name: what the progress says of it while the consumer runs, and its loss.
+
+use super::Driver;
+use super::core::Core;
+use super::wakes::Wakes;
+use crate::base::error::Error;
+use crate::base::guard::{Failure, drop_guarded};
+use crate::base::index::BoxError;
+use crate::observe::status::Blocked;
+use crate::progress::{Tenant, Tenure};
+use std::sync::Weak;
+use std::time::Instant;
+
+/// How the consumer has its name.
+#[derive(Default)]
+pub(crate) struct Tenancy {
+    /// The way of the progress to this consumer; `None` in tests that have no progress.
+    pub(crate) tenure: Option<Tenure>,
+    /// The token of this life, which each job is given.
+    pub(crate) fence: u64,
+    /// The user has paused the consumer.
+    paused: bool,
+    /// The reason why the progress lets nothing start.
+    held: Option<String>,
+    /// Another consumer has the name: no save is begun any more.
+    lost: bool,
+}
+
+impl Tenancy {
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// Says why nothing starts, when the window is paused: the user goes first, who alone can end that.
+    pub(super) fn blocked(&self) -> Blocked {
+        match &self.held {
+            Some(why) if !self.paused => Blocked::Held { why: why.clone() },
+            _ => Blocked::Paused,
+        }
+    }
+}
+
+impl<T: Send + 'static> Core<T> {
+    pub(super) fn set_paused(&mut self, paused: bool) {
+        self.tenancy.paused = paused;
+        self.fit_pause();
+    }
+
+    /// The window knows one pause, whoever wants it.
+    fn fit_pause(&mut self) {
+        self.window.set_paused(self.tenancy.paused || self.tenancy.held.is_some());
+    }
+
+    /// Takes over what the progress says now. True if that ends a time in which nothing started.
+    fn heed_tenure(&mut self) -> bool {
+        let Some(tenure) = &self.tenancy.tenure else { return false };
+        let held_before = std::mem::replace(&mut self.tenancy.held, tenure.held()).is_some();
+        self.fit_pause();
+        held_before && self.tenancy.held.is_none()
+    }
+
+    /// Another consumer has the name. A save that is under way ends as it does, unless `save_over`
+    /// says that this was its end; no further one is begun. What is returned is to be dropped
+    /// without the lock.
+    fn lose_name(&mut self, error: Error, save_over: bool) -> Option<BoxError> {
+        if self.window.has_ended() {
+            return Some(error.into());
+        }
+        self.tenancy.lost = true;
+        if save_over || self.save.since.is_none() {
+            self.abandon_save();
+        }
+        let index = self.window.lowest_unprocessed();
+        self.halt(index, error.to_string(), error, "")
+    }
+
+    /// Gives up the save under way, and any later one. So the watermark never moves again.
+    pub(super) fn abandon_save(&mut self) {
+        self.window.handle_save_abandoned();
+        (self.save.since, self.save.error) = (None, None);
+        self.unreachable_from = self.unreachable_from.min(self.window.lowest_unprocessed());
+        self.rouse_waiters = true;
+    }
+
+    /// Cuts the wait of a save short that is to be given up.
+    pub(super) fn hurry_abandoned(&mut self, wakes: &mut Wakes) {
+        wakes.hurry |= self.tenancy.lost && !std::mem::replace(&mut self.save.abandoned, true);
+    }
+}
+
+impl<T: Send + 'static> Driver<T> {
+    /// From now on the progress steers this consumer; what it said before counts as said now.
+    pub(crate) fn heed(&self, tenure: &Tenure) {
+        self.core.lock().tenancy.tenure = Some(tenure.clone());
+        let me: Weak<dyn Tenant> = self.me.clone();
+        tenure.attach(me);
+        self.tenure_changed();
+    }
+
+    /// A save was told that another consumer has the name.
+    pub(super) fn lose_name(&self, error: BoxError) {
+        let error = fenced(self.watermark.name(), error);
+        let mut core = self.core.lock();
+        let surplus = core.lose_name(error, true);
+        self.settle_saving(core);
+        drop_guarded(surplus);
+    }
+}
+
+impl<T: Send + 'static> Tenant for Driver<T> {
+    fn tenure_changed(&self) {
+        let tenure = self.core.lock().tenancy.tenure.clone();
+        // Its text is made by the user's code, so before the lock is taken.
+        let lost = tenure.and_then(|tenure| tenure.take_lost()).map(|error| fenced(self.watermark.name(), error));
+        let mut core = self.core.lock();
+        let surplus = lost.and_then(|error| core.lose_name(error, false));
+        let watch = core.heed_tenure() && {
+            core.stalls.moved();
+            core.stir(Instant::now())
+        };
+        // The thread may be anybody's, with locks held that a subscriber may need.
+        self.settle_saving(core);
+        if watch {
+            self.spawn_watch();
+        }
+        drop_guarded(surplus);
+    }
+}
+
+/// The error for a name that another consumer has; the one of the progress, if it has made it.
+pub(crate) fn fenced(name: String, error: BoxError) -> Error {
+    match error.downcast() {
+        Ok(fenced) if matches!(*fenced, Error::Fenced { .. }) => *fenced,
+        Ok(other) => Error::Fenced { name, holder: Failure::from(other as BoxError).text },
+        Err(other) => Error::Fenced { name, holder: Failure::from(other).text },
+    }
+}

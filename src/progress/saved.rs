@@ -1,0 +1,146 @@
+//! What a save hands over, and what a save that failed says.
+
+use super::{Checkpoint, format};
+use crate::base::error::describe;
+use crate::base::index::{BoxError, Index};
+use std::error::Error as StdError;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// Everything that is done, for a progress that keeps more than the watermark.
+///
+/// A consumer hands it to [`Progress::save_all`](crate::Progress::save_all), and
+/// [`Progress::acquire_all`](crate::Progress::acquire_all) gives it back in the next life.
+///
+/// ```
+/// use waterline::Saved;
+///
+/// // 0 to 6 are done, 7 is not, and 9 to 12 and 20 are.
+/// let saved = Saved::new(Some(6), 7, vec![9..=12, 20..=20]);
+/// assert_eq!((saved.last_processed, saved.next, saved.done.len()), (Some(6), 7, 2));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Saved {
+    /// The watermark; `None` while even the first job of the stream is not done.
+    pub last_processed: Option<Index>,
+    /// The lowest index that is not done: the watermark + 1, or the first index of the stream.
+    pub next: Index,
+    /// The jobs that are done above `next`, as runs in ascending order with a gap between any two.
+    pub done: Vec<RangeInclusive<Index>>,
+}
+
+impl Saved {
+    /// Makes one of its parts, for an engine that has loaded them.
+    #[must_use]
+    pub fn new(last_processed: Option<Index>, next: Index, done: Vec<RangeInclusive<Index>>) -> Self {
+        Self { last_processed, next, done }
+    }
+
+    /// Puts the runs in the order and form in which a save lists them. A store knows them as it
+    /// wrote them, save by save.
+    pub(super) fn in_order(mut self) -> Self {
+        self.done.sort_unstable_by_key(|run| *run.start());
+        let mut runs: Vec<RangeInclusive<Index>> = Vec::with_capacity(self.done.len());
+        for run in self.done {
+            let (start, end) = ((*run.start()).max(self.next), *run.end());
+            match runs.last_mut() {
+                _ if start > end => {}
+                Some(last) if start <= last.end().saturating_add(1) => *last = *last.start()..=end.max(*last.end()),
+                _ => runs.push(start..=end),
+            }
+        }
+        Self { done: runs, ..self }
+    }
+}
+
+impl Saved {
+    /// Says what cannot be true of it: an engine may have read damaged bytes.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let Self { last_processed, next, done } = self;
+        if *last_processed == Some(Index::MAX) {
+            return Err(format!("its watermark is {}, which is never a job", Index::MAX));
+        }
+        if let Some(last) = last_processed.filter(|last| last + 1 != *next) {
+            return Err(format!("its watermark is {last}, and the lowest index that is not done is {next}"));
+        }
+        match done.iter().find(|run| run.end().saturating_sub(*next) >= format::WIDEST) {
+            Some(run) => Err(format!("it claims that jobs up to {} are done, far above {next}", run.end())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<Checkpoint> for Saved {
+    fn from(Checkpoint { last_processed }: Checkpoint) -> Self {
+        Self::new(Some(last_processed), last_processed.saturating_add(1), Vec::new())
+    }
+}
+
+/// Says why a save failed, and so if it is tried again.
+///
+/// A [`BoxError`] becomes a `Retry`, so `?` works on whatever a storage returns. To give up, name
+/// the other one:
+///
+/// ```
+/// use waterline::SaveError;
+///
+/// fn write(token: u64, newest: u64) -> Result<(), SaveError> {
+///     if token < newest {
+///         return Err(SaveError::Lost(format!("token {newest} is newer than {token}").into()));
+///     }
+///     Ok(())
+/// }
+/// assert!(matches!(write(1, 2), Err(SaveError::Lost(_))));
+/// ```
+///
+/// [`Progress::save`](crate::Progress::save) returns a [`BoxError`], which may be a `SaveError`: so
+/// a progress that keeps nothing but the watermark says `Lost` with
+/// `Err(SaveError::Lost(…).into())`.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SaveError {
+    /// The save failed this time. It is tried again with back-off, until it succeeds.
+    Retry(BoxError),
+    /// Another consumer has the name now, so no save can ever succeed. The consumer halts at once
+    /// with [`Error::Fenced`](crate::Error::Fenced), whose `holder` is the text of this error.
+    Lost(BoxError),
+}
+
+impl From<BoxError> for SaveError {
+    /// Makes it a `Retry`, unless the error is a `SaveError` already.
+    fn from(error: BoxError) -> Self {
+        error.downcast().map_or_else(Self::Retry, |error| *error)
+    }
+}
+
+impl fmt::Display for SaveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Retry(error) => write!(f, "the save failed: {}", describe(&**error)),
+            Self::Lost(error) => write!(f, "another consumer has the name: {}", describe(&**error)),
+        }
+    }
+}
+
+impl StdError for SaveError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_tried_again_unless_it_says_itself_that_the_name_is_lost() {
+        assert!(matches!(SaveError::from(BoxError::from("no disk")), SaveError::Retry(_)));
+        let lost = BoxError::from(SaveError::Lost("taken by b".into()));
+        assert!(matches!(SaveError::from(lost), SaveError::Lost(by) if by.to_string() == "taken by b"));
+    }
+
+    #[test]
+    fn runs_are_put_in_order_joined_and_cut_at_the_lowest_undone_index() {
+        let saved = Saved::new(Some(4), 5, vec![20..=20, 7..=9, 1..=3, 8..=12, 13..=14, 3..=6]);
+        assert_eq!(saved.in_order().done, [5..=14, 20..=20]);
+        let top = Saved::new(None, 0, vec![Index::MAX - 1..=Index::MAX, 5..=Index::MAX]);
+        assert_eq!(top.in_order().done, [5..=Index::MAX]);
+    }
+}
