@@ -8,13 +8,14 @@
 //! * [`ProgressSuite`] checks that a progress keeps the rules of [`Progress`](crate::Progress).
 //! * [`manual_worker()`] makes jobs that wait until the test ends them.
 //! * [`FaultyProgress`] and [`FaultyStore`] have writes that fail, panic, hang, or are lost in a
-//!   crash.
+//!   crash. A [`FaultyProgress`] also loses its name, and holds its consumer back.
 //!
 //! Nothing here waits for ever. If something does not happen in time, it panics and names that.
 
 use crate::base::error::describe;
 use crate::base::guard::{Panic, guarded};
 use crate::base::index::BoxError;
+use crate::progress::SaveError;
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 use std::time::Duration;
@@ -81,6 +82,14 @@ impl<R> Answer<R> {
             Self::Failed(error) => broken(rule, format!("{} failed: {error}", call())),
             Self::Panicked(error) => broken(rule, format!("{} {error}", call())),
         }
+    }
+}
+
+/// Returns the error within, for a caller that asked [`Progress::save`](crate::Progress::save).
+fn unboxed(error: SaveError) -> BoxError {
+    match error {
+        SaveError::Retry(error) => error,
+        lost @ SaveError::Lost(_) => lost.into(),
     }
 }
 

@@ -1,18 +1,21 @@
-//! A progress whose saves fail, panic, hang, or are lost in a crash.
+//! A progress whose saves fail, panic, hang, find the name lost, or are lost in a crash.
 
-use super::{PATIENCE, numbers_in};
+use super::{PATIENCE, numbers_in, unboxed};
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
-use crate::progress::{Checkpoint, MemoryProgress, Progress};
+use crate::progress::{Checkpoint, MemoryProgress, Progress, SaveError, Saved, Tenure};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::ops::{Range, RangeBounds};
+use std::time::Duration;
 
-/// A progress around another one, whose saves fail, panic, hang or are lost when they are told to: for tests of what you do
-/// when the disk is full, and of what runs again after a crash.
+/// A progress around another one, whose saves fail, panic, hang or are lost when a test wants it:
+/// for tests of a full disk, of a name that was taken over, and of the jobs that run again after a
+/// crash.
 ///
-/// It also panics when a checkpoint goes back, which no consumer does. Where the inner progress can be cloned, a clone shares
-/// the faults, like [`faults`](Self::faults).
+/// It keeps what the inner progress keeps, so jobs that are done above the watermark too. It panics
+/// when a save goes back, which no consumer does. Where the inner progress can be cloned, a clone
+/// shares the faults, like [`faults`](Self::faults).
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,8 +37,8 @@ use std::ops::{Range, RangeBounds};
 pub struct FaultyProgress<P = MemoryProgress> {
     inner: P,
     faults: ProgressFaults,
-    /// What the next checkpoint has to be above.
-    floor: Option<Index>,
+    /// The lowest index that the last save did not cover; 0 before the first.
+    floor: Index,
 }
 
 impl FaultyProgress {
@@ -81,7 +84,7 @@ impl<P> FaultyProgress<P> {
     /// Around this progress, and without a fault. After a [freeze](ProgressFaults::freeze_at) open the inner one anew to see what
     /// a crash leaves.
     pub fn new(inner: P) -> Self {
-        Self { inner, faults: ProgressFaults::default(), floor: None }
+        Self { inner, faults: ProgressFaults::default(), floor: 0 }
     }
 
     /// What goes wrong, to be said and seen while a consumer has the progress.
@@ -94,26 +97,66 @@ impl<P> FaultyProgress<P> {
 impl<P: Progress> Progress for FaultyProgress<P> {
     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
         let loaded = self.inner.acquire()?;
-        self.floor = loaded.map(|checkpoint| checkpoint.last_processed);
+        self.floor = loaded.map_or(0, |checkpoint| checkpoint.last_processed.saturating_add(1));
         Ok(loaded)
     }
 
     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
         let to = checkpoint.last_processed;
-        let reaches_the_disk = self.faults.before_save()?;
-        if let Some(floor) = self.floor {
-            assert!(floor < to, "promise 7: a checkpoint goes back from {floor} to {to}");
+        let reaches_the_disk = self.faults.before_save().map_err(unboxed)?;
+        if let Some(last) = self.floor.checked_sub(1) {
+            assert!(last < to, "promise 7: a checkpoint goes back from {last} to {to}");
         }
         if reaches_the_disk {
             self.inner.save(checkpoint)?;
         }
-        self.floor = Some(to);
-        self.faults.shared.lock().saves.push(to);
+        self.note(Some(to), to.saturating_add(1));
+        Ok(())
+    }
+
+    fn keeps_done_ahead(&self) -> bool {
+        self.inner.keeps_done_ahead()
+    }
+
+    fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
+        let loaded = self.inner.acquire_all()?;
+        self.floor = loaded.as_ref().map_or(0, |saved| saved.next);
+        Ok(loaded)
+    }
+
+    fn save_all(&mut self, saved: &Saved) -> Result<(), SaveError> {
+        let reaches_the_disk = self.faults.before_save()?;
+        assert!(self.floor <= saved.next, "promise 7: a save goes back from {} to {}", self.floor, saved.next);
+        if reaches_the_disk {
+            self.inner.save_all(saved)?;
+        }
+        self.note(saved.last_processed, saved.next);
         Ok(())
     }
 
     fn label(&self) -> Option<String> {
         self.inner.label()
+    }
+
+    fn pace(&self) -> Duration {
+        self.inner.pace()
+    }
+
+    fn fence(&self) -> u64 {
+        self.inner.fence()
+    }
+
+    fn subscribe(&mut self, tenure: Tenure) {
+        self.faults.shared.lock().tenure = Some(tenure.clone());
+        self.inner.subscribe(tenure);
+    }
+}
+
+impl<P> FaultyProgress<P> {
+    /// Notes a save that succeeded.
+    fn note(&mut self, last_processed: Option<Index>, next: Index) {
+        self.floor = next;
+        self.faults.shared.lock().saves.extend(last_processed);
     }
 }
 
@@ -128,9 +171,11 @@ struct Shared {
     writes: u64,
     saves: Vec<Index>,
     failing: Range<u64>,
+    losing: Range<u64>,
     panicking: Range<u64>,
     freeze_at: Option<u64>,
     hold: Option<(Sender<()>, Receiver<()>)>,
+    tenure: Option<Tenure>,
 }
 
 impl ProgressFaults {
@@ -141,15 +186,44 @@ impl ProgressFaults {
         shared.failing = shared.counted_on(writes);
     }
 
+    /// The saves with these numbers find that another consumer has the name
+    /// ([`SaveError::Lost`]), counted from 0 with the next one, and are not written. Replaces what
+    /// was said before.
+    ///
+    /// ```
+    /// use waterline::testing::FaultyProgress;
+    /// use waterline::{Consumer, Error, MemoryJobs};
+    ///
+    /// let progress = FaultyProgress::in_memory();
+    /// progress.faults().lose(1..);                        // the second save, and all later ones
+    /// let jobs: MemoryJobs<_> = (0..9).collect();
+    /// let consumer = Consumer::builder(jobs, progress.clone()).max_search_ahead(1).start(|_| Ok(()))?;
+    /// assert!(matches!(consumer.join(), Err(Error::Fenced { .. })));
+    /// assert_eq!(progress.last_processed(), Some(0));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn lose(&self, writes: impl RangeBounds<u64>) {
+        let mut shared = self.shared.lock();
+        shared.losing = shared.counted_on(writes);
+    }
+
+    /// Gives the way back to the consumer that has the progress now, or had it last: to hold it, to
+    /// let it go on, and to tell it that the name is lost. `None` before the first consumer.
+    #[must_use]
+    pub fn tenure(&self) -> Option<Tenure> {
+        self.shared.lock().tenure.clone()
+    }
+
     /// The saves with these numbers panic, counted from 0 with the next one. Replaces what was said before.
     pub fn panic(&self, writes: impl RangeBounds<u64>) {
         let mut shared = self.shared.lock();
         shared.panicking = shared.counted_on(writes);
     }
 
-    /// From now on no save fails or panics.
+    /// From now on no save fails, panics, or finds the name lost.
     pub fn heal(&self) {
         self.fail(0..0);
+        self.lose(0..0);
         self.panic(0..0);
     }
 
@@ -180,8 +254,8 @@ impl ProgressFaults {
         self.shared.lock().saves.clone()
     }
 
-    /// Whether the save that begins reaches the disk.
-    fn before_save(&self) -> Result<bool, BoxError> {
+    /// Strikes the save that begins; true if it reaches the disk.
+    fn before_save(&self) -> Result<bool, SaveError> {
         let mut shared = self.shared.lock();
         let number = shared.writes;
         shared.writes += 1;
@@ -194,11 +268,15 @@ impl ProgressFaults {
         }
         let shared = self.shared.lock();
         let (fails, panics) = (shared.failing.contains(&number), shared.panicking.contains(&number));
+        let loses = shared.losing.contains(&number);
         let frozen = shared.freeze_at.is_some_and(|at| number >= at);
         drop(shared);
         assert!(!panics, "the disk panics in write {number}, as the test wished");
+        if loses {
+            return Err(SaveError::Lost(format!("somebody else, since write {number}, as the test wished").into()));
+        }
         if fails {
-            return Err(format!("the disk fails in write {number}, as the test wished").into());
+            return Err(SaveError::Retry(format!("the disk fails in write {number}, as the test wished").into()));
         }
         Ok(!frozen)
     }

@@ -1,10 +1,10 @@
 //! The suite that every progress has to pass.
 
-use super::{Answer, Checked, PATIENCE, ask, broken, insist};
+use super::{Answer, Checked, PATIENCE, ask, broken, insist, unboxed};
 use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::base::sync::Arc;
-use crate::progress::{Checkpoint, Progress};
+use crate::progress::{Checkpoint, Progress, SaveError, Saved, Tenure};
 use crossbeam_channel::unbounded;
 use std::fmt;
 use std::sync::Barrier;
@@ -12,11 +12,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 mod consumed;
+mod engines;
 
 const ANSWERS: &str = "a healthy progress answers, with no error and no panic";
 const NOTHING: &str = "a new name has nothing saved";
 const SAVED: &str = "what was saved last is loaded";
-const IN_USE: &str = "a name that is in use is Error::InUse";
+const IN_USE: &str = "a name that is in use is Error::InUse, or Error::Leased";
 const REFUSED: &str = "a value that was refused changes nothing when it is dropped";
 const FREE: &str = "the name is free when its value is dropped";
 const UNCLAIMED: &str = "a save without the name is an error, and changes nothing";
@@ -40,8 +41,14 @@ type ByName<'a, R> = Box<dyn Fn(&str) -> R + 'a>;
 ///
 /// * A new name has nothing saved; what was saved last is loaded, whatever the index, in each later life; taking the name and
 ///   saving nothing leaves it.
-/// * While one value has a name, acquiring it is [`Error::InUse`]; the value that was refused changes nothing when it is dropped.
-///   The name is free when its value is dropped, and of several that acquire at once exactly one has it.
+/// * While one value has a name, acquiring it is [`Error::InUse`] or [`Error::Leased`]; the value that was refused changes nothing
+///   when it is dropped. The name is free when its value is dropped, and of several that acquire at once exactly one has it.
+/// * Where a name can be taken over from a value that lives ([`lapse`](Self::lapse), [`takes_over`](Self::takes_over)), acquiring it
+///   shuts out the writer before: a save of that one is an error and changes nothing, and its drop leaves the name. If the
+///   error is [`SaveError::Lost`], a consumer on it halts with [`Error::Fenced`].
+/// * Where it [keeps what is done ahead](Progress::keeps_done_ahead), that is loaded exactly as it was saved, with a watermark and
+///   before there is one, and a consumer runs none of it again.
+/// * A [fence](Progress::fence) is 0 in every life of a name, or grows from life to life.
 /// * A save without the name is an error, and changes nothing.
 /// * Names have nothing to do with each other, and a value may move to another thread.
 /// * A value that cannot be read is an error, never "nothing saved", and the name stays free ([`corrupt`](Self::corrupt)).
@@ -67,22 +74,50 @@ type ByName<'a, R> = Box<dyn Fn(&str) -> R + 'a>;
 /// let places = RefCell::new(HashMap::<String, MemoryProgress>::new());
 /// ProgressSuite::new(|name| places.borrow_mut().entry(name.to_owned()).or_default().clone()).run();
 /// ```
+///
+/// The methods that a consumer calls are the ones that are checked: `acquire_all` and `save_all`
+/// where it keeps what is done ahead, and `acquire` and `save` elsewhere.
 #[must_use = "nothing is checked before `run`"]
 pub struct ProgressSuite<'a, P> {
     open: ByName<'a, P>,
     corrupt: Option<ByName<'a, ()>>,
+    ways: Ways<'a>,
     patience: Duration,
+}
+
+/// The ways in which a second value gets a name.
+enum Ways<'a> {
+    /// Once the first one was dropped.
+    Exclusive,
+    /// Also once it has lapsed, which this makes it do.
+    Lapses(ByName<'a, ()>),
+    /// At any time.
+    TakesOver,
 }
 
 impl<'a, P: Progress> ProgressSuite<'a, P> {
     /// Of what this opens, by name.
     pub fn new(open: impl Fn(&str) -> P + 'a) -> Self {
-        Self { open: Box::new(open), corrupt: None, patience: PATIENCE }
+        Self { open: Box::new(open), corrupt: None, ways: Ways::Exclusive, patience: PATIENCE }
     }
 
     /// Checks what becomes of a damaged value, too: this damages what is stored under a name, so that it can no longer be read.
     pub fn corrupt(mut self, corrupt: impl Fn(&str) + 'a) -> Self {
         self.corrupt = Some(Box::new(corrupt));
+        self
+    }
+
+    /// Checks a progress that holds its names for a time, too: this lets the time of the one that
+    /// has a name run out, so that the next `acquire` takes it over, though the value lives.
+    pub fn lapse(mut self, lapse: impl Fn(&str) + 'a) -> Self {
+        self.ways = Ways::Lapses(Box::new(lapse));
+        self
+    }
+
+    /// Checks a progress whose `acquire` takes a name over whoever has it. The rules for a name that
+    /// is in use do not hold for it.
+    pub fn takes_over(mut self) -> Self {
+        self.ways = Ways::TakesOver;
         self
     }
 
@@ -105,7 +140,9 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
 
     fn check(&self) -> Checked {
         self.saved_is_loaded()?;
-        self.a_name_is_one_values()?;
+        if !self.is_taken_over() {
+            self.a_name_is_one_values()?;
+        }
         self.refused_without_the_name()?;
         self.names_are_apart()?;
         self.it_moves()?;
@@ -113,7 +150,14 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
             self.one_of_many(&format!("many-{round}"))?;
         }
         self.corrupt_is_an_error()?;
+        self.done_ahead_is_kept()?;
+        self.fences_grow()?;
+        self.the_writer_before_is_shut_out()?;
         consumed::consumed(&self.open, self.patience)
+    }
+
+    fn is_taken_over(&self) -> bool {
+        matches!(self.ways, Ways::TakesOver)
     }
 
     fn saved_is_loaded(&self) -> Checked {
@@ -153,7 +197,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
     }
 
     fn refused_without_the_name(&self) -> Checked {
-        let unclaimed = |progress: &mut P, when: &str| match ask(|| progress.save(&Checkpoint::new(9))) {
+        let unclaimed = |progress: &mut P, when: &str| match ask(|| Ok(try_save(progress, &watermark(9))?)) {
             Answer::Good(()) => broken(UNCLAIMED, format!("{when} it returned Ok")),
             Answer::Panicked(panic) => broken(UNCLAIMED, format!("{when} it {panic}")),
             Answer::Failed(_) => Ok(()),
@@ -163,10 +207,11 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         drop(stranger);
         let mut holder = self.taken_as("unclaimed", None, UNCLAIMED)?;
         save(&mut holder, 3)?;
-        let mut stranger = (self.open)("unclaimed");
-        let _ = ask(|| Ok(stranger.acquire()));
-        unclaimed(&mut stranger, "after acquire() was refused")?;
-        drop(stranger);
+        if !self.is_taken_over() {
+            let mut stranger = (self.open)("unclaimed");
+            let _ = ask(|| Ok(try_acquire(&mut stranger)));
+            unclaimed(&mut stranger, "after acquire() was refused")?;
+        }
         drop(holder);
         self.taken_as("unclaimed", Some(3), UNCLAIMED).map(drop)
     }
@@ -181,8 +226,10 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
             save(one, index)?;
         }
         drop(all.remove(0));
-        let refused = self.refused("apart-2", "another name was let go");
-        refused.or_else(|broken| super::broken(APART, broken.how))?;
+        if !self.is_taken_over() {
+            let refused = self.refused("apart-2", "another name was let go");
+            refused.or_else(|broken| super::broken(APART, broken.how))?;
+        }
         drop(all);
         for (index, name) in (10..).zip(names) {
             drop(self.taken_as(name, Some(index), APART)?);
@@ -226,15 +273,23 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         }
         for (answer, _) in &asked {
             if let Err(error) = answer
-                && !matches!(error, Error::InUse { .. })
+                && !is_in_use(error)
             {
                 return broken(IN_USE, format!("of {THREADS} that asked at once one was told: {}", error.report()));
             }
         }
-        let have_it = asked.iter().filter(|(answer, _)| answer.is_ok()).count();
-        insist(have_it == 1, ONE, || format!("of {THREADS} that asked at once {have_it} have it"))?;
-        drop(asked);
-        self.taken(name, None).map(drop)
+        let mut have_it: Vec<P> = asked.into_iter().filter_map(|(answer, one)| answer.ok().map(|_| one)).collect();
+        let saved = if self.is_taken_over() {
+            // All were given it, one after the other, and the last one has it.
+            have_it.retain_mut(|one| matches!(ask(|| Ok(try_save(one, &watermark(1)))), Answer::Good(Ok(()))));
+            Some(1)
+        } else {
+            None
+        };
+        let count = have_it.len();
+        insist(count == 1, ONE, || format!("of {THREADS} that asked at once {count} have it"))?;
+        drop(have_it);
+        self.taken(name, saved).map(drop)
     }
 
     fn corrupt_is_an_error(&self) -> Checked {
@@ -246,8 +301,8 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         for when in ["at first", "when it was asked again, the first one being dropped"] {
             let mut one = (self.open)("corrupt");
             match acquire(&mut one)? {
-                Ok(loaded) => broken(CORRUPT, format!("{when} it loaded {}", shown(loaded)))?,
-                Err(Error::InUse { .. }) => broken(CORRUPT, format!("{when} it was said to be in use"))?,
+                Ok(loaded) => broken(CORRUPT, format!("{when} it loaded {}", shown(loaded.as_ref())))?,
+                Err(error) if is_in_use(&error) => broken(CORRUPT, format!("{when} it was said to be in use"))?,
                 Err(_) => {}
             }
         }
@@ -263,13 +318,16 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         let mut progress = (self.open)(name);
         match acquire(&mut progress)? {
             Ok(loaded) => {
-                let loaded = loaded.map(|checkpoint| checkpoint.last_processed);
-                insist(loaded == expected, rule, || {
-                    format!("{name:?} loaded {loaded:?}, and {expected:?} was saved last")
+                let last = loaded.as_ref().and_then(|saved| saved.last_processed);
+                insist(last == expected, rule, || {
+                    format!("{name:?} loaded {last:?}, and {expected:?} was saved last")
+                })?;
+                insist(loaded == expected.map(watermark), rule, || {
+                    format!("{name:?} loaded {}, and no more than {expected:?} was saved", shown(loaded.as_ref()))
                 })?;
                 Ok(progress)
             }
-            Err(Error::InUse { .. }) => {
+            Err(error) if is_in_use(&error) => {
                 let rule = if rule == APART { APART } else { FREE };
                 broken(rule, format!("{name:?} is in use, and every value of it was dropped"))
             }
@@ -281,28 +339,70 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
     fn refused(&self, name: &str, when: &str) -> Checked {
         let mut second = (self.open)(name);
         match acquire(&mut second)? {
-            Err(Error::InUse { .. }) => {}
+            Err(error) if is_in_use(&error) => {}
             Err(error) => broken(IN_USE, format!("{name:?}, {when}: {}", error.report()))?,
             Ok(loaded) if when.contains("refused") => {
-                broken(REFUSED, format!("then {name:?} was free, and loaded {}", shown(loaded)))?;
+                broken(REFUSED, format!("then {name:?} was free, and loaded {}", shown(loaded.as_ref())))?;
             }
-            Ok(loaded) => broken(IN_USE, format!("{name:?}, {when}: a second one loaded {}", shown(loaded)))?,
+            Ok(loaded) => {
+                broken(IN_USE, format!("{name:?}, {when}: a second one loaded {}", shown(loaded.as_ref())))?;
+            }
         }
         Ok(())
     }
 }
 
+fn is_in_use(error: &Error) -> bool {
+    matches!(error, Error::InUse { .. } | Error::Leased { .. })
+}
+
+/// What is saved where nothing is done above the watermark.
+fn watermark(last_processed: Index) -> Saved {
+    Saved::from(Checkpoint::new(last_processed))
+}
+
+/// Acquires as a consumer does.
+fn try_acquire(progress: &mut impl Progress) -> Result<Option<Saved>, Error> {
+    progress.subscribe(Tenure::new());
+    if progress.keeps_done_ahead() { progress.acquire_all() } else { Ok(progress.acquire()?.map(Saved::from)) }
+}
+
+/// Saves as a consumer does.
+fn try_save(progress: &mut impl Progress, saved: &Saved) -> Result<(), SaveError> {
+    match saved.last_processed {
+        Some(last) if !progress.keeps_done_ahead() => Ok(progress.save(&Checkpoint::new(last))?),
+        _ => progress.save_all(saved),
+    }
+}
+
 /// Panics are no answer, whatever else is.
-fn acquire(progress: &mut impl Progress) -> Checked<Result<Option<Checkpoint>, Error>> {
-    ask(|| Ok(progress.acquire())).good(ANSWERS, || "acquire()".to_owned())
+fn acquire(progress: &mut impl Progress) -> Checked<Result<Option<Saved>, Error>> {
+    ask(|| Ok(try_acquire(progress))).good(ANSWERS, || "acquire()".to_owned())
 }
 
 fn save(progress: &mut impl Progress, index: Index) -> Checked {
-    ask(|| progress.save(&Checkpoint::new(index))).good(ANSWERS, || format!("save({index})"))
+    saves(progress, &watermark(index), || format!("save({index})"))
 }
 
-fn shown(loaded: Option<Checkpoint>) -> String {
-    loaded.map_or_else(|| "nothing".to_owned(), |checkpoint| checkpoint.last_processed.to_string())
+fn save_all(progress: &mut impl Progress, saved: &Saved) -> Checked {
+    saves(progress, saved, || format!("save_all() of {}", shown(Some(saved))))
+}
+
+fn saves(progress: &mut impl Progress, saved: &Saved, call: impl FnOnce() -> String) -> Checked {
+    ask(|| try_save(progress, saved).map_err(unboxed)).good(ANSWERS, call)
+}
+
+/// The watermark, and what is done above it, as far as that is short.
+fn shown(loaded: Option<&Saved>) -> String {
+    let Some(Saved { last_processed, next, done }) = loaded else { return "nothing".to_owned() };
+    let last = last_processed.map_or_else(|| "no watermark".to_owned(), |last| last.to_string());
+    match &done[..] {
+        [] if last_processed.is_some_and(|last| last.checked_add(1) == Some(*next)) => last,
+        [] => format!("{last} with {next} as the lowest that is not done"),
+        [first, ..] => {
+            format!("{last} with {next} as the lowest that is not done and {} runs from {first:?} on", done.len())
+        }
+    }
 }
 
 impl<P> fmt::Debug for ProgressSuite<'_, P> {

@@ -2,15 +2,17 @@
 
 use crate::base::error::Error;
 use crate::base::index::Index;
+use crate::base::retry::Retry;
 use crate::base::sync::{Arc, Mutex};
 use crate::consumer::Consumer;
 use crate::progress::Progress;
 use crate::source::MemoryJobs;
 use crate::testing::{Checked, broken, insist};
-use crossbeam_channel::bounded;
+use crossbeam_channel::{bounded, unbounded};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+const AGAIN: &str = "a consumer runs no job again that was saved as done";
 const LIVES: &str = "a consumer that is stopped again and again goes on where it was";
 
 /// Jobs in all.
@@ -33,6 +35,80 @@ pub(super) fn consumed<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration
         insist(lives.saved > before, LIVES, || format!("a whole life left it at {before:?}"))?;
     }
     Ok(())
+}
+
+/// Two jobs fail and wait for long, and everything else is done above them; the next life has
+/// nothing to run but those two.
+pub(super) fn kept<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration) -> Checked {
+    const FAILED: [Index; 2] = [3, 7];
+    const ALL: Index = 20;
+    let begin = |life: &str, failing: bool| {
+        let (ran, runs) = unbounded();
+        let consumer = Consumer::builder((0..ALL).collect::<MemoryJobs<_>>(), open("kept"))
+            .max_processing(4)
+            .max_search_ahead(ALL)
+            .retry(Retry::fixed(Duration::from_secs(3600)))
+            .stop_at(ALL - 1)
+            .start(move |job| {
+                ran.send(job.index)?;
+                if failing && FAILED.contains(&job.index) { Err("not in this life".into()) } else { Ok(()) }
+            });
+        let consumer = consumer.or_else(|error| broken(AGAIN, format!("{life} did not start: {}", error.report())))?;
+        Checked::Ok((consumer, runs))
+    };
+    let (consumer, runs) = begin("the first life", true)?;
+    let deadline = Instant::now() + patience;
+    for _ in 0..ALL {
+        if runs.recv_deadline(deadline).is_err() {
+            return broken(AGAIN, format!("not every job ran within {patience:?}: {}", consumer.handle().status()));
+        }
+    }
+    consumer.stop_within(patience).or_else(|error| broken(AGAIN, format!("a stop failed: {}", error.report())))?;
+    let (consumer, runs) = begin("the second life", false)?;
+    let ended = consumer.handle().wait_end(patience);
+    insist(ended.is_some(), AGAIN, || format!("the second life did not end: {}", consumer.handle().status()))?;
+    consumer.join().or_else(|error| broken(AGAIN, format!("the second life ended with: {}", error.report())))?;
+    let mut again: Vec<Index> = runs.iter().collect();
+    again.sort_unstable();
+    insist(again == FAILED, AGAIN, || format!("{FAILED:?} were not done, and the next life ran {again:?}"))
+}
+
+/// A name that is taken from a consumer while its job runs.
+pub(super) struct Taken {
+    pub(super) rule: &'static str,
+    pub(super) patience: Duration,
+}
+
+impl Taken {
+    pub(super) fn consumer_halts<P: Progress>(&self, old: P, take: impl FnOnce() -> Checked<P>) -> Checked {
+        let Self { rule, patience } = *self;
+        let (begin, begun) = bounded(1);
+        let (go, gone) = bounded::<()>(0);
+        let consumer = Consumer::builder((0..2).collect::<MemoryJobs<_>>(), old)
+            .start(move |_| {
+                let _ = begin.try_send(());
+                // Until it is let go, for good.
+                let _ = gone.recv();
+                Ok(())
+            })
+            .or_else(|error| broken(rule, format!("a consumer did not start: {}", error.report())))?;
+        let runs = begun.recv_timeout(patience);
+        let new = take();
+        drop(go);
+        insist(runs.is_ok(), rule, || format!("no job ran within {patience:?}"))?;
+        let new = new?;
+        let ended = consumer.handle().wait_end(patience);
+        insist(ended.is_some(), rule, || {
+            format!("the consumer goes on without its name: {}", consumer.handle().status())
+        })?;
+        let outcome = consumer.join();
+        drop(new);
+        match outcome {
+            Err(Error::Fenced { .. }) => Ok(()),
+            Err(error) => broken(rule, format!("the consumer ended with: {}", error.report())),
+            Ok(()) => broken(rule, "the consumer without its name ended as if all was well"),
+        }
+    }
 }
 
 impl Lives {
