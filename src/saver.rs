@@ -98,3 +98,69 @@ impl<P: Progress> Saver<P> {
         Some(guarded(|| self.progress.lock().save(&checkpoint)).map_err(SaveError::from))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::Error;
+    use crate::base::index::BoxError;
+    use crate::commit::changes::{Changes, Refused};
+    use crate::progress::{Checkpoint, DoneAhead, Saved, Snapshot};
+
+    /// Counts how often it lists the watermark, and how often all that is done.
+    #[derive(Default)]
+    struct Counting(Mutex<(u32, u32)>);
+
+    impl SaveDesk for Counting {
+        fn checkpoint(&self) -> Option<Checkpoint> {
+            self.0.lock().0 += 1;
+            Some(Checkpoint::new(4))
+        }
+        fn snapshot(&self, all: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {
+            assert!(all);
+            self.0.lock().1 += 1;
+            let ahead = DoneAhead::All { first: 0, words: vec![0b1100_0000] };
+            Some(Snapshot { last_processed: Some(4), next: 5, ahead })
+        }
+        fn refused(&self, _: Refused, _: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {
+            panic!("there are no effects");
+        }
+        fn saved(&self) {}
+        fn save_failed(&self, error: BoxError) -> Option<Duration> {
+            panic!("{error}");
+        }
+        fn save_lost(&self, error: BoxError) {
+            panic!("{error}");
+        }
+    }
+
+    #[derive(Default)]
+    struct Takes(Vec<Option<Saved>>);
+
+    impl Progress for Takes {
+        fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+            Ok(None)
+        }
+        fn save(&mut self, _: &Checkpoint) -> Result<(), BoxError> {
+            self.0.push(None);
+            Ok(())
+        }
+        fn save_all(&mut self, saved: &Saved) -> Result<(), SaveError> {
+            self.0.push(Some(saved.clone()));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn all_that_is_done_is_listed_only_for_a_progress_that_keeps_it() {
+        let all = Saved::new(Some(4), 5, vec![6..=7]);
+        for (keeps_all, counted, saved) in [(false, (2, 0), None), (true, (0, 2), Some(all))] {
+            let (progress, desk) = (Arc::new(Mutex::new(Takes::default())), Arc::new(Counting::default()));
+            let (seat, saver) = saver(progress.clone(), keeps_all);
+            (0..2).for_each(|_| seat.save(desk.clone(), true));
+            drop(seat);
+            saver.run();
+            assert_eq!((*desk.0.lock(), &progress.lock().0), (counted, &vec![saved; 2]));
+        }
+    }
+}

@@ -68,6 +68,65 @@ fn done(next: Index, ahead: u64) -> Snapshot {
     Snapshot { last_processed: next.checked_sub(1), next, ahead: DoneAhead::All { first: 0, words: vec![ahead] } }
 }
 
+/// Says that one more job is done each time, far above the lowest undone one.
+struct Counting {
+    asked_for_all: Mutex<Vec<bool>>,
+    saved: Sender<()>,
+}
+
+impl SaveDesk for Counting {
+    fn checkpoint(&self) -> Option<Checkpoint> {
+        panic!("the store keeps more");
+    }
+
+    fn snapshot(&self, all: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {
+        let mut asked = self.asked_for_all.lock();
+        asked.push(all);
+        let new = asked.len() as u64;
+        let ahead = if all {
+            DoneAhead::All { first: 0, words: vec![((1 << new) - 1) << 1] }
+        } else {
+            DoneAhead::New(vec![new])
+        };
+        Some(Snapshot { last_processed: None, next: 0, ahead })
+    }
+
+    fn refused(&self, _: Refused, _: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {
+        panic!("there are no effects");
+    }
+
+    fn saved(&self) {
+        self.saved.send(()).unwrap();
+    }
+
+    fn save_failed(&self, error: BoxError) -> Option<Duration> {
+        panic!("{error}");
+    }
+
+    fn save_lost(&self, error: BoxError) {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn a_store_asks_for_all_that_is_done_with_the_first_save_alone_and_then_for_what_is_new() {
+    const SAVES: usize = 60;
+    let store = Store::in_memory();
+    let mut progress = store.progress("p");
+    assert!(progress.acquire_all().unwrap().is_none());
+    let (tell, saved) = unbounded();
+    let desk = Arc::new(Counting { asked_for_all: Mutex::default(), saved: tell });
+    let writer = progress.writer().unwrap();
+    for _ in 0..SAVES {
+        writer.save(desk.clone(), true);
+        saved.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+    assert_eq!(*desk.asked_for_all.lock(), (0..SAVES).map(|save| save == 0).collect::<Vec<_>>());
+    drop((progress, writer));
+    let loaded = store.progress("p").acquire_all().unwrap();
+    assert_eq!(loaded, Some(Saved::new(None, 0, vec![1..=SAVES as u64])), "in order, and joined");
+}
+
 #[test]
 fn what_finished_while_jobs_were_refused_is_in_the_same_save_and_may_be_refused_too() {
     let store = Store::in_memory();
