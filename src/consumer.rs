@@ -38,14 +38,16 @@ pub use handle::Handle;
 /// 6. Stopping finishes the jobs in flight and saves the watermark. After [`stop`](Self::stop) has
 ///    returned, no callback runs, and no thread of the consumer lives.
 /// 7. Progress never goes back, and two consumers never write one progress: a second consumer with
-///    the same name is refused.
+///    the same name is refused. If a name can be taken over, a stale token changes nothing: the
+///    storage refuses each save of the life before, and its consumer halts with [`Error::Fenced`].
 /// 8. A bad stored value is a typed error, never "all done" and never "start again".
 /// 9. Exactly once: with [`start_transactional`](Builder::start_transactional) a job's effects, its
 ///    completion and the watermark are one atomic write. After any crash each job has its effects
 ///    once.
 /// 10. A job that was saved as done never runs again, even if it is above the watermark, or if
-///     there is no watermark yet. (This needs a [`StoreProgress`](crate::StoreProgress); any other
-///     progress keeps only the watermark.)
+///     there is no watermark yet. (This needs a [`StoreProgress`](crate::StoreProgress), or a
+///     progress that [keeps done ahead](crate::Progress::keeps_done_ahead). A
+///     [`MemoryProgress`](crate::MemoryProgress) keeps only the watermark.)
 ///
 /// # At least once: the jobs that run again
 ///
@@ -115,8 +117,8 @@ impl Consumer {
     /// call it.
     ///
     /// # Errors
-    /// The first failure: the one that halted the consumer, or [`Error::Progress`] if the last save
-    /// failed twice. On one of the consumer's own threads it is [`Error::Config`]: there `stop`
+    /// The first failure: the one that halted the consumer, [`Error::Progress`] if the last save
+    /// failed twice, or [`Error::Fenced`] if another consumer has taken the name over. On one of the consumer's own threads it is [`Error::Config`]: there `stop`
     /// only asks, and does not wait.
     pub fn stop(self) -> Result<(), Error> {
         self.control.request_stop();

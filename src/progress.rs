@@ -1,4 +1,5 @@
-//! Where the watermark is kept: the trait that an engine implements, and what is written through it.
+//! Where the watermark is kept: the trait that an engine implements, and what is written through
+//! it.
 
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
@@ -44,7 +45,8 @@ impl Checkpoint {
 /// watermark beside your own data: [`acquire`](Self::acquire) and [`save`](Self::save) are enough.
 /// An engine that implements [`keeps_done_ahead`](Self::keeps_done_ahead),
 /// [`acquire_all`](Self::acquire_all) and [`save_all`](Self::save_all) too also keeps the jobs that
-/// are done above the watermark. A struct around a progress forwards all methods, and loses nothing.
+/// are done above the watermark. A struct around a progress forwards all methods, and loses
+/// nothing.
 ///
 /// # The rules
 ///
@@ -52,10 +54,10 @@ impl Checkpoint {
 /// * A save that returned an error left the old value or the new one.
 /// * A value that cannot be read is an error, never `None`.
 /// * One live value at a time has a name. [`acquire`](Self::acquire) refuses the second one, or it
-///   takes the name over. Then it has to *shut out the writer before*: once it has returned, no save
-///   of an earlier life may change anything, however late it arrives. That writer may be alive,
-///   cut off by a network or merely slow, so a look before each write is not enough: the storage
-///   itself has to compare a token, in one step with the write.
+///   takes the name over. Then it has to *shut out the writer before*: once it has returned, no
+///   save of an earlier life may change anything, however late it arrives. That writer may be
+///   alive, cut off by a network or merely slow, so a look before each write is not enough: the
+///   storage itself has to compare a token, in one step with the write.
 ///
 /// The feature `testing` has a suite that checks them: `waterline::testing::ProgressSuite`.
 ///
@@ -83,7 +85,7 @@ impl Checkpoint {
 /// impl Progress for Fenced {
 ///     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
 ///         let mut row = self.row.lock().unwrap_or_else(PoisonError::into_inner);
-///         row.token += 1;                             // from now on the life before changes nothing
+///         row.token += 1;                     // from now on the life before changes nothing
 ///         self.token = row.token;
 ///         Ok(row.last_processed.map(Checkpoint::new))
 ///     }
@@ -115,7 +117,8 @@ impl Checkpoint {
 /// let progress = || Fenced { row: row.clone(), token: 0 };
 /// let jobs = MemoryJobs::new();
 /// let first = Consumer::builder(jobs.clone(), progress()).start(|_| Ok(()))?;
-/// let second = Consumer::builder(jobs.clone(), progress()).start(|_| Ok(()))?;    // takes the name over
+/// // Takes the name over.
+/// let second = Consumer::builder(jobs.clone(), progress()).start(|_| Ok(()))?;
 /// jobs.push("a job for both");
 /// assert!(matches!(first.join(), Err(Error::Fenced { .. })));
 /// assert!(second.handle().wait_for(0, std::time::Duration::from_secs(20)));
@@ -141,13 +144,18 @@ impl Checkpoint {
 ///         // Whoever makes the file has the name. (After a crash it has to be removed by hand.)
 ///         match fs::File::create_new(self.directory.join("claimed")) {
 ///             Ok(_) => self.claimed = true,
-///             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(Error::InUse { name }),
+///             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+///                 return Err(Error::InUse { name });
+///             }
 ///             Err(e) => return Err(Error::Progress { source: e.into() }),
 ///         }
 ///         match fs::read_to_string(self.directory.join("watermark")) {
 ///             Ok(text) => match text.trim().parse() {
 ///                 Ok(index) => Ok(Some(Checkpoint::new(index))),
-///                 Err(e) => Err(Error::Corrupt { name, reason: format!("{text:?} is no index: {e}") }),
+///                 Err(e) => {
+///                     let reason = format!("{text:?} is no index: {e}");
+///                     Err(Error::Corrupt { name, reason })
+///                 }
 ///             },
 ///             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
 ///             Err(e) => Err(Error::Progress { source: e.into() }),
@@ -176,7 +184,8 @@ impl Checkpoint {
 /// # let progress = || FileProgress { directory: directory.path().into(), claimed: false };
 /// # let jobs: MemoryJobs<_> = (0..9).collect();
 /// # let consumer = Consumer::builder(jobs.clone(), progress()).stop_at(4).start(|_| Ok(()))?;
-/// # assert!(matches!(Consumer::builder(jobs.clone(), progress()).start(|_| Ok(())), Err(Error::InUse { .. })));
+/// # let refused = Consumer::builder(jobs.clone(), progress()).start(|_| Ok(()));
+/// # assert!(matches!(refused, Err(Error::InUse { .. })));
 /// # consumer.join()?;
 /// # let again = Consumer::builder(jobs, progress()).start(|job| Ok(assert!(job.index > 4)))?;
 /// # assert!(again.handle().wait_for(8, std::time::Duration::from_secs(20)));
@@ -184,9 +193,9 @@ impl Checkpoint {
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Progress: Send + 'static {
-    /// Takes the name, and loads what was saved last; `None` when nothing ever was. Called once, when
-    /// a consumer starts. It refuses a name that another live value has, or shuts that one out: see
-    /// [the rules](Self#the-rules). The name is free again when the value is dropped.
+    /// Takes the name, and loads what was saved last; `None` when nothing ever was. Called once,
+    /// when a consumer starts. It refuses a name that another live value has, or shuts that one
+    /// out: see [the rules](Self#the-rules). The name is free again when the value is dropped.
     ///
     /// # Errors
     /// [`Error::InUse`] when another live consumer of this process has the name, [`Error::Leased`]
@@ -194,8 +203,8 @@ pub trait Progress: Send + 'static {
     /// [`Error::Progress`] when it cannot be reached. `start` returns it as it is.
     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error>;
 
-    /// Saves the watermark. Called on a thread of its own, one call at a time, with a checkpoint that
-    /// never goes back; never when nothing finished. While jobs go on that is one
+    /// Saves the watermark. Called on a thread of its own, one call at a time, with a checkpoint
+    /// that never goes back; never when nothing finished. While jobs go on that is one
     /// [`pace`](Self::pace) after the last call returned, or later if busy threads have all the
     /// cores: with 8 of them on two cores up to 30 ms. Without the name, before
     /// [`acquire`](Self::acquire) or after it was refused, it is an error and changes nothing.
@@ -207,8 +216,8 @@ pub trait Progress: Send + 'static {
 
     /// Returns true if it also keeps the jobs that are done above the watermark. Then
     /// [`acquire_all`](Self::acquire_all) and [`save_all`](Self::save_all) are called in place of
-    /// [`acquire`](Self::acquire) and [`save`](Self::save), and no job runs again once it is saved as
-    /// done. Asked once, before the name is taken. Default: false.
+    /// [`acquire`](Self::acquire) and [`save`](Self::save), and no job runs again once it is saved
+    /// as done. Asked once, before the name is taken. Default: false.
     fn keeps_done_ahead(&self) -> bool {
         false
     }
@@ -222,8 +231,8 @@ pub trait Progress: Send + 'static {
         Ok(self.acquire()?.map(Saved::from))
     }
 
-    /// Saves all that is done, under the rules of [`save`](Self::save). An engine that keeps what is
-    /// done ahead implements it; the default saves the watermark alone.
+    /// Saves all that is done, under the rules of [`save`](Self::save). An engine that keeps what
+    /// is done ahead implements it; the default saves the watermark alone.
     ///
     /// Each call lists everything, so it costs a step for each run. The watermark may be the one
     /// that was saved before, or still be `None`, while more is done above it.
@@ -253,8 +262,9 @@ pub trait Progress: Send + 'static {
     }
 
     /// Returns the token of this life, for the writes that jobs make elsewhere: it grows from life
-    /// to life of a name, so a storage can refuse the writes of an earlier life. Each job has it, as
-    /// [`Job::fence`](crate::Job::fence). Asked once, after the name was taken. Default: 0, for none.
+    /// to life of a name, so a storage can refuse the writes of an earlier life. Each job has it,
+    /// as [`Job::fence`](crate::Job::fence). Asked once, after the name was taken. Default: 0, for
+    /// none.
     fn fence(&self) -> u64 {
         0
     }

@@ -59,8 +59,8 @@ impl<P: Progress> Saver<P> {
         drop_guarded(self.progress);
     }
 
-    /// Waits until this time, and for ever if it is beyond the clock's end. Only a call to hurry can
-    /// arrive meanwhile, and it is meant to end the wait; so is the end.
+    /// Waits until this time, and for ever if it is beyond the clock's end. Only a call to hurry
+    /// can arrive meanwhile, and it is meant to end the wait; so is the end.
     fn wait(&self, until: Option<Instant>) {
         match until {
             Some(until) => _ = self.inbox.recv_deadline(until),

@@ -2,6 +2,7 @@
 //! rule is refused by the name of that rule.
 
 mod conformance {
+    mod engines;
     mod jobs;
     mod parts;
     mod progress;

@@ -198,6 +198,14 @@ fn a_memory_progress_behind_an_adapter_keeps_the_watermark_alone_as_it_does_with
     assert_eq!(memory.last_processed(), Some(1));
 }
 
+/// Joins a consumer that is about to end by itself.
+#[track_caller]
+fn join(consumer: Consumer) -> Result<(), Error> {
+    let handle = consumer.handle();
+    assert!(handle.wait_end(LONG).is_some(), "it does not end: {}", handle.status());
+    consumer.join()
+}
+
 /// Two jobs of which the first is done and saved, and the second runs until it is let go.
 struct Running {
     consumer: Consumer,
@@ -240,7 +248,7 @@ fn promise_7_a_consumer_whose_name_was_taken_over_halts_awaits_its_jobs_and_save
     other.save_all(&Saved::new(Some(3), 4, vec![6..=6])).unwrap();
     let saves = engine.row.lock().saves;
     drop(go);
-    is_fenced(consumer.join(), "orders", "life 2 has it");
+    is_fenced(join(consumer), "orders", "life 2 has it");
     let row = engine.row.lock();
     assert_eq!((row.saves, row.saved.clone()), (saves, Some(Saved::new(Some(3), 4, vec![6..=6]))));
     let status = handle.status();
@@ -270,7 +278,7 @@ fn a_consumer_that_finds_its_name_lost_halts_while_jobs_run_and_tries_no_further
     let writes = faults.writes();
     faults.lose(..);
     drop(go);
-    is_fenced(consumer.join(), "orders", &format!("somebody else, since write {writes}, as the test wished"));
+    is_fenced(join(consumer), "orders", &format!("somebody else, since write {writes}, as the test wished"));
     assert_eq!(faults.writes(), writes + 1, "it is not tried again");
     assert_eq!(handle.status().unsaved, 1);
 }
@@ -311,7 +319,7 @@ impl Progress for WatermarkAlone {
 fn a_progress_that_keeps_the_watermark_alone_says_by_its_error_that_the_name_is_lost() {
     let Running { consumer, go } = one_is_saved_and_one_runs(WatermarkAlone(0));
     drop(go);
-    is_fenced(consumer.join(), "unnamed", "node b has it");
+    is_fenced(join(consumer), "unnamed", "node b has it");
 }
 
 #[test]
@@ -320,7 +328,7 @@ fn an_engine_that_knows_the_other_one_gives_the_error_itself() {
     let Running { consumer, go } = one_is_saved_and_one_runs(engine.clone());
     engine.tenure().lost(Error::Fenced { name: "p".to_owned(), holder: "node b".to_owned() }.into());
     drop(go);
-    is_fenced(consumer.join(), "p", "node b");
+    is_fenced(join(consumer), "p", "node b");
 }
 
 #[test]
@@ -352,7 +360,7 @@ fn a_tenure_that_is_lost_halts_at_once_though_no_save_is_due_and_running_jobs_ar
     assert!(handle.wait_end(Duration::ZERO).is_none(), "a job runs");
     let saves = engine.row.lock().saves;
     drop(go);
-    is_fenced(consumer.join(), "orders", "the lease ran out");
+    is_fenced(join(consumer), "orders", "the lease ran out");
     assert_eq!(engine.row.lock().saves, saves);
     assert_eq!((handle.status().next, handle.status().unsaved), (2, 1));
     engine.tenure().hold("it is over");
@@ -373,7 +381,7 @@ fn a_tenure_that_is_lost_during_a_save_lets_that_one_end_as_it_does_and_ends_a_b
         faults.tenure().unwrap().lost("the lease ran out".into());
         assert_eq!(handle.status().state, State::Halted);
         drop(hold);
-        is_fenced(consumer.join(), "orders", "the lease ran out");
+        is_fenced(join(consumer), "orders", "the lease ran out");
         let status = handle.status();
         let expected = if fails { (None, 1) } else { (Some(0), 0) };
         assert_eq!((status.last_processed, status.unsaved), expected);
@@ -387,7 +395,7 @@ fn a_tenure_that_is_lost_during_a_save_lets_that_one_end_as_it_does_and_ends_a_b
     eventually("a long back-off", || faults.writes() >= 6);
     let writes = faults.writes();
     faults.tenure().unwrap().lost("the lease ran out".into());
-    is_fenced(consumer.join(), "orders", "the lease ran out");
+    is_fenced(join(consumer), "orders", "the lease ran out");
     assert!(faults.writes() <= writes + 1, "one may have begun meanwhile");
 }
 

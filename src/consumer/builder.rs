@@ -201,8 +201,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///
     /// # Errors
     /// * [`Error::Config`] if a value was refused.
-    /// * [`Error::InUse`], [`Error::Corrupt`], [`Error::NotFound`] and [`Error::Progress`] come
-    ///   from the progress.
+    /// * [`Error::InUse`], [`Error::Leased`], [`Error::Corrupt`], [`Error::NotFound`] and
+    ///   [`Error::Progress`] come from the progress.
+    /// * [`Error::Fenced`] if the progress lost its name meanwhile.
     /// * [`Error::Source`] if the source fails to say where it begins.
     /// * [`Error::Truncated`] if the source begins above the next index.
     /// * [`Error::Spawn`] if a thread cannot be started.

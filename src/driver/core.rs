@@ -185,8 +185,6 @@ pub(crate) struct Save {
     /// The consumer only waits for this save, and it was tried again for that.
     pub(super) last_try: bool,
     pub(super) hurried: bool,
-    /// Whoever makes it was told that it is to be given up.
-    pub(super) abandoned: bool,
     /// Since when it is under way.
     pub(crate) since: Option<Instant>,
 }

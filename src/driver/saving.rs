@@ -14,14 +14,13 @@ use crate::progress::{Checkpoint, DoneAhead, SaveDesk, Snapshot};
 use crate::window::Save as Due;
 use std::time::Duration;
 
-/// How soon a failed save is tried again.
+/// The back-off of a failed save.
 const SAVE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Duration::from_secs(5));
 
 impl<T: Send + 'static> Core<T> {
-    /// When something waits for the save, neither its pace nor its back-off is waited for. A failing store is hurried only
-    /// for the end.
+    /// When something waits for the save, neither its pace nor its back-off is waited for. A
+    /// failing store is hurried only for the end.
     pub(super) fn hurry_save(&mut self, wakes: &mut Wakes) {
-        self.hurry_abandoned(wakes);
         if self.save.hurried {
             return;
         }
@@ -33,7 +32,8 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Whether a save has been due for so long that whoever has just reported a job is to make it.
+    /// True if a save has been due for so long that the thread which has just reported a job is to
+    /// make it.
     #[inline]
     pub(super) fn save_is_late(&mut self) -> bool {
         self.patience.is_lost(self.counters.done)
@@ -49,12 +49,12 @@ impl<T: Send + 'static> Core<T> {
         self.window.handle_saving()
     }
 
-    /// What is to be written now.
+    /// Gives the watermark that is to be written now.
     pub(crate) fn checkpoint(&mut self) -> Option<Checkpoint> {
         self.begin_save()?.last_processed.map(Checkpoint::new)
     }
 
-    /// What is to be written now where everything that is done is kept.
+    /// Gives what is to be written now where everything that is done is kept.
     pub(crate) fn snapshot(&mut self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
         let Due { last_processed, next, ahead, .. } = self.begin_save()?;
         let ahead = match ahead.new {
@@ -98,7 +98,8 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// How soon to try again; `None`: not at all. And what is to be dropped without the lock.
+    /// Returns the pause before the next try, or `None` for no further one; and what is to be
+    /// dropped without the lock.
     pub(crate) fn save_failed(&mut self, failure: Failure) -> (Option<Duration>, Option<BoxError>) {
         if self.tenancy.is_lost() {
             self.abandon_save();

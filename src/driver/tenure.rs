@@ -2,7 +2,6 @@
 
 use super::Driver;
 use super::core::Core;
-use super::wakes::Wakes;
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::BoxError;
@@ -35,7 +34,8 @@ impl Tenancy {
         self.lost
     }
 
-    /// Says why nothing starts, when the window is paused: the user goes first, who alone can end that.
+    /// Says why nothing starts, when the window is paused: the user goes first, who alone can end
+    /// that.
     pub(super) fn blocked(&self) -> Blocked {
         match &self.held {
             Some(why) if !self.paused => Blocked::Held { why: why.clone() },
@@ -84,11 +84,6 @@ impl<T: Send + 'static> Core<T> {
         (self.save.since, self.save.error) = (None, None);
         self.unreachable_from = self.unreachable_from.min(self.window.lowest_unprocessed());
         self.rouse_waiters = true;
-    }
-
-    /// Cuts the wait of a save short that is to be given up.
-    pub(super) fn hurry_abandoned(&mut self, wakes: &mut Wakes) {
-        wakes.hurry |= self.tenancy.lost && !std::mem::replace(&mut self.save.abandoned, true);
     }
 }
 

@@ -15,8 +15,8 @@ pub enum State {
     Paused,
     /// Nothing starts any more. The jobs in flight finish and are saved.
     Stopping,
-    /// A failure has stopped the consumer: of a job, a callback, or the last save. `stop` and
-    /// `join` return it.
+    /// A failure has stopped the consumer: of a job, a callback, or the last save, or the loss of
+    /// its name. `stop` and `join` return it.
     Halted,
     /// The consumer has stopped, and everything that finished is saved. If the progress keeps only
     /// the watermark, the `done_ahead` jobs that finished above it run again in the next life.

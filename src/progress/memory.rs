@@ -7,9 +7,10 @@ use crate::base::sync::{Arc, Mutex};
 
 /// Progress in memory: for tests, and for streams that begin anew with each process.
 ///
-/// A clone shares the memory, so a "restart" is a second builder on a clone, and the claim, so a second live consumer on a
-/// clone is [`Error::InUse`]. It keeps the watermark and not what is done above it, which runs again after a "restart"; to
-/// have both in memory take the progress of a [`Store::in_memory`](crate::Store::in_memory).
+/// A clone shares the memory, so a "restart" is a second builder on a clone, and the claim, so a
+/// second live consumer on a clone is [`Error::InUse`]. It keeps the watermark and not what is done
+/// above it, which runs again after a "restart"; to have both in memory take the progress of a
+/// [`Store::in_memory`](crate::Store::in_memory).
 ///
 /// ```
 /// use waterline::{Consumer, MemoryJobs, MemoryProgress};

@@ -66,7 +66,8 @@ impl TryFrom<&Saved> for Snapshot {
     }
 }
 
-/// Who saves for the driver: the store's shared writer, or a thread around a [`Progress`](super::Progress).
+/// Who saves for the driver: the store's shared writer, or a thread around a
+/// [`Progress`](super::Progress).
 pub(crate) trait Saves: Send + Sync {
     /// Begins a save, one at a time. The desk is asked for what to save when it is written, so that
     /// everything that finishes until then is in it. Without a `hurry` that is not before the pace
@@ -90,8 +91,8 @@ pub(crate) trait SaveDesk: Send + Sync {
     /// `all` asks for it, or if it is the shorter way. A list of all costs a step for each word of
     /// the window, so it is made for those alone who need it.
     ///
-    /// The effects of the jobs that finished are moved behind those that are there, in the same moment: both are to be written
-    /// together, or neither.
+    /// The effects of the jobs that finished are moved behind those that are there, in the same
+    /// moment: both are to be written together, or neither.
     fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
     /// The effects of these jobs, which were handed over, cannot be written: the jobs failed for
     /// good and are not done. The caller has taken their effects out. The answer is what to save

@@ -15,7 +15,8 @@ use std::sync::Weak;
 ///
 /// ```
 /// use std::sync::{Arc, Mutex, PoisonError};
-/// use waterline::{Blocked, BoxError, Checkpoint, Consumer, Error, MemoryJobs, MemoryProgress, Progress, Tenure};
+/// use waterline::{Blocked, BoxError, Checkpoint, Error, MemoryProgress, Progress, Tenure};
+/// use waterline::{Consumer, MemoryJobs};
 ///
 /// /// A progress whose name is renewed by somebody else, who is given the tenure.
 /// struct Renewed(MemoryProgress, Arc<Mutex<Option<Tenure>>>);
@@ -44,7 +45,8 @@ use std::sync::Weak;
 /// assert!(consumer.handle().wait_for(0, std::time::Duration::from_secs(20)));
 ///
 /// tenure.lost("the lease ran out, and node b has it".into());
-/// assert!(matches!(consumer.join(), Err(Error::Fenced { holder, .. }) if holder.contains("node b")));
+/// let ended = consumer.join();
+/// assert!(matches!(ended, Err(Error::Fenced { holder, .. }) if holder.contains("node b")));
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Clone)]

@@ -60,7 +60,7 @@ impl<T> Job<T> {
     ///         Err("cut short, since the consumer stops".into())
     ///     })?;
     /// assert!(begun.recv().is_ok());
-    /// consumer.stop()?;                                   // no error, since the job has attempts left
+    /// consumer.stop()?;                           // no error, since the job has attempts left
     /// # Ok::<(), waterline::Error>(())
     /// ```
     #[must_use]

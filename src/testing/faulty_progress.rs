@@ -54,7 +54,8 @@ impl FaultyProgress {
         self.inner.last_processed()
     }
 
-    /// What a crash leaves: a progress of its own with what has reached the disk, whose name is free and which has no faults.
+    /// What a crash leaves: a progress of its own with what has reached the disk, whose name is
+    /// free and which has no faults.
     ///
     /// ```
     /// use waterline::testing::FaultyProgress;
@@ -63,8 +64,8 @@ impl FaultyProgress {
     /// let jobs: MemoryJobs<_> = (0..9).collect();
     /// let progress = FaultyProgress::in_memory();
     /// progress.faults().freeze_at(3);
-    /// let first_life = Consumer::builder(jobs, progress.clone()).max_search_ahead(1).stop_at(8).start(|_| Ok(()))?;
-    /// first_life.join()?;                             // all nine jobs, but the disk took three saves only
+    /// let first_life = Consumer::builder(jobs, progress.clone()).max_search_ahead(1).stop_at(8);
+    /// first_life.start(|_| Ok(()))?.join()?;          // nine jobs, but the disk took three saves
     /// assert_eq!(progress.after_crash().last_processed(), Some(2));
     /// # Ok::<(), waterline::Error>(())
     /// ```
@@ -81,8 +82,8 @@ impl FaultyProgress {
 }
 
 impl<P> FaultyProgress<P> {
-    /// Around this progress, and without a fault. After a [freeze](ProgressFaults::freeze_at) open the inner one anew to see what
-    /// a crash leaves.
+    /// Around this progress, and without a fault. After a [freeze](ProgressFaults::freeze_at) open
+    /// the inner one anew to see what a crash leaves.
     pub fn new(inner: P) -> Self {
         Self { inner, faults: ProgressFaults::default(), floor: 0 }
     }
@@ -179,8 +180,9 @@ struct Shared {
 }
 
 impl ProgressFaults {
-    /// The saves with these numbers fail, counted from 0 with the next one: `fail(..)` is a full disk, `fail(3..4)` fails the
-    /// fourth alone. What failed is not written. Replaces what was said before.
+    /// The saves with these numbers fail, counted from 0 with the next one: `fail(..)` is a full
+    /// disk, `fail(3..4)` fails the fourth alone. What failed is not written. Replaces what was
+    /// said before.
     pub fn fail(&self, writes: impl RangeBounds<u64>) {
         let mut shared = self.shared.lock();
         shared.failing = shared.counted_on(writes);
@@ -197,8 +199,8 @@ impl ProgressFaults {
     /// let progress = FaultyProgress::in_memory();
     /// progress.faults().lose(1..);                        // the second save, and all later ones
     /// let jobs: MemoryJobs<_> = (0..9).collect();
-    /// let consumer = Consumer::builder(jobs, progress.clone()).max_search_ahead(1).start(|_| Ok(()))?;
-    /// assert!(matches!(consumer.join(), Err(Error::Fenced { .. })));
+    /// let builder = Consumer::builder(jobs, progress.clone()).max_search_ahead(1);
+    /// assert!(matches!(builder.start(|_| Ok(()))?.join(), Err(Error::Fenced { .. })));
     /// assert_eq!(progress.last_processed(), Some(0));
     /// # Ok::<(), Error>(())
     /// ```
@@ -214,7 +216,8 @@ impl ProgressFaults {
         self.shared.lock().tenure.clone()
     }
 
-    /// The saves with these numbers panic, counted from 0 with the next one. Replaces what was said before.
+    /// The saves with these numbers panic, counted from 0 with the next one. Replaces what was said
+    /// before.
     pub fn panic(&self, writes: impl RangeBounds<u64>) {
         let mut shared = self.shared.lock();
         shared.panicking = shared.counted_on(writes);
@@ -227,7 +230,8 @@ impl ProgressFaults {
         self.panic(0..0);
     }
 
-    /// The save with this number, counted from 0 with the next one, and all later ones, return `Ok` and do not reach the disk.
+    /// The save with this number, counted from 0 with the next one, and all later ones, return `Ok`
+    /// and do not reach the disk.
     pub fn freeze_at(&self, write: u64) {
         let mut shared = self.shared.lock();
         shared.freeze_at = Some(shared.writes.saturating_add(write));
@@ -289,7 +293,8 @@ impl Shared {
     }
 }
 
-/// Holds back the saves of a [`FaultyProgress`]; dropping it lets them through. Made by [`ProgressFaults::hold`].
+/// Holds back the saves of a [`FaultyProgress`]; dropping it lets them through. Made by
+/// [`ProgressFaults::hold`].
 #[derive(Debug)]
 pub struct Hold {
     entered: Receiver<()>,

@@ -36,24 +36,27 @@ type ByName<'a, R> = Box<dyn Fn(&str) -> R + 'a>;
 
 /// Checks that a progress keeps the rules of [`Progress`], and panics with the rule that is broken.
 ///
-/// It is given a closure that opens the progress with a name on a storage that is the same for all calls, as a restart would.
-/// The storage must be empty at first. The rules:
+/// It is given a closure that opens the progress with a name on a storage that is the same for all
+/// calls, as a restart would. The storage must be empty at first. The rules:
 ///
-/// * A new name has nothing saved; what was saved last is loaded, whatever the index, in each later life; taking the name and
-///   saving nothing leaves it.
-/// * While one value has a name, acquiring it is [`Error::InUse`] or [`Error::Leased`]; the value that was refused changes nothing
-///   when it is dropped. The name is free when its value is dropped, and of several that acquire at once exactly one has it.
-/// * Where a name can be taken over from a value that lives ([`lapse`](Self::lapse), [`takes_over`](Self::takes_over)), acquiring it
-///   shuts out the writer before: a save of that one is an error and changes nothing, and its drop leaves the name. If the
-///   error is [`SaveError::Lost`], a consumer on it halts with [`Error::Fenced`].
-/// * Where it [keeps what is done ahead](Progress::keeps_done_ahead), that is loaded exactly as it was saved, with a watermark and
-///   before there is one, and a consumer runs none of it again.
+/// * A new name has nothing saved; what was saved last is loaded, whatever the index, in each later
+///   life; taking the name and saving nothing leaves it.
+/// * While one value has a name, acquiring it is [`Error::InUse`] or [`Error::Leased`]; the value
+///   that was refused changes nothing when it is dropped. The name is free when its value is
+///   dropped, and of several that acquire at once exactly one has it.
+/// * Where a name can be taken over from a value that lives ([`lapse`](Self::lapse),
+///   [`takes_over`](Self::takes_over)), acquiring it shuts out the writer before: a save of that
+///   one is an error and changes nothing, and its drop leaves the name. If the error is
+///   [`SaveError::Lost`], a consumer on it halts with [`Error::Fenced`].
+/// * Where it [keeps what is done ahead](Progress::keeps_done_ahead), that is loaded exactly as it
+///   was saved, with a watermark and before there is one, and a consumer runs none of it again.
 /// * A [fence](Progress::fence) is 0 in every life of a name, or grows from life to life.
 /// * A save without the name is an error, and changes nothing.
 /// * Names have nothing to do with each other, and a value may move to another thread.
-/// * A value that cannot be read is an error, never "nothing saved", and the name stays free ([`corrupt`](Self::corrupt)).
-/// * A [`Consumer`](crate::Consumer) that is stopped again and again goes on where it was: everything at or below the watermark that it loads
-///   was done.
+/// * A value that cannot be read is an error, never "nothing saved", and the name stays free
+///   ([`corrupt`](Self::corrupt)).
+/// * A [`Consumer`](crate::Consumer) that is stopped again and again goes on where it was:
+///   everything at or below the watermark that it loads was done.
 ///
 /// ```
 /// use waterline::Store;
@@ -72,7 +75,8 @@ type ByName<'a, R> = Box<dyn Fn(&str) -> R + 'a>;
 /// use waterline::testing::ProgressSuite;
 ///
 /// let places = RefCell::new(HashMap::<String, MemoryProgress>::new());
-/// ProgressSuite::new(|name| places.borrow_mut().entry(name.to_owned()).or_default().clone()).run();
+/// let open = |name: &str| places.borrow_mut().entry(name.to_owned()).or_default().clone();
+/// ProgressSuite::new(open).run();
 /// ```
 ///
 /// The methods that a consumer calls are the ones that are checked: `acquire_all` and `save_all`
@@ -101,7 +105,8 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         Self { open: Box::new(open), corrupt: None, ways: Ways::Exclusive, patience: PATIENCE }
     }
 
-    /// Checks what becomes of a damaged value, too: this damages what is stored under a name, so that it can no longer be read.
+    /// Checks what becomes of a damaged value, too: this damages what is stored under a name, so
+    /// that it can no longer be read.
     pub fn corrupt(mut self, corrupt: impl Fn(&str) + 'a) -> Self {
         self.corrupt = Some(Box::new(corrupt));
         self
@@ -114,8 +119,8 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         self
     }
 
-    /// Checks a progress whose `acquire` takes a name over whoever has it. The rules for a name that
-    /// is in use do not hold for it.
+    /// Checks a progress whose `acquire` takes a name over whoever has it. The rules for a name
+    /// that is in use do not hold for it.
     pub fn takes_over(mut self) -> Self {
         self.ways = Ways::TakesOver;
         self
@@ -328,6 +333,9 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
                 Ok(progress)
             }
             Err(error) if is_in_use(&error) => {
+                if rule == engines::SHUT_OUT {
+                    return broken(rule, format!("{name:?} is in use, though the time of the life before ran out"));
+                }
                 let rule = if rule == APART { APART } else { FREE };
                 broken(rule, format!("{name:?} is in use, and every value of it was dropped"))
             }

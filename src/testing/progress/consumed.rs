@@ -31,7 +31,8 @@ pub(super) fn consumed<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration
     while lives.saved != Some(JOBS - 1) {
         let before = lives.saved;
         lives.live(open("consumed"), chance.u64(1..40), patience)?;
-        // Each life ends after some jobs, and none of them is above a job that was not done: there is no failure here.
+        // Each life ends after some jobs, and none of them is above a job that was not done: there
+        // is no failure here.
         insist(lives.saved > before, LIVES, || format!("a whole life left it at {before:?}"))?;
     }
     Ok(())
@@ -117,7 +118,8 @@ impl Lives {
         let (enough, stop) = bounded(1);
         let done = self.done.clone();
         let left = Arc::new(Mutex::new(jobs));
-        // No job ends before the loaded watermark was looked at: the saved one moves as soon as one does.
+        // No job ends before the loaded watermark was looked at: the saved one moves as soon as one
+        // does.
         let go = Arc::new(Mutex::new(()));
         let wait = go.clone();
         let not_yet = go.lock();

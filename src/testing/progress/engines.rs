@@ -1,4 +1,5 @@
-//! The rules for engines that do more than they must: keep what is done ahead, count lives, be taken over.
+//! The rules for engines that do more than they must: keep what is done ahead, count lives, be
+//! taken over.
 
 use super::consumed::Taken;
 use super::{ANSWERS, FREE, ProgressSuite, Ways, acquire, consumed, save, save_all, shown};
@@ -9,7 +10,7 @@ use std::ops::RangeInclusive;
 
 const KEPT: &str = "what is done above the watermark is loaded exactly as it was saved";
 const FENCED: &str = "a fence is 0 in every life, or grows from life to life";
-const SHUT_OUT: &str = "acquire shuts out the writer before";
+pub(super) const SHUT_OUT: &str = "acquire shuts out the writer before";
 
 /// Saves in a row, each with more done.
 const ROUNDS: u64 = 60;
@@ -59,7 +60,8 @@ impl<P: Progress> ProgressSuite<'_, P> {
         }
     }
 
-    /// As a consumer does it: a little more is done with each save, and the watermark moves at times.
+    /// As a consumer does it: a little more is done with each save, and the watermark moves at
+    /// times.
     fn done_ahead_is_kept_save_by_save(&self) -> Checked {
         // A fixed seed: a progress that fails once fails again.
         let mut chance = fastrand::Rng::with_seed(5);
