@@ -240,7 +240,7 @@ fn is_fenced(outcome: Result<(), Error>, name: &str, holder: &str) {
 }
 
 #[test]
-fn promise_7_a_consumer_whose_name_was_taken_over_halts_awaits_its_jobs_and_saves_nothing_more() {
+fn promise_07_a_consumer_whose_name_was_taken_over_halts_awaits_its_jobs_and_saves_nothing_more() {
     let engine = Engine::default();
     let Running { consumer, go } = one_is_saved_and_one_runs(engine.again());
     let handle = consumer.handle();
