@@ -118,8 +118,9 @@ impl Consumer {
     ///
     /// # Errors
     /// The first failure: the one that halted the consumer, [`Error::Progress`] if the last save
-    /// failed twice, or [`Error::Fenced`] if another consumer has taken the name over. On one of the consumer's own threads it is [`Error::Config`]: there `stop`
-    /// only asks, and does not wait.
+    /// failed twice, or [`Error::Fenced`] if another consumer has taken the name over. On one of
+    /// the consumer's own threads it is [`Error::Config`]: there `stop` only asks, and does not
+    /// wait.
     pub fn stop(self) -> Result<(), Error> {
         self.control.request_stop();
         self.wait_end(None)

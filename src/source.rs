@@ -168,8 +168,9 @@ pub trait Jobs: Send + Sync + 'static {
     /// appears, and return true. Then the consumer does not poll the source on a timer (unless
     /// `poll_every` is set). Default: false.
     ///
-    /// An adapter around another source hands the wake-up on to it. The gates of that source need it
-    /// too: a gate rings it when it opens, and tells the consumer with it which upstream it follows.
+    /// An adapter around another source hands the wake-up on to it. The gates of that source need
+    /// it too: a gate rings it when it opens, and tells the consumer with it which upstream it
+    /// follows.
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         let _ = wakeup;
         false

@@ -1,4 +1,5 @@
-//! A progress of one's own: what it may keep, how it loses its name, and how it steers its consumer.
+//! A progress of one's own: it may keep more than the watermark, lose its name, and steer its
+//! consumer.
 
 mod common;
 
@@ -14,7 +15,7 @@ use waterline::{
     SaveError, Saved, State, Store, Tenure, Watermark,
 };
 
-/// What is stored under one name.
+/// The row that is stored under one name.
 #[derive(Default)]
 struct Row {
     saved: Option<Saved>,

@@ -369,7 +369,8 @@ fn first_look(jobs: &impl Jobs, begun: Option<Index>) -> Result<First, Error> {
     Ok(First { first, next: begun.unwrap_or(first) })
 }
 
-/// Hands the wake-up to the source: true if the source rings it, and the upstreams that its gates follow.
+/// Hands the wake-up to the source. Returns true if the source rings it, and the upstreams that its
+/// gates follow.
 fn subscribe(jobs: &impl Jobs, begun: Option<Index>, wakeup: Wakeup) -> Result<(bool, Vec<Watermark>), Error> {
     let failed = |source| Error::Source { index: begun.unwrap_or(0), source };
     let subscribed = guarded(|| Ok(jobs.subscribe(wakeup.clone()))).map_err(failed)?;
