@@ -8,7 +8,7 @@ use std::time::Duration;
 use waterline::testing::{FaultyProgress, ProgressSuite};
 use waterline::{BoxError, Checkpoint, Error, Progress, SaveError, Saved, Tenure};
 
-/// What is wrong with an engine.
+/// The rule that an engine breaks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
     Nothing,
