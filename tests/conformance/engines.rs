@@ -30,7 +30,7 @@ enum Bug {
 
 use Bug::*;
 
-/// How a name is taken from a live value.
+/// The way in which a name is taken from a live value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Lapses,
@@ -61,7 +61,7 @@ impl Engine {
         change(self.disk.lock().entry(self.name.clone()).or_default())
     }
 
-    /// What it stores of this.
+    /// The part of this that it stores.
     fn stored(&self, saved: &Saved) -> Saved {
         let mut saved = saved.clone();
         match self.bug {
