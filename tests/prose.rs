@@ -20,7 +20,6 @@ const NOT_YET: &[&str] = &[
     "src/notifier",
     "src/progress",
     "src/reader",
-    "src/saver",
     "src/testing/faulty_progress",
     "src/testing/progress",
 ];

@@ -8,7 +8,7 @@ use std::time::Duration;
 use waterline::testing::{FaultyProgress, ProgressSuite};
 use waterline::{BoxError, Checkpoint, Error, Progress, SaveError, Saved, Tenure};
 
-/// The rule that an engine breaks.
+/// The bug of an engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
     Nothing,
@@ -61,7 +61,7 @@ impl Engine {
         change(self.disk.lock().entry(self.name.clone()).or_default())
     }
 
-    /// The part of this that it stores.
+    /// Returns the part of this that the engine stores.
     fn stored(&self, saved: &Saved) -> Saved {
         let mut saved = saved.clone();
         match self.bug {
