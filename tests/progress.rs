@@ -538,7 +538,10 @@ fn each_job_has_the_fence_of_its_life_and_zero_where_there_is_none() {
         let jobs = if life == 2 { 2 } else { 4 };
         assert_eq!(told.iter().collect::<Vec<_>>(), vec![life; jobs]);
     }
-    let none = |job: Job<u64>| Ok(assert_eq!(job.fence, 0));
+    let none = |job: Job<u64>| {
+        assert_eq!(job.fence, 0);
+        Ok(())
+    };
     Consumer::builder(numbers(3), MemoryProgress::new()).stop_at(2).start(none).unwrap().join().unwrap();
     assert_eq!(Job::new(1, ()).fence, 0);
 }

@@ -5,6 +5,7 @@ use crate::base::guard::guarded;
 use crate::base::index::Index;
 use crate::driver::tenure::fenced;
 use crate::progress::{Progress, Saved, Tenure};
+use crate::window::{Limits, Window};
 
 /// A progress that has its name.
 pub(super) struct Acquired {
@@ -19,6 +20,22 @@ pub(super) struct Acquired {
 impl Acquired {
     pub(super) fn last_processed(&self) -> Option<Index> {
         self.saved.as_ref()?.last_processed
+    }
+
+    /// Returns the lowest index that is not done, if anything was ever saved.
+    pub(super) fn next(&self) -> Option<Index> {
+        Some(self.saved.as_ref()?.next)
+    }
+
+    /// Makes the window that goes on from here, or begins with `next`.
+    pub(super) fn window(self, next: Index, limits: Limits) -> Window {
+        let loaded = self.last_processed();
+        let mut window = loaded.map_or_else(|| Window::begin(next, limits), |last| Window::resume(last, limits));
+        if self.keeps_all {
+            window.keep_done_ahead();
+            window.restore(self.saved.into_iter().flat_map(|saved| saved.done));
+        }
+        window
     }
 }
 

@@ -1,7 +1,7 @@
 //! The builder: the settings of a consumer, their checks, and the start.
 
 use super::Consumer;
-use super::acquire::{Acquired, acquire};
+use super::acquire::acquire;
 use crate::base::config::{self, ConfigError, OnExhausted, check_max_processing, check_read_ahead, check_search_ahead};
 use crate::base::error::Error;
 use crate::base::guard::guarded;
@@ -21,7 +21,7 @@ use crate::saver::saver;
 use crate::source::Jobs;
 use crate::source::wakeup::{Bell, Wakeup};
 use crate::source::watermark::Watermark;
-use crate::window::{Limits, Window};
+use crate::window::Limits;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -273,13 +273,12 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let mut unstarted = Unstarted::new();
         let (bell, tenure) = (unstarted.bell.clone(), unstarted.tenure.clone());
         let acquired = acquire(&mut progress, &tenure)?;
-        let (loaded, keeps_all) = (acquired.last_processed(), acquired.keeps_all);
-        let Acquired { name, fence, saved, .. } = acquired;
+        let loaded = acquired.last_processed();
         let watermark = self.watermark.unwrap_or_default();
         // If anything is saved the stream has its beginning, even if there is no watermark yet.
-        let begun = saved.as_ref().map(|saved| saved.next).or(start_at.flatten());
+        let begun = acquired.next().or(start_at.flatten());
         let (subscribed, upstreams) = subscribe(&jobs, begun, Wakeup::new(bell.clone(), watermark.clone()))?;
-        watermark.reserve(name, upstreams.clone())?;
+        watermark.reserve(acquired.name.clone(), upstreams.clone())?;
         unstarted.watermark = Some(watermark.clone());
         let First { first, next } = first_look(&jobs, begun)?;
         // A consumer that has reached its end needs nothing from the source any more.
@@ -289,11 +288,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         if stop_at.is_none_or(|last| last >= next) {
             check_upstreams(&watermark, &upstreams, next)?;
         }
-        let mut window = loaded.map_or_else(|| Window::begin(next, limits), |last| Window::resume(last, limits));
-        if keeps_all {
-            window.keep_done_ahead();
-            window.restore(saved.into_iter().flat_map(|saved| saved.done));
-        }
+        let (fence, keeps_all) = (acquired.fence, acquired.keeps_all);
+        let mut window = acquired.window(next, limits);
         if let Some(index) = stop_at {
             window.stop_at(index);
         }
