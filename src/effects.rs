@@ -1,4 +1,4 @@
-//! What a transactional job wants changed.
+//! The changes that a transactional job asks for.
 
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
@@ -9,46 +9,49 @@ use crate::store::{Store, Table};
 use serde::Serialize;
 use std::fmt;
 
-/// What a job of a transactional consumer wants changed: it is written in one atomic write with the fact that the job is done,
-/// or not at all. Handed to the closure of [`Builder::start_transactional`](crate::Builder::start_transactional).
+/// The changes that a job of a transactional consumer asks for. They are written in one atomic
+/// write with the fact that the job is done, or not at all. Handed to the closure of
+/// [`Builder::start_transactional`](crate::Builder::start_transactional).
 ///
-/// Nothing is changed before the job has returned `Ok`; what a failed or panicking attempt wanted vanishes. Changes of one job
-/// are made in their order, those of jobs that run side by side in the order in which the jobs finish.
+/// Nothing is changed before the job has returned `Ok`; the effects of an attempt that fails or
+/// panics vanish. Changes of one job are made in their order, those of jobs that run side by side
+/// in the order in which the jobs finish.
 ///
-/// There are no reads in it: what a job reads from a [`Table`] and writes back may have been changed by another one meanwhile,
-/// which it would undo. [`add`](Self::add) is for that. A job that needs to read what an earlier one wrote needs
-/// `max_search_ahead(1)`, by which each is written before the next one starts.
+/// There are no reads in it: what a job reads from a [`Table`] and writes back may have been
+/// changed by another one meanwhile, which it would undo. [`add`](Self::add) is for that. A job
+/// that needs to read what an earlier one wrote needs `max_search_ahead(1)`, by which each is
+/// written before the next one starts.
 pub struct Effects {
     pub(crate) changes: Changes,
-    /// Which store's tables are meant.
+    /// The address of the store whose tables and logs are meant.
     store: usize,
     limit: usize,
-    refused: Option<Refused>,
+    refused: Option<Refusal>,
 }
 
-/// Why a change was refused.
+/// The reason why a change was refused.
 #[derive(Clone, Debug)]
-enum Refused {
+enum Refusal {
     Foreign(&'static str, String),
     TooLarge(usize),
     Item(String, Arc<serde_json::Error>),
 }
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Self {
+impl From<Refusal> for Error {
+    fn from(refused: Refusal) -> Self {
         match refused {
-            Refused::Foreign(what, name) => ConfigError::Foreign { what, name }.into(),
-            Refused::TooLarge(limit) => Error::EffectsTooLarge { limit },
-            Refused::Item(log, source) => Error::Item { log, source: source.into() },
+            Refusal::Foreign(what, name) => ConfigError::Foreign { what, name }.into(),
+            Refusal::TooLarge(limit) => Error::EffectsTooLarge { limit },
+            Refusal::Item(log, source) => Error::Item { log, source: source.into() },
         }
     }
 }
 
-/// What a record takes beside its key and value, at most: a tag, a family and two lengths.
+/// The bytes of a record beside its key and value, at most: a tag, a family and two lengths.
 const OVERHEAD: usize = 16;
 
 impl Effects {
-    /// In a buffer that is empty.
+    /// Collects the effects of a job in a buffer that is empty.
     pub(crate) fn new(changes: Changes, store: usize, limit: usize) -> Self {
         debug_assert!(changes.is_empty());
         Self { changes, store, limit, refused: None }
@@ -57,9 +60,9 @@ impl Effects {
     /// Sets the value of this key.
     ///
     /// # Errors
-    /// [`Error::Config`] for a table of another store, [`Error::EffectsTooLarge`] when the job's effects would take more than
-    /// [`Builder::max_effects`](crate::Builder::max_effects). An attempt that was refused something fails, also if it then
-    /// returns `Ok`.
+    /// [`Error::Config`] for a table of another store, [`Error::EffectsTooLarge`] when the job's
+    /// effects would take more than [`Builder::max_effects`](crate::Builder::max_effects). An
+    /// attempt that was refused something fails, also if it then returns `Ok`.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.admit_row(table, key.len().saturating_add(value.len()))?;
@@ -76,8 +79,8 @@ impl Effects {
         Ok(self.changes.delete(table.family().id, &[table.key_prefix(), key])?)
     }
 
-    /// Adds to the counter under this key, which [`Table::counter`] reads, and which is 0 while there is none: however many jobs
-    /// add to it side by side, none is lost and none counts twice.
+    /// Adds to the counter under this key, which [`Table::counter`] reads, and which is 0 while
+    /// there is none: however many jobs add to it side by side, none is lost and none counts twice.
     ///
     /// Only the write shows that something else than a counter is under the key, or that the sum is
     /// too large for 64 bits. That is a bug of the job, and no retry mends it. So the job fails for
@@ -129,21 +132,22 @@ impl Effects {
         Ok(())
     }
 
-    /// Appends an item to a log. It gets its index when it is written, and whoever consumes the log is rung.
+    /// Appends an item to a log. It gets its index when it is written, and whoever consumes the log
+    /// is rung.
     ///
     /// # Errors
     /// Those of [`put`](Self::put), and [`Error::Item`] when it cannot be turned into JSON.
     pub fn push<T: Serialize>(&mut self, log: &JobLog<T>, item: &T) -> Result<(), Error> {
         let value = match serde_json::to_vec(item) {
             Ok(value) => value,
-            Err(e) => return Err(self.refuse(Refused::Item(log.name().to_owned(), Arc::new(e)))),
+            Err(e) => return Err(self.refuse(Refusal::Item(log.name().to_owned(), Arc::new(e)))),
         };
         self.admit(log.store(), "log", log.name(), value.len())?;
-        self.changes.push(log.state().clone(), log.store().logs().id, value);
+        self.changes.op(log.state().clone(), value);
         Ok(())
     }
 
-    /// Whether so much more may be wanted of this table.
+    /// Checks that the job may ask for so much more of this table.
     fn admit_row(&mut self, table: &Table, length: usize) -> Result<(), Error> {
         self.admit(table.store(), "table", table.name(), length.saturating_add(table.key_prefix().len()))
     }
@@ -151,20 +155,20 @@ impl Effects {
     fn admit(&mut self, store: &Store, what: &'static str, name: &str, length: usize) -> Result<(), Error> {
         let more = length.saturating_add(OVERHEAD);
         if store.address() != self.store {
-            Err(self.refuse(Refused::Foreign(what, name.to_owned())))
+            Err(self.refuse(Refusal::Foreign(what, name.to_owned())))
         } else if self.changes.len().saturating_add(more) > self.limit {
-            Err(self.refuse(Refused::TooLarge(self.limit)))
+            Err(self.refuse(Refusal::TooLarge(self.limit)))
         } else {
             Ok(())
         }
     }
 
-    fn refuse(&mut self, refused: Refused) -> Error {
+    fn refuse(&mut self, refused: Refusal) -> Error {
         self.refused = Some(refused.clone());
         refused.into()
     }
 
-    /// What the job wants changed, if it was refused nothing.
+    /// Returns the changes that the job asks for, and the error if it was refused one.
     pub(crate) fn finish(self) -> (Changes, Result<(), Error>) {
         (self.changes, self.refused.map_or(Ok(()), |refused| Err(refused.into())))
     }

@@ -62,30 +62,30 @@ pub(crate) type Pair = (Vec<u8>, Vec<u8>);
 /// Pairs in the order of their keys.
 pub(crate) type Scan<'a> = Box<dyn Iterator<Item = Result<Pair, StoreError>> + Send + 'a>;
 
-/// Who is shown keys and values, and says whether to go on.
+/// A closure that is shown keys and values. It returns false to end that.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
 
 /// An ordered key-value store with atomic batches.
 pub(crate) trait Kv: Send + Sync {
-    /// The number of the family with this name, if there is one.
+    /// Returns the number of the family with this name, if there is one.
     fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError>;
 
     fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Every pair whose key begins with the prefix, as of this moment.
+    /// Returns every pair whose key begins with the prefix, as of this moment.
     fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_>;
 
     /// Shows the pairs whose keys are in this range, in order, until one is answered with false.
     fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError>;
 
-    /// The highest key with this prefix.
+    /// Returns the highest key with this prefix.
     fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// All changes or none, and none for a family that was dropped meanwhile; when `synced`, they
     /// survive the loss of power once this returns.
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError>;
 
-    /// Everything that was written survives the loss of power once this returns.
+    /// Flushes: everything that was written survives the loss of power once this returns.
     fn sync(&self) -> Result<(), StoreError>;
 
     /// Gives back the disk space of keys in this range, all of which were deleted. It survives the
@@ -94,7 +94,7 @@ pub(crate) trait Kv: Send + Sync {
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError>;
 }
 
-/// The lowest key above every key with this prefix; `None` when there is no such key.
+/// Returns the lowest key above every key with this prefix; `None` when there is no such key.
 pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|byte| *byte < u8::MAX)? + 1;
     let mut end = prefix[..keep].to_vec();

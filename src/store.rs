@@ -9,12 +9,11 @@ use crate::kv::memory::MemoryKv;
 use crate::kv::{Family, Kv};
 #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
 use crate::kv::{LOGS, OURS, SYSTEM, TABLES};
-use crate::log::state::LogState;
-use std::collections::HashSet;
+use std::any::{Any, TypeId};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 #[cfg(feature = "rocksdb")]
 use std::path::Path;
-use std::sync::Weak;
 
 #[cfg(feature = "rocksdb")]
 mod attach;
@@ -99,7 +98,8 @@ struct Inner {
     format: Format,
     names: Arc<Mutex<HashSet<String>>>,
     ids: Arc<Ids>,
-    open_logs: Mutex<Vec<Weak<LogState>>>,
+    /// The values that products keep here while the store is open, one of each type.
+    kept: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Inner {
@@ -114,7 +114,7 @@ impl Inner {
             format,
             names: Arc::default(),
             ids,
-            open_logs: Mutex::default(),
+            kept: Mutex::default(),
         }
     }
 
@@ -273,9 +273,12 @@ impl Store {
         &self.inner.logs
     }
 
-    /// Logs that somebody has open, and some that nobody has any more.
-    pub(crate) fn open_logs(&self) -> &Mutex<Vec<Weak<LogState>>> {
-        &self.inner.open_logs
+    /// Returns the value of this type that a product keeps with the store while that is open: all handles of the store have
+    /// the same. It is made when it is first asked for, and must not keep the store.
+    pub(crate) fn kept<K: Any + Default + Send + Sync>(&self) -> Arc<K> {
+        let mut kept = self.inner.kept.lock();
+        let value = kept.entry(TypeId::of::<K>()).or_insert_with(|| Arc::new(K::default()));
+        Arc::clone(value).downcast().unwrap_or_else(|_| unreachable!("a value is kept under the id of its own type"))
     }
 
     /// True if a write by way of this handle survives the loss of power.

@@ -34,9 +34,6 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("fuzzing", &["base", "window", "kv", "store", "progress"]),
 ];
 
-/// Arrows that must still be removed. Each of them must exist, so that none is forgotten here.
-const STILL: &[(&str, &str)] = &[("commit", "log"), ("store", "log")];
-
 /// The source files, by the path below `src` without its ending: `driver/core`.
 fn sources() -> BTreeMap<String, String> {
     // Read at run time: two checkouts may share one target directory, with a test that the other
@@ -275,7 +272,7 @@ fn is_folder(name: &str) -> bool {
 }
 
 fn may_name(from: &str, to: &str) -> bool {
-    MAY_NAME.iter().any(|(folder, named)| *folder == from && named.contains(&to)) || STILL.contains(&(from, to))
+    MAY_NAME.iter().any(|(folder, named)| *folder == from && named.contains(&to))
 }
 
 /// Returns each arrow from one folder to another, with its files.
@@ -317,9 +314,6 @@ fn every_arrow_between_folders_is_in_the_table_and_the_table_has_no_other() {
     let parsed = Crate::of(&sources);
     assert_eq!(forbidden(&parsed), [""; 0], "the table does not have these");
     let found = arrows(&parsed);
-    for (from, to) in STILL {
-        assert!(found.contains_key(&((*from).to_owned(), (*to).to_owned())), "{from} no longer names {to}");
-    }
     let listed =
         MAY_NAME.iter().flat_map(|(from, named)| named.iter().map(|to| ((*from).to_owned(), (*to).to_owned())));
     let stale: Vec<_> = listed.filter(|arrow| !found.contains_key(arrow)).collect();

@@ -184,34 +184,6 @@ fn promise_01_wherever_the_disk_stops_taking_writes_the_log_is_a_prefix() {
 }
 
 #[test]
-fn promise_01_what_a_trim_gives_back_is_not_needed_by_anybody_after_the_loss_of_power() {
-    // Files are deleted at once and for good. Earlier writes, of progress and of trims, may still
-    // be lost.
-    const ITEMS: u64 = 40_000;
-    let faulty = FaultyStore::new().unwrap();
-    let store = faulty.store();
-    let log = store.log::<u64>("l").unwrap();
-    log.push_all(&(1..=ITEMS).collect::<Vec<_>>()).unwrap();
-    let consume = |log: &JobLog<u64>, store: &Store, to| {
-        Consumer::builder(log.clone(), store.progress("p")).stop_at(to).start(|_| Ok(())).unwrap().join().unwrap();
-    };
-    consume(&log, &store, 100);
-    // Everything that was written before a crash of the process has reached the disk by now.
-    let faulty = faulty.after_crash().unwrap();
-    let store = faulty.store();
-    let log = store.log::<u64>("l").unwrap();
-    consume(&log, &store, ITEMS / 2);
-    log.trim(..=ITEMS / 2).unwrap();
-    let after = faulty.after_power_loss().unwrap().store();
-    let log = after.log::<u64>("l").unwrap();
-    let first = after.progress("p").last_processed().unwrap().unwrap() + 1;
-    let mut left = Vec::new();
-    log.read(first..=ITEMS, &mut left).unwrap();
-    assert_eq!(left, (first..=ITEMS).collect::<Vec<_>>());
-    consume(&log, &after, ITEMS);
-}
-
-#[test]
 fn a_consumer_is_rung_and_a_trim_passes_no_consumer() {
     let store = Store::in_memory();
     let log = store.log::<u64>("l").unwrap();

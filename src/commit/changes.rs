@@ -1,21 +1,23 @@
-//! What jobs want changed, until it is written: records as bytes, and what is to be added to counters.
+//! The changes that jobs ask for, until they are written: records as bytes, additions to counters,
+//! and operations of participants.
 
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
 use crate::base::sync::Arc;
+use crate::commit::participant::AnyParticipant;
 use crate::kv::Family;
 use crate::kv::batch::{FamilyId, Records};
-use crate::log::state::LogState;
+use std::fmt;
 use std::ops::Range;
 
-/// What one job, or many in order, want changed.
+/// The changes that one job, or many in order, ask for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
     records: Records,
-    /// Kept apart, so that those who add nothing move and look at no more than one word.
+    /// Kept apart, so that jobs that add nothing move and look at one word only.
     adds: Option<Box<Adds>>,
-    pushes: Vec<Push>,
-    /// What the adds, the pushes and the jobs take.
+    ops: Vec<Op>,
+    /// The memory that the adds, the operations and the jobs take.
     added: usize,
 }
 
@@ -28,12 +30,12 @@ struct Adds {
     jobs: Vec<Adder>,
 }
 
-/// An item for a log. It gets its index when it is written.
-#[derive(Clone, Debug)]
-struct Push {
-    log: Arc<LogState>,
-    family: FamilyId,
-    value: Vec<u8>,
+/// An operation of a participant, which alone can read the bytes. It is applied when the batch is
+/// made.
+#[derive(Clone)]
+struct Op {
+    participant: Arc<dyn AnyParticipant>,
+    bytes: Vec<u8>,
 }
 
 /// A job that adds to counters.
@@ -41,39 +43,41 @@ struct Push {
 pub(crate) struct Adder {
     pub(crate) index: Index,
     pub(crate) attempt: u32,
-    /// Which records, adds and pushes are its own, by their numbers. Its adds begin where those of
-    /// the job before it end.
+    /// The records, adds and operations that are its own, by their numbers. Its adds begin where
+    /// those of the job before it end.
     pub(crate) records: Range<u32>,
     adds_end: u32,
-    pushes: Range<u32>,
+    ops: Range<u32>,
 }
 
-/// Jobs whose adds cannot be made, so that nothing of what they want is written.
+/// Jobs whose adds cannot be made, so nothing that they ask for is written.
 #[derive(Debug)]
 pub(crate) struct Refused {
     /// All of them, in ascending order.
     pub(crate) jobs: Vec<Index>,
-    /// The lowest of them, and which attempt it was that wants this.
+    /// The lowest of them, and the attempt that asks for this.
     pub(crate) lowest: Index,
     pub(crate) attempt: u32,
-    /// Why that one is refused.
+    /// The reason why that one is refused.
     pub(crate) error: Error,
 }
 
-/// An addition to a counter. It is made when it is written, since only then is it known what to add to.
+/// An addition to a counter. It is made when it is written, since only then is it known what to add
+/// to.
 #[derive(Clone, Debug)]
 pub(crate) struct Add {
-    /// How many records go before it.
+    /// The number of records before it.
     pub(crate) after: u32,
     pub(crate) family: Family,
     pub(crate) key: Vec<u8>,
     pub(crate) by: i64,
-    /// The table's name, and how much of the key it takes, to say which one it is should it be none.
+    /// The table's name, and the length of the table's part of the key: an error names both if the
+    /// value is no counter.
     pub(crate) table: Arc<str>,
     pub(crate) prefix: usize,
 }
 
-/// Numbers of records, adds and pushes.
+/// Numbers of records, adds and operations.
 type Ends = (u32, u32, u32);
 
 impl Changes {
@@ -91,10 +95,11 @@ impl Changes {
         self.adds.get_or_insert_default().list.push(Add { after, ..add });
     }
 
-    pub(crate) fn push(&mut self, log: Arc<LogState>, family: FamilyId, value: Vec<u8>) {
-        let push = Push { log, family, value };
-        self.added += push.len();
-        self.pushes.push(push);
+    /// Notes an operation of a participant of this store.
+    pub(crate) fn op(&mut self, participant: Arc<dyn AnyParticipant>, bytes: Vec<u8>) {
+        let op = Op { participant, bytes };
+        self.added += op.len();
+        self.ops.push(op);
     }
 
     /// Notes the job whose changes all of these are. Nothing may have been appended to them.
@@ -107,27 +112,28 @@ impl Changes {
     /// Notes the job whose changes came since there were so many, so that it can be named, and its
     /// changes taken out, should one of its adds not be possible.
     #[inline]
-    fn sign_from(&mut self, (records, _, pushes): Ends, index: Index, attempt: u32) {
+    fn sign_from(&mut self, (records, _, ops): Ends, index: Index, attempt: u32) {
         let ends = self.ends();
-        let adder = Adder { index, attempt, records: records..ends.0, adds_end: ends.1, pushes: pushes..ends.2 };
+        let adder = Adder { index, attempt, records: records..ends.0, adds_end: ends.1, ops: ops..ends.2 };
         self.added += size_of::<Adder>();
         self.adds.get_or_insert_default().jobs.push(adder);
     }
 
-    /// Counts the records, adds and pushes. The bound on effects keeps the numbers far below 2^32.
+    /// Counts the records, adds and operations. The bound on effects keeps the numbers far below
+    /// 2^32.
     #[inline]
     fn ends(&self) -> Ends {
-        (self.records.count(), self.adds().len() as u32, self.pushes.len() as u32)
+        (self.records.count(), self.adds().len() as u32, self.ops.len() as u32)
     }
 
-    /// In bytes of memory, about.
+    /// Returns the memory that it takes, in bytes, about.
     pub(crate) fn len(&self) -> usize {
         self.records.len() + self.added
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.adds().is_empty() && self.pushes.is_empty()
+        self.records.is_empty() && self.adds().is_empty() && self.ops.is_empty()
     }
 
     pub(crate) fn records(&self) -> &Records {
@@ -148,14 +154,14 @@ impl Changes {
         })
     }
 
-    pub(crate) fn pushes(&self) -> impl Iterator<Item = (&Arc<LogState>, FamilyId, &[u8])> {
-        self.pushes.iter().map(|push| (&push.log, push.family, &push.value[..]))
+    pub(crate) fn ops(&self) -> impl Iterator<Item = (&Arc<dyn AnyParticipant>, &[u8])> {
+        self.ops.iter().map(|op| (&op.participant, &op.bytes[..]))
     }
 
-    /// Moves what an attempt of a job wants behind what is there.
+    /// Moves the changes of an attempt of a job behind those that are there.
     pub(crate) fn append(&mut self, more: &mut Changes, index: Index, attempt: u32) {
         let before = self.ends();
-        self.pushes.append(&mut more.pushes);
+        self.ops.append(&mut more.ops);
         self.added += std::mem::take(&mut more.added);
         self.records.append(&more.records);
         more.records.clear();
@@ -167,10 +173,10 @@ impl Changes {
         }
     }
 
-    /// Takes out all that these jobs want, which are in ascending order.
+    /// Takes out all changes of these jobs, which are in ascending order.
     pub(crate) fn take_out(&mut self, refused: &[Index]) {
         let Some(all) = &mut self.adds else { return };
-        let (mut records, mut adds, mut pushes) = (Gone::default(), Gone::default(), Gone::default());
+        let (mut records, mut adds, mut ops) = (Gone::default(), Gone::default(), Gone::default());
         let mut from = 0;
         all.jobs.retain(|job| {
             let own = std::mem::replace(&mut from, job.adds_end)..job.adds_end;
@@ -178,14 +184,14 @@ impl Changes {
             if !keep {
                 records.add(&job.records);
                 adds.add(&own);
-                pushes.add(&job.pushes);
+                ops.add(&job.ops);
             }
             keep
         });
         for job in &mut all.jobs {
             job.records = records.shift_range(&job.records);
             job.adds_end = adds.shift(job.adds_end);
-            job.pushes = pushes.shift_range(&job.pushes);
+            job.ops = ops.shift_range(&job.ops);
         }
         self.records.retain(|number| !records.has(number));
         let mut number = 0..;
@@ -194,10 +200,10 @@ impl Changes {
             number.next().is_some_and(|number| !adds.has(number))
         });
         let mut number = 0..;
-        self.pushes.retain(|_| number.next().is_some_and(|number| !pushes.has(number)));
+        self.ops.retain(|_| number.next().is_some_and(|number| !ops.has(number)));
         self.added = all.jobs.len() * size_of::<Adder>()
             + all.list.iter().map(Add::len).sum::<usize>()
-            + self.pushes.iter().map(Push::len).sum::<usize>();
+            + self.ops.iter().map(Op::len).sum::<usize>();
     }
 
     /// Empties it, and keeps its memory.
@@ -207,7 +213,7 @@ impl Changes {
             adds.list.clear();
             adds.jobs.clear();
         }
-        self.pushes.clear();
+        self.ops.clear();
         self.added = 0;
     }
 }
@@ -219,15 +225,21 @@ impl Add {
     }
 }
 
-impl Push {
+impl Op {
     /// The memory that it takes, in bytes, about.
     fn len(&self) -> usize {
-        size_of::<Self>() + self.value.len()
+        size_of::<Self>() + self.bytes.len()
     }
 }
 
-/// Numbers of a list that are taken out: ascending ranges, and with each how many numbers the
-/// ranges before it have.
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Op").field("bytes", &self.bytes.len()).finish_non_exhaustive()
+    }
+}
+
+/// Numbers of a list that are taken out: ascending ranges, and with each the count of the numbers
+/// in the ranges before it.
 #[derive(Default)]
 struct Gone(Vec<(Range<u32>, u32)>);
 

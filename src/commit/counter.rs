@@ -1,4 +1,5 @@
-//! The bytes of a counter: eight of them, in big-endian two's complement. A key that is not there counts as 0.
+//! The bytes of a counter: eight of them, in big-endian two's complement. A key that is not there
+//! counts as 0.
 
 use crate::base::error::Error;
 

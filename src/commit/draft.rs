@@ -1,69 +1,45 @@
-//! The batch in the making: what intents add to it, and what counters come to.
+//! The batch in the making: the records that intents add to it, the tails of its participants, and
+//! the sums of its counters.
 
 use crate::base::error::{Error, StoreError};
-use crate::base::index::{BoxError, Index};
+use crate::base::index::BoxError;
 use crate::base::sync::{Arc, RwLock, RwLockWriteGuard};
 use crate::commit::changes::{Add, Changes, Refused};
 use crate::commit::counter;
+use crate::commit::overlay::Overlay;
+use crate::commit::participant::{Participant, Tails, TailsMark};
 use crate::kv::batch::{Batch, FamilyId, Mark, Record};
 use crate::kv::{Family, Kv};
-use crate::log::state::{Bounds, LogState};
 use std::collections::{HashMap, HashSet};
 
 mod refused;
 
-/// What is written together.
+/// The batch in the making, which is written as one.
 pub(crate) struct Draft<'a> {
     kv: &'a dyn Kv,
-    /// Held from the first look at a counter until all is written, so that nobody changes it in between.
+    overlay: Overlay<'a>,
+    tails: Tails,
+    /// Held from the first look at a counter until all is written, so that nobody changes it in
+    /// between.
     rows: &'a RwLock<()>,
     shut: Option<RwLockWriteGuard<'a, ()>>,
-    batch: Batch,
     cells: Cells,
-    /// Where the logs are then to which something is pushed or that are trimmed.
-    logs: Vec<LogDraft>,
-    /// How many records were looked at for counters.
+    /// The number of records that were looked at for counters.
     #[cfg(test)]
     pub(super) looked_at: usize,
 }
 
-#[derive(Clone)]
-struct LogDraft {
-    state: Arc<LogState>,
-    /// One past the head.
-    end: Index,
-    trimmed: Option<Bounds>,
-}
-
 /// A state to which a draft can go back.
-pub(super) struct Before {
-    mark: Mark,
-    logs: Vec<LogDraft>,
+pub(super) struct DraftMark {
+    batch: Mark,
+    tails: TailsMark,
 }
 
-/// What a write has changed in logs.
-pub(super) struct Written(Vec<LogDraft>);
-
-impl Written {
-    /// From now on everybody sees it, and who waits for items is rung.
-    pub(super) fn publish(self, kv: &dyn Kv) {
-        for LogDraft { state, end, trimmed } in self.0 {
-            if end > state.end() {
-                state.pushed(end);
-            }
-            let Some(bounds) = trimmed else { continue };
-            let deleted = state.trimmed(bounds);
-            if let Some(reclaimed) = state.reclaim(kv, deleted).err() {
-                tracing::warn!(log = state.name, error = %reclaimed, "disk space is given back later");
-            }
-        }
-    }
-}
-
-/// What the counters are that were looked up, by family and key. It can be forgotten at any time: the batch and the database say it too.
+/// The counters that were looked up, by family and key. They can be forgotten at any time: the
+/// batch and the database say the same.
 type Cells = HashMap<FamilyId, HashMap<Vec<u8>, Cell>>;
 
-/// What a counter is after everything in the batch.
+/// The value of a counter after everything in the batch.
 #[derive(Clone, Debug)]
 enum Cell {
     /// The bytes, as they are stored or put.
@@ -72,7 +48,7 @@ enum Cell {
 }
 
 impl Cell {
-    /// Adds to the counter: its new count.
+    /// Returns the count after this addition.
     #[inline]
     fn plus(&self, add: &Add) -> Result<i64, Error> {
         let key = || &add.key[add.prefix..];
@@ -88,88 +64,54 @@ impl Cell {
 type Sought<'a> = (&'a Family, Option<Cell>);
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(kv: &'a dyn Kv, rows: &'a RwLock<()>) -> Self {
+    pub(crate) fn new(kv: &'a dyn Kv, rows: &'a RwLock<()>) -> Self {
         Self {
             kv,
+            overlay: Overlay::new(kv),
+            tails: Tails::default(),
             rows,
             shut: None,
-            batch: Batch::default(),
             cells: HashMap::new(),
-            logs: Vec::new(),
             #[cfg(test)]
             looked_at: 0,
         }
     }
 
-    pub(super) fn batch(&self) -> &Batch {
-        &self.batch
+    /// Returns the batch as it is so far.
+    pub(crate) fn batch(&self) -> &Batch {
+        self.overlay.batch()
     }
 
-    pub(super) fn before(&self) -> Before {
-        Before { mark: self.batch.mark(), logs: self.logs.clone() }
+    /// Marks the state of now. A mark copies nothing.
+    pub(super) fn mark(&mut self) -> DraftMark {
+        DraftMark { batch: self.overlay.mark(), tails: self.tails.mark() }
     }
 
     /// Takes back everything that came since.
-    pub(super) fn go_back(&mut self, before: Before) {
-        self.batch.truncate(before.mark);
+    pub(super) fn go_back(&mut self, mark: DraftMark) {
+        self.overlay.go_back(mark.batch);
+        self.tails.go_back(mark.tails);
         self.cells.clear();
-        self.logs = before.logs;
     }
 
-    /// What was appended to logs, or trimmed, once it is written.
-    pub(super) fn into_logs(self) -> Written {
-        Written(self.logs)
+    /// Hands over the tails of the participants once all is written, and lets others change rows
+    /// again.
+    pub(super) fn into_tails(self) -> Tails {
+        self.tails
     }
 
-    fn log(&mut self, state: &Arc<LogState>) -> &mut LogDraft {
-        let known = self.logs.iter().position(|log| Arc::ptr_eq(&log.state, state));
-        let at = known.unwrap_or_else(|| {
-            self.logs.push(LogDraft { state: state.clone(), end: state.end(), trimmed: None });
-            self.logs.len() - 1
-        });
-        &mut self.logs[at]
-    }
-
-    /// One past the head of this log, as it is after everything in the draft.
-    pub(crate) fn end_of(&mut self, state: &Arc<LogState>) -> Index {
-        self.log(state).end
-    }
-
-    /// The first index of this log, as it is after everything in the draft.
-    pub(crate) fn first_of(&mut self, state: &Arc<LogState>) -> Index {
-        self.log(state).trimmed.map_or_else(|| state.first(), |bounds| bounds.first)
-    }
-
-    /// Appends an item, which gets its index here.
-    pub(crate) fn push(&mut self, state: &Arc<LogState>, logs: FamilyId, value: &[u8]) -> Result<(), BoxError> {
-        let log = self.log(state);
-        if log.end == Index::MAX {
-            return Err(format!("the log {:?} is full", state.name).into());
-        }
-        let key = state.key(log.end);
-        log.end += 1;
-        state.passed(value.len());
-        Ok(self.batch.put(logs, &[&key], &[value])?)
-    }
-
-    /// Removes all items below this index.
-    pub(crate) fn trim(
+    /// Returns the tail of a participant, to be changed by an intent of its own, and the batch for
+    /// what goes with it.
+    pub(crate) fn part<P: Participant>(
         &mut self,
-        state: &Arc<LogState>,
-        first: Index,
-        logs: FamilyId,
-        system: FamilyId,
-    ) -> Result<(), BoxError> {
-        let log = self.log(state);
-        let (records, bounds) = state.trim(first.min(log.end), log.end, logs, system)?;
-        log.trimmed = Some(bounds);
-        self.batch.append(&records);
-        Ok(())
+        participant: &Arc<P>,
+    ) -> Result<(&mut P::Tail, &mut Overlay<'a>), BoxError> {
+        Ok((self.tails.tail(participant)?, &mut self.overlay))
     }
 
-    /// A change that touches no counter: keys of our own.
+    /// Puts a key of our own, which is no counter.
     pub(crate) fn put(&mut self, family: FamilyId, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        self.batch.put(family, &[key], &[value])
+        self.overlay.put(family, &[key], &[value])
     }
 
     /// Appends the changes of jobs, in their order.
@@ -179,7 +121,7 @@ impl<'a> Draft<'a> {
     /// answered with [`Error::Counter`].
     pub(crate) fn append(&mut self, all: &[Changes]) -> Result<Option<Refused>, BoxError> {
         let adds = all.iter().any(|changes| !changes.adds().is_empty());
-        let before = adds.then(|| self.before());
+        let before = adds.then(|| self.mark());
         match (self.append_all(all), before) {
             (Err(error), Some(before)) if matches!(error.downcast_ref(), Some(Error::Counter { .. })) => {
                 self.go_back(before);
@@ -196,11 +138,11 @@ impl<'a> Draft<'a> {
     }
 
     fn append_one(&mut self, changes: &Changes) -> Result<(), BoxError> {
-        for (state, family, value) in changes.pushes() {
-            self.push(state, family, value)?;
+        for (participant, op) in changes.ops() {
+            self.tails.any(participant).apply(op, &mut self.overlay)?;
         }
         if changes.adds().is_empty() && self.cells.is_empty() {
-            self.batch.append(changes.records());
+            self.overlay.append(changes.records());
             return Ok(());
         }
         let mut adds = changes.adds().iter().peekable();
@@ -211,11 +153,11 @@ impl<'a> Draft<'a> {
             self.note(record);
         }
         adds.try_for_each(|add| self.add(add))?;
-        self.batch.append(changes.records());
+        self.overlay.append(changes.records());
         Ok(self.put_counters(changes.adds())?)
     }
 
-    /// Looks up what these counters are: as the batch has it so far, or as it is stored.
+    /// Looks up the values of these counters: as the batch has them so far, or as they are stored.
     fn learn<'c>(&mut self, adds: impl Iterator<Item = &'c Add>) -> Result<(), BoxError> {
         let mut new: HashMap<FamilyId, HashMap<&[u8], Sought<'_>>> = HashMap::new();
         for Add { family, key, .. } in adds {
@@ -227,7 +169,7 @@ impl<'a> Draft<'a> {
         if new.is_empty() {
             return Ok(());
         }
-        for record in self.batch.records() {
+        for record in self.overlay.batch().records() {
             #[cfg(test)]
             {
                 self.looked_at += 1;
@@ -254,7 +196,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// A record may set what is a counter to others.
+    /// Notes the value that a record sets: other jobs may count under its key.
     fn note(&mut self, record: Record<'_>) {
         let Some((family, key, value)) = parts(record) else { return };
         if let Some(cell) = cell(&mut self.cells, family, key) {
@@ -262,14 +204,15 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Behind all records: what these counters came to, unless the last word on one was a record.
+    /// Puts the sums of these counters behind all records, unless the last word on one was a
+    /// record.
     fn put_counters(&mut self, adds: &[Add]) -> Result<(), StoreError> {
         let mut put = HashSet::new();
         for Add { family, key, .. } in adds {
             if let Some(Cell::Counted(count)) = cell(&mut self.cells, family.id, key)
                 && put.insert((family.id, key))
             {
-                self.batch.put(family.id, &[key], &[&counter::encode(*count)])?;
+                self.overlay.put(family.id, &[key], &[&counter::encode(*count)])?;
             }
         }
         Ok(())
@@ -280,10 +223,10 @@ fn cell<'a>(cells: &'a mut Cells, family: FamilyId, key: &[u8]) -> Option<&'a mu
     cells.get_mut(&family)?.get_mut(key)
 }
 
-/// Where, and what is there then, if anything.
+/// A place, and the value there, if any.
 type Row<'a> = (FamilyId, &'a [u8], Option<&'a [u8]>);
 
-/// Where a record belongs, and what is there then; jobs have no others.
+/// Returns the place of a record and the value there, if any. Jobs have no other records.
 fn parts(record: Record<'_>) -> Option<Row<'_>> {
     match record {
         Record::Put { family, key, value } => Some((family, key, Some(value))),

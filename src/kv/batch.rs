@@ -1,5 +1,5 @@
-//! Changes as bytes, in exactly the encoding of RocksDB's `WriteBatch`: what one part has prepared is appended to what all
-//! write together as it is, and goes to the database as it is.
+//! Changes as bytes, in exactly the encoding of RocksDB's `WriteBatch`: records that one part has
+//! prepared are appended to the batch as they are, and go to the database as they are.
 
 use crate::base::error::StoreError;
 use std::fmt;
@@ -15,7 +15,8 @@ const FAMILY_PUT: u8 = 0x05;
 const FAMILY_DELETE_RANGE: u8 = 0x0e;
 const DELETE_RANGE: u8 = 0x0f;
 
-/// A column family's number in its database: another one when it is dropped and made again.
+/// A column family's number in its database. A family that is dropped and made again has another
+/// one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct FamilyId(pub(crate) u32);
 
@@ -31,7 +32,7 @@ pub(crate) enum Record<'a> {
         family: FamilyId,
         key: &'a [u8],
     },
-    /// All keys from this one on, and below that one.
+    /// Deletes all keys from the first one on, and below the second one.
     DeleteRange {
         family: FamilyId,
         from: &'a [u8],
@@ -47,7 +48,7 @@ impl Record<'_> {
     }
 }
 
-/// Records without a header: what one job, or many, want changed.
+/// Records without a header: the changes of one job, or of many.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Records {
     bytes: Vec<u8>,
@@ -60,7 +61,8 @@ impl Records {
     /// Sets a value. Key and value are handed over in parts, so that a prefix costs no allocation.
     ///
     /// # Errors
-    /// When the key or the value has 4 GiB or more, which the encoding cannot say; then nothing is added.
+    /// When the key or the value has 4 GiB or more, which the encoding cannot say; then nothing is
+    /// added.
     pub(crate) fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
         let (key_length, value_length) = (length(key)?, length(value)?);
         self.tag(family, PUT, FAMILY_PUT);
@@ -95,11 +97,12 @@ impl Records {
     /// Adds all of these behind those that are there.
     pub(crate) fn append(&mut self, records: &Records) {
         self.bytes.extend_from_slice(&records.bytes);
-        // Where this would not fit the bytes do not either, and nobody writes them: see `Batch::checked`.
+        // A count that does not fit has bytes that do not fit either, and nobody writes those: see
+        // `Batch::checked`.
         self.count = self.count.saturating_add(records.count);
     }
 
-    /// In bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -108,7 +111,7 @@ impl Records {
         self.count == 0
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
@@ -171,7 +174,7 @@ impl fmt::Debug for Records {
     }
 }
 
-/// What all of these have together, if it can be said.
+/// Returns the length of all of these together, if the encoding can say it.
 fn length(parts: &[&[u8]]) -> Result<u32, StoreError> {
     let length = parts.iter().map(|part| part.len() as u64).sum::<u64>();
     u32::try_from(length).map_err(|_| too_large(format!("{length} bytes are too many for one key or value")))
@@ -193,6 +196,13 @@ pub(crate) struct Batch {
 pub(crate) struct Mark {
     length: usize,
     count: u32,
+}
+
+impl Mark {
+    /// The end of the batch when the mark was made.
+    pub(crate) fn position(self) -> usize {
+        self.length
+    }
 }
 
 #[cfg_attr(not(test), allow(dead_code))]
@@ -236,7 +246,7 @@ impl Batch {
         self.records.is_empty()
     }
 
-    /// In bytes, with the header.
+    /// Returns the length in bytes, with the header.
     pub(crate) fn len(&self) -> usize {
         self.records.len()
     }
@@ -257,20 +267,29 @@ impl Batch {
         Reader(&self.records.bytes[HEADER..])
     }
 
-    /// How many records there are.
+    /// Returns the records from this position on, which is 0 or that of a record, and the position
+    /// of each. Records that are added get higher positions; the end of all is [`len`](Self::len).
+    pub(crate) fn records_from(&self, position: usize) -> impl Iterator<Item = (usize, Record<'_>)> {
+        let bytes = &self.records.bytes;
+        let mut reader = Reader(bytes.get(position.max(HEADER)..).unwrap_or_default());
+        std::iter::from_fn(move || Some((bytes.len() - reader.0.len(), reader.next()?)))
+    }
+
+    /// Returns the number of records.
     pub(crate) fn count(&self) -> u32 {
         self.records.count
     }
 
-    /// As RocksDB reads them.
+    /// Returns the bytes that RocksDB reads.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.records.bytes
     }
 
-    /// The bytes, if a database takes so many.
+    /// Returns the bytes, if a database takes so many.
     ///
     /// # Errors
-    /// When they are 4 GiB or more. A record has two bytes at least, so the count of those that are fewer is exact.
+    /// When they are 4 GiB or more. A record has two bytes at least, so the count of those that are
+    /// fewer is exact.
     pub(crate) fn checked(&self) -> Result<&[u8], StoreError> {
         match u32::try_from(self.len()) {
             Ok(_) => Ok(self.bytes()),

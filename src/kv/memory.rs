@@ -9,15 +9,15 @@ use std::ops::{Bound, Range};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Everything that is stored: the families by their numbers. One is copied on the first write after a scan or a freeze took
-/// hold of it.
+/// Everything that is stored: the families by their numbers. One is copied on the first write after
+/// a scan or a freeze took hold of it.
 #[derive(Clone, Debug)]
 struct Image {
     families: Vec<(Arc<str>, Arc<Rows>)>,
 }
 
 impl Image {
-    /// The number of this family, which is there from now on.
+    /// Returns the number of this family, and makes it if there is none.
     fn family(&mut self, name: &str) -> FamilyId {
         let known = self.families.iter().position(|(other, _)| **other == *name);
         let at = known.unwrap_or_else(|| {
@@ -31,7 +31,7 @@ impl Image {
         self.families.get(family.0 as usize).map(|(_, rows)| rows).ok_or_else(|| no_family("read", family))
     }
 
-    /// The same refusals as those of RocksDB, and before anything is changed.
+    /// Refuses what RocksDB refuses, before anything is changed.
     fn check(&self, batch: &Batch) -> Result<(), StoreError> {
         let mut count = 0;
         for record in batch.records() {
@@ -167,7 +167,7 @@ impl Kv for MemoryKv {
     }
 }
 
-/// What goes wrong, and when, counted in writes.
+/// The faults to come, counted in writes.
 #[cfg(any(test, feature = "testing"))]
 #[derive(Debug, Default)]
 struct Faults {
@@ -175,7 +175,7 @@ struct Faults {
     failing: Range<u64>,
     freeze_at: Option<u64>,
     frozen: Option<Image>,
-    /// What has reached the disk, and not only the operating system.
+    /// The state that has reached the disk, and not only the operating system.
     durable: Image,
 }
 
@@ -219,13 +219,14 @@ impl MemoryKv {
         faults.failing = writes.start.saturating_add(now)..writes.end.saturating_add(now);
     }
 
-    /// The write with this number, counted from now, and all later ones, seem to work but do not reach the disk.
+    /// The write with this number, counted from now, and all later ones, seem to work but do not
+    /// reach the disk.
     pub(crate) fn freeze_at(&self, write: u64) {
         let mut faults = self.faults.lock();
         faults.freeze_at = Some(faults.writes + write);
     }
 
-    /// What a crash leaves: a new store with what has reached the disk.
+    /// Returns what a crash leaves: a new store with everything that has reached the disk.
     pub(crate) fn after_crash(&self) -> MemoryKv {
         // In the order of a write, which may be under way.
         let image = self.image.lock();
@@ -233,7 +234,8 @@ impl MemoryKv {
         Self::restarted(left)
     }
 
-    /// What the loss of power leaves at worst: a new store with everything up to the last synced write that has reached the disk.
+    /// Returns what the loss of power leaves at worst: a new store with everything up to the last
+    /// synced write that has reached the disk.
     pub(crate) fn after_power_loss(&self) -> MemoryKv {
         Self::restarted(self.faults.lock().durable.clone())
     }

@@ -1,4 +1,4 @@
-//! A source that is held back while the log which its jobs fill is full.
+//! Backpressure: a source that is held back while the log which its jobs fill is full.
 
 use super::JobLog;
 use super::state::LogState;
@@ -16,22 +16,24 @@ pub struct Held<J> {
     log: Arc<LogState>,
     most: u64,
     rings: Arc<Rings>,
-    /// By the watermarks in them its gate goes.
+    /// The consumers of this source. Its gate is computed from the lowest of their watermarks.
     consumers: Mutex<Vec<Wakeup>>,
 }
 
 impl<T> JobLog<T> {
-    /// How many items it has: pushed, and not yet trimmed.
+    /// Returns the number of items that were pushed and not yet trimmed.
     #[must_use]
     pub fn backlog(&self) -> u64 {
         self.state.backlog()
     }
 
-    /// The same jobs, of which none starts while this log has `most` items (at least 1) or more: for the stage that fills it,
-    /// so that it does not run away from the one that empties it. The log has to be trimmed, best by
-    /// [`retain`](Self::retain), or they are held back for ever.
+    /// Returns the same jobs with backpressure: none starts while this log has `most` items (at
+    /// least 1) or more. Use it for the stage that fills the log, so that it does not run away from
+    /// the stage that empties it. The log has to be trimmed, best by [`retain`](Self::retain), or
+    /// the jobs are held back for ever.
     ///
-    /// Jobs that push one item each never fill it beyond `most`; those that push several, so many times as far.
+    /// Jobs that push one item each never fill it beyond `most`; jobs that push `n` items each may
+    /// fill it `n` times as far.
     ///
     /// ```
     /// use waterline::{Gate, Jobs, MemoryJobs, Store};
@@ -45,8 +47,8 @@ impl<T> JobLog<T> {
     /// ```
     pub fn hold_back<J: Jobs>(&self, jobs: J, most: u64) -> Held<J> {
         let rings = Arc::<Rings>::default();
-        let watcher: Arc<dyn Listener> = rings.clone();
-        self.state.watch(Arc::downgrade(&watcher));
+        let listener: Arc<dyn Listener> = rings.clone();
+        self.state.listen(Arc::downgrade(&listener));
         Held { jobs, log: self.state.clone(), most: most.max(1), rings, consumers: Mutex::default() }
     }
 }
@@ -75,7 +77,7 @@ impl<J: Jobs> Jobs for Held<J> {
     }
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
-        // Its gate goes by the watermark too, which moves after the items are there.
+        // The gate depends on the watermark too, which moves after the items are there.
         let listener: Arc<dyn Listener> = self.rings.clone();
         wakeup.watermark().listen(Arc::downgrade(&listener));
         let mut consumers = self.consumers.lock();
@@ -92,7 +94,8 @@ impl<J: Jobs> Jobs for Held<J> {
         let live = consumers.iter().filter(|consumer| !consumer.is_stale());
         let next = live.filter_map(|consumer| consumer.watermark().next()).min();
         drop(consumers);
-        // After the watermark: then it has at least what the jobs up to there have pushed.
+        // Measured after the watermark, so it counts at least the items that the jobs up to there
+        // have pushed.
         let room = self.most.saturating_sub(self.log.backlog());
         let own = match next {
             _ if room == 0 => Gate::Closed,

@@ -1,28 +1,29 @@
-//! Reading a log from the front on: what a consumer will ask for next is read along, since each look at RocksDB costs as much as
-//! reading a dozen items.
+//! Reading a log from the front on, with a prefetch: each look at RocksDB costs as much as reading
+//! a dozen items, so the items that a consumer will ask for next are read along.
 
 use super::state::{LogState, index_of};
 use crate::base::error::StoreError;
 use crate::base::index::Index;
 use crate::kv::{Family, Kv};
 
-/// So many items are read along at most, and no more once they have so many bytes.
+/// The bounds of the prefetch: so many items, and none more once they have so many bytes.
 const ITEMS: u64 = 1024;
 const BYTES: usize = 256 * 1024;
 
-/// Items as they are stored, that are not yet asked for. They never change, so they need no looking after.
+/// Items that were read and not yet asked for, as they are stored. Items never change, so these
+/// stay true.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+pub(super) struct ReadAhead {
     /// The index after the last one that was asked for.
     next: Index,
     bytes: Vec<u8>,
-    /// Where each item ends.
+    /// The end of each item.
     ends: Vec<usize>,
-    /// How many of them were taken.
+    /// The number of items that were taken.
     taken: usize,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Shows the items of this run, in order, until one is answered with false or is not there.
     pub(super) fn read(
         &mut self,
@@ -79,12 +80,12 @@ impl Ahead {
             let key = log.key(start);
             if let Some(value) = kv.get(family, &key)? {
                 take(&key, &value);
-                log.passed(value.len());
+                log.passed(value.len() as u64);
             }
             return Ok(());
         }
         kv.range(family, &log.key(start)[..]..&log.key(end)[..], &mut take)?;
-        log.passed(self.bytes.len());
+        log.passed(self.bytes.len() as u64);
         Ok(())
     }
 }

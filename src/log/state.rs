@@ -1,11 +1,12 @@
-//! What all handles of one log share: where it begins and ends, who waits for its items, and who still needs them.
+//! The state that all handles of one log share: its bounds, the consumers that wait for its items,
+//! and those that still need them.
 
-use crate::base::error::{Error, StoreError};
+use crate::base::error::Error;
 use crate::base::index::Index;
-use crate::base::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::commit::sealed::{Kind, SUM};
+use crate::kv::Family;
 use crate::kv::batch::{FamilyId, Records};
-use crate::kv::{Family, Kv};
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::{Listener, Watermark};
 use crate::store::keys;
@@ -21,37 +22,43 @@ const FIRST: Index = 1;
 const SEAL: Kind = Kind { label: "log", versions: &[1] };
 const LENGTH: usize = 1 + 4 + 8 + 8 + 8 + SUM;
 
-/// From so many items on they are deleted as a range. Fewer are left until there are more: a range that is deleted is looked at
-/// by every read until RocksDB has compacted it away.
+/// From so many items on they are deleted as a range. Fewer are left until there are more: a range
+/// that is deleted is looked at by every read until RocksDB has compacted it away.
 const RANGE: u64 = 16 * 1024;
 
-/// Or once so many bytes were pushed and read, as items may be large. Nobody counts them one by one: what is trimmed was either
-/// pushed or read in this life, and mostly both.
+/// They are also deleted once so many bytes were pushed and read, as items may be large. Nobody
+/// counts the items that are trimmed: each was pushed or read in this life, and mostly both.
 const BYTES: u64 = 128 << 20;
 
 pub(crate) struct LogState {
     pub(crate) name: String,
     /// Its number in the store.
     id: u32,
+    /// The family of its items.
     family: Family,
+    /// The family of its bounds.
+    system: FamilyId,
     /// The type of its items, and the type's name.
     pub(crate) item: (TypeId, &'static str),
     first: AtomicU64,
     /// One past the head.
     end: AtomicU64,
-    /// Everything below is deleted.
+    /// The index below which all items are deleted.
     deleted: AtomicU64,
-    /// Pushed and read since then.
+    /// The index below which the disk space of all items is given back.
+    reclaimed: AtomicU64,
+    /// The bytes that were pushed and read since items were last deleted.
     bytes: AtomicU64,
     wakeups: Mutex<Vec<Wakeup>>,
-    /// Who is told that there is more, or less.
-    watchers: Mutex<Vec<Weak<dyn Listener>>>,
+    /// Those who are told that there is more, or less.
+    listeners: Mutex<Vec<Weak<dyn Listener>>>,
     retained: Mutex<Retained>,
-    /// It is about to trim itself, as far as it then can.
+    /// True while it is about to trim itself, as far as it then can.
     trim_planned: AtomicBool,
 }
 
-/// Whose items are kept, and who trims them away once they have processed them.
+/// The consumers that items are kept for, and the listener that trims the items which all of them
+/// have processed.
 #[derive(Default)]
 struct Retained {
     watermarks: Vec<Watermark>,
@@ -59,7 +66,7 @@ struct Retained {
     _trimmer: Option<Arc<dyn Listener>>,
 }
 
-/// What is stored of a log beside its items, in the family of progress.
+/// The record of a log beside its items, in the family of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) id: u32,
@@ -110,25 +117,34 @@ pub(crate) fn item_key(id: u32, index: Index) -> [u8; 12] {
     key
 }
 
-/// The index in an item's key.
+/// Returns the index in an item's key.
 pub(crate) fn index_of(key: &[u8]) -> Option<Index> {
     Some(Index::from_be_bytes(*key.get(4..)?.first_chunk()?))
 }
 
 impl LogState {
-    /// With these bounds, and this head as it was found.
-    pub(super) fn new(name: &str, item: (TypeId, &'static str), family: Family, bounds: Bounds, end: Index) -> Self {
+    /// Makes the state of a log with these bounds, and with this head as it was found. The families
+    /// are those of its items and of its bounds.
+    pub(super) fn new(
+        name: &str,
+        item: (TypeId, &'static str),
+        (family, system): (&Family, FamilyId),
+        bounds: Bounds,
+        end: Index,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             id: bounds.id,
-            family,
+            family: family.clone(),
+            system,
             item,
             first: AtomicU64::new(bounds.first),
             end: AtomicU64::new(end.max(bounds.end)),
             deleted: AtomicU64::new(bounds.deleted),
+            reclaimed: AtomicU64::new(bounds.deleted),
             bytes: AtomicU64::new(0),
             wakeups: Mutex::default(),
-            watchers: Mutex::default(),
+            listeners: Mutex::default(),
             retained: Mutex::default(),
             trim_planned: AtomicBool::new(false),
         }
@@ -153,27 +169,32 @@ impl LogState {
         item_key(self.id, index)
     }
 
-    /// So many bytes of items went in or out.
-    pub(crate) fn passed(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    pub(super) fn family(&self) -> &Family {
+        &self.family
     }
 
-    /// Items up to here are written.
-    pub(crate) fn pushed(&self, end: Index) {
+    /// Counts bytes of items that went in or out.
+    pub(super) fn passed(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that the items below this index are written, and rings those who wait for them.
+    pub(super) fn pushed(&self, end: Index) {
         self.end.store(end, Ordering::Release);
         self.wakeups.lock().retain(Wakeup::ring);
-        self.tell_watchers();
+        self.tell_listeners();
     }
 
-    pub(super) fn watch(&self, watcher: Weak<dyn Listener>) {
-        let mut watchers = self.watchers.lock();
-        watchers.retain(|watcher| watcher.strong_count() > 0);
-        watchers.push(watcher);
+    /// Tells this listener from now on when the log has more items, or fewer.
+    pub(super) fn listen(&self, listener: Weak<dyn Listener>) {
+        let mut listeners = self.listeners.lock();
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(listener);
     }
 
-    fn tell_watchers(&self) {
-        let watchers: Vec<_> = self.watchers.lock().iter().filter_map(Weak::upgrade).collect();
-        watchers.iter().for_each(|watcher| watcher.changed());
+    fn tell_listeners(&self) {
+        let listeners: Vec<_> = self.listeners.lock().iter().filter_map(Weak::upgrade).collect();
+        listeners.iter().for_each(|listener| listener.changed());
     }
 
     pub(super) fn subscribe(&self, wakeup: Wakeup) {
@@ -182,8 +203,8 @@ impl LogState {
         wakeups.push(wakeup);
     }
 
-    /// The lowest watermark of those who still need the items above it; `None`: nobody does. One that has processed nothing needs
-    /// all.
+    /// Returns the lowest index that somebody still needs; `None`: nobody needs any. A consumer
+    /// that has processed nothing needs all.
     pub(super) fn needed_from(&self) -> Option<Index> {
         let retained = self.retained.lock();
         let wakeups = self.wakeups.lock();
@@ -191,26 +212,29 @@ impl LogState {
         retained.watermarks.iter().map(next).chain(live).min()
     }
 
-    /// The index below which it trims itself by now. Only those count who were named to [`retain`](super::JobLog::retain): others
-    /// may need more, but are not waited for, and told so when they read.
+    /// Returns the index below which the log trims itself by now. Only consumers count that were
+    /// named to [`retain`](super::JobLog::retain): others may need more, but nobody waits for them,
+    /// and they are told so when they read.
     pub(super) fn trims_to(&self) -> Index {
         let needed = self.retained.lock().watermarks.iter().map(next).min();
         needed.map_or(0, |first| first.min(self.end()))
     }
 
-    /// Whether it is this caller who has to see to it that the log is trimmed: nobody else does.
+    /// Returns true if this caller has to see to it that the log is trimmed, since nobody else
+    /// does.
     pub(super) fn plan_trim(&self) -> bool {
         !self.trim_planned.swap(true, Ordering::AcqRel)
     }
 
-    /// It is being trimmed, below this index. Who comes further from now on has to see to it.
+    /// Begins a trim, and returns the index below which it removes items. A consumer that comes
+    /// further from now on has to plan the next one.
     pub(super) fn begin_trim(&self) -> Index {
         // Whoever set it has moved a watermark before, which is seen from here on.
         self.trim_planned.swap(false, Ordering::AcqRel);
         self.trims_to()
     }
 
-    /// Holds up whoever asks what is retained.
+    /// Holds up everybody who asks what is retained.
     #[cfg(test)]
     pub(crate) fn while_unsaid<R>(&self, run: impl FnOnce() -> R) -> R {
         let _retained = self.retained.lock();
@@ -221,78 +245,52 @@ impl LogState {
         *self.retained.lock() = Retained { watermarks, _trimmer: Some(trimmer) };
     }
 
-    /// What removes all items below this index, which is not above the end; and the bounds then.
-    pub(crate) fn trim(
+    /// Returns the records that remove all items below this index, which is not above the end, and
+    /// the bounds then. The batch has pushed so many bytes, and may have trimmed the log before.
+    pub(super) fn trim(
         &self,
         first: Index,
         end: Index,
-        logs: FamilyId,
-        system: FamilyId,
+        pushed: u64,
+        before: Option<Bounds>,
     ) -> Result<(Records, Bounds), Error> {
         let mut records = Records::default();
-        let mut deleted = self.deleted.load(Ordering::Acquire);
+        let mut deleted = before.map_or_else(|| self.deleted.load(Ordering::Acquire), |bounds| bounds.deleted);
         let many = first - deleted >= RANGE;
-        let large = first > deleted && self.bytes.load(Ordering::Relaxed) >= BYTES;
+        let large = first > deleted && self.bytes.load(Ordering::Relaxed) + pushed >= BYTES;
         if many || large {
-            records.delete_range(logs, &self.key(deleted), &self.key(first))?;
+            records.delete_range(self.family.id, &self.key(deleted), &self.key(first))?;
             deleted = first;
         }
         let bounds = Bounds { id: self.id, first, end, deleted };
-        records.put(system, &[&bounds_key(&self.name)], &[&bounds.encode(&self.name)])?;
+        records.put(self.system, &[&bounds_key(&self.name)], &[&bounds.encode(&self.name)])?;
         Ok((records, bounds))
     }
 
-    /// It is trimmed; what was deleted since the last time.
-    pub(crate) fn trimmed(&self, bounds: Bounds) -> Range<Index> {
+    /// Notes that the log is trimmed. Returns the items that were deleted by it.
+    pub(super) fn trimmed(&self, bounds: Bounds) -> Range<Index> {
         self.first.store(bounds.first, Ordering::Release);
-        self.tell_watchers();
+        self.tell_listeners();
         let deleted = self.deleted.swap(bounds.deleted, Ordering::AcqRel)..bounds.deleted;
         if !deleted.is_empty() {
             self.bytes.store(0, Ordering::Relaxed);
         }
         deleted
     }
-}
 
-impl LogState {
-    /// Gives back the disk space of items that were deleted.
-    pub(crate) fn reclaim(&self, kv: &dyn Kv, deleted: Range<Index>) -> Result<(), StoreError> {
-        if deleted.is_empty() {
-            return Ok(());
-        }
-        kv.sync()?;
-        kv.reclaim(&self.family, &self.key(deleted.start)[..]..&self.key(deleted.end)[..])
+    /// Returns the items that are deleted and whose disk space is not given back. One thread at a
+    /// time asks, and notes below what it has done.
+    pub(super) fn not_reclaimed(&self) -> Range<Index> {
+        self.reclaimed.load(Ordering::Acquire)..self.deleted.load(Ordering::Acquire)
+    }
+
+    /// Notes that the disk space of all items below this index is given back.
+    pub(super) fn reclaimed(&self, below: Index) {
+        self.reclaimed.store(below, Ordering::Release);
     }
 }
 
-/// Where one thread waits for what another one tells it.
-pub(super) struct Ticket<R> {
-    told: Mutex<Option<Result<R, Error>>>,
-    changed: Condvar,
-}
-
-impl<R> Ticket<R> {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { told: Mutex::new(None), changed: Condvar::new() })
-    }
-
-    pub(super) fn tell(&self, outcome: Result<R, Error>) {
-        *self.told.lock() = Some(outcome);
-        self.changed.notify_one();
-    }
-
-    pub(super) fn wait(&self) -> Result<R, Error> {
-        let mut told = self.told.lock();
-        loop {
-            if let Some(outcome) = told.take() {
-                return outcome;
-            }
-            self.changed.wait(&mut told);
-        }
-    }
-}
-
-/// The lowest index that this one still needs.
+/// Returns the lowest index that this consumer still needs.
 fn next(watermark: &Watermark) -> Index {
     watermark.last_processed().map_or(0, |last| last + 1)
 }
@@ -312,13 +310,13 @@ mod tests {
     fn what_is_trimmed_is_deleted_once_it_is_many_items_or_many_bytes() {
         let bounds = Bounds { id: 7, first: 1, end: 1, deleted: 1 };
         let family = Family::new("f", FamilyId(1));
-        let log = LogState::new("l", (TypeId::of::<()>(), "()"), family, bounds, 100_000);
+        let log = LogState::new("l", (TypeId::of::<()>(), "()"), (&family, FamilyId(2)), bounds, 100_000);
         let trim = |first| {
-            let (_, bounds) = log.trim(first, 100_000, FamilyId(1), FamilyId(2)).unwrap();
+            let (_, bounds) = log.trim(first, 100_000, 0, None).unwrap();
             log.trimmed(bounds)
         };
         assert!(trim(2).is_empty());
-        log.passed(BYTES as usize - 1);
+        log.passed(BYTES - 1);
         assert!(trim(3).is_empty());
         log.passed(1);
         assert_eq!(trim(4), 1..4, "large items");

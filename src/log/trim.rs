@@ -1,59 +1,43 @@
-//! Removing items of a log: when somebody asks, and when those have come further for whom they are kept.
+//! Removing items of a log: when somebody asks, and when the consumers have come further for whom
+//! the items are kept.
 
-use super::state::{LogState, Ticket};
+use super::state::LogState;
 use crate::base::error::{Error, StoreError};
 use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::commit::draft::Draft;
-use crate::commit::writer::{Intent, WeakWriter};
-use crate::kv::batch::FamilyId;
+use crate::commit::intent::{Intent, Ticket};
+use crate::commit::writer::WeakWriter;
 use crate::source::watermark::Listener;
 use crate::store::Store;
 use std::sync::Weak;
 use std::time::Duration;
 
-/// How soon a log that trims itself is trimmed again after that failed. Whoever closes the store waits no longer.
+/// The back-off of a log that trims itself and could not. A thread that closes the store waits no
+/// longer than this.
 const TRIM_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Duration::from_secs(1));
 
 /// Items to be removed.
-pub(super) struct Trim {
+pub(super) struct TrimIntent {
     state: Arc<LogState>,
-    place: Place,
+    synced: bool,
     wanted: Wanted,
 }
 
-/// Where they are in the store, and how durable it is.
-#[derive(Clone, Copy)]
-struct Place {
-    logs: FamilyId,
-    system: FamilyId,
-    synced: bool,
-}
-
-impl Place {
-    fn of(store: &Store) -> Self {
-        Self { logs: store.logs().id, system: store.system().id, synced: store.is_synced() }
-    }
-}
-
-/// How far a log is to be trimmed, and who wants to know.
+/// The extent of a trim.
 pub(super) enum Wanted {
-    Asked {
-        first: Index,
-        told: Arc<Ticket<()>>,
-    },
-    /// As far as those have come for whom items are retained. It is tried until it is done, or nobody has the store: no watermark
-    /// may move again, and whoever is held back waits for it.
-    Retained {
-        writer: WeakWriter,
-        failures: AtomicU64,
-    },
+    /// Somebody has asked for it, and waits.
+    Asked { first: Index, told: Arc<Ticket<()>> },
+    /// The consumers have come so far for whom items are retained. The trim is tried until it is
+    /// done or nobody has the store: no watermark may move again, and a source that is held back
+    /// waits for it.
+    Retained { writer: WeakWriter, failures: AtomicU64 },
 }
 
-impl Trim {
-    pub(super) fn new(store: &Store, state: &Arc<LogState>, wanted: Wanted) -> Self {
-        Self { state: state.clone(), place: Place::of(store), wanted }
+impl TrimIntent {
+    pub(super) fn new(state: &Arc<LogState>, synced: bool, wanted: Wanted) -> Self {
+        Self { state: state.clone(), synced, wanted }
     }
 
     fn done(&self) {
@@ -63,7 +47,7 @@ impl Trim {
     }
 }
 
-impl Intent for Trim {
+impl Intent for TrimIntent {
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
         let first = match self.wanted {
             Wanted::Asked { first, .. } => first,
@@ -73,15 +57,16 @@ impl Intent for Trim {
             self.done();
             return Ok(false);
         }
-        // One that goes as far may be in this write already, and both are done when it is.
-        if first > draft.first_of(&self.state) {
-            draft.trim(&self.state, first, self.place.logs, self.place.system)?;
+        let (tail, batch) = draft.part(&self.state)?;
+        // Another trim of this batch may go as far, and both are done when it is written.
+        if first > tail.first() {
+            tail.trim(&self.state, first, batch)?;
         }
         Ok(true)
     }
 
     fn synced(&self) -> bool {
-        self.place.synced
+        self.synced
     }
 
     fn written(&self) {
@@ -105,17 +90,18 @@ impl Intent for Trim {
     }
 }
 
-/// Trims a log when a watermark moves on which it depends. It keeps neither the store nor the log.
+/// Trims a log when a watermark moves on which the log depends. It keeps neither the store nor the
+/// log.
 pub(super) struct Trimmer {
     writer: WeakWriter,
     state: Weak<LogState>,
-    place: Place,
+    synced: bool,
 }
 
 impl Trimmer {
     pub(super) fn new(store: &Store, state: &Arc<LogState>) -> Arc<Self> {
         let (writer, state) = (store.writer().downgrade(), Arc::downgrade(state));
-        Arc::new(Self { writer, state, place: Place::of(store) })
+        Arc::new(Self { writer, state, synced: store.is_synced() })
     }
 }
 
@@ -124,7 +110,7 @@ impl Listener for Trimmer {
         let Some(state) = self.state.upgrade() else { return };
         if state.trims_to() > state.first() && state.plan_trim() {
             let wanted = Wanted::Retained { writer: self.writer.clone(), failures: AtomicU64::new(0) };
-            self.writer.submit(Box::new(Trim { state, place: self.place, wanted }), false);
+            self.writer.submit(Box::new(TrimIntent { state, synced: self.synced, wanted }), false);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::changes::Changes;
 use crate::commit::draft::Draft;
-use crate::commit::writer::Intent;
+use crate::commit::intent::Intent;
 use crate::kv::batch::{Batch, FamilyId};
 use crate::store::{Claim, Ids, Store};
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub struct StoreProgress {
     acquired: Option<Acquired>,
 }
 
-/// What is there once the name is taken.
+/// The state that is there once the name is taken.
 #[derive(Debug)]
 struct Acquired {
     ledger: Arc<Mutex<Ledger>>,
@@ -59,7 +59,8 @@ struct Acquired {
 }
 
 impl Store {
-    /// The progress of the consumer with this name: 1 to 255 bytes, checked when a consumer starts with it.
+    /// The progress of the consumer with this name: 1 to 255 bytes, checked when a consumer starts
+    /// with it.
     ///
     /// If nothing is saved under this name the consumer begins with the first job, unless
     /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`: then it does not start.
@@ -88,8 +89,8 @@ impl StoreProgress {
         Ok(self.load()?.and_then(|loaded| loaded.last_processed))
     }
 
-    /// Forgets the watermark and what was done above it, also when it cannot be read: the next consumer with this name starts
-    /// anew.
+    /// Forgets the watermark and what was done above it, also when it cannot be read: the next
+    /// consumer with this name starts anew.
     ///
     /// # Errors
     /// [`Error::InUse`] while a consumer has the name, [`Error::Store`] when the database fails.
@@ -97,7 +98,8 @@ impl StoreProgress {
         check_name("progress", &self.name)?;
         let _claim = self.store.claim(&self.name)?;
         let mut keys = vec![format::page_key(&self.name)];
-        // The deltas of a page that cannot be read are left, void, rather than take those of another one.
+        // An unreadable page's id cannot be trusted, so its deltas stay: deleting by a wrong id
+        // could hit another progress.
         if let Ok(Some(Loaded { ledger, .. })) = self.load()
             && let Some(id) = ledger.id()
         {
@@ -112,7 +114,8 @@ impl StoreProgress {
         Ok(self.store.write(&batch)?)
     }
 
-    /// What is stored. A consumer may write meanwhile, so the page has to be the same before and after.
+    /// Reads what is stored. A consumer may write meanwhile, so the page has to be the same before
+    /// and after.
     fn load(&self) -> Result<Option<Loaded>, Error> {
         let failed = |e: crate::base::error::StoreError| Error::Progress { source: e.into() };
         let kv = self.store.kv();
@@ -134,7 +137,7 @@ impl StoreProgress {
     /// A seat at the store's writer, once the name is taken.
     pub(super) fn writer(&self) -> Option<Arc<dyn Saves>> {
         let ledger = self.acquired.as_ref()?.ledger.clone();
-        Some(Arc::new(Shared { store: self.store.clone(), ledger }))
+        Some(Arc::new(StoreSaves { store: self.store.clone(), ledger }))
     }
 
     /// Writes all of this, as a page.
@@ -194,7 +197,7 @@ impl Progress for StoreProgress {
     }
 }
 
-/// How this is saved.
+/// Returns the record that saves this.
 fn enter(ledger: &mut Ledger, snapshot: &Snapshot, ids: &Ids) -> Result<Entry, BoxError> {
     if ledger.id().is_none() {
         ledger.set_id(ids.next()?);
@@ -202,15 +205,15 @@ fn enter(ledger: &mut Ledger, snapshot: &Snapshot, ids: &Ids) -> Result<Entry, B
     Ok(ledger.entry(snapshot).ok_or("a page has to say all that is done")?)
 }
 
-/// A seat at the store's writer.
-struct Shared {
+/// The way of one consumer to the store's writer.
+struct StoreSaves {
     store: Store,
     ledger: Arc<Mutex<Ledger>>,
 }
 
-impl Saves for Shared {
+impl Saves for StoreSaves {
     fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
-        let saving = Saving {
+        let intent = CommitIntent {
             system: self.store.system().id,
             ids: self.store.ids().clone(),
             synced: self.store.is_synced(),
@@ -219,7 +222,7 @@ impl Saves for Shared {
             entry: Mutex::new(None),
             effects: Mutex::default(),
         };
-        self.store.writer().submit(Box::new(saving), hurry);
+        self.store.writer().submit(Box::new(intent), hurry);
     }
 
     fn hurry(&self) {
@@ -236,20 +239,21 @@ impl Saves for Shared {
     }
 }
 
-/// One save, until it is written or given up. It keeps no store: the thread that drops it would have to wait for itself.
-struct Saving {
+/// One save of one consumer, until it is written or given up. It keeps no store: the thread that
+/// drops it would have to wait for itself.
+struct CommitIntent {
     system: FamilyId,
     ids: Arc<Ids>,
     synced: bool,
     ledger: Arc<Mutex<Ledger>>,
     desk: Arc<dyn SaveDesk>,
-    /// What is being written.
+    /// The record that is being written.
     entry: Mutex<Option<Entry>>,
-    /// What jobs wanted changed, until it is written.
+    /// The effects of jobs, until they are written.
     effects: Mutex<Vec<Changes>>,
 }
 
-impl Intent for Saving {
+impl Intent for CommitIntent {
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
         let (mut ledger, mut effects) = (self.ledger.lock(), self.effects.lock());
         let all = ledger.wants_page();
@@ -257,7 +261,7 @@ impl Intent for Saving {
         let (mut from, mut to) = (0, effects.len());
         while from < to {
             let Some(refused) = draft.append(&effects[from..to])? else {
-                // Where jobs were refused, others have finished meanwhile.
+                // Others have finished while jobs were refused.
                 (from, to) = (to, effects.len());
                 continue;
             };

@@ -2,6 +2,7 @@
 //! after the other in a map.
 
 use super::*;
+use crate::base::index::Index;
 use crate::kv::memory::MemoryKv;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -1,10 +1,14 @@
-//! The writer's thread over a key-value store on memory, with intents that tell what became of them.
+//! The writer's thread over a key-value store on memory, with intents that tell what became of
+//! them.
 
 use super::*;
+use crate::base::index::BoxError;
 use crate::commit::changes::{Add, Changes};
+use crate::commit::draft::Draft;
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Family, SYSTEM};
 use crossbeam_channel::TryRecvError;
+use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -14,7 +18,8 @@ enum Told {
     Failed(String),
 }
 
-/// Puts its name, and tells what it is told. While it has refusals left it puts something and refuses.
+/// Puts its name, and tells what it is told. While it has refusals left it puts something and
+/// refuses.
 struct Scripted {
     name: &'static str,
     family: Family,
@@ -132,7 +137,8 @@ fn an_intent_that_cannot_be_resolved_fails_alone_and_nothing_of_it_is_written() 
     bench.submit("a", false, [], true);
     let (name, Told::Failed(_)) = bench.told() else { panic!("it was written") };
     assert_eq!(name, "a");
-    // It is given up, so the next write is the first that works. All four are in it, whatever the order.
+    // It is given up, so the next write is the first that works. All four are in it, whatever the
+    // order.
     bench.submit("b", false, [], false);
     bench.submit("c", false, [Refusal::Error(None)], false);
     bench.submit("d", false, [Refusal::Nothing], false);
@@ -183,7 +189,8 @@ fn an_intent_that_is_never_resolved_is_told_so_before_the_writer_ends() {
 fn a_batch_is_synced_if_one_of_its_intents_wants_it() {
     for wants in [[false, false], [true, false], [false, true]] {
         let bench = Bench::new();
-        // The writer waits in its report of this one until the others are in its inbox, so that they are one batch.
+        // The writer waits in its report of this one until the others are in its inbox, so that
+        // they are one batch.
         let (tell, gate) = crossbeam_channel::bounded(0);
         let first = Scripted {
             name: "first",
@@ -223,7 +230,8 @@ fn what_many_jobs_add_to_counters_of_their_own_takes_one_look_through_the_batch(
         })
         .collect();
     let mut draft = Draft::new(&kv, &rows);
-    // What two consumers save in one batch, of which the second one finds what the first one has put.
+    // What two consumers save in one batch, of which the second one finds what the first one has
+    // put.
     assert!(draft.append(&jobs).unwrap().is_none());
     let records = draft.batch().count() as usize;
     assert!(draft.append(&jobs).unwrap().is_none());

@@ -1,4 +1,5 @@
-//! The bytes of a batch: that what is put into them is read from them, whatever its length, and what is no record ends them.
+//! The bytes of a batch: that what is put into them is read from them, whatever its length, and
+//! what is no record ends them.
 
 use super::*;
 use proptest::prelude::*;

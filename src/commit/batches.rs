@@ -1,0 +1,164 @@
+//! The intents that wait to be written, and the making of one batch of them. Time is an argument
+//! here: nobody reads a clock.
+
+use crate::base::error::StoreError;
+use crate::base::guard::{Panic, guarded};
+use crate::base::index::BoxError;
+use crate::base::sync::{Arc, RwLock};
+use crate::commit::SAVE_PACE;
+use crate::commit::draft::Draft;
+use crate::commit::intent::Intent;
+use crate::commit::participant::Chore;
+use crate::kv::Kv;
+use std::time::{Duration, Instant};
+
+/// The intents that wait to be written. The thread that writes holds the lock on this.
+pub(super) struct Batches {
+    kv: Arc<dyn Kv>,
+    rows: Arc<RwLock<()>>,
+    pub(super) pending: Vec<Pending>,
+    /// The end of the pace, or of the pause after a write that failed. Before it, only an intent in
+    /// a hurry starts a write.
+    pub(super) rests_until: Instant,
+    /// True if the last write failed and is to be tried again.
+    pub(super) failing: bool,
+    /// Disk work that the writes so far have left behind, for after everybody was told.
+    chores: Vec<Chore>,
+}
+
+/// One intent that waits to be written.
+pub(super) struct Pending {
+    intent: Box<dyn Intent>,
+    /// True if it waits neither for the pace nor for the pause of others.
+    pub(super) hurry: bool,
+    /// The end of its own back-off, if it could not be resolved.
+    pub(super) due: Option<Instant>,
+    /// True if it is part of the batch that is being written.
+    resolved: bool,
+}
+
+/// The next step of the writer's thread.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Write,
+    /// Until this time, or for ever, unless a message comes.
+    Sleep(Option<Instant>),
+}
+
+impl Batches {
+    pub(super) fn new(kv: Arc<dyn Kv>, rows: Arc<RwLock<()>>, now: Instant) -> Self {
+        Self { kv, rows, pending: Vec::new(), rests_until: now, failing: false, chores: Vec::new() }
+    }
+
+    /// Says what is to be done now. The first intent that may starts a write, and all that have
+    /// arrived by then join it.
+    pub(super) fn next(&self, now: Instant) -> Next {
+        let due = self.pending.iter().map(|pending| pending.writable_from(now, self.rests_until)).min();
+        if due.is_some_and(|due| due <= now) { Next::Write } else { Next::Sleep(due) }
+    }
+
+    /// Hands over the chores, which are to run without the lock on this.
+    pub(super) fn take_chores(&mut self) -> Vec<Chore> {
+        std::mem::take(&mut self.chores)
+    }
+
+    /// No write begins before this time, unless somebody is in a hurry: the store fails.
+    pub(super) fn rest_until(&mut self, until: Instant) {
+        self.rests_until = until;
+        self.failing = true;
+    }
+
+    /// Writes everything that is due. If the store fails, it returns the pause before the next try,
+    /// which begins when this returns.
+    #[must_use]
+    pub(super) fn write(&mut self, now: Instant) -> Option<Duration> {
+        let mut draft = Draft::new(&*self.kv, &self.rows);
+        let mut synced = false;
+        self.pending.retain_mut(|pending| pending.resolve(&mut draft, now));
+        for pending in self.pending.iter().filter(|pending| pending.resolved) {
+            synced |= pending.is_synced();
+        }
+        if !self.pending.iter().any(|pending| pending.resolved) {
+            return None;
+        }
+        // From its beginning: who writes for longer than that has enough to write.
+        self.rests_until = now + SAVE_PACE;
+        self.failing = false;
+        let write = || self.kv.write(draft.batch(), synced);
+        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write))
+            .unwrap_or_else(|payload| Err(StoreError { doing: "write".to_owned(), source: Panic::caught(payload) }));
+        let tails = draft.into_tails();
+        let Err(error) = written else {
+            self.chores.append(&mut tails.publish());
+            for pending in self.pending.extract_if(.., |pending| pending.resolved) {
+                kept(|| pending.intent.written());
+            }
+            return None;
+        };
+        let error = Arc::new(error);
+        let mut pause = None;
+        self.pending.retain_mut(|pending| {
+            let again = pending.resolved.then(|| pending.failed(Box::new(error.clone()))).flatten();
+            pause = pause.into_iter().chain(again).min();
+            pending.hurry &= !pending.resolved;
+            again.is_some() || !pending.resolved
+        });
+        pause
+    }
+}
+
+impl Pending {
+    pub(super) fn new(intent: Box<dyn Intent>, hurry: bool) -> Self {
+        Self { intent, hurry, due: None, resolved: false }
+    }
+
+    /// Says when it may start a write: now, or after its own back-off, and after the common rest
+    /// unless it is in a hurry.
+    fn writable_from(&self, now: Instant, rests_until: Instant) -> Instant {
+        let due = self.due.unwrap_or(now);
+        if self.hurry { due } else { due.max(rests_until) }
+    }
+
+    pub(super) fn is_synced(&self) -> bool {
+        kept(|| self.intent.synced()).unwrap_or(true)
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.due.is_none_or(|due| due <= now)
+    }
+
+    /// Adds its changes to the batch, if it is due. Returns false if it is over.
+    fn resolve(&mut self, draft: &mut Draft<'_>, now: Instant) -> bool {
+        self.resolved = false;
+        if !self.is_due(now) {
+            return true;
+        }
+        let before = draft.mark();
+        match guarded(|| self.intent.resolve(draft)) {
+            Ok(true) => {
+                self.resolved = true;
+                true
+            }
+            Ok(false) => {
+                draft.go_back(before);
+                false
+            }
+            Err(error) => {
+                draft.go_back(before);
+                let again = self.failed(error);
+                self.due = again.map(|pause| now + pause);
+                self.hurry = false;
+                again.is_some()
+            }
+        }
+    }
+
+    fn failed(&self, error: BoxError) -> Option<Duration> {
+        kept(|| self.intent.failed(error)).flatten()
+    }
+}
+
+/// Calls an intent or a chore. A panic in it must not end a thread that others need.
+pub(super) fn kept<R>(call: impl FnOnce() -> R) -> Option<R> {
+    guarded(|| Ok(call())).map_err(|panic| tracing::error!(%panic, "an intent of the store's writer panicked")).ok()
+}

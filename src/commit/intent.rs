@@ -1,0 +1,54 @@
+//! The wish to have something written, and the way in which its outcome is told.
+
+use crate::base::error::Error;
+use crate::base::index::BoxError;
+use crate::base::sync::{Arc, Condvar, Mutex};
+use crate::commit::draft::Draft;
+use std::time::Duration;
+
+/// A wish to have something written. It is resolved when its batch is made, so it says what is true
+/// then.
+pub(crate) trait Intent: Send {
+    /// Adds its changes to the draft, anew for each try. Returns false when there is nothing left
+    /// to write.
+    ///
+    /// # Errors
+    /// Any error takes back what it added, is told to [`failed`](Self::failed), and holds up no
+    /// other intent.
+    fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError>;
+    /// Returns true if its write has to survive the loss of power. One such intent is enough for
+    /// the whole batch.
+    fn synced(&self) -> bool;
+    /// Is called once its batch is written.
+    fn written(&self);
+    /// Is called when it could not be resolved or its batch could not be written; nothing of it
+    /// counts then. Returns the pause before the next try; `None` if there is none.
+    fn failed(&self, error: BoxError) -> Option<Duration>;
+}
+
+/// The place where one thread waits for what another one tells it: the answer to an intent.
+pub(crate) struct Ticket<R> {
+    told: Mutex<Option<Result<R, Error>>>,
+    changed: Condvar,
+}
+
+impl<R> Ticket<R> {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { told: Mutex::new(None), changed: Condvar::new() })
+    }
+
+    pub(crate) fn tell(&self, outcome: Result<R, Error>) {
+        *self.told.lock() = Some(outcome);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn wait(&self) -> Result<R, Error> {
+        let mut told = self.told.lock();
+        loop {
+            if let Some(outcome) = told.take() {
+                return outcome;
+            }
+            self.changed.wait(&mut told);
+        }
+    }
+}

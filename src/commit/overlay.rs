@@ -1,0 +1,172 @@
+//! The database overlaid by the batch so far: what participants read and write.
+
+use crate::base::error::StoreError;
+use crate::kv::batch::{Batch, FamilyId, Mark, Record, Records};
+use crate::kv::{Family, Kv, Scan};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// The batch in the making, and the database beneath it. A read finds a row as it will be once the
+/// batch is written.
+pub(crate) struct Overlay<'a> {
+    kv: &'a dyn Kv,
+    batch: Batch,
+    /// An index of the batch's changes for each family that somebody has read.
+    read: Vec<(FamilyId, Changed)>,
+}
+
+/// An index of the changes that the batch makes in one family. A read brings it up to date, so a
+/// batch that nobody reads is only appended to.
+#[derive(Default)]
+struct Changed {
+    /// The end of the records that are in here.
+    until: usize,
+    /// The positions of each key's records, ascending.
+    keys: BTreeMap<Vec<u8>, Vec<usize>>,
+    ranges: Vec<DeletedRange>,
+}
+
+/// A range of keys that was deleted.
+struct DeletedRange {
+    position: usize,
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
+
+/// Not every participant uses each of these.
+#[cfg_attr(not(test), allow(dead_code))]
+impl<'a> Overlay<'a> {
+    pub(super) fn new(kv: &'a dyn Kv) -> Self {
+        Self { kv, batch: Batch::default(), read: Vec::new() }
+    }
+
+    pub(super) fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        self.batch.mark()
+    }
+
+    /// Takes back everything that came after the mark was made. Costs as much as came.
+    pub(super) fn go_back(&mut self, mark: Mark) {
+        for (family, changed) in &mut self.read {
+            changed.forget(*family, &self.batch, mark.position());
+        }
+        self.batch.truncate(mark);
+    }
+
+    /// Sets a value. Key and value are handed over in parts, so that a prefix costs no allocation.
+    pub(crate) fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
+        self.batch.put(family, key, value)
+    }
+
+    pub(crate) fn delete(&mut self, family: FamilyId, key: &[&[u8]]) -> Result<(), StoreError> {
+        self.batch.delete(family, key)
+    }
+
+    pub(crate) fn delete_range(&mut self, family: FamilyId, from: &[u8], to: &[u8]) -> Result<(), StoreError> {
+        self.batch.delete_range(family, from, to)
+    }
+
+    /// Adds records as they are.
+    pub(crate) fn append(&mut self, records: &Records) {
+        self.batch.append(records);
+    }
+
+    /// Returns the value of this key, as it will be once the batch is written.
+    pub(crate) fn get(&mut self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let (kv, batch, changed) = self.look(family.id);
+        match changed.row(batch, key) {
+            Some(value) => Ok(value.map(<[u8]>::to_vec)),
+            None => kv.get(family, key),
+        }
+    }
+
+    /// Returns every pair whose key begins with the prefix, in the order of the keys.
+    pub(crate) fn scan(&mut self, family: &Family, prefix: &[u8]) -> Scan<'_> {
+        let (kv, batch, changed) = self.look(family.id);
+        let stored = kv.scan(family, prefix);
+        let mut stored =
+            stored.filter(|pair| pair.as_ref().map_or(true, |(key, _)| changed.row(batch, key).is_none())).peekable();
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        let prefix = prefix.to_vec();
+        let mut put = changed
+            .keys
+            .range::<[u8], _>(from)
+            .take_while(move |(key, _)| key.starts_with(&prefix))
+            .filter_map(|(key, _)| Some((key.clone(), changed.row(batch, key)??.to_vec())))
+            .peekable();
+        Box::new(std::iter::from_fn(move || {
+            let stored_is_next = match (stored.peek(), put.peek()) {
+                (Some(Ok((stored, _))), Some((put, _))) => stored < put,
+                (stored, _) => stored.is_some(),
+            };
+            if stored_is_next { stored.next() } else { put.next().map(Ok) }
+        }))
+    }
+
+    /// Returns the database, the batch, and what the batch changes in this family by now.
+    fn look(&mut self, family: FamilyId) -> (&'a dyn Kv, &Batch, &Changed) {
+        let known = self.read.iter().position(|(other, _)| *other == family);
+        let at = known.unwrap_or_else(|| {
+            self.read.push((family, Changed::default()));
+            self.read.len() - 1
+        });
+        let changed = &mut self.read[at].1;
+        changed.learn(family, &self.batch);
+        (self.kv, &self.batch, changed)
+    }
+}
+
+impl Changed {
+    /// Takes in the records that were added since the last time.
+    fn learn(&mut self, family: FamilyId, batch: &Batch) {
+        for (position, record) in batch.records_from(self.until).filter(|(_, record)| record.family() == family) {
+            match record {
+                Record::Put { key, .. } | Record::Delete { key, .. } => match self.keys.get_mut(key) {
+                    Some(positions) => positions.push(position),
+                    None => drop(self.keys.insert(key.to_vec(), vec![position])),
+                },
+                Record::DeleteRange { from, to, .. } => {
+                    self.ranges.push(DeletedRange { position, from: from.to_vec(), to: to.to_vec() });
+                }
+            }
+        }
+        self.until = batch.len();
+    }
+
+    /// Forgets the records from this position on, which are about to be taken back.
+    fn forget(&mut self, family: FamilyId, batch: &Batch, position: usize) {
+        if self.until <= position {
+            return;
+        }
+        for (_, record) in batch.records_from(position).filter(|(_, record)| record.family() == family) {
+            if let Record::Put { key, .. } | Record::Delete { key, .. } = record
+                && let Some(positions) = self.keys.get_mut(key)
+            {
+                positions.retain(|at| *at < position);
+                if positions.is_empty() {
+                    self.keys.remove(key);
+                }
+            }
+        }
+        self.ranges.retain(|range| range.position < position);
+        self.until = position;
+    }
+
+    /// Returns the value that the batch leaves under this key, or that it leaves none; `None`: it
+    /// says nothing of this key.
+    fn row<'b>(&self, batch: &'b Batch, key: &[u8]) -> Option<Option<&'b [u8]>> {
+        let record = self.keys.get(key).and_then(|positions| positions.last()).copied();
+        let deletes = |range: &&DeletedRange| range.from.as_slice() <= key && key < range.to.as_slice();
+        let deleted = self.ranges.iter().filter(deletes).map(|range| range.position).max();
+        match batch.records_from(record.max(deleted)?).next()?.1 {
+            Record::Put { value, .. } => Some(Some(value)),
+            Record::Delete { .. } | Record::DeleteRange { .. } => Some(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

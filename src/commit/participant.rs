@@ -1,0 +1,183 @@
+//! The trait that a product implements to have a part in each batch, and the states of all
+//! participants within one batch.
+
+use crate::base::index::BoxError;
+use crate::base::sync::Arc;
+use crate::commit::overlay::Overlay;
+use crate::kv::Kv;
+use std::any::Any;
+use std::collections::BTreeMap;
+
+/// Disk work that a write leaves behind. It runs after everybody was told of the write, on a thread
+/// that nobody waits for. It reports its own failure, and nothing may be lost when it fails or
+/// never runs.
+pub(crate) type Chore = Box<dyn FnOnce(&dyn Kv) + Send>;
+
+/// A product, or a part of one, that turns operations into records at the moment when a batch is
+/// made.
+///
+/// Operations of one batch are applied one after the other. Each sees what those before it did: by
+/// the participant's tail, and in the database overlaid by the batch so far. A participant reads
+/// and writes families that only the commit writes, and no rows of tables: other threads put those
+/// at the same time, and the draft remembers counters among them.
+pub(crate) trait Participant: Send + Sync + 'static {
+    /// The participant's state within one batch. A clone of it is what the draft goes back to when
+    /// an intent fails, so it should be small.
+    type Tail: Clone + Send + 'static;
+
+    /// Returns its state at the beginning of a batch.
+    fn tail(&self) -> Self::Tail;
+
+    /// Adds the records of one operation to the batch.
+    ///
+    /// # Errors
+    /// Any error fails the intent that the operation is of; the tail and the batch go back to where
+    /// they were before it.
+    fn apply(&self, tail: &mut Self::Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
+
+    /// Shows everybody what was written. Called before anybody is told that the batch is written.
+    fn publish(self: Arc<Self>, tail: Self::Tail) -> Option<Chore>;
+}
+
+/// A participant of whatever type.
+pub(crate) trait AnyParticipant: Send + Sync {
+    /// Begins its part in a batch.
+    fn join(self: Arc<Self>) -> Box<dyn AnyJoined>;
+}
+
+impl<P: Participant> AnyParticipant for P {
+    fn join(self: Arc<Self>) -> Box<dyn AnyJoined> {
+        let tail = self.tail();
+        Box::new(Joined { participant: self, tail })
+    }
+}
+
+/// A participant and its tail.
+struct Joined<P: Participant> {
+    participant: Arc<P>,
+    tail: P::Tail,
+}
+
+/// The same for a participant of whatever type.
+pub(crate) trait AnyJoined: Any + Send {
+    fn fork(&self) -> Box<dyn AnyJoined>;
+    fn apply(&mut self, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
+    fn publish(self: Box<Self>) -> Option<Chore>;
+}
+
+impl<P: Participant> AnyJoined for Joined<P> {
+    fn fork(&self) -> Box<dyn AnyJoined> {
+        Box::new(Self { participant: self.participant.clone(), tail: self.tail.clone() })
+    }
+
+    fn apply(&mut self, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
+        self.participant.apply(&mut self.tail, op, batch)
+    }
+
+    fn publish(self: Box<Self>) -> Option<Chore> {
+        self.participant.publish(self.tail)
+    }
+}
+
+/// Up to so many participants are looked through; more are found by a map.
+const FEW: usize = 16;
+
+/// The participants of one batch.
+///
+/// A mark costs nothing. The first operation on a participant after a mark copies its tail into the
+/// journal, so going back costs as much as was touched.
+#[derive(Default)]
+pub(super) struct Tails {
+    /// In the order of their first operations.
+    seats: Vec<Seat>,
+    /// The places of the seats by the addresses of their participants, once there are many.
+    places: BTreeMap<usize, usize>,
+    /// Places, and the tails there as they were when they were touched for the first time after a
+    /// mark; in the order of the touches.
+    journal: Vec<(usize, Box<dyn AnyJoined>)>,
+    /// The number of marks so far.
+    marks: u64,
+}
+
+struct Seat {
+    /// The address of the participant, which the tail keeps.
+    address: usize,
+    joined: Box<dyn AnyJoined>,
+    /// The value of `marks` when the seat was new, or when the journal last got a copy.
+    noted: u64,
+}
+
+/// A state of [`Tails`] to go back to: the numbers of seats and of copies in the journal.
+pub(super) struct TailsMark {
+    seats: usize,
+    journal: usize,
+}
+
+impl Tails {
+    pub(super) fn mark(&mut self) -> TailsMark {
+        self.marks += 1;
+        TailsMark { seats: self.seats.len(), journal: self.journal.len() }
+    }
+
+    pub(super) fn go_back(&mut self, mark: TailsMark) {
+        // Each copy is newer than the ones before it.
+        for (place, joined) in self.journal.drain(mark.journal..).rev() {
+            let seat = &mut self.seats[place];
+            seat.joined = joined;
+            // An earlier mark may still be gone back to, so the next touch is noted again.
+            seat.noted = 0;
+        }
+        for seat in self.seats.drain(mark.seats..) {
+            self.places.remove(&seat.address);
+        }
+    }
+
+    /// Returns a participant's part in the batch, to be changed.
+    pub(super) fn any(&mut self, participant: &Arc<dyn AnyParticipant>) -> &mut dyn AnyJoined {
+        self.touch(Arc::as_ptr(participant).addr(), || participant.clone().join())
+    }
+
+    /// Returns the tail of a participant, to be changed.
+    pub(super) fn tail<P: Participant>(&mut self, participant: &Arc<P>) -> Result<&mut P::Tail, BoxError> {
+        let joined: &mut dyn Any = self.touch(Arc::as_ptr(participant).addr(), || participant.clone().join());
+        let joined = joined.downcast_mut::<Joined<P>>().ok_or("a participant's tail has another type")?;
+        Ok(&mut joined.tail)
+    }
+
+    fn touch(&mut self, address: usize, join: impl FnOnce() -> Box<dyn AnyJoined>) -> &mut dyn AnyJoined {
+        let place = self.find(address).unwrap_or_else(|| self.add(address, join()));
+        let seat = &mut self.seats[place];
+        if seat.noted < self.marks {
+            self.journal.push((place, seat.joined.fork()));
+            seat.noted = self.marks;
+        }
+        &mut *seat.joined
+    }
+
+    fn find(&self, address: usize) -> Option<usize> {
+        if self.seats.len() > FEW {
+            return self.places.get(&address).copied();
+        }
+        self.seats.iter().position(|seat| seat.address == address)
+    }
+
+    /// Adds a participant. It needs no copy: going back to an earlier mark removes it.
+    fn add(&mut self, address: usize, joined: Box<dyn AnyJoined>) -> usize {
+        let place = self.seats.len();
+        self.seats.push(Seat { address, joined, noted: self.marks });
+        if place == FEW {
+            self.places = self.seats.iter().enumerate().map(|(place, seat)| (seat.address, place)).collect();
+        } else if place > FEW {
+            self.places.insert(address, place);
+        }
+        place
+    }
+
+    /// Shows everybody what was written, and returns the chores that are owed for it.
+    pub(super) fn publish(self) -> Vec<Chore> {
+        self.seats.into_iter().filter_map(|seat| seat.joined.publish()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

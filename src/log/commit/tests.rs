@@ -1,0 +1,210 @@
+//! Trims of logs on a store on memory: what becomes of the disk space, and when.
+
+use super::*;
+use crate::base::error::StoreError;
+use crate::base::sync::RwLock;
+use crate::commit::draft::Draft;
+use crate::kv::batch::{Batch, FamilyId, Record};
+use crate::kv::memory::MemoryKv;
+use crate::kv::{Each, Family, Scan};
+use crate::{Consumer, JobLog, Jobs, Store};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use std::ops::Range;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// So many items are deleted as one range.
+const PIECE: u64 = 16 * 1024;
+
+/// A store on memory whose disk takes its time to give back space, or cannot.
+struct SlowDisk {
+    kv: MemoryKv,
+    /// Told when space is to be given back: by which thread, and of which items.
+    asked: Sender<(Option<String>, Range<Index>)>,
+    /// The answer to that, for which it waits; once the sender is gone all is well at once.
+    answers: Receiver<Result<(), StoreError>>,
+}
+
+impl Kv for SlowDisk {
+    fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError> {
+        self.kv.family(name)
+    }
+
+    fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.kv.get(family, key)
+    }
+
+    fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_> {
+        self.kv.scan(family, prefix)
+    }
+
+    fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
+        self.kv.range(family, keys, each)
+    }
+
+    fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.kv.last(family, prefix)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.kv.sync()
+    }
+
+    fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
+        let index = |key: &[u8]| super::super::state::index_of(key).unwrap();
+        let thread = std::thread::current().name().map(str::to_owned);
+        self.asked.send((thread, index(keys.start)..index(keys.end))).unwrap();
+        self.answers.recv().unwrap_or(Ok(()))?;
+        self.kv.reclaim(family, keys)
+    }
+
+    fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
+        self.kv.write(batch, synced)
+    }
+}
+
+/// A store on such a disk, and a log of it with so many items.
+struct Bench {
+    kv: Arc<SlowDisk>,
+    store: Store,
+    log: JobLog<u64>,
+    asked: Receiver<(Option<String>, Range<Index>)>,
+    answer: Sender<Result<(), StoreError>>,
+}
+
+impl Bench {
+    fn new(items: u64) -> Self {
+        let ((tell, asked), (answer, answers)) = (unbounded(), bounded(0));
+        let kv = Arc::new(SlowDisk { kv: MemoryKv::default(), asked: tell, answers });
+        let store = Store::on(kv.clone(), &Store::options(), &"memory").unwrap();
+        let log = store.log::<u64>("l").unwrap();
+        log.push_all(&(1..=items).collect::<Vec<_>>()).unwrap();
+        Self { kv, store, log, asked, answer }
+    }
+
+    /// Runs this on a thread that may hang for ever.
+    #[track_caller]
+    fn soon<R: Send + 'static>(&self, run: impl FnOnce(JobLog<u64>) -> R + Send + 'static) -> R {
+        let (tell, told) = bounded(1);
+        let log = self.log.clone();
+        std::thread::spawn(move || drop(tell.send(run(log))));
+        told.recv_timeout(LONG).expect("it hangs")
+    }
+
+    fn asked(&self) -> Range<Index> {
+        let (thread, items) = self.asked.recv_timeout(LONG).unwrap();
+        assert_eq!(thread.as_deref(), Some("wl-chores"), "no other thread waits for the disk");
+        items
+    }
+}
+
+#[test]
+fn trims_pushes_and_saves_are_written_and_told_while_the_disk_is_slow_to_give_back_space() {
+    let bench = Bench::new(PIECE + 10);
+    bench.soon(|log| log.trim(..=PIECE)).unwrap();
+    assert_eq!(bench.asked(), 1..PIECE + 1);
+    assert_eq!(bench.soon(|log| log.push(&7)).unwrap(), PIECE + 11);
+    bench.soon(|log| log.trim(..=PIECE + 1)).unwrap();
+    let progress = bench.store.progress("p");
+    bench.soon(|log| {
+        let consumer = Consumer::builder(log, progress).start_at(PIECE + 2).stop_at(PIECE + 11);
+        consumer.start(|_| Ok(())).unwrap().join().unwrap();
+    });
+    assert_eq!(bench.store.progress("p").last_processed().unwrap(), Some(PIECE + 11));
+    bench.answer.send_timeout(Ok(()), LONG).unwrap();
+}
+
+#[test]
+fn a_store_that_is_closed_gives_back_the_disk_space_that_is_owed_first() {
+    let bench = Bench::new(2 * PIECE);
+    bench.log.trim(..=PIECE).unwrap();
+    let Bench { kv, store, log, asked, answer } = bench;
+    let (tell, closed) = bounded(1);
+    std::thread::spawn(move || {
+        drop((store, log));
+        tell.send(()).unwrap();
+    });
+    assert_eq!(asked.recv_timeout(LONG).unwrap().1, 1..PIECE + 1);
+    assert_eq!(closed.try_recv().ok(), None);
+    drop(answer);
+    closed.recv_timeout(LONG).unwrap();
+    assert_eq!(Arc::strong_count(&kv), 1, "it can be opened again");
+}
+
+#[test]
+fn disk_space_that_could_not_be_given_back_is_asked_for_again_with_the_next_piece() {
+    let bench = Bench::new(3 * PIECE);
+    let full = || StoreError { doing: "give back disk space".to_owned(), source: "no".into() };
+    bench.log.trim(..=PIECE).unwrap();
+    assert_eq!(bench.asked(), 1..PIECE + 1);
+    bench.answer.send_timeout(Err(full()), LONG).unwrap();
+    bench.log.trim(..=2 * PIECE).unwrap();
+    assert_eq!(bench.asked(), 1..2 * PIECE + 1);
+    bench.answer.send_timeout(Ok(()), LONG).unwrap();
+    bench.log.trim(..=3 * PIECE).unwrap();
+    assert_eq!(bench.asked(), 2 * PIECE + 1..3 * PIECE + 1);
+    bench.answer.send_timeout(Ok(()), LONG).unwrap();
+    // A trim of a few items deletes none.
+    bench.log.push_all(&[1, 2, 3]).unwrap();
+    bench.log.trim(..=3 * PIECE + 1).unwrap();
+    let Bench { store, log, asked, .. } = bench;
+    drop((store, log));
+    assert_eq!(asked.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Timeout));
+}
+
+#[test]
+fn two_trims_of_one_batch_delete_each_item_once() {
+    let kv = MemoryKv::default();
+    let [system, _, logs] = kv.families();
+    let bounds = Bounds::of_a_new_log(7);
+    let item = (std::any::TypeId::of::<()>(), "()");
+    let log = Arc::new(LogState::new("l", item, (&logs, system.id), bounds, 3 * PIECE));
+    let rows = RwLock::default();
+    let mut draft = Draft::new(&kv, &rows);
+    for first in [PIECE + 1, 2 * PIECE + 1, 2 * PIECE + 2] {
+        let (tail, batch) = draft.part(&log).unwrap();
+        tail.trim(&log, first, batch).unwrap();
+        assert_eq!((tail.first(), tail.end()), (first, 3 * PIECE));
+    }
+    let deleted: Vec<_> = draft
+        .batch()
+        .records()
+        .filter_map(|record| match record {
+            Record::DeleteRange { from, to, .. } => Some((from.to_vec(), to.to_vec())),
+            _ => None,
+        })
+        .collect();
+    let range = |from, to| (log.key(from).to_vec(), log.key(to).to_vec());
+    assert_eq!(deleted, [range(1, PIECE + 1), range(PIECE + 1, 2 * PIECE + 1)]);
+}
+
+#[test]
+fn promise_01_what_a_trim_gives_back_is_not_needed_by_anybody_after_the_loss_of_power() {
+    // Files are gone for good at once, whereas what was written before, progress and trims alike,
+    // may be lost.
+    const ITEMS: u64 = 40_000;
+    let open = |kv: MemoryKv| {
+        let kv = Arc::new(kv);
+        let store = Store::on(kv.clone(), &Store::options(), &"memory").unwrap();
+        let log = store.log::<u64>("l").unwrap();
+        (kv, store, log)
+    };
+    let consume = |log: &JobLog<u64>, store: &Store, to| {
+        Consumer::builder(log.clone(), store.progress("p")).stop_at(to).start(|_| Ok(())).unwrap().join().unwrap();
+    };
+    let (kv, store, log) = open(MemoryKv::default());
+    log.push_all(&(1..=ITEMS).collect::<Vec<_>>()).unwrap();
+    consume(&log, &store, 100);
+    // What was written before a crash of the process has reached the disk by now.
+    let (kv, store, log) = open(kv.after_crash());
+    consume(&log, &store, ITEMS / 2);
+    log.trim(..=ITEMS / 2).unwrap();
+    drop((log, store));
+    let (_kv, store, log) = open(kv.after_power_loss());
+    let first = store.progress("p").last_processed().unwrap().unwrap() + 1;
+    let mut left = Vec::new();
+    log.read(first..=ITEMS, &mut left).unwrap();
+    assert_eq!(left, (first..=ITEMS).collect::<Vec<_>>());
+    consume(&log, &store, ITEMS);
+}

@@ -1,0 +1,78 @@
+//! Pushing items that wait for nothing: each push is an intent of its own.
+
+use super::state::LogState;
+use crate::base::error::{Error, StoreError};
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{Arc, Mutex};
+use crate::commit::draft::Draft;
+use crate::commit::intent::{Intent, Ticket};
+use serde::Serialize;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Items as they are stored.
+pub(super) struct Values {
+    bytes: Vec<u8>,
+    /// The end of each item.
+    ends: Vec<usize>,
+}
+
+impl Values {
+    pub(super) fn of<T: Serialize>(log: &str, items: &[T]) -> Result<Self, Error> {
+        let mut values = Self { bytes: Vec::new(), ends: Vec::with_capacity(items.len()) };
+        for item in items {
+            let failed = |e: serde_json::Error| Error::Item { log: log.to_owned(), source: e.into() };
+            serde_json::to_writer(&mut values.bytes, item).map_err(failed)?;
+            values.ends.push(values.bytes.len());
+        }
+        Ok(values)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
+    }
+}
+
+/// Items to be appended, until that is written or has failed.
+pub(super) struct PushIntent {
+    state: Arc<LogState>,
+    synced: bool,
+    values: Values,
+    /// The indices that the items have in the batch.
+    range: Mutex<Range<Index>>,
+    told: Arc<Ticket<Range<Index>>>,
+}
+
+impl PushIntent {
+    /// Returns the intent, and the ticket that is told the indices of the items.
+    pub(super) fn new(state: &Arc<LogState>, values: Values, synced: bool) -> (Self, Arc<Ticket<Range<Index>>>) {
+        let told = Ticket::new();
+        (Self { state: state.clone(), synced, values, range: Mutex::new(0..0), told: told.clone() }, told)
+    }
+}
+
+impl Intent for PushIntent {
+    fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
+        let mut range = self.range.lock();
+        let (tail, batch) = draft.part(&self.state)?;
+        range.start = tail.end();
+        self.values.iter().try_for_each(|value| tail.push(&self.state, value, batch))?;
+        range.end = tail.end();
+        Ok(true)
+    }
+
+    fn synced(&self) -> bool {
+        self.synced
+    }
+
+    fn written(&self) {
+        self.told.tell(Ok(self.range.lock().clone()));
+    }
+
+    fn failed(&self, error: BoxError) -> Option<Duration> {
+        let doing = "push to a log".to_owned();
+        self.told.tell(Err(StoreError { doing, source: error }.into()));
+        None
+    }
+}
