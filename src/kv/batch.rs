@@ -61,7 +61,7 @@ impl Records {
     /// Sets a value. Key and value are handed over in parts, so that a prefix costs no allocation.
     ///
     /// # Errors
-    /// When the key or the value has 4 GiB or more, which the encoding cannot say; then nothing is
+    /// Refuses a key or a value of 4 GiB or more, which the encoding cannot say; then nothing is
     /// added.
     pub(crate) fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
         let (key_length, value_length) = (length(key)?, length(value)?);
@@ -74,7 +74,7 @@ impl Records {
     /// Removes a key.
     ///
     /// # Errors
-    /// When the key has 4 GiB or more; then nothing is added.
+    /// Refuses a key of 4 GiB or more; then nothing is added.
     pub(crate) fn delete(&mut self, family: FamilyId, key: &[&[u8]]) -> Result<(), StoreError> {
         let key_length = length(key)?;
         self.tag(family, DELETE, FAMILY_DELETE);
@@ -85,7 +85,7 @@ impl Records {
     /// Removes all keys of a range.
     ///
     /// # Errors
-    /// When a key has 4 GiB or more; then nothing is added.
+    /// Refuses a key of 4 GiB or more; then nothing is added.
     pub(crate) fn delete_range(&mut self, family: FamilyId, from: &[u8], to: &[u8]) -> Result<(), StoreError> {
         let (from_length, to_length) = (length(&[from])?, length(&[to])?);
         self.tag(family, DELETE_RANGE, FAMILY_DELETE_RANGE);
@@ -207,30 +207,30 @@ impl Mark {
 
 #[cfg_attr(not(test), allow(dead_code))]
 impl Batch {
-    /// As [`Records::put`].
+    /// Sets a value: see [`Records::put`].
     ///
     /// # Errors
-    /// When the key or the value has 4 GiB or more; then nothing is added.
+    /// Refuses a key or a value of 4 GiB or more; then nothing is added.
     pub(crate) fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
         let put = self.records.put(family, key, value);
         self.recount();
         put
     }
 
-    /// As [`Records::delete`].
+    /// Removes a key: see [`Records::delete`].
     ///
     /// # Errors
-    /// When the key has 4 GiB or more; then nothing is added.
+    /// Refuses a key of 4 GiB or more; then nothing is added.
     pub(crate) fn delete(&mut self, family: FamilyId, key: &[&[u8]]) -> Result<(), StoreError> {
         let deleted = self.records.delete(family, key);
         self.recount();
         deleted
     }
 
-    /// As [`Records::delete_range`].
+    /// Removes a range: see [`Records::delete_range`].
     ///
     /// # Errors
-    /// When a key has 4 GiB or more; then nothing is added.
+    /// Refuses a key of 4 GiB or more; then nothing is added.
     pub(crate) fn delete_range(&mut self, family: FamilyId, from: &[u8], to: &[u8]) -> Result<(), StoreError> {
         let deleted = self.records.delete_range(family, from, to);
         self.recount();
@@ -288,7 +288,7 @@ impl Batch {
     /// Returns the bytes, if a database takes so many.
     ///
     /// # Errors
-    /// When they are 4 GiB or more. A record has two bytes at least, so the count of those that are
+    /// Refuses 4 GiB or more. A record has two bytes at least, so the count of those that are
     /// fewer is exact.
     pub(crate) fn checked(&self) -> Result<&[u8], StoreError> {
         match u32::try_from(self.len()) {

@@ -16,15 +16,17 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// The directories of the databases that are opened here. RocksDB knows what this process has open by the name that it was given:
-/// by another spelling, or a link, it would open a database a second time, and the two would overwrite each other.
+/// The directories of the databases that are opened here. RocksDB knows what this process has open
+/// by the name that it was given: by another spelling, or a link, it would open a database a second
+/// time, and the two would overwrite each other.
 static OPEN: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
 
 /// Told when one of them is closed.
 static CLOSED: LazyLock<Condvar> = LazyLock::new(Condvar::default);
 
-/// So many table files are open at a time: half of what a process may usually have. RocksDB would open all there are, and rows in
-/// ascending order leave a small one behind in each life, which no compaction ever puts together with others.
+/// The number of table files that are open at a time: half of what a process may usually have.
+/// RocksDB would open all there are, and rows in ascending order leave a small one behind in each
+/// life, which no compaction ever puts together with others.
 // RocksDB deals all but ten of them out to 64 parts, each of which has at least one.
 const OPEN_FILES: i32 = if cfg!(test) { 74 } else { 512 };
 
@@ -61,8 +63,9 @@ impl RocksKv {
         // RocksDB keeps a thousand old text logs otherwise, one of each opening.
         options.set_keep_log_file_num(4);
         options.set_max_open_files(OPEN_FILES);
-        // A write-ahead log is kept until every family that wrote to it is flushed, and some of ours write a few bytes now and
-        // then. RocksDB would let that come to a gigabyte, which is also read when the database is opened after a crash.
+        // A write-ahead log is kept until every family that wrote to it is flushed, and some of
+        // ours write a few bytes now and then. RocksDB would let that come to a gigabyte, which is
+        // also read when the database is opened after a crash.
         options.set_max_total_wal_size(128 << 20);
         // RocksDB wants every family opened that exists. No other one is made here, since a newer
         // version of this library may have made the store.
@@ -104,7 +107,8 @@ impl RocksKv {
 
     /// The database of somebody else, who goes on using it.
     pub(crate) fn shared(db: Arc<DB>) -> Self {
-        // In the other threading mode nobody drops a family of a database that is shared: that takes it by `&mut`.
+        // In the other threading mode nobody drops a family of a database that is shared: that
+        // takes it by `&mut`.
         if TypeId::of::<DB>() == TypeId::of::<DBWithThreadMode<MultiThreaded>>() {
             Self::watched(db)
         } else {
@@ -125,8 +129,9 @@ impl RocksKv {
         batch::records(probe.data()).next().map(|record| record.family())
     }
 
-    /// Refuses a batch for a family that was dropped meanwhile. RocksDB would refuse it too, but only once it is in the log, and
-    /// would then take no other write of anybody until the database is opened anew.
+    /// Refuses a batch for a family that was dropped meanwhile. RocksDB would refuse it too, but
+    /// only once it is in the log, and would then take no other write of anybody until the database
+    /// is opened anew.
     fn check_families(&self, batch: &Batch) -> Result<(), StoreError> {
         let Some(known) = &self.watched else { return Ok(()) };
         let known = known.read();
@@ -196,7 +201,8 @@ fn opening(path: &Path) -> String {
     format!("open the database at {}", path.display())
 }
 
-/// RocksDB has no kind of its own for this: these are its words for a lock that this process holds, or another one.
+/// True if the lock is held, by this process or another one. RocksDB has no kind of error for that,
+/// so its words have to do.
 fn is_lock_held(error: &rocksdb::Error) -> bool {
     let text = error.to_string();
     text.contains("lock hold by current process") || text.contains("While lock file")
@@ -219,8 +225,9 @@ pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
 fn family_options() -> Options {
     let mut options = Options::default();
     options.set_compression_type(DBCompressionType::Lz4);
-    // Each opening after a crash adds a file to level 0. From 36 on RocksDB would take no write at all until it has compacted them,
-    // for which a process that is killed every second may never live long enough. From 20 on it slows writes down, which is enough.
+    // Each opening after a crash adds a file to level 0. From 36 on RocksDB would take no write at
+    // all until it has compacted them, for which a process that is killed every second may never
+    // live long enough. From 20 on it slows writes down, which is enough.
     options.set_level_zero_stop_writes_trigger(1_000);
     options
 }
@@ -229,7 +236,8 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(rocksdb::Error) -> StoreError
     move |e| StoreError { doing: doing.into(), source: Box::new(e) }
 }
 
-/// Looks a family up by name, each time: a held reference would tie us to one threading mode of the user's `DB` type.
+/// Looks a family up by name, each time: a held reference would tie us to one threading mode of the
+/// user's `DB` type.
 macro_rules! family {
     ($db:expr, $name:expr) => {
         $db.cf_handle($name).ok_or_else(|| StoreError {
@@ -273,7 +281,8 @@ impl Kv for RocksKv {
         let family = family!(self.db, &family.name)?;
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(keys.end);
-        // Whoever reads in order does not come back: what others read again and again keeps its place.
+        // A reader in order does not come back: rows that others read again and again keep their
+        // place.
         options.fill_cache(false);
         let mut pairs = self.db.raw_iterator_cf_opt(&family, options);
         pairs.seek(keys.start);

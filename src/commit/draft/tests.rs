@@ -1,5 +1,5 @@
-//! What jobs want, appended at once and looked through for those to blame, beside the same one job
-//! after the other in a map.
+//! The changes of jobs, appended at once and searched for the jobs to blame, beside the same
+//! changes one job after the other in a map.
 
 use super::*;
 use crate::base::index::Index;
@@ -63,7 +63,7 @@ fn pieces(jobs: impl Iterator<Item = (Index, Changes)>, each: usize) -> Vec<Chan
 
 type Map = BTreeMap<u8, Vec<u8>>;
 
-/// What the rows are after this job; `None`: it has an add that cannot be made.
+/// Returns the rows after this job; `None` if it has an add that cannot be made.
 fn after(rows: &Map, wants: &[Want]) -> Option<Map> {
     let mut rows = rows.clone();
     for want in wants {

@@ -4,7 +4,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// What one change says, on its own.
+/// One change, on its own.
 type Change = (u32, Vec<u8>, Option<Vec<u8>>);
 
 fn text() -> impl Strategy<Value = Vec<u8>> {

@@ -1,4 +1,4 @@
-//! What RocksDB itself says of our bytes, and of families that come and go.
+//! The answers of RocksDB itself to our bytes, and of families that come and go.
 
 use super::*;
 use crate::base::error::describe;
@@ -25,7 +25,7 @@ fn put(family: &Family, key: &[u8], value: &[u8]) -> Batch {
     batch
 }
 
-/// Which family, how long a key and of what, and how long a value, if it is put.
+/// A family, the length of a key and its byte, and the length of the value if it is put.
 type Change = (usize, usize, u8, Option<usize>);
 
 fn change() -> impl Strategy<Value = Change> {
