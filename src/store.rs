@@ -273,8 +273,9 @@ impl Store {
         &self.inner.logs
     }
 
-    /// Returns the value of this type that a product keeps with the store while that is open: all handles of the store have
-    /// the same. It is made when it is first asked for, and must not keep the store.
+    /// Returns the value of this type that a product keeps with the store while that is open: all
+    /// handles of the store have the same. It is made when it is first asked for, and must not keep
+    /// the store.
     pub(crate) fn kept<K: Any + Default + Send + Sync>(&self) -> Arc<K> {
         let mut kept = self.inner.kept.lock();
         let value = kept.entry(TypeId::of::<K>()).or_insert_with(|| Arc::new(K::default()));
