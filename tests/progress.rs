@@ -400,6 +400,33 @@ fn a_tenure_that_is_lost_during_a_save_lets_that_one_end_as_it_does_and_ends_a_b
     assert!(faults.writes() <= writes + 1, "one may have begun meanwhile");
 }
 
+#[test]
+fn a_save_that_waits_for_its_pace_is_not_made_once_the_name_is_lost() {
+    let engine = Engine { pace: HOUR, ..Engine::default() };
+    let (go, gone) = bounded::<()>(0);
+    let (pass, passed) = bounded::<()>(0);
+    let consumer = Consumer::builder(numbers(3), engine.clone())
+        .max_processing(2)
+        .start(move |job| {
+            let _ = match job.index {
+                1 => passed.recv(),
+                2 => gone.recv(),
+                _ => Ok(()),
+            };
+            Ok(())
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(0, LONG));
+    // Job 2 runs on, so the save of job 1 waits for an hour.
+    drop(pass);
+    until(&handle, "job 1", |status| status.done == 2 && status.unsaved == 1);
+    engine.tenure().lost("the lease ran out".into());
+    drop(go);
+    is_fenced(join(consumer), "orders", "the lease ran out");
+    assert_eq!((engine.row.lock().saves, handle.status().last_processed, handle.status().unsaved), (1, Some(0), 2));
+}
+
 /// An engine that says something before its consumer is there.
 struct Early(Engine, fn(&Tenure));
 
