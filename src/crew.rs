@@ -1,3 +1,213 @@
 //! The threads of a consumer, and the rules for them.
+//!
+//! A [`Crew`] starts named threads, counts them, joins them, and knows its own. It knows nothing of
+//! the work. Its host does: the host keeps the [`Roster`] of the crew under the lock of the work,
+//! since a thread is counted in the same critical section that finds work for it.
+//!
+//! Three rules hold for each crew:
+//!
+//! * One of its own threads never waits for the end of the crew, since it would wait for itself. It
+//!   asks for the end and goes on.
+//! * The end is over when nothing of a thread is left to run: the destructors of its thread-locals
+//!   too.
+//! * The name of the consumer stays in use until the last thread has left and the last token is
+//!   used.
 
+mod alive;
+mod join;
+mod own;
+mod roster;
 pub(crate) mod stopping;
+#[cfg(test)]
+mod tests;
+pub(crate) mod workers;
+
+use self::alive::Alive;
+use self::join::{join_all, join_until};
+pub(crate) use self::own::Own;
+use self::own::Owner;
+use self::roster::Left;
+pub(crate) use self::roster::Roster;
+use crate::base::error::Error;
+use crate::base::guard::drop_guarded;
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::Weak;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// The one that has a crew: it keeps the roster, and hears what becomes of the threads.
+pub(crate) trait Host: Send + Sync + Sized + 'static {
+    fn crew(&self) -> &Crew<Self>;
+    /// Lends the roster under the lock of the work, and says how many tokens of jobs are out.
+    fn with_roster<R>(&self, change: impl FnOnce(&mut Roster, usize) -> R) -> R;
+    /// Hears that the calling thread panics. What the thread was about to do never comes.
+    fn thread_panicked(&self);
+    /// Drops, after the end, what the host itself leaves behind. It is called by each thread that
+    /// leaves then.
+    fn clear_up(&self);
+    /// Hears that a thread or the owner has left.
+    fn somebody_left(&self, over: bool);
+    /// Hears that nobody is left.
+    fn everybody_left(&self);
+}
+
+/// The threads of one host.
+pub(crate) struct Crew<H> {
+    owner: Owner,
+    host: Weak<H>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Those who wait until everybody is gone sleep here.
+    gone: Condvar,
+}
+
+impl<H: Host> Crew<H> {
+    pub(crate) fn new(host: Weak<H>) -> Self {
+        Self { owner: Owner::new(), host, threads: Mutex::default(), gone: Condvar::new() }
+    }
+
+    /// True if the calling thread belongs to this crew, so that it must not wait for the crew's end.
+    pub(crate) fn is_own_thread(&self) -> bool {
+        Own::is(self.owner)
+    }
+
+    /// Makes the calling thread one of the crew's own until the answer is dropped.
+    pub(crate) fn enter(&self) -> Own {
+        Own::enter(self.owner)
+    }
+
+    /// Counts a thread in and starts it.
+    pub(crate) fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        if let Some(host) = self.host.upgrade() {
+            host.with_roster(|roster, _| roster.count_in());
+        }
+        self.spawn_counted(name, run)
+    }
+
+    /// Starts a thread that is counted in already. It is counted out if it cannot be started.
+    pub(crate) fn spawn_counted(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let Some(host) = self.host.upgrade() else { return Err(Error::Stopped) };
+        let (me, owner) = (self.host.clone(), self.owner);
+        // Held until the thread is on the list, so that a join finds it there however short it lives.
+        let mut threads = self.threads.lock();
+        // Threads come and go with the limits. The new one joins those that went, since the
+        // destructors of the user's thread-locals are to be over at the join, and may take long.
+        let crowded = threads.len() == threads.capacity();
+        let gone = if crowded { take_finished(&mut threads) } else { Vec::new() };
+        let alive = Alive::expect(&host);
+        let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            alive.stay();
+            Own::enter_for_good(owner);
+            let _leaving = Leaving(me);
+            run();
+            join_all(gone);
+        });
+        match spawned {
+            Ok(handle) => {
+                threads.push(handle);
+                Ok(())
+            }
+            Err(source) => {
+                drop(threads);
+                self.leave();
+                Err(Error::Spawn { source })
+            }
+        }
+    }
+
+    /// Joins the threads that have ended, while others go on. A thread that leaves calls this, since
+    /// there may be no new one to join those before it: then one at most is left unjoined.
+    pub(crate) fn join_finished(&self) {
+        let finished = take_finished(&mut self.threads.lock());
+        join_all(finished);
+    }
+
+    /// Joins all threads, and gives up at the deadline. True if all have ended.
+    pub(crate) fn join(&self, deadline: Option<Instant>) -> bool {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        match deadline {
+            Some(deadline) => join_until(threads, deadline),
+            None => {
+                join_all(threads);
+                true
+            }
+        }
+    }
+
+    /// Drops what the end leaves behind, if it has come. Only the crew's own threads do so: a
+    /// destructor that stops the consumer then does not wait for itself.
+    pub(crate) fn clear_up(&self) {
+        let Some(host) = self.host.upgrade() else { return };
+        if let Some(garbage) = host.with_roster(|roster, _| roster.clear_up()) {
+            host.clear_up();
+            drop_guarded(garbage);
+        }
+    }
+
+    /// Counts a thread out, or whoever else was counted in. The last one to go frees the name.
+    pub(crate) fn leave(&self) {
+        let Some(host) = self.host.upgrade() else { return };
+        let Left { over, gone, last, name } = host.with_roster(Roster::leave);
+        if gone {
+            self.gone.notify_all();
+        }
+        host.somebody_left(over);
+        drop_guarded(name);
+        if last {
+            host.everybody_left();
+        }
+    }
+
+    /// Counts the owner out.
+    pub(crate) fn leave_as_owner(&self) {
+        if let Some(host) = self.host.upgrade() {
+            host.with_roster(|roster, _| roster.owner_leaves());
+        }
+        self.leave();
+    }
+
+    /// Waits until all threads are gone and the owner would not have to wait. False: the deadline
+    /// came first. The caller is no thread of this crew.
+    pub(crate) fn wait_gone<S>(&self, state: &mut MutexGuard<'_, S>, deadline: Option<Instant>) -> bool
+    where
+        S: AsRef<Roster>,
+    {
+        let mut timed_out = false;
+        loop {
+            let gone = S::as_ref(state).is_gone();
+            if gone || timed_out {
+                return gone;
+            }
+            match deadline {
+                Some(deadline) => timed_out = self.gone.wait_until(state, deadline).timed_out(),
+                None => self.gone.wait(state),
+            }
+        }
+    }
+
+    /// The number of threads that were not joined.
+    #[cfg(test)]
+    pub(crate) fn unjoined(&self) -> usize {
+        self.threads.lock().len()
+    }
+}
+
+/// Takes those that have ended from the list.
+fn take_finished(threads: &mut Vec<JoinHandle<()>>) -> Vec<JoinHandle<()>> {
+    let (finished, running) = std::mem::take(threads).into_iter().partition(JoinHandle::is_finished);
+    *threads = running;
+    finished
+}
+
+/// Counts a thread out when it is dropped, also by a panic.
+struct Leaving<H: Host>(Weak<H>);
+
+impl<H: Host> Drop for Leaving<H> {
+    fn drop(&mut self) {
+        let Some(host) = self.0.upgrade() else { return };
+        if std::thread::panicking() {
+            host.thread_panicked();
+        }
+        host.crew().clear_up();
+        host.crew().leave();
+    }
+}

@@ -2,12 +2,14 @@
 //!
 //! Everything happens in short critical sections of one lock. No user code is called and no I/O is done within one.
 
-use crate::base::error::Error;
+use crate::base::error::{Error, describe};
 use crate::base::guard::{Failure, drop_guarded, guarded};
 use crate::base::index::Index;
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, watch};
 use crate::commit::changes::Changes;
 use crate::crew::stopping::Stopping;
+use crate::crew::workers::{Idle, Wake};
+use crate::crew::{Crew, Host, Roster};
 use crate::notifier::NewsDesk;
 use crate::observe::{Event, Kind};
 use crate::progress::Saves;
@@ -18,10 +20,8 @@ use crate::source::wakeup::Bell;
 use crate::source::watermark::{Listener, Watermark};
 use std::ops::RangeInclusive;
 use std::sync::Weak;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
-mod alive;
 mod aside;
 pub(crate) mod control;
 mod core;
@@ -33,7 +33,6 @@ mod helping;
 #[cfg(all(test, waterline_loom))]
 mod loom;
 mod ordered;
-mod own;
 mod patience;
 mod prefetch;
 pub(crate) mod reach;
@@ -48,18 +47,14 @@ mod waiters;
 mod waiting;
 mod wakes;
 mod watching;
-mod workers;
 
 pub(crate) use self::core::Core;
-use self::own::{Own, Owner};
 use self::patience::Patience;
 use self::wakes::Wakes;
-use self::workers::{Idle, Wake};
 
 pub(crate) struct Driver<T> {
     me: Weak<Driver<T>>,
-    /// What tells this consumer's threads from others.
-    owner: Owner,
+    crew: Crew<Driver<T>>,
     core: Mutex<Core<T>>,
     /// Workers sleep here.
     work: Condvar,
@@ -71,8 +66,6 @@ pub(crate) struct Driver<T> {
     changed: Condvar,
     /// The thread that watches for stalls sleeps here.
     stall: Condvar,
-    /// `wait_end` of handles sleeps here.
-    gone: Condvar,
     bell: Arc<Bell>,
     watermark: Watermark,
     /// Nothing starts any more: for jobs that ask, without the lock.
@@ -81,7 +74,6 @@ pub(crate) struct Driver<T> {
     saves: Mutex<Option<Arc<dyn Saves>>>,
     /// Whether there is an `on_job_done`: jobs without one need no second look at the lock.
     confirms: bool,
-    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl<T: Send + 'static> Driver<T> {
@@ -89,7 +81,7 @@ impl<T: Send + 'static> Driver<T> {
         core.patience = Patience::new(saves.takes_help());
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
-            owner: Owner::new(),
+            crew: Crew::new(me.clone()),
             confirms: core.on_job_done.is_some(),
             saves: Mutex::new(Some(saves)),
             stopping: core.ending.stopping.clone(),
@@ -100,9 +92,7 @@ impl<T: Send + 'static> Driver<T> {
             news: Condvar::new(),
             changed: Condvar::new(),
             stall: Condvar::new(),
-            gone: Condvar::new(),
             bell,
-            threads: Mutex::default(),
         })
     }
 
@@ -181,6 +171,18 @@ impl<T: Send + 'static> Driver<T> {
         }
     }
 
+    /// Runs a destructor of the user's without the lock. It may take long, so the reader hears before
+    /// it of the back-off that has begun: it may be all that makes the next attempt due.
+    fn unlocked(&self, core: &mut MutexGuard<'_, Core<T>>, destructor: impl FnOnce()) {
+        let rouse = std::mem::take(&mut core.rouse_reader);
+        MutexGuard::unlocked(core, || {
+            if rouse {
+                self.bell.work();
+            }
+            destructor();
+        });
+    }
+
     /// A worker sleeps until it is woken, or until this time; whether that time was over.
     fn sleep(&self, core: &mut MutexGuard<'_, Core<T>>, until: Option<Instant>) -> bool {
         match until {
@@ -213,7 +215,7 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
             *report = None;
             effects::clear(effects);
             if surplus.is_some() {
-                MutexGuard::unlocked(&mut core, || drop_guarded(surplus));
+                self.unlocked(&mut core, || drop_guarded(surplus));
             }
         }
         if core.save_is_late() {
@@ -226,14 +228,14 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
                 slept = false;
             }
             // A turn goes first: what runs may be no use before that.
-            let task = core.resume_turn().map(Task::Deliver).or_else(|| core.claim().map(Task::Run));
+            let task = core.resume_turn().map(Task::Deliver).or_else(|| core.hand_out().map(Task::Run));
             let wakes = core.drain();
             let idle = task.is_none() && wakes.is_empty() && !core.may_read();
             if idle && std::mem::take(&mut patient) && core.expects_jobs() {
                 drop(core);
                 watch(|| self.beckoned.swap(false, Ordering::Acquire));
                 core = self.core.lock();
-                core.workers.expectant = false;
+                core.workers.expects_no_more();
                 continue;
             }
             if idle && let Idle::Sleep(until) = core.idle(slept) {
@@ -295,10 +297,11 @@ impl<T: Send + 'static> Reported for Driver<T> {
         self.confirm(&mut report);
         let mut core = self.core.lock();
         let surplus = core.report(report.token, report.outcome, &mut Changes::default());
-        let claim = core.released();
+        let tokens = core.flights.len();
+        let name = core.roster.release_name(tokens);
         self.settle(core);
         drop_guarded(surplus);
-        drop_guarded(claim);
+        drop_guarded(name);
     }
 
     fn start_panicked(&self, index: Index, error: &str) {
@@ -319,7 +322,7 @@ impl<T: Send + 'static> Driver<T> {
             let callback = self.core.lock().on_job_done.clone();
             if let Some(callback) = callback {
                 // `stop` in the callback would wait for the very job that is being reported.
-                let _own = Own::enter(self.owner);
+                let _own = self.crew.enter();
                 let called = guarded(|| {
                     callback(report.index);
                     Ok(())
@@ -327,6 +330,50 @@ impl<T: Send + 'static> Driver<T> {
                 report.outcome = called.map_err(Failure::boxed);
                 drop_guarded(callback);
             }
+        }
+    }
+}
+
+impl<T: Send + 'static> Host for Driver<T> {
+    fn crew(&self) -> &Crew<Self> {
+        &self.crew
+    }
+
+    fn with_roster<R>(&self, change: impl FnOnce(&mut Roster, usize) -> R) -> R {
+        let mut core = self.core.lock();
+        let tokens = core.flights.len();
+        change(&mut core.roster, tokens)
+    }
+
+    /// The report that the thread was about to make never comes, so the consumer halts.
+    fn thread_panicked(&self) {
+        let mut core = self.core.lock();
+        let index = core.window.lowest_undone();
+        let surplus = core.halt(index, Error::Thread.to_string(), Error::Thread, "");
+        let (_, callback) = core.abandon();
+        self.settle(core);
+        drop_guarded(surplus);
+        drop_guarded(callback);
+    }
+
+    fn clear_up(&self) {
+        let saves = self.saves.lock().take();
+        drop_guarded(saves);
+    }
+
+    fn somebody_left(&self, over: bool) {
+        if over {
+            // The thread that watches for stalls leaves as the last one.
+            self.stall.notify_all();
+        }
+        self.changed.notify_all();
+    }
+
+    fn everybody_left(&self) {
+        let unheard = self.core.lock().error.take();
+        if let Some(error) = unheard {
+            tracing::error!(error = describe(&error), "a consumer ended with an error after it was let go");
+            drop_guarded(error);
         }
     }
 }

@@ -12,7 +12,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("window", &["base"]),
     ("observe", &["base"]),
-    ("crew", &[]),
+    ("crew", &["base"]),
     ("source", &["base"]),
     ("kv", &["base"]),
     ("commit", &["base", "kv"]),

@@ -302,12 +302,12 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self.stall_after.into_iter().for_each(|patience| core.stalls.patience = patience);
         core.effects.limit = settings.effects.unwrap_or(usize::MAX);
         let (saves, saver): (Arc<dyn Saves>, _) = if let Some(saves) = shared_writer(&mut progress) {
-            core.claim = Some(Box::new(progress));
+            core.roster.keep_name(Box::new(progress));
             (saves, None)
         } else {
             let progress = Arc::new(Mutex::new(progress));
             let (seat, saver) = saver(progress.clone(), keeps_all);
-            core.claim = Some(Box::new(progress));
+            core.roster.keep_name(Box::new(progress));
             (Arc::new(seat), Some(saver))
         };
         // Nothing can be refused any more, and nobody looks at a gate that follows this watermark

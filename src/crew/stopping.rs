@@ -1,7 +1,8 @@
-//! Whether a consumer stops, for jobs that ask.
+//! The flag that says that a consumer stops, for jobs that ask.
 //!
-//! One flag for each consumer, which each thread of its pool is given once. So a job can ask without a counter that all jobs
-//! would share: one that is raised and lowered for each job costs a tenth of all that a job costs.
+//! Each consumer has one flag, and gives it once to each thread of its pool. So a job can ask without
+//! a counter that all jobs share: to raise and lower one for each job costs a tenth of all that a job
+//! costs.
 
 use std::cell::RefCell;
 // Not those of `sync`: nothing is ordered by this flag, so a model learns nothing from it.
@@ -24,13 +25,13 @@ impl Stopping {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// From now on jobs on this thread ask this one.
+    /// Has jobs on the calling thread ask this one from now on.
     pub(crate) fn ask_here(self) {
         let _gone_at_its_end = OF_THIS_THREAD.try_with(|asked| asked.replace(Some(self)));
     }
 }
 
-/// Whether the consumer stops to whose pool this thread belongs; false where it belongs to none.
+/// True if the calling thread belongs to the pool of a consumer that stops.
 pub(crate) fn here() -> bool {
     let ask = |asked: &RefCell<Option<Stopping>>| asked.borrow().as_ref().is_some_and(Stopping::has_begun);
     OF_THIS_THREAD.try_with(ask).unwrap_or(false)

@@ -2,16 +2,14 @@
 
 use super::Driver;
 use super::core::{Bounding, Core};
-use super::own::Own;
 use super::reach::OutOfReach;
-use super::threads::{join_all, join_until};
-#[cfg(test)]
-use super::workers::Workers;
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
 use crate::base::sync::MutexGuard;
+#[cfg(test)]
+use crate::crew::workers::Workers;
 use crate::observe::ended::Ended;
 use crate::observe::status::Status;
 use crate::source::watermark::Watermark;
@@ -104,7 +102,7 @@ impl<T: Send + 'static> Control for Driver<T> {
     }
 
     fn is_own_thread(&self) -> bool {
-        Own::is(self.owner)
+        self.crew.is_own_thread()
     }
 
     fn status(&self) -> Status {
@@ -167,11 +165,11 @@ impl<T: Send + 'static> Control for Driver<T> {
 
     fn let_go(&self) {
         self.request_stop();
-        self.leave_it();
+        self.crew.leave_as_owner();
     }
 
     fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error> {
-        if Own::is(self.owner) {
+        if self.crew.is_own_thread() {
             self.let_go();
             return Err(ConfigError::OwnThread.into());
         }
@@ -179,13 +177,13 @@ impl<T: Send + 'static> Control for Driver<T> {
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let timed_out = self.wait_gone(deadline).or_else(|| self.wait_joined(deadline));
         // For a start that failed before there was a thread to do it.
-        let own = Own::enter(self.owner);
+        let own = self.crew.enter();
         if timed_out.is_none() {
-            self.clear_up();
+            self.crew.clear_up();
         }
         // While stragglers run, that is what the caller has to know; what halted it is in the status, and is logged.
         let error = if timed_out.is_none() { self.core.lock().error.take() } else { None };
-        self.leave_it();
+        self.crew.leave_as_owner();
         drop(own);
         match (error, timed_out) {
             (Some(error), _) => Err(error),
@@ -201,7 +199,7 @@ impl<T: Send + 'static> Control for Driver<T> {
 
     #[cfg(test)]
     fn unjoined(&self) -> usize {
-        self.threads.lock().len()
+        self.crew.unjoined()
     }
 }
 
@@ -210,7 +208,7 @@ impl<T: Send + 'static> Driver<T> {
     fn wait_gone(&self, deadline: Option<Instant>) -> Option<Error> {
         let mut ended = None;
         let mut core = self.core.lock();
-        while core.present > 1 || !core.window.has_ended() {
+        while core.roster.has_others() || !core.window.has_ended() {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 drop(core);
                 return self.wait_no_more(ended);
@@ -236,10 +234,10 @@ impl<T: Send + 'static> Driver<T> {
         drop(core);
         // The threads of stragglers have not ended, so all that can be awaited is that the last save is announced.
         let is_left =
-            |core: &Core<T>| if running.is_empty() && saved { core.present > 1 } else { core.is_announcing() };
+            |core: &Core<T>| if running.is_empty() && saved { core.roster.has_others() } else { core.is_announcing() };
         core = self.wait_while(until, is_left);
         core.silence();
-        if !running.is_empty() || saved && core.present > 1 {
+        if !running.is_empty() || saved && core.roster.has_others() {
             return Some(Error::StopTimeout { running });
         }
         (!saved).then(|| Error::Progress { source: format!("the save has not returned for {LAST_SAVE:?}").into() })
@@ -257,12 +255,7 @@ impl<T: Send + 'static> Driver<T> {
     /// Waits until the threads, which have nothing left to do, have ended: the destructors of the user's thread-locals run
     /// there, and one that hangs is not awaited for ever.
     fn wait_joined(&self, deadline: Option<Instant>) -> Option<Error> {
-        let threads = std::mem::take(&mut *self.threads.lock());
-        let Some(deadline) = deadline else {
-            join_all(threads);
-            return None;
-        };
-        let ended = join_until(threads, deadline.max(Instant::now() + LAST_THREADS));
-        if ended { None } else { Some(Error::StopTimeout { running: Vec::new() }) }
+        let deadline = deadline.map(|deadline| deadline.max(Instant::now() + LAST_THREADS));
+        if self.crew.join(deadline) { None } else { Some(Error::StopTimeout { running: Vec::new() }) }
     }
 }

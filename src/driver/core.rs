@@ -3,9 +3,9 @@
 //! Each event goes into the window and what comes out is sorted into [`Wakes`], for the driver to carry out once the lock
 //! is free again.
 
-use super::alive::Ending;
 use super::aside::Aside;
 use super::effects::Effects;
+use super::ending::Ending;
 use super::flights::{Flight, Flights};
 use super::patience::Patience;
 use super::prefetch::Prefetch;
@@ -14,19 +14,19 @@ use super::stalls::Stalls;
 use super::tenure::Tenancy;
 use super::waiters::Waiters;
 use super::wakes::Wakes;
-use super::workers::{Idle, Wake, Workers};
 use crate::base::error::Error;
 use crate::base::guard::{Guarded, drop_guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
 use crate::base::sync::Arc;
+use crate::crew::Roster;
+use crate::crew::workers::{Demand, Idle, Wake, Workers};
 use crate::observe::{Event, Kind, Telling};
 use crate::reader::{Answer, Fetched, ReadRuns, Then};
 use crate::run::worker::Job;
 use crate::run::{Assignment, OnJobDone, Runner};
 use crate::source::watermark::Watermark;
 use crate::window::{Action, Window};
-use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::RangeInclusive;
@@ -68,19 +68,14 @@ pub(crate) struct Core<T> {
     pub(crate) effects: Effects,
     pub(crate) runner: Option<Arc<dyn Runner<T>>>,
     pub(crate) on_job_done: Option<Arc<OnJobDone>>,
-    /// What keeps the progress name in use.
-    pub(crate) claim: Option<Box<dyn Any + Send>>,
-    /// Our threads, the consumer itself, and whoever clears up after it.
-    pub(crate) present: usize,
+    /// Who is there of the crew, and what keeps the progress name in use.
+    pub(crate) roster: Roster,
     /// Threads in `wait_for`.
     pub(super) waiters: Waiters,
     /// Results are no longer counted.
     pub(crate) abandoned: bool,
     /// The watermark stays below this index whatever happens.
     pub(super) unreachable_from: Index,
-    /// Things of the user's that the end leaves behind, for one of our threads to drop: a destructor may do anything, also
-    /// stop this very consumer, and must hold up nobody else.
-    pub(crate) garbage: Option<Box<dyn Any + Send>>,
     /// The reader sleeps towards a deadline that is no longer right, or has not heard that it is to end.
     pub(super) rouse_reader: bool,
     stop_told: bool,
@@ -219,12 +214,10 @@ impl<T: Send + 'static> Core<T> {
             effects: Effects::default(),
             runner: None,
             on_job_done: None,
-            claim: None,
-            present: 1,
+            roster: Roster::default(),
             waiters: Waiters::default(),
             abandoned: false,
             unreachable_from: Index::MAX,
-            garbage: None,
             rouse_reader: false,
             stop_told: false,
             rouse_waiters: false,
@@ -254,8 +247,11 @@ impl<T: Send + 'static> Core<T> {
         if self.save.since.is_some() {
             self.hurry_save(&mut wakes);
         }
-        wakes.worker = self.workers.wake(&self.window, self.source.watching, self.has_turn());
-        self.present += usize::from(wakes.worker == Wake::Spawn);
+        let demand = Demand { delivery: self.has_turn(), ..self.demand() };
+        wakes.worker = self.workers.wake(demand, self.source.watching);
+        if wakes.worker == Wake::Spawn {
+            self.roster.count_in();
+        }
         wakes.tell = self.begin_telling();
         wakes
     }
@@ -303,12 +299,12 @@ impl<T: Send + 'static> Core<T> {
         let jobs = self.prefetch.drain();
         let (runner, callback) = (Guarded::new(self.runner.take()), Guarded::new(self.on_job_done.take()));
         let source = Guarded::new(self.runs.take());
-        self.garbage = Some(Box::new((jobs, retries, runner, callback, source)));
+        self.roster.end(Box::new((jobs, retries, runner, callback, source)));
     }
 
     /// The next job for a worker that asks.
     #[inline]
-    pub(crate) fn claim(&mut self) -> Option<Assignment<T>> {
+    pub(crate) fn hand_out(&mut self) -> Option<Assignment<T>> {
         let run = self.window.poll_run()?;
         let job =
             if run.retry { self.again(run.index) } else { self.prefetch.take().map(|new| Job::new(run.index, new)) };
@@ -318,8 +314,7 @@ impl<T: Send + 'static> Core<T> {
             self.window.set_room(self.prefetch.room());
         }
         let started = coarsetime::Instant::now();
-        self.workers.taken = self.workers.taken.saturating_add(1);
-        self.workers.last_taken = Some(started);
+        self.workers.takes_job(started);
         let token = self.flights.begin(Flight { index: run.index, attempt: job.attempt, started });
         Some(Assignment { token, job })
     }
@@ -338,9 +333,16 @@ impl<T: Send + 'static> Core<T> {
         self.workers.expects_jobs(self.source.fetch.is_some() && !self.window.is_stopping())
     }
 
-    /// What a worker without a job is to do.
+    /// Returns the work that the pool is needed for, apart from results that wait for the sink.
+    #[inline]
+    pub(super) fn demand(&self) -> Demand {
+        let (runnable, limit) = (self.window.can_run(), self.window.limits().max_processing);
+        Demand { runnable, delivery: false, limit, over: self.window.has_ended() }
+    }
+
+    /// Says what a worker without a job is to do.
     pub(crate) fn idle(&mut self, slept: bool) -> Idle {
-        self.workers.idle(&self.window, slept, Instant::now)
+        self.workers.idle(self.demand(), slept, Instant::now)
     }
 
     /// What was processed since the last time, for the notifier.
@@ -392,10 +394,11 @@ impl<T: Send + 'static> Core<T> {
         self.announce = None;
         self.announcing = false;
     }
+}
 
-    /// Somebody left; the claim, when it was the last.
-    pub(crate) fn released(&mut self) -> Option<Box<dyn Any + Send>> {
-        if self.present == 0 && self.flights.is_empty() { self.claim.take() } else { None }
+impl<T> AsRef<Roster> for Core<T> {
+    fn as_ref(&self) -> &Roster {
+        &self.roster
     }
 }
 

@@ -106,9 +106,9 @@ impl<T: Send + 'static> Core<T> {
     /// A job could start, and for too long no thread has come back to take it: those that are in a job are named elsewhere, so
     /// these are in user code that is left when the job has been reported, or waits to be by somebody else.
     fn blocked_by_threads(&self) -> Option<Blocked> {
-        let busy = self.workers.all_busy(&self.window).filter(|_| self.window.can_run())?;
+        let busy = self.workers.all_busy(self.window.limits().max_processing).filter(|_| self.window.can_run())?;
         // Whoever came back since would have taken the job.
-        let elapsed: Duration = self.workers.last_taken?.elapsed().into();
+        let elapsed: Duration = self.workers.last_taken()?.elapsed().into();
         (elapsed >= SILENCE).then_some(Blocked::Threads { busy, elapsed })
     }
 

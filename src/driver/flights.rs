@@ -15,14 +15,14 @@ pub(crate) struct Flight {
 /// A slab: beginning and ending a flight moves nothing and, once warm, allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
-    seats: Vec<Seat>,
-    /// The head of the list of free seats.
+    slots: Vec<Slot>,
+    /// The head of the list of free slots.
     free: Option<usize>,
     count: usize,
 }
 
 #[derive(Debug)]
-enum Seat {
+enum Slot {
     Taken(Flight),
     Free { next: Option<usize> },
 }
@@ -33,38 +33,38 @@ impl Flights {
         self.count += 1;
         match self.free {
             Some(token) => {
-                if let Seat::Free { next } = self.seats[token] {
+                if let Slot::Free { next } = self.slots[token] {
                     self.free = next;
                 }
-                self.seats[token] = Seat::Taken(flight);
+                self.slots[token] = Slot::Taken(flight);
                 token
             }
             None => {
-                self.seats.push(Seat::Taken(flight));
-                self.seats.len() - 1
+                self.slots.push(Slot::Taken(flight));
+                self.slots.len() - 1
             }
         }
     }
 
     #[inline]
     pub(crate) fn end(&mut self, token: usize) -> Option<Flight> {
-        let seat = self.seats.get_mut(token)?;
-        let Seat::Taken(flight) = *seat else { return None };
-        *seat = Seat::Free { next: self.free };
+        let slot = self.slots.get_mut(token)?;
+        let Slot::Taken(flight) = *slot else { return None };
+        *slot = Slot::Free { next: self.free };
         self.free = Some(token);
         self.count -= 1;
         Some(flight)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0
+    pub(crate) fn len(&self) -> usize {
+        self.count
     }
 
     /// In the order of the tokens, which is none.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Flight> {
-        self.seats.iter().filter_map(|seat| match seat {
-            Seat::Taken(flight) => Some(flight),
-            Seat::Free { .. } => None,
+        self.slots.iter().filter_map(|slot| match slot {
+            Slot::Taken(flight) => Some(flight),
+            Slot::Free { .. } => None,
         })
     }
 }
@@ -74,16 +74,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seats_are_used_again_and_a_token_ends_once() {
+    fn slots_are_used_again_and_a_token_ends_once() {
         let flight = |index| Flight { index, attempt: 1, started: Instant::now() };
         let mut flights = Flights::default();
         let (a, b) = (flights.begin(flight(1)), flights.begin(flight(2)));
         assert_eq!(flights.end(a).map(|f| f.index), Some(1));
         assert!(flights.end(a).is_none());
-        assert_eq!(flights.begin(flight(3)), a, "no seat is left unused");
+        assert_eq!(flights.begin(flight(3)), a, "no slot is left unused");
         assert_eq!(flights.iter().map(|f| f.index).collect::<Vec<_>>(), [3, 2]);
         flights.end(a);
         flights.end(b);
-        assert!(flights.is_empty());
+        assert_eq!(flights.len(), 0);
     }
 }

@@ -4,11 +4,11 @@
 
 use super::Driver;
 use super::core::{Bounding, Core, Surplus, Unread};
-use super::workers::LOOK_EVERY;
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, MutexGuard};
+use crate::crew::workers::LOOK_EVERY;
 use crate::observe::{Event, Kind};
 use crate::reader::{Answer, Beyond, Due, Fetched, Order, ReadDesk, ReadRuns, SOURCE_BACK_OFF, Then, Weights};
 use crate::source::Gate;
@@ -60,7 +60,7 @@ impl<T: Send + 'static> Core<T> {
             return Order::Read(run);
         }
         self.source.watching = true;
-        self.workers.watched_from(now);
+        self.workers.supervised_from(now);
         Order::Wait(self.timers.peek().map(|Reverse((due, _))| *due))
     }
 
@@ -81,7 +81,7 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn watch_on(&mut self, now: Instant) -> Option<Duration> {
         let unread = self.source.fetch.is_some() && !self.source.taken;
         let work = unread || self.window.can_run();
-        let sight = self.workers.look(&self.window, now, work);
+        let sight = self.workers.look(self.window.limits().max_processing, now, work);
         // They are all in long jobs, it seems.
         self.rouse_reader |= unread && !sight.cope;
         self.source.watching = sight.look_again;
@@ -357,7 +357,7 @@ impl<T: Send + 'static> Driver<T> {
         let mut core = self.core.lock();
         let surplus = core.end_reading(fetched);
         if !surplus.is_empty() {
-            MutexGuard::unlocked(&mut core, || surplus.drop_guarded());
+            self.unlocked(&mut core, || surplus.drop_guarded());
         }
         core
     }
@@ -381,7 +381,7 @@ mod tests {
                 let weights = Weights::equal(run.clone().count(), 8);
                 core.fetched(Fetched { jobs: run.collect(), weights, then: Then::Unasked, quick: false });
             }
-            let Some(assignment) = core.claim() else { return core };
+            let Some(assignment) = core.hand_out() else { return core };
             core.report(assignment.token, Err(Failure::boxed("refused".into())), &mut Changes::default());
             let _ = core.drain();
         }

@@ -2,7 +2,6 @@
 
 use super::Driver;
 use super::core::Core;
-use super::own::Own;
 use crate::base::error::Error;
 use crate::base::guard::guarded;
 use crate::observe::{Event, Kind};
@@ -48,7 +47,9 @@ impl<T: Send + 'static> Core<T> {
     #[inline]
     pub(super) fn begin_telling(&mut self) -> bool {
         let begins = self.telling.begin();
-        self.present += usize::from(begins);
+        if begins {
+            self.roster.count_in();
+        }
         begins
     }
 }
@@ -57,7 +58,7 @@ impl<T: Send + 'static> Driver<T> {
     /// Writes lines until there are none, after [`Core::begin_telling`] said so.
     pub(super) fn tell(&self) {
         // Whoever listens may be anything: a stop in there would wait for this very line.
-        let own = Own::enter(self.owner);
+        let own = self.crew.enter();
         let name = self.watermark.name();
         loop {
             let Some(lines) = self.core.lock().telling.take() else { break };
@@ -69,7 +70,7 @@ impl<T: Send + 'static> Driver<T> {
                 });
             }
         }
-        self.leave();
+        self.crew.leave();
         drop(own);
     }
 }

@@ -1,6 +1,6 @@
 //! What a critical section leaves to be done once the lock is free.
 
-use super::workers::Wake;
+use crate::crew::workers::Wake;
 
 /// What to do once the lock is free.
 #[derive(Default)]

@@ -35,7 +35,7 @@ impl<T: Send + 'static> Core<T> {
         }
         self.stalls.restart(now);
         self.stalls.watched = true;
-        self.present += 1;
+        self.roster.count_in();
         true
     }
 
@@ -51,7 +51,7 @@ impl<T: Send + 'static> Core<T> {
     /// Tells of a stall, if there is one that was not told of. When to look again; `None`: the caller watches no longer.
     fn look_for_stall(&mut self, now: Instant) -> Option<Instant> {
         self.telling.flush(now);
-        if self.window.has_ended() && self.present <= usize::from(self.ending.owned) + 1 {
+        if self.roster.is_last_thread() {
             self.stalls.watched = false;
             return None;
         }
@@ -98,7 +98,7 @@ impl<T: Send + 'static> Driver<T> {
     /// Starts the thread that watches, after [`Core::stir`] said so.
     pub(super) fn spawn_watch(&self) {
         let me = self.me.clone();
-        let spawned = self.spawn_present("wl-watch", move || {
+        let spawned = self.crew.spawn_counted("wl-watch", move || {
             if let Some(me) = me.upgrade() {
                 me.watch_for_stalls();
             }
@@ -143,11 +143,13 @@ impl<T: Send + 'static> Driver<T> {
             self.stall.notify_all();
         }
         // A thread of its own, where nobody watches.
-        core.present += usize::from(elsewhere);
+        if elsewhere {
+            core.roster.count_in();
+        }
         drop(core);
         let me = self.me.clone();
         let tell = move || me.upgrade().into_iter().for_each(|me| me.tell());
-        wakes.tell = elsewhere && self.spawn_present("wl-lines", tell).is_err();
+        wakes.tell = elsewhere && self.crew.spawn_counted("wl-lines", tell).is_err();
         self.carry_out(wakes);
     }
 }

@@ -1,0 +1,56 @@
+//! The crews that the calling thread belongs to. It must never wait for the end of one of them.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that tells a crew from all others that there ever were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner(u64);
+
+impl Owner {
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+thread_local! {
+    /// A list, since a callback of one consumer may run on a thread of another one.
+    static OWNERS: RefCell<Vec<Owner>> = const { RefCell::new(Vec::new()) };
+}
+
+/// `None` on a thread that is ending: the destructor of a thread-local may drop a consumer.
+fn with<R>(use_owners: impl FnOnce(&mut Vec<Owner>) -> R) -> Option<R> {
+    OWNERS.try_with(|owners| use_owners(&mut owners.borrow_mut())).ok()
+}
+
+/// Makes the thread belong to a crew until it is dropped.
+pub(crate) struct Own(Owner);
+
+impl Own {
+    pub(super) fn enter(crew: Owner) -> Self {
+        with(|owners| owners.push(crew));
+        Self(crew)
+    }
+
+    /// Makes the calling thread belong to the crew for as long as it lives, also while it ends: a
+    /// thread-local of the user's may hold the consumer, and is destroyed before the list, which is
+    /// older.
+    pub(super) fn enter_for_good(crew: Owner) {
+        with(|owners| owners.push(crew));
+    }
+
+    pub(super) fn is(crew: Owner) -> bool {
+        with(|owners| owners.contains(&crew)).unwrap_or(false)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        with(|owners| {
+            if let Some(at) = owners.iter().rposition(|owner| *owner == self.0) {
+                owners.swap_remove(at);
+            }
+        });
+    }
+}

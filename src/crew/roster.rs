@@ -1,0 +1,111 @@
+//! Who is there, and what the last one to go leaves.
+
+use std::any::Any;
+
+/// Keeps a name in use until it is dropped.
+type NameGuard = Box<dyn Any + Send>;
+
+/// The state of a crew that changes together with the work. Its host keeps it under the lock of the
+/// work.
+pub(crate) struct Roster {
+    /// The number of those who are there: the threads, the owner, and a thread that does something
+    /// for the crew, such as writing lines.
+    present: usize,
+    /// The number of threads that were started, and whose thread-locals are not all destroyed.
+    alive: usize,
+    /// False once the owner has stopped, joined or dropped the consumer.
+    owned: bool,
+    /// True once there is no work, and none will come.
+    over: bool,
+    name: Option<NameGuard>,
+    /// Things of the user's that the end leaves behind, for one of the threads to drop. A destructor
+    /// may do anything, also stop this very consumer, and must hold up nobody else.
+    garbage: Option<Box<dyn Any + Send>>,
+}
+
+/// What one that has left leaves to be done once the lock is free.
+pub(super) struct Left {
+    /// True once there is no work.
+    pub(super) over: bool,
+    /// True if nobody is left but the owner.
+    pub(super) gone: bool,
+    /// True if nobody is left at all.
+    pub(super) last: bool,
+    /// The name, if nothing uses it any more.
+    pub(super) name: Option<NameGuard>,
+}
+
+/// With the owner alone.
+impl Default for Roster {
+    fn default() -> Self {
+        Self { present: 1, alive: 0, owned: true, over: false, name: None, garbage: None }
+    }
+}
+
+impl Roster {
+    /// Keeps the name in use until everybody has left.
+    pub(crate) fn keep_name(&mut self, name: NameGuard) {
+        self.name = Some(name);
+    }
+
+    /// Counts somebody in who is about to come.
+    #[inline]
+    pub(crate) fn count_in(&mut self) {
+        self.present += 1;
+    }
+
+    /// There is no work any more. The garbage is left to a thread of the crew.
+    pub(crate) fn end(&mut self, garbage: Box<dyn Any + Send>) {
+        self.over = true;
+        self.garbage = Some(garbage);
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// True if anybody is there beside the owner.
+    pub(crate) fn has_others(&self) -> bool {
+        self.present > 1
+    }
+
+    /// True if the work is over and nobody is there but the owner and the thread that asks.
+    pub(crate) fn is_last_thread(&self) -> bool {
+        self.over && self.present <= usize::from(self.owned) + 1
+    }
+
+    /// True if everything is over, so that the owner need not wait.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.over && self.alive == 0 && self.present <= usize::from(self.owned)
+    }
+
+    /// Gives the name away if nobody is there and no token of a job is out.
+    pub(crate) fn release_name(&mut self, tokens: usize) -> Option<NameGuard> {
+        if self.present == 0 && tokens == 0 { self.name.take() } else { None }
+    }
+
+    pub(super) fn leave(&mut self, tokens: usize) -> Left {
+        self.present -= 1;
+        Left { over: self.over, gone: self.is_gone(), last: self.present == 0, name: self.release_name(tokens) }
+    }
+
+    pub(super) fn owner_leaves(&mut self) {
+        self.owned = false;
+    }
+
+    pub(super) fn thread_begins(&mut self) {
+        self.alive += 1;
+    }
+
+    /// True if everybody is gone now.
+    pub(super) fn thread_is_gone(&mut self) -> bool {
+        self.alive -= 1;
+        self.is_gone()
+    }
+
+    /// What is to be dropped now: `None` before the end, and an empty list once somebody has it.
+    pub(super) fn clear_up(&mut self) -> Option<Option<Box<dyn Any + Send>>> {
+        self.over.then(|| self.garbage.take())
+    }
+}

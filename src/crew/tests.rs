@@ -1,0 +1,250 @@
+//! The crew alone: its host here has no driver, no window and no jobs but a number.
+
+use super::workers::{Demand, Idle, Wake, Workers};
+use super::*;
+use crate::base::sync::Arc;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use std::time::Duration;
+
+/// Longer than anything here takes; only a test that fails waits for it.
+const LONG: Duration = Duration::from_secs(20);
+
+#[derive(Default)]
+struct State {
+    roster: Roster,
+    workers: Workers,
+    jobs: usize,
+    taken: usize,
+    tokens: usize,
+}
+
+impl AsRef<Roster> for State {
+    fn as_ref(&self) -> &Roster {
+        &self.roster
+    }
+}
+
+struct Queue {
+    crew: Crew<Queue>,
+    me: Weak<Queue>,
+    state: Mutex<State>,
+    work: Condvar,
+    told: Sender<&'static str>,
+}
+
+impl Queue {
+    fn new() -> (Arc<Self>, Receiver<&'static str>) {
+        let (told, hears) = unbounded();
+        let queue = Arc::new_cyclic(|me: &Weak<Self>| Self {
+            crew: Crew::new(me.clone()),
+            me: me.clone(),
+            state: Mutex::default(),
+            work: Condvar::new(),
+            told,
+        });
+        (queue, hears)
+    }
+
+    fn tell(&self, what: &'static str) {
+        let _ = self.told.send(what);
+    }
+
+    fn end(&self) {
+        self.state.lock().roster.end(Box::new(()));
+    }
+
+    fn is_gone(&self, timeout: Duration) -> bool {
+        self.crew.wait_gone(&mut self.state.lock(), Instant::now().checked_add(timeout))
+    }
+
+    fn present(&self) -> bool {
+        self.state.lock().roster.has_others()
+    }
+}
+
+impl Host for Queue {
+    fn crew(&self) -> &Crew<Self> {
+        &self.crew
+    }
+
+    fn with_roster<R>(&self, change: impl FnOnce(&mut Roster, usize) -> R) -> R {
+        let mut state = self.state.lock();
+        let tokens = state.tokens;
+        change(&mut state.roster, tokens)
+    }
+
+    fn thread_panicked(&self) {
+        self.tell("panicked");
+    }
+
+    fn clear_up(&self) {
+        self.tell("cleared up");
+    }
+
+    fn somebody_left(&self, _over: bool) {
+        self.tell("left");
+    }
+
+    fn everybody_left(&self) {
+        self.tell("everybody left");
+    }
+}
+
+/// Says that it was dropped, and on which kind of thread.
+struct Dropped(Arc<Queue>, &'static str, &'static str);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.tell(if self.0.crew.is_own_thread() { self.1 } else { self.2 });
+    }
+}
+
+#[test]
+fn a_thread_has_its_name_and_is_present_until_it_leaves() {
+    let (queue, hears) = Queue::new();
+    let ((go, gone), (say, said)) = (bounded::<()>(0), bounded(1));
+    assert!(!queue.present());
+    queue
+        .crew
+        .spawn("wl-example", move || {
+            say.send(std::thread::current().name().map(str::to_owned)).unwrap();
+            let _ = gone.recv();
+        })
+        .unwrap();
+    assert_eq!(said.recv_timeout(LONG).unwrap().as_deref(), Some("wl-example"));
+    assert!(queue.present() && !queue.is_gone(Duration::ZERO));
+    drop(go);
+    assert_eq!(hears.recv_timeout(LONG), Ok("left"));
+    assert!(!queue.present());
+    assert!(!queue.is_gone(Duration::ZERO), "there may be work yet");
+    queue.end();
+    assert!(queue.is_gone(LONG));
+    assert!(queue.crew.join(None));
+    assert_eq!(queue.crew.unjoined(), 0);
+}
+
+#[test]
+fn a_thread_of_the_crew_knows_that_it_is_one_and_no_other_does() {
+    let ((queue, _hears), (other, _)) = (Queue::new(), Queue::new());
+    let (say, said) = bounded(1);
+    let me = queue.clone();
+    let both = move || say.send((me.crew.is_own_thread(), other.crew.is_own_thread())).unwrap();
+    queue.crew.spawn("wl-example", both).unwrap();
+    assert_eq!(said.recv_timeout(LONG), Ok((true, false)));
+    assert!(!queue.crew.is_own_thread());
+    let own = queue.crew.enter();
+    assert!(queue.crew.is_own_thread());
+    drop(own);
+    assert!(!queue.crew.is_own_thread());
+}
+
+#[test]
+fn a_join_with_a_deadline_gives_up_a_thread_that_hangs_and_awaits_one_that_ends() {
+    let (queue, _hears) = Queue::new();
+    let (go, gone) = bounded::<()>(0);
+    let (hang, hangs) = bounded::<()>(0);
+    queue.crew.spawn("wl-example", move || _ = gone.recv()).unwrap();
+    drop(go);
+    assert!(queue.crew.join(Instant::now().checked_add(LONG)));
+    queue.crew.spawn("wl-example", move || _ = hangs.recv()).unwrap();
+    assert!(!queue.crew.join(Some(Instant::now())));
+    drop(hang);
+    queue.end();
+    assert!(queue.is_gone(LONG));
+}
+
+#[test]
+fn the_name_is_in_use_until_the_last_thread_the_owner_and_the_last_token_are_gone() {
+    let (queue, hears) = Queue::new();
+    let (go, gone) = bounded::<()>(0);
+    let name = Dropped(queue.clone(), "name freed", "name freed");
+    queue.state.lock().roster.keep_name(Box::new(name));
+    queue.state.lock().tokens = 1;
+    queue.crew.spawn("wl-example", move || _ = gone.recv()).unwrap();
+    queue.end();
+    queue.crew.leave_as_owner();
+    assert_eq!(hears.recv_timeout(LONG), Ok("left"));
+    drop(go);
+    let rest = [(); 3].map(|()| hears.recv_timeout(LONG).unwrap());
+    assert_eq!(rest, ["cleared up", "left", "everybody left"]);
+    assert!(queue.state.lock().roster.release_name(1).is_none(), "a token is out");
+    let name = queue.state.lock().roster.release_name(0);
+    assert!(name.is_some());
+    drop(name);
+    assert_eq!(hears.recv_timeout(LONG), Ok("name freed"));
+}
+
+#[test]
+fn what_the_end_leaves_behind_is_dropped_on_a_thread_of_the_crew_and_a_panic_is_told_of() {
+    let (queue, hears) = Queue::new();
+    let garbage = Dropped(queue.clone(), "dropped on its own thread", "dropped elsewhere");
+    queue.state.lock().roster.end(Box::new(garbage));
+    queue.crew.spawn("wl-example", || panic!("a bug")).unwrap();
+    let heard = [(); 4].map(|()| hears.recv_timeout(LONG).unwrap());
+    assert_eq!(heard, ["panicked", "cleared up", "dropped on its own thread", "left"]);
+    assert!(queue.is_gone(LONG), "who panics is counted out, too");
+}
+
+/// A pool as a queue would have it: each thread takes a job, or sleeps until there is one.
+fn work(queue: &Arc<Queue>) {
+    let mut slept = false;
+    let mut state = queue.state.lock();
+    state.workers.started();
+    loop {
+        let demand = Demand { runnable: state.jobs > 0, delivery: false, limit: 8, over: state.roster.is_over() };
+        if demand.runnable {
+            state.jobs -= 1;
+            state.taken += 1;
+            state = wake(queue, state);
+            // Until all have one, so that the burst needs all of them.
+            while state.taken < 8 {
+                queue.work.wait(&mut state);
+            }
+            queue.work.notify_all();
+        } else if let Idle::Sleep(until) = state.workers.idle(demand, slept, Instant::now) {
+            slept = match until {
+                Some(until) => queue.work.wait_until(&mut state, until).timed_out(),
+                None => {
+                    queue.work.wait(&mut state);
+                    false
+                }
+            };
+            state.workers.awoken();
+        } else {
+            return;
+        }
+    }
+}
+
+fn wake<'a>(queue: &'a Arc<Queue>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    let demand = Demand { runnable: state.jobs > 0, delivery: false, limit: 8, over: false };
+    match state.workers.wake(demand, false) {
+        Wake::Spawn => {
+            state.roster.count_in();
+            drop(state);
+            let me = queue.me.clone();
+            let run = move || me.upgrade().iter().for_each(work);
+            queue.crew.spawn_counted("wl-worker", run).unwrap();
+            return queue.state.lock();
+        }
+        Wake::One | Wake::Beckon => _ = queue.work.notify_all(),
+        Wake::Nobody => {}
+    }
+    state
+}
+
+#[test]
+fn the_threads_of_a_burst_end_but_for_one_when_the_burst_is_over() {
+    let (queue, hears) = Queue::new();
+    let mut state = queue.state.lock();
+    state.workers.keep = Some(Duration::from_millis(1));
+    state.jobs = 8;
+    drop(wake(&queue, state));
+    (0..7).for_each(|_| assert_eq!(hears.recv_timeout(LONG), Ok("left"), "seven of the eight go"));
+    assert_eq!(queue.state.lock().workers.threads, 1);
+    assert!(queue.crew.unjoined() <= 8);
+    queue.end();
+    queue.work.notify_all();
+    assert_eq!(hears.recv_timeout(LONG), Ok("cleared up"));
+    assert!(queue.is_gone(LONG) && queue.crew.join(None));
+}

@@ -1,0 +1,353 @@
+//! The threads of the pool: how many are needed, which one is woken for a job, and which one ends.
+//!
+//! At most one thread is woken at a time, and none where one is awake anyway, since waking a thread
+//! costs as much as hundreds of short jobs. So a run of jobs wakes one worker, which wakes the next
+//! if work remains. A worker without a job stays awake for a moment while a job is about to come.
+//! While somebody supervises the pool, it is left to the supervisor to see every now and then if
+//! those who are awake cope. If they do not, as many again are woken.
+
+use std::time::{Duration, Instant};
+
+/// Workers that take a job each in less time than this cope: one more would wait for the lock more than it helps.
+const BRISK: Duration = Duration::from_micros(2);
+
+/// The time from one look at the workers to the next. So long may jobs wait behind one that is unlike
+/// those before it.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(100);
+
+/// The time for which the operating system is not asked for one more thread once it gave none.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A thread that sleeps for so long without a job ends. Starting it again costs less than a hundred
+/// microseconds. So this is long enough for bursts that come every few seconds, and short enough that
+/// a burst is forgotten before anybody counts threads.
+const KEEP: Duration = Duration::from_secs(10);
+
+/// While a job is taken at least this often there is something to see at the next look.
+const LIVELY: Duration = Duration::from_micros(20);
+
+/// The work that the pool is needed for at this moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Demand {
+    /// True if a job can run now.
+    pub(crate) runnable: bool,
+    /// True if there is other work that a thread of the pool alone can do, and that the supervisor
+    /// of the pool does not look after.
+    pub(crate) delivery: bool,
+    /// The most jobs that may be in flight.
+    pub(crate) limit: usize,
+    /// True once there is no work, and none will come.
+    pub(crate) over: bool,
+}
+
+/// The threads of the pool.
+#[derive(Debug, Default)]
+pub(crate) struct Workers {
+    /// The most threads that the user wants; never more than the jobs that may be in flight.
+    pub(crate) fixed: Option<usize>,
+    /// The number of threads beyond which the operating system gave none when it was last asked.
+    pub(crate) cap: Option<usize>,
+    capped: Option<Instant>,
+    pub(crate) threads: usize,
+    parked: usize,
+    /// The time for which a thread without a job is kept, where that is not [`KEEP`].
+    pub(crate) keep: Option<Duration>,
+    /// The fewest that slept at any time since `counted`: so many are not needed.
+    spare: usize,
+    counted: Option<Instant>,
+    /// The number of those that end in place of falling asleep, since they were spare for all of the
+    /// time that a thread is kept.
+    surplus: usize,
+    /// True while one that has no job stays awake for a moment, since a job is about to come.
+    expectant: bool,
+    /// True while one is being woken or started.
+    waking: bool,
+    /// True while one reads for itself. Should that take long, another may take its place.
+    pub(crate) reading: bool,
+    /// The number that may be woken before the next look, though others are awake.
+    allowed: usize,
+    /// The number of jobs that were taken since the last look.
+    taken: u32,
+    /// The time at which a job was last taken, to within a tick of the system's timer.
+    last_taken: Option<coarsetime::Instant>,
+    looked: Option<Instant>,
+}
+
+/// The result of a look at the workers.
+pub(crate) struct Sight {
+    /// True if they take jobs so fast that one more would be none the faster.
+    pub(crate) cope: bool,
+    /// True if there is something to see at the next look.
+    pub(crate) look_again: bool,
+}
+
+/// The next thing that a worker without a job does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// It ends, and is counted out.
+    End,
+    /// It is counted as asleep until somebody wakes it, or until this time.
+    Sleep(Option<Instant>),
+}
+
+/// The one who is told that there is a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Wake {
+    #[default]
+    Nobody,
+    /// The one that is awake and expects it.
+    Beckon,
+    One,
+    /// A new thread, which is counted already.
+    Spawn,
+}
+
+impl Workers {
+    /// Says whom to wake for this demand.
+    #[inline]
+    pub(crate) fn wake(&mut self, demand: Demand, supervised: bool) -> Wake {
+        let left_to_supervisor = supervised && self.allowed == 0 && self.awake() > 0 && !demand.delivery;
+        if self.waking || left_to_supervisor || !(demand.delivery || demand.runnable) {
+            Wake::Nobody
+        } else if self.expectant {
+            Wake::Beckon
+        } else if self.parked > 0 {
+            self.waking = true;
+            self.allowed = self.allowed.saturating_sub(1);
+            Wake::One
+        } else if self.threads < self.most(demand.limit) {
+            self.waking = true;
+            self.allowed = self.allowed.saturating_sub(1);
+            self.threads += 1;
+            Wake::Spawn
+        } else {
+            Wake::Nobody
+        }
+    }
+
+    /// The operating system gave no more threads: it is asked again, but not at once.
+    pub(crate) fn refused(&mut self, now: Instant) {
+        self.threads -= 1;
+        self.waking = false;
+        self.cap = Some(self.threads.max(1));
+        self.capped = Some(now);
+    }
+
+    /// Somebody supervises the pool from now on.
+    pub(crate) fn supervised_from(&mut self, now: Instant) {
+        if self.capped.is_some_and(|capped| now.saturating_duration_since(capped) >= ASK_AGAIN) {
+            (self.cap, self.capped) = (None, None);
+        }
+        (self.looked, self.taken, self.allowed) = (Some(now), 0, 0);
+    }
+
+    /// Looks at the workers for their supervisor, when there is work that nobody has taken, or none.
+    pub(crate) fn look(&mut self, limit: usize, now: Instant, work: bool) -> Sight {
+        let elapsed = self.looked.map_or(Duration::ZERO, |looked| now.saturating_duration_since(looked));
+        let taken = std::mem::take(&mut self.taken);
+        self.looked = Some(now);
+        let awake = u32::try_from(self.awake()).unwrap_or(u32::MAX);
+        let cope = awake > 0 && BRISK.saturating_mul(taken) >= elapsed.saturating_mul(awake);
+        let all_awake = self.all_busy(limit).is_some();
+        self.allowed = if work && !cope { self.awake().max(1) } else { 0 };
+        let lively = LIVELY.saturating_mul(taken) >= elapsed;
+        Sight { cope, look_again: if work { cope || !all_awake } else { taken > 0 && lively } }
+    }
+
+    /// A thread of the pool begins its life.
+    pub(crate) fn started(&mut self) {
+        self.waking = false;
+    }
+
+    /// A worker takes a job.
+    #[inline]
+    pub(crate) fn takes_job(&mut self, now: coarsetime::Instant) {
+        self.taken = self.taken.saturating_add(1);
+        self.last_taken = Some(now);
+    }
+
+    pub(crate) fn last_taken(&self) -> Option<coarsetime::Instant> {
+        self.last_taken
+    }
+
+    /// True if a worker without a job is to stay awake for the next one: one does, while a job is
+    /// about to come.
+    pub(crate) fn expects_jobs(&mut self, about_to_come: bool) -> bool {
+        let expects = about_to_come && !self.expectant;
+        self.expectant |= expects;
+        expects
+    }
+
+    /// The one that stayed awake does so no more.
+    pub(crate) fn expects_no_more(&mut self) {
+        self.expectant = false;
+    }
+
+    /// Says what a worker without a job is to do. It may have slept for as long as it is kept, without
+    /// being needed.
+    ///
+    /// One always stays, and sleeps in full. The operating system decides which of those that sleep is
+    /// woken, so a few jobs may keep many threads from ever sleeping for long. These are found by
+    /// counting how many were asleep all the time.
+    pub(crate) fn idle(&mut self, demand: Demand, slept: bool, now: impl FnOnce() -> Instant) -> Idle {
+        if demand.over || self.threads > self.most(demand.limit) {
+            self.threads -= 1;
+            return Idle::End;
+        }
+        let mut until = None;
+        if self.threads > 1 {
+            let (now, keep) = (now(), self.keep.unwrap_or(KEEP));
+            let counted = *self.counted.get_or_insert(now);
+            if now.saturating_duration_since(counted) >= keep {
+                (self.counted, self.surplus, self.spare) = (Some(now), self.spare, self.parked);
+            }
+            if slept || self.surplus > 0 {
+                self.surplus = self.surplus.saturating_sub(1);
+                self.threads -= 1;
+                return Idle::End;
+            }
+            until = now.checked_add(keep);
+        }
+        self.parked += 1;
+        Idle::Sleep(until)
+    }
+
+    /// A worker sleeps no more: it was woken, or its time was over. Either way it looks for a job
+    /// itself, so the wake-up that may have been meant for it is not lost.
+    pub(crate) fn awoken(&mut self) {
+        self.parked -= 1;
+        self.spare = self.spare.min(self.parked);
+        // A burst has come: those that were spare before it no longer are.
+        self.surplus = self.surplus.min(self.spare);
+        self.waking = false;
+    }
+
+    #[inline]
+    fn most(&self, limit: usize) -> usize {
+        let [fixed, cap] = [self.fixed, self.cap].map(|most| most.unwrap_or(usize::MAX));
+        limit.min(fixed).saturating_add(usize::from(self.reading)).min(cap)
+    }
+
+    /// Returns the number of threads, if none of them sleeps and there may be no more.
+    pub(crate) fn all_busy(&self, limit: usize) -> Option<usize> {
+        (self.parked == 0 && self.threads >= self.most(limit)).then_some(self.threads)
+    }
+
+    /// Returns the number of those that run a job or are about to ask for one.
+    pub(crate) fn awake(&self) -> usize {
+        self.threads - self.parked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: usize = 100;
+
+    /// More jobs than anybody takes.
+    const BUSY: Demand = Demand { runnable: true, delivery: false, limit: LIMIT, over: false };
+
+    /// Wakes and starts as many as it may before the next look.
+    fn woken(workers: &mut Workers) -> usize {
+        let wakes = std::iter::from_fn(|| {
+            let wake = workers.wake(BUSY, true);
+            workers.waking = false;
+            (wake != Wake::Nobody).then_some(wake)
+        });
+        wakes.count()
+    }
+
+    #[test]
+    fn as_many_again_are_woken_when_they_do_not_cope_and_none_when_they_do() {
+        let now = Instant::now();
+        let mut workers = Workers { threads: 1, ..Workers::default() };
+        workers.supervised_from(now);
+        assert_eq!(woken(&mut workers), 0, "one is awake, and nothing is known of it yet");
+        let mut counts = Vec::new();
+        for look in 1..8 {
+            workers.taken = 3;
+            let sight = workers.look(LIMIT, now + LOOK_EVERY * look, true);
+            assert!(!sight.cope && sight.look_again == (workers.threads < 100));
+            woken(&mut workers);
+            counts.push(workers.threads);
+        }
+        assert_eq!(counts, [2, 4, 8, 16, 32, 64, 100], "never more than max_processing");
+        workers.taken = 100 * 60;
+        assert!(workers.look(LIMIT, now + LOOK_EVERY * 8, true).cope);
+    }
+
+    #[test]
+    fn a_supervisor_that_sees_nothing_looks_no_more() {
+        let now = Instant::now();
+        let mut workers = Workers { threads: 1, parked: 1, ..Workers::default() };
+        workers.supervised_from(now);
+        assert!(!workers.look(LIMIT, now + LOOK_EVERY, false).look_again, "nobody took a job");
+        workers.taken = 50;
+        assert!(workers.look(LIMIT, now + LOOK_EVERY * 2, false).look_again, "more may come");
+    }
+
+    /// All of them, one after the other, and none that slept for long.
+    fn fall_asleep(workers: &mut Workers, now: Instant) {
+        (0..workers.threads).for_each(|_| assert_ne!(workers.idle(BUSY, false, || now), Idle::End));
+    }
+
+    #[test]
+    fn a_thread_that_slept_for_as_long_as_it_is_kept_ends_and_the_last_one_sleeps_in_full() {
+        let now = Instant::now();
+        let mut workers = Workers { threads: 3, ..Workers::default() };
+        let until = Idle::Sleep(Some(now + KEEP));
+        let asleep = [(); 3].map(|()| workers.idle(BUSY, false, || now));
+        assert_eq!((asleep, workers.parked), ([until; 3], 3));
+        let woken = [(); 3].map(|()| {
+            workers.awoken();
+            workers.idle(BUSY, true, || now + KEEP)
+        });
+        assert_eq!(woken, [Idle::End, Idle::End, Idle::Sleep(None)]);
+        assert_eq!((workers.threads, workers.parked), (1, 1));
+    }
+
+    #[test]
+    fn threads_that_are_woken_in_turn_end_when_fewer_would_have_done() {
+        let now = Instant::now();
+        let mut workers = Workers { threads: 9, ..Workers::default() };
+        fall_asleep(&mut workers, now);
+        // Always two at a time have a job, and each of them sleeps for less than it is kept.
+        let mut ended = Vec::new();
+        for second in 1..40 {
+            workers.awoken();
+            workers.awoken();
+            let idle = [(); 2].map(|()| workers.idle(BUSY, false, || now + Duration::from_secs(second)));
+            if idle.contains(&Idle::End) {
+                ended.push(second);
+            }
+        }
+        assert_eq!((workers.threads, workers.parked), (2, 2), "as many as had a job");
+        assert!(ended.iter().all(|second| (10..30).contains(second)), "{ended:?}");
+    }
+
+    #[test]
+    fn a_burst_keeps_all_threads_that_it_needs() {
+        let now = Instant::now();
+        let mut workers = Workers { threads: 9, ..Workers::default() };
+        fall_asleep(&mut workers, now);
+        for burst in 1..40 {
+            (0..9).for_each(|_| workers.awoken());
+            fall_asleep(&mut workers, now + Duration::from_secs(9 * burst));
+            assert_eq!((workers.threads, workers.parked), (9, 9), "in burst {burst}");
+        }
+    }
+
+    #[test]
+    fn a_system_that_gave_no_thread_is_asked_again_after_a_while() {
+        let now = Instant::now();
+        let mut workers = Workers { threads: 1, ..Workers::default() };
+        assert_eq!(workers.wake(BUSY, false), Wake::Spawn);
+        workers.refused(now);
+        assert_eq!(workers.wake(BUSY, false), Wake::Nobody);
+        workers.supervised_from(now + ASK_AGAIN / 2);
+        assert_eq!(workers.wake(BUSY, false), Wake::Nobody);
+        workers.supervised_from(now + ASK_AGAIN);
+        assert_eq!(workers.wake(BUSY, false), Wake::Spawn);
+    }
+}
