@@ -1,4 +1,4 @@
-//! The base of every room: the index, errors, settings with their checks, and the locks.
+//! The base of every room: the index, errors, settings with their checks, the locks, and time.
 
 pub(crate) mod config;
 pub(crate) mod error;
@@ -7,3 +7,4 @@ pub(crate) mod index;
 pub(crate) mod retry;
 pub(crate) mod structure;
 pub(crate) mod sync;
+pub(crate) mod time;

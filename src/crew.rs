@@ -30,7 +30,7 @@ use self::roster::Left;
 pub(crate) use self::roster::Roster;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
-use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::sync::{Condvar, Mutex, MutexGuard, wait_until};
 use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -65,7 +65,8 @@ impl<H: Host> Crew<H> {
         Self { owner: Owner::new(), host, threads: Mutex::default(), gone: Condvar::new() }
     }
 
-    /// True if the calling thread belongs to this crew, so that it must not wait for the crew's end.
+    /// True if the calling thread belongs to this crew, so that it must not wait for the crew's
+    /// end.
     pub(crate) fn is_own_thread(&self) -> bool {
         Own::is(self.owner)
     }
@@ -87,7 +88,8 @@ impl<H: Host> Crew<H> {
     pub(crate) fn spawn_counted(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let Some(host) = self.host.upgrade() else { return Err(Error::Stopped) };
         let (me, owner) = (self.host.clone(), self.owner);
-        // Held until the thread is on the list, so that a join finds it there however short it lives.
+        // Held until the thread is on the list, so that a join finds it there however short it
+        // lives.
         let mut threads = self.threads.lock();
         // Threads come and go with the limits. The new one joins those that went, since the
         // destructors of the user's thread-locals are to be over at the join, and may take long.
@@ -114,8 +116,8 @@ impl<H: Host> Crew<H> {
         }
     }
 
-    /// Joins the threads that have ended, while others go on. A thread that leaves calls this, since
-    /// there may be no new one to join those before it: then one at most is left unjoined.
+    /// Joins the threads that have ended, while others go on. A thread that leaves calls this,
+    /// since there may be no new one to join those before it: then one at most is left unjoined.
     pub(crate) fn join_finished(&self) {
         let finished = take_finished(&mut self.threads.lock());
         join_all(finished);
@@ -177,10 +179,7 @@ impl<H: Host> Crew<H> {
             if gone || timed_out {
                 return gone;
             }
-            match deadline {
-                Some(deadline) => timed_out = self.gone.wait_until(state, deadline).timed_out(),
-                None => self.gone.wait(state),
-            }
+            timed_out = wait_until(&self.gone, state, deadline);
         }
     }
 

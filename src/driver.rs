@@ -1,26 +1,28 @@
-//! The only place where I/O meets the window: what the threads report goes in, what the window wants is carried out.
+//! The only place where I/O meets the window: what the threads report goes in, what the window
+//! wants is carried out.
 //!
-//! Everything happens in short critical sections of one lock. No user code is called and no I/O is done within one.
+//! Everything happens in short critical sections of one lock. No user code is called and no I/O is
+//! done within one.
 
 use crate::base::error::{Error, describe};
 use crate::base::guard::{Failure, drop_guarded, guarded};
 use crate::base::index::Index;
-use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, watch};
+use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
+use crate::base::time::Now;
 use crate::commit::changes::Changes;
 use crate::crew::stopping::Stopping;
-use crate::crew::workers::{Idle, Wake};
+use crate::crew::workers::Wake;
 use crate::crew::{Crew, Host, Roster};
 use crate::notifier::NewsDesk;
 use crate::observe::{Event, Kind};
 use crate::progress::Saves;
 use crate::reader::ReadRuns;
+use crate::run::Runner;
 use crate::run::worker::{Report, Reported};
-use crate::run::{JobDesk, Runner, Task};
 use crate::source::wakeup::Bell;
 use crate::source::watermark::{Listener, Watermark};
 use std::ops::RangeInclusive;
 use std::sync::Weak;
-use std::time::Instant;
 
 mod aside;
 pub(crate) mod control;
@@ -29,6 +31,7 @@ pub(crate) mod effects;
 mod ending;
 mod explain;
 mod flights;
+mod handing_out;
 mod helping;
 #[cfg(all(test, waterline_loom))]
 mod loom;
@@ -72,7 +75,7 @@ pub(crate) struct Driver<T> {
     stopping: Stopping,
     /// Until the end. Nothing takes another lock of ours while it holds this one.
     saves: Mutex<Option<Arc<dyn Saves>>>,
-    /// Whether there is an `on_job_done`: jobs without one need no second look at the lock.
+    /// True if there is an `on_job_done`: jobs without one need no second look at the lock.
     confirms: bool,
 }
 
@@ -114,12 +117,12 @@ impl<T: Send + 'static> Driver<T> {
 
     /// Begins: what the window wants first is carried out.
     pub(crate) fn begin(&self) {
-        self.settle(self.core.lock());
+        self.settle(self.core.lock(), &Now::when_asked());
     }
 
     /// Drains the window and carries out what comes of it.
-    fn settle(&self, mut core: MutexGuard<'_, Core<T>>) {
-        let wakes = core.drain();
+    fn settle(&self, mut core: MutexGuard<'_, Core<T>>, now: &Now) {
+        let wakes = core.drain(now);
         drop(core);
         self.carry_out(wakes);
     }
@@ -171,8 +174,8 @@ impl<T: Send + 'static> Driver<T> {
         }
     }
 
-    /// Runs a destructor of the user's without the lock. It may take long, so the reader hears before
-    /// it of the back-off that has begun: it may be all that makes the next attempt due.
+    /// Runs a destructor of the user's without the lock. It may take long, so the reader hears
+    /// before it of the back-off that has begun: it may be all that makes the next attempt due.
     fn unlocked(&self, core: &mut MutexGuard<'_, Core<T>>, destructor: impl FnOnce()) {
         let rouse = std::mem::take(&mut core.rouse_reader);
         MutexGuard::unlocked(core, || {
@@ -182,78 +185,10 @@ impl<T: Send + 'static> Driver<T> {
             destructor();
         });
     }
-
-    /// A worker sleeps until it is woken, or until this time; whether that time was over.
-    fn sleep(&self, core: &mut MutexGuard<'_, Core<T>>, until: Option<Instant>) -> bool {
-        match until {
-            Some(until) => self.work.wait_until(core, until).timed_out(),
-            None => {
-                self.work.wait(core);
-                false
-            }
-        }
-    }
-
-    fn wait_changed(&self, core: &mut MutexGuard<'_, Core<T>>, deadline: Option<Instant>) {
-        match deadline {
-            Some(deadline) => {
-                self.changed.wait_until(core, deadline);
-            }
-            None => self.changed.wait(core),
-        }
-    }
 }
 
-impl<T: Send + 'static> JobDesk<T> for Driver<T> {
-    fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>> {
-        if let Some(report) = report {
-            self.confirm(report);
-        }
-        let mut core = self.core.lock();
-        if let Some(Report { token, outcome, .. }) = report {
-            let surplus = core.report(*token, std::mem::replace(outcome, Ok(())), effects);
-            *report = None;
-            effects::clear(effects);
-            if surplus.is_some() {
-                self.unlocked(&mut core, || drop_guarded(surplus));
-            }
-        }
-        if core.save_is_late() {
-            core = self.help_saving(core);
-        }
-        let (mut patient, mut slept) = (true, false);
-        loop {
-            if let Some((source, run)) = core.begin_reading() {
-                core = self.read_for_itself(core, source, run);
-                slept = false;
-            }
-            // A turn goes first: what runs may be no use before that.
-            let task = core.resume_turn().map(Task::Deliver).or_else(|| core.hand_out().map(Task::Run));
-            let wakes = core.drain();
-            let idle = task.is_none() && wakes.is_empty() && !core.may_read();
-            if idle && std::mem::take(&mut patient) && core.expects_jobs() {
-                drop(core);
-                watch(|| self.beckoned.swap(false, Ordering::Acquire));
-                core = self.core.lock();
-                core.workers.expects_no_more();
-                continue;
-            }
-            if idle && let Idle::Sleep(until) = core.idle(slept) {
-                slept = self.sleep(&mut core, until);
-                core.workers.awoken();
-                continue;
-            }
-            drop(core);
-            self.carry_out(wakes);
-            if idle || task.is_some() {
-                return task;
-            }
-            core = self.core.lock();
-        }
-    }
-}
-
-/// Of its upstreams: when one ends, what somebody waits for may never come, whatever the source does meanwhile.
+/// Of its upstreams: when one ends, what somebody waits for may never come, whatever the source
+/// does meanwhile.
 impl<T: Send + 'static> Listener for Driver<T> {
     fn changed(&self) {}
 
@@ -261,7 +196,7 @@ impl<T: Send + 'static> Listener for Driver<T> {
         let mut core = self.core.lock();
         core.rouse_waiters = true;
         core.end_within_reach();
-        self.settle_saving(core);
+        self.settle_saving(core, &Now::when_asked());
     }
 }
 
@@ -285,9 +220,10 @@ impl<T: Send + 'static> NewsDesk for Driver<T> {
         let index = *run.end();
         let text = format!("on_processed {}", failure.text);
         let mut core = self.core.lock();
+        let now = Now::when_asked();
         core.silence();
-        let surplus = core.halt(index, text, Error::Callback { index, source: failure.error }, &failure.text);
-        self.settle(core);
+        let surplus = core.halt(index, text, Error::Callback { index, source: failure.error }, &failure.text, &now);
+        self.settle(core, &now);
         drop_guarded(surplus);
     }
 }
@@ -296,18 +232,20 @@ impl<T: Send + 'static> Reported for Driver<T> {
     fn report(&self, mut report: Report) {
         self.confirm(&mut report);
         let mut core = self.core.lock();
-        let surplus = core.report(report.token, report.outcome, &mut Changes::default());
+        let now = Now::when_asked();
+        let surplus = core.report(report.token, report.outcome, &mut Changes::default(), &now);
         let tokens = core.flights.len();
         let name = core.roster.release_name(tokens);
-        self.settle(core);
+        self.settle(core, &now);
         drop_guarded(surplus);
         drop_guarded(name);
     }
 
     fn start_panicked(&self, index: Index, error: &str) {
         let mut core = self.core.lock();
-        core.tell(&Event::new(Kind::ClosurePanicked, index).error(error));
-        self.settle(core);
+        let now = Now::when_asked();
+        core.tell(&Event::new(Kind::ClosurePanicked, index).error(error), &now);
+        self.settle(core, &now);
     }
 
     fn is_stopping(&self) -> bool {
@@ -349,9 +287,10 @@ impl<T: Send + 'static> Host for Driver<T> {
     fn thread_panicked(&self) {
         let mut core = self.core.lock();
         let index = core.window.lowest_undone();
-        let surplus = core.halt(index, Error::Thread.to_string(), Error::Thread, "");
+        let now = Now::when_asked();
+        let surplus = core.halt(index, Error::Thread.to_string(), Error::Thread, "", &now);
         let (_, callback) = core.abandon();
-        self.settle(core);
+        self.settle(core, &now);
         drop_guarded(surplus);
         drop_guarded(callback);
     }

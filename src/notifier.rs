@@ -5,7 +5,7 @@ use crate::base::index::Index;
 use crate::base::sync::Arc;
 use std::ops::RangeInclusive;
 
-/// Who has the news.
+/// The one that has the news.
 pub(crate) trait NewsDesk: Send + Sync + 'static {
     /// Blocks until something was saved; `None` when nothing will be any more.
     fn news(&self) -> Option<RangeInclusive<Index>>;

@@ -5,13 +5,14 @@ use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Mutex};
+use crate::base::time;
 use crate::consumer::{Builder, Consumer, Handle, lowest_end};
 use crate::progress::Progress;
 use crate::source::Jobs;
 use crate::source::watermark::Watermark;
 use std::cell::RefCell;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod rate;
 mod running;
@@ -165,7 +166,7 @@ impl<'a> PipelineBuilder<'a> {
             let weight = stage.weight.into_inner();
             let consumer = started.map_err(|source| Error::Stage { name: name.clone(), source: source.into() })?;
             let handle = consumer.handle();
-            let rate = Mutex::new(Rate::new(Instant::now(), handle.status().unprocessed));
+            let rate = Mutex::new(Rate::new(time::now(), handle.status().unprocessed));
             consumers.insert(0, consumer);
             running.insert(0, Running { name, handle, weight, rate });
         }
@@ -284,7 +285,7 @@ impl Pipeline {
             // The drop of `self` asks the stages to stop.
             return Err(ConfigError::OwnThread.into());
         }
-        let now = Instant::now();
+        let now = time::now();
         // A limit beyond the range of the clock is no limit.
         let [drained, ended] = [1, 2].map(|halves| limit.and_then(|limit| now.checked_add(limit / 2 * halves)));
         let in_time = (0..shared.stages.len()).all(|nth| {
@@ -302,7 +303,7 @@ impl Pipeline {
         for (nth, consumer) in std::mem::take(&mut self.consumers).into_iter().enumerate() {
             let outcome = match ended {
                 None => consumer.join(),
-                Some(ended) => consumer.stop_within(ended.saturating_duration_since(Instant::now())),
+                Some(ended) => consumer.stop_within(ended.saturating_duration_since(time::now())),
             };
             errors.extend(outcome.err().map(|error| (nth, error)));
         }

@@ -1,13 +1,14 @@
 //! The thread that calls into the source: reads in index order, in runs, ahead of the workers.
 //!
-//! A source that answers in less time than waking a thread takes is read by the worker that needs more, for as long as this
-//! thread watches; so what only its workers can slow down costs no hand-over. One thread at a time calls the source, and no lock
-//! but that turn is held meanwhile.
+//! If the last read took under 20 µs, the worker that ran dry reads the next run itself, and no
+//! thread is woken: that holds while this thread supervises the workers. One thread at a time calls
+//! the source, and it holds no other lock meanwhile.
 
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded, guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
+use crate::base::time::{self, Now, Sleep};
 use crate::source::wakeup::{Bell, Rung};
 use crate::source::{Gate, Jobs};
 use std::ops::RangeInclusive;
@@ -17,37 +18,40 @@ mod looks;
 mod weights;
 
 use self::looks::Looks;
-pub(crate) use self::looks::{Answer, Due, SOURCE_BACK_OFF};
+pub(crate) use self::looks::{Due, Outcome, SOURCE_BACK_OFF};
 pub(crate) use self::weights::Weights;
 
-/// A source that reads a run in less time than this is worth no second thread: waking one takes as long.
+/// A source that reads a run in less time than this is worth no second thread: waking one takes as
+/// long.
 const QUICK: Duration = Duration::from_micros(20);
 
-/// What the reader should do next.
+/// The next thing that the reader does.
 pub(crate) enum Order {
     Read(RangeInclusive<Index>),
     /// Ask for the head.
     Look,
     /// A read did not go well: this is to be noted.
-    Note(Answer),
+    Note(Outcome),
     /// Nothing to read; look again at this time at the latest.
     Wait(Option<Instant>),
     End,
 }
 
-/// What came of an order to read.
+/// The result of an order to read.
 pub(crate) struct Fetched<T> {
     /// From the start of the order's run.
     pub(crate) jobs: Vec<T>,
     /// Of each of these jobs.
     pub(crate) weights: Weights,
-    /// What became of the job after them.
+    /// The reason why there are no more of them.
     pub(crate) then: Then,
-    /// It took less time than waking a thread.
+    /// True if the call took less time than waking a thread.
     pub(crate) quick: bool,
+    /// The end of the call.
+    pub(crate) ended: Instant,
 }
 
-/// What became of the job after those that were read.
+/// The reason why no more jobs were read.
 pub(crate) enum Then {
     /// It was not asked for, or the source stopped before it.
     Unasked,
@@ -60,34 +64,35 @@ pub(crate) enum Then {
     Failed(Failure),
 }
 
-impl From<&Then> for Answer {
+impl From<&Then> for Outcome {
     fn from(then: &Then) -> Self {
         match then {
-            Then::Unasked => Answer::Good,
-            Then::Missing | Then::Truncated { .. } => Answer::Missing,
-            Then::Failed(_) => Answer::Failed,
+            Then::Unasked => Outcome::Good,
+            Then::Missing | Then::Truncated { .. } => Outcome::Missing,
+            Then::Failed(_) => Outcome::Failed,
         }
     }
 }
 
-/// Who gives orders to the reader, and is told what came of them.
+/// The one that gives orders to the reader, and is told what came of them.
 pub(crate) trait ReadDesk<T>: Send + Sync + 'static {
-    /// Takes what was read and says what is next, in one critical section. After [`Order::Look`] the source is being asked for
-    /// its head; after [`Order::Wait`] the reader is on watch.
-    fn order(&self, fetched: Option<Fetched<T>>, now: Instant, look: Due) -> Order;
-    /// A moment has passed on watch: sees whether the workers cope. How long until the next such look; `None`: the watch is over.
-    fn watch_on(&self, now: Instant) -> Option<Duration>;
-    /// What the source has, and how much of that may start. Whether that is another head than before.
+    /// Takes what was read and says what is next, in one critical section. After [`Order::Look`]
+    /// the reader asks the source for its head. After [`Order::Wait`] it supervises the workers.
+    fn order(&self, fetched: Option<Fetched<T>>, now: &Now, look: Due) -> Order;
+    /// Sees if the workers cope. Returns the time until the next such look; `None`: there is
+    /// nothing to supervise any more.
+    fn supervise(&self, now: &Now) -> Option<Duration>;
+    /// Takes the head of the source and its gate. True if the head is another one than before.
     fn looked(&self, head: Option<Index>, gate: Gate) -> bool;
-    /// The source is about to be asked for its gate alone.
+    /// Hears that the source is about to be asked for its gate alone.
     fn asking(&self, now: Instant);
-    /// How much of what the source has may start, and whether that is more than it is known to have.
+    /// Takes the gate. Says if it lets through more than the source is known to have.
     fn gated(&self, gate: Gate) -> Beyond;
-    /// The source could not be asked.
+    /// Hears that the source could not be asked.
     fn look_failed(&self, failure: Failure);
 }
 
-/// Whether a gate that moved lets through more than the source is known to have.
+/// The answer to a gate that moved: does it let through more than the source is known to have?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beyond {
     No,
@@ -98,40 +103,55 @@ pub(crate) enum Beyond {
 }
 
 /// The source, called by one thread at a time.
-pub(crate) struct Turns<J> {
+pub(crate) struct SharedSource<J> {
     jobs: J,
     turn: Mutex<()>,
 }
 
-/// What a worker needs of the source.
+/// The answer of the source to one call.
+struct Reply<R> {
+    answer: Result<R, BoxError>,
+    took: Duration,
+    ended: Instant,
+}
+
+/// The part of the source that a worker needs.
 pub(crate) trait ReadRuns<T>: Send + Sync {
     /// Reads a run, or as much of it as there is.
     fn read_run(&self, run: RangeInclusive<Index>) -> Fetched<T>;
 }
 
-impl<J: Jobs> Turns<J> {
+impl<J: Jobs> SharedSource<J> {
     pub(crate) fn new(jobs: J) -> Self {
         Self { jobs, turn: Mutex::new(()) }
     }
 
-    /// Head and gate, and how long the source took to say them.
-    fn look(&self) -> (Result<(Option<Index>, Gate), BoxError>, Duration) {
+    /// Asks for the head and the gate.
+    fn look(&self) -> Reply<(Option<Index>, Gate)> {
         let _turn = self.turn.lock();
-        let begun = Instant::now();
-        let answer = guarded(|| Ok((self.jobs.head()?, self.jobs.gate())));
-        (answer, begun.elapsed())
+        Reply::to(|| Ok((self.jobs.head()?, self.jobs.gate())))
     }
 
-    fn gate(&self) -> Result<Gate, BoxError> {
+    fn gate(&self) -> Reply<Gate> {
         let _turn = self.turn.lock();
-        guarded(|| Ok(self.jobs.gate()))
+        Reply::to(|| Ok(self.jobs.gate()))
     }
 }
 
-impl<J: Jobs> ReadRuns<J::Job> for Turns<J> {
+impl<R> Reply<R> {
+    /// Makes the call, and measures it.
+    fn to(call: impl FnOnce() -> Result<R, BoxError>) -> Self {
+        let begun = time::now();
+        let answer = guarded(call);
+        let ended = time::now();
+        Self { answer, took: ended.saturating_duration_since(begun), ended }
+    }
+}
+
+impl<J: Jobs> ReadRuns<J::Job> for SharedSource<J> {
     fn read_run(&self, run: RangeInclusive<Index>) -> Fetched<J::Job> {
         let _turn = self.turn.lock();
-        let begun = Instant::now();
+        let begun = time::now();
         let start = *run.start();
         let asked = usize::try_from(run.end() - start).unwrap_or(usize::MAX).saturating_add(1);
         let mut jobs = Vec::new();
@@ -162,117 +182,210 @@ impl<J: Jobs> ReadRuns<J::Job> for Turns<J> {
                 _ => Then::Failed(error.into()),
             },
         };
-        Fetched { jobs, weights, then, quick: begun.elapsed() < QUICK }
+        let ended = time::now();
+        Fetched { jobs, weights, then, quick: ended.saturating_duration_since(begun) < QUICK, ended }
     }
 }
 
 /// Reads until the desk says that it is the end.
-pub(crate) struct Reader<J, D> {
-    pub(crate) source: Arc<Turns<J>>,
-    pub(crate) desk: Arc<D>,
-    pub(crate) bell: Arc<Bell>,
-    /// How often the source is looked at when nobody rings; `None`: never.
-    pub(crate) poll_every: Option<Duration>,
+pub(crate) struct Reader<J: Jobs, D> {
+    source: Arc<SharedSource<J>>,
+    desk: Arc<D>,
+    bell: Arc<Bell>,
+    /// The time from one look at the source to the next when nobody rings; `None`: no limit.
+    poll_every: Option<Duration>,
+    looks: Looks,
+    /// The answer to the last order, if that was one to read.
+    fetched: Option<Fetched<J::Job>>,
+    /// `None` while there are orders.
+    wait: Option<Wait>,
+}
+
+/// The reader has no order.
+struct Wait {
+    until: Option<Instant>,
+    /// True while it looks at the workers every now and then.
+    supervises: bool,
 }
 
 impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
-    pub(crate) fn run(self) {
-        self.read_on();
+    /// A reader that begins at this time.
+    pub(crate) fn new(
+        source: Arc<SharedSource<J>>,
+        desk: Arc<D>,
+        bell: Arc<Bell>,
+        poll_every: Option<Duration>,
+        now: Instant,
+    ) -> Self {
+        Self { source, desk, bell, poll_every, looks: Looks::new(now), fetched: None, wait: None }
+    }
+
+    pub(crate) fn run(mut self) {
+        loop {
+            match self.step(&Now::when_asked()) {
+                Sleep::No => {}
+                Sleep::Spin => self.bell.spin(),
+                Sleep::Until(until) => self.bell.sleep(until),
+                Sleep::End => break,
+            }
+        }
+        drop_guarded(self.fetched);
         drop_guarded(self.source);
     }
 
-    fn read_on(&self) {
-        let mut looks = Looks::new(Instant::now());
-        let mut fetched = None;
-        loop {
-            let now = Instant::now();
-            match self.desk.order(fetched.take(), now, looks.due(now, self.poll_every)) {
-                Order::Look => self.look(&mut looks, now),
-                Order::Read(run) => {
-                    let read = self.source.read_run(run);
-                    // Reading goes on for as long as there is something to read; looks are not to wait for its end.
-                    let rung = self.bell.take();
-                    if rung.look && read.jobs.is_empty() {
-                        looks.echo(Instant::now());
-                    }
-                    self.hear(&mut looks, Rung { look: rung.look && !read.jobs.is_empty(), ..rung });
-                    fetched = Some(read);
+    /// Takes an order and carries it out, or sees to the workers while there is none.
+    pub(crate) fn step(&mut self, now: &Now) -> Sleep {
+        let Some(wait) = &mut self.wait else { return self.obey(now) };
+        let is_over = wait.until.is_some_and(|until| now.get() >= until);
+        if !is_over && !self.bell.has_rung() {
+            if wait.supervises {
+                if let Some(pause) = self.desk.supervise(now) {
+                    let next = now.get() + pause;
+                    return Sleep::Until(Some(wait.until.map_or(next, |until| until.min(next))));
                 }
-                Order::Note(answer) => looks.note(answer),
-                Order::Wait(deadline) => {
-                    let until = deadline.into_iter().chain(looks.next(now, self.poll_every)).min();
-                    self.watch(until);
-                    let rung = self.bell.wait(until);
-                    if rung.closed {
-                        return;
-                    }
-                    self.hear(&mut looks, rung);
-                }
-                Order::End => return,
+                wait.supervises = false;
             }
+            return Sleep::Until(wait.until);
         }
+        self.wait = None;
+        let rung = self.bell.take_all();
+        if rung.closed {
+            return Sleep::End;
+        }
+        if self.hear(rung, now.get(), now) { Sleep::No } else { self.obey(now) }
     }
 
-    fn hear(&self, looks: &mut Looks, rung: Rung) {
+    fn obey(&mut self, now: &Now) -> Sleep {
+        let due = self.looks.due(now.get(), self.poll_every);
+        match self.desk.order(self.fetched.take(), now, due) {
+            Order::Look => self.look(now),
+            Order::Read(run) => {
+                let read = self.source.read_run(run);
+                // Reading goes on for as long as there is something to read; looks are not to wait
+                // for its end.
+                let rung = self.bell.take();
+                if rung.look && read.jobs.is_empty() {
+                    self.looks.echo(read.ended);
+                }
+                self.hear(Rung { look: rung.look && !read.jobs.is_empty(), ..rung }, read.ended, now);
+                self.fetched = Some(read);
+            }
+            Order::Note(reply) => self.looks.note(reply, now.get(), now.chance()),
+            Order::Wait(deadline) => {
+                let until = deadline.into_iter().chain(self.looks.next(now.get(), self.poll_every)).min();
+                self.wait = Some(Wait { until, supervises: true });
+                return Sleep::Spin;
+            }
+            Order::End => return Sleep::End,
+        }
+        Sleep::No
+    }
+
+    /// Hears what the bell had to say at this time. True if the source was called for that, which
+    /// may take long.
+    fn hear(&mut self, rung: Rung, at: Instant, now: &Now) -> bool {
         if rung.look {
-            looks.ring();
+            self.looks.ring();
         }
         // The head may be slow to ask for, and need not have moved.
         if rung.gate {
-            match self.ask_gate(looks) {
-                Beyond::No => {}
-                Beyond::Newly => looks.ring(),
-                // The source may have more, and its gate may always be ahead of it: so that is asked at a pace.
-                Beyond::Still => looks.echo(Instant::now()),
-            }
+            self.ask_gate(at, now);
         }
-    }
-
-    /// Sees to the workers until somebody rings, there is nothing to see to, or the time has come.
-    fn watch(&self, until: Option<Instant>) {
-        if self.bell.watch() {
-            return;
-        }
-        let mut now = Instant::now();
-        while let Some(pause) = self.desk.watch_on(now) {
-            let pause_ends = now + pause;
-            if self.bell.nap(until.map_or(pause_ends, |until| until.min(pause_ends))) {
-                return;
-            }
-            now = Instant::now();
-            if until.is_some_and(|until| now >= until) {
-                return;
-            }
-        }
+        rung.gate
     }
 
     /// Asks for the head.
-    fn look(&self, looks: &mut Looks, now: Instant) {
-        looks.begin(now);
-        let (answer, took) = self.source.look();
+    fn look(&mut self, now: &Now) {
+        self.looks.begin(now.get());
+        let Reply { answer, took, ended } = self.source.look();
         let showed_new = match answer {
             Ok((head, gate)) => self.desk.looked(head, gate),
             Err(error) => {
                 self.desk.look_failed(error.into());
-                looks.note(Answer::Failed);
+                self.looks.note(Outcome::Failed, ended, now.chance());
                 false
             }
         };
         let rung = self.bell.take();
-        looks.end(Instant::now(), took, showed_new, rung.look);
-        self.hear(looks, Rung { look: false, ..rung });
+        self.looks.end(ended, took, showed_new, rung.look);
+        self.hear(Rung { look: false, ..rung }, ended, now);
     }
 
-    /// Asks for the gate alone. Whether it lets through more than is known.
-    fn ask_gate(&self, looks: &mut Looks) -> Beyond {
-        self.desk.asking(Instant::now());
-        match self.source.gate() {
-            Ok(gate) => self.desk.gated(gate),
+    /// Asks for the gate alone.
+    fn ask_gate(&mut self, at: Instant, now: &Now) {
+        self.desk.asking(at);
+        let Reply { answer, ended, .. } = self.source.gate();
+        match answer.map(|gate| self.desk.gated(gate)) {
+            Ok(Beyond::No) => {}
+            Ok(Beyond::Newly) => self.looks.ring(),
+            // The source may have more, and its gate may always be ahead of it. So it is asked for
+            // its head at a pace.
+            Ok(Beyond::Still) => self.looks.echo(ended),
             Err(error) => {
                 self.desk.look_failed(error.into());
-                looks.note(Answer::Failed);
-                Beyond::No
+                self.looks.note(Outcome::Failed, ended, now.chance());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::MemoryJobs;
+    use std::collections::VecDeque;
+
+    const PAUSE: Duration = Duration::from_micros(100);
+
+    /// Gives these orders, and sees something to supervise so many times.
+    struct Desk {
+        orders: Mutex<VecDeque<Order>>,
+        sights: Mutex<u32>,
+    }
+
+    impl ReadDesk<()> for Desk {
+        fn order(&self, _: Option<Fetched<()>>, _: &Now, _: Due) -> Order {
+            self.orders.lock().pop_front().unwrap_or(Order::End)
+        }
+        fn supervise(&self, _: &Now) -> Option<Duration> {
+            let mut left = self.sights.lock();
+            *left = left.checked_sub(1)?;
+            Some(PAUSE)
+        }
+        fn looked(&self, _: Option<Index>, _: Gate) -> bool {
+            true
+        }
+        fn asking(&self, _: Instant) {}
+        fn gated(&self, _: Gate) -> Beyond {
+            Beyond::No
+        }
+        fn look_failed(&self, _: Failure) {}
+    }
+
+    fn reader(orders: impl IntoIterator<Item = Order>, sights: u32, now: Instant) -> Reader<MemoryJobs<()>, Desk> {
+        let desk = Desk { orders: Mutex::new(orders.into_iter().collect()), sights: Mutex::new(sights) };
+        let source = Arc::new(SharedSource::new(MemoryJobs::new()));
+        let mut reader = Reader::new(source, Arc::new(desk), Arc::default(), None, now);
+        reader.looks.begin(now);
+        reader
+    }
+
+    #[test]
+    fn a_reader_without_an_order_supervises_the_workers_until_its_deadline() {
+        let now = Instant::now();
+        let mut reader = reader([Order::Wait(Some(now + PAUSE * 5 / 2))], 9, now);
+        let steps: Vec<_> = [0, 0, 2, 4, 5].map(|halves| reader.step(&Now::at(now + PAUSE * halves / 2))).into();
+        let until = |halves| Sleep::Until(Some(now + PAUSE * halves / 2));
+        assert_eq!(steps, [Sleep::Spin, until(2), until(4), until(5), Sleep::End]);
+    }
+
+    #[test]
+    fn a_reader_with_nothing_to_supervise_sleeps_until_somebody_rings() {
+        let now = Instant::now();
+        let mut reader = reader([Order::Wait(None)], 1, now);
+        let steps: Vec<_> = [0, 0, 1, 2].map(|pauses| reader.step(&Now::at(now + PAUSE * pauses))).into();
+        assert_eq!(steps, [Sleep::Spin, Sleep::Until(Some(now + PAUSE)), Sleep::Until(None), Sleep::Until(None)]);
+        reader.bell.work();
+        assert_eq!(reader.step(&Now::at(now)), Sleep::End, "it asks for an order again");
     }
 }

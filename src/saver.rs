@@ -2,9 +2,10 @@
 
 use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, Mutex};
+use crate::base::time::{self, Now, Sleep};
 use crate::commit::SAVE_PACE;
 use crate::progress::{Progress, SaveDesk, SaveError, Saves};
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
 use std::time::{Duration, Instant};
 
 enum Message {
@@ -16,8 +17,8 @@ enum Message {
     Hurry,
 }
 
-/// The driver's side: the thread ends when this is dropped.
-pub(crate) struct Seat(Sender<Message>);
+/// The driver's side. The thread ends when this is dropped.
+pub(crate) struct SaverHandle(Sender<Message>);
 
 /// The thread's side.
 pub(crate) struct Saver<P> {
@@ -25,15 +26,39 @@ pub(crate) struct Saver<P> {
     progress: Arc<Mutex<P>>,
     /// True if it keeps what is done above the watermark.
     keeps_all: bool,
+    asked: Option<Asked>,
+    /// The end of the pace after the last save.
+    paced: When,
 }
 
-/// Both sides. The progress is shared with whoever keeps its name in use.
-pub(crate) fn saver<P: Progress>(progress: Arc<Mutex<P>>, keeps_all: bool) -> (Seat, Saver<P>) {
+/// A save that was asked for and not made.
+struct Asked {
+    desk: Arc<dyn SaveDesk>,
+    when: When,
+}
+
+/// The time at which a save is made. A call to hurry makes each of them the first.
+#[derive(Clone, Copy)]
+enum When {
+    AtOnce,
+    From(Instant),
+    /// The time is beyond the clock's end.
+    InAHurryAlone,
+}
+
+impl When {
+    fn after(pause: Duration) -> Self {
+        time::now().checked_add(pause).map_or(Self::InAHurryAlone, Self::From)
+    }
+}
+
+/// Returns both sides. The progress is shared with the one that keeps its name in use.
+pub(crate) fn saver<P: Progress>(progress: Arc<Mutex<P>>, keeps_all: bool) -> (SaverHandle, Saver<P>) {
     let (sender, inbox) = unbounded();
-    (Seat(sender), Saver { inbox, progress, keeps_all })
+    (SaverHandle(sender), Saver { inbox, progress, keeps_all, asked: None, paced: When::AtOnce })
 }
 
-impl Saves for Seat {
+impl Saves for SaverHandle {
     fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
         // The thread lives as long as this side does.
         let _ = self.0.send(Message::Save { desk, hurry });
@@ -45,44 +70,78 @@ impl Saves for Seat {
 }
 
 impl<P: Progress> Saver<P> {
-    pub(crate) fn run(self) {
-        let mut paced = Some(Instant::now());
-        while let Ok(message) = self.inbox.recv() {
-            // A call to hurry may come late, after what it meant was saved.
-            let Message::Save { desk, hurry } = message else { continue };
-            if !hurry {
-                self.wait(paced);
-            }
-            self.save(&*desk);
-            paced = Instant::now().checked_add(self.pace());
+    pub(crate) fn run(mut self) {
+        loop {
+            let heard = match self.step(&Now::when_asked()) {
+                Sleep::No | Sleep::Spin => continue,
+                Sleep::Until(Some(until)) => self.inbox.recv_deadline(until).ok(),
+                Sleep::Until(None) => self.inbox.recv().ok(),
+                Sleep::End => break,
+            };
+            heard.into_iter().for_each(|message| self.take(message));
         }
         drop_guarded(self.progress);
     }
 
-    /// Waits until this time, and for ever if it is beyond the clock's end. Only a call to hurry
-    /// can arrive meanwhile, and it is meant to end the wait; so is the end.
-    fn wait(&self, until: Option<Instant>) {
-        match until {
-            Some(until) => _ = self.inbox.recv_deadline(until),
-            None => _ = self.inbox.recv(),
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Save { desk, hurry } => {
+                self.asked = Some(Asked { desk, when: if hurry { When::AtOnce } else { self.paced } });
+            }
+            // It may come late, after the save that it meant.
+            Message::Hurry => self.asked.iter_mut().for_each(|asked| asked.when = When::AtOnce),
+        }
+    }
+
+    /// Takes what has arrived, and saves if it is time to.
+    pub(crate) fn step(&mut self, now: &Now) -> Sleep {
+        loop {
+            if let Some(asked) = self.asked.take() {
+                let is_due = match asked.when {
+                    When::AtOnce => true,
+                    When::From(at) => now.get() >= at,
+                    When::InAHurryAlone => false,
+                };
+                if is_due {
+                    self.save(asked.desk);
+                    return Sleep::No;
+                }
+                self.asked = Some(asked);
+            }
+            match (self.inbox.try_recv(), &mut self.asked) {
+                (Ok(message), _) => self.take(message),
+                (Err(TryRecvError::Empty), None) => return Sleep::Until(None),
+                (Err(TryRecvError::Empty), Some(Asked { when: When::From(at), .. })) => return Sleep::Until(Some(*at)),
+                (Err(TryRecvError::Empty), Some(_)) => return Sleep::Until(None),
+                // The end waits for this save alone.
+                (Err(TryRecvError::Disconnected), Some(asked)) => asked.when = When::AtOnce,
+                (Err(TryRecvError::Disconnected), None) => return Sleep::End,
+            }
+        }
+    }
+
+    fn save(&mut self, desk: Arc<dyn SaveDesk>) {
+        let again = match self.try_save(&*desk) {
+            None => None,
+            Some(Ok(())) => {
+                desk.saved();
+                None
+            }
+            Some(Err(SaveError::Lost(error))) => {
+                desk.save_lost(error);
+                None
+            }
+            Some(Err(SaveError::Retry(error))) => desk.save_failed(error),
+        };
+        match again {
+            Some(pause) => self.asked = Some(Asked { desk, when: When::after(pause) }),
+            None => self.paced = When::after(self.pace()),
         }
     }
 
     fn pace(&self) -> Duration {
-        // One that panics has none of its own.
+        // A progress that panics has no pace of its own.
         guarded(|| Ok(self.progress.lock().pace())).unwrap_or(SAVE_PACE)
-    }
-
-    fn save(&self, desk: &dyn SaveDesk) {
-        while let Some(outcome) = self.try_save(desk) {
-            let error = match outcome {
-                Ok(()) => return desk.saved(),
-                Err(SaveError::Lost(error)) => return desk.save_lost(error),
-                Err(SaveError::Retry(error)) => error,
-            };
-            let Some(pause) = desk.save_failed(error) else { return };
-            self.wait(Instant::now().checked_add(pause));
-        }
     }
 
     /// Saves what is true now; `None`: nothing any more. All that is done is listed only for a
@@ -156,11 +215,31 @@ mod tests {
         let all = Saved::new(Some(4), 5, vec![6..=7]);
         for (keeps_all, counted, saved) in [(false, (2, 0), None), (true, (0, 2), Some(all))] {
             let (progress, desk) = (Arc::new(Mutex::new(Takes::default())), Arc::new(Counting::default()));
-            let (seat, saver) = saver(progress.clone(), keeps_all);
-            (0..2).for_each(|_| seat.save(desk.clone(), true));
-            drop(seat);
+            let (handle, saver) = saver(progress.clone(), keeps_all);
+            (0..2).for_each(|_| handle.save(desk.clone(), true));
+            drop(handle);
             saver.run();
             assert_eq!((*desk.0.lock(), &progress.lock().0), (counted, &vec![saved; 2]));
         }
+    }
+
+    #[test]
+    fn a_save_is_made_when_the_pace_of_the_last_one_is_over_or_in_a_hurry_at_once() {
+        let (progress, desk) = (Arc::new(Mutex::new(Takes::default())), Arc::new(Counting::default()));
+        let (handle, mut saver) = saver(progress.clone(), false);
+        let (begun, saves) = (Instant::now(), || progress.lock().0.len());
+        assert_eq!(saver.step(&Now::at(begun)), Sleep::Until(None), "nobody asked");
+        handle.save(desk.clone(), false);
+        assert_eq!((saver.step(&Now::at(begun)), saves()), (Sleep::No, 1), "the first has no pace");
+        handle.save(desk.clone(), false);
+        let Sleep::Until(Some(paced)) = saver.step(&Now::at(begun)) else { panic!("it waits for the pace") };
+        assert!(paced >= begun + SAVE_PACE && saves() == 1);
+        assert_eq!((saver.step(&Now::at(paced)), saves()), (Sleep::No, 2));
+        handle.save(desk.clone(), false);
+        assert!(matches!(saver.step(&Now::at(begun)), Sleep::Until(Some(_))));
+        handle.hurry();
+        assert_eq!((saver.step(&Now::at(begun)), saves()), (Sleep::No, 3));
+        drop(handle);
+        assert_eq!(saver.step(&Now::at(begun)), Sleep::End);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
+use crate::base::time::{self, Coarse};
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::Watermark;
 use std::ops::RangeInclusive;
@@ -132,7 +133,7 @@ pub trait Jobs: Send + Sync + 'static {
     /// The jobs that were appended before the error are valid and run. The index that failed is the
     /// start of the run plus the number of appended jobs.
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
-        read_one_by_one(run, into, |index| self.at_index(index), coarsetime::Instant::now_without_cache_update)
+        read_one_by_one(run, into, |index| self.at_index(index), time::coarse_uncached)
     }
 
     /// Returns about how many bytes of memory this job takes. They count towards
@@ -227,7 +228,7 @@ fn read_one_by_one<T>(
     run: RangeInclusive<Index>,
     into: &mut Vec<T>,
     mut at_index: impl FnMut(Index) -> Result<Option<T>, BoxError>,
-    mut now: impl FnMut() -> coarsetime::Instant,
+    mut now: impl FnMut() -> Coarse,
 ) -> Result<(), BoxError> {
     let begun = now();
     for index in run {

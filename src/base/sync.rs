@@ -1,6 +1,8 @@
-//! The locks, atomics and threads that the crate is written in, named once, and the art of staying awake for a moment.
+//! The locks and atomics that the crate is written in, named once, and how a thread stays awake for
+//! a moment.
 //!
-//! With `--cfg waterline_loom` they are loom's, which runs a test in every order that its threads can meet.
+//! With `--cfg waterline_loom` they are loom's, which runs a test in every order that its threads
+//! can meet.
 
 #[cfg(waterline_loom)]
 mod model;
@@ -8,7 +10,9 @@ mod model;
 #[cfg(all(test, waterline_loom))]
 pub(crate) use self::model::explore;
 #[cfg(waterline_loom)]
-pub(crate) use self::model::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, RwLock, lock_awake, watch};
+pub(crate) use self::model::{
+    AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, RwLock, lock_awake, spin_until,
+};
 #[cfg(waterline_loom)]
 pub(crate) use loom::sync::RwLockWriteGuard;
 #[cfg(not(waterline_loom))]
@@ -38,15 +42,33 @@ pub(crate) fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::Ordering;
 
-/// How long a thread stays awake for what is about to come: half of what waking it would cost, and time enough for a worker
-/// to use up half of what was read when jobs are so short that waking anybody costs more than running them.
-#[cfg(not(waterline_loom))]
-const WATCH: std::time::Duration = std::time::Duration::from_micros(10);
+/// Sleeps until somebody wakes the caller, or until the deadline, if there is one. True: the
+/// deadline came.
+pub(crate) fn wait_until<T>(
+    condvar: &Condvar,
+    guard: &mut MutexGuard<'_, T>,
+    deadline: Option<std::time::Instant>,
+) -> bool {
+    match deadline {
+        Some(deadline) => condvar.wait_until(guard, deadline).timed_out(),
+        None => {
+            condvar.wait(guard);
+            false
+        }
+    }
+}
 
-/// Whether it comes true within the next microseconds: far cheaper than falling asleep and being woken, for both sides.
+/// The time for which a thread stays awake for what is about to come. It is half of what waking the
+/// thread would cost. In that time a worker uses up half of what was read, when jobs are so short
+/// that waking anybody costs more than running them.
 #[cfg(not(waterline_loom))]
-pub(crate) fn watch(mut came: impl FnMut() -> bool) -> bool {
-    let until = std::time::Instant::now() + WATCH;
+const SPIN: std::time::Duration = std::time::Duration::from_micros(10);
+
+/// Returns true if it comes true within the next microseconds. To spin is far cheaper than to fall
+/// asleep and be woken, for both sides.
+#[cfg(not(waterline_loom))]
+pub(crate) fn spin_until(mut came: impl FnMut() -> bool) -> bool {
+    let until = super::time::now() + SPIN;
     loop {
         for _ in 0..32 {
             if came() {
@@ -54,7 +76,7 @@ pub(crate) fn watch(mut came: impl FnMut() -> bool) -> bool {
             }
             std::hint::spin_loop();
         }
-        if std::time::Instant::now() >= until {
+        if super::time::now() >= until {
             return false;
         }
         // Whoever will make it true may be waiting for this very core.

@@ -1,24 +1,142 @@
 //! Time and chance: the one file that reads a clock or draws a random number.
 //!
-//! The lint of clippy that bans such calls is on everywhere else. So whatever decides by time takes
-//! the time as an argument, and the shells of the loops, and of the calls that users make, ask here.
-//! Then a test, a model or a simulator runs the same code with a time of its own.
+//! A lint of clippy bans such calls everywhere else in the library. So whatever decides by time
+//! takes the time as an argument. The shells of the loops ask here, and the calls that users make.
+//! A test, a model or a simulator then runs the same code with a time of its own.
 
-use crate::base::sync::MutexGuard;
-use crate::base::sync::{Condvar, clock};
 use std::cell::OnceCell;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// A time to within a tick of the system's timer (a few milliseconds). An exact clock costs as much
+/// A time to within a tick of the system's timer: 1 to 16 ms. To read an exact clock costs as much
 /// as all the rest of a short job.
 pub(crate) type Coarse = coarsetime::Instant;
 
-/// Reads the monotonic clock.
-pub(crate) fn now() -> Instant {
-    clock::now()
+/// The moment of one event, and its chance. The clock is read when the event first asks for the
+/// time, and not again: an event that needs no time costs none.
+#[derive(Debug)]
+pub(crate) struct Now {
+    moment: OnceCell<Instant>,
+    chance: Option<f64>,
 }
 
-/// Returns how long ago this was.
-pub(crate) fn since(begun: Instant) -> Duration {
-    now().saturating_duration_since(begun)
+impl Now {
+    /// Reads the clock when it is asked.
+    #[inline]
+    pub(crate) fn when_asked() -> Self {
+        Self { moment: OnceCell::new(), chance: None }
+    }
+
+    /// This moment, at which chance makes each pause as long as it can be.
+    #[cfg(test)]
+    pub(crate) fn at(moment: Instant) -> Self {
+        Self { moment: OnceCell::from(moment), chance: Some(1.0) }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> Instant {
+        *self.moment.get_or_init(now)
+    }
+
+    /// Reads the coarse clock, each time anew.
+    #[inline]
+    #[allow(clippy::unused_self)]
+    pub(crate) fn coarse(&self) -> Coarse {
+        coarse()
+    }
+
+    /// Draws a random number in 0..=1.
+    pub(crate) fn chance(&self) -> f64 {
+        self.chance.unwrap_or_else(chance)
+    }
+}
+
+/// The time between two steps of a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sleep {
+    /// None: the next step is made at once.
+    No,
+    /// Some microseconds, awake, since something is about to come.
+    Spin,
+    /// Until somebody wakes the loop, or until this time.
+    Until(Option<Instant>),
+    /// For ever: that was the last step.
+    End,
+}
+
+/// Reads the monotonic clock.
+#[cfg(not(waterline_loom))]
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Reads the coarse clock.
+#[cfg(not(waterline_loom))]
+#[allow(clippy::disallowed_methods)]
+#[inline]
+pub(crate) fn coarse() -> Coarse {
+    Coarse::now()
+}
+
+/// Reads the coarse clock on a user's thread, whose own use of that crate is left alone.
+#[cfg(not(waterline_loom))]
+#[allow(clippy::disallowed_methods)]
+#[inline]
+pub(crate) fn coarse_uncached() -> Coarse {
+    Coarse::now_without_cache_update()
+}
+
+#[cfg(not(waterline_loom))]
+#[allow(clippy::disallowed_methods)]
+fn chance() -> f64 {
+    fastrand::f64()
+}
+
+#[cfg(waterline_loom)]
+pub(crate) use self::model::{chance, coarse, coarse as coarse_uncached, now};
+
+/// The time of a model stands still until the model lets it pass, so each run of it is the same.
+#[cfg(waterline_loom)]
+pub(crate) mod model {
+    use super::Coarse;
+    use std::cell::Cell;
+    use std::sync::OnceLock;
+    use std::time::{Duration, Instant};
+
+    thread_local! {
+        /// All threads of one model run on one thread of the test.
+        static PASSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    #[allow(clippy::disallowed_methods)]
+    pub(crate) fn now() -> Instant {
+        static BEGIN: OnceLock<Instant> = OnceLock::new();
+        *BEGIN.get_or_init(Instant::now) + PASSED.get()
+    }
+
+    pub(crate) fn coarse() -> Coarse {
+        Coarse::from_ticks(0)
+    }
+
+    pub(crate) fn chance() -> f64 {
+        1.0
+    }
+
+    /// Begins a run of the model.
+    #[cfg(test)]
+    pub(crate) fn begin() {
+        PASSED.set(Duration::ZERO);
+    }
+
+    /// Lets time pass.
+    #[cfg(test)]
+    pub(crate) fn pass(time: Duration) {
+        PASSED.set(PASSED.get() + time);
+    }
+
+    /// Lets time pass until this moment.
+    #[cfg(test)]
+    pub(crate) fn reach(until: Instant) {
+        pass(until.saturating_duration_since(now()));
+    }
 }

@@ -9,6 +9,7 @@
 //! This file is the shell of the threads: it alone reads the clock, and [`Batches`] decides.
 
 use crate::base::sync::{Arc, Mutex, MutexGuard, RwLock};
+use crate::base::time;
 use crate::commit::batches::{Batches, Next, Pending};
 use crate::commit::chores::Chores;
 use crate::commit::intent::Intent;
@@ -71,7 +72,7 @@ impl Writer {
     pub(crate) fn new(kv: Arc<dyn Kv>) -> Self {
         let rows: Arc<RwLock<()>> = Arc::default();
         let chores = Chores::new(kv.clone());
-        let batches = Arc::new(Mutex::new(Batches::new(kv, rows.clone(), Instant::now())));
+        let batches = Arc::new(Mutex::new(Batches::new(kv, rows.clone(), time::now())));
         Self { batches, rows, thread: Arc::default(), chores }
     }
 
@@ -134,7 +135,7 @@ impl Writer {
         match self.batches.try_lock() {
             Some(mut batches) => {
                 batches.pending.push(Pending::new(intent, true));
-                write(&mut batches, Instant::now());
+                write(&mut batches, time::now());
                 self.leave_rest(batches);
             }
             None => self.submit(intent, true),
@@ -153,7 +154,7 @@ impl Writer {
             return;
         }
         take_all(&inbox, &mut batches);
-        let now = Instant::now();
+        let now = time::now();
         let flushes = || batches.pending.iter().any(Pending::is_synced);
         if batches.next(now) == Next::Write && !flushes() {
             write(&mut batches, now);
@@ -210,7 +211,7 @@ struct Thread {
 impl Thread {
     fn run(self) {
         loop {
-            let Next::Sleep(until) = self.step(Instant::now()) else { continue };
+            let Next::Sleep(until) = self.step(time::now()) else { continue };
             let heard = match until {
                 Some(until) => self.inbox.recv_deadline(until),
                 None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -261,13 +262,13 @@ fn take(message: Message, batches: &mut Batches) {
 /// it has.
 fn write(batches: &mut Batches, now: Instant) {
     if let Some(pause) = batches.write(now) {
-        batches.rest_until(Instant::now() + pause);
+        batches.rest_until(time::now() + pause);
     }
 }
 
 /// Waits where no message can come.
 fn park_until(until: Instant) {
-    std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
+    std::thread::park_timeout(until.saturating_duration_since(time::now()));
 }
 
 #[cfg(test)]

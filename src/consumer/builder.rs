@@ -8,16 +8,17 @@ use crate::base::guard::guarded;
 use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
 use crate::base::sync::{Arc, Mutex};
+use crate::base::time;
 use crate::driver::{Core, Driver};
 use crate::notifier::notify;
 use crate::progress::{Progress, Saves, Tenure, shared_writer};
-use crate::reader::{Reader, Turns};
+use crate::reader::{Reader, SharedSource};
 use crate::run::deferred::Deferred;
 use crate::run::direct::Direct;
 use crate::run::mode::{Asked, Mode, Settings};
 use crate::run::worker::{Closure, Done, Job, Worker};
 use crate::run::{OnJobDone, Runner};
-use crate::saver::saver;
+use crate::saver::{Saver, saver};
 use crate::source::Jobs;
 use crate::source::wakeup::{Bell, Wakeup};
 use crate::source::watermark::Watermark;
@@ -293,7 +294,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         if let Some(index) = stop_at {
             window.stop_at(index);
         }
-        let mut core = Core::new(window, retry, self.max_read_ahead);
+        let mut core = Core::new(window, retry, self.max_read_ahead, time::now());
         core.announces = on_processed.is_some();
         core.on_job_done = on_job_done;
         core.workers.fixed = settings.threads;
@@ -301,15 +302,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.tenancy.fence = fence;
         self.stall_after.into_iter().for_each(|patience| core.stalls.patience = patience);
         core.effects.limit = settings.effects.unwrap_or(usize::MAX);
-        let (saves, saver): (Arc<dyn Saves>, _) = if let Some(saves) = shared_writer(&mut progress) {
-            core.roster.keep_name(Box::new(progress));
-            (saves, None)
-        } else {
-            let progress = Arc::new(Mutex::new(progress));
-            let (seat, saver) = saver(progress.clone(), keeps_all);
-            core.roster.keep_name(Box::new(progress));
-            (Arc::new(seat), Some(saver))
-        };
+        let (saves, saver) = hand_over(progress, keeps_all, &mut core);
         // Nothing can be refused any more, and nobody looks at a gate that follows this watermark
         // yet.
         loaded.into_iter().for_each(|last| watermark.publish(last));
@@ -329,11 +322,11 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         }
         driver.spawn_first_worker()?;
         let poll_every = poll_every.or((!subscribed).then_some(config::DEFAULT_POLL));
-        let source = Arc::new(Turns::new(jobs));
+        let source = Arc::new(SharedSource::new(jobs));
         driver.set_source(source.clone());
         // Before anything can be read, so that what the progress holds back does not start.
         driver.heed(&tenure);
-        let reader = Reader { source, desk: driver.clone(), bell, poll_every };
+        let reader = Reader::new(source, driver.clone(), bell, poll_every, time::now());
         driver.spawn("wl-reader", move || reader.run())?;
         unstarted.started = true;
         driver.begin();
@@ -351,6 +344,23 @@ pub(crate) fn lowest_end(earlier: Option<Index>, index: Index) -> Index {
         Some(earlier) => earlier.max(index),
         None => index,
     }
+}
+
+/// Hands the progress to the one that saves: its own writer, or a thread that is to be started. The
+/// name stays in use until the consumer has ended.
+fn hand_over<P: Progress, T>(
+    mut progress: P,
+    keeps_all: bool,
+    core: &mut Core<T>,
+) -> (Arc<dyn Saves>, Option<Saver<P>>) {
+    if let Some(saves) = shared_writer(&mut progress) {
+        core.roster.keep_name(Box::new(progress));
+        return (saves, None);
+    }
+    let progress = Arc::new(Mutex::new(progress));
+    let (handle, saver) = saver(progress.clone(), keeps_all);
+    core.roster.keep_name(Box::new(progress));
+    (Arc::new(handle), Some(saver))
 }
 
 /// The answers of the source at the start.

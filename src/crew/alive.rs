@@ -34,8 +34,8 @@ impl Alive {
         Self(host)
     }
 
-    /// Keeps the calling thread alive until the destructors of its thread-locals have run. The value
-    /// that was there first is destroyed last, so a thread calls this before all else.
+    /// Keeps the calling thread alive until the destructors of its thread-locals have run. The
+    /// value that was there first is destroyed last, so a thread calls this before all else.
     pub(super) fn stay(self) {
         let _gone_at_its_end = THIS_THREAD.try_with(|alive| alive.set(Some(self)));
     }

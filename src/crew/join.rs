@@ -14,8 +14,8 @@ pub(super) fn join_all(threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Joins all of them, and gives up at this time. True if all have ended. No thread can be joined with
-/// a limit, so another thread does that.
+/// Joins all of them, and gives up at this time. True if all have ended. No thread can be joined
+/// with a limit, so another thread does that.
 pub(super) fn join_until(threads: Vec<JoinHandle<()>>, deadline: Instant) -> bool {
     let threads = Arc::new(Mutex::new(threads));
     let (ended, all_ended) = bounded::<()>(0);

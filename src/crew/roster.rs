@@ -1,4 +1,4 @@
-//! Who is there, and what the last one to go leaves.
+//! The roster of a crew: the members who are there, the name, and the garbage of the end.
 
 use std::any::Any;
 
@@ -18,12 +18,12 @@ pub(crate) struct Roster {
     /// True once there is no work, and none will come.
     over: bool,
     name: Option<NameGuard>,
-    /// Things of the user's that the end leaves behind, for one of the threads to drop. A destructor
-    /// may do anything, also stop this very consumer, and must hold up nobody else.
+    /// Things of the user's that the end leaves behind, for one of the threads to drop. A
+    /// destructor may do anything, also stop this very consumer, and must hold up nobody else.
     garbage: Option<Box<dyn Any + Send>>,
 }
 
-/// What one that has left leaves to be done once the lock is free.
+/// The duties of a member that has left, for after the lock is free.
 pub(super) struct Left {
     /// True once there is no work.
     pub(super) over: bool,
@@ -104,7 +104,7 @@ impl Roster {
         self.is_gone()
     }
 
-    /// What is to be dropped now: `None` before the end, and an empty list once somebody has it.
+    /// Takes the garbage: `None` before the end, and `Some(None)` once somebody has taken it.
     pub(super) fn clear_up(&mut self) -> Option<Option<Box<dyn Any + Send>>> {
         self.over.then(|| self.garbage.take())
     }

@@ -1,8 +1,8 @@
 //! The flag that says that a consumer stops, for jobs that ask.
 //!
-//! Each consumer has one flag, and gives it once to each thread of its pool. So a job can ask without
-//! a counter that all jobs share: to raise and lower one for each job costs a tenth of all that a job
-//! costs.
+//! Each consumer has one flag, and gives it once to each thread of its pool. So a job can ask
+//! without a counter that all jobs share: to raise and lower one for each job costs a tenth of all
+//! that a job costs.
 
 use std::cell::RefCell;
 // Not those of `sync`: nothing is ordered by this flag, so a model learns nothing from it.

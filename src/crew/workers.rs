@@ -8,19 +8,20 @@
 
 use std::time::{Duration, Instant};
 
-/// Workers that take a job each in less time than this cope: one more would wait for the lock more than it helps.
+/// Workers that take a job each in less time than this cope: one more would wait for the lock more
+/// than it helps.
 const BRISK: Duration = Duration::from_micros(2);
 
-/// The time from one look at the workers to the next. So long may jobs wait behind one that is unlike
-/// those before it.
+/// The time from one look at the workers to the next. So long may jobs wait behind one that is
+/// unlike those before it.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(100);
 
 /// The time for which the operating system is not asked for one more thread once it gave none.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A thread that sleeps for so long without a job ends. Starting it again costs less than a hundred
-/// microseconds. So this is long enough for bursts that come every few seconds, and short enough that
-/// a burst is forgotten before anybody counts threads.
+/// microseconds. So this is long enough for bursts that come every few seconds, and short enough
+/// that a burst is forgotten before anybody counts threads.
 const KEEP: Duration = Duration::from_secs(10);
 
 /// While a job is taken at least this often there is something to see at the next look.
@@ -55,8 +56,8 @@ pub(crate) struct Workers {
     /// The fewest that slept at any time since `counted`: so many are not needed.
     spare: usize,
     counted: Option<Instant>,
-    /// The number of those that end in place of falling asleep, since they were spare for all of the
-    /// time that a thread is kept.
+    /// The number of those that end in place of falling asleep, since they were spare for all of
+    /// the time that a thread is kept.
     surplus: usize,
     /// True while one that has no job stays awake for a moment, since a job is about to come.
     expectant: bool,
@@ -141,7 +142,8 @@ impl Workers {
         (self.looked, self.taken, self.allowed) = (Some(now), 0, 0);
     }
 
-    /// Looks at the workers for their supervisor, when there is work that nobody has taken, or none.
+    /// Looks at the workers for their supervisor, when there is work that nobody has taken, or
+    /// none.
     pub(crate) fn look(&mut self, limit: usize, now: Instant, work: bool) -> Sight {
         let elapsed = self.looked.map_or(Duration::ZERO, |looked| now.saturating_duration_since(looked));
         let taken = std::mem::take(&mut self.taken);
@@ -183,12 +185,12 @@ impl Workers {
         self.expectant = false;
     }
 
-    /// Says what a worker without a job is to do. It may have slept for as long as it is kept, without
-    /// being needed.
+    /// Says what a worker without a job is to do. It may have slept for as long as it is kept,
+    /// without being needed.
     ///
-    /// One always stays, and sleeps in full. The operating system decides which of those that sleep is
-    /// woken, so a few jobs may keep many threads from ever sleeping for long. These are found by
-    /// counting how many were asleep all the time.
+    /// One always stays, and sleeps in full. The operating system decides which of those that sleep
+    /// is woken, so a few jobs may keep many threads from ever sleeping for long. These are found
+    /// by counting how many were asleep all the time.
     pub(crate) fn idle(&mut self, demand: Demand, slept: bool, now: impl FnOnce() -> Instant) -> Idle {
         if demand.over || self.threads > self.most(demand.limit) {
             self.threads -= 1;

@@ -1,4 +1,4 @@
-//! What a handle and a consumer ask of the driver: watching, steering, and the end.
+//! The calls of a handle and of a consumer to the driver: to watch, to steer, and to end.
 
 use super::Driver;
 use super::core::{Bounding, Core};
@@ -7,7 +7,8 @@ use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
-use crate::base::sync::MutexGuard;
+use crate::base::sync::{MutexGuard, wait_until};
+use crate::base::time::{self, Now};
 #[cfg(test)]
 use crate::crew::workers::Workers;
 use crate::observe::ended::Ended;
@@ -16,14 +17,14 @@ use crate::source::watermark::Watermark;
 use crate::window::Limits;
 use std::time::{Duration, Instant};
 
-/// How long `stop_within` waits for the last save once the jobs' time is over.
+/// The time that the last save has in `stop_within` once the jobs' time is over.
 const LAST_SAVE: Duration = Duration::from_secs(1);
 
-/// How long `stop_within` waits at least for threads that have nothing left to do but to tell `on_processed` of the last save,
-/// and to end.
+/// The least time that `stop_within` leaves to threads that only have to tell `on_processed` of the
+/// last save, and to end.
 const LAST_THREADS: Duration = Duration::from_secs(1);
 
-/// What a handle can do, whatever the jobs are.
+/// The calls that a handle can make, for jobs of any type.
 pub(crate) trait Control: Send + Sync {
     fn check(&self);
     fn request_stop(&self);
@@ -35,9 +36,9 @@ pub(crate) trait Control: Send + Sync {
     fn heed_ended_upstreams(&self, then: OutOfReach);
     /// True if there is an index to end at, and it is processed.
     fn has_reached_its_end(&self) -> bool;
-    /// Whose watermarks its gate depends on.
+    /// Returns the watermarks that its gate depends on.
     fn upstreams(&self) -> Vec<Watermark>;
-    /// Whether this is one of its own threads, which must not wait for its end.
+    /// True on one of its own threads, which must not wait for its end.
     fn is_own_thread(&self) -> bool;
     fn status(&self) -> Status;
     fn watermark(&self) -> &Watermark;
@@ -65,10 +66,11 @@ impl<T: Send + 'static> Control for Driver<T> {
 
     fn request_stop(&self) {
         let mut core = self.core.lock();
+        let now = Now::when_asked();
         core.window.handle_stop();
         // Jobs that were in flight while it was paused were nothing to watch.
-        let watch = core.window.in_flight() > 0 && core.stir(Instant::now());
-        self.settle(core);
+        let watch = core.window.in_flight() > 0 && core.stir(now.get());
+        self.settle(core, &now);
         if watch {
             self.spawn_watch();
         }
@@ -77,7 +79,7 @@ impl<T: Send + 'static> Control for Driver<T> {
     fn stop_at(&self, index: Index) {
         let mut core = self.core.lock();
         core.stop_at(index);
-        self.settle(core);
+        self.settle(core, &Now::when_asked());
     }
 
     fn stop_at_head(&self) {
@@ -89,7 +91,7 @@ impl<T: Send + 'static> Control for Driver<T> {
         let mut core = self.core.lock();
         core.reach.then = then;
         core.end_within_reach();
-        self.settle(core);
+        self.settle(core, &Now::when_asked());
     }
 
     fn has_reached_its_end(&self) -> bool {
@@ -106,7 +108,7 @@ impl<T: Send + 'static> Control for Driver<T> {
     }
 
     fn status(&self) -> Status {
-        self.core.lock().status(Instant::now())
+        self.core.lock().status(&Now::when_asked())
     }
 
     fn watermark(&self) -> &Watermark {
@@ -118,18 +120,7 @@ impl<T: Send + 'static> Control for Driver<T> {
     }
 
     fn wait_for(&self, index: Index, timeout: Duration) -> bool {
-        // Beyond the clock's end is for ever.
-        let deadline = Instant::now().checked_add(timeout);
-        let mut core = self.core.lock();
-        loop {
-            if core.window.last_processed().is_some_and(|last| last >= index) {
-                return true;
-            }
-            if core.never(index) || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return false;
-            }
-            self.wait_called(&mut core, index, deadline);
-        }
+        self.wait_for_index(index, timeout)
     }
 
     fn wait_ended(&self, timeout: Duration) -> Option<Ended> {
@@ -138,10 +129,11 @@ impl<T: Send + 'static> Control for Driver<T> {
 
     fn set_paused(&self, paused: bool) {
         let mut core = self.core.lock();
+        let now = Now::when_asked();
         core.set_paused(paused);
-        core.stalls.moved();
-        let watch = !paused && core.stir(Instant::now());
-        self.settle(core);
+        core.stalls.moved(&now);
+        let watch = !paused && core.stir(now.get());
+        self.settle(core, &now);
         if watch {
             self.spawn_watch();
         }
@@ -157,7 +149,7 @@ impl<T: Send + 'static> Control for Driver<T> {
         core.window.set_limits(limits);
         core.fit_prefetch();
         core.workers.cap = None;
-        self.settle(core);
+        self.settle(core, &Now::when_asked());
         // Threads that are now too many are asleep, if they are idle.
         self.work.notify_all();
         Ok(())
@@ -174,14 +166,15 @@ impl<T: Send + 'static> Control for Driver<T> {
             return Err(ConfigError::OwnThread.into());
         }
         // Beyond the clock's end is for ever.
-        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let deadline = limit.and_then(|limit| time::now().checked_add(limit));
         let timed_out = self.wait_gone(deadline).or_else(|| self.wait_joined(deadline));
         // For a start that failed before there was a thread to do it.
         let own = self.crew.enter();
         if timed_out.is_none() {
             self.crew.clear_up();
         }
-        // While stragglers run, that is what the caller has to know; what halted it is in the status, and is logged.
+        // While stragglers run, that is what the caller has to know; what halted it is in the
+        // status, and is logged.
         let error = if timed_out.is_none() { self.core.lock().error.take() } else { None };
         self.crew.leave_as_owner();
         drop(own);
@@ -206,33 +199,35 @@ impl<T: Send + 'static> Control for Driver<T> {
 impl<T: Send + 'static> Driver<T> {
     /// Waits until nobody but the caller is left. When the deadline passes, what runs is given up.
     fn wait_gone(&self, deadline: Option<Instant>) -> Option<Error> {
-        let mut ended = None;
+        let (mut ended, mut timed_out) = (None, false);
         let mut core = self.core.lock();
         while core.roster.has_others() || !core.window.has_ended() {
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if timed_out {
                 drop(core);
                 return self.wait_no_more(ended);
             }
-            self.wait_changed(&mut core, deadline);
+            timed_out = wait_until(&self.changed, &mut core, deadline);
             if core.window.has_ended() {
-                ended.get_or_insert_with(Instant::now);
+                ended.get_or_insert_with(time::now);
             }
         }
         None
     }
 
-    /// The jobs' time is over: those that run are given up. What is left to do after them is given a little time of its own, so
-    /// that a consumer without a job that runs is stopped in full, also by those who grant it no time; but nothing that hangs is
-    /// awaited for ever. `ended` says since when there are only threads to end.
+    /// Gives up the jobs that run, since their time is over. The work after them has a little time
+    /// of its own. So a consumer without a job that runs is stopped in full, also by a caller who
+    /// grants it no time; but nothing that hangs is awaited for ever. `ended` is the time since
+    /// which there are only threads to end.
     fn wait_no_more(&self, ended: Option<Instant>) -> Option<Error> {
         let mut core = self.core.lock();
         let (running, callback) = core.abandon();
-        self.settle(core);
+        self.settle(core, &Now::when_asked());
         drop_guarded(callback);
-        let mut core = self.wait_while(Instant::now() + LAST_SAVE, |core| !core.window.has_ended());
-        let (saved, until) = (core.window.has_ended(), ended.unwrap_or_else(Instant::now) + LAST_THREADS);
+        let mut core = self.wait_while(time::now() + LAST_SAVE, |core| !core.window.has_ended());
+        let (saved, until) = (core.window.has_ended(), ended.unwrap_or_else(time::now) + LAST_THREADS);
         drop(core);
-        // The threads of stragglers have not ended, so all that can be awaited is that the last save is announced.
+        // The threads of stragglers have not ended, so all that can be awaited is that the last
+        // save is announced.
         let is_left =
             |core: &Core<T>| if running.is_empty() && saved { core.roster.has_others() } else { core.is_announcing() };
         core = self.wait_while(until, is_left);
@@ -245,17 +240,18 @@ impl<T: Send + 'static> Driver<T> {
 
     /// Waits while this is so, but not beyond this time.
     fn wait_while(&self, until: Instant, so: impl Fn(&Core<T>) -> bool) -> MutexGuard<'_, Core<T>> {
+        let mut timed_out = false;
         let mut core = self.core.lock();
-        while so(&core) && Instant::now() < until {
-            self.wait_changed(&mut core, Some(until));
+        while so(&core) && !timed_out {
+            timed_out = wait_until(&self.changed, &mut core, Some(until));
         }
         core
     }
 
-    /// Waits until the threads, which have nothing left to do, have ended: the destructors of the user's thread-locals run
-    /// there, and one that hangs is not awaited for ever.
+    /// Waits until the threads, which have nothing left to do, have ended: the destructors of the
+    /// user's thread-locals run there, and one that hangs is not awaited for ever.
     fn wait_joined(&self, deadline: Option<Instant>) -> Option<Error> {
-        let deadline = deadline.map(|deadline| deadline.max(Instant::now() + LAST_THREADS));
+        let deadline = deadline.map(|deadline| deadline.max(time::now() + LAST_THREADS));
         if self.crew.join(deadline) { None } else { Some(Error::StopTimeout { running: Vec::new() }) }
     }
 }

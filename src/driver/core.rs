@@ -1,12 +1,13 @@
-//! What the lock guards: the window, and beside it what the window must not know (jobs, clocks, errors).
+//! The state that the lock guards: the window, and beside it all that the window must not know
+//! (jobs, clocks, errors).
 //!
-//! Each event goes into the window and what comes out is sorted into [`Wakes`], for the driver to carry out once the lock
-//! is free again.
+//! Each event goes into the window and what comes out is sorted into [`Wakes`], for the driver to
+//! carry out once the lock is free again.
 
 use super::aside::Aside;
 use super::effects::Effects;
 use super::ending::Ending;
-use super::flights::{Flight, Flights};
+use super::flights::Flights;
 use super::patience::Patience;
 use super::prefetch::Prefetch;
 use super::reach::{Reach, kept_below};
@@ -19,12 +20,12 @@ use crate::base::guard::{Guarded, drop_guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
 use crate::base::sync::Arc;
+use crate::base::time::Now;
 use crate::crew::Roster;
-use crate::crew::workers::{Demand, Idle, Wake, Workers};
-use crate::observe::{Event, Kind, Telling};
-use crate::reader::{Answer, Fetched, ReadRuns, Then};
-use crate::run::worker::Job;
-use crate::run::{Assignment, OnJobDone, Runner};
+use crate::crew::workers::{Demand, Wake, Workers};
+use crate::observe::Telling;
+use crate::reader::{Fetched, Outcome, ReadRuns, Then};
+use crate::run::{OnJobDone, Runner};
 use crate::source::watermark::Watermark;
 use crate::window::{Action, Window};
 use std::cmp::Reverse;
@@ -41,34 +42,34 @@ pub(crate) struct Core<T> {
     pub(super) aside: Aside,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Index)>>,
     pub(crate) source: Source,
-    /// Whose watermarks the source's gate depends on.
+    /// The watermarks that the source's gate depends on.
     pub(crate) upstreams: Vec<Watermark>,
     pub(super) reach: Reach,
     /// The source, for workers that read for themselves.
     pub(crate) runs: Option<Arc<dyn ReadRuns<T>>>,
     announce: Option<RangeInclusive<Index>>,
-    /// Whether anybody wants to hear what was processed.
+    /// True if somebody wants to hear of processed jobs.
     pub(crate) announces: bool,
     /// `on_processed` is being called.
     announcing: bool,
     pub(crate) workers: Workers,
     pub(crate) counters: Counters,
-    /// What `stop` and `join` return.
+    /// The error that `stop` and `join` return.
     pub(crate) error: Option<Error>,
     /// Where, and as a text, when the consumer halted.
     pub(crate) halted: Option<(Index, String)>,
     pub(super) ending: Ending,
-    /// What is to be told of.
+    /// The events that are to be told.
     pub(super) telling: Telling,
     pub(crate) stalls: Stalls,
-    pub(crate) save: Save,
+    pub(crate) save: SaveState,
     pub(crate) tenancy: Tenancy,
     /// Of the threads of the pool, with whoever saves.
     pub(super) patience: Patience,
     pub(crate) effects: Effects,
     pub(crate) runner: Option<Arc<dyn Runner<T>>>,
     pub(crate) on_job_done: Option<Arc<OnJobDone>>,
-    /// Who is there of the crew, and what keeps the progress name in use.
+    /// The members of the crew that are there, and the guard of the progress name.
     pub(crate) roster: Roster,
     /// Threads in `wait_for`.
     pub(super) waiters: Waiters,
@@ -76,10 +77,11 @@ pub(crate) struct Core<T> {
     pub(crate) abandoned: bool,
     /// The watermark stays below this index whatever happens.
     pub(super) unreachable_from: Index,
-    /// The reader sleeps towards a deadline that is no longer right, or has not heard that it is to end.
+    /// The reader sleeps towards a deadline that is no longer right, or has not heard that it is to
+    /// end.
     pub(super) rouse_reader: bool,
     stop_told: bool,
-    /// What some of them wait for may never come.
+    /// True if the index that some of the waiters wait for may never come.
     pub(super) rouse_waiters: bool,
 }
 
@@ -88,9 +90,9 @@ pub(crate) struct Failed {
     pub(crate) attempt: u32,
     pub(crate) due: Instant,
     pub(crate) error: String,
-    /// What the source said when it was asked for the job again.
+    /// The answer of the source when it was asked for the job again.
     pub(crate) unread: Option<Unread>,
-    /// How often in a row it could not be read again.
+    /// The number of times in a row that it could not be read again.
     pub(super) unreadable: u32,
 }
 
@@ -125,29 +127,29 @@ impl<T> Surplus<T> {
     }
 }
 
-/// What is known of the source.
+/// The state of the source, as far as it is known.
 #[derive(Default)]
 pub(crate) struct Source {
     /// The fetch that is to be carried out, or is being.
     pub(super) fetch: Option<RangeInclusive<Index>>,
-    /// Whether the reader, or a worker, has taken it.
+    /// True once the reader, or a worker, has taken it.
     pub(super) taken: bool,
-    /// How a read went that did not go well, for the reader to note.
-    pub(super) note: Option<Answer>,
+    /// The outcome of a read that did not go well, for the reader to note.
+    pub(super) note: Option<Outcome>,
     /// The last read took less time than waking the reader does.
     pub(crate) quick: bool,
     /// The reader has nothing to do but to see to the workers, soon and every now and then.
-    pub(crate) watching: bool,
+    pub(crate) supervises: bool,
     /// Since when somebody reads.
     pub(crate) call: Option<Instant>,
     /// Since when the reader asks for the head, or waits for its turn to, while a worker reads.
     pub(crate) look: Option<Instant>,
     /// A look is put off until no job that is known is unread.
     pub(super) look_waits: bool,
-    /// Whether the head was ever seen.
+    /// True once the head was seen.
     pub(crate) seen: bool,
     pub(crate) look_error: Option<String>,
-    /// Whether the next look says where to end.
+    /// The state of an end at the head, which the next look decides.
     pub(crate) bounding: Bounding,
     /// The first job that was never read could not be.
     pub(crate) unread: Option<Unread>,
@@ -174,7 +176,7 @@ pub(crate) struct Counters {
 
 /// The save that is under way, if there is one.
 #[derive(Default)]
-pub(crate) struct Save {
+pub(crate) struct SaveState {
     pub(super) failures: u32,
     pub(crate) error: Option<String>,
     /// The consumer only waits for this save, and it was tried again for that.
@@ -185,7 +187,7 @@ pub(crate) struct Save {
 }
 
 impl<T: Send + 'static> Core<T> {
-    pub(crate) fn new(window: Window, retry: Retry, max_read_ahead: usize) -> Self {
+    pub(crate) fn new(window: Window, retry: Retry, max_read_ahead: usize, now: Instant) -> Self {
         let mut core = Self {
             window,
             retry,
@@ -207,8 +209,8 @@ impl<T: Send + 'static> Core<T> {
             halted: None,
             ending: Ending::default(),
             telling: Telling::default(),
-            stalls: Stalls::default(),
-            save: Save::default(),
+            stalls: Stalls::new(now),
+            save: SaveState::default(),
             tenancy: Tenancy::default(),
             patience: Patience::new(false),
             effects: Effects::default(),
@@ -227,7 +229,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Polls the window until it wants nothing more.
-    pub(crate) fn drain(&mut self) -> Wakes {
+    pub(crate) fn drain(&mut self, now: &Now) -> Wakes {
         let mut wakes = Wakes { reader: std::mem::take(&mut self.rouse_reader), ..Wakes::default() };
         if self.window.is_stopping() && !std::mem::replace(&mut self.stop_told, true) {
             wakes.reader = true;
@@ -235,7 +237,7 @@ impl<T: Send + 'static> Core<T> {
             self.ending.stopping.begin();
         }
         while let Some(action) = self.window.poll() {
-            self.act(action, &mut wakes);
+            self.act(action, &mut wakes, now);
         }
         if std::mem::take(&mut self.rouse_waiters) {
             wakes.called |= self.call_in_vain();
@@ -248,7 +250,7 @@ impl<T: Send + 'static> Core<T> {
             self.hurry_save(&mut wakes);
         }
         let demand = Demand { delivery: self.has_turn(), ..self.demand() };
-        wakes.worker = self.workers.wake(demand, self.source.watching);
+        wakes.worker = self.workers.wake(demand, self.source.supervises);
         if wakes.worker == Wake::Spawn {
             self.roster.count_in();
         }
@@ -258,22 +260,22 @@ impl<T: Send + 'static> Core<T> {
 
     /// Hardly any job has one, so it is kept out of the way of those that have none.
     #[inline(never)]
-    fn act(&mut self, action: Action, wakes: &mut Wakes) {
+    fn act(&mut self, action: Action, wakes: &mut Wakes, now: &Now) {
         match action {
             Action::Fetch(run) => {
                 self.source.fetch = Some(run);
                 self.source.taken = false;
-                // A worker that is awake reads it for itself, or the reader finds it there when it next looks.
+                // A worker that is awake reads it for itself, or the reader finds it there when it
+                // next looks.
                 wakes.reader |= !self.leaves_reading_to_workers() || self.workers.awake() == 0;
             }
             Action::Save => {
                 wakes.save = true;
-                let now = Instant::now();
-                self.save.since = Some(now);
-                self.patience.begin(now, self.counters.done);
+                self.save.since = Some(now.get());
+                self.patience.begin(now.get(), self.counters.done);
             }
             Action::Announce(run) => self.announce(run, wakes),
-            Action::Finish => self.finish(wakes),
+            Action::Finish => self.finish(wakes, now),
         }
     }
 
@@ -286,15 +288,16 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    fn finish(&mut self, wakes: &mut Wakes) {
+    fn finish(&mut self, wakes: &mut Wakes, now: &Now) {
         wakes.ended = true;
         self.rouse_waiters = true;
         if let Some(error) = self.reach.error(&self.window).filter(|_| self.error.is_none()) {
-            self.halt_for(self.window.lowest_undone(), error.to_string(), error, "");
+            self.halt_for(self.window.lowest_undone(), error.to_string(), error, "", now);
         }
-        self.stalls.moved();
-        self.tell_end();
-        // There may be very many of them, so it is left to whoever clears up to give their memory back.
+        self.stalls.moved(now);
+        self.tell_end(now);
+        // There may be very many of them, so it is left to whoever clears up to give their memory
+        // back.
         let retries = (std::mem::take(&mut self.timers), std::mem::take(&mut self.failed));
         let jobs = self.prefetch.drain();
         let (runner, callback) = (Guarded::new(self.runner.take()), Guarded::new(self.on_job_done.take()));
@@ -302,62 +305,19 @@ impl<T: Send + 'static> Core<T> {
         self.roster.end(Box::new((jobs, retries, runner, callback, source)));
     }
 
-    /// The next job for a worker that asks.
-    #[inline]
-    pub(crate) fn hand_out(&mut self) -> Option<Assignment<T>> {
-        let run = self.window.poll_run()?;
-        let job =
-            if run.retry { self.again(run.index) } else { self.prefetch.take().map(|new| Job::new(run.index, new)) };
-        let mut job = job.expect("the window hands out what was read, in the same order");
-        job.fence = self.tenancy.fence;
-        if self.prefetch.is_tight() {
-            self.window.set_room(self.prefetch.room());
-        }
-        let started = coarsetime::Instant::now();
-        self.workers.takes_job(started);
-        let token = self.flights.begin(Flight { index: run.index, attempt: job.attempt, started });
-        Some(Assignment { token, job })
-    }
-
-    #[cold]
-    fn again(&mut self, index: Index) -> Option<Job<T>> {
-        let mut job = Job::new(index, self.prefetch.take_again(index)?);
-        self.counters.retries += 1;
-        job.attempt = self.failed.remove(&index).map_or(1, |failed| failed.attempt).saturating_add(1);
-        self.tell(&Event::new(Kind::Retried, index).attempt(job.attempt));
-        Some(job)
-    }
-
-    /// Whether a worker without a job should stay awake for the next.
-    pub(crate) fn expects_jobs(&mut self) -> bool {
-        self.workers.expects_jobs(self.source.fetch.is_some() && !self.window.is_stopping())
-    }
-
-    /// Returns the work that the pool is needed for, apart from results that wait for the sink.
-    #[inline]
-    pub(super) fn demand(&self) -> Demand {
-        let (runnable, limit) = (self.window.can_run(), self.window.limits().max_processing);
-        Demand { runnable, delivery: false, limit, over: self.window.has_ended() }
-    }
-
-    /// Says what a worker without a job is to do.
-    pub(crate) fn idle(&mut self, slept: bool) -> Idle {
-        self.workers.idle(self.demand(), slept, Instant::now)
-    }
-
-    /// What was processed since the last time, for the notifier.
+    /// Takes the jobs that were processed since the last time, for the notifier.
     pub(crate) fn take_news(&mut self) -> Option<RangeInclusive<Index>> {
         let news = self.announce.take();
         self.announcing = news.is_some();
         news
     }
 
-    /// Whether somebody is being told of something that was saved, or is about to be.
+    /// True if somebody is being told of something that was saved, or is about to be told.
     pub(crate) fn is_announcing(&self) -> bool {
         self.announcing || self.announce.is_some()
     }
 
-    /// Whether the watermark can no longer reach this index.
+    /// True if the watermark can no longer reach this index.
     pub(crate) fn never(&self, index: Index) -> bool {
         let window = &self.window;
         let stopping = window.is_stopping();
@@ -377,7 +337,8 @@ impl<T: Send + 'static> Core<T> {
         self.rouse_waiters |= self.reach.shorten(&mut self.window, &self.upstreams);
     }
 
-    /// What runs is neither awaited nor counted any longer: its indices, and a callback to be dropped without the lock.
+    /// Gives up the jobs that run: they are neither awaited nor counted any longer. Returns their
+    /// indices, and a callback to be dropped without the lock.
     pub(crate) fn abandon(&mut self) -> (Vec<Index>, Option<Arc<OnJobDone>>) {
         let mut running: Vec<Index> = self.flights.iter().map(|flight| flight.index).collect();
         running.sort_unstable();
@@ -412,7 +373,7 @@ mod tests {
         let mut window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
         window.restore([2..=4, 6..=6]);
         window.stop_at(1);
-        let mut core: Core<()> = Core::new(window, Retry::none(), usize::MAX);
+        let mut core: Core<()> = Core::new(window, Retry::none(), usize::MAX, Instant::now());
         assert_eq!([1, 4, 5, 6].map(|index| core.never(index)), [false, false, true, true]);
         core.window.handle_head(Some(6));
         while core.window.poll().is_some() {}

@@ -3,7 +3,8 @@
 use crate::base::index::Index;
 use crate::commit::changes::Changes;
 
-/// From this many bytes on the effects of a job are moved as they are, and not copied behind those of others.
+/// From this many bytes on the effects of a job are moved as they are, and not copied behind those
+/// of others.
 const LARGE: usize = 4096;
 
 /// A piece to which others are added has about this many bytes at most.

@@ -3,15 +3,17 @@
 use super::core::{Core, Failed, Unread};
 use super::flights::Flight;
 use crate::base::index::Index;
+use crate::base::time::Now;
 use crate::observe::status::{Blocked, State, Status};
 use crate::source::watermark::Watermark;
 use std::time::{Duration, Instant};
 
-/// A source or a store that has not answered for this long is said to be in the way. Below, it is at work.
+/// A source or a store that has not answered for this long is said to be in the way. Below, it is
+/// at work.
 const SILENCE: Duration = Duration::from_secs(1);
 
 impl<T: Send + 'static> Core<T> {
-    pub(crate) fn status(&self, now: Instant) -> Status {
+    pub(crate) fn status(&self, now: &Now) -> Status {
         let window = &self.window;
         let blocked = self.blocked(now);
         let ended = match &blocked {
@@ -51,7 +53,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// The one thing that the watermark waits for: what stands first in its way.
-    fn blocked(&self, now: Instant) -> Blocked {
+    fn blocked(&self, now: &Now) -> Blocked {
         let window = &self.window;
         let index = window.lowest_undone();
         if let Some((index, error)) = &self.halted {
@@ -65,21 +67,21 @@ impl<T: Send + 'static> Core<T> {
         }
         let in_flight = |flight: &&Flight| flight.index == index && !self.abandoned;
         if let Some(flight) = self.flights.iter().find(in_flight) {
-            return running(flight);
+            return running(flight, now);
         }
         if index > window.lowest_unprocessed() {
             return self.blocked_by_save(now);
         }
         if window.is_stopping() {
             // Nothing starts any more, so what holds this index up is not what is awaited.
-            return self.lowest_running().unwrap_or_else(|| self.blocked_by_save(now));
+            return self.lowest_running(now).unwrap_or_else(|| self.blocked_by_save(now));
         }
         if window.is_paused() {
             return self.tenancy.blocked();
         }
         if self.aside.has(index) {
             // Its turn comes as soon as a slot is free.
-            return self.lowest_running().unwrap_or(Blocked::No);
+            return self.lowest_running(now).unwrap_or(Blocked::No);
         }
         if let Some(failed) = self.failed.get(&index) {
             return self.blocked_by_retry(index, failed, now);
@@ -87,9 +89,9 @@ impl<T: Send + 'static> Core<T> {
         self.blocked_by_source(now)
     }
 
-    fn blocked_by_retry(&self, index: Index, failed: &Failed, now: Instant) -> Blocked {
-        let retry_in = failed.due.saturating_duration_since(now);
-        match (&failed.unread, self.source_silence(now), self.blocked_by_threads()) {
+    fn blocked_by_retry(&self, index: Index, failed: &Failed, now: &Now) -> Blocked {
+        let retry_in = failed.due.saturating_duration_since(now.get());
+        match (&failed.unread, self.source_silence(now), self.blocked_by_threads(now)) {
             (Some(unread), ..) => self.unread(unread, index),
             (None, _, Some(threads)) if self.prefetch.has_again(index) => threads,
             (None, Some(silence), _) if retry_in.is_zero() => unanswered(index, silence),
@@ -98,29 +100,30 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// The lowest job that is in flight.
-    fn lowest_running(&self) -> Option<Blocked> {
+    fn lowest_running(&self, now: &Now) -> Option<Blocked> {
         let awaited = self.flights.iter().filter(|_| !self.abandoned);
-        awaited.min_by_key(|flight| flight.index).map(running)
+        awaited.min_by_key(|flight| flight.index).map(|flight| running(flight, now))
     }
 
-    /// A job could start, and for too long no thread has come back to take it: those that are in a job are named elsewhere, so
-    /// these are in user code that is left when the job has been reported, or waits to be by somebody else.
-    fn blocked_by_threads(&self) -> Option<Blocked> {
+    /// A job could start, and for too long no thread has come back to take it: those that are in a
+    /// job are named elsewhere, so these are in user code that is left when the job has been
+    /// reported, or waits to be by somebody else.
+    fn blocked_by_threads(&self, now: &Now) -> Option<Blocked> {
         let busy = self.workers.all_busy(self.window.limits().max_processing).filter(|_| self.window.can_run())?;
         // Whoever came back since would have taken the job.
-        let elapsed: Duration = self.workers.last_taken()?.elapsed().into();
+        let elapsed: Duration = now.coarse().duration_since(self.workers.last_taken()?).into();
         (elapsed >= SILENCE).then_some(Blocked::Threads { busy, elapsed })
     }
 
-    /// What finished is being saved: no news, unless it takes long.
-    fn blocked_by_save(&self, now: Instant) -> Blocked {
+    /// Jobs that finished are being saved: no news, unless it takes long.
+    fn blocked_by_save(&self, now: &Now) -> Blocked {
         match silence(self.save.since, now) {
             Some(silence) => Blocked::Progress { error: format!("the save has not returned for {silence:.1?}") },
             None => Blocked::No,
         }
     }
 
-    fn blocked_by_source(&self, now: Instant) -> Blocked {
+    fn blocked_by_source(&self, now: &Now) -> Blocked {
         let window = &self.window;
         let index = window.lowest_undone();
         if let Some(error) = &self.source.look_error {
@@ -128,7 +131,7 @@ impl<T: Send + 'static> Core<T> {
         }
         if index < window.unread_from() && window.can_run() {
             // It is read, and about to run.
-            return self.blocked_by_threads().unwrap_or(Blocked::No);
+            return self.blocked_by_threads(now).unwrap_or(Blocked::No);
         }
         if let Some(silence) = self.source_silence(now) {
             return unanswered(index, silence);
@@ -146,19 +149,19 @@ impl<T: Send + 'static> Core<T> {
         })
     }
 
-    /// How long the look has taken that is all that this job waits for.
-    fn look_awaited(&self, index: Index, now: Instant) -> Option<Duration> {
+    /// Returns the time that the look has taken, if the look is all that this job waits for.
+    fn look_awaited(&self, index: Index, now: &Now) -> Option<Duration> {
         let window = &self.window;
         let known = window.head().is_some_and(|head| index <= head) && !window.is_gated(index);
-        let elapsed = self.source.look.map(|since| now.saturating_duration_since(since));
+        let elapsed = self.source.look.map(|since| now.get().saturating_duration_since(since));
         if !self.source.seen {
             return Some(elapsed.unwrap_or_default());
         }
         elapsed.filter(|_| known && self.source.call.is_none() && index >= window.unread_from())
     }
 
-    /// How long a call into the source has not returned, when that is too long.
-    fn source_silence(&self, now: Instant) -> Option<Duration> {
+    /// Returns the time for which a call into the source has not returned, if that is too long.
+    fn source_silence(&self, now: &Now) -> Option<Duration> {
         silence(self.source.call.into_iter().chain(self.source.look).min(), now)
     }
 
@@ -170,7 +173,7 @@ impl<T: Send + 'static> Core<T> {
         })
     }
 
-    /// Whether the source does not reach this index, and what that means.
+    /// Says what it means that the source does not reach this index; `None` if it does.
     fn beyond_head(&self, index: Index) -> Option<Blocked> {
         let head = self.window.head();
         match self.window.last_processed() {
@@ -182,8 +185,9 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-fn running(flight: &Flight) -> Blocked {
-    let elapsed = flight.started.elapsed().into();
+/// Says that this job runs.
+pub(super) fn running(flight: &Flight, now: &Now) -> Blocked {
+    let elapsed = now.coarse().duration_since(flight.started).into();
     Blocked::Running { index: flight.index, attempt: flight.attempt, elapsed }
 }
 
@@ -191,7 +195,7 @@ fn unanswered(index: Index, silence: Duration) -> Blocked {
     Blocked::Source { index, error: format!("it has not answered for {silence:.1?}") }
 }
 
-/// How long a call has not returned, when that is too long.
-fn silence(since: Option<Instant>, now: Instant) -> Option<Duration> {
-    since.map(|since| now.saturating_duration_since(since)).filter(|silence| *silence >= SILENCE)
+/// Returns the time for which a call has not returned, if that is too long.
+fn silence(since: Option<Instant>, now: &Now) -> Option<Duration> {
+    since.map(|since| now.get().saturating_duration_since(since)).filter(|silence| *silence >= SILENCE)
 }

@@ -1,15 +1,15 @@
 //! The jobs in flight, by token.
 
 use crate::base::index::Index;
-use coarsetime::Instant;
+use crate::base::time::Coarse;
 
 /// One job in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
     pub(crate) index: Index,
     pub(crate) attempt: u32,
-    /// To within a tick of the system's timer: this is read for every job, and an exact clock costs more than all the rest.
-    pub(crate) started: Instant,
+    /// The time at which it began. It is coarse, since it is read for every job.
+    pub(crate) started: Coarse,
 }
 
 /// A slab: beginning and ending a flight moves nothing and, once warm, allocates nothing.
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn slots_are_used_again_and_a_token_ends_once() {
-        let flight = |index| Flight { index, attempt: 1, started: Instant::now() };
+        let flight = |index| Flight { index, attempt: 1, started: crate::base::time::coarse() };
         let mut flights = Flights::default();
         let (a, b) = (flights.begin(flight(1)), flights.begin(flight(2)));
         assert_eq!(flights.end(a).map(|f| f.index), Some(1));

@@ -4,13 +4,12 @@ use super::Driver;
 use super::core::Core;
 use crate::base::guard::drop_guarded;
 use crate::base::sync::MutexGuard;
+use crate::base::time::Now;
 
 impl<T: Send + 'static> Driver<T> {
     /// Makes a save that is late. The calling thread has no job now, so none waits for it.
-    pub(super) fn help_saving<'a>(&'a self, mut core: MutexGuard<'a, Core<T>>) -> MutexGuard<'a, Core<T>> {
-        let wakes = core.drain();
-        drop(core);
-        self.carry_out(wakes);
+    pub(super) fn help_saving<'a>(&'a self, core: MutexGuard<'a, Core<T>>, now: &Now) -> MutexGuard<'a, Core<T>> {
+        self.settle(core, now);
         // A clone, without the lock: this very driver hears that it is saved, and may ask for the
         // next save. And the clone keeps the store open until the write is over.
         let saves = self.saves.lock().clone();

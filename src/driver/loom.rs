@@ -1,66 +1,125 @@
-//! Claiming and reporting, in every order in which the threads can meet.
+//! Handing out and reporting, in every order in which the threads can meet.
 //!
-//! The real driver, window, workers' loop and bell; only the reader and the saver are a few lines here, on one thread. A lost
-//! wake-up is a deadlock, which loom reports; so is a thread that does not end.
+//! All of it is what ships: driver, window, the workers' loop, the reader, the saver and the bell.
+//! The steps of the reader and of the saver are made by one thread here, which sleeps for both. A
+//! lost wake-up is a deadlock, which loom reports; so is a thread that does not end.
 
 use super::*;
+use crate::base::index::BoxError;
 use crate::base::sync::explore;
+use crate::base::time::{Sleep, model};
 use crate::driver::control::Control;
-use crate::progress::SaveDesk;
-use crate::reader::{Due, Fetched, Order, ReadDesk, Then, Weights};
+use crate::progress::{MemoryProgress, Progress, SaveDesk};
+use crate::reader::{Reader, SharedSource};
 use crate::run::ordered::Ordered;
 use crate::run::worker::{Done, Job};
 use crate::run::{Assignment, work};
-use crate::source::Gate;
+use crate::saver::{Saver, SaverHandle, saver};
+use crate::source::Jobs;
+use crate::source::wakeup::Wakeup;
 use crate::window::{Limits, Window};
-use loom::thread;
+use ::loom::thread;
 use std::time::Duration;
 
 /// A source whose job at an index is the index.
-struct Numbers;
-
-/// One at a time, so that jobs come while workers fall asleep.
-fn read(run: &RangeInclusive<Index>, quick: bool) -> Fetched<Index> {
-    Fetched { jobs: vec![*run.start()], weights: Weights::equal(1, 8), then: Then::Unasked, quick }
+struct Numbers {
+    jobs: u64,
+    /// True if workers are to read for themselves.
+    quick: bool,
 }
 
-impl ReadRuns<Index> for Numbers {
-    fn read_run(&self, run: RangeInclusive<Index>) -> Fetched<Index> {
-        read(&run, true)
+impl Jobs for Numbers {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(self.jobs - 1))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok(Some(index))
+    }
+
+    /// One at a time, so that jobs come while workers fall asleep.
+    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Index>) -> Result<(), BoxError> {
+        if !self.quick {
+            model::pass(Duration::from_millis(1));
+        }
+        into.push(*run.start());
+        Ok(())
+    }
+
+    /// Nobody rings, and nobody need.
+    fn subscribe(&self, _: Wakeup) -> bool {
+        true
     }
 }
 
-/// Remembers who has something to save, and rings the reader, which saves here.
-struct Desks {
-    due: Arc<Mutex<Option<Arc<dyn SaveDesk>>>>,
-    bell: Arc<Bell>,
-    /// Whether workers save for themselves.
-    helps: bool,
+/// Rings the bell of the reader for each save, since one thread makes the steps of both.
+struct Rings<S>(S, Arc<Bell>);
+
+impl<S: Saves> Saves for Rings<S> {
+    fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
+        self.0.save(desk, hurry);
+        self.1.work();
+    }
+
+    fn hurry(&self) {
+        self.0.hurry();
+    }
+
+    fn takes_help(&self) -> bool {
+        self.0.takes_help()
+    }
+
+    fn help(&self) {
+        self.0.help();
+    }
 }
 
-impl Saves for Desks {
+/// Stands for a store, whose saves the workers help with. Its writer has a model of its own.
+#[derive(Clone, Default)]
+struct Helped(Arc<Mutex<Option<Arc<dyn SaveDesk>>>>);
+
+impl Saves for Helped {
     fn save(&self, desk: Arc<dyn SaveDesk>, _hurry: bool) {
-        *self.due.lock() = Some(desk);
-        self.bell.work();
+        *self.0.lock() = Some(desk);
     }
 
     fn hurry(&self) {}
 
     fn takes_help(&self) -> bool {
-        self.helps
+        true
     }
 
     fn help(&self) {
-        save(&self.due);
+        let due = self.0.lock().take();
+        if let Some(desk) = due
+            && desk.checkpoint().is_some()
+        {
+            desk.saved();
+        }
     }
 }
 
-fn save(due: &Mutex<Option<Arc<dyn SaveDesk>>>) {
-    let due = due.lock().take();
-    if let Some(desk) = due
-        && desk.checkpoint().is_some()
-    {
-        desk.saved();
+/// The one that saves.
+enum Saving {
+    Thread(Saver<MemoryProgress>),
+    Store(Helped),
+}
+
+impl Saving {
+    /// Saves what is due. Time passes until it is.
+    fn save(&mut self) {
+        match self {
+            Self::Store(store) => store.help(),
+            Self::Thread(saver) => loop {
+                match saver.step(&Now::when_asked()) {
+                    Sleep::No | Sleep::Spin => {}
+                    Sleep::Until(Some(until)) => model::reach(until),
+                    Sleep::Until(None) | Sleep::End => return,
+                }
+            },
+        }
     }
 }
 
@@ -85,65 +144,60 @@ impl Runner<Index> for Handed {
     }
 }
 
-/// A driver with this many jobs and workers, and what the reader's side of it needs.
+/// A driver with this many jobs and workers, and the side of the reader and of the saver.
 struct Model {
     driver: Arc<Driver<Index>>,
-    due: Arc<Mutex<Option<Arc<dyn SaveDesk>>>>,
-    jobs: u64,
-    /// Whether workers read for themselves.
-    quick: bool,
+    reader: Reader<Numbers, Driver<Index>>,
+    saving: Saving,
 }
 
 impl Model {
     fn new(jobs: u64, workers: usize, max_processing: usize) -> Self {
-        Self::with(jobs, workers, max_processing, false)
+        Self::with(Numbers { jobs, quick: false }, workers, max_processing, false)
     }
 
-    fn with(jobs: u64, workers: usize, max_processing: usize, helps: bool) -> Self {
+    fn with(jobs: Numbers, workers: usize, max_processing: usize, helps: bool) -> Self {
+        model::begin();
         let mut window = Window::begin(0, Limits { max_processing, max_search_ahead: 2 });
-        window.stop_at(jobs - 1);
-        let mut core = Core::new(window, crate::Retry::none(), usize::MAX);
+        window.stop_at(jobs.jobs - 1);
+        let mut core = Core::new(window, crate::Retry::none(), usize::MAX, model::now());
         core.workers.threads = workers;
         core.workers.cap = Some(workers);
-        let (bell, due) = (Arc::<Bell>::default(), Arc::default());
-        let saves = Arc::new(Desks { due: Arc::clone(&due), bell: bell.clone(), helps });
-        let driver = Driver::new(core, bell, Watermark::new(), saves);
-        driver.set_source(Arc::new(Numbers));
-        Self { driver, due, jobs, quick: false }
+        let bell = Arc::<Bell>::default();
+        let (saves, saving): (Arc<dyn Saves>, _) = if helps {
+            let store = Helped::default();
+            (Arc::new(Rings(store.clone(), bell.clone())), Saving::Store(store))
+        } else {
+            let mut progress = MemoryProgress::new();
+            assert_eq!(progress.acquire().unwrap(), None);
+            let (handle, saver): (SaverHandle, _) = saver(Arc::new(Mutex::new(progress)), false);
+            (Arc::new(Rings(handle, bell.clone())), Saving::Thread(saver))
+        };
+        let driver = Driver::new(core, bell.clone(), Watermark::new(), saves);
+        let source = Arc::new(SharedSource::new(jobs));
+        driver.set_source(source.clone());
+        let reader = Reader::new(source, driver.clone(), bell, None, model::now());
+        Self { driver, reader, saving }
     }
 
-    /// What the reader and the saver do.
-    fn serve(&self) {
+    /// Makes the steps of the reader and of the saver until both have nothing left to do.
+    fn serve(mut self) {
         self.driver.begin();
-        let mut fetched = None;
-        let mut look = Due::Now;
         loop {
-            self.save();
-            match self.driver.order(fetched.take(), Instant::now(), std::mem::replace(&mut look, Due::No)) {
-                Order::Look => _ = self.driver.looked(Some(self.jobs - 1), Gate::Open),
-                Order::Read(run) => fetched = Some(read(&run, self.quick)),
-                Order::Note(_) => unreachable!("every read goes well"),
-                Order::Wait(_) => {
-                    // On watch it looks twice, and then leaves the workers alone.
-                    let _ = !self.driver.bell.watch() && self.driver.watch_on(Instant::now()).is_some();
-                    if self.driver.bell.wait(None).closed {
-                        return;
-                    }
-                }
-                Order::End => {
-                    // As the saver would, beyond the reader's end.
-                    while !self.driver.core.lock().window.has_ended() {
-                        self.save();
-                        thread::yield_now();
-                    }
-                    return;
-                }
+            self.saving.save();
+            match self.reader.step(&Now::when_asked()) {
+                Sleep::No => {}
+                Sleep::Spin => self.driver.bell.spin(),
+                // Time does not pass: the workers have to do without the reader.
+                Sleep::Until(_) => self.driver.bell.sleep(None),
+                Sleep::End => break,
             }
         }
-    }
-
-    fn save(&self) {
-        save(&self.due);
+        // The saver lives beyond the end of the reader.
+        while !self.driver.core.lock().window.has_ended() {
+            self.saving.save();
+            thread::yield_now();
+        }
     }
 
     fn worker(&self, runner: &Arc<impl Runner<Index>>) -> thread::JoinHandle<()> {
@@ -158,36 +212,39 @@ fn loom_every_job_is_run_once_and_every_thread_ends() {
         let model = Model::new(2, 2, 2);
         let count = Arc::new(Count(Mutex::new(vec![0; 2])));
         let workers = [model.worker(&count), model.worker(&count)];
+        let watermark = model.driver.watermark.clone();
         model.serve();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         assert_eq!(*count.0.lock(), [1, 1]);
-        assert_eq!(model.driver.watermark.last_processed(), Some(1));
+        assert_eq!(watermark.last_processed(), Some(1));
     });
 }
 
 #[test]
 fn loom_workers_that_read_for_themselves_take_turns_with_the_reader() {
     explore(2, || {
-        let model = Model { quick: true, ..Model::new(3, 1, 1) };
+        let model = Model::with(Numbers { jobs: 3, quick: true }, 1, 1, false);
         let count = Arc::new(Count(Mutex::new(vec![0; 3])));
         let worker = model.worker(&count);
+        let watermark = model.driver.watermark.clone();
         model.serve();
         worker.join().unwrap();
         assert_eq!(*count.0.lock(), [1, 1, 1]);
-        assert_eq!(model.driver.watermark.last_processed(), Some(2));
+        assert_eq!(watermark.last_processed(), Some(2));
     });
 }
 
 #[test]
 fn loom_workers_that_save_for_themselves_meet_whoever_saves() {
     explore(2, || {
-        let model = Model::with(2, 2, 2, true);
+        let model = Model::with(Numbers { jobs: 2, quick: false }, 2, 2, true);
         let count = Arc::new(Count(Mutex::new(vec![0; 2])));
         let workers = [model.worker(&count), model.worker(&count)];
+        let watermark = model.driver.watermark.clone();
         model.serve();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         assert_eq!(*count.0.lock(), [1, 1]);
-        assert_eq!(model.driver.watermark.last_processed(), Some(1));
+        assert_eq!(watermark.last_processed(), Some(1));
     });
 }
 
@@ -206,10 +263,11 @@ fn loom_a_report_from_another_thread_wakes_the_worker_that_waits_for_the_slot() 
                 }
             })
         };
+        let watermark = model.driver.watermark.clone();
         model.serve();
         worker.join().unwrap();
         elsewhere.join().unwrap();
-        assert_eq!(model.driver.watermark.last_processed(), Some(1));
+        assert_eq!(watermark.last_processed(), Some(1));
     });
 }
 
@@ -221,11 +279,12 @@ fn loom_a_stop_reaches_whoever_falls_asleep() {
         let worker = model.worker(&count);
         let driver = model.driver.clone();
         let stopper = thread::spawn(move || driver.request_stop());
+        let watermark = model.driver.watermark.clone();
         model.serve();
         worker.join().unwrap();
         stopper.join().unwrap();
         let run = count.0.lock().iter().sum::<u32>();
-        assert_eq!(model.driver.watermark.last_processed().map_or(0, |last| last + 1), u64::from(run));
+        assert_eq!(watermark.last_processed().map_or(0, |last| last + 1), u64::from(run));
     });
 }
 

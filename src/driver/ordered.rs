@@ -1,32 +1,36 @@
-//! Whose turn it is at the sink: always the lowest job that is not done, whoever finished it.
+//! Turns at the sink: the next one is always that of the lowest job that is not done, whichever
+//! thread finished it.
 //!
-//! Nobody is given a turn while the consumer is paused, nor once it stops. After a pause a thread of the pool takes it up as
-//! soon as a slot is free, since no job may be left whose report could do so.
+//! Nobody is given a turn while the consumer is paused, nor once it stops. After a pause a thread
+//! of the pool takes it up as soon as a slot is free, since no job may be left whose report could
+//! do so.
 
 use super::Driver;
 use super::core::Core;
 use super::flights::Flight;
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
+use crate::base::time::Now;
 use crate::commit::changes::Changes;
 use crate::run::Turn;
 use crate::run::ordered::SinkDesk;
 use crate::run::worker::Report;
 
 impl<T: Send + 'static> Core<T> {
-    /// A job has its result, and no longer holds its slot. Whose turn it is, if nobody hands results to the sink.
-    fn set_aside(&mut self, token: usize) -> Option<Turn> {
+    /// A job has its result, and no longer holds its slot. Whose turn it is, if nobody hands
+    /// results to the sink.
+    fn set_aside(&mut self, token: usize, now: &Now) -> Option<Turn> {
         let Flight { index, attempt, .. } = self.flights.end(token).filter(|_| !self.abandoned)?;
         self.window.handle_set_aside(index);
         self.aside.attempts.insert(index, attempt);
         // It will have no turn, so the watermark never passes it.
         self.rouse_waiters |= self.window.is_stopping();
-        if self.aside.sinking { None } else { self.take_up() }
+        if self.aside.sinking { None } else { self.take_up(now) }
     }
 
-    /// The job whose turn it is holds a slot again: that of the one which was reported or set aside in this very moment, or
-    /// one that is free.
-    fn take_up(&mut self) -> Option<Turn> {
+    /// Puts the job whose turn it is back in flight, in the slot that was freed in this same
+    /// critical section or in a free one, so `max_processing` holds.
+    fn take_up(&mut self, now: &Now) -> Option<Turn> {
         let index: Index = self.window.lowest_undone();
         (self.aside.sinking, self.aside.held) = (false, false);
         if self.abandoned || self.window.is_stopping() || self.window.has_ended() {
@@ -39,11 +43,11 @@ impl<T: Send + 'static> Core<T> {
         let attempt = self.aside.attempts.remove(&index)?;
         self.aside.sinking = true;
         self.window.handle_taken_up();
-        let flight = Flight { index, attempt, started: coarsetime::Instant::now() };
+        let flight = Flight { index, attempt, started: now.coarse() };
         Some(Turn { index, token: self.flights.begin(flight) })
     }
 
-    /// Whether a turn that a pause has held up could be taken up by a thread of the pool.
+    /// True if a thread of the pool could take up a turn that a pause has held up.
     #[inline]
     pub(super) fn has_turn(&self) -> bool {
         self.aside.held && self.may_resume_turn()
@@ -58,25 +62,27 @@ impl<T: Send + 'static> Core<T> {
 
     /// That turn, for a thread of the pool that asks.
     #[inline]
-    pub(super) fn resume_turn(&mut self) -> Option<Turn> {
-        if self.has_turn() { self.take_up() } else { None }
+    pub(super) fn resume_turn(&mut self, now: &Now) -> Option<Turn> {
+        if self.has_turn() { self.take_up(now) } else { None }
     }
 }
 
 impl<T: Send + 'static> SinkDesk for Driver<T> {
     fn set_aside(&self, token: usize) -> Option<Turn> {
         let mut core = self.core.lock();
-        let turn = core.set_aside(token);
-        self.settle(core);
+        let now = Now::when_asked();
+        let turn = core.set_aside(token, &now);
+        self.settle(core, &now);
         turn
     }
 
     fn taken(&self, mut report: Report) -> Option<Turn> {
         self.confirm(&mut report);
         let mut core = self.core.lock();
-        let surplus = core.report(report.token, report.outcome, &mut Changes::default());
-        let turn = core.take_up();
-        self.settle(core);
+        let now = Now::when_asked();
+        let surplus = core.report(report.token, report.outcome, &mut Changes::default(), &now);
+        let turn = core.take_up(&now);
+        self.settle(core, &now);
         drop_guarded(surplus);
         turn
     }

@@ -1,11 +1,12 @@
-//! How long the pool leaves a save that is due to the thread that saves, before one of its own
-//! threads makes it.
+//! The time for which the pool leaves a save that is due to the thread that saves. After it, a
+//! thread of the pool makes the save.
 //!
 //! The thread that saves has to wait for a core when busy threads have them all: for tens of
 //! milliseconds, if those are many. A thread of the pool that has just reported a job has a core,
 //! so it makes the save when nobody has begun it in time. Where a core is free, the saving thread
 //! should come first: then jobs run while it writes.
 
+use crate::base::time::Now;
 use crate::commit::SAVE_PACE;
 use std::time::{Duration, Instant};
 
@@ -74,8 +75,8 @@ impl Patience {
 
     /// True if the thread that has just reported a job is to make the save.
     #[inline]
-    pub(super) fn is_lost(&mut self, done: u64) -> bool {
-        done >= self.look_at && self.look(Instant::now(), done)
+    pub(super) fn is_lost(&mut self, done: u64, now: &Now) -> bool {
+        done >= self.look_at && self.look(now.get(), done)
     }
 
     #[inline(never)]
@@ -136,7 +137,7 @@ mod tests {
         // It makes one in time.
         patience.begin(begun, 0);
         patience.end();
-        assert!(!patience.is_lost(1_000_000));
+        assert!(!patience.is_lost(1_000_000, &Now::at(begun)));
         assert!(is_graceful(&mut patience));
     }
 }

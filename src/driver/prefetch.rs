@@ -20,7 +20,7 @@ pub(crate) struct Prefetch<T> {
     bytes: usize,
     /// The most that they should weigh.
     limit: usize,
-    /// What the next job is expected to weigh; `None` before the first was read.
+    /// The weight that the next job is expected to have; `None` before the first was read.
     expected: Option<usize>,
     /// A buffer full of jobs might weigh more than the limit.
     tight: bool,
@@ -64,13 +64,14 @@ impl<T> Prefetch<T> {
         Some(job)
     }
 
-    /// Whether this failed job was read again.
+    /// True if this failed job was read again.
     pub(super) fn has_again(&self, index: Index) -> bool {
         self.again.contains_key(&index)
     }
 
-    /// A run of so many jobs was read that weigh so much together. A heavier run counts at once and a lighter one little by
-    /// little, since too short a run costs a call and too long a run costs memory.
+    /// A run of so many jobs was read that weigh so much together. A heavier run counts at once and
+    /// a lighter one little by little, since too short a run costs a call and too long a run costs
+    /// memory.
     pub(super) fn learn(&mut self, jobs: usize, weight: usize) {
         if jobs > 0 {
             let mean = weight.div_ceil(jobs);
@@ -79,7 +80,7 @@ impl<T> Prefetch<T> {
         }
     }
 
-    /// How many jobs may be read now, when no more than this many wait at a time.
+    /// Returns the number of jobs that may be read now, if no more than `most` wait at a time.
     pub(super) fn fit(&mut self, most: u64) -> u64 {
         let Some(expected) = self.expected else { return FIRST_RUN };
         let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -87,13 +88,13 @@ impl<T> Prefetch<T> {
         if self.tight { self.room() } else { u64::MAX }
     }
 
-    /// Whether the room changes with each job that is handed out.
+    /// True if the room changes with each job that is handed out.
     #[inline]
     pub(super) fn is_tight(&self) -> bool {
         self.tight
     }
 
-    /// How many jobs may be read now.
+    /// Returns the number of jobs that may be read now.
     pub(super) fn room(&self) -> u64 {
         match self.expected {
             None => FIRST_RUN,

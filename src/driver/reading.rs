@@ -1,6 +1,7 @@
-//! Reading as the driver sees it: who carries out a fetch, and what came of it.
+//! Reading as the driver sees it: the fetch, the thread that carries it out, and the result.
 //!
-//! The reader does, or, while it is on watch and the source is quick, the worker that would otherwise wait for it.
+//! The reader carries it out. While it supervises the workers and the source is quick, the worker
+//! that would otherwise wait for the run reads it.
 
 use super::Driver;
 use super::core::{Bounding, Core, Surplus, Unread};
@@ -8,29 +9,32 @@ use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, MutexGuard};
+use crate::base::time::Now;
 use crate::crew::workers::LOOK_EVERY;
 use crate::observe::{Event, Kind};
-use crate::reader::{Answer, Beyond, Due, Fetched, Order, ReadDesk, ReadRuns, SOURCE_BACK_OFF, Then, Weights};
+use crate::reader::{Beyond, Due, Fetched, Order, Outcome, ReadDesk, ReadRuns, SOURCE_BACK_OFF, Then, Weights};
 use crate::source::Gate;
 use crate::window::Window;
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// Back-offs that end in one critical section at most: a fraction of a millisecond, however many end at the same time.
+/// Back-offs that end in one critical section at most: a fraction of a millisecond, however many
+/// end at the same time.
 const PIECE: usize = 1024;
 
 impl<T: Send + 'static> Core<T> {
     /// The source no longer has the job that is next.
-    fn truncated(&mut self, next: Index, first: Index) -> Option<BoxError> {
+    fn truncated(&mut self, next: Index, first: Index, now: &Now) -> Option<BoxError> {
         let error = Error::Truncated { next, first };
         self.unreachable_from = self.unreachable_from.min(next);
-        self.halt(next, error.to_string(), error, "")
+        self.halt(next, error.to_string(), error, "", now)
     }
 
-    /// Makes the jobs due whose back-off is over by now, of two the one whose back-off ended first. True: there are more.
+    /// Makes the jobs due whose back-off is over by now, of two the one whose back-off ended first.
+    /// True: there are more.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
-        self.source.watching = false;
+        self.source.supervises = false;
         for _ in 0..PIECE {
             let Some(Reverse((_, index))) = self.timers.peek().filter(|Reverse((due, _))| *due <= now) else {
                 return false;
@@ -42,7 +46,7 @@ impl<T: Send + 'static> Core<T> {
         true
     }
 
-    /// What the reader should do next, when a look is due or not.
+    /// Says what the reader is to do next, if a look is due or not.
     pub(crate) fn order(&mut self, now: Instant, look: Due) -> Order {
         if self.window.is_stopping() || self.window.has_ended() {
             return Order::End;
@@ -50,7 +54,8 @@ impl<T: Send + 'static> Core<T> {
         if let Some(answer) = self.source.note.take() {
             return Order::Note(answer);
         }
-        // Known work, also a failed job that is to be read again, goes before a look, most of the time: the source may be slow to say its head.
+        // Most of the time known work goes before a look, since the source may be slow to say its
+        // head. A failed job that is to be read again is known work, too.
         self.source.look_waits = look == Due::WhenIdle && self.has_unread();
         if look != Due::No && !self.source.look_waits {
             self.looking(now);
@@ -59,12 +64,12 @@ impl<T: Send + 'static> Core<T> {
         if let Some(run) = self.take_fetch(now) {
             return Order::Read(run);
         }
-        self.source.watching = true;
+        self.source.supervises = true;
         self.workers.supervised_from(now);
         Order::Wait(self.timers.peek().map(|Reverse((due, _))| *due))
     }
 
-    /// Whether a job is to be read that the source is known to have: a new one, or a failed one.
+    /// True if a job is to be read that the source is known to have: a new one, or a failed one.
     #[inline]
     pub(super) fn has_unread(&self) -> bool {
         self.source.fetch.is_some() && !self.source.taken || self.window.has_unread()
@@ -77,42 +82,44 @@ impl<T: Send + 'static> Core<T> {
         Some(run)
     }
 
-    /// The reader is on watch: whether the workers cope, and how long until it looks again.
-    pub(crate) fn watch_on(&mut self, now: Instant) -> Option<Duration> {
+    /// Looks at the workers for the reader, which supervises them. Returns the time until the next
+    /// look; `None`: there is none.
+    pub(crate) fn supervise(&mut self, now: Instant) -> Option<Duration> {
         let unread = self.source.fetch.is_some() && !self.source.taken;
         let work = unread || self.window.can_run();
         let sight = self.workers.look(self.window.limits().max_processing, now, work);
         // They are all in long jobs, it seems.
         self.rouse_reader |= unread && !sight.cope;
-        self.source.watching = sight.look_again;
+        self.source.supervises = sight.look_again;
         sight.look_again.then_some(LOOK_EVERY)
     }
 
     pub(super) fn leaves_reading_to_workers(&self) -> bool {
         // Where the number of threads is the user's, none can take the place of one that reads.
-        self.source.quick && self.source.watching && self.workers.fixed.is_none() && !self.window.is_stopping()
+        self.source.quick && self.source.supervises && self.workers.fixed.is_none() && !self.window.is_stopping()
     }
 
-    /// Whether there is something that a worker would read for itself.
+    /// True if there is something that a worker would read for itself.
     pub(crate) fn may_read(&self) -> bool {
         self.source.fetch.is_some() && !self.source.taken && self.leaves_reading_to_workers() && self.runs.is_some()
     }
 
-    /// What this worker reads for itself.
-    pub(crate) fn begin_reading(&mut self) -> Option<(Arc<dyn ReadRuns<T>>, RangeInclusive<Index>)> {
+    /// Takes the run that this worker reads for itself, if there is one.
+    pub(crate) fn begin_reading(&mut self, now: &Now) -> Option<(Arc<dyn ReadRuns<T>>, RangeInclusive<Index>)> {
         if !self.may_read() {
             return None;
         }
         let runs = self.runs.clone()?;
-        let run = self.take_fetch(Instant::now())?;
+        let run = self.take_fetch(now.get())?;
         self.workers.reading = true;
         Some((runs, run))
     }
 
-    /// What a worker read for itself. When to ask again, if it did not go well, is for the reader to say.
-    pub(crate) fn end_reading(&mut self, fetched: Fetched<T>) -> Surplus<T> {
+    /// Takes in what a worker read for itself. If that did not go well, the reader says when to ask
+    /// again.
+    pub(crate) fn end_reading(&mut self, fetched: Fetched<T>, now: &Now) -> Surplus<T> {
         self.workers.reading = false;
-        let surplus = self.fetched(fetched);
+        let surplus = self.fetched(fetched, now);
         self.rouse_reader |= self.source.note.is_some();
         surplus
     }
@@ -120,7 +127,7 @@ impl<T: Send + 'static> Core<T> {
     /// The source is about to be asked for its gate.
     pub(crate) fn asking(&mut self, now: Instant) {
         // From here on the reader does not see to the workers, however long the call takes.
-        self.source.watching = false;
+        self.source.supervises = false;
         self.source.look = Some(now);
     }
 
@@ -139,7 +146,8 @@ impl<T: Send + 'static> Core<T> {
         self.end_within_reach();
     }
 
-    /// The gate alone was asked for. Whether it lets through more than the source is known to have.
+    /// Takes the gate, which alone was asked for. Says if it lets through more than the source is
+    /// known to have.
     pub(crate) fn gated(&mut self, gate: Gate) -> Beyond {
         self.source.look = None;
         let beyond_head = |window: &Window| window.head().is_none_or(|head| !window.is_gated(head + 1));
@@ -168,15 +176,16 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// The fetch under way is over. What comes too late, or has done its duty, is given back.
-    pub(crate) fn fetched(&mut self, Fetched { jobs, weights, then, quick }: Fetched<T>) -> Surplus<T> {
+    pub(crate) fn fetched(&mut self, fetched: Fetched<T>, now: &Now) -> Surplus<T> {
+        let Fetched { jobs, weights, then, quick, .. } = fetched;
         self.source.quick = quick;
         self.source.call = None;
-        let answer = Answer::from(&then);
-        self.tell_unread(jobs.len(), &then);
+        let outcome = Outcome::from(&then);
+        self.tell_unread(jobs.len(), &then, now);
         let (unread, error) = match then {
             Then::Unasked => (None, None),
             Then::Missing => (Some(Unread::Missing), None),
-            Then::Truncated { next, first } => (Some(Unread::Missing), self.truncated(next, first)),
+            Then::Truncated { next, first } => (Some(Unread::Missing), self.truncated(next, first, now)),
             Then::Failed(failure) => (Some(Unread::Failed(failure.text)), Some(failure.error)),
         };
         let over = self.window.is_stopping() || self.window.has_ended();
@@ -186,22 +195,22 @@ impl<T: Send + 'static> Core<T> {
         // It was handed out before, so it is read for its retry.
         let again = self.failed.contains_key(run.start());
         // A failed job that cannot be read again backs off alone: looks and new runs go on.
-        self.source.note = Some(answer).filter(|answer| match answer {
-            Answer::Good => false,
-            Answer::Missing => true,
-            Answer::Failed => !again,
+        self.source.note = Some(outcome).filter(|outcome| match outcome {
+            Outcome::Good => false,
+            Outcome::Missing => true,
+            Outcome::Failed => !again,
         });
         let jobs = if again {
-            self.take_in_again(run, jobs, weights, unread);
+            self.take_in_again(run, jobs, weights, unread, now);
             Vec::new()
         } else {
             self.source.unread = unread;
             self.take_in_new(*run.start(), jobs, weights)
         };
-        match answer {
-            Answer::Good => self.window.handle_fetched(count),
-            Answer::Missing => self.window.handle_missing(count),
-            Answer::Failed => self.window.handle_unreadable(count),
+        match outcome {
+            Outcome::Good => self.window.handle_fetched(count),
+            Outcome::Missing => self.window.handle_missing(count),
+            Outcome::Failed => self.window.handle_unreadable(count),
         }
         self.fit_prefetch();
         Surplus { jobs, error }
@@ -213,7 +222,14 @@ impl<T: Send + 'static> Core<T> {
         self.window.set_room(room);
     }
 
-    fn take_in_again(&mut self, run: RangeInclusive<Index>, jobs: Vec<T>, weights: Weights, unread: Option<Unread>) {
+    fn take_in_again(
+        &mut self,
+        run: RangeInclusive<Index>,
+        jobs: Vec<T>,
+        weights: Weights,
+        unread: Option<Unread>,
+        now: &Now,
+    ) {
         let mut rest = run;
         for (job, weight) in jobs.into_iter().zip(weights) {
             let Some(index) = rest.next() else { break };
@@ -229,14 +245,14 @@ impl<T: Send + 'static> Core<T> {
                     failed.unread = Some(Unread::Missing);
                 }
             }
-            Some(Unread::Failed(error)) => self.put_off(rest, &error),
+            Some(Unread::Failed(error)) => self.put_off(rest, &error, now),
         }
     }
 
-    /// The source failed at the first of these jobs, which were to be read again. Its neighbours wait with it, so that a source
-    /// that is down is not asked for each of them at once.
-    fn put_off(&mut self, rest: RangeInclusive<Index>, error: &str) {
-        let (now, chance) = (Instant::now(), fastrand::f64());
+    /// The source failed at the first of these jobs, which were to be read again. Its neighbours
+    /// wait with it, so that a source that is down is not asked for each of them at once.
+    fn put_off(&mut self, rest: RangeInclusive<Index>, error: &str, now: &Now) {
+        let (now, chance) = (now.get(), now.chance());
         for index in rest {
             let Some(failed) = self.failed.get_mut(&index) else { continue };
             failed.unread = Some(Unread::Failed(error.to_owned()));
@@ -248,7 +264,8 @@ impl<T: Send + 'static> Core<T> {
         self.rouse_reader = true;
     }
 
-    /// What an earlier life had done was read only because it stood between two jobs that are not; it is given back.
+    /// Gives back the jobs that an earlier life had done: they were read only because they stand
+    /// between two jobs that are not done.
     fn take_in_new(&mut self, start: Index, jobs: Vec<T>, weights: Weights) -> Vec<T> {
         if !self.window.has_restored(start) {
             self.prefetch.add(jobs, weights);
@@ -269,16 +286,16 @@ impl<T: Send + 'static> Core<T> {
 }
 
 impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
-    fn order(&self, fetched: Option<Fetched<T>>, now: Instant, look: Due) -> Order {
+    fn order(&self, fetched: Option<Fetched<T>>, now: &Now, look: Due) -> Order {
         let mut core = self.core.lock();
-        let surplus = fetched.map(|fetched| core.fetched(fetched));
-        while core.expire(now) {
+        let surplus = fetched.map(|fetched| core.fetched(fetched, now));
+        while core.expire(now.get()) {
             // Others have work to do, too.
             MutexGuard::bump(&mut core);
         }
-        let wakes = core.drain();
-        let order = core.order(now, look);
-        let watch = matches!(order, Order::Look) && core.stir_for_look(now);
+        let wakes = core.drain(now);
+        let order = core.order(now.get(), look);
+        let watch = matches!(order, Order::Look) && core.stir_for_look(now.get());
         drop(core);
         self.carry_out(wakes);
         if watch {
@@ -288,22 +305,23 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         order
     }
 
-    fn watch_on(&self, now: Instant) -> Option<Duration> {
+    fn supervise(&self, now: &Now) -> Option<Duration> {
         let mut core = self.core.lock();
-        let again = core.watch_on(now);
-        self.settle(core);
+        let again = core.supervise(now.get());
+        self.settle(core, now);
         again
     }
 
     fn looked(&self, head: Option<Index>, gate: Gate) -> bool {
         let mut core = self.core.lock();
+        let now = Now::when_asked();
         let (before, waited) = (core.window.head(), core.waits_for_look());
         core.looked(head, gate);
         if waited && !core.waits_for_look() {
-            core.stalls.moved();
+            core.stalls.moved(&now);
         }
         let showed_new = core.window.head() != before;
-        self.settle(core);
+        self.settle(core, &now);
         showed_new
     }
 
@@ -319,25 +337,27 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
 
     fn gated(&self, gate: Gate) -> Beyond {
         let mut core = self.core.lock();
+        let now = Now::when_asked();
         let waited = core.waits_for_look();
         let more = core.gated(gate);
         if waited && !core.waits_for_look() {
-            core.stalls.moved();
+            core.stalls.moved(&now);
         }
-        self.settle(core);
+        self.settle(core, &now);
         more
     }
 
     fn look_failed(&self, failure: Failure) {
         let mut core = self.core.lock();
+        let now = Now::when_asked();
         let index = core.window.lowest_undone();
-        core.tell(&Event::new(Kind::SourceFailed, index).error(&failure.text));
+        core.tell(&Event::new(Kind::SourceFailed, index).error(&failure.text), &now);
         core.source.look = None;
         core.source.look_error = Some(failure.text);
         if core.source.bounding == Bounding::Looking {
             core.source.bounding = Bounding::Wanted;
         }
-        self.settle(core);
+        self.settle(core, &now);
         drop_guarded(failure.error);
     }
 }
@@ -355,7 +375,7 @@ impl<T: Send + 'static> Driver<T> {
         // At the end this may be the last that has the source, whose destructor may do anything.
         drop_guarded(source);
         let mut core = self.core.lock();
-        let surplus = core.end_reading(fetched);
+        let surplus = core.end_reading(fetched, &Now::when_asked());
         if !surplus.is_empty() {
             self.unlocked(&mut core, || surplus.drop_guarded());
         }
@@ -370,20 +390,29 @@ mod tests {
     use crate::commit::changes::Changes;
     use crate::window::{Limits, Window};
 
+    fn fetched(jobs: Vec<Index>, weights: Weights, then: Then) -> Fetched<Index> {
+        Fetched { jobs, weights, then, quick: false, ended: Instant::now() }
+    }
+
     /// With this many jobs that failed, whose back-offs all end at once.
     fn failed(count: u64) -> Core<Index> {
         let limits = Limits { max_processing: 1, max_search_ahead: u64::MAX };
-        let mut core = Core::new(Window::begin(0, limits), Retry::fixed(Duration::ZERO), usize::MAX);
+        let mut core = Core::new(Window::begin(0, limits), Retry::fixed(Duration::ZERO), usize::MAX, Instant::now());
         core.looked(Some(count - 1), Gate::Open);
-        let _ = core.drain();
+        let _ = core.drain(&Now::when_asked());
         loop {
             if let Some(run) = core.source.fetch.clone() {
                 let weights = Weights::equal(run.clone().count(), 8);
-                core.fetched(Fetched { jobs: run.collect(), weights, then: Then::Unasked, quick: false });
+                core.fetched(fetched(run.collect(), weights, Then::Unasked), &Now::when_asked());
             }
-            let Some(assignment) = core.hand_out() else { return core };
-            core.report(assignment.token, Err(Failure::boxed("refused".into())), &mut Changes::default());
-            let _ = core.drain();
+            let Some(assignment) = core.hand_out(&Now::when_asked()) else { return core };
+            core.report(
+                assignment.token,
+                Err(Failure::boxed("refused".into())),
+                &mut Changes::default(),
+                &Now::when_asked(),
+            );
+            let _ = core.drain(&Now::when_asked());
         }
     }
 
@@ -400,22 +429,17 @@ mod tests {
     #[test]
     fn a_look_that_was_put_off_begins_when_nothing_is_left_to_read() {
         let limits = Limits { max_processing: 1, max_search_ahead: u64::MAX };
-        let mut core = Core::new(Window::begin(0, limits), Retry::none(), usize::MAX);
+        let mut core = Core::new(Window::begin(0, limits), Retry::none(), usize::MAX, Instant::now());
         core.looked(Some(9), Gate::Open);
-        let _ = core.drain();
+        let _ = core.drain(&Now::when_asked());
         let now = Instant::now();
         assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (0..=7)));
-        core.fetched(Fetched {
-            jobs: (0..8).collect(),
-            weights: Weights::equal(8, 8),
-            then: Then::Unasked,
-            quick: true,
-        });
-        assert!(!core.drain().reader || core.source.fetch.is_some());
+        core.fetched(fetched((0..8).collect(), Weights::equal(8, 8), Then::Unasked), &Now::at(now));
+        assert!(!core.drain(&Now::when_asked()).reader || core.source.fetch.is_some());
         assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (8..=9)));
         // A worker may have read the rest meanwhile.
-        core.fetched(Fetched { jobs: vec![8, 9], weights: Weights::equal(2, 8), then: Then::Unasked, quick: true });
-        assert!(core.drain().reader, "the reader waits for the rest of its look, and is woken");
+        core.fetched(fetched(vec![8, 9], Weights::equal(2, 8), Then::Unasked), &Now::at(now));
+        assert!(core.drain(&Now::when_asked()).reader, "the reader waits for the rest of its look, and is woken");
         assert!(matches!(core.order(now, Due::WhenIdle), Order::Look));
     }
 
@@ -423,13 +447,13 @@ mod tests {
     fn neighbours_that_cannot_be_read_again_wait_together_and_the_reader_notes_nothing() {
         let mut core = failed(40);
         while core.expire(Instant::now()) {}
-        let _ = core.drain();
+        let _ = core.drain(&Now::when_asked());
         let run = core.source.fetch.clone().expect("the failed jobs are read again");
         assert_eq!(run, 0..=31, "half of what is read ahead");
         let failure = Failure::from(BoxError::from("down"));
         let (jobs, weights) = (vec![0, 1], Weights::equal(2, 8));
-        core.fetched(Fetched { jobs, weights, then: Then::Failed(failure), quick: false });
-        let _ = core.drain();
+        core.fetched(fetched(jobs, weights, Then::Failed(failure)), &Now::when_asked());
+        let _ = core.drain(&Now::when_asked());
         assert_eq!((core.timers.len(), core.source.note), (30, None));
         let mut dues: Vec<_> = core.timers.iter().map(|Reverse((due, _))| *due).collect();
         dues.dedup();

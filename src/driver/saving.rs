@@ -1,13 +1,14 @@
 //! Saving as the driver sees it: when it is hurried, tried again, and given up.
 
 use super::Driver;
-use super::core::{Core, Save};
+use super::core::{Core, SaveState};
 use super::wakes::Wakes;
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
 use crate::base::sync::lock_awake;
+use crate::base::time::Now;
 use crate::commit::changes::{Changes, Refused};
 use crate::observe::{Event, Kind};
 use crate::progress::{Checkpoint, DoneAhead, SaveDesk, Snapshot};
@@ -35,8 +36,8 @@ impl<T: Send + 'static> Core<T> {
     /// True if a save has been due for so long that the thread which has just reported a job is to
     /// make it.
     #[inline]
-    pub(super) fn save_is_late(&mut self) -> bool {
-        self.patience.is_lost(self.counters.done)
+    pub(super) fn save_is_late(&mut self, now: &Now) -> bool {
+        self.patience.is_lost(self.counters.done, now)
     }
 
     /// Begins a save that is due; `None`: there is none, or none may be made any more.
@@ -71,7 +72,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Takes back that these jobs are done, the lowest first: the writer cannot make their adds,
     /// however often it tries. They failed for good. The answer is to be dropped without the lock.
-    pub(crate) fn refused(&mut self, jobs: &[Index], attempt: u32, failure: Failure) -> Option<BoxError> {
+    pub(crate) fn refused(&mut self, jobs: &[Index], attempt: u32, failure: Failure, now: &Now) -> Option<BoxError> {
         let lowest = *jobs.first()?;
         for index in jobs {
             let revoked = self.window.handle_revoked(*index);
@@ -80,16 +81,16 @@ impl<T: Send + 'static> Core<T> {
         self.counters.done -= jobs.len() as u64;
         self.counters.failed += jobs.len() as u64;
         self.rouse_waiters = true;
-        self.exhausted(lowest, attempt, failure)
+        self.exhausted(lowest, attempt, failure, now)
     }
 
-    pub(crate) fn saved(&mut self) {
+    pub(crate) fn saved(&mut self, now: &Now) {
         self.counters.saves += 1;
-        self.save = Save::default();
+        self.save = SaveState::default();
         let before = self.window.lowest_unprocessed();
         self.window.handle_saved();
         if self.window.lowest_unprocessed() > before {
-            self.stalls.moved();
+            self.stalls.moved(now);
         }
         self.effects.written();
         self.window.set_full(self.effects.is_full());
@@ -100,19 +101,19 @@ impl<T: Send + 'static> Core<T> {
 
     /// Returns the pause before the next try, or `None` for no further one; and what is to be
     /// dropped without the lock.
-    pub(crate) fn save_failed(&mut self, failure: Failure) -> (Option<Duration>, Option<BoxError>) {
+    pub(crate) fn save_failed(&mut self, failure: Failure, now: &Now) -> (Option<Duration>, Option<BoxError>) {
         if self.tenancy.is_lost() {
             self.abandon_save();
             return (None, Some(failure.error));
         }
         let index = self.window.lowest_undone();
-        self.tell(&Event::new(Kind::SaveFailed, index).error(&failure.text));
+        self.tell(&Event::new(Kind::SaveFailed, index).error(&failure.text), now);
         self.save.error = Some(failure.text);
         // From now on only the end hurries it.
         self.save.hurried = false;
         self.save.failures = self.save.failures.saturating_add(1);
         if !self.window.is_stopping() || self.window.in_flight() > 0 {
-            let pause = SAVE_BACK_OFF.jitter(0.2).delay(self.save.failures, fastrand::f64());
+            let pause = SAVE_BACK_OFF.jitter(0.2).delay(self.save.failures, now.chance());
             return (pause, Some(failure.error));
         }
         if !std::mem::replace(&mut self.save.last_try, true) {
@@ -126,7 +127,7 @@ impl<T: Send + 'static> Core<T> {
         let text = self.save.error.take().unwrap_or_default();
         let index = self.window.lowest_unprocessed();
         let error = Error::Progress { source: failure.error };
-        self.halt_for(index, format!("the progress could not be saved: {text}"), error, &text);
+        self.halt_for(index, format!("the progress could not be saved: {text}"), error, &text, now);
         (None, None)
     }
 }
@@ -137,7 +138,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         let checkpoint = core.checkpoint();
         if checkpoint.is_none() {
             // Where it was given up, that may be what the end waits for.
-            self.settle_saving(core);
+            self.settle_saving(core, &Now::when_asked());
         }
         checkpoint
     }
@@ -146,7 +147,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         let mut core = lock_awake(&self.core);
         let snapshot = core.snapshot(all, effects);
         if snapshot.is_none() {
-            self.settle_saving(core);
+            self.settle_saving(core, &Now::when_asked());
         }
         snapshot
     }
@@ -155,27 +156,30 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         let Refused { jobs, attempt, error, .. } = refused;
         let failure = Failure::from(BoxError::from(error));
         let mut core = self.core.lock();
-        let surplus = core.refused(&jobs, attempt, failure);
+        let now = Now::when_asked();
+        let surplus = core.refused(&jobs, attempt, failure, &now);
         let snapshot = core.snapshot(all, effects);
-        self.settle_saving(core);
+        self.settle_saving(core, &now);
         drop_guarded(surplus);
         snapshot
     }
 
     fn saved(&self) {
         let mut core = lock_awake(&self.core);
-        core.saved();
+        let now = Now::when_asked();
+        core.saved(&now);
         // Within the lock, so that whoever learns of it in any way sees it.
         core.window.last_processed().into_iter().for_each(|last| self.watermark.publish(last));
-        self.settle_saving(core);
+        self.settle_saving(core, &now);
         self.watermark.announce();
     }
 
     fn save_failed(&self, error: BoxError) -> Option<Duration> {
         let failure = Failure::from(error);
         let mut core = self.core.lock();
-        let (again, surplus) = core.save_failed(failure);
-        self.settle_saving(core);
+        let now = Now::when_asked();
+        let (again, surplus) = core.save_failed(failure, &now);
+        self.settle_saving(core, &now);
         drop_guarded(surplus);
         again
     }

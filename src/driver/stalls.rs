@@ -1,45 +1,45 @@
-//! Since when the watermark stands still, and when that is said.
+//! The time since which the watermark stands still, and the times at which that is said.
 
+use crate::base::time::Now;
 use std::time::{Duration, Instant};
 
-/// So long the watermark stands still before that is said, and twice as long before it is said again.
+/// The time for which the watermark stands still before that is said. It is said again after twice
+/// as long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Since when the watermark stands still, and who watches it.
+/// The state of the watch over the watermark.
 #[derive(Debug)]
 pub(crate) struct Stalls {
     pub(crate) patience: Duration,
-    /// The watermark moved, or work came.
+    /// The time at which the watermark moved, or work came.
     pub(super) since: Instant,
-    /// How often it was said since then.
+    /// The number of times that it was said since then.
     told: u32,
-    /// Something that may stall has begun since the last look.
+    /// True if something that may stall has begun since the last look.
     pub(super) stirred: bool,
-    /// There is a thread that watches.
+    /// True while there is a thread that watches.
     pub(super) watched: bool,
-    /// It is to write the lines that another thread should not.
+    /// True if that thread is to write the lines that another thread should not.
     pub(super) tells: bool,
 }
 
-impl Default for Stalls {
-    fn default() -> Self {
-        Self { patience: PATIENCE, since: Instant::now(), told: 0, stirred: false, watched: false, tells: false }
-    }
-}
-
 impl Stalls {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { patience: PATIENCE, since: now, told: 0, stirred: false, watched: false, tells: false }
+    }
+
     pub(super) fn restart(&mut self, now: Instant) {
         (self.since, self.told) = (now, 0);
     }
 
     /// The watermark moved, or what it waited for came. The clock is read only if somebody watches.
-    pub(super) fn moved(&mut self) {
+    pub(super) fn moved(&mut self, now: &Now) {
         if self.watched {
-            self.restart(Instant::now());
+            self.restart(now.get());
         }
     }
 
-    /// When it is said next, if nothing moves until then.
+    /// Returns the time at which it is said next, if nothing moves until then.
     pub(super) fn due(&self) -> Instant {
         let patience = self.patience.saturating_mul(1_u32.checked_shl(self.told).unwrap_or(u32::MAX));
         // Beyond the clock's end: in a day that is computed anew.

@@ -1,24 +1,26 @@
-//! Who writes the lines that a critical section leaves, and when: outside of the lock, one thread at a time.
+//! The lines that a critical section leaves. They are written outside of the lock, by one thread at
+//! a time.
 
 use super::Driver;
 use super::core::Core;
 use crate::base::error::Error;
 use crate::base::guard::guarded;
+use crate::base::time::Now;
 use crate::observe::{Event, Kind};
 use crate::reader::Then;
-use std::time::Instant;
 
 impl<T: Send + 'static> Core<T> {
-    /// Tells of something that is not the success of a job. The clock is read only if anybody listens.
+    /// Tells of something that is not the success of a job. The clock is read only if anybody
+    /// listens.
     #[cold]
-    pub(super) fn tell(&mut self, event: &Event<'_>) {
+    pub(super) fn tell(&mut self, event: &Event<'_>, now: &Now) {
         if event.kind.is_heard() {
-            self.telling.push(Instant::now(), event);
+            self.telling.push(now.get(), event);
         }
     }
 
     /// Tells of the job after those that were read, if something became of it.
-    pub(super) fn tell_unread(&mut self, read: usize, then: &Then) {
+    pub(super) fn tell_unread(&mut self, read: usize, then: &Then, now: &Now) {
         let kind = match then {
             Then::Unasked | Then::Truncated { .. } => return,
             Then::Missing => Kind::Missing,
@@ -26,24 +28,26 @@ impl<T: Send + 'static> Core<T> {
         };
         let start = self.source.fetch.as_ref().map_or(self.window.lowest_undone(), |run| *run.start());
         let event = Event::new(kind, start.saturating_add(read as u64));
-        self.tell(&if let Then::Failed(failure) = then { event.error(&failure.text) } else { event });
+        self.tell(&if let Then::Failed(failure) = then { event.error(&failure.text) } else { event }, now);
     }
 
-    /// The operating system gave no thread. Its error is no code of the user's, so its text may be made here.
-    pub(super) fn tell_of_refusal(&mut self, error: &Error) {
+    /// The operating system gave no thread. Its error is no code of the user's, so its text may be
+    /// made here.
+    pub(super) fn tell_of_refusal(&mut self, error: &Error, now: &Now) {
         let (index, text) = (self.window.lowest_undone(), error.report());
-        self.tell(&Event::new(Kind::ThreadRefused, index).error(&text));
+        self.tell(&Event::new(Kind::ThreadRefused, index).error(&text), now);
     }
 
     /// The last line, behind all that is not said yet.
-    pub(super) fn tell_end(&mut self) {
+    pub(super) fn tell_end(&mut self, now: &Now) {
         self.telling.end();
         let error = self.halted.as_ref().map(|(_, text)| text.clone());
         let index = self.window.last_processed();
-        self.tell(&Event { kind: Kind::Ended, index, attempt: None, error: error.as_deref(), elapsed: None });
+        self.tell(&Event { kind: Kind::Ended, index, attempt: None, error: error.as_deref(), elapsed: None }, now);
     }
 
-    /// Whether the caller is to [write lines](Driver::tell). It is counted as present meanwhile, so that `stop` awaits it.
+    /// True if the caller is to [write lines](Driver::tell). It is counted as present meanwhile, so
+    /// that `stop` awaits it.
     #[inline]
     pub(super) fn begin_telling(&mut self) -> bool {
         let begins = self.telling.begin();

@@ -1,16 +1,16 @@
-//! How a consumer has its name: what the progress says of it while the consumer runs, and its loss.
+//! The name of a consumer: the word of the progress on it while the consumer runs, and its loss.
 
 use super::Driver;
 use super::core::Core;
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::BoxError;
+use crate::base::time::Now;
 use crate::observe::status::Blocked;
 use crate::progress::{Tenant, Tenure};
 use std::sync::Weak;
-use std::time::Instant;
 
-/// How the consumer has its name.
+/// The state of the consumer's hold on its name.
 #[derive(Default)]
 pub(crate) struct Tenancy {
     /// The way of the progress to this consumer; `None` in tests that have no progress.
@@ -66,7 +66,7 @@ impl<T: Send + 'static> Core<T> {
     /// Another consumer has the name. A save that is under way ends as it does, unless `save_over`
     /// says that this was its end; no further one is begun. What is returned is to be dropped
     /// without the lock.
-    fn lose_name(&mut self, error: Error, save_over: bool) -> Option<BoxError> {
+    fn lose_name(&mut self, error: Error, save_over: bool, now: &Now) -> Option<BoxError> {
         if self.window.has_ended() {
             return Some(error.into());
         }
@@ -75,7 +75,7 @@ impl<T: Send + 'static> Core<T> {
             self.abandon_save();
         }
         let index = self.window.lowest_unprocessed();
-        self.halt(index, error.to_string(), error, "")
+        self.halt(index, error.to_string(), error, "", now)
     }
 
     /// Gives up the save under way, and any later one. So the watermark never moves again.
@@ -100,8 +100,9 @@ impl<T: Send + 'static> Driver<T> {
     pub(super) fn lose_name(&self, error: BoxError) {
         let error = fenced(self.watermark.name(), error);
         let mut core = self.core.lock();
-        let surplus = core.lose_name(error, true);
-        self.settle_saving(core);
+        let now = Now::when_asked();
+        let surplus = core.lose_name(error, true, &now);
+        self.settle_saving(core, &now);
         drop_guarded(surplus);
     }
 }
@@ -112,13 +113,14 @@ impl<T: Send + 'static> Tenant for Driver<T> {
         // Its text is made by the user's code, so before the lock is taken.
         let lost = tenure.and_then(|tenure| tenure.take_lost()).map(|error| fenced(self.watermark.name(), error));
         let mut core = self.core.lock();
-        let surplus = lost.and_then(|error| core.lose_name(error, false));
+        let now = Now::when_asked();
+        let surplus = lost.and_then(|error| core.lose_name(error, false, &now));
         let watch = core.heed_tenure() && {
-            core.stalls.moved();
-            core.stir(Instant::now())
+            core.stalls.moved(&now);
+            core.stir(now.get())
         };
         // The thread may be anybody's, with locks held that a subscriber may need.
-        self.settle_saving(core);
+        self.settle_saving(core, &now);
         if watch {
             self.spawn_watch();
         }

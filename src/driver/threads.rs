@@ -3,8 +3,8 @@
 use super::Driver;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
+use crate::base::time::Now;
 use crate::run::work;
-use std::time::Instant;
 
 impl<T: Send + 'static> Driver<T> {
     /// Starts a thread of the consumer's own, which `stop` awaits.
@@ -41,10 +41,11 @@ impl<T: Send + 'static> Driver<T> {
     pub(super) fn spawn_another_worker(&self) {
         if let Err(error) = self.spawn_worker() {
             let mut core = self.core.lock();
-            core.workers.refused(Instant::now());
-            core.tell_of_refusal(&error);
+            let now = Now::when_asked();
+            core.workers.refused(now.get());
+            core.tell_of_refusal(&error, &now);
             // Meanwhile others may have fallen asleep, and nobody was woken for what came then.
-            self.settle(core);
+            self.settle(core, &now);
         }
     }
 }
@@ -111,7 +112,8 @@ mod tests {
             handle.set_max_processing(BURST as usize).unwrap();
             eventually("the last thread", &handle, |control| threads(control) == 1);
         }
-        // The last worker, the reader, the saver, and whoever ended last; those that end at the same time miss each other.
+        // The last worker, the reader, the saver, and whoever ended last; those that end at the
+        // same time miss each other.
         eventually("the join", &handle, |control| control.unjoined() < BURST as usize);
         consumer.stop().unwrap();
     }

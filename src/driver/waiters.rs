@@ -1,4 +1,4 @@
-//! Who waits for which index.
+//! The threads that wait, and the index that each waits for.
 
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar};
@@ -28,7 +28,7 @@ impl Waiters {
         place
     }
 
-    /// Whoever was called has left already.
+    /// Takes a waiter off the list. One that was called has left already.
     pub(super) fn leave(&mut self, place: Place) {
         self.asleep.remove(&place);
     }

@@ -1,14 +1,25 @@
-//! Threads in `wait_for`. Each is woken once: when its index has come, or when it no longer can. So those that wait cost a save
-//! nothing, however many they are.
+//! Threads in `wait_for`. Each is woken once: when its index has come, or when it no longer can. So
+//! those that wait cost a save nothing, however many they are.
 
 use super::Driver;
 use super::core::Core;
 use crate::base::index::Index;
-use crate::base::sync::{Arc, Condvar, MutexGuard};
-use std::time::Instant;
+use crate::base::sync::{Arc, Condvar, MutexGuard, wait_until};
+use crate::base::time;
+use std::time::{Duration, Instant};
 
 impl<T: Send + 'static> Core<T> {
-    /// Calls those whose index can no longer come; whether there are any. If an index cannot come, no higher one can.
+    /// Says if the watermark has come to this index; `None`: it may still come, and there is time
+    /// left.
+    pub(super) fn has_come(&self, index: Index, timed_out: bool) -> Option<bool> {
+        if self.window.last_processed().is_some_and(|last| last >= index) {
+            return Some(true);
+        }
+        (timed_out || self.never(index)).then_some(false)
+    }
+
+    /// Calls those whose index can no longer come. True if there are any. If an index cannot come,
+    /// no higher one can.
     #[cold]
     pub(super) fn call_in_vain(&mut self) -> bool {
         let mut any = false;
@@ -21,17 +32,28 @@ impl<T: Send + 'static> Core<T> {
 }
 
 impl<T: Send + 'static> Driver<T> {
-    /// Sleeps until it is called, or until this time. The caller looks for itself what has become of its index.
-    pub(super) fn wait_called(&self, core: &mut MutexGuard<'_, Core<T>>, index: Index, deadline: Option<Instant>) {
+    /// Waits until the watermark has come to this index, and returns true if it has.
+    pub(super) fn wait_for_index(&self, index: Index, timeout: Duration) -> bool {
+        // Beyond the clock's end is for ever.
+        let deadline = time::now().checked_add(timeout);
+        let mut timed_out = timeout.is_zero();
+        let mut core = self.core.lock();
+        loop {
+            match core.has_come(index, timed_out) {
+                Some(has_come) => return has_come,
+                None => timed_out = Self::sleep_until_called(&mut core, index, deadline),
+            }
+        }
+    }
+
+    /// Sleeps until it is called, or until the deadline. True: the deadline came. The caller looks
+    /// for itself what has become of its index.
+    fn sleep_until_called(core: &mut MutexGuard<'_, Core<T>>, index: Index, deadline: Option<Instant>) -> bool {
         let called = Arc::new(Condvar::new());
         let place = core.waiters.enter(index, called.clone());
-        match deadline {
-            Some(deadline) => {
-                called.wait_until(core, deadline);
-            }
-            None => called.wait(core),
-        }
+        let timed_out = wait_until(&called, core, deadline);
         core.waiters.leave(place);
+        timed_out
     }
 
     /// Wakes those who were called, without the lock.
@@ -44,18 +66,18 @@ impl<T: Send + 'static> Driver<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::base::retry::Retry;
+    use crate::base::time::Now;
     use crate::driver::control::Control;
     use crate::progress::{SaveDesk, Saves};
     use crate::source::watermark::Watermark;
     use crate::window::{Limits, Window};
     use std::thread::JoinHandle;
-    use std::time::Duration;
 
     /// The test saves for itself.
-    struct ByHand;
+    pub(in crate::driver) struct ByHand;
 
     impl Saves for ByHand {
         fn save(&self, _: Arc<dyn SaveDesk>, _: bool) {}
@@ -71,7 +93,7 @@ mod tests {
         window.handle_head(Some(JOBS - 1));
         while window.poll().is_some() {}
         window.handle_fetched(JOBS);
-        let mut core = Core::new(window, Retry::none(), usize::MAX);
+        let mut core = Core::new(window, Retry::none(), usize::MAX, Instant::now());
         core.workers.fixed = Some(0);
         Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand))
     }
@@ -81,7 +103,7 @@ mod tests {
         let mut core = driver.core.lock();
         let run = core.window.poll_run().expect("all is read");
         assert!(core.window.handle_done(run.index));
-        driver.settle(core);
+        driver.settle(core, &Now::when_asked());
         assert!(driver.checkpoint().is_some());
         driver.saved();
     }
@@ -113,14 +135,15 @@ mod tests {
 
     #[test]
     fn a_failure_wakes_nobody_while_the_job_is_tried_again() {
-        let mut core: Core<()> =
-            Core::new(Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 }), Retry::none(), usize::MAX);
+        let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 });
+        let now = Instant::now();
+        let mut core: Core<()> = Core::new(window, Retry::none(), usize::MAX, now);
         let place = core.waiters.enter(3, Arc::default());
         core.rouse_waiters = true;
-        let wakes = core.drain();
+        let wakes = core.drain(&Now::at(now));
         assert_eq!((wakes.called, core.waiters.calls), (false, 0));
         core.stop_at(2);
-        let wakes = core.drain();
+        let wakes = core.drain(&Now::at(now));
         assert_eq!((wakes.called, core.waiters.calls), (true, 1), "it ends below");
         core.waiters.leave(place);
     }

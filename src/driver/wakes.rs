@@ -1,8 +1,8 @@
-//! What a critical section leaves to be done once the lock is free.
+//! The duties that a critical section leaves for after the lock is free.
 
 use crate::crew::workers::Wake;
 
-/// What to do once the lock is free.
+/// The duties for after the lock is free.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Wakes {

@@ -1,33 +1,38 @@
-//! A watermark that does not move though there is work: who notices that, though nothing happens.
+//! A watermark that does not move though there is work: the thread that notices it, though nothing
+//! happens.
 //!
-//! A thread that may hang cannot: the reader hangs in the source, the workers in their jobs, and all of them when the
-//! network is gone that both need. So a thread of its own looks every ten seconds, `wl-watch`. It is there only while a stall
-//! is possible: a look at the source starts it, and it ends when it has twice found nothing to do. So an idle consumer whose source
-//! rings has none, and one that polls its source has one more thread that wakes every ten seconds. It is not started when nobody
-//! listens.
+//! A thread that may hang cannot: the reader hangs in the source, the workers in their jobs, and
+//! all of them when the network is gone that both need. So a thread of its own looks every ten
+//! seconds, `wl-watch`. It is there only while a stall is possible: a look at the source starts it,
+//! and it ends when it has twice found nothing to do. So an idle consumer whose source rings has
+//! none, and one that polls its source has one more thread that wakes every ten seconds. It is not
+//! started when nobody listens.
 
 use super::Driver;
 use super::core::Core;
-use crate::base::sync::MutexGuard;
+use super::explain::running;
+use crate::base::sync::{MutexGuard, wait_until};
+use crate::base::time::{Now, Sleep};
 use crate::observe::status::Blocked;
 use crate::observe::{Event, Kind};
 use std::time::Instant;
 
 impl<T: Send + 'static> Core<T> {
-    /// Whether all that the source is known to have is processed.
+    /// True if all that the source is known to have is processed.
     fn is_caught_up(&self) -> bool {
         let (next, head) = (self.window.lowest_undone(), self.window.head());
         let ahead_of_source = self.window.last_processed().is_some_and(|last| head.is_none_or(|head| head < last));
         head.is_none_or(|head| head < next) && !ahead_of_source
     }
 
-    /// Whether the watermark waits for what a look at the source may bring: a job, or a gate that opens.
+    /// True if the watermark waits for what a look at the source may bring: a job, or a gate that
+    /// opens.
     pub(super) fn waits_for_look(&self) -> bool {
         self.is_caught_up() || self.window.is_gated(self.window.lowest_undone())
     }
 
-    /// Something begins that may stall. True: the caller is to [start](Driver::spawn_watch) the thread that watches, which is
-    /// counted as present already.
+    /// Something begins that may stall. True: the caller is to [start](Driver::spawn_watch) the
+    /// thread that watches, which is counted as present already.
     pub(super) fn stir(&mut self, now: Instant) -> bool {
         self.stalls.stirred = true;
         if self.stalls.watched || self.window.has_ended() || !Kind::Stalled.is_heard() {
@@ -48,8 +53,18 @@ impl<T: Send + 'static> Core<T> {
         self.stir(now)
     }
 
-    /// Tells of a stall, if there is one that was not told of. When to look again; `None`: the caller watches no longer.
-    fn look_for_stall(&mut self, now: Instant) -> Option<Instant> {
+    /// Makes a step of the thread that watches. True: it is to write lines before it sleeps.
+    fn step_watch(&mut self, now: &Now) -> (bool, Sleep) {
+        let again = self.look_for_stall(now);
+        let tells = std::mem::take(&mut self.stalls.tells) || self.begin_telling();
+        // More may have come while it writes, so it looks again at once.
+        (tells, again.map_or(Sleep::End, |again| if tells { Sleep::No } else { Sleep::Until(Some(again)) }))
+    }
+
+    /// Tells of a stall, if there is one that was not told of. Returns when to look again; `None`:
+    /// the caller watches no longer.
+    fn look_for_stall(&mut self, at: &Now) -> Option<Instant> {
+        let now = at.get();
         self.telling.flush(now);
         if self.roster.is_last_thread() {
             self.stalls.watched = false;
@@ -59,26 +74,25 @@ impl<T: Send + 'static> Core<T> {
         if now < due {
             return Some(due);
         }
-        let Some((event, text)) = self.stalled(now) else {
+        let Some((event, text)) = self.stalled(at) else {
             self.stalls.watched = std::mem::take(&mut self.stalls.stirred);
             return self.stalls.watched.then(|| now + self.stalls.patience);
         };
-        self.tell(&Event { error: Some(&text), ..event });
+        self.tell(&Event { error: Some(&text), ..event }, at);
         self.stalls.tell(now);
         Some(self.stalls.due())
     }
 
-    /// What the watermark, or the end, waits for; `None`: for nothing but new jobs.
-    fn stalled(&self, now: Instant) -> Option<(Event<'static>, String)> {
-        let elapsed = Some(now.saturating_duration_since(self.stalls.since));
+    /// Says what the watermark, or the end, waits for; `None`: for nothing but new jobs.
+    fn stalled(&self, now: &Now) -> Option<(Event<'static>, String)> {
+        let elapsed = Some(now.get().saturating_duration_since(self.stalls.since));
         let event = |index| Event { elapsed, ..Event::new(Kind::Stalled, index) };
         let status = self.status(now);
         let next = self.window.lowest_undone();
         let lowest = self.flights.iter().min_by_key(|flight| flight.index);
         if let Some(flight) = lowest.filter(|_| self.window.is_stopping()) {
-            let elapsed = flight.started.elapsed().into();
-            let running = Blocked::Running { index: flight.index, attempt: flight.attempt, elapsed };
-            return Some((event(flight.index).attempt(flight.attempt), running.to_string()));
+            let text = running(flight, now).to_string();
+            return Some((event(flight.index).attempt(flight.attempt), text));
         }
         if self.window.has_ended() {
             let text = "it has ended, but a call into the source, a callback or a destructor has not returned";
@@ -108,8 +122,9 @@ impl<T: Send + 'static> Driver<T> {
             // The next thing that begins tries again.
             core.stalls.watched = false;
             let tells = std::mem::take(&mut core.stalls.tells);
-            core.tell_of_refusal(&error);
-            self.settle(core);
+            let now = Now::when_asked();
+            core.tell_of_refusal(&error, &now);
+            self.settle(core, &now);
             if tells {
                 self.tell();
             }
@@ -119,23 +134,23 @@ impl<T: Send + 'static> Driver<T> {
     fn watch_for_stalls(&self) {
         let mut core = self.core.lock();
         loop {
-            let again = core.look_for_stall(Instant::now());
-            if std::mem::take(&mut core.stalls.tells) || core.begin_telling() {
+            let (tells, sleep) = core.step_watch(&Now::when_asked());
+            if tells {
                 MutexGuard::unlocked(&mut core, || self.tell());
-            } else if let Some(again) = again {
-                self.stall.wait_until(&mut core, again);
-                continue;
             }
-            if again.is_none() {
-                return;
+            match sleep {
+                Sleep::No | Sleep::Spin => {}
+                Sleep::Until(until) => _ = wait_until(&self.stall, &mut core, until),
+                Sleep::End => return,
             }
         }
     }
 
-    /// Settles what came of a save. The thread may be the store's writer, with a lock held that whoever listens may need: so the
-    /// lines are left to the thread that watches, which is there while there is work.
-    pub(super) fn settle_saving(&self, mut core: MutexGuard<'_, Core<T>>) {
-        let mut wakes = core.drain();
+    /// Settles what came of a save. The thread may be the store's writer, with a lock held that
+    /// whoever listens may need: so the lines are left to the thread that watches, which is there
+    /// while there is work.
+    pub(super) fn settle_saving(&self, mut core: MutexGuard<'_, Core<T>>, now: &Now) {
+        let mut wakes = core.drain(now);
         let mut elsewhere = std::mem::take(&mut wakes.tell);
         if elsewhere && core.stalls.watched {
             elsewhere = false;
@@ -167,7 +182,7 @@ mod tests {
     /// A consumer that has work up to this head, and is watched from this moment on.
     fn watched(head: Option<u64>, now: Instant) -> Core<()> {
         let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
-        let mut core = Core::new(window, Retry::none(), usize::MAX);
+        let mut core = Core::new(window, Retry::none(), usize::MAX, now);
         core.source.seen = true;
         core.window.handle_head(head);
         assert!(core.stir(now) && !core.stir(now), "one thread watches");
@@ -179,13 +194,13 @@ mod tests {
         let _listens = tracing::subscriber::set_default(Listens::default());
         let now = Instant::now();
         let mut core = watched(Some(5), now);
-        let mut look = |at: u32| core.look_for_stall(now + PATIENCE * at / 10).map(|again| again - now);
+        let mut look = |at: u32| core.look_for_stall(&Now::at(now + PATIENCE * at / 10)).map(|again| again - now);
         assert_eq!(look(0), Some(PATIENCE));
         assert_eq!(look(9), Some(PATIENCE), "not yet");
         assert_eq!([look(10), look(15), look(20)], [2, 2, 4].map(|times| Some(PATIENCE * times)));
         assert_eq!(look(100), Some(PATIENCE * 16), "what was slept through is said once");
         core.stalls.restart(now + PATIENCE * 11);
-        assert_eq!(core.look_for_stall(now + PATIENCE * 11), Some(now + PATIENCE * 12));
+        assert_eq!(core.look_for_stall(&Now::at(now + PATIENCE * 11)), Some(now + PATIENCE * 12));
     }
 
     #[test]
@@ -193,11 +208,15 @@ mod tests {
         let _listens = tracing::subscriber::set_default(Listens::default());
         let now = Instant::now();
         let mut core = watched(None, now);
-        assert_eq!(core.look_for_stall(now + PATIENCE), Some(now + PATIENCE * 2), "there was a look since");
-        assert_eq!(core.look_for_stall(now + PATIENCE * 2), None);
+        assert_eq!(core.look_for_stall(&Now::at(now + PATIENCE)), Some(now + PATIENCE * 2), "there was a look since");
+        assert_eq!(core.look_for_stall(&Now::at(now + PATIENCE * 2)), None);
         let later = now + PATIENCE * 1000;
         assert!(core.stir_for_look(later));
         core.window.handle_head(Some(5));
-        assert_eq!(core.look_for_stall(later), Some(later + PATIENCE), "the time without work does not count");
+        assert_eq!(
+            core.look_for_stall(&Now::at(later)),
+            Some(later + PATIENCE),
+            "the time without work does not count"
+        );
     }
 }

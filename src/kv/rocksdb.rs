@@ -4,6 +4,7 @@ use super::batch::{Batch, FamilyId};
 use super::{Each, Family, Kv, OURS, SYSTEM, Scan, batch, prefix_end};
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Arc, Condvar, Mutex, RwLock};
+use crate::base::time;
 use rocksdb::{
     ColumnFamilyDescriptor, DB, DBCompressionType, DBWithThreadMode, InfoLogger, IteratorMode, LogLevel, MultiThreaded,
     Options, ReadOptions, WriteBatch, WriteOptions,
@@ -14,7 +15,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The directories of the databases that are opened here. RocksDB knows what this process has open
 /// by the name that it was given: by another spelling, or a link, it would open a database a second
@@ -185,7 +186,7 @@ impl Drop for Directory {
 /// Waits until this process has closed a database, or for this long. (Other processes do not tell.)
 pub(crate) fn wait_closed(limit: Duration) {
     let mut open = OPEN.lock();
-    CLOSED.wait_until(&mut open, Instant::now() + limit);
+    CLOSED.wait_until(&mut open, time::now() + limit);
 }
 
 /// True if RocksDB has a database there: `CURRENT` names the file that lists all others.

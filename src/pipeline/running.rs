@@ -4,7 +4,8 @@ use super::rate::{Rate, Weight};
 use super::status::{PipelineStatus, StageStatus};
 use crate::base::error::{Error, describe};
 use crate::base::index::Index;
-use crate::base::sync::{Arc, Condvar, Mutex};
+use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
+use crate::base::time;
 use crate::consumer::Handle;
 use crate::driver::reach::OutOfReach;
 use crate::observe::status::State;
@@ -120,17 +121,12 @@ impl Shared {
 
     /// Waits for the end of a stage. Returns false if it has not ended by the deadline.
     pub(super) fn wait_ended(&self, nth: usize, deadline: Option<Instant>) -> bool {
+        let mut timed_out = false;
         let mut ends = self.ends.lock();
-        while !ends.ended[nth] {
-            match deadline {
-                None => self.changed.wait(&mut ends),
-                Some(at) if Instant::now() >= at => return false,
-                Some(at) => {
-                    self.changed.wait_until(&mut ends, at);
-                }
-            }
+        while !ends.ended[nth] && !timed_out {
+            timed_out = wait_until(&self.changed, &mut ends, deadline);
         }
-        true
+        ends.ended[nth]
     }
 
     /// Returns the failure that came first, and logs the others.
@@ -174,7 +170,7 @@ impl Running {
     fn status(&self) -> StageStatus {
         let status = self.handle.status();
         let todo = status.unprocessed..status.unprocessed.saturating_add(status.lag());
-        let past = self.rate.lock().look(Instant::now(), todo.start);
+        let past = self.rate.lock().look(time::now(), todo.start);
         let estimate = past.estimate(todo, self.weight.as_ref());
         StageStatus {
             name: self.name.clone(),

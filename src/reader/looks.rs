@@ -1,24 +1,26 @@
-//! When the source is looked at next, that is, asked for its head.
+//! The times at which the source is looked at, that is, asked for its head.
 //!
-//! A look is due when somebody rings, when the poll interval is over, and when the back-off of a failing source is over. While
-//! jobs that are known are unread, looks take no more than a tenth of the time. They do not stop altogether: a head that goes
-//! stale for hours would make the lag a lie.
+//! A look is due when somebody rings, when the poll interval is over, and when the back-off of a
+//! failing source is over. While jobs that are known are unread, looks take no more than a tenth of
+//! the time. They do not stop altogether: a head that goes stale for hours would make the lag a
+//! lie.
 
 use crate::base::config::DEFAULT_POLL;
 use crate::base::retry::Retry;
 use std::time::{Duration, Instant};
 
-/// How soon a failing source is asked again.
+/// The pauses after which a failing source is asked again.
 pub(crate) const SOURCE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(50), Duration::from_secs(5));
 
 /// After a look, reading goes on for so many times as long as the look took.
 const REST: u32 = 9;
 
-/// How soon a source is looked at again that rang during a call which brought nothing new. A source may ring from within
-/// `head` or `read` itself, and each ring may be the only one for its job.
+/// The pauses after which a source is looked at again that rang during a call which brought nothing
+/// new. A source may ring from within `head` or `read` itself, and each ring may be the only one
+/// for its job.
 const ECHO: Retry = Retry::exponential(Duration::from_millis(1), Duration::from_millis(50));
 
-/// Whether a look is to be begun.
+/// The answer to the question if a look is to be begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     No,
@@ -27,20 +29,20 @@ pub(crate) enum Due {
     Now,
 }
 
-/// What the source answered.
+/// The outcome of a call into the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum Outcome {
     Good,
     /// A job that should be there is not.
     Missing,
     Failed,
 }
 
-/// When the source is looked at next.
+/// The times at which the source is looked at.
 pub(super) struct Looks {
     /// Somebody rang, or nothing is known yet.
     wanted: bool,
-    /// When the last look began.
+    /// The time at which the last look began.
     last: Instant,
     /// From then on looks have taken a tenth of the time at most.
     rested: Instant,
@@ -54,7 +56,8 @@ pub(super) struct Looks {
     missing: bool,
     /// Looks in a row that were followed by a failure.
     failures: u32,
-    /// Until then a failing source is left alone, however often it rings. That it rang is not forgotten.
+    /// Until then a failing source is left alone, however often it rings. That it rang is not
+    /// forgotten.
     until: Option<Instant>,
 }
 
@@ -97,13 +100,14 @@ impl Looks {
         }
     }
 
-    /// When to come back if nobody rings; `None`: never.
+    /// Returns the time to come back if nobody rings; `None`: never.
     pub(super) fn next(&self, now: Instant, poll_every: Option<Duration>) -> Option<Instant> {
         // One that is due by now waits for nothing but its rest.
         self.earliest(poll_every).map(|earliest| if earliest <= now { self.rested } else { earliest })
     }
 
-    /// When a look is due. A source that fails, or misses a job, is looked at again in any case.
+    /// Returns the time at which a look is due. A source that fails, or misses a job, is looked at
+    /// again in any case.
     fn earliest(&self, poll_every: Option<Duration>) -> Option<Instant> {
         // An interval beyond the clock's end is for ever.
         let polled = || poll_every.and_then(|every| self.last.checked_add(every));
@@ -139,12 +143,12 @@ impl Looks {
     }
 
     /// A call into the source is over.
-    pub(super) fn note(&mut self, answer: Answer) {
-        self.missing |= answer == Answer::Missing;
-        if answer == Answer::Failed && std::mem::take(&mut self.clean) {
+    pub(super) fn note(&mut self, outcome: Outcome, now: Instant, chance: f64) {
+        self.missing |= outcome == Outcome::Missing;
+        if outcome == Outcome::Failed && std::mem::take(&mut self.clean) {
             self.failures = self.failures.saturating_add(1);
-            let pause = SOURCE_BACK_OFF.jitter(0.2).delay(self.failures, fastrand::f64()).unwrap_or_default();
-            self.until = Some(Instant::now() + pause);
+            let pause = SOURCE_BACK_OFF.jitter(0.2).delay(self.failures, chance).unwrap_or_default();
+            self.until = Some(now + pause);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The weights of jobs, in order. Equal neighbours are one entry, so that jobs which all weigh the same cost nothing each.
+//! The weights of jobs, in order. Equal neighbours are one entry, so that jobs which all weigh the
+//! same cost nothing each.
 
 use std::collections::VecDeque;
 

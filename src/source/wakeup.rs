@@ -5,7 +5,7 @@
 //! taken *before* the reader looks. So a call during a look leaves its bit set, and the reader
 //! looks once more.
 
-use crate::base::sync::{Arc, AtomicU8, Condvar, Mutex, Ordering, watch};
+use crate::base::sync::{Arc, AtomicU8, Condvar, Mutex, Ordering, spin_until, wait_until};
 use crate::source::watermark::Watermark;
 use std::time::Instant;
 
@@ -85,41 +85,28 @@ impl Bell {
         true
     }
 
-    /// True if somebody rings within the next microseconds.
-    pub(crate) fn watch(&self) -> bool {
-        watch(|| self.bits.load(Ordering::Acquire) != 0)
+    /// Returns true if somebody has rung, for whatever reason, since all calls were taken.
+    pub(crate) fn has_rung(&self) -> bool {
+        self.bits.load(Ordering::Acquire) != 0
     }
 
-    /// Sleeps until somebody rings, or until this time. Returns true if somebody rang; the call
-    /// itself is left for [`wait`](Self::wait) to take.
-    pub(crate) fn nap(&self, until: Instant) -> bool {
-        let mut gate = self.gate.lock();
-        while self.bits.load(Ordering::Acquire) == 0 {
-            if Instant::now() >= until {
-                return false;
-            }
-            self.rung.wait_until(&mut gate, until);
-        }
-        true
+    /// Stays awake for some microseconds, or until somebody rings.
+    pub(crate) fn spin(&self) {
+        spin_until(|| self.has_rung());
     }
 
-    /// Sleeps until a bit is set or the deadline has passed. Takes the bits that are set.
-    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Rung {
+    /// Sleeps until somebody rings, or until the deadline.
+    pub(crate) fn sleep(&self, deadline: Option<Instant>) {
         let mut gate = self.gate.lock();
-        loop {
-            let bits = self.bits.fetch_and(CLOSED, Ordering::AcqRel);
-            let rung = Rung::of(bits);
-            if bits != 0 {
-                return rung;
-            }
-            match deadline {
-                None => self.rung.wait(&mut gate),
-                Some(at) if Instant::now() >= at => return rung,
-                Some(at) => {
-                    self.rung.wait_until(&mut gate, at);
-                }
-            }
+        let mut timed_out = false;
+        while !timed_out && !self.has_rung() {
+            timed_out = wait_until(&self.rung, &mut gate, deadline);
         }
+    }
+
+    /// Takes all calls. A closed bell stays closed.
+    pub(crate) fn take_all(&self) -> Rung {
+        Rung::of(self.bits.fetch_and(CLOSED, Ordering::AcqRel))
     }
 }
 
@@ -204,13 +191,18 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    fn wait(bell: &Bell, deadline: Option<Instant>) -> Rung {
+        bell.sleep(deadline);
+        bell.take_all()
+    }
+
     #[test]
     fn a_ring_before_the_wait_ends_the_wait() {
         let bell = Bell::default();
         assert!(bell.look());
-        assert_eq!(bell.wait(None), Rung { look: true, gate: false, closed: false });
+        assert_eq!(wait(&bell, None), Rung { look: true, gate: false, closed: false });
         let past = Instant::now() - Duration::from_millis(1);
-        assert_eq!(bell.wait(Some(past)), Rung { look: false, gate: false, closed: false }, "a ring is taken once");
+        assert_eq!(wait(&bell, Some(past)), Rung { look: false, gate: false, closed: false }, "a ring is taken once");
     }
 
     #[test]
@@ -219,8 +211,8 @@ mod tests {
         let wakeup = Wakeup::new(bell.clone(), Watermark::new());
         bell.close();
         assert!(!wakeup.ring());
-        assert!(bell.wait(None).closed);
-        assert!(bell.wait(None).closed, "a closed bell stays closed");
+        assert!(wait(&bell, None).closed);
+        assert!(wait(&bell, None).closed, "a closed bell stays closed");
     }
 }
 
@@ -229,6 +221,11 @@ mod model {
     use super::*;
     use crate::base::sync::{AtomicU64, explore};
     use loom::thread;
+
+    fn wait(bell: &Bell) -> Rung {
+        bell.sleep(None);
+        bell.take_all()
+    }
 
     #[test]
     fn loom_a_ring_during_any_step_of_the_sleeper_is_not_lost() {
@@ -242,7 +239,7 @@ mod model {
                 })
             });
             while jobs.load(Ordering::Relaxed) < 2 {
-                assert!(bell.wait(None).look);
+                assert!(wait(&bell).look);
             }
             pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
         });
@@ -258,7 +255,7 @@ mod model {
                 other.close();
                 assert!(!other.look(), "nobody listens any more");
             });
-            while !bell.wait(None).closed {}
+            while !wait(&bell).closed {}
             worker.join().unwrap();
         });
     }

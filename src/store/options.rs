@@ -7,10 +7,11 @@ use super::{Store, format, locked};
 use crate::{
     base::error::Error,
     base::sync::Arc,
+    base::time,
     kv::rocksdb::{RocksKv, wait_closed},
 };
 #[cfg(feature = "rocksdb")]
-use std::{path::Path, time::Duration, time::Instant};
+use std::{path::Path, time::Duration};
 
 /// The options to open a [`Store`](crate::Store) with; made by
 /// [`Store::options`](crate::Store::options).
@@ -126,12 +127,12 @@ impl StoreOptions {
     /// still open elsewhere.
     #[cfg(feature = "rocksdb")]
     pub fn open_within(self, path: impl AsRef<Path>, timeout: Duration) -> Result<Store, Error> {
-        let (path, begun, mut tried) = (path.as_ref(), Instant::now(), false);
+        let (path, begun, mut tried) = (path.as_ref(), time::now(), false);
         let open = || {
             let again = std::mem::replace(&mut tried, true);
             self.open_by(path, if again { RocksKv::open_again } else { RocksKv::open })
         };
-        locked::retry(timeout, || begun.elapsed(), wait_closed, open)
+        locked::retry(timeout, || time::now().saturating_duration_since(begun), wait_closed, open)
     }
 
     #[cfg(feature = "rocksdb")]

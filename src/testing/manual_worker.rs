@@ -3,10 +3,11 @@
 use super::PATIENCE;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Mutex;
+use crate::base::time;
 use crate::run::worker::{Job, Worker};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Creates a worker whose jobs wait until the test ends them, and the test's side of it.
 ///
@@ -79,7 +80,7 @@ impl StartedJobs {
     /// If the job does not start within 20 seconds, and if one index starts twice.
     #[track_caller]
     pub fn job(&self, index: Index) -> StartedJob {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = time::now() + PATIENCE;
         let mut passed_over = self.passed_over.lock();
         loop {
             if let Some(job) = passed_over.remove(&index) {

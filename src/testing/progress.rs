@@ -4,12 +4,13 @@ use super::{Answer, Checked, PATIENCE, ask, broken, insist, unboxed};
 use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::base::sync::Arc;
+use crate::base::time;
 use crate::progress::{Checkpoint, Progress, SaveError, Saved, Tenure};
 use crossbeam_channel::unbounded;
 use std::fmt;
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod consumed;
 mod engines;
@@ -268,7 +269,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
                 let _ = tell.send((answer, one));
             });
         }
-        let deadline = Instant::now() + self.patience;
+        let deadline = time::now() + self.patience;
         let mut asked = Vec::new();
         for _ in 0..THREADS {
             let Ok((answer, one)) = told.recv_deadline(deadline) else {

@@ -1,7 +1,8 @@
 //! loom's locks and atomics under the names and shapes of the real ones.
 //!
-//! Time does not pass in a model: a wait with a deadline is one without, so a test that relies on a deadline fails as a
-//! deadlock, which is what it should be when the deadline is not what was meant to end the wait.
+//! Time does not pass in a model: a wait with a deadline is one without, so a test that relies on a
+//! deadline fails as a deadlock, which is what it should be when the deadline is not what was meant
+//! to end the wait.
 
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::ops::{Deref, DerefMut};
@@ -126,12 +127,12 @@ pub(crate) fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Looks once: what comes a moment later is another order of the same events.
-pub(crate) fn watch(mut came: impl FnMut() -> bool) -> bool {
+pub(crate) fn spin_until(mut came: impl FnMut() -> bool) -> bool {
     came()
 }
 
-/// Runs it in every order with at most this many moments at which a thread is interrupted where it need not be: nearly all
-/// races need two. (`LOOM_MAX_PREEMPTIONS` explores further.)
+/// Runs it in every order with at most this many moments at which a thread is interrupted where it
+/// need not be: nearly all races need two. (`LOOM_MAX_PREEMPTIONS` explores further.)
 #[cfg(test)]
 pub(crate) fn explore(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

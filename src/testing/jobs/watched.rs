@@ -3,6 +3,7 @@
 use super::rules::{self, FINAL, Known};
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
+use crate::base::time;
 use crate::consumer::Consumer;
 use crate::progress::MemoryProgress;
 use crate::source::wakeup::Wakeup;
@@ -169,7 +170,7 @@ pub(super) fn from_threads<J: Jobs<Job: PartialEq + fmt::Debug>>(
             let _ = tell.send(tour(&*jobs, &indices, (first, head)));
         });
     }
-    let deadline = Instant::now() + patience;
+    let deadline = time::now() + patience;
     for told in hear(&told, deadline) {
         let Some(told) = told else { return broken(AGREE, format!("a call did not return within {patience:?}")) };
         let told = told.or_else(|other| broken(AGREE, format!("{}: {}", other.rule, other.how)))?;

@@ -4,13 +4,14 @@ use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::base::retry::Retry;
 use crate::base::sync::{Arc, Mutex};
+use crate::base::time;
 use crate::consumer::Consumer;
 use crate::progress::Progress;
 use crate::source::MemoryJobs;
 use crate::testing::{Checked, broken, insist};
 use crossbeam_channel::{bounded, unbounded};
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const AGAIN: &str = "a consumer runs no job again that was saved as done";
 const LIVES: &str = "a consumer that is stopped again and again goes on where it was";
@@ -58,7 +59,7 @@ pub(super) fn kept<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration) ->
         Checked::Ok((consumer, runs))
     };
     let (consumer, runs) = begin("the first life", true)?;
-    let deadline = Instant::now() + patience;
+    let deadline = time::now() + patience;
     for _ in 0..ALL {
         if runs.recv_deadline(deadline).is_err() {
             return broken(AGAIN, format!("not every job ran within {patience:?}: {}", consumer.handle().status()));

@@ -1,0 +1,215 @@
+//! Handing out jobs: what a thread of the pool does when it asks for one.
+
+use super::core::Core;
+use super::flights::Flight;
+use super::{Driver, effects};
+use crate::base::guard::drop_guarded;
+use crate::base::index::Index;
+use crate::base::sync::{Arc, Ordering, spin_until, wait_until};
+use crate::base::time::Now;
+use crate::commit::changes::Changes;
+use crate::crew::workers::{Demand, Idle};
+use crate::driver::wakes::Wakes;
+use crate::observe::{Event, Kind};
+use crate::reader::ReadRuns;
+use crate::run::worker::{Job, Report};
+use crate::run::{Assignment, JobDesk, Task};
+use std::ops::RangeInclusive;
+use std::time::Instant;
+
+/// The search of one thread of the pool for a job.
+#[derive(Default)]
+struct Search {
+    /// True once it has stayed awake for a job that is about to come.
+    spun: bool,
+    /// True if it has just slept for as long as a thread without a job is kept.
+    slept: bool,
+}
+
+/// The next step of the search.
+enum Step<T> {
+    /// It is over. `None`: this thread is to end.
+    Over(Option<Task<T>>),
+    /// Others have to hear of something before it goes on.
+    CarryOut,
+    /// This thread reads for itself.
+    Read(Arc<dyn ReadRuns<T>>, RangeInclusive<Index>),
+    /// It stays awake for some microseconds.
+    Spin,
+    /// It sleeps until it is woken, or until this time.
+    Sleep(Option<Instant>),
+}
+
+impl<T: Send + 'static> Core<T> {
+    /// Makes a step of the search of a thread of the pool.
+    #[inline]
+    fn step(&mut self, search: &mut Search, now: &Now) -> (Step<T>, Wakes) {
+        if let Some((source, run)) = self.begin_reading(now) {
+            search.slept = false;
+            return (Step::Read(source, run), Wakes::default());
+        }
+        // A result goes first: the next job may be no use before it is delivered.
+        let task = self.resume_turn(now).map(Task::Deliver).or_else(|| self.hand_out(now).map(Task::Run));
+        let wakes = self.drain(now);
+        let step = if task.is_some() {
+            Step::Over(task)
+        } else if !wakes.is_empty() || self.may_read() {
+            Step::CarryOut
+        } else {
+            self.rest(search, now)
+        };
+        (step, wakes)
+    }
+
+    /// Says what a thread does that found no job.
+    fn rest(&mut self, search: &mut Search, now: &Now) -> Step<T> {
+        let is_about_to_come = self.source.fetch.is_some() && !self.window.is_stopping();
+        if !std::mem::replace(&mut search.spun, true) && self.workers.expects_jobs(is_about_to_come) {
+            return Step::Spin;
+        }
+        match self.workers.idle(self.demand(), search.slept, || now.get()) {
+            Idle::Sleep(until) => Step::Sleep(until),
+            Idle::End => Step::Over(None),
+        }
+    }
+
+    /// Returns the work that the pool is needed for, apart from results that wait for the sink.
+    #[inline]
+    pub(super) fn demand(&self) -> Demand {
+        let (runnable, limit) = (self.window.can_run(), self.window.limits().max_processing);
+        Demand { runnable, delivery: false, limit, over: self.window.has_ended() }
+    }
+
+    /// Hands out the next job, if one may start.
+    #[inline]
+    pub(crate) fn hand_out(&mut self, now: &Now) -> Option<Assignment<T>> {
+        let run = self.window.poll_run()?;
+        let job = if run.retry {
+            self.again(run.index, now)
+        } else {
+            self.prefetch.take().map(|new| Job::new(run.index, new))
+        };
+        let mut job = job.expect("the window hands out what was read, in the same order");
+        job.fence = self.tenancy.fence;
+        if self.prefetch.is_tight() {
+            self.window.set_room(self.prefetch.room());
+        }
+        let started = now.coarse();
+        self.workers.takes_job(started);
+        let token = self.flights.begin(Flight { index: run.index, attempt: job.attempt, started });
+        Some(Assignment { token, job })
+    }
+
+    #[cold]
+    fn again(&mut self, index: Index, now: &Now) -> Option<Job<T>> {
+        let mut job = Job::new(index, self.prefetch.take_again(index)?);
+        self.counters.retries += 1;
+        job.attempt = self.failed.remove(&index).map_or(1, |failed| failed.attempt).saturating_add(1);
+        self.tell(&Event::new(Kind::Retried, index).attempt(job.attempt), now);
+        Some(job)
+    }
+}
+
+impl<T: Send + 'static> JobDesk<T> for Driver<T> {
+    fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>> {
+        if let Some(report) = report {
+            self.confirm(report);
+        }
+        let mut core = self.core.lock();
+        let mut now = Now::when_asked();
+        if let Some(Report { token, outcome, .. }) = report {
+            let surplus = core.report(*token, std::mem::replace(outcome, Ok(())), effects, &now);
+            *report = None;
+            effects::clear(effects);
+            if surplus.is_some() {
+                self.unlocked(&mut core, || drop_guarded(surplus));
+            }
+        }
+        if core.save_is_late(&now) {
+            core = self.help_saving(core, &now);
+        }
+        let mut search = Search::default();
+        loop {
+            let (step, wakes) = core.step(&mut search, &now);
+            match step {
+                Step::Sleep(until) => {
+                    search.slept = wait_until(&self.work, &mut core, until);
+                    core.workers.awoken();
+                }
+                Step::Spin => {
+                    drop(core);
+                    spin_until(|| self.beckoned.swap(false, Ordering::Acquire));
+                    core = self.core.lock();
+                    core.workers.expects_no_more();
+                }
+                Step::Read(source, run) => core = self.read_for_itself(core, source, run),
+                Step::CarryOut => {
+                    drop(core);
+                    self.carry_out(wakes);
+                    core = self.core.lock();
+                }
+                Step::Over(task) => {
+                    drop(core);
+                    self.carry_out(wakes);
+                    return task;
+                }
+            }
+            now = Now::when_asked();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::guard::Failure;
+    use crate::base::retry::Retry;
+    use crate::driver::waiting::tests::ByHand;
+    use crate::source::wakeup::Bell;
+    use crate::source::watermark::Watermark;
+    use crate::window::{Limits, Window};
+    use crossbeam_channel::{Sender, unbounded};
+    use std::fmt;
+
+    /// An error whose destructor says if the reader was woken before.
+    struct Asks(Arc<Bell>, Sender<bool>);
+
+    impl fmt::Debug for Asks {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("refused")
+        }
+    }
+
+    impl fmt::Display for Asks {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("refused")
+        }
+    }
+
+    impl std::error::Error for Asks {}
+
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            let _ = self.1.send(self.0.has_rung());
+        }
+    }
+
+    #[test]
+    fn the_reader_hears_of_a_back_off_before_the_destructor_of_the_error_begins() {
+        let mut window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 });
+        window.handle_head(Some(0));
+        while window.poll().is_some() {}
+        window.handle_fetched(1);
+        let mut core = Core::new(window, Retry::fixed(std::time::Duration::ZERO), usize::MAX, Instant::now());
+        core.prefetch.add([()], [1].into_iter().collect());
+        core.workers.threads = 1;
+        let token = core.hand_out(&Now::when_asked()).map(|assignment| assignment.token).unwrap();
+        core.window.handle_stop();
+        let (bell, (say, said)) = (Arc::<Bell>::default(), unbounded());
+        let driver = Driver::new(core, bell.clone(), Watermark::new(), Arc::new(ByHand));
+        let failure = Failure::boxed(Box::new(Asks(bell, say)));
+        let mut report = Some(Report { token, index: 0, outcome: Err(failure) });
+        assert!(driver.next(&mut report, &mut Changes::default()).is_none(), "it stops");
+        assert_eq!(said.try_recv(), Ok(true));
+    }
+}
