@@ -12,6 +12,8 @@ use std::time::Duration;
 mod acquire;
 mod builder;
 mod handle;
+mod inspect;
+mod launch;
 mod ordered;
 mod transactional;
 

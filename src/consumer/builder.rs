@@ -1,54 +1,46 @@
 //! The builder: the settings of a consumer, their checks, and the start.
 
 use super::Consumer;
-use super::acquire::acquire;
 use crate::base::config::{self, ConfigError, OnExhausted, check_max_processing, check_read_ahead, check_search_ahead};
 use crate::base::error::Error;
-use crate::base::guard::guarded;
 use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
-use crate::base::sync::{Arc, Mutex};
-use crate::base::time;
-use crate::driver::{Core, Driver};
-use crate::notifier::notify;
-use crate::progress::{Progress, Saves, Tenure, shared_writer};
-use crate::reader::{Reader, SharedSource};
+use crate::base::sync::Arc;
+use crate::progress::Progress;
+use crate::run::OnJobDone;
 use crate::run::deferred::Deferred;
 use crate::run::direct::Direct;
-use crate::run::mode::{Asked, Mode, Settings};
+use crate::run::mode::{Asked, Mode};
 use crate::run::worker::{Closure, Done, Job, Worker};
-use crate::run::{OnJobDone, Runner};
-use crate::saver::{Saver, saver};
 use crate::source::Jobs;
-use crate::source::wakeup::{Bell, Wakeup};
 use crate::source::watermark::Watermark;
 use crate::window::Limits;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-type OnProcessed = Box<dyn Fn(RangeInclusive<Index>) + Send>;
+pub(super) type OnProcessed = Box<dyn Fn(RangeInclusive<Index>) + Send>;
 
 /// Sets up a [`Consumer`]; made by [`Consumer::builder`]. The start checks the values.
 #[must_use = "nothing happens before it is started"]
 pub struct Builder<J, P> {
-    jobs: J,
+    pub(super) jobs: J,
     pub(super) progress: P,
     /// The index to start at. The inner value is `None` if it cannot be one.
-    start_at: Option<Option<Index>>,
-    max_processing: usize,
+    pub(super) start_at: Option<Option<Index>>,
+    pub(super) max_processing: usize,
     /// The settings that only some modes have.
     pub(super) asked: Asked,
-    max_search_ahead: u64,
-    retry: Retry,
-    on_exhausted: OnExhausted,
-    poll_every: Option<Duration>,
-    stop_at: Option<Index>,
-    on_job_done: Option<Arc<OnJobDone>>,
-    on_processed: Option<OnProcessed>,
-    max_read_ahead: usize,
-    watermark: Option<Watermark>,
-    stall_after: Option<Duration>,
+    pub(super) max_search_ahead: u64,
+    pub(super) retry: Retry,
+    pub(super) on_exhausted: OnExhausted,
+    pub(super) poll_every: Option<Duration>,
+    pub(super) stop_at: Option<Index>,
+    pub(super) on_job_done: Option<Arc<OnJobDone>>,
+    pub(super) on_processed: Option<OnProcessed>,
+    pub(super) max_read_ahead: usize,
+    pub(super) watermark: Option<Watermark>,
+    pub(super) stall_after: Option<Duration>,
 }
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
@@ -147,7 +139,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 
     /// Looks for new jobs on a timer, in addition to wake-ups. Default: every second, unless the
-    /// source took the [`Wakeup`].
+    /// source took the [`Wakeup`](crate::Wakeup).
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.poll_every = Some(interval);
         self
@@ -249,7 +241,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self.launch(Mode::Deferred, |driver, _| Arc::new(Deferred { start, reports: driver.clone() }))
     }
 
-    fn validate(&self) -> Result<Limits, ConfigError> {
+    /// Refuses values that no mode takes.
+    pub(super) fn validate(&self) -> Result<Limits, ConfigError> {
         check_max_processing(self.max_processing)?;
         check_search_ahead(self.max_search_ahead)?;
         check_read_ahead(self.max_read_ahead)?;
@@ -261,79 +254,6 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             _ => Ok(Limits { max_processing: self.max_processing, max_search_ahead: self.max_search_ahead }),
         }
     }
-
-    /// Starts the consumer in this mode.
-    pub(super) fn launch<R>(self, mode: Mode, runner: R) -> Result<Consumer, Error>
-    where
-        R: FnOnce(&Arc<Driver<J::Job>>, Settings) -> Arc<dyn Runner<J::Job>>,
-    {
-        let settings = mode.settings(self.asked)?;
-        let limits = self.validate()?;
-        let Self { jobs, mut progress, start_at, retry, poll_every, stop_at, on_job_done, on_processed, .. } = self;
-        let OnExhausted::Halt = self.on_exhausted;
-        let mut unstarted = Unstarted::new();
-        let (bell, tenure) = (unstarted.bell.clone(), unstarted.tenure.clone());
-        let acquired = acquire(&mut progress, &tenure)?;
-        let loaded = acquired.last_processed();
-        let watermark = self.watermark.unwrap_or_default();
-        // If anything is saved the stream has its beginning, even if there is no watermark yet.
-        let begun = acquired.next().or(start_at.flatten());
-        let (subscribed, upstreams) = subscribe(&jobs, begun, Wakeup::new(bell.clone(), watermark.clone()))?;
-        watermark.reserve(acquired.name.clone(), upstreams.clone())?;
-        unstarted.watermark = Some(watermark.clone());
-        let First { first, next } = first_look(&jobs, begun)?;
-        // A consumer that has reached its end needs nothing from the source any more.
-        if first > next && stop_at.is_none_or(|last| last >= next) {
-            return Err(Error::Truncated { next, first });
-        }
-        if stop_at.is_none_or(|last| last >= next) {
-            check_upstreams(&watermark, &upstreams, next)?;
-        }
-        let (fence, keeps_all) = (acquired.fence, acquired.keeps_all);
-        let mut window = acquired.window(next, limits);
-        if let Some(index) = stop_at {
-            window.stop_at(index);
-        }
-        let mut core = Core::new(window, retry, self.max_read_ahead, time::now());
-        core.announces = on_processed.is_some();
-        core.on_job_done = on_job_done;
-        core.workers.fixed = settings.threads;
-        core.upstreams = upstreams;
-        core.tenancy.fence = fence;
-        self.stall_after.into_iter().for_each(|patience| core.stalls.patience = patience);
-        core.effects.limit = settings.effects.unwrap_or(usize::MAX);
-        let (saves, saver) = hand_over(progress, keeps_all, &mut core);
-        // Nothing can be refused any more, and nobody looks at a gate that follows this watermark
-        // yet.
-        loaded.into_iter().for_each(|last| watermark.publish(last));
-        watermark.begin(next);
-        let driver = Driver::new(core, bell.clone(), watermark.clone(), saves);
-        unstarted.watermark = None;
-        driver.listen();
-        driver.set_runner(runner(&driver, settings));
-        // From here on, dropping it stops everything that was started.
-        let consumer = Consumer { control: driver.clone(), left: false };
-        if let Some(saver) = saver {
-            driver.spawn("wl-saver", move || saver.run())?;
-        }
-        if let Some(callback) = on_processed {
-            let desk = driver.clone();
-            driver.spawn("wl-notifier", move || notify(&desk, callback))?;
-        }
-        driver.spawn_first_worker()?;
-        let poll_every = poll_every.or((!subscribed).then_some(config::DEFAULT_POLL));
-        let source = Arc::new(SharedSource::new(jobs));
-        driver.set_source(source.clone());
-        // Before anything can be read, so that what the progress holds back does not start.
-        driver.heed(&tenure);
-        let reader = Reader::new(source, driver.clone(), bell, poll_every, time::now());
-        driver.spawn("wl-reader", move || reader.run())?;
-        unstarted.started = true;
-        driver.begin();
-        // Followers that started earlier hear only from here how far an earlier life has come.
-        watermark.announce();
-        Ok(consumer)
-    }
 }
 
 /// Returns the lower one of two indices to stop at. [`Index::MAX`] is refused at the start, so it
@@ -343,83 +263,6 @@ pub(crate) fn lowest_end(earlier: Option<Index>, index: Index) -> Index {
         Some(earlier) if index < Index::MAX && earlier < Index::MAX => earlier.min(index),
         Some(earlier) => earlier.max(index),
         None => index,
-    }
-}
-
-/// Hands the progress to the one that saves: its own writer, or a thread that is to be started. The
-/// name stays in use until the consumer has ended.
-fn hand_over<P: Progress, T>(
-    mut progress: P,
-    keeps_all: bool,
-    core: &mut Core<T>,
-) -> (Arc<dyn Saves>, Option<Saver<P>>) {
-    if let Some(saves) = shared_writer(&mut progress) {
-        core.roster.keep_name(Box::new(progress));
-        return (saves, None);
-    }
-    let progress = Arc::new(Mutex::new(progress));
-    let (handle, saver) = saver(progress.clone(), keeps_all);
-    core.roster.keep_name(Box::new(progress));
-    (Arc::new(handle), Some(saver))
-}
-
-/// The answers of the source at the start.
-struct First {
-    first: Index,
-    next: Index,
-}
-
-fn first_look(jobs: &impl Jobs, begun: Option<Index>) -> Result<First, Error> {
-    let failed = |source| Error::Source { index: begun.unwrap_or(0), source };
-    let first = guarded(|| jobs.first()).map_err(failed)?;
-    Ok(First { first, next: begun.unwrap_or(first) })
-}
-
-/// Hands the wake-up to the source. Returns true if the source rings it, and the upstreams that its
-/// gates follow.
-fn subscribe(jobs: &impl Jobs, begun: Option<Index>, wakeup: Wakeup) -> Result<(bool, Vec<Watermark>), Error> {
-    let failed = |source| Error::Source { index: begun.unwrap_or(0), source };
-    let subscribed = guarded(|| Ok(jobs.subscribe(wakeup.clone()))).map_err(failed)?;
-    Ok((subscribed, wakeup.take_upstreams()))
-}
-
-/// Refuses a gate that can never let the first job through.
-fn check_upstreams(watermark: &Watermark, upstreams: &[Watermark], next: Index) -> Result<(), ConfigError> {
-    match upstreams.iter().find(|upstream| upstream.ended_below(next)) {
-        None => Ok(()),
-        Some(upstream) => Err(ConfigError::UpstreamEnded {
-            consumer: watermark.name(),
-            upstream: upstream.name(),
-            next,
-            last_processed: upstream.last_processed(),
-        }),
-    }
-}
-
-/// Cleans up if the start fails: it closes the bell, so that the source can forget its wake-up,
-/// ends the tenure, which steers nothing then, and gives the watermark back as long as no driver
-/// ends it.
-struct Unstarted {
-    bell: Arc<Bell>,
-    tenure: Tenure,
-    /// Until there is a driver, which ends it.
-    watermark: Option<Watermark>,
-    started: bool,
-}
-
-impl Unstarted {
-    fn new() -> Self {
-        Self { bell: Arc::default(), tenure: Tenure::new(), watermark: None, started: false }
-    }
-}
-
-impl Drop for Unstarted {
-    fn drop(&mut self) {
-        if !self.started {
-            self.bell.close();
-            self.tenure.end();
-            self.watermark.iter().for_each(Watermark::release);
-        }
     }
 }
 

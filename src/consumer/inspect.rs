@@ -1,0 +1,72 @@
+//! The second phase of a start: the source is asked where it begins, and what it must not begin is
+//! refused.
+
+use super::acquire::Acquired;
+use super::launch::Unstarted;
+use crate::base::config::ConfigError;
+use crate::base::error::Error;
+use crate::base::guard::guarded;
+use crate::base::index::Index;
+use crate::source::Jobs;
+use crate::source::wakeup::Wakeup;
+use crate::source::watermark::Watermark;
+
+/// The place in the stream where a consumer begins and ends, as its user wants it.
+pub(super) struct Wanted {
+    pub(super) start_at: Option<Index>,
+    pub(super) stop_at: Option<Index>,
+    pub(super) watermark: Watermark,
+}
+
+/// A source that lets the consumer begin.
+pub(super) struct Inspected {
+    /// The watermark to publish into, which is reserved for this consumer.
+    pub(super) watermark: Watermark,
+    /// The watermarks that the source's gate follows.
+    pub(super) upstreams: Vec<Watermark>,
+    /// True if the source rings when it has more.
+    pub(super) subscribed: bool,
+    /// The lowest index that is not done.
+    pub(super) next: Index,
+}
+
+/// Subscribes to the source, reserves the watermark, and asks for the first index.
+pub(super) fn inspect(
+    jobs: &impl Jobs,
+    wanted: Wanted,
+    acquired: &Acquired,
+    unstarted: &mut Unstarted,
+) -> Result<Inspected, Error> {
+    let Wanted { start_at, stop_at, watermark } = wanted;
+    // If anything is saved the stream has its beginning, even if there is no watermark yet.
+    let begun = acquired.next().or(start_at);
+    let failed = |source| Error::Source { index: begun.unwrap_or(0), source };
+    let wakeup = Wakeup::new(unstarted.bell.clone(), watermark.clone());
+    let subscribed = guarded(|| Ok(jobs.subscribe(wakeup.clone()))).map_err(failed)?;
+    let upstreams = wakeup.take_upstreams();
+    watermark.reserve(acquired.name.clone(), upstreams.clone())?;
+    unstarted.watermark = Some(watermark.clone());
+    let first = guarded(|| jobs.first()).map_err(failed)?;
+    let next = begun.unwrap_or(first);
+    // A consumer that has reached its end needs nothing from the source any more.
+    if stop_at.is_none_or(|last| last >= next) {
+        if first > next {
+            return Err(Error::Truncated { next, first });
+        }
+        check_upstreams(&watermark, &upstreams, next)?;
+    }
+    Ok(Inspected { watermark, upstreams, subscribed, next })
+}
+
+/// Refuses a gate that can never let the first job through.
+fn check_upstreams(watermark: &Watermark, upstreams: &[Watermark], next: Index) -> Result<(), ConfigError> {
+    match upstreams.iter().find(|upstream| upstream.ended_below(next)) {
+        None => Ok(()),
+        Some(upstream) => Err(ConfigError::UpstreamEnded {
+            consumer: watermark.name(),
+            upstream: upstream.name(),
+            next,
+            last_processed: upstream.last_processed(),
+        }),
+    }
+}

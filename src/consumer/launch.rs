@@ -1,0 +1,167 @@
+//! The start of a consumer, in four phases: the progress is acquired, the source is inspected, the
+//! driver is assembled, and the threads are spawned.
+//!
+//! The first two phases refuse everything that can be refused, before anything runs.
+
+use super::Consumer;
+use super::acquire::{Acquired, acquire};
+use super::builder::{Builder, OnProcessed};
+use super::inspect::{Inspected, Wanted, inspect};
+use crate::base::config::{self, OnExhausted};
+use crate::base::error::Error;
+use crate::base::sync::{Arc, Mutex};
+use crate::base::time;
+use crate::driver::{Core, Driver};
+use crate::notifier::notify;
+use crate::progress::{Progress, Saves, Tenure, shared_writer};
+use crate::reader::{Reader, SharedSource};
+use crate::run::Runner;
+use crate::run::mode::{Mode, Settings};
+use crate::saver::{Saver, saver};
+use crate::source::Jobs;
+use crate::source::wakeup::Bell;
+use crate::source::watermark::Watermark;
+use crate::window::Limits;
+use std::time::Duration;
+
+/// A driver that is ready to run, and the rest that its threads need.
+struct Assembled<J: Jobs, P> {
+    driver: Arc<Driver<J::Job>>,
+    /// The thread's side of a progress that has no writer of its own.
+    saver: Option<Saver<P>>,
+    jobs: J,
+    /// The pause between two looks at a source that does not ring.
+    poll_every: Option<Duration>,
+    on_processed: Option<OnProcessed>,
+}
+
+impl<J: Jobs, P: Progress> Builder<J, P> {
+    /// Starts the consumer in this mode.
+    pub(super) fn launch<R>(mut self, mode: Mode, runner: R) -> Result<Consumer, Error>
+    where
+        R: FnOnce(&Arc<Driver<J::Job>>, Settings) -> Arc<dyn Runner<J::Job>>,
+    {
+        let settings = mode.settings(self.asked)?;
+        let limits = self.validate()?;
+        let mut unstarted = Unstarted::new();
+        let acquired = acquire(&mut self.progress, &unstarted.tenure)?;
+        let wanted = Wanted {
+            start_at: self.start_at.flatten(),
+            stop_at: self.stop_at,
+            watermark: self.watermark.take().unwrap_or_default(),
+        };
+        let inspected = inspect(&self.jobs, wanted, &acquired, &mut unstarted)?;
+        let watermark = inspected.watermark.clone();
+        let assembled = self.assemble(settings, limits, acquired, inspected, &mut unstarted);
+        let driver = assembled.driver.clone();
+        driver.set_runner(runner(&driver, settings));
+        // From here on, dropping it stops everything that was started.
+        let consumer = Consumer { control: driver.clone(), left: false };
+        spawn(assembled, &unstarted)?;
+        unstarted.started = true;
+        driver.begin();
+        // Followers that started earlier hear only from here how far an earlier life has come.
+        watermark.announce();
+        Ok(consumer)
+    }
+
+    /// Puts the driver together. Nothing can be refused any more, and nothing runs yet.
+    fn assemble(
+        self,
+        settings: Settings,
+        limits: Limits,
+        acquired: Acquired,
+        inspected: Inspected,
+        unstarted: &mut Unstarted,
+    ) -> Assembled<J, P> {
+        let Self { jobs, progress, poll_every, on_processed, .. } = self;
+        let Inspected { watermark, upstreams, subscribed, next } = inspected;
+        let OnExhausted::Halt = self.on_exhausted;
+        let (fence, keeps_all, loaded) = (acquired.fence, acquired.keeps_all, acquired.last_processed());
+        let mut window = acquired.window(next, limits);
+        if let Some(index) = self.stop_at {
+            window.stop_at(index);
+        }
+        let mut core = Core::new(window, self.retry, self.max_read_ahead, time::now());
+        core.announces = on_processed.is_some();
+        core.on_job_done = self.on_job_done;
+        core.workers.fixed = settings.threads;
+        core.upstreams = upstreams;
+        core.tenancy.fence = fence;
+        self.stall_after.into_iter().for_each(|patience| core.stalls.patience = patience);
+        core.effects.limit = settings.effects.unwrap_or(usize::MAX);
+        let (saves, saver) = hand_over(progress, keeps_all, &mut core);
+        // Nobody looks yet at a gate that follows this watermark.
+        loaded.into_iter().for_each(|last| watermark.publish(last));
+        watermark.begin(next);
+        let driver = Driver::new(core, unstarted.bell.clone(), watermark, saves);
+        unstarted.watermark = None;
+        driver.listen();
+        let poll_every = poll_every.or((!subscribed).then_some(config::DEFAULT_POLL));
+        Assembled { driver, saver, jobs, poll_every, on_processed }
+    }
+}
+
+/// Starts the threads: the saver, the notifier, the first worker, and last the reader, which brings
+/// the first job.
+fn spawn<J: Jobs, P: Progress>(assembled: Assembled<J, P>, unstarted: &Unstarted) -> Result<(), Error> {
+    let Assembled { driver, saver, jobs, poll_every, on_processed } = assembled;
+    if let Some(saver) = saver {
+        driver.spawn("wl-saver", move || saver.run())?;
+    }
+    if let Some(callback) = on_processed {
+        let desk = driver.clone();
+        driver.spawn("wl-notifier", move || notify(&desk, callback))?;
+    }
+    driver.spawn_first_worker()?;
+    let source = Arc::new(SharedSource::new(jobs));
+    driver.set_source(source.clone());
+    // Before anything can be read, so that what the progress holds back does not start.
+    driver.heed(&unstarted.tenure);
+    let reader = Reader::new(source, driver.clone(), unstarted.bell.clone(), poll_every, time::now());
+    driver.spawn("wl-reader", move || reader.run())
+}
+
+/// Hands the progress to the one that saves: its own writer, or a thread that is to be started. The
+/// name stays in use until the consumer has ended.
+fn hand_over<P: Progress, T>(
+    mut progress: P,
+    keeps_all: bool,
+    core: &mut Core<T>,
+) -> (Arc<dyn Saves>, Option<Saver<P>>) {
+    if let Some(saves) = shared_writer(&mut progress) {
+        core.roster.keep_name(Box::new(progress));
+        return (saves, None);
+    }
+    let progress = Arc::new(Mutex::new(progress));
+    let (handle, saver) = saver(progress.clone(), keeps_all);
+    core.roster.keep_name(Box::new(progress));
+    (Arc::new(handle), Some(saver))
+}
+
+/// Cleans up if the start fails: it closes the bell, so that the source can forget its wake-up,
+/// ends the tenure, which steers nothing then, and gives the watermark back as long as no driver
+/// ends it.
+pub(super) struct Unstarted {
+    pub(super) bell: Arc<Bell>,
+    tenure: Tenure,
+    /// Until there is a driver, which ends it.
+    pub(super) watermark: Option<Watermark>,
+    started: bool,
+}
+
+impl Unstarted {
+    fn new() -> Self {
+        Self { bell: Arc::default(), tenure: Tenure::new(), watermark: None, started: false }
+    }
+}
+
+impl Drop for Unstarted {
+    fn drop(&mut self) {
+        if !self.started {
+            self.bell.close();
+            self.tenure.end();
+            self.watermark.iter().for_each(Watermark::release);
+        }
+    }
+}
