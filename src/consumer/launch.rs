@@ -118,8 +118,9 @@ fn spawn<J: Jobs, P: Progress>(assembled: Assembled<J, P>, unstarted: &Unstarted
     driver.set_source(source.clone());
     // Before anything can be read, so that what the progress holds back does not start.
     driver.heed(&unstarted.tenure);
-    let reader = Reader::new(source, driver.clone(), unstarted.bell.clone(), poll_every, time::now());
-    driver.spawn("wl-reader", move || reader.run())
+    let (desk, bell) = (driver.clone(), unstarted.bell.clone());
+    // Made on its thread's stack: what a thread is started with takes memory on the heap.
+    driver.spawn("wl-reader", move || Reader::new(source, desk, bell, poll_every, time::now()).run())
 }
 
 /// Hands the progress to the one that saves: its own writer, or a thread that is to be started. The
