@@ -5,31 +5,27 @@
 //! done within one.
 
 use crate::base::error::{Error, describe};
-use crate::base::guard::{Failure, drop_guarded, guarded};
-use crate::base::index::Index;
+use crate::base::guard::drop_guarded;
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
 use crate::base::time::Now;
-use crate::commit::changes::Changes;
 use crate::crew::stopping::Stopping;
 use crate::crew::workers::Wake;
 use crate::crew::{Crew, Host, Roster};
-use crate::notifier::NewsDesk;
-use crate::observe::{Event, Kind};
 use crate::progress::Saves;
 use crate::reader::ReadRuns;
 use crate::run::Runner;
-use crate::run::worker::{Report, Reported};
 use crate::source::wakeup::Bell;
 use crate::source::watermark::{Listener, Watermark};
-use std::ops::RangeInclusive;
 use std::sync::Weak;
 
+mod announcing;
 mod aside;
 pub(crate) mod control;
 mod core;
 pub(crate) mod effects;
 mod ending;
 mod explain;
+mod failures;
 mod flights;
 mod handing_out;
 mod helping;
@@ -41,6 +37,7 @@ mod prefetch;
 pub(crate) mod reach;
 mod reading;
 mod reports;
+mod running;
 mod saving;
 mod stalls;
 mod telling;
@@ -81,11 +78,11 @@ pub(crate) struct Driver<T> {
 
 impl<T: Send + 'static> Driver<T> {
     pub(crate) fn new(mut core: Core<T>, bell: Arc<Bell>, watermark: Watermark, saves: Arc<dyn Saves>) -> Arc<Self> {
-        core.patience = Patience::new(saves.takes_help());
+        core.saving.patience = Patience::new(saves.takes_help());
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             crew: Crew::new(me.clone()),
-            confirms: core.on_job_done.is_some(),
+            confirms: core.running.on_job_done.is_some(),
             saves: Mutex::new(Some(saves)),
             stopping: core.ending.stopping.clone(),
             watermark,
@@ -102,17 +99,17 @@ impl<T: Send + 'static> Driver<T> {
     /// From now on it hears of the ends of its upstreams.
     pub(crate) fn listen(&self) {
         let me: Weak<dyn Listener> = self.me.clone();
-        let upstreams = self.core.lock().upstreams.clone();
+        let upstreams = self.core.lock().gates.upstreams.clone();
         upstreams.iter().for_each(|upstream| upstream.listen(me.clone()));
     }
 
     pub(crate) fn set_runner(&self, runner: Arc<dyn Runner<T>>) {
-        self.core.lock().runner = Some(runner);
+        self.core.lock().running.runner = Some(runner);
     }
 
     /// From now on workers may read for themselves.
     pub(crate) fn set_source(&self, source: Arc<dyn ReadRuns<T>>) {
-        self.core.lock().runs = Some(source);
+        self.core.lock().reading.runs = Some(source);
     }
 
     /// Begins: what the window wants first is carried out.
@@ -177,98 +174,13 @@ impl<T: Send + 'static> Driver<T> {
     /// Runs a destructor of the user's without the lock. It may take long, so the reader hears
     /// before it of the back-off that has begun: it may be all that makes the next attempt due.
     fn unlocked(&self, core: &mut MutexGuard<'_, Core<T>>, destructor: impl FnOnce()) {
-        let rouse = std::mem::take(&mut core.rouse_reader);
+        let rouse = std::mem::take(&mut core.reading.rouse);
         MutexGuard::unlocked(core, || {
             if rouse {
                 self.bell.work();
             }
             destructor();
         });
-    }
-}
-
-/// Of its upstreams: when one ends, what somebody waits for may never come, whatever the source
-/// does meanwhile.
-impl<T: Send + 'static> Listener for Driver<T> {
-    fn changed(&self) {}
-
-    fn ended(&self) {
-        let mut core = self.core.lock();
-        core.rouse_waiters = true;
-        core.end_within_reach();
-        self.settle_saving(core, &Now::when_asked());
-    }
-}
-
-impl<T: Send + 'static> NewsDesk for Driver<T> {
-    fn news(&self) -> Option<RangeInclusive<Index>> {
-        let mut core = self.core.lock();
-        loop {
-            if let Some(run) = core.take_news() {
-                return Some(run);
-            }
-            // Whoever waits for the last call hears that it is over.
-            self.changed.notify_all();
-            if core.window.has_ended() {
-                return None;
-            }
-            self.news.wait(&mut core);
-        }
-    }
-
-    fn panicked(&self, run: RangeInclusive<Index>, failure: Failure) {
-        let index = *run.end();
-        let text = format!("on_processed {}", failure.text);
-        let mut core = self.core.lock();
-        let now = Now::when_asked();
-        core.silence();
-        let surplus = core.halt(index, text, Error::Callback { index, source: failure.error }, &failure.text, &now);
-        self.settle(core, &now);
-        drop_guarded(surplus);
-    }
-}
-
-impl<T: Send + 'static> Reported for Driver<T> {
-    fn report(&self, mut report: Report) {
-        self.confirm(&mut report);
-        let mut core = self.core.lock();
-        let now = Now::when_asked();
-        let surplus = core.report(report.token, report.outcome, &mut Changes::default(), &now);
-        let tokens = core.flights.len();
-        let name = core.roster.release_name(tokens);
-        self.settle(core, &now);
-        drop_guarded(surplus);
-        drop_guarded(name);
-    }
-
-    fn start_panicked(&self, index: Index, error: &str) {
-        let mut core = self.core.lock();
-        let now = Now::when_asked();
-        core.tell(&Event::new(Kind::ClosurePanicked, index).error(error), &now);
-        self.settle(core, &now);
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.stopping.has_begun()
-    }
-}
-
-impl<T: Send + 'static> Driver<T> {
-    /// A successful attempt counts once `on_job_done` was called and has not panicked.
-    fn confirm(&self, report: &mut Report) {
-        if self.confirms && report.outcome.is_ok() {
-            let callback = self.core.lock().on_job_done.clone();
-            if let Some(callback) = callback {
-                // `stop` in the callback would wait for the very job that is being reported.
-                let _own = self.crew.enter();
-                let called = guarded(|| {
-                    callback(report.index);
-                    Ok(())
-                });
-                report.outcome = called.map_err(Failure::boxed);
-                drop_guarded(callback);
-            }
-        }
     }
 }
 
@@ -279,7 +191,7 @@ impl<T: Send + 'static> Host for Driver<T> {
 
     fn with_roster<R>(&self, change: impl FnOnce(&mut Roster, usize) -> R) -> R {
         let mut core = self.core.lock();
-        let tokens = core.flights.len();
+        let tokens = core.running.flights.len();
         change(&mut core.roster, tokens)
     }
 
@@ -309,7 +221,7 @@ impl<T: Send + 'static> Host for Driver<T> {
     }
 
     fn everybody_left(&self) {
-        let unheard = self.core.lock().error.take();
+        let unheard = self.core.lock().ending.error.take();
         if let Some(error) = unheard {
             tracing::error!(error = describe(&error), "a consumer ended with an error after it was let go");
             drop_guarded(error);

@@ -83,13 +83,13 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             window.stop_at(index);
         }
         let mut core = Core::new(window, self.retry, self.max_read_ahead, time::now());
-        core.announces = on_processed.is_some();
-        core.on_job_done = self.on_job_done;
+        core.announcing.wanted = on_processed.is_some();
+        core.running.on_job_done = self.on_job_done;
         core.workers.fixed = settings.threads;
-        core.upstreams = upstreams;
+        core.gates.upstreams = upstreams;
         core.tenancy.fence = fence;
-        self.stall_after.into_iter().for_each(|patience| core.stalls.patience = patience);
-        core.effects.limit = settings.effects.unwrap_or(usize::MAX);
+        self.stall_after.into_iter().for_each(|patience| core.watching.stalls.patience = patience);
+        core.saving.effects.limit = settings.effects.unwrap_or(usize::MAX);
         let (saves, saver) = hand_over(progress, keeps_all, &mut core);
         // Nobody looks yet at a gate that follows this watermark.
         loaded.into_iter().for_each(|last| watermark.publish(last));

@@ -1,8 +1,9 @@
 //! The calls of a handle and of a consumer to the driver: to watch, to steer, and to end.
 
 use super::Driver;
-use super::core::{Bounding, Core};
+use super::core::Core;
 use super::reach::OutOfReach;
+use super::reading::Bounding;
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
@@ -83,13 +84,13 @@ impl<T: Send + 'static> Control for Driver<T> {
     }
 
     fn stop_at_head(&self) {
-        self.core.lock().source.bounding = Bounding::Wanted;
+        self.core.lock().reading.bounding = Bounding::Wanted;
         self.bell.look();
     }
 
     fn heed_ended_upstreams(&self, then: OutOfReach) {
         let mut core = self.core.lock();
-        core.reach.then = then;
+        core.gates.reach.then = then;
         core.end_within_reach();
         self.settle(core, &Now::when_asked());
     }
@@ -100,7 +101,7 @@ impl<T: Send + 'static> Control for Driver<T> {
     }
 
     fn upstreams(&self) -> Vec<Watermark> {
-        self.core.lock().upstreams.clone()
+        self.core.lock().gates.upstreams.clone()
     }
 
     fn is_own_thread(&self) -> bool {
@@ -131,7 +132,7 @@ impl<T: Send + 'static> Control for Driver<T> {
         let mut core = self.core.lock();
         let now = Now::when_asked();
         core.set_paused(paused);
-        core.stalls.moved(&now);
+        core.watching.stalls.moved(&now);
         let watch = !paused && core.stir(now.get());
         self.settle(core, &now);
         if watch {
@@ -175,7 +176,7 @@ impl<T: Send + 'static> Control for Driver<T> {
         }
         // While stragglers run, that is what the caller has to know; what halted it is in the
         // status, and is logged.
-        let error = if timed_out.is_none() { self.core.lock().error.take() } else { None };
+        let error = if timed_out.is_none() { self.core.lock().ending.error.take() } else { None };
         self.crew.leave_as_owner();
         drop(own);
         match (error, timed_out) {

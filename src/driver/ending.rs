@@ -3,32 +3,125 @@
 
 use super::Driver;
 use super::core::Core;
+use super::reach::kept_below;
+use super::wakes::Wakes;
 use crate::base::error::Error;
+use crate::base::guard::Guarded;
+use crate::base::index::BoxError;
 use crate::base::index::Index;
+use crate::base::sync::Arc;
 use crate::base::time::{self, Now};
 use crate::crew::stopping::Stopping;
 use crate::observe::ended::Ended;
 use crate::observe::{Event, Kind};
+use crate::run::OnJobDone;
 use std::time::Duration;
 
 /// The state of the end, before and after it has come.
-#[derive(Default)]
 pub(crate) struct Ending {
     /// Set from the moment on in which nothing starts any more.
     pub(super) stopping: Stopping,
+    /// True once everybody was told that nothing starts any more.
+    pub(super) told: bool,
+    /// The error that `stop` and `join` return.
+    pub(super) error: Option<Error>,
     /// The report of the error, which is there when the error itself was handed out.
     report: Option<String>,
+    /// The index at which the consumer halted, and the cause as a text.
+    pub(super) halted: Option<(Index, String)>,
+    /// True if results are no longer counted.
+    pub(super) abandoned: bool,
+    /// The watermark stays below this index whatever happens.
+    pub(super) unreachable_from: Index,
+}
+
+impl Default for Ending {
+    fn default() -> Self {
+        Self {
+            stopping: Stopping::default(),
+            told: false,
+            error: None,
+            report: None,
+            halted: None,
+            abandoned: false,
+            unreachable_from: Index::MAX,
+        }
+    }
 }
 
 impl<T: Send + 'static> Core<T> {
+    /// Everything is over: the window wants nothing more.
+    pub(super) fn finish(&mut self, wakes: &mut Wakes, now: &Now) {
+        wakes.ended = true;
+        self.waiting.rouse = true;
+        if let Some(error) = self.gates.reach.error(&self.window).filter(|_| self.ending.error.is_none()) {
+            self.halt_for(self.window.lowest_undone(), error.to_string(), error, "", now);
+        }
+        self.watching.stalls.moved(now);
+        self.tell_end(now);
+        // There may be very many of them, so it is left to whoever clears up to give their memory
+        // back.
+        let retries = self.failures.take_all();
+        let jobs = self.reading.prefetch.drain();
+        let (runner, callback) =
+            (Guarded::new(self.running.runner.take()), Guarded::new(self.running.on_job_done.take()));
+        let source = Guarded::new(self.reading.runs.take());
+        self.roster.end(Box::new((jobs, retries, runner, callback, source)));
+    }
+
+    /// True if the watermark can no longer reach this index.
+    pub(crate) fn never(&self, index: Index) -> bool {
+        let window = &self.window;
+        let stopping = window.is_stopping();
+        index == Index::MAX
+            || window.has_ended()
+            // What was done in an earlier life, or runs already, is passed beyond the end too.
+            || window.ends_at().is_some_and(|last| last < index && window.unstarted_from(last.saturating_add(1)) <= index)
+            || stopping && (index >= window.next() || self.failures.has_waiting_up_to(index))
+            // Once it stops nobody is given a turn.
+            || stopping && self.running.aside.has_up_to(index)
+            || self.ending.unreachable_from <= index
+            || self.gates.upstreams.iter().any(|upstream| kept_below(&self.window, index, upstream))
+    }
+
+    /// Gives up the jobs that run: they are neither awaited nor counted any longer. Returns their
+    /// indices, and a callback to be dropped without the lock.
+    pub(crate) fn abandon(&mut self) -> (Vec<Index>, Option<Arc<OnJobDone>>) {
+        let mut running: Vec<Index> = self.running.flights.iter().map(|flight| flight.index).collect();
+        running.sort_unstable();
+        self.ending.abandoned = true;
+        self.ending.unreachable_from = self.ending.unreachable_from.min(running.first().copied().unwrap_or(Index::MAX));
+        self.waiting.rouse = true;
+        self.window.handle_abandoned();
+        (running, self.running.on_job_done.take())
+    }
+
+    /// Stops at the first failure. Later ones are not the cause, and are given back to be dropped.
+    /// The cause is the text of the error's source, if it has one.
+    pub(crate) fn halt(
+        &mut self,
+        index: Index,
+        text: String,
+        error: Error,
+        cause: &str,
+        now: &Now,
+    ) -> Option<BoxError> {
+        self.window.handle_stop();
+        if self.ending.error.is_some() {
+            return Some(Box::new(error));
+        }
+        self.halt_for(index, text, error, cause, now);
+        None
+    }
+
     /// The consumer halts, for the first time. The cause is the text of the error's source, if it
     /// has one: that is the user's code, so the text was made without the lock.
     pub(super) fn halt_for(&mut self, index: Index, text: String, error: Error, cause: &str, now: &Now) {
         let event = Event { error: Some(&text), ..Event::new(Kind::Halted, index) };
         self.tell(&if let Error::Job { attempt, .. } = &error { event.attempt(*attempt) } else { event }, now);
         self.ending.report = Some(if cause.is_empty() { error.to_string() } else { format!("{error}: {cause}") });
-        self.halted = Some((index, text));
-        self.error = Some(error);
+        self.ending.halted = Some((index, text));
+        self.ending.error = Some(error);
     }
 
     fn ended(&self, now: &Now) -> Ended {

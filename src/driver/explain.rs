@@ -1,7 +1,9 @@
 //! From what the lock guards to what an operator reads.
 
-use super::core::{Core, Failed, Unread};
+use super::core::Core;
+use super::failures::Failed;
 use super::flights::Flight;
+use super::reading::Unread;
 use crate::base::index::Index;
 use crate::base::time::Now;
 use crate::observe::status::{Blocked, State, Status};
@@ -17,7 +19,7 @@ impl<T: Send + 'static> Core<T> {
         let window = &self.window;
         let blocked = self.blocked(now);
         let ended = match &blocked {
-            Blocked::Upstream { index } => self.upstreams.iter().find(|upstream| upstream.ended_below(*index)),
+            Blocked::Upstream { index } => self.gates.upstreams.iter().find(|upstream| upstream.ended_below(*index)),
             _ => None,
         };
         Status {
@@ -30,16 +32,16 @@ impl<T: Send + 'static> Core<T> {
             unsaved: window.unsaved(),
             ended_upstream: ended.map(Watermark::name),
             blocked,
-            done: self.counters.done,
-            failed: self.counters.failed,
-            retries: self.counters.retries,
-            saves: self.counters.saves,
+            done: self.running.counters.done,
+            failed: self.running.counters.failed,
+            retries: self.running.counters.retries,
+            saves: self.running.counters.saves,
             unprocessed: window.lowest_unprocessed(),
         }
     }
 
     fn state(&self) -> State {
-        if self.halted.is_some() {
+        if self.ending.halted.is_some() {
             State::Halted
         } else if self.window.has_ended() {
             State::Finished
@@ -56,17 +58,17 @@ impl<T: Send + 'static> Core<T> {
     fn blocked(&self, now: &Now) -> Blocked {
         let window = &self.window;
         let index = window.lowest_undone();
-        if let Some((index, error)) = &self.halted {
+        if let Some((index, error)) = &self.ending.halted {
             return Blocked::Halted { index: *index, error: error.clone() };
         }
-        if let Some(error) = &self.save.error {
+        if let Some(error) = &self.saving.under_way.error {
             return Blocked::Progress { error: error.clone() };
         }
         if window.has_ended() {
             return Blocked::No;
         }
-        let in_flight = |flight: &&Flight| flight.index == index && !self.abandoned;
-        if let Some(flight) = self.flights.iter().find(in_flight) {
+        let in_flight = |flight: &&Flight| flight.index == index && !self.ending.abandoned;
+        if let Some(flight) = self.running.flights.iter().find(in_flight) {
             return running(flight, now);
         }
         if index > window.lowest_unprocessed() {
@@ -79,11 +81,11 @@ impl<T: Send + 'static> Core<T> {
         if window.is_paused() {
             return self.tenancy.blocked();
         }
-        if self.aside.has(index) {
+        if self.running.aside.has(index) {
             // Its turn comes as soon as a slot is free.
             return self.lowest_running(now).unwrap_or(Blocked::No);
         }
-        if let Some(failed) = self.failed.get(&index) {
+        if let Some(failed) = self.failures.waiting(index) {
             return self.blocked_by_retry(index, failed, now);
         }
         self.blocked_by_source(now)
@@ -93,7 +95,7 @@ impl<T: Send + 'static> Core<T> {
         let retry_in = failed.due.saturating_duration_since(now.get());
         match (&failed.unread, self.source_silence(now), self.blocked_by_threads(now)) {
             (Some(unread), ..) => self.unread(unread, index),
-            (None, _, Some(threads)) if self.prefetch.has_again(index) => threads,
+            (None, _, Some(threads)) if self.reading.prefetch.has_again(index) => threads,
             (None, Some(silence), _) if retry_in.is_zero() => unanswered(index, silence),
             _ => Blocked::Retrying { index, attempt: failed.attempt, retry_in, error: failed.error.clone() },
         }
@@ -101,7 +103,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// The lowest job that is in flight.
     fn lowest_running(&self, now: &Now) -> Option<Blocked> {
-        let awaited = self.flights.iter().filter(|_| !self.abandoned);
+        let awaited = self.running.flights.iter().filter(|_| !self.ending.abandoned);
         awaited.min_by_key(|flight| flight.index).map(|flight| running(flight, now))
     }
 
@@ -117,7 +119,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Jobs that finished are being saved: no news, unless it takes long.
     fn blocked_by_save(&self, now: &Now) -> Blocked {
-        match silence(self.save.since, now) {
+        match silence(self.saving.under_way.since, now) {
             Some(silence) => Blocked::Progress { error: format!("the save has not returned for {silence:.1?}") },
             None => Blocked::No,
         }
@@ -126,7 +128,7 @@ impl<T: Send + 'static> Core<T> {
     fn blocked_by_source(&self, now: &Now) -> Blocked {
         let window = &self.window;
         let index = window.lowest_undone();
-        if let Some(error) = &self.source.look_error {
+        if let Some(error) = &self.reading.look_error {
             return Blocked::Source { index, error: error.clone() };
         }
         if index < window.unread_from() && window.can_run() {
@@ -143,7 +145,7 @@ impl<T: Send + 'static> Core<T> {
             return Blocked::CaughtUp;
         }
         let gated = || window.is_gated(index).then_some(Blocked::Upstream { index });
-        self.beyond_head(index).or_else(gated).unwrap_or_else(|| match &self.source.unread {
+        self.beyond_head(index).or_else(gated).unwrap_or_else(|| match &self.reading.unread {
             Some(unread) => self.unread(unread, index),
             None => Blocked::No,
         })
@@ -153,16 +155,16 @@ impl<T: Send + 'static> Core<T> {
     fn look_awaited(&self, index: Index, now: &Now) -> Option<Duration> {
         let window = &self.window;
         let known = window.head().is_some_and(|head| index <= head) && !window.is_gated(index);
-        let elapsed = self.source.look.map(|since| now.get().saturating_duration_since(since));
-        if !self.source.seen {
+        let elapsed = self.reading.look.map(|since| now.get().saturating_duration_since(since));
+        if !self.reading.seen {
             return Some(elapsed.unwrap_or_default());
         }
-        elapsed.filter(|_| known && self.source.call.is_none() && index >= window.unread_from())
+        elapsed.filter(|_| known && self.reading.call.is_none() && index >= window.unread_from())
     }
 
     /// Returns the time for which a call into the source has not returned, if that is too long.
     fn source_silence(&self, now: &Now) -> Option<Duration> {
-        silence(self.source.call.into_iter().chain(self.source.look).min(), now)
+        silence(self.reading.call.into_iter().chain(self.reading.look).min(), now)
     }
 
     /// Why a job could not be read, if it should be there at all.

@@ -63,7 +63,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Says what a thread does that found no job.
     fn rest(&mut self, search: &mut Search, now: &Now) -> Step<T> {
-        let is_about_to_come = self.source.fetch.is_some() && !self.window.is_stopping();
+        let is_about_to_come = self.reading.fetch.is_some() && !self.window.is_stopping();
         if !std::mem::replace(&mut search.spun, true) && self.workers.expects_jobs(is_about_to_come) {
             return Step::Spin;
         }
@@ -87,24 +87,24 @@ impl<T: Send + 'static> Core<T> {
         let job = if run.retry {
             self.again(run.index, now)
         } else {
-            self.prefetch.take().map(|new| Job::new(run.index, new))
+            self.reading.prefetch.take().map(|new| Job::new(run.index, new))
         };
         let mut job = job.expect("the window hands out what was read, in the same order");
         job.fence = self.tenancy.fence;
-        if self.prefetch.is_tight() {
-            self.window.set_room(self.prefetch.room());
+        if self.reading.prefetch.is_tight() {
+            self.window.set_room(self.reading.prefetch.room());
         }
         let started = now.coarse();
         self.workers.takes_job(started);
-        let token = self.flights.begin(Flight { index: run.index, attempt: job.attempt, started });
+        let token = self.running.flights.begin(Flight { index: run.index, attempt: job.attempt, started });
         Some(Assignment { token, job })
     }
 
     #[cold]
     fn again(&mut self, index: Index, now: &Now) -> Option<Job<T>> {
-        let mut job = Job::new(index, self.prefetch.take_again(index)?);
-        self.counters.retries += 1;
-        job.attempt = self.failed.remove(&index).map_or(1, |failed| failed.attempt).saturating_add(1);
+        let mut job = Job::new(index, self.reading.prefetch.take_again(index)?);
+        self.running.counters.retries += 1;
+        job.attempt = self.failures.begin_attempt(index);
         self.tell(&Event::new(Kind::Retried, index).attempt(job.attempt), now);
         Some(job)
     }
@@ -201,7 +201,7 @@ mod tests {
         while window.poll().is_some() {}
         window.handle_fetched(1);
         let mut core = Core::new(window, Retry::fixed(std::time::Duration::ZERO), usize::MAX, Instant::now());
-        core.prefetch.add([()], [1].into_iter().collect());
+        core.reading.prefetch.add([()], [1].into_iter().collect());
         core.workers.threads = 1;
         let token = core.hand_out(&Now::when_asked()).map(|assignment| assignment.token).unwrap();
         core.window.handle_stop();

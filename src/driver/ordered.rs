@@ -20,37 +20,37 @@ impl<T: Send + 'static> Core<T> {
     /// A job has its result, and no longer holds its slot. Whose turn it is, if nobody hands
     /// results to the sink.
     fn set_aside(&mut self, token: usize, now: &Now) -> Option<Turn> {
-        let Flight { index, attempt, .. } = self.flights.end(token).filter(|_| !self.abandoned)?;
+        let Flight { index, attempt, .. } = self.running.flights.end(token).filter(|_| !self.ending.abandoned)?;
         self.window.handle_set_aside(index);
-        self.aside.attempts.insert(index, attempt);
+        self.running.aside.attempts.insert(index, attempt);
         // It will have no turn, so the watermark never passes it.
-        self.rouse_waiters |= self.window.is_stopping();
-        if self.aside.sinking { None } else { self.take_up(now) }
+        self.waiting.rouse |= self.window.is_stopping();
+        if self.running.aside.sinking { None } else { self.take_up(now) }
     }
 
     /// Puts the job whose turn it is back in flight, in the slot that was freed in this same
     /// critical section or in a free one, so `max_processing` holds.
     fn take_up(&mut self, now: &Now) -> Option<Turn> {
         let index: Index = self.window.lowest_undone();
-        (self.aside.sinking, self.aside.held) = (false, false);
-        if self.abandoned || self.window.is_stopping() || self.window.has_ended() {
+        (self.running.aside.sinking, self.running.aside.held) = (false, false);
+        if self.ending.abandoned || self.window.is_stopping() || self.window.has_ended() {
             return None;
         }
         if self.window.is_paused() {
-            self.aside.held = self.aside.has(index);
+            self.running.aside.held = self.running.aside.has(index);
             return None;
         }
-        let attempt = self.aside.attempts.remove(&index)?;
-        self.aside.sinking = true;
+        let attempt = self.running.aside.attempts.remove(&index)?;
+        self.running.aside.sinking = true;
         self.window.handle_taken_up();
         let flight = Flight { index, attempt, started: now.coarse() };
-        Some(Turn { index, token: self.flights.begin(flight) })
+        Some(Turn { index, token: self.running.flights.begin(flight) })
     }
 
     /// True if a thread of the pool could take up a turn that a pause has held up.
     #[inline]
     pub(super) fn has_turn(&self) -> bool {
-        self.aside.held && self.may_resume_turn()
+        self.running.aside.held && self.may_resume_turn()
     }
 
     #[cold]

@@ -1,8 +1,12 @@
 //! An end that an upstream keeps out of reach: it has ended below, so no job beyond its watermark
 //! ever starts.
 
+use super::Driver;
+use super::core::Core;
 use crate::base::error::Error;
 use crate::base::index::Index;
+use crate::base::time::Now;
+use crate::source::watermark::Listener;
 use crate::source::watermark::Watermark;
 use crate::window::Window;
 
@@ -17,6 +21,34 @@ pub(crate) enum OutOfReach {
     End,
     /// The consumer ends there with an error, since a caller counts on the jobs beyond.
     Fail,
+}
+
+/// The gate of the source, as far as others decide it.
+#[derive(Default)]
+pub(crate) struct Gates {
+    /// The watermarks that the source's gate depends on.
+    pub(crate) upstreams: Vec<Watermark>,
+    pub(super) reach: Reach,
+}
+
+impl<T: Send + 'static> Core<T> {
+    /// An upstream has ended, or the index to end at has changed: it may be out of reach.
+    pub(super) fn end_within_reach(&mut self) {
+        self.waiting.rouse |= self.gates.reach.shorten(&mut self.window, &self.gates.upstreams);
+    }
+}
+
+/// Of its upstreams: when one ends, what somebody waits for may never come, whatever the source
+/// does meanwhile.
+impl<T: Send + 'static> Listener for Driver<T> {
+    fn changed(&self) {}
+
+    fn ended(&self) {
+        let mut core = self.core.lock();
+        core.waiting.rouse = true;
+        core.end_within_reach();
+        self.settle_saving(core, &Now::when_asked());
+    }
 }
 
 /// The end that a consumer is to get to, if it can.

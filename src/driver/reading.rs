@@ -3,8 +3,11 @@
 //! The reader carries it out. While it supervises the workers and the source is quick, the worker
 //! that would otherwise wait for the run reads it.
 
+mod state;
+
+pub(crate) use self::state::{Bounding, Reading, Surplus, Unread};
 use super::Driver;
-use super::core::{Bounding, Core, Surplus, Unread};
+use super::core::Core;
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::{BoxError, Index};
@@ -12,10 +15,9 @@ use crate::base::sync::{Arc, MutexGuard};
 use crate::base::time::Now;
 use crate::crew::workers::LOOK_EVERY;
 use crate::observe::{Event, Kind};
-use crate::reader::{Beyond, Due, Fetched, Order, Outcome, ReadDesk, ReadRuns, SOURCE_BACK_OFF, Then, Weights};
+use crate::reader::{Beyond, Due, Fetched, Order, Outcome, ReadDesk, ReadRuns, Then, Weights};
 use crate::source::Gate;
 use crate::window::Window;
-use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
@@ -27,21 +29,18 @@ impl<T: Send + 'static> Core<T> {
     /// The source no longer has the job that is next.
     fn truncated(&mut self, next: Index, first: Index, now: &Now) -> Option<BoxError> {
         let error = Error::Truncated { next, first };
-        self.unreachable_from = self.unreachable_from.min(next);
+        self.ending.unreachable_from = self.ending.unreachable_from.min(next);
         self.halt(next, error.to_string(), error, "", now)
     }
 
     /// Makes the jobs due whose back-off is over by now, of two the one whose back-off ended first.
     /// True: there are more.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
-        self.source.supervises = false;
+        self.reading.supervises = false;
         for _ in 0..PIECE {
-            let Some(Reverse((_, index))) = self.timers.peek().filter(|Reverse((due, _))| *due <= now) else {
-                return false;
-            };
-            let due = self.window.handle_due(*index);
+            let Some(index) = self.failures.take_due(now) else { return false };
+            let due = self.window.handle_due(index);
             debug_assert!(due, "a timer is set for each failed job, once");
-            self.timers.pop();
         }
         true
     }
@@ -51,57 +50,60 @@ impl<T: Send + 'static> Core<T> {
         if self.window.is_stopping() || self.window.has_ended() {
             return Order::End;
         }
-        if let Some(answer) = self.source.note.take() {
+        if let Some(answer) = self.reading.note.take() {
             return Order::Note(answer);
         }
         // Most of the time known work goes before a look, since the source may be slow to say its
         // head. A failed job that is to be read again is known work, too.
-        self.source.look_waits = look == Due::WhenIdle && self.has_unread();
-        if look != Due::No && !self.source.look_waits {
+        self.reading.look_waits = look == Due::WhenIdle && self.has_unread();
+        if look != Due::No && !self.reading.look_waits {
             self.looking(now);
             return Order::Look;
         }
         if let Some(run) = self.take_fetch(now) {
             return Order::Read(run);
         }
-        self.source.supervises = true;
+        self.reading.supervises = true;
         self.workers.supervised_from(now);
-        Order::Wait(self.timers.peek().map(|Reverse((due, _))| *due))
+        Order::Wait(self.failures.next_due())
     }
 
     /// True if a job is to be read that the source is known to have: a new one, or a failed one.
     #[inline]
     pub(super) fn has_unread(&self) -> bool {
-        self.source.fetch.is_some() && !self.source.taken || self.window.has_unread()
+        self.reading.fetch.is_some() && !self.reading.taken || self.window.has_unread()
     }
 
     fn take_fetch(&mut self, now: Instant) -> Option<RangeInclusive<Index>> {
-        let run = self.source.fetch.clone().filter(|_| !self.source.taken)?;
-        self.source.taken = true;
-        self.source.call = Some(now);
+        let run = self.reading.fetch.clone().filter(|_| !self.reading.taken)?;
+        self.reading.taken = true;
+        self.reading.call = Some(now);
         Some(run)
     }
 
     /// Looks at the workers for the reader, which supervises them. Returns the time until the next
     /// look; `None`: there is none.
     pub(crate) fn supervise(&mut self, now: Instant) -> Option<Duration> {
-        let unread = self.source.fetch.is_some() && !self.source.taken;
+        let unread = self.reading.fetch.is_some() && !self.reading.taken;
         let work = unread || self.window.can_run();
         let sight = self.workers.look(self.window.limits().max_processing, now, work);
         // They are all in long jobs, it seems.
-        self.rouse_reader |= unread && !sight.cope;
-        self.source.supervises = sight.look_again;
+        self.reading.rouse |= unread && !sight.cope;
+        self.reading.supervises = sight.look_again;
         sight.look_again.then_some(LOOK_EVERY)
     }
 
     pub(super) fn leaves_reading_to_workers(&self) -> bool {
         // Where the number of threads is the user's, none can take the place of one that reads.
-        self.source.quick && self.source.supervises && self.workers.fixed.is_none() && !self.window.is_stopping()
+        self.reading.quick && self.reading.supervises && self.workers.fixed.is_none() && !self.window.is_stopping()
     }
 
     /// True if there is something that a worker would read for itself.
     pub(crate) fn may_read(&self) -> bool {
-        self.source.fetch.is_some() && !self.source.taken && self.leaves_reading_to_workers() && self.runs.is_some()
+        self.reading.fetch.is_some()
+            && !self.reading.taken
+            && self.leaves_reading_to_workers()
+            && self.reading.runs.is_some()
     }
 
     /// Takes the run that this worker reads for itself, if there is one.
@@ -109,7 +111,7 @@ impl<T: Send + 'static> Core<T> {
         if !self.may_read() {
             return None;
         }
-        let runs = self.runs.clone()?;
+        let runs = self.reading.runs.clone()?;
         let run = self.take_fetch(now.get())?;
         self.workers.reading = true;
         Some((runs, run))
@@ -120,36 +122,36 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn end_reading(&mut self, fetched: Fetched<T>, now: &Now) -> Surplus<T> {
         self.workers.reading = false;
         let surplus = self.fetched(fetched, now);
-        self.rouse_reader |= self.source.note.is_some();
+        self.reading.rouse |= self.reading.note.is_some();
         surplus
     }
 
     /// The source is about to be asked for its gate.
     pub(crate) fn asking(&mut self, now: Instant) {
         // From here on the reader does not see to the workers, however long the call takes.
-        self.source.supervises = false;
-        self.source.look = Some(now);
+        self.reading.supervises = false;
+        self.reading.look = Some(now);
     }
 
     /// The source is about to be asked for its head, and for its gate.
     fn looking(&mut self, now: Instant) {
         self.asking(now);
-        if self.source.bounding == Bounding::Wanted {
-            self.source.bounding = Bounding::Looking;
+        if self.reading.bounding == Bounding::Wanted {
+            self.reading.bounding = Bounding::Looking;
         }
     }
 
     /// Ends once this index is processed.
     pub(crate) fn stop_at(&mut self, index: Index) {
         self.window.stop_at(index);
-        self.rouse_waiters = true;
+        self.waiting.rouse = true;
         self.end_within_reach();
     }
 
     /// Takes the gate, which alone was asked for. Says if it lets through more than the source is
     /// known to have.
     pub(crate) fn gated(&mut self, gate: Gate) -> Beyond {
-        self.source.look = None;
+        self.reading.look = None;
         let beyond_head = |window: &Window| window.head().is_none_or(|head| !window.is_gated(head + 1));
         let was_beyond = self.window.head().is_some() && beyond_head(&self.window);
         self.window.handle_gate(gate.open_below());
@@ -161,13 +163,13 @@ impl<T: Send + 'static> Core<T> {
     }
 
     pub(crate) fn looked(&mut self, head: Option<Index>, gate: Gate) {
-        self.source.look = None;
-        self.source.seen = true;
-        self.source.look_error = None;
+        self.reading.look = None;
+        self.reading.seen = true;
+        self.reading.look_error = None;
         self.window.handle_head(head);
         self.window.handle_gate(gate.open_below());
-        if self.source.bounding == Bounding::Looking {
-            self.source.bounding = Bounding::No;
+        if self.reading.bounding == Bounding::Looking {
+            self.reading.bounding = Bounding::No;
             match head {
                 Some(head) => self.stop_at(head),
                 None => self.window.handle_stop(),
@@ -178,8 +180,8 @@ impl<T: Send + 'static> Core<T> {
     /// The fetch under way is over. What comes too late, or has done its duty, is given back.
     pub(crate) fn fetched(&mut self, fetched: Fetched<T>, now: &Now) -> Surplus<T> {
         let Fetched { jobs, weights, then, quick, .. } = fetched;
-        self.source.quick = quick;
-        self.source.call = None;
+        self.reading.quick = quick;
+        self.reading.call = None;
         let outcome = Outcome::from(&then);
         self.tell_unread(jobs.len(), &then, now);
         let (unread, error) = match then {
@@ -189,13 +191,13 @@ impl<T: Send + 'static> Core<T> {
             Then::Failed(failure) => (Some(Unread::Failed(failure.text)), Some(failure.error)),
         };
         let over = self.window.is_stopping() || self.window.has_ended();
-        let Some(run) = self.source.fetch.take().filter(|_| !over) else { return Surplus { jobs, error } };
+        let Some(run) = self.reading.fetch.take().filter(|_| !over) else { return Surplus { jobs, error } };
         let count = jobs.len() as u64;
-        self.prefetch.learn(jobs.len(), weights.total());
+        self.reading.prefetch.learn(jobs.len(), weights.total());
         // It was handed out before, so it is read for its retry.
-        let again = self.failed.contains_key(run.start());
+        let again = self.failures.waiting(*run.start()).is_some();
         // A failed job that cannot be read again backs off alone: looks and new runs go on.
-        self.source.note = Some(outcome).filter(|outcome| match outcome {
+        self.reading.note = Some(outcome).filter(|outcome| match outcome {
             Outcome::Good => false,
             Outcome::Missing => true,
             Outcome::Failed => !again,
@@ -204,7 +206,7 @@ impl<T: Send + 'static> Core<T> {
             self.take_in_again(run, jobs, weights, unread, now);
             Vec::new()
         } else {
-            self.source.unread = unread;
+            self.reading.unread = unread;
             self.take_in_new(*run.start(), jobs, weights)
         };
         match outcome {
@@ -218,7 +220,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Tells the window how many jobs fit into the memory that is left.
     pub(crate) fn fit_prefetch(&mut self) {
-        let room = self.prefetch.fit(self.window.limits().read_ahead());
+        let room = self.reading.prefetch.fit(self.window.limits().read_ahead());
         self.window.set_room(room);
     }
 
@@ -233,42 +235,28 @@ impl<T: Send + 'static> Core<T> {
         let mut rest = run;
         for (job, weight) in jobs.into_iter().zip(weights) {
             let Some(index) = rest.next() else { break };
-            self.prefetch.add_again(index, job, weight);
-            if let Some(failed) = self.failed.get_mut(&index) {
-                (failed.unread, failed.unreadable) = (None, 0);
-            }
+            self.reading.prefetch.add_again(index, job, weight);
+            self.failures.was_read(index);
         }
         match unread {
             None => {}
             Some(Unread::Missing) => {
-                if let Some(failed) = rest.next().and_then(|index| self.failed.get_mut(&index)) {
-                    failed.unread = Some(Unread::Missing);
+                if let Some(index) = rest.next() {
+                    self.failures.is_missing(index);
                 }
             }
-            Some(Unread::Failed(error)) => self.put_off(rest, &error, now),
+            Some(Unread::Failed(error)) => {
+                self.failures.put_off(rest, &error, now);
+                self.reading.rouse = true;
+            }
         }
-    }
-
-    /// The source failed at the first of these jobs, which were to be read again. Its neighbours
-    /// wait with it, so that a source that is down is not asked for each of them at once.
-    fn put_off(&mut self, rest: RangeInclusive<Index>, error: &str, now: &Now) {
-        let (now, chance) = (now.get(), now.chance());
-        for index in rest {
-            let Some(failed) = self.failed.get_mut(&index) else { continue };
-            failed.unread = Some(Unread::Failed(error.to_owned()));
-            failed.unreadable = failed.unreadable.saturating_add(1);
-            let pause = SOURCE_BACK_OFF.jitter(0.2).delay(failed.unreadable, chance).unwrap_or_default();
-            failed.due = now + pause;
-            self.timers.push(Reverse((failed.due, index)));
-        }
-        self.rouse_reader = true;
     }
 
     /// Gives back the jobs that an earlier life had done: they were read only because they stand
     /// between two jobs that are not done.
     fn take_in_new(&mut self, start: Index, jobs: Vec<T>, weights: Weights) -> Vec<T> {
         if !self.window.has_restored(start) {
-            self.prefetch.add(jobs, weights);
+            self.reading.prefetch.add(jobs, weights);
             return Vec::new();
         }
         let (mut done, mut undone, mut kept) = (Vec::new(), Vec::new(), Vec::new());
@@ -280,7 +268,7 @@ impl<T: Send + 'static> Core<T> {
                 kept.push(weight);
             }
         }
-        self.prefetch.add(undone, kept.into_iter().collect());
+        self.reading.prefetch.add(undone, kept.into_iter().collect());
         done
     }
 }
@@ -318,7 +306,7 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         let (before, waited) = (core.window.head(), core.waits_for_look());
         core.looked(head, gate);
         if waited && !core.waits_for_look() {
-            core.stalls.moved(&now);
+            core.watching.stalls.moved(&now);
         }
         let showed_new = core.window.head() != before;
         self.settle(core, &now);
@@ -341,7 +329,7 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         let waited = core.waits_for_look();
         let more = core.gated(gate);
         if waited && !core.waits_for_look() {
-            core.stalls.moved(&now);
+            core.watching.stalls.moved(&now);
         }
         self.settle(core, &now);
         more
@@ -352,10 +340,10 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         let now = Now::when_asked();
         let index = core.window.lowest_undone();
         core.tell(&Event::new(Kind::SourceFailed, index).error(&failure.text), &now);
-        core.source.look = None;
-        core.source.look_error = Some(failure.text);
-        if core.source.bounding == Bounding::Looking {
-            core.source.bounding = Bounding::Wanted;
+        core.reading.look = None;
+        core.reading.look_error = Some(failure.text);
+        if core.reading.bounding == Bounding::Looking {
+            core.reading.bounding = Bounding::Wanted;
         }
         self.settle(core, &now);
         drop_guarded(failure.error);
@@ -401,7 +389,7 @@ mod tests {
         core.looked(Some(count - 1), Gate::Open);
         let _ = core.drain(&Now::when_asked());
         loop {
-            if let Some(run) = core.source.fetch.clone() {
+            if let Some(run) = core.reading.fetch.clone() {
                 let weights = Weights::equal(run.clone().count(), 8);
                 core.fetched(fetched(run.collect(), weights, Then::Unasked), &Now::when_asked());
             }
@@ -421,9 +409,9 @@ mod tests {
         let mut core = failed(3 * PIECE as u64 / 2);
         let now = Instant::now();
         assert!(core.expire(now));
-        assert_eq!(core.timers.len(), PIECE / 2);
+        assert_eq!(core.failures.dues().len(), PIECE / 2);
         assert!(!core.expire(now));
-        assert!(core.timers.is_empty());
+        assert!(core.failures.dues().is_empty());
     }
 
     #[test]
@@ -435,7 +423,7 @@ mod tests {
         let now = Instant::now();
         assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (0..=7)));
         core.fetched(fetched((0..8).collect(), Weights::equal(8, 8), Then::Unasked), &Now::at(now));
-        assert!(!core.drain(&Now::when_asked()).reader || core.source.fetch.is_some());
+        assert!(!core.drain(&Now::when_asked()).reader || core.reading.fetch.is_some());
         assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (8..=9)));
         // A worker may have read the rest meanwhile.
         core.fetched(fetched(vec![8, 9], Weights::equal(2, 8), Then::Unasked), &Now::at(now));
@@ -448,17 +436,17 @@ mod tests {
         let mut core = failed(40);
         while core.expire(Instant::now()) {}
         let _ = core.drain(&Now::when_asked());
-        let run = core.source.fetch.clone().expect("the failed jobs are read again");
+        let run = core.reading.fetch.clone().expect("the failed jobs are read again");
         assert_eq!(run, 0..=31, "half of what is read ahead");
         let failure = Failure::from(BoxError::from("down"));
         let (jobs, weights) = (vec![0, 1], Weights::equal(2, 8));
         core.fetched(fetched(jobs, weights, Then::Failed(failure)), &Now::when_asked());
         let _ = core.drain(&Now::when_asked());
-        assert_eq!((core.timers.len(), core.source.note), (30, None));
-        let mut dues: Vec<_> = core.timers.iter().map(|Reverse((due, _))| *due).collect();
+        assert_eq!((core.failures.dues().len(), core.reading.note), (30, None));
+        let mut dues = core.failures.dues();
         dues.dedup();
         assert_eq!(dues.len(), 1, "they are read in one run again");
-        assert!(core.failed.values().filter(|failed| failed.unreadable == 1).count() == 30);
-        assert_eq!(core.source.fetch, Some(32..=39), "the others are read meanwhile");
+        assert_eq!(core.failures.count_unreadable(1), 30);
+        assert_eq!(core.reading.fetch, Some(32..=39), "the others are read meanwhile");
     }
 }

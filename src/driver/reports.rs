@@ -1,15 +1,15 @@
 //! Attempts that are over: what a success counts, and what becomes of a job that failed.
 
-use super::core::{Core, Failed};
+use super::Driver;
+use super::core::Core;
 use super::flights::Flight;
 use crate::base::error::Error;
-use crate::base::guard::Failure;
+use crate::base::guard::{Failure, drop_guarded, guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::time::Now;
 use crate::commit::changes::Changes;
 use crate::observe::{Event, Kind};
-use std::cmp::Reverse;
-use std::time::Duration;
+use crate::run::worker::{Report, Reported};
 
 impl<T: Send + 'static> Core<T> {
     /// An attempt is over. A token that was used before changes nothing. The effects are taken if
@@ -22,14 +22,17 @@ impl<T: Send + 'static> Core<T> {
         effects: &mut Changes,
         now: &Now,
     ) -> Option<BoxError> {
-        let flight = self.flights.end(token).filter(|_| !self.abandoned);
+        let flight = self.running.flights.end(token).filter(|_| !self.ending.abandoned);
         match (flight, outcome) {
             (Some(flight), Ok(())) => {
-                self.counters.done += 1;
+                self.running.counters.done += 1;
                 self.window.handle_done(flight.index);
+                if flight.attempt > 1 {
+                    self.failures.forget(flight.index);
+                }
                 if !effects.is_empty() {
-                    self.effects.take(effects, flight.index, flight.attempt);
-                    self.window.set_full(self.effects.is_full());
+                    self.saving.effects.take(effects, flight.index, flight.attempt);
+                    self.window.set_full(self.saving.effects.is_full());
                 }
                 None
             }
@@ -45,46 +48,70 @@ impl<T: Send + 'static> Core<T> {
         failure: Failure,
         now: &Now,
     ) -> Option<BoxError> {
-        self.counters.failed += 1;
+        self.running.counters.failed += 1;
         self.window.handle_failed(index);
         // It is not tried again, so the watermark never passes it.
-        self.rouse_waiters |= self.window.is_stopping();
-        let Some(pause) = self.retry.delay(attempt, now.chance()) else {
+        self.waiting.rouse |= self.window.is_stopping();
+        let Some(pause) = self.failures.delay(attempt, now) else {
             return self.exhausted(index, attempt, failure, now);
         };
         self.tell(&Event::new(Kind::AttemptFailed, index).attempt(attempt).error(&failure.text), now);
-        // A pause beyond the clock's end is as good as none at all.
-        let due = now.get().checked_add(pause).unwrap_or(now.get() + Duration::from_secs(u32::MAX.into()));
-        self.failed.insert(index, Failed { attempt, due, error: failure.text, unread: None, unreadable: 0 });
-        self.timers.push(Reverse((due, index)));
-        self.rouse_reader = true;
+        self.failures.note(index, attempt, failure.text, pause, now.get());
+        self.reading.rouse = true;
         Some(failure.error)
     }
 
     /// A job failed, and is not tried again.
     pub(super) fn exhausted(&mut self, index: Index, attempt: u32, failure: Failure, now: &Now) -> Option<BoxError> {
+        self.failures.forget(index);
         self.tell(&Event::new(Kind::Exhausted, index).attempt(attempt).error(&failure.text), now);
         let text = format!("job {index} failed in attempt {attempt}: {}", failure.text);
-        self.unreachable_from = self.unreachable_from.min(index);
-        self.rouse_waiters = true;
+        self.ending.unreachable_from = self.ending.unreachable_from.min(index);
+        self.waiting.rouse = true;
         self.halt(index, text, Error::Job { index, attempt, source: failure.error }, &failure.text, now)
     }
+}
 
-    /// Stops at the first failure. Later ones are not the cause, and are given back to be dropped.
-    /// The cause is the text of the error's source, if it has one.
-    pub(crate) fn halt(
-        &mut self,
-        index: Index,
-        text: String,
-        error: Error,
-        cause: &str,
-        now: &Now,
-    ) -> Option<BoxError> {
-        self.window.handle_stop();
-        if self.error.is_some() {
-            return Some(Box::new(error));
+impl<T: Send + 'static> Reported for Driver<T> {
+    fn report(&self, mut report: Report) {
+        self.confirm(&mut report);
+        let mut core = self.core.lock();
+        let now = Now::when_asked();
+        let surplus = core.report(report.token, report.outcome, &mut Changes::default(), &now);
+        let tokens = core.running.flights.len();
+        let name = core.roster.release_name(tokens);
+        self.settle(core, &now);
+        drop_guarded(surplus);
+        drop_guarded(name);
+    }
+
+    fn start_panicked(&self, index: Index, error: &str) {
+        let mut core = self.core.lock();
+        let now = Now::when_asked();
+        core.tell(&Event::new(Kind::ClosurePanicked, index).error(error), &now);
+        self.settle(core, &now);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.has_begun()
+    }
+}
+
+impl<T: Send + 'static> Driver<T> {
+    /// A successful attempt counts once `on_job_done` was called and has not panicked.
+    pub(super) fn confirm(&self, report: &mut Report) {
+        if self.confirms && report.outcome.is_ok() {
+            let callback = self.core.lock().running.on_job_done.clone();
+            if let Some(callback) = callback {
+                // `stop` in the callback would wait for the very job that is being reported.
+                let _own = self.crew.enter();
+                let called = guarded(|| {
+                    callback(report.index);
+                    Ok(())
+                });
+                report.outcome = called.map_err(Failure::boxed);
+                drop_guarded(callback);
+            }
         }
-        self.halt_for(index, text, error, cause, now);
-        None
     }
 }

@@ -1,7 +1,9 @@
 //! Saving as the driver sees it: when it is hurried, tried again, and given up.
 
 use super::Driver;
-use super::core::{Core, SaveState};
+use super::core::Core;
+use super::effects::Effects;
+use super::patience::Patience;
 use super::wakes::Wakes;
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded};
@@ -14,21 +16,49 @@ use crate::observe::{Event, Kind};
 use crate::progress::{Checkpoint, DoneAhead, SaveDesk, Snapshot};
 use crate::window::Save as Due;
 use std::time::Duration;
+use std::time::Instant;
 
 /// The back-off of a failed save.
 const SAVE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Duration::from_secs(5));
+
+/// The save that is under way, and the work for the next one.
+pub(crate) struct Saving {
+    pub(crate) under_way: UnderWay,
+    /// The effects of finished jobs, which go with the next save.
+    pub(crate) effects: Effects,
+    /// The patience of the threads of the pool with whoever saves.
+    pub(super) patience: Patience,
+}
+
+/// The save that is under way, if there is one.
+#[derive(Default)]
+pub(crate) struct UnderWay {
+    failures: u32,
+    pub(crate) error: Option<String>,
+    /// True if the consumer only waits for this save, and it was tried again for that.
+    last_try: bool,
+    hurried: bool,
+    /// Since when it is under way.
+    pub(crate) since: Option<Instant>,
+}
+
+impl Default for Saving {
+    fn default() -> Self {
+        Self { under_way: UnderWay::default(), effects: Effects::default(), patience: Patience::new(false) }
+    }
+}
 
 impl<T: Send + 'static> Core<T> {
     /// When something waits for the save, neither its pace nor its back-off is waited for. A
     /// failing store is hurried only for the end.
     pub(super) fn hurry_save(&mut self, wakes: &mut Wakes) {
-        if self.save.hurried {
+        if self.saving.under_way.hurried {
             return;
         }
-        let last = self.window.is_stopping() && self.window.in_flight() == 0 && self.save.error.is_some();
-        let hurries = last || self.save.error.is_none() && self.window.awaits_save();
+        let last = self.window.is_stopping() && self.window.in_flight() == 0 && self.saving.under_way.error.is_some();
+        let hurries = last || self.saving.under_way.error.is_none() && self.window.awaits_save();
         if hurries {
-            self.save.hurried = true;
+            self.saving.under_way.hurried = true;
             wakes.hurry = true;
         }
     }
@@ -37,12 +67,12 @@ impl<T: Send + 'static> Core<T> {
     /// make it.
     #[inline]
     pub(super) fn save_is_late(&mut self, now: &Now) -> bool {
-        self.patience.is_lost(self.counters.done, now)
+        self.saving.patience.is_lost(self.running.counters.done, now)
     }
 
     /// Begins a save that is due; `None`: there is none, or none may be made any more.
     fn begin_save(&mut self) -> Option<Due<'_>> {
-        self.patience.end();
+        self.saving.patience.end();
         if self.tenancy.is_lost() {
             self.abandon_save();
             return None;
@@ -66,7 +96,7 @@ impl<T: Send + 'static> Core<T> {
             }
         };
         // In the same moment, so that the effects of a job and its being done are written together.
-        self.effects.hand_over(effects);
+        self.saving.effects.hand_over(effects);
         Some(Snapshot { last_processed, next, ahead })
     }
 
@@ -78,22 +108,22 @@ impl<T: Send + 'static> Core<T> {
             let revoked = self.window.handle_revoked(*index);
             debug_assert!(revoked, "job {index} was done, and is in the save that is being written");
         }
-        self.counters.done -= jobs.len() as u64;
-        self.counters.failed += jobs.len() as u64;
-        self.rouse_waiters = true;
+        self.running.counters.done -= jobs.len() as u64;
+        self.running.counters.failed += jobs.len() as u64;
+        self.waiting.rouse = true;
         self.exhausted(lowest, attempt, failure, now)
     }
 
     pub(crate) fn saved(&mut self, now: &Now) {
-        self.counters.saves += 1;
-        self.save = SaveState::default();
+        self.running.counters.saves += 1;
+        self.saving.under_way = UnderWay::default();
         let before = self.window.lowest_unprocessed();
         self.window.handle_saved();
         if self.window.lowest_unprocessed() > before {
-            self.stalls.moved(now);
+            self.watching.stalls.moved(now);
         }
-        self.effects.written();
-        self.window.set_full(self.effects.is_full());
+        self.saving.effects.written();
+        self.window.set_full(self.saving.effects.is_full());
         if self.tenancy.is_lost() {
             self.abandon_save();
         }
@@ -108,23 +138,23 @@ impl<T: Send + 'static> Core<T> {
         }
         let index = self.window.lowest_undone();
         self.tell(&Event::new(Kind::SaveFailed, index).error(&failure.text), now);
-        self.save.error = Some(failure.text);
+        self.saving.under_way.error = Some(failure.text);
         // From now on only the end hurries it.
-        self.save.hurried = false;
-        self.save.failures = self.save.failures.saturating_add(1);
+        self.saving.under_way.hurried = false;
+        self.saving.under_way.failures = self.saving.under_way.failures.saturating_add(1);
         if !self.window.is_stopping() || self.window.in_flight() > 0 {
-            let pause = SAVE_BACK_OFF.jitter(0.2).delay(self.save.failures, now.chance());
+            let pause = SAVE_BACK_OFF.jitter(0.2).delay(self.saving.under_way.failures, now.chance());
             return (pause, Some(failure.error));
         }
-        if !std::mem::replace(&mut self.save.last_try, true) {
-            self.save.hurried = true;
+        if !std::mem::replace(&mut self.saving.under_way.last_try, true) {
+            self.saving.under_way.hurried = true;
             return (Some(Duration::ZERO), Some(failure.error));
         }
         self.window.handle_save_abandoned();
-        if self.error.is_some() {
+        if self.ending.error.is_some() {
             return (None, Some(failure.error));
         }
-        let text = self.save.error.take().unwrap_or_default();
+        let text = self.saving.under_way.error.take().unwrap_or_default();
         let index = self.window.lowest_unprocessed();
         let error = Error::Progress { source: failure.error };
         self.halt_for(index, format!("the progress could not be saved: {text}"), error, &text, now);

@@ -15,7 +15,7 @@ impl<T: Send + 'static> Core<T> {
     #[cold]
     pub(super) fn tell(&mut self, event: &Event<'_>, now: &Now) {
         if event.kind.is_heard() {
-            self.telling.push(now.get(), event);
+            self.watching.telling.push(now.get(), event);
         }
     }
 
@@ -26,7 +26,7 @@ impl<T: Send + 'static> Core<T> {
             Then::Missing => Kind::Missing,
             Then::Failed(_) => Kind::SourceFailed,
         };
-        let start = self.source.fetch.as_ref().map_or(self.window.lowest_undone(), |run| *run.start());
+        let start = self.reading.fetch.as_ref().map_or(self.window.lowest_undone(), |run| *run.start());
         let event = Event::new(kind, start.saturating_add(read as u64));
         self.tell(&if let Then::Failed(failure) = then { event.error(&failure.text) } else { event }, now);
     }
@@ -40,8 +40,8 @@ impl<T: Send + 'static> Core<T> {
 
     /// The last line, behind all that is not said yet.
     pub(super) fn tell_end(&mut self, now: &Now) {
-        self.telling.end();
-        let error = self.halted.as_ref().map(|(_, text)| text.clone());
+        self.watching.telling.end();
+        let error = self.ending.halted.as_ref().map(|(_, text)| text.clone());
         let index = self.window.last_processed();
         self.tell(&Event { kind: Kind::Ended, index, attempt: None, error: error.as_deref(), elapsed: None }, now);
     }
@@ -50,7 +50,7 @@ impl<T: Send + 'static> Core<T> {
     /// that `stop` awaits it.
     #[inline]
     pub(super) fn begin_telling(&mut self) -> bool {
-        let begins = self.telling.begin();
+        let begins = self.watching.telling.begin();
         if begins {
             self.roster.count_in();
         }
@@ -65,7 +65,7 @@ impl<T: Send + 'static> Driver<T> {
         let own = self.crew.enter();
         let name = self.watermark.name();
         loop {
-            let Some(lines) = self.core.lock().telling.take() else { break };
+            let Some(lines) = self.core.lock().watching.telling.take() else { break };
             for line in lines {
                 // A subscriber that panics: of that nobody can be told.
                 let _ = guarded(|| {

@@ -71,7 +71,7 @@ impl<T: Send + 'static> Core<T> {
             return Some(error.into());
         }
         self.tenancy.lost = true;
-        if save_over || self.save.since.is_none() {
+        if save_over || self.saving.under_way.since.is_none() {
             self.abandon_save();
         }
         let index = self.window.lowest_unprocessed();
@@ -81,9 +81,9 @@ impl<T: Send + 'static> Core<T> {
     /// Gives up the save under way, and any later one. So the watermark never moves again.
     pub(super) fn abandon_save(&mut self) {
         self.window.handle_save_abandoned();
-        (self.save.since, self.save.error) = (None, None);
-        self.unreachable_from = self.unreachable_from.min(self.window.lowest_unprocessed());
-        self.rouse_waiters = true;
+        (self.saving.under_way.since, self.saving.under_way.error) = (None, None);
+        self.ending.unreachable_from = self.ending.unreachable_from.min(self.window.lowest_unprocessed());
+        self.waiting.rouse = true;
     }
 }
 
@@ -116,7 +116,7 @@ impl<T: Send + 'static> Tenant for Driver<T> {
         let now = Now::when_asked();
         let surplus = lost.and_then(|error| core.lose_name(error, false, &now));
         let watch = core.heed_tenure() && {
-            core.stalls.moved(&now);
+            core.watching.stalls.moved(&now);
             core.stir(now.get())
         };
         // The thread may be anybody's, with locks held that a subscriber may need.

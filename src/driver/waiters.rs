@@ -7,6 +7,14 @@ use std::collections::BTreeMap;
 /// An index, and a number that tells those apart who wait for the same one.
 pub(crate) type Place = (Index, u64);
 
+/// The threads in `wait_for`.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    pub(crate) waiters: Waiters,
+    /// True if the index that some of the waiters wait for may never come.
+    pub(super) rouse: bool,
+}
+
 #[derive(Default)]
 pub(crate) struct Waiters {
     /// Those who sleep and were not called.

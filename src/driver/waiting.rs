@@ -23,8 +23,8 @@ impl<T: Send + 'static> Core<T> {
     #[cold]
     pub(super) fn call_in_vain(&mut self) -> bool {
         let mut any = false;
-        while self.waiters.highest().is_some_and(|index| self.never(index)) {
-            self.waiters.call_highest();
+        while self.waiting.waiters.highest().is_some_and(|index| self.never(index)) {
+            self.waiting.waiters.call_highest();
             any = true;
         }
         any
@@ -50,15 +50,15 @@ impl<T: Send + 'static> Driver<T> {
     /// for itself what has become of its index.
     fn sleep_until_called(core: &mut MutexGuard<'_, Core<T>>, index: Index, deadline: Option<Instant>) -> bool {
         let called = Arc::new(Condvar::new());
-        let place = core.waiters.enter(index, called.clone());
+        let place = core.waiting.waiters.enter(index, called.clone());
         let timed_out = wait_until(&called, core, deadline);
-        core.waiters.leave(place);
+        core.waiting.waiters.leave(place);
         timed_out
     }
 
     /// Wakes those who were called, without the lock.
     pub(super) fn wake_called(&self) {
-        let called = self.core.lock().waiters.take_called();
+        let called = self.core.lock().waiting.waiters.take_called();
         for waiter in called {
             waiter.notify_one();
         }
@@ -120,7 +120,7 @@ pub(super) mod tests {
         let late: Vec<_> = (0..40).map(|n| waiter(&driver, 500 + n / 2)).collect();
         let counts = || {
             let core = driver.core.lock();
-            (core.waiters.calls, core.waiters.count())
+            (core.waiting.waiters.calls, core.waiting.waiters.count())
         };
         while counts().1 < 50 {
             std::thread::yield_now();
@@ -138,13 +138,13 @@ pub(super) mod tests {
         let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 });
         let now = Instant::now();
         let mut core: Core<()> = Core::new(window, Retry::none(), usize::MAX, now);
-        let place = core.waiters.enter(3, Arc::default());
-        core.rouse_waiters = true;
+        let place = core.waiting.waiters.enter(3, Arc::default());
+        core.waiting.rouse = true;
         let wakes = core.drain(&Now::at(now));
-        assert_eq!((wakes.called, core.waiters.calls), (false, 0));
+        assert_eq!((wakes.called, core.waiting.waiters.calls), (false, 0));
         core.stop_at(2);
         let wakes = core.drain(&Now::at(now));
-        assert_eq!((wakes.called, core.waiters.calls), (true, 1), "it ends below");
-        core.waiters.leave(place);
+        assert_eq!((wakes.called, core.waiting.waiters.calls), (true, 1), "it ends below");
+        core.waiting.waiters.leave(place);
     }
 }

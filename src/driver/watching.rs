@@ -11,11 +11,25 @@
 use super::Driver;
 use super::core::Core;
 use super::explain::running;
+use super::stalls::Stalls;
 use crate::base::sync::{MutexGuard, wait_until};
 use crate::base::time::{Now, Sleep};
+use crate::observe::Telling;
 use crate::observe::status::Blocked;
 use crate::observe::{Event, Kind};
 use std::time::Instant;
+
+/// The events that are to be told, and the watch over the watermark.
+pub(crate) struct Watching {
+    pub(super) telling: Telling,
+    pub(crate) stalls: Stalls,
+}
+
+impl Watching {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { telling: Telling::default(), stalls: Stalls::new(now) }
+    }
+}
 
 impl<T: Send + 'static> Core<T> {
     /// True if all that the source is known to have is processed.
@@ -34,12 +48,12 @@ impl<T: Send + 'static> Core<T> {
     /// Something begins that may stall. True: the caller is to [start](Driver::spawn_watch) the
     /// thread that watches, which is counted as present already.
     pub(super) fn stir(&mut self, now: Instant) -> bool {
-        self.stalls.stirred = true;
-        if self.stalls.watched || self.window.has_ended() || !Kind::Stalled.is_heard() {
+        self.watching.stalls.stirred = true;
+        if self.watching.stalls.watched || self.window.has_ended() || !Kind::Stalled.is_heard() {
             return false;
         }
-        self.stalls.restart(now);
-        self.stalls.watched = true;
+        self.watching.stalls.restart(now);
+        self.watching.stalls.watched = true;
         self.roster.count_in();
         true
     }
@@ -47,8 +61,8 @@ impl<T: Send + 'static> Core<T> {
     /// The source is about to be looked at. True: as [`stir`](Self::stir).
     pub(super) fn stir_for_look(&mut self, now: Instant) -> bool {
         // A source that fails has stalled since it first did.
-        if self.source.look_error.is_none() && self.is_caught_up() {
-            self.stalls.restart(now);
+        if self.reading.look_error.is_none() && self.is_caught_up() {
+            self.watching.stalls.restart(now);
         }
         self.stir(now)
     }
@@ -56,7 +70,7 @@ impl<T: Send + 'static> Core<T> {
     /// Makes a step of the thread that watches. True: it is to write lines before it sleeps.
     fn step_watch(&mut self, now: &Now) -> (bool, Sleep) {
         let again = self.look_for_stall(now);
-        let tells = std::mem::take(&mut self.stalls.tells) || self.begin_telling();
+        let tells = std::mem::take(&mut self.watching.stalls.tells) || self.begin_telling();
         // More may have come while it writes, so it looks again at once.
         (tells, again.map_or(Sleep::End, |again| if tells { Sleep::No } else { Sleep::Until(Some(again)) }))
     }
@@ -65,31 +79,31 @@ impl<T: Send + 'static> Core<T> {
     /// the caller watches no longer.
     fn look_for_stall(&mut self, at: &Now) -> Option<Instant> {
         let now = at.get();
-        self.telling.flush(now);
+        self.watching.telling.flush(now);
         if self.roster.is_last_thread() {
-            self.stalls.watched = false;
+            self.watching.stalls.watched = false;
             return None;
         }
-        let due = self.stalls.due();
+        let due = self.watching.stalls.due();
         if now < due {
             return Some(due);
         }
         let Some((event, text)) = self.stalled(at) else {
-            self.stalls.watched = std::mem::take(&mut self.stalls.stirred);
-            return self.stalls.watched.then(|| now + self.stalls.patience);
+            self.watching.stalls.watched = std::mem::take(&mut self.watching.stalls.stirred);
+            return self.watching.stalls.watched.then(|| now + self.watching.stalls.patience);
         };
         self.tell(&Event { error: Some(&text), ..event }, at);
-        self.stalls.tell(now);
-        Some(self.stalls.due())
+        self.watching.stalls.tell(now);
+        Some(self.watching.stalls.due())
     }
 
     /// Says what the watermark, or the end, waits for; `None`: for nothing but new jobs.
     fn stalled(&self, now: &Now) -> Option<(Event<'static>, String)> {
-        let elapsed = Some(now.get().saturating_duration_since(self.stalls.since));
+        let elapsed = Some(now.get().saturating_duration_since(self.watching.stalls.since));
         let event = |index| Event { elapsed, ..Event::new(Kind::Stalled, index) };
         let status = self.status(now);
         let next = self.window.lowest_undone();
-        let lowest = self.flights.iter().min_by_key(|flight| flight.index);
+        let lowest = self.running.flights.iter().min_by_key(|flight| flight.index);
         if let Some(flight) = lowest.filter(|_| self.window.is_stopping()) {
             let text = running(flight, now).to_string();
             return Some((event(flight.index).attempt(flight.attempt), text));
@@ -100,7 +114,15 @@ impl<T: Send + 'static> Core<T> {
         }
         match &status.blocked {
             Blocked::CaughtUp | Blocked::Paused => None,
-            Blocked::Running { index, attempt, .. } | Blocked::Retrying { index, attempt, .. } => {
+            Blocked::Running { index, attempt, .. } => {
+                let mut text = status.blocked.to_string();
+                // A job that fails again and again is mostly seen while it runs.
+                if let Some(failed) = self.failures.before_this_attempt(*index) {
+                    text.push_str(&format!("; attempt {} failed: {}", failed.attempt, failed.error));
+                }
+                Some((event(*index).attempt(*attempt), text))
+            }
+            Blocked::Retrying { index, attempt, .. } => {
                 Some((event(*index).attempt(*attempt), status.blocked.to_string()))
             }
             blocked => Some((event(next), blocked.to_string())),
@@ -120,8 +142,8 @@ impl<T: Send + 'static> Driver<T> {
         if let Err(error) = spawned {
             let mut core = self.core.lock();
             // The next thing that begins tries again.
-            core.stalls.watched = false;
-            let tells = std::mem::take(&mut core.stalls.tells);
+            core.watching.stalls.watched = false;
+            let tells = std::mem::take(&mut core.watching.stalls.tells);
             let now = Now::when_asked();
             core.tell_of_refusal(&error, &now);
             self.settle(core, &now);
@@ -152,9 +174,9 @@ impl<T: Send + 'static> Driver<T> {
     pub(super) fn settle_saving(&self, mut core: MutexGuard<'_, Core<T>>, now: &Now) {
         let mut wakes = core.drain(now);
         let mut elsewhere = std::mem::take(&mut wakes.tell);
-        if elsewhere && core.stalls.watched {
+        if elsewhere && core.watching.stalls.watched {
             elsewhere = false;
-            core.stalls.tells = true;
+            core.watching.stalls.tells = true;
             self.stall.notify_all();
         }
         // A thread of its own, where nobody watches.
@@ -183,7 +205,7 @@ mod tests {
     fn watched(head: Option<u64>, now: Instant) -> Core<()> {
         let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
         let mut core = Core::new(window, Retry::none(), usize::MAX, now);
-        core.source.seen = true;
+        core.reading.seen = true;
         core.window.handle_head(head);
         assert!(core.stir(now) && !core.stir(now), "one thread watches");
         core
@@ -199,7 +221,7 @@ mod tests {
         assert_eq!(look(9), Some(PATIENCE), "not yet");
         assert_eq!([look(10), look(15), look(20)], [2, 2, 4].map(|times| Some(PATIENCE * times)));
         assert_eq!(look(100), Some(PATIENCE * 16), "what was slept through is said once");
-        core.stalls.restart(now + PATIENCE * 11);
+        core.watching.stalls.restart(now + PATIENCE * 11);
         assert_eq!(core.look_for_stall(&Now::at(now + PATIENCE * 11)), Some(now + PATIENCE * 12));
     }
 

@@ -1,0 +1,163 @@
+//! Jobs that failed and have attempts left: one record for each, from its first failure until an
+//! attempt succeeds or is the last.
+
+use super::reading::Unread;
+use crate::base::index::Index;
+use crate::base::retry::Retry;
+use crate::base::time::Now;
+use crate::reader::SOURCE_BACK_OFF;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+/// The failed jobs, and the ends of their back-offs.
+pub(crate) struct Failures {
+    retry: Retry,
+    jobs: HashMap<Index, Failed>,
+    /// One for each job that backs off.
+    timers: BinaryHeap<Reverse<(Instant, Index)>>,
+}
+
+/// A job that failed, and has attempts left.
+pub(crate) struct Failed {
+    /// The attempt that failed last, from 1.
+    pub(crate) attempt: u32,
+    /// The end of its back-off.
+    pub(crate) due: Instant,
+    /// The text of the last failure.
+    pub(crate) error: String,
+    /// The answer of the source when it was asked for the job again.
+    pub(crate) unread: Option<Unread>,
+    /// The number of times in a row that it could not be read again.
+    unreadable: u32,
+    /// True while its next attempt runs.
+    running: bool,
+}
+
+impl Failures {
+    pub(super) fn new(retry: Retry) -> Self {
+        Self { retry, jobs: HashMap::new(), timers: BinaryHeap::new() }
+    }
+
+    /// Returns the back-off after this attempt; `None`: it was the last one.
+    pub(super) fn delay(&self, attempt: u32, now: &Now) -> Option<Duration> {
+        self.retry.delay(attempt, now.chance())
+    }
+
+    /// Notes that this attempt failed, and that the next one is due after a pause.
+    pub(super) fn note(&mut self, index: Index, attempt: u32, error: String, pause: Duration, now: Instant) {
+        // A pause beyond the clock's end is as good as none at all.
+        let due = now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
+        self.jobs.insert(index, Failed { attempt, due, error, unread: None, unreadable: 0, running: false });
+        self.timers.push(Reverse((due, index)));
+    }
+
+    /// Begins the next attempt of this job, and returns its number.
+    pub(super) fn begin_attempt(&mut self, index: Index) -> u32 {
+        self.jobs.get_mut(&index).map_or(1, |failed| {
+            failed.running = true;
+            failed.attempt.saturating_add(1)
+        })
+    }
+
+    /// Forgets a job that has succeeded, or has no attempt left.
+    pub(super) fn forget(&mut self, index: Index) {
+        self.jobs.remove(&index);
+    }
+
+    /// Returns a job that waits for its next attempt.
+    pub(super) fn waiting(&self, index: Index) -> Option<&Failed> {
+        self.jobs.get(&index).filter(|failed| !failed.running)
+    }
+
+    /// Returns the last failure of a job whose next attempt runs.
+    pub(super) fn before_this_attempt(&self, index: Index) -> Option<&Failed> {
+        self.jobs.get(&index).filter(|failed| failed.running)
+    }
+
+    /// True if a job up to this index waits for its next attempt.
+    pub(super) fn has_waiting_up_to(&self, index: Index) -> bool {
+        self.jobs.iter().any(|(failed, job)| *failed <= index && !job.running)
+    }
+
+    /// Returns the end of the back-off that ends first.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.timers.peek().map(|Reverse((due, _))| *due)
+    }
+
+    /// Takes the job whose back-off ended first, if it is over by now.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<Index> {
+        self.next_due().filter(|due| *due <= now)?;
+        self.timers.pop().map(|Reverse((_, index))| index)
+    }
+
+    /// Notes that this job was read again.
+    pub(super) fn was_read(&mut self, index: Index) {
+        if let Some(failed) = self.jobs.get_mut(&index) {
+            (failed.unread, failed.unreadable) = (None, 0);
+        }
+    }
+
+    /// Notes that the source no longer shows this job.
+    pub(super) fn is_missing(&mut self, index: Index) {
+        if let Some(failed) = self.jobs.get_mut(&index) {
+            failed.unread = Some(Unread::Missing);
+        }
+    }
+
+    /// The source failed at the first of these jobs, which were to be read again. Its neighbours
+    /// wait with it, so that a source that is down is not asked for each of them at once.
+    pub(super) fn put_off(&mut self, jobs: RangeInclusive<Index>, error: &str, now: &Now) {
+        let (now, chance) = (now.get(), now.chance());
+        for index in jobs {
+            let Some(failed) = self.jobs.get_mut(&index) else { continue };
+            failed.unread = Some(Unread::Failed(error.to_owned()));
+            failed.unreadable = failed.unreadable.saturating_add(1);
+            let pause = SOURCE_BACK_OFF.jitter(0.2).delay(failed.unreadable, chance).unwrap_or_default();
+            failed.due = now + pause;
+            self.timers.push(Reverse((failed.due, index)));
+        }
+    }
+
+    /// Gives all of them away, since there may be very many to be dropped.
+    pub(super) fn take_all(&mut self) -> impl Sized + Send + 'static {
+        (std::mem::take(&mut self.timers), std::mem::take(&mut self.jobs))
+    }
+
+    /// Returns the ends of all back-offs, in no order.
+    #[cfg(test)]
+    pub(super) fn dues(&self) -> Vec<Instant> {
+        self.timers.iter().map(|Reverse((due, _))| *due).collect()
+    }
+
+    /// Returns the number of jobs that could not be read this many times in a row.
+    #[cfg(test)]
+    pub(super) fn count_unreadable(&self, times: u32) -> usize {
+        self.jobs.values().filter(|failed| failed.unreadable == times).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::retry::Retry;
+
+    #[test]
+    fn a_failure_is_kept_while_the_next_attempt_runs_and_forgotten_when_one_succeeds() {
+        let mut failures = Failures::new(Retry::fixed(Duration::ZERO));
+        let now = Instant::now();
+        failures.note(7, 1, "refused".to_owned(), Duration::from_millis(5), now);
+        assert_eq!(failures.take_due(now), None);
+        assert_eq!(failures.take_due(now + Duration::from_millis(5)), Some(7));
+        assert!(failures.waiting(7).is_some() && failures.has_waiting_up_to(7) && !failures.has_waiting_up_to(6));
+        assert_eq!(failures.begin_attempt(7), 2);
+        assert!(failures.waiting(7).is_none() && !failures.has_waiting_up_to(7), "it runs");
+        assert_eq!(failures.before_this_attempt(7).map(|failed| failed.error.as_str()), Some("refused"));
+        failures.note(7, 2, "refused again".to_owned(), Duration::MAX, now);
+        assert!(failures.waiting(7).is_some_and(|failed| failed.error == "refused again"));
+        assert!(failures.next_due().is_some_and(|due| due > now), "a pause beyond the clock's end");
+        failures.forget(7);
+        assert!(failures.waiting(7).is_none() && failures.before_this_attempt(7).is_none());
+    }
+}

@@ -1,0 +1,107 @@
+//! The state of the source as far as it is known, and the jobs that were read from it.
+
+use crate::base::guard::drop_guarded;
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::Arc;
+use crate::driver::prefetch::Prefetch;
+use crate::reader::{Fetched, Outcome, ReadRuns, Then};
+use std::ops::RangeInclusive;
+use std::time::Instant;
+
+/// Things of the user's, to be dropped without the lock.
+pub(crate) struct Surplus<T> {
+    pub(in crate::driver) jobs: Vec<T>,
+    pub(in crate::driver) error: Option<BoxError>,
+}
+
+impl<T> From<Fetched<T>> for Surplus<T> {
+    fn from(fetched: Fetched<T>) -> Self {
+        let error = if let Then::Failed(failure) = fetched.then { Some(failure.error) } else { None };
+        Self { jobs: fetched.jobs, error }
+    }
+}
+
+impl<T> Surplus<T> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.error.is_none()
+    }
+
+    pub(crate) fn drop_guarded(self) {
+        self.jobs.into_iter().for_each(drop_guarded);
+        drop_guarded(self.error);
+    }
+}
+
+/// The state of the source as far as it is known, and the jobs that were read from it.
+pub(crate) struct Reading<T> {
+    /// The fetch that is to be carried out, or is being.
+    pub(in crate::driver) fetch: Option<RangeInclusive<Index>>,
+    /// True once the reader, or a worker, has taken it.
+    pub(in crate::driver) taken: bool,
+    /// The outcome of a read that did not go well, for the reader to note.
+    pub(in crate::driver) note: Option<Outcome>,
+    /// The last read took less time than waking the reader does.
+    pub(crate) quick: bool,
+    /// The reader has nothing to do but to see to the workers, soon and every now and then.
+    pub(crate) supervises: bool,
+    /// Since when somebody reads.
+    pub(crate) call: Option<Instant>,
+    /// Since when the reader asks for the head, or waits for its turn to, while a worker reads.
+    pub(crate) look: Option<Instant>,
+    /// A look is put off until no job that is known is unread.
+    pub(in crate::driver) look_waits: bool,
+    /// True once the head was seen.
+    pub(crate) seen: bool,
+    pub(crate) look_error: Option<String>,
+    /// The state of an end at the head, which the next look decides.
+    pub(crate) bounding: Bounding,
+    /// The first job that was never read could not be.
+    pub(crate) unread: Option<Unread>,
+    /// The jobs that were read and are not handed out yet.
+    pub(crate) prefetch: Prefetch<T>,
+    /// The source, for workers that read for themselves.
+    pub(crate) runs: Option<Arc<dyn ReadRuns<T>>>,
+    /// The reader sleeps towards a deadline that is no longer right, or has not heard that it is to
+    /// end.
+    pub(in crate::driver) rouse: bool,
+}
+
+impl<T> Reading<T> {
+    pub(in crate::driver) fn new(max_read_ahead: usize) -> Self {
+        Self {
+            fetch: None,
+            taken: false,
+            note: None,
+            quick: false,
+            supervises: false,
+            call: None,
+            look: None,
+            look_waits: false,
+            seen: false,
+            look_error: None,
+            bounding: Bounding::No,
+            unread: None,
+            prefetch: Prefetch::new(max_read_ahead),
+            runs: None,
+            rouse: false,
+        }
+    }
+}
+
+/// The consumer is to end with what its source has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Bounding {
+    #[default]
+    No,
+    /// Since now: a look that has begun may have seen less.
+    Wanted,
+    /// The source is being asked.
+    Looking,
+}
+
+/// The reason why a job could not be read.
+#[derive(Clone, Debug)]
+pub(crate) enum Unread {
+    Missing,
+    Failed(String),
+}
