@@ -191,7 +191,7 @@ fn work(queue: &Arc<Queue>) {
     let mut state = queue.state.lock();
     state.workers.started();
     loop {
-        let demand = Demand { runnable: state.jobs > 0, delivery: false, limit: 8, over: state.roster.is_over() };
+        let demand = Demand { runnable: state.jobs > 0, limit: 8, over: state.roster.is_over() };
         if demand.runnable {
             state.jobs -= 1;
             state.taken += 1;
@@ -217,8 +217,8 @@ fn work(queue: &Arc<Queue>) {
 }
 
 fn wake<'a>(queue: &'a Arc<Queue>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-    let demand = Demand { runnable: state.jobs > 0, delivery: false, limit: 8, over: false };
-    match state.workers.wake(demand, false) {
+    let demand = Demand { runnable: state.jobs > 0, limit: 8, over: false };
+    match state.workers.wake(false, false, || demand) {
         Wake::Spawn => {
             state.roster.count_in();
             drop(state);

@@ -32,9 +32,6 @@ const LIVELY: Duration = Duration::from_micros(20);
 pub(crate) struct Demand {
     /// True if a job can run now.
     pub(crate) runnable: bool,
-    /// True if there is other work that a thread of the pool alone can do, and that the supervisor
-    /// of the pool does not look after.
-    pub(crate) delivery: bool,
     /// The most jobs that may be in flight.
     pub(crate) limit: usize,
     /// True once there is no work, and none will come.
@@ -104,11 +101,17 @@ pub(crate) enum Wake {
 }
 
 impl Workers {
-    /// Says whom to wake for this demand.
+    /// Says whom to wake. The demand is asked for only if somebody may be woken, since this is done
+    /// for each job. `has_other_work` is true if there is work that a supervisor does not look
+    /// after.
     #[inline]
-    pub(crate) fn wake(&mut self, demand: Demand, supervised: bool) -> Wake {
-        let left_to_supervisor = supervised && self.allowed == 0 && self.awake() > 0 && !demand.delivery;
-        if self.waking || left_to_supervisor || !(demand.delivery || demand.runnable) {
+    pub(crate) fn wake(&mut self, supervised: bool, has_other_work: bool, demand: impl FnOnce() -> Demand) -> Wake {
+        let left_to_supervisor = supervised && self.allowed == 0 && self.awake() > 0 && !has_other_work;
+        if self.waking || left_to_supervisor {
+            return Wake::Nobody;
+        }
+        let demand = demand();
+        if !(has_other_work || demand.runnable) {
             Wake::Nobody
         } else if self.expectant {
             Wake::Beckon
@@ -248,12 +251,12 @@ mod tests {
     const LIMIT: usize = 100;
 
     /// More jobs than anybody takes.
-    const BUSY: Demand = Demand { runnable: true, delivery: false, limit: LIMIT, over: false };
+    const BUSY: Demand = Demand { runnable: true, limit: LIMIT, over: false };
 
     /// Wakes and starts as many as it may before the next look.
     fn woken(workers: &mut Workers) -> usize {
         let wakes = std::iter::from_fn(|| {
-            let wake = workers.wake(BUSY, true);
+            let wake = workers.wake(true, false, || BUSY);
             workers.waking = false;
             (wake != Wake::Nobody).then_some(wake)
         });
@@ -344,12 +347,12 @@ mod tests {
     fn a_system_that_gave_no_thread_is_asked_again_after_a_while() {
         let now = Instant::now();
         let mut workers = Workers { threads: 1, ..Workers::default() };
-        assert_eq!(workers.wake(BUSY, false), Wake::Spawn);
+        assert_eq!(workers.wake(false, false, || BUSY), Wake::Spawn);
         workers.refused(now);
-        assert_eq!(workers.wake(BUSY, false), Wake::Nobody);
+        assert_eq!(workers.wake(false, false, || BUSY), Wake::Nobody);
         workers.supervised_from(now + ASK_AGAIN / 2);
-        assert_eq!(workers.wake(BUSY, false), Wake::Nobody);
+        assert_eq!(workers.wake(false, false, || BUSY), Wake::Nobody);
         workers.supervised_from(now + ASK_AGAIN);
-        assert_eq!(workers.wake(BUSY, false), Wake::Spawn);
+        assert_eq!(workers.wake(false, false, || BUSY), Wake::Spawn);
     }
 }

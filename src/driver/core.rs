@@ -7,6 +7,7 @@
 use super::announcing::Announcing;
 use super::ending::Ending;
 use super::failures::Failures;
+use super::handing_out::demand;
 use super::reach::Gates;
 use super::reading::Reading;
 use super::running::Running;
@@ -18,7 +19,7 @@ use super::watching::Watching;
 use crate::base::retry::Retry;
 use crate::base::time::Now;
 use crate::crew::Roster;
-use crate::crew::workers::{Demand, Wake, Workers};
+use crate::crew::workers::{Wake, Workers};
 use crate::window::{Action, Window};
 use std::time::Instant;
 
@@ -81,8 +82,8 @@ impl<T: Send + 'static> Core<T> {
         if self.saving.under_way.since.is_some() {
             self.hurry_save(&mut wakes);
         }
-        let demand = Demand { delivery: self.has_turn(), ..self.demand() };
-        wakes.worker = self.workers.wake(demand, self.reading.supervises);
+        let (window, has_turn) = (&self.window, self.has_turn());
+        wakes.worker = self.workers.wake(self.reading.supervises, has_turn, || demand(window));
         if wakes.worker == Wake::Spawn {
             self.roster.count_in();
         }

@@ -5,16 +5,15 @@ use super::flights::Flight;
 use super::{Driver, effects};
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
-use crate::base::sync::{Arc, Ordering, spin_until, wait_until};
+use crate::base::sync::{Ordering, spin_until, wait_until};
 use crate::base::time::Now;
 use crate::commit::changes::Changes;
 use crate::crew::workers::{Demand, Idle};
 use crate::driver::wakes::Wakes;
 use crate::observe::{Event, Kind};
-use crate::reader::ReadRuns;
 use crate::run::worker::{Job, Report};
 use crate::run::{Assignment, JobDesk, Task};
-use std::ops::RangeInclusive;
+use crate::window::Window;
 use std::time::Instant;
 
 /// The search of one thread of the pool for a job.
@@ -26,58 +25,47 @@ struct Search {
     slept: bool,
 }
 
-/// The next step of the search.
-enum Step<T> {
-    /// It is over. `None`: this thread is to end.
-    Over(Option<Task<T>>),
+/// The next step of a thread that found no job.
+enum Rest {
     /// Others have to hear of something before it goes on.
     CarryOut,
-    /// This thread reads for itself.
-    Read(Arc<dyn ReadRuns<T>>, RangeInclusive<Index>),
     /// It stays awake for some microseconds.
     Spin,
     /// It sleeps until it is woken, or until this time.
     Sleep(Option<Instant>),
+    End,
+}
+
+/// Returns the work that the pool is needed for, apart from results that wait for the sink.
+#[inline]
+pub(super) fn demand(window: &Window) -> Demand {
+    let (runnable, limit) = (window.can_run(), window.limits().max_processing);
+    Demand { runnable, limit, over: window.has_ended() }
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// Makes a step of the search of a thread of the pool.
+    /// Finds the next task for a thread of the pool. The task is no part of a [`Rest`], since a
+    /// task that is moved once more costs a twentieth of all that a short job costs.
     #[inline]
-    fn step(&mut self, search: &mut Search, now: &Now) -> (Step<T>, Wakes) {
-        if let Some((source, run)) = self.begin_reading(now) {
-            search.slept = false;
-            return (Step::Read(source, run), Wakes::default());
-        }
+    fn next_task(&mut self, now: &Now) -> Option<Task<T>> {
         // A result goes first: the next job may be no use before it is delivered.
-        let task = self.resume_turn(now).map(Task::Deliver).or_else(|| self.hand_out(now).map(Task::Run));
-        let wakes = self.drain(now);
-        let step = if task.is_some() {
-            Step::Over(task)
-        } else if !wakes.is_empty() || self.may_read() {
-            Step::CarryOut
-        } else {
-            self.rest(search, now)
-        };
-        (step, wakes)
+        self.resume_turn(now).map(Task::Deliver).or_else(|| self.hand_out(now).map(Task::Run))
     }
 
     /// Says what a thread does that found no job.
-    fn rest(&mut self, search: &mut Search, now: &Now) -> Step<T> {
+    #[inline(never)]
+    fn rest(&mut self, search: &mut Search, wakes: &Wakes, now: &Now) -> Rest {
+        if !wakes.is_empty() || self.may_read() {
+            return Rest::CarryOut;
+        }
         let is_about_to_come = self.reading.fetch.is_some() && !self.window.is_stopping();
         if !std::mem::replace(&mut search.spun, true) && self.workers.expects_jobs(is_about_to_come) {
-            return Step::Spin;
+            return Rest::Spin;
         }
-        match self.workers.idle(self.demand(), search.slept, || now.get()) {
-            Idle::Sleep(until) => Step::Sleep(until),
-            Idle::End => Step::Over(None),
+        match self.workers.idle(demand(&self.window), search.slept, || now.get()) {
+            Idle::Sleep(until) => Rest::Sleep(until),
+            Idle::End => Rest::End,
         }
-    }
-
-    /// Returns the work that the pool is needed for, apart from results that wait for the sink.
-    #[inline]
-    pub(super) fn demand(&self) -> Demand {
-        let (runnable, limit) = (self.window.can_run(), self.window.limits().max_processing);
-        Demand { runnable, delivery: false, limit, over: self.window.has_ended() }
     }
 
     /// Hands out the next job, if one may start.
@@ -130,29 +118,35 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
         }
         let mut search = Search::default();
         loop {
-            let (step, wakes) = core.step(&mut search, &now);
-            match step {
-                Step::Sleep(until) => {
+            if let Some((source, run)) = core.begin_reading(&now) {
+                core = self.read_for_itself(core, source, run);
+                search.slept = false;
+                now = Now::when_asked();
+            }
+            let task = core.next_task(&now);
+            let wakes = core.drain(&now);
+            if task.is_some() {
+                drop(core);
+                self.carry_out(wakes);
+                return task;
+            }
+            match core.rest(&mut search, &wakes, &now) {
+                Rest::Sleep(until) => {
                     search.slept = wait_until(&self.work, &mut core, until);
                     core.workers.awoken();
                 }
-                Step::Spin => {
+                Rest::Spin => {
                     drop(core);
                     spin_until(|| self.beckoned.swap(false, Ordering::Acquire));
                     core = self.core.lock();
                     core.workers.expects_no_more();
                 }
-                Step::Read(source, run) => core = self.read_for_itself(core, source, run),
-                Step::CarryOut => {
+                Rest::CarryOut => {
                     drop(core);
                     self.carry_out(wakes);
                     core = self.core.lock();
                 }
-                Step::Over(task) => {
-                    drop(core);
-                    self.carry_out(wakes);
-                    return task;
-                }
+                Rest::End => return None,
             }
             now = Now::when_asked();
         }
@@ -164,10 +158,11 @@ mod tests {
     use super::*;
     use crate::base::guard::Failure;
     use crate::base::retry::Retry;
+    use crate::base::sync::Arc;
     use crate::driver::waiting::tests::ByHand;
     use crate::source::wakeup::Bell;
     use crate::source::watermark::Watermark;
-    use crate::window::{Limits, Window};
+    use crate::window::Limits;
     use crossbeam_channel::{Sender, unbounded};
     use std::fmt;
 
