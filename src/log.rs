@@ -65,14 +65,29 @@ pub struct JobLog<T> {
     ahead: Mutex<ReadAhead>,
     /// The mean length of the items that were read last, in bytes.
     mean: AtomicUsize,
-    /// The type of its items, none of which it holds.
+    /// The type of its items, by which the store knows that the log is open.
+    item: Arc<ItemType>,
+    /// The same type for the compiler. No item is held.
     items: PhantomData<fn() -> T>,
 }
 
 /// The logs that somebody has open, and some that nobody has any more: the store keeps them for all
 /// its handles.
 #[derive(Default)]
-struct OpenLogs(Mutex<Vec<Weak<LogState>>>);
+struct OpenLogs(Mutex<Vec<OpenLog>>);
+
+/// One log. Its state may outlive its handles, since a trim or a chore needs it. Its type does not:
+/// from then on the log may be opened with another one.
+struct OpenLog {
+    state: Weak<LogState>,
+    item: Weak<ItemType>,
+}
+
+/// The type of a log's items.
+struct ItemType {
+    id: TypeId,
+    name: &'static str,
+}
 
 impl Store {
     /// Opens the log with this name: 1 to 255 bytes. It is made if there is none, unless
@@ -90,21 +105,28 @@ impl Store {
         let name = name.as_ref();
         check_name("log", name)?;
         self.writer().start().map_err(|source| Error::Spawn { source })?;
-        let item = (TypeId::of::<T>(), type_name::<T>());
+        let asked = ItemType { id: TypeId::of::<T>(), name: type_name::<T>() };
         let open_logs = self.kept::<OpenLogs>();
         let mut logs = open_logs.0.lock();
-        logs.retain(|log| log.strong_count() > 0);
-        let open = logs.iter().filter_map(Weak::upgrade).find(|log| log.name == name);
-        let state = match open {
-            Some(state) if state.item.0 == item.0 => state,
-            Some(state) => {
-                let (open, asked) = (state.item.1.to_owned(), item.1.to_owned());
-                return Err(Error::LogType { name: name.to_owned(), open, asked });
-            }
+        logs.retain(|log| log.state.strong_count() > 0);
+        let known = logs.iter_mut().find_map(|log| Some((log.state.upgrade().filter(|log| log.name == name)?, log)));
+        let (state, item) = match known {
+            Some((state, log)) => match log.item.upgrade() {
+                Some(open) if open.id != asked.id => {
+                    let (open, asked) = (open.name.to_owned(), asked.name.to_owned());
+                    return Err(Error::LogType { name: name.to_owned(), open, asked });
+                }
+                Some(open) => (state, open),
+                None => {
+                    let item = Arc::new(asked);
+                    log.item = Arc::downgrade(&item);
+                    (state, item)
+                }
+            },
             None => {
-                let state = Arc::new(self.load_log(name, item)?);
-                logs.push(Arc::downgrade(&state));
-                state
+                let (state, item) = (Arc::new(self.load_log(name)?), Arc::new(asked));
+                logs.push(OpenLog { state: Arc::downgrade(&state), item: Arc::downgrade(&item) });
+                (state, item)
             }
         };
         Ok(JobLog {
@@ -112,12 +134,13 @@ impl Store {
             state,
             ahead: Mutex::default(),
             mean: AtomicUsize::new(0),
+            item,
             items: PhantomData,
         })
     }
 
     /// Loads a log, which is made if there is none.
-    fn load_log(&self, name: &str, item: (TypeId, &'static str)) -> Result<LogState, Error> {
+    fn load_log(&self, name: &str) -> Result<LogState, Error> {
         let corrupt =
             |reason| Error::Corrupt { name: name.to_owned(), reason: format!("the bounds of the log: {reason}") };
         let (key, families) = (bounds_key(name), (self.logs(), self.system().id));
@@ -129,7 +152,7 @@ impl Store {
             let mut batch = Batch::default();
             batch.put(self.system().id, &[&key], &[&bounds.encode(name)])?;
             self.write(&batch)?;
-            return Ok(LogState::new(name, item, families, bounds, bounds.end));
+            return Ok(LogState::new(name, families, bounds, bounds.end));
         };
         let bounds = Bounds::decode(name, &stored).map_err(corrupt)?;
         // Items that were trimmed may still be there, and need not be looked through.
@@ -138,7 +161,7 @@ impl Store {
             Some(key) if key.as_slice() >= &start[..] => index_of(&key).map(|index| index + 1),
             _ => None,
         };
-        Ok(LogState::new(name, item, families, bounds, last.unwrap_or(bounds.end)))
+        Ok(LogState::new(name, families, bounds, last.unwrap_or(bounds.end)))
     }
 }
 
@@ -315,6 +338,7 @@ impl<T> Clone for JobLog<T> {
             state: self.state.clone(),
             ahead: Mutex::default(),
             mean: AtomicUsize::new(self.mean.load(Ordering::Relaxed)),
+            item: self.item.clone(),
             items: PhantomData,
         }
     }

@@ -10,7 +10,6 @@ use crate::kv::batch::{FamilyId, Records};
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::{Listener, Watermark};
 use crate::store::keys;
-use std::any::TypeId;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Weak;
@@ -38,8 +37,6 @@ pub(crate) struct LogState {
     family: Family,
     /// The family of its bounds.
     system: FamilyId,
-    /// The type of its items, and the type's name.
-    pub(crate) item: (TypeId, &'static str),
     first: AtomicU64,
     /// One past the head.
     end: AtomicU64,
@@ -125,19 +122,12 @@ pub(crate) fn index_of(key: &[u8]) -> Option<Index> {
 impl LogState {
     /// Makes the state of a log with these bounds, and with this head as it was found. The families
     /// are those of its items and of its bounds.
-    pub(super) fn new(
-        name: &str,
-        item: (TypeId, &'static str),
-        (family, system): (&Family, FamilyId),
-        bounds: Bounds,
-        end: Index,
-    ) -> Self {
+    pub(super) fn new(name: &str, (family, system): (&Family, FamilyId), bounds: Bounds, end: Index) -> Self {
         Self {
             name: name.to_owned(),
             id: bounds.id,
             family: family.clone(),
             system,
-            item,
             first: AtomicU64::new(bounds.first),
             end: AtomicU64::new(end.max(bounds.end)),
             deleted: AtomicU64::new(bounds.deleted),
@@ -310,7 +300,7 @@ mod tests {
     fn what_is_trimmed_is_deleted_once_it_is_many_items_or_many_bytes() {
         let bounds = Bounds { id: 7, first: 1, end: 1, deleted: 1 };
         let family = Family::new("f", FamilyId(1));
-        let log = LogState::new("l", (TypeId::of::<()>(), "()"), (&family, FamilyId(2)), bounds, 100_000);
+        let log = LogState::new("l", (&family, FamilyId(2)), bounds, 100_000);
         let trim = |first| {
             let (_, bounds) = log.trim(first, 100_000, 0, None).unwrap();
             log.trimmed(bounds)

@@ -1,7 +1,7 @@
 //! Trims of logs on a store on memory: what becomes of the disk space, and when.
 
 use super::*;
-use crate::base::error::StoreError;
+use crate::base::error::{Error, StoreError};
 use crate::base::sync::RwLock;
 use crate::commit::draft::Draft;
 use crate::kv::batch::{Batch, FamilyId, Record};
@@ -133,6 +133,24 @@ fn a_store_that_is_closed_gives_back_the_disk_space_that_is_owed_first() {
 }
 
 #[test]
+fn a_log_that_nobody_has_open_is_opened_with_another_type_while_its_disk_space_is_given_back() {
+    let bench = Bench::new(PIECE + 1);
+    bench.log.trim(..=PIECE).unwrap();
+    assert_eq!(bench.asked(), 1..PIECE + 1);
+    let Bench { store, log, answer, .. } = bench;
+    assert!(matches!(store.log::<String>("l"), Err(Error::LogType { .. })));
+    let same = log.clone();
+    drop(log);
+    assert!(matches!(store.log::<String>("l"), Err(Error::LogType { .. })));
+    drop(same);
+    // The chore still has the state of the log, which is the state of the new handle too.
+    let log = store.log::<String>("l").unwrap();
+    assert!(matches!(store.log::<u64>("l"), Err(Error::LogType { .. })));
+    assert_eq!((log.first().unwrap(), log.push(&"next".to_owned()).unwrap()), (PIECE + 1, PIECE + 2));
+    drop(answer);
+}
+
+#[test]
 fn disk_space_that_could_not_be_given_back_is_asked_for_again_with_the_next_piece() {
     let bench = Bench::new(3 * PIECE);
     let full = || StoreError { doing: "give back disk space".to_owned(), source: "no".into() };
@@ -158,8 +176,7 @@ fn two_trims_of_one_batch_delete_each_item_once() {
     let kv = MemoryKv::default();
     let [system, _, logs] = kv.families();
     let bounds = Bounds::of_a_new_log(7);
-    let item = (std::any::TypeId::of::<()>(), "()");
-    let log = Arc::new(LogState::new("l", item, (&logs, system.id), bounds, 3 * PIECE));
+    let log = Arc::new(LogState::new("l", (&logs, system.id), bounds, 3 * PIECE));
     let rows = RwLock::default();
     let mut draft = Draft::new(&kv, &rows);
     for first in [PIECE + 1, 2 * PIECE + 1, 2 * PIECE + 2] {
