@@ -102,9 +102,28 @@ pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
+/// Returns the highest key below this one among the keys of its length; `None` when there is none.
+#[cfg(any(test, feature = "rocksdb"))]
+pub(crate) fn key_below(key: &[u8]) -> Option<Vec<u8>> {
+    let last = key.iter().rposition(|byte| *byte > 0)?;
+    let mut below = key.to_vec();
+    below[last] -= 1;
+    below[last + 1..].fill(u8::MAX);
+    Some(below)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::prefix_end;
+    use super::{key_below, prefix_end};
+
+    #[test]
+    fn the_key_below_another_one_is_the_next_lower_one_of_its_length() {
+        assert_eq!(key_below(b"ab"), Some(b"aa".to_vec()));
+        assert_eq!(key_below(b"a\0\0"), Some(b"`\xff\xff".to_vec()));
+        assert_eq!(key_below(b"\0\x01"), Some(b"\0\0".to_vec()));
+        assert_eq!(key_below(b"\0\0"), None);
+        assert_eq!(key_below(b""), None);
+    }
 
     #[test]
     fn the_end_of_a_prefix_is_above_all_of_its_keys_and_no_higher() {

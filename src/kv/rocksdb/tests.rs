@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::error::describe;
-use crate::kv::{SYSTEM, TABLES};
+use crate::kv::{LOGS, SYSTEM, TABLES};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -107,6 +107,31 @@ fn a_batch_is_written_and_read() {
     kv.sync().unwrap();
     kv.reclaim(&tables, b"c"..b"e").unwrap();
     assert_eq!(keys(b""..b"z", 9).len(), 3);
+}
+
+#[test]
+fn promise_01_giving_back_disk_space_leaves_the_key_behind_the_range_though_its_file_ends_there() {
+    let directory = directory();
+    let kv = RocksKv::open(directory.path(), true).unwrap();
+    let logs = family(&kv, LOGS);
+    let handle = kv.db.cf_handle(LOGS).unwrap();
+    let files = || kv.db.property_value_cf(&handle, "rocksdb.live-sst-files-size").unwrap().unwrap();
+    // Each range of keys is a file below level 0, and the last key of the second one is kept.
+    for keys in [1..=9u64, 10..=20] {
+        keys.for_each(|key| kv.write(&put(&logs, &key.to_be_bytes(), b"v"), false).unwrap());
+        kv.db.flush_cf(&handle).unwrap();
+        kv.db.compact_range_cf(&handle, None::<&[u8]>, None::<&[u8]>);
+    }
+    let (from, kept) = (1u64.to_be_bytes(), 20u64.to_be_bytes());
+    let mut batch = Batch::default();
+    batch.delete_range(logs.id, &from, &kept).unwrap();
+    kv.write(&batch, true).unwrap();
+    kv.reclaim(&logs, &from..&kept).unwrap();
+    assert_eq!(kv.get(&logs, &kept).unwrap().as_deref(), Some(b"v".as_slice()));
+    // The same file is given back once its last key is in the range too.
+    let end = 21u64.to_be_bytes();
+    kv.reclaim(&logs, &from..&end).unwrap();
+    assert_eq!(files(), "0");
 }
 
 #[test]
