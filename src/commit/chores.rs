@@ -22,6 +22,9 @@ struct Owed {
     running: bool,
     /// The thread that was started last.
     thread: Option<JoinHandle<()>>,
+    /// The thread before it, which has nothing left to do, but may not have let go of the database
+    /// yet.
+    before: Option<JoinHandle<()>>,
 }
 
 impl Chores {
@@ -35,19 +38,31 @@ impl Chores {
         if chores.is_empty() {
             return;
         }
+        self.hand_over_to(chores, |run| std::thread::Builder::new().name("wl-chores".to_owned()).spawn(run));
+    }
+
+    /// The same with the call that starts a thread. If there is none, the chores stay owed.
+    fn hand_over_to(
+        self: &Arc<Self>,
+        chores: Vec<Chore>,
+        spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>,
+    ) {
         let mut owed = self.owed.lock();
         owed.chores.extend(chores);
         if owed.running {
             return;
         }
-        let (this, before) = (self.clone(), owed.thread.take());
+        let this = self.clone();
         let run = move || {
-            // It has nothing left to do, but may not have let go of the database yet.
+            let before = this.owed.lock().before.take();
             before.map(JoinHandle::join);
             this.run();
         };
-        match std::thread::Builder::new().name("wl-chores".to_owned()).spawn(run) {
-            Ok(thread) => (owed.running, owed.thread) = (true, Some(thread)),
+        match spawn(Box::new(run)) {
+            Ok(thread) => {
+                owed.running = true;
+                owed.before = owed.thread.replace(thread);
+            }
             Err(error) => {
                 tracing::warn!(%error, "no thread could be started to give back disk space; the next trim tries it again");
             }
@@ -67,15 +82,53 @@ impl Chores {
         chore
     }
 
-    /// Waits until the chores that were handed over have run. The calling thread may be the one
-    /// that runs them; it ends by itself then.
+    /// Waits until the chores that were handed over have run. Those for which no thread could be
+    /// started run here. The calling thread may be the one that runs them; then it goes on with
+    /// them, and ends by itself.
     pub(super) fn finish(&self) {
         let thread = self.owed.lock().thread.take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
-        {
-            tracing::error!("the store's thread for chores panicked");
+        if let Some(thread) = thread {
+            if thread.thread().id() == std::thread::current().id() {
+                return;
+            }
+            if thread.join().is_err() {
+                tracing::error!("the store's thread for chores panicked");
+            }
         }
+        self.run();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::memory::MemoryKv;
+
+    #[test]
+    fn chores_for_which_no_thread_can_be_started_run_before_the_store_is_closed() {
+        let (tell, told) = crossbeam_channel::unbounded();
+        let chore = |name: &'static str| -> Vec<Chore> {
+            let tell = tell.clone();
+            vec![Box::new(move |_: &dyn Kv| tell.send((name, std::thread::current().id())).unwrap())]
+        };
+        let no_thread = |_| Err(std::io::Error::other("no more threads"));
+        let (here, kv) = (std::thread::current().id(), Arc::new(MemoryKv::default()));
+        let chores = Chores::new(kv.clone());
+        // The next one that gets a thread takes along what is owed.
+        chores.hand_over_to(chore("first"), no_thread);
+        chores.hand_over(chore("second"));
+        let [first, second] = [told.recv().unwrap(), told.recv().unwrap()];
+        assert_eq!([first.0, second.0], ["first", "second"]);
+        assert!(first.1 == second.1 && first.1 != here);
+        // Not before the thread has seen that nothing is left.
+        while chores.owed.lock().running {
+            std::thread::yield_now();
+        }
+        chores.hand_over_to(chore("third"), no_thread);
+        assert!(told.is_empty());
+        chores.finish();
+        assert_eq!(told.try_recv(), Ok(("third", here)));
+        drop(chores);
+        assert_eq!(Arc::strong_count(&kv), 1, "also the thread that ended has let go of the database");
     }
 }
