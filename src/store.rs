@@ -100,6 +100,10 @@ struct Inner {
     ids: Arc<Ids>,
     /// The values that products keep here while the store is open, one of each type.
     kept: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    /// The place of a store in a database of somebody else. It is the last field: whoever attaches
+    /// to the database again waits until the rest is gone.
+    #[cfg(feature = "rocksdb")]
+    _attached: Option<attach::Place>,
 }
 
 impl Inner {
@@ -115,6 +119,8 @@ impl Inner {
             names: Arc::default(),
             ids,
             kept: Mutex::default(),
+            #[cfg(feature = "rocksdb")]
+            _attached: None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Inner, Store, StoreOptions};
 use crate::base::error::Error;
-use crate::base::sync::{Arc, Mutex};
+use crate::base::sync::{Arc, Condvar, Mutex};
 use crate::kv::rocksdb::{self, RocksKv};
 use ::rocksdb::{ColumnFamilyDescriptor, DB};
 use std::sync::{LazyLock, Weak};
@@ -13,6 +13,21 @@ type Attached = (usize, Weak<Inner>);
 /// The stores that live in databases of others, by the address of the database. Each store keeps
 /// its database, so nobody else has the address meanwhile.
 static ATTACHED: LazyLock<Mutex<Vec<Attached>>> = LazyLock::new(Mutex::default);
+
+/// Told when one of them is closed.
+static CLOSED: LazyLock<Condvar> = LazyLock::new(Condvar::default);
+
+/// The place of a store among those that are attached, until the store is closed.
+pub(super) struct Place {
+    address: usize,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        ATTACHED.lock().retain(|(address, _)| *address != self.address);
+        CLOSED.notify_all();
+    }
+}
 
 impl StoreOptions {
     /// Lives in a database that you opened: [`Store::attach`] with these options.
@@ -91,7 +106,8 @@ impl Store {
     /// ```
     ///
     /// Stores on one database share the progress names in use and the thread that writes, and each
-    /// has a durability of its own. The database is closed when your last `Arc` of it and the last
+    /// has a durability of its own. If another thread closes the last of them meanwhile, this call
+    /// waits until that has written everything. The database is closed when your last `Arc` of it and the last
     /// store, table and consumer on it are gone, in whichever order.
     ///
     /// Your own writes go to the database as ever, in one log with ours. Leave the families whose
@@ -123,12 +139,85 @@ impl Store {
 fn attached(db: Arc<DB>, create: bool) -> Result<Arc<Inner>, Error> {
     let address = Arc::as_ptr(&db).addr();
     let mut attached = ATTACHED.lock();
-    attached.retain(|(_, inner)| inner.strong_count() > 0);
-    let known = attached.iter().find(|(other, _)| *other == address).and_then(|(_, inner)| inner.upgrade());
-    if let Some(inner) = known {
-        return Ok(inner);
+    while let Some((_, inner)) = attached.iter().find(|(other, _)| *other == address) {
+        if let Some(inner) = inner.upgrade() {
+            return Ok(inner);
+        }
+        // The last handle is being dropped, and the writer may still write a trim. A store that is
+        // loaded now would not know of it.
+        CLOSED.wait(&mut attached);
     }
-    let inner = Arc::new(Inner::on(Arc::new(RocksKv::shared(db.clone())), create, &db.path().display())?);
+    let mut inner = Inner::on(Arc::new(RocksKv::shared(db.clone())), create, &db.path().display())?;
+    inner._attached = Some(Place { address });
+    let inner = Arc::new(inner);
     attached.push((address, Arc::downgrade(&inner)));
     Ok(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::index::BoxError;
+    use crate::commit::draft::Draft;
+    use crate::commit::intent::Intent;
+    use crate::kv::batch::FamilyId;
+    use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+    use std::time::Duration;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Says that it is being written, and is written once it may.
+    struct Late {
+        system: FamilyId,
+        begun: Sender<()>,
+        go: Receiver<()>,
+    }
+
+    impl Intent for Late {
+        fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
+            self.begun.send(())?;
+            self.go.recv()?;
+            draft.put(self.system, b"late", b"")?;
+            Ok(true)
+        }
+
+        fn synced(&self) -> bool {
+            false
+        }
+
+        fn written(&self) {}
+
+        fn failed(&self, error: BoxError) -> Option<Duration> {
+            panic!("{error}");
+        }
+    }
+
+    #[test]
+    fn a_database_that_is_attached_to_while_its_store_is_closed_shows_everything_that_store_wrote() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = ::rocksdb::Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        let db = Arc::new(DB::open_cf_descriptors(&options, directory.path(), Store::column_families()).unwrap());
+        let store = Store::attach(db.clone()).unwrap();
+        let ((begun, is_begun), (go, may_go), (tell, told)) = (bounded(1), bounded(1), bounded(1));
+        store.writer().start().unwrap();
+        store.writer().submit(Box::new(Late { system: store.system().id, begun, go: may_go }), true);
+        is_begun.recv_timeout(LONG).unwrap();
+        let before = Arc::downgrade(&store.inner);
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(store));
+            while before.strong_count() > 0 {
+                std::thread::yield_now();
+            }
+            scope.spawn(move || {
+                let store = Store::attach(db).unwrap();
+                tell.send(store.kv().get(store.system(), b"late").unwrap().is_some()).unwrap();
+            });
+            let early = told.recv_timeout(Duration::from_millis(100));
+            go.send(()).unwrap();
+            assert_eq!(early, Err(RecvTimeoutError::Timeout), "it is attached, and the one before still writes");
+            assert_eq!(told.recv_timeout(LONG), Ok(true));
+        });
+    }
 }
