@@ -1,5 +1,5 @@
-//! Where the watermark is kept: the trait that an engine implements, and what is written through
-//! it.
+//! Storage of the watermark: the trait that an engine implements, and the values that a consumer
+//! saves through it.
 
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
@@ -23,7 +23,7 @@ pub(crate) use saves::{DoneAhead, Restored, SaveDesk, Saves, Snapshot};
 pub(crate) use tenure::Tenant;
 pub use tenure::Tenure;
 
-/// What a progress keeps that has nothing but the watermark.
+/// The saved state of a progress that keeps only the watermark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Checkpoint {
@@ -32,20 +32,21 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Everything up to and including this index is processed.
+    /// Makes the checkpoint of a consumer that processed everything up to and including this index.
     #[must_use]
     pub fn new(last_processed: Index) -> Self {
         Self { last_processed }
     }
 }
 
-/// Keeps one consumer's progress across lives, under a name that one live consumer has at a time.
+/// Keeps the progress of one consumer across lives, under a name. Only one live consumer has the
+/// name at a time.
 ///
 /// [`MemoryProgress`] and [`StoreProgress`] are ready-made. Implement the trait to keep the
 /// watermark beside your own data: [`acquire`](Self::acquire) and [`save`](Self::save) are enough.
-/// An engine that implements [`keeps_done_ahead`](Self::keeps_done_ahead),
-/// [`acquire_all`](Self::acquire_all) and [`save_all`](Self::save_all) too also keeps the jobs that
-/// are done above the watermark. A struct around a progress forwards all methods, and loses
+/// An engine can also keep the jobs that are done above the watermark. It then implements
+/// [`keeps_done_ahead`](Self::keeps_done_ahead), [`acquire_all`](Self::acquire_all) and
+/// [`save_all`](Self::save_all) as well. A struct around a progress forwards all methods, and loses
 /// nothing.
 ///
 /// # The rules
@@ -53,13 +54,15 @@ impl Checkpoint {
 /// * A save that returned `Ok` survives what you need it to survive.
 /// * A save that returned an error left the old value or the new one.
 /// * A value that cannot be read is an error, never `None`.
-/// * One live value at a time has a name. [`acquire`](Self::acquire) refuses the second one, or it
-///   takes the name over. Then it has to *shut out the writer before*: once it has returned, no
-///   save of an earlier life may change anything, however late it arrives. That writer may be
-///   alive, cut off by a network or merely slow, so a look before each write is not enough: the
-///   storage itself has to compare a token, in one step with the write.
+/// * One live value at a time has a name. For a second value, [`acquire`](Self::acquire) fails, or
+///   it takes the name over. A call that takes the name over has to *shut out the writer before*:
+///   once the call has returned, no save of an earlier life may change anything, however late it
+///   arrives. That writer may be alive, and only slow or cut off by the network. So a check before
+///   each write is not enough: the storage itself has to compare a token, in one step with the
+///   write.
 ///
-/// The feature `testing` has a suite that checks them: `waterline::testing::ProgressSuite`.
+/// The feature `testing` has a suite that checks these rules:
+/// `waterline::testing::ProgressSuite`.
 ///
 /// # A name that can be taken over
 ///
@@ -85,7 +88,7 @@ impl Checkpoint {
 /// impl Progress for Fenced {
 ///     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
 ///         let mut row = self.row.lock().unwrap_or_else(PoisonError::into_inner);
-///         row.token += 1;                     // from now on the life before changes nothing
+///         row.token += 1;                     // from now on the earlier life changes nothing
 ///         self.token = row.token;
 ///         Ok(row.last_processed.map(Checkpoint::new))
 ///     }
@@ -96,7 +99,7 @@ impl Checkpoint {
 ///             return Err("this value has no name: call `acquire` first".into());
 ///         }
 ///         if self.token != row.token {
-///             let by = format!("life {} has it, and this is life {}", row.token, self.token);
+///             let by = format!("life {} has the name; this is life {}", row.token, self.token);
 ///             return Err(SaveError::Lost(by.into()).into());
 ///         }
 ///         row.last_processed = Some(checkpoint.last_processed);
@@ -132,7 +135,7 @@ impl Checkpoint {
 /// use std::{fs, io, path::PathBuf};
 /// use waterline::{BoxError, Checkpoint, Error, Progress};
 ///
-/// /// The watermark in a file of its own, in a directory that is there for nothing else.
+/// /// The watermark in a file, in a directory that has no other content.
 /// struct FileProgress {
 ///     directory: PathBuf,
 ///     claimed: bool,
@@ -141,7 +144,7 @@ impl Checkpoint {
 /// impl Progress for FileProgress {
 ///     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
 ///         let name = self.directory.display().to_string();
-///         // Whoever makes the file has the name. (After a crash it has to be removed by hand.)
+///         // The value that creates the file has the name. (After a crash, remove it by hand.)
 ///         match fs::File::create_new(self.directory.join("claimed")) {
 ///             Ok(_) => self.claimed = true,
 ///             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -163,11 +166,11 @@ impl Checkpoint {
 ///     }
 ///     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
 ///         if !self.claimed {
-///             return Err("another one may have the name: call `acquire` first".into());
+///             return Err("another value may have the name: call `acquire` first".into());
 ///         }
 ///         let beside = self.directory.join("watermark.new");
 ///         fs::write(&beside, checkpoint.last_processed.to_string())?;
-///         Ok(fs::rename(&beside, self.directory.join("watermark"))?)      // all of it or nothing
+///         Ok(fs::rename(&beside, self.directory.join("watermark"))?)      // all or nothing
 ///     }
 /// }
 ///
@@ -193,54 +196,60 @@ impl Checkpoint {
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Progress: Send + 'static {
-    /// Takes the name, and loads what was saved last; `None` when nothing ever was. Called once,
-    /// when a consumer starts. It refuses a name that another live value has, or shuts that one
-    /// out: see [the rules](Self#the-rules). The name is free again when the value is dropped.
+    /// Takes the name, and loads the last saved checkpoint, or `None` if nothing was ever saved.
+    /// A consumer calls it once, when it starts. If another live value has the name, it fails or
+    /// shuts that value out: see [the rules](Self#the-rules). The name is free again when the value
+    /// is dropped.
     ///
     /// # Errors
-    /// [`Error::InUse`] when another live consumer of this process has the name, [`Error::Leased`]
-    /// when somebody elsewhere has it for a time, [`Error::Corrupt`] when the value cannot be read,
-    /// [`Error::Progress`] when it cannot be reached. `start` returns it as it is.
+    /// * [`Error::InUse`] if another live consumer of this process has the name.
+    /// * [`Error::Leased`] if a consumer elsewhere has the name for a time.
+    /// * [`Error::Corrupt`] if the stored value cannot be read.
+    /// * [`Error::Progress`] if the storage cannot be reached.
+    ///
+    /// `start` returns the error unchanged.
     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error>;
 
-    /// Saves the watermark. Called on a thread of its own, one call at a time, with a checkpoint
-    /// that never goes back; never when nothing finished. While jobs go on that is one
-    /// [`pace`](Self::pace) after the last call returned, or later if busy threads have all the
-    /// cores: with 8 of them on two cores up to 30 ms. Without the name, before
-    /// [`acquire`](Self::acquire) or after it was refused, it is an error and changes nothing.
+    /// Saves the watermark. A separate thread calls it, one call at a time. The checkpoint never
+    /// goes back, and no call is made if no job finished. While jobs go on, the next call begins
+    /// one [`pace`](Self::pace) after the last one returned. It begins later if busy threads use
+    /// all the cores: with 8 of them on two cores, up to 30 ms later. A call without the name, so
+    /// before [`acquire`](Self::acquire) or after it failed, returns an error and changes nothing.
     ///
     /// # Errors
-    /// Retried with back-off and shown by `status().blocked`; the watermark stands still meanwhile.
-    /// An error that is a [`SaveError::Lost`] halts the consumer instead.
+    /// The consumer tries the save again with back-off, and `status().blocked` shows the error. The
+    /// watermark stands still meanwhile. A [`SaveError::Lost`] halts the consumer instead.
     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError>;
 
-    /// Returns true if it also keeps the jobs that are done above the watermark. Then
-    /// [`acquire_all`](Self::acquire_all) and [`save_all`](Self::save_all) are called in place of
-    /// [`acquire`](Self::acquire) and [`save`](Self::save), and no job runs again once it is saved
-    /// as done. Asked once, before the name is taken. Default: false.
+    /// Returns true if the progress also keeps the jobs that are done above the watermark. The
+    /// consumer then calls [`acquire_all`](Self::acquire_all) and [`save_all`](Self::save_all)
+    /// instead of [`acquire`](Self::acquire) and [`save`](Self::save), and a job that is saved as
+    /// done never runs again. A consumer calls it once, before it takes the name. Default: false.
     fn keeps_done_ahead(&self) -> bool {
         false
     }
 
-    /// Takes the name as [`acquire`](Self::acquire) does, and loads all that was saved last. An
-    /// engine that keeps what is done ahead implements it; the default has the watermark alone.
+    /// Takes the name as [`acquire`](Self::acquire) does, and loads everything that the last save
+    /// listed. An engine that keeps the jobs done ahead implements it. The default loads only the
+    /// watermark.
     ///
     /// # Errors
-    /// Those of [`acquire`](Self::acquire).
+    /// The same as those of [`acquire`](Self::acquire).
     fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
         Ok(self.acquire()?.map(Saved::from))
     }
 
-    /// Saves all that is done, under the rules of [`save`](Self::save). An engine that keeps what
-    /// is done ahead implements it; the default saves the watermark alone.
+    /// Saves everything that is done, under the rules of [`save`](Self::save). An engine that keeps
+    /// the jobs done ahead implements it. The default saves only the watermark.
     ///
-    /// Each call lists everything, so it costs a step for each run. The watermark may be the one
-    /// that was saved before, or still be `None`, while more is done above it.
+    /// Each call lists all runs, so it costs a step for each run. If only jobs above the watermark
+    /// finished, the watermark is the same as in the save before, or still `None`.
     ///
     /// # Errors
-    /// [`SaveError::Retry`] is tried again with back-off, as an error of [`save`](Self::save) is.
-    /// [`SaveError::Lost`] halts the consumer at once with [`Error::Fenced`], also when it is about
-    /// to stop; nothing is saved after it, and what was handed over counts as not saved.
+    /// After [`SaveError::Retry`] the consumer tries again with back-off, as after an error of
+    /// [`save`](Self::save). [`SaveError::Lost`] halts the consumer at once with
+    /// [`Error::Fenced`], also a consumer that is about to stop. The consumer saves nothing after
+    /// it, and the content of this save counts as not saved.
     fn save_all(&mut self, saved: &Saved) -> Result<(), SaveError> {
         match saved.last_processed {
             Some(last) => Ok(self.save(&Checkpoint::new(last))?),
@@ -248,41 +257,42 @@ pub trait Progress: Send + 'static {
         }
     }
 
-    /// Returns its name, for statuses, errors and lines. Asked once, after the name was taken.
-    /// Default: none.
+    /// Returns the name, for statuses, errors and log lines. A consumer calls it once, after it
+    /// took the name. Default: none.
     fn label(&self) -> Option<String> {
         None
     }
 
-    /// Returns the least time from the end of one save to the next while jobs go on and none waits
-    /// for the watermark. A longer one saves writes; a crash repeats what finished since the last
-    /// save. Asked after each save. Default: 1 ms.
+    /// Returns the least time between the end of one save and the begin of the next. It holds while
+    /// jobs go on and no job waits for the watermark. A longer time means fewer writes, but after a
+    /// crash the jobs that finished since the last save run again. A consumer calls it after each
+    /// save. Default: 1 ms.
     fn pace(&self) -> Duration {
         SAVE_PACE
     }
 
-    /// Returns the token of this life, for the writes that jobs make elsewhere: it grows from life
-    /// to life of a name, so a storage can refuse the writes of an earlier life. Each job has it,
-    /// as [`Job::fence`](crate::Job::fence). Asked once, after the name was taken. Default: 0, for
-    /// none.
+    /// Returns the token of this life, for the writes that jobs make elsewhere. The token grows
+    /// from life to life of a name, so a storage can refuse the writes of an earlier life. Each job
+    /// carries it as [`Job::fence`](crate::Job::fence). A consumer calls it once, after it took the
+    /// name. Default: 0, which means that there is no token.
     fn fence(&self) -> u64 {
         0
     }
 
-    /// Keeps the way back to the consumer, for an engine that holds its names for a time. Called
-    /// once, before the name is taken. The default ignores it.
+    /// Receives the handle by which an engine that holds its names for a time steers its consumer.
+    /// A consumer calls it once, before it takes the name. The default ignores the handle.
     fn subscribe(&mut self, tenure: Tenure) {
         let _ = tenure;
     }
 }
 
-/// Gives the writer that a progress of this crate shares with others, once its name is taken. It is
-/// quicker and no more: a struct around such a progress, which nobody recognises here, saves the
-/// same with [`Progress::save_all`].
+/// Returns the shared writer of a progress of this crate, once its name is taken. The writer only
+/// makes the same save quicker: a struct around such a progress is not recognised here, and saves
+/// the same with [`Progress::save_all`].
 pub(crate) fn shared_writer<P: Progress>(progress: &mut P) -> Option<Arc<dyn Saves>> {
     let any: &mut dyn Any = progress;
     any.downcast_mut::<StoreProgress>()?.writer()
 }
 
-/// What a save without the name is answered with.
+/// The error of a save without the name.
 const NOT_ACQUIRED: &str = "the progress was not acquired, so another consumer may have its name: call `acquire` first";

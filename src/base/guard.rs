@@ -1,11 +1,11 @@
-//! The border to code of the user's: a panic behind it becomes an error, also in a destructor.
+//! Calls of user code. A panic in user code becomes an error, also a panic in a destructor.
 
 use crate::base::error::describe;
 use crate::base::index::BoxError;
 use std::any::Any;
 use std::fmt;
 
-/// A panic of user code, caught: the error that it is turned into.
+/// The error that a caught panic of user code becomes.
 #[derive(Debug)]
 pub(crate) struct Panic(String);
 
@@ -29,22 +29,23 @@ impl fmt::Display for Panic {
 
 impl std::error::Error for Panic {}
 
-/// Calls user code; a panic in it becomes its error.
+/// Calls user code, and turns a panic in it into an error.
 pub(crate) fn guarded<R>(call: impl FnOnce() -> Result<R, BoxError>) -> Result<R, BoxError> {
-    // What the closure touched belongs to the user, who decides what a panic leaves behind.
+    // The closure touches only values of the user, and the user decides what a panic leaves behind.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_or_else(|payload| Err(Panic::caught(payload)))
 }
 
-/// Drops what is the user's: a panic in it must not take down a thread that others need.
+/// Drops a value of the user. A panic in its destructor must not end a thread that others need.
 pub(crate) fn drop_guarded<U>(users: U) {
     if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(users))) {
-        // Its own destructor may be what panics, so it gets none.
+        // The destructor of the payload may panic too, so it never runs.
         let _ = std::mem::ManuallyDrop::new(payload);
         tracing::error!("a destructor panicked");
     }
 }
 
-/// An error of the user's, and its text, which is made before any lock is taken and has a bounded length.
+/// An error of user code, and its text. The text is made before any lock is taken, since user code
+/// makes it, and its length is bounded.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: BoxError,
@@ -64,7 +65,7 @@ impl From<BoxError> for Failure {
     }
 }
 
-/// A value of the user's whose destructor may panic, also where many are dropped together.
+/// A value of the user whose destructor may panic. A list of these drops all its values even so.
 pub(crate) struct Guarded<T>(Option<T>);
 
 impl<T> Guarded<T> {

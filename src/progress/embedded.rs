@@ -1,4 +1,4 @@
-//! Progress in the embedded store, and its bytes.
+//! The progress that the embedded store keeps.
 
 use super::format;
 use super::ledger::{Entry, Ledger, Loaded};
@@ -16,12 +16,12 @@ use std::time::Duration;
 
 /// The progress of one consumer in a [`Store`]; made by [`Store::progress`].
 ///
-/// It keeps the watermark and everything that is done above it, and does so while there is no
-/// watermark yet: the next life hands out none of that. A save says what finished since the one
-/// before, in about three bytes for a job that finished out of order and 24 for the save itself.
-/// Saves share batches with those of every other consumer of the store. The store's own thread
-/// makes them, so they hold up no job. Only when that thread gets no core in time does a thread of
-/// the pool write a batch between two jobs, and never one that has to be flushed.
+/// It keeps the watermark and all jobs that are done above it, also while there is no watermark
+/// yet. The next life hands out none of these jobs. A save lists the jobs that finished since the
+/// save before: about 3 bytes for each job that finished out of order, and 24 bytes for the save
+/// itself. The saves of all consumers of a store share batches. The store's own thread writes them,
+/// so no job waits for a save. If that thread gets no core in time, a worker thread writes the
+/// batch between two jobs, unless the batch has to be flushed.
 ///
 /// ```
 /// use waterline::{Consumer, Error, MemoryJobs, Store};
@@ -51,7 +51,7 @@ pub struct StoreProgress {
     acquired: Option<Acquired>,
 }
 
-/// The state that is there once the name is taken.
+/// The state of a progress that has its name.
 #[derive(Debug)]
 struct Acquired {
     ledger: Arc<Mutex<Ledger>>,
@@ -59,11 +59,11 @@ struct Acquired {
 }
 
 impl Store {
-    /// The progress of the consumer with this name: 1 to 255 bytes, checked when a consumer starts
-    /// with it.
+    /// Returns the progress of the consumer with this name. A name has 1 to 255 bytes; the start of
+    /// a consumer checks it.
     ///
-    /// If nothing is saved under this name the consumer begins with the first job, unless
-    /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`: then it does not start.
+    /// If nothing is saved under this name, the consumer begins with the first job. With
+    /// [`StoreOptions::create(false)`](crate::StoreOptions::create) it does not start.
     pub fn progress(&self, name: impl Into<String>) -> StoreProgress {
         StoreProgress { store: self.clone(), name: name.into(), acquired: None }
     }
@@ -74,26 +74,27 @@ impl StoreProgress {
         &self.store
     }
 
-    /// The name that it was made with.
+    /// Returns the name of this progress.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The watermark as it is saved, without taking the name; `None` when there is none.
+    /// Returns the saved watermark, or `None` if there is none. It does not take the name.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when it cannot be read, [`Error::Progress`] when the database fails.
+    /// [`Error::Corrupt`] if the stored value cannot be read, [`Error::Progress`] if the database
+    /// fails.
     pub fn last_processed(&self) -> Result<Option<Index>, Error> {
         check_name("progress", &self.name)?;
         Ok(self.load()?.and_then(|loaded| loaded.last_processed))
     }
 
-    /// Forgets the watermark and what was done above it, also when it cannot be read: the next
-    /// consumer with this name starts anew.
+    /// Deletes the watermark and the list of the jobs that are done above it, also if they cannot
+    /// be read. The next consumer with this name starts anew.
     ///
     /// # Errors
-    /// [`Error::InUse`] while a consumer has the name, [`Error::Store`] when the database fails.
+    /// [`Error::InUse`] while a consumer has the name, [`Error::Store`] if the database fails.
     pub fn remove(self) -> Result<(), Error> {
         check_name("progress", &self.name)?;
         let _claim = self.store.claim(&self.name)?;
@@ -114,8 +115,8 @@ impl StoreProgress {
         Ok(self.store.write(&batch)?)
     }
 
-    /// Reads what is stored. A consumer may write meanwhile, so the page has to be the same before
-    /// and after.
+    /// Reads the stored records. A consumer may write meanwhile, so the page has to be the same
+    /// before and after the deltas are read.
     fn load(&self) -> Result<Option<Loaded>, Error> {
         let failed = |e: crate::base::error::StoreError| Error::Progress { source: e.into() };
         let kv = self.store.kv();
@@ -134,13 +135,13 @@ impl StoreProgress {
         }
     }
 
-    /// A seat at the store's writer, once the name is taken.
+    /// Returns the way to the store's writer, once the name is taken.
     pub(super) fn writer(&self) -> Option<Arc<dyn Saves>> {
         let ledger = self.acquired.as_ref()?.ledger.clone();
         Some(Arc::new(StoreSaves { store: self.store.clone(), ledger }))
     }
 
-    /// Writes all of this, as a page.
+    /// Writes everything that is done as a page.
     fn save_page(&self, snapshot: &Snapshot) -> Result<(), BoxError> {
         let Some(acquired) = &self.acquired else { return Err(NOT_ACQUIRED.into()) };
         let mut ledger = acquired.ledger.lock();
@@ -197,7 +198,7 @@ impl Progress for StoreProgress {
     }
 }
 
-/// Returns the record that saves this.
+/// Returns the record that saves this snapshot.
 fn enter(ledger: &mut Ledger, snapshot: &Snapshot, ids: &Ids) -> Result<Entry, BoxError> {
     if ledger.id().is_none() {
         ledger.set_id(ids.next()?);
@@ -239,8 +240,8 @@ impl Saves for StoreSaves {
     }
 }
 
-/// One save of one consumer, until it is written or given up. It keeps no store: the thread that
-/// drops it would have to wait for itself.
+/// One save of one consumer, until it is written or abandoned. It keeps no store: the writer's
+/// thread may drop the intent last, and a store that it drops waits for that same thread.
 struct CommitIntent {
     system: FamilyId,
     ids: Arc<Ids>,
@@ -249,7 +250,7 @@ struct CommitIntent {
     desk: Arc<dyn SaveDesk>,
     /// The record that is being written.
     entry: Mutex<Option<Entry>>,
-    /// The effects of jobs, until they are written.
+    /// The effects of the finished jobs, until they are written.
     effects: Mutex<Vec<Changes>>,
 }
 
@@ -261,12 +262,12 @@ impl Intent for CommitIntent {
         let (mut from, mut to) = (0, effects.len());
         while from < to {
             let Some(refused) = draft.append(&effects[from..to])? else {
-                // Others have finished while jobs were refused.
+                // While jobs were refused, other jobs have finished.
                 (from, to) = (to, effects.len());
                 continue;
             };
-            // Both or neither, also if something fails later on: a job's effects stay exactly as
-            // long as it counts as done.
+            // A job's effects stay here exactly as long as it counts as done, also if something
+            // fails later: then a save has both or neither.
             effects[from..to].iter_mut().for_each(|changes| changes.take_out(&refused.jobs));
             let Some(without) = self.desk.refused(refused, all, &mut effects) else { return Ok(false) };
             snapshot = without;

@@ -1,10 +1,11 @@
-//! The bytes of a stored progress: a page says all of it, and a delta says what is new since. Both
-//! are sealed records.
+//! The bytes of a stored progress. A page lists everything that is done, and a delta lists the news
+//! since the save before it. Both are sealed records.
 //!
-//! Numbers of fixed length are big-endian. A varint has seven bits a byte, the lowest first, and
-//! the highest bit of each byte but the last is set. *Runs* are listed from the lowest on. For each
-//! there is the distance from the lowest index where it could begin, times two, plus one if it is
-//! longer than one index; then, for a longer one, its length less two.
+//! Numbers of fixed length are big-endian. A varint has seven bits in each byte, the lowest first,
+//! and the highest bit of each byte but the last is set. *Runs* are listed from the lowest on. The
+//! first number of a run is its distance from the lowest index at which it could begin. This
+//! distance is doubled, and one is added if the run is longer than one index. Such a run has a
+//! second number: its length minus two.
 
 use super::Restored;
 use crate::base::index::Index;
@@ -12,25 +13,27 @@ use crate::commit::sealed::{Kind, SUM};
 use crate::store::keys;
 use std::ops::RangeInclusive;
 
-/// The version of a page that has nothing but the watermark.
+/// The version of a page that has only the watermark.
 pub(crate) const WATERMARK_ONLY: u8 = 1;
-/// The version of a page that is written.
+/// The version of the pages that this program writes.
 pub(crate) const VERSION: u8 = 2;
 
 pub(crate) const PAGE: Kind = Kind { label: "", versions: &[WATERMARK_ONLY, VERSION] };
-/// A delta has the generation of its page in place of a version. Its place is its slot.
+/// The kind of a delta. It has the generation of its page instead of a version, and its place is
+/// its slot.
 pub(crate) const DELTA: Kind = Kind { label: "", versions: &[] };
 
 const HAS_WATERMARK: u8 = 1;
 const RUNS: u8 = 0;
 const BITS: u8 = 1;
-/// The number, the generation, the flags, the lowest undone index and the kind of the list.
+/// The length of the number, the generation, the flags, the lowest undone index and the kind of the
+/// list.
 const HEADER: usize = 4 + 4 + 1 + 8 + 1;
 
 /// The widest window, which has 8 GiB of bits. A record that claims more is damaged.
 pub(super) const WIDEST: u64 = 1 << 36;
 
-/// The deltas that go with a page: they carry its generation, and have its number in their keys.
+/// The mark of the deltas of a page: they carry its generation, and their keys contain its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Series {
     pub(crate) id: u32,
@@ -40,7 +43,7 @@ pub(crate) struct Series {
 /// The content of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// Its deltas; `None` for a page of the first version, which has none.
+    /// The mark of its deltas; `None` for a page of the first version, which has no deltas.
     pub(crate) series: Option<Series>,
     pub(crate) last_processed: Option<Index>,
     pub(crate) restored: Restored,
@@ -63,8 +66,8 @@ pub(crate) fn delta_prefix(id: u32) -> Vec<u8> {
     keys::key(keys::DELTA, &id.to_be_bytes())
 }
 
-/// Returns the number in a page that may be damaged. Deltas that are found by it count only if the
-/// page can be read.
+/// Returns the number in a page that may be damaged. Deltas with this number count only if the page
+/// can be read.
 pub(crate) fn id_of(page: &[u8]) -> Option<u32> {
     match page {
         [VERSION, a, b, c, d, ..] => Some(u32::from_be_bytes([*a, *b, *c, *d])),
@@ -72,10 +75,10 @@ pub(crate) fn id_of(page: &[u8]) -> Option<u32> {
     }
 }
 
-/// Returns the key of a delta. The next generation uses the slots again, so nothing has to be
+/// Returns the key of a delta. The next generation uses the same slots again, so no delta has to be
 /// deleted.
 pub(crate) fn delta_key(id: u32, slot: u32) -> Vec<u8> {
-    // One allocation, since each save makes a key.
+    // Each save makes a key, so this makes one allocation only.
     let ([a, b, c, d], [_, e, f, g]) = (id.to_be_bytes(), slot.to_be_bytes());
     keys::key(keys::DELTA, &[a, b, c, d, e, f, g])
 }
@@ -85,8 +88,8 @@ pub(crate) fn slot_of(key: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes([0, slot[0], slot[1], slot[2]]))
 }
 
-/// Encodes a page: all indices below `next` are done, and above it those of the words. The first
-/// word begins with the index `first`.
+/// Encodes a page. All indices below `next` are done, and above it those whose bits are set in the
+/// words. The lowest bit of the first word stands for the index `first`.
 pub(crate) fn encode_page(
     name: &str,
     series: Series,
@@ -99,8 +102,8 @@ pub(crate) fn encode_page(
     bytes.extend_from_slice(&series.generation.to_be_bytes());
     bytes.push(if watermark { HAS_WATERMARK } else { 0 });
     bytes.extend_from_slice(&next.to_be_bytes());
-    // The shorter form is found out beforehand, so that a page takes no more memory than it has
-    // bytes.
+    // The shorter form is chosen before anything is encoded, so a page takes no more memory than
+    // its own bytes.
     let most = 8 * words.len() + 8;
     let (mut low, mut listed) = (next.saturating_add(1), 0);
     let mut one = Vec::new();
@@ -173,9 +176,9 @@ pub(crate) fn encode_delta(
     bytes
 }
 
-/// Returns the content of a delta on the page of this generation, or the reason why it cannot be
-/// read. `None` stands for a void delta: it is on an earlier page, from which its numbers are
-/// counted.
+/// Returns the content of a delta to the page of this generation, or the reason why it cannot be
+/// read. The answer is `None` for a void delta: it belongs to an earlier page, and its numbers are
+/// counted from that one.
 pub(crate) fn decode_delta(
     name: &str,
     slot: u32,
@@ -251,7 +254,7 @@ pub(super) fn runs_of_bits(
 ) -> impl Iterator<Item = RangeInclusive<Index>> {
     let mut words = words.enumerate();
     let (mut base, mut word) = (first, 0_u64);
-    // A run that may go on in the next word.
+    // The run that may continue in the next word.
     let mut open: Option<RangeInclusive<Index>> = None;
     std::iter::from_fn(move || {
         loop {

@@ -1,5 +1,5 @@
-//! The ledger of one progress: it knows what is on the disk, and makes the next save a delta to the
-//! page, or a new page.
+//! The ledger of one progress. It knows which records are on the disk, and decides if the next save
+//! is a delta to the page or a new page.
 
 use super::format::{self, Series};
 use super::{DoneAhead, Restored, Snapshot};
@@ -8,25 +8,26 @@ use crate::base::index::Index;
 use crate::kv::Pair;
 use std::sync::Arc;
 
-/// The size of its deltas, in pages, from which on a page is written anew: so pages add an eighth
-/// to all that is written.
+/// The size of the deltas, counted in pages, above which a new page is written. So pages add an
+/// eighth to all that is written.
 const PAGES_WORTH: usize = 8;
-/// The size of its deltas, in bytes, below which no page is written anew.
+/// The size of the deltas in bytes below which no new page is written.
 const MIN_DELTAS: usize = 64 * 1024;
-/// The most slots. So many deltas are read in milliseconds, and a slot is a number of three bytes.
+/// The largest number of slots. So many deltas are read in milliseconds, and the number of a slot
+/// fits in three bytes.
 const MAX_SLOTS: u32 = 16 * 1024;
 
-/// One progress on the disk.
+/// The records of one progress that are on the disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     name: Arc<str>,
-    /// The page, once there is one of the present version.
+    /// The page, if there is one of the present version.
     page: Option<PageOnDisk>,
     /// The number of this progress in the store, once it has one.
     id: Option<u32>,
 }
 
-/// The page, and the size of the deltas since.
+/// The page, and the size of the deltas that were written after it.
 #[derive(Clone, Copy, Debug)]
 struct PageOnDisk {
     series: Series,
@@ -36,7 +37,7 @@ struct PageOnDisk {
     deltas: usize,
 }
 
-/// One save: the pair that it puts, and the page that is on the disk then.
+/// One save: the key and the value that it puts, and the page that is on the disk afterwards.
 pub(crate) struct Entry {
     pub(crate) put: Pair,
     after: PageOnDisk,
@@ -50,12 +51,12 @@ pub(crate) struct Loaded {
 }
 
 impl Ledger {
-    /// Returns the ledger of a progress of which nothing is stored.
+    /// Returns the ledger of a progress that has no record yet.
     pub(crate) fn empty(name: &str) -> Self {
         Self { name: name.into(), page: None, id: None }
     }
 
-    /// Reads the page, and all pairs whose keys begin with the prefix of its deltas.
+    /// Reads the page, and all records whose keys begin with the prefix of its deltas.
     pub(crate) fn load(
         name: &str,
         page: &[u8],
@@ -98,24 +99,24 @@ impl Ledger {
         })
     }
 
-    /// Returns its number in the store, once it has one.
+    /// Returns the number of this progress in the store, once it has one.
     pub(crate) fn id(&self) -> Option<u32> {
         self.id
     }
 
-    /// Sets its number in the store, which no other progress has or had.
+    /// Sets the number of this progress in the store. No other progress has or had this number.
     pub(crate) fn set_id(&mut self, id: u32) {
         self.id = Some(id);
     }
 
-    /// True if the next save is a page, for which everything has to be known.
+    /// True if the next save is a page, which needs a list of everything that is done.
     pub(crate) fn wants_page(&self) -> bool {
         self.page.is_none_or(|page| page.slots >= MAX_SLOTS || page.deltas >= MIN_DELTAS.max(PAGES_WORTH * page.length))
     }
 
-    /// Returns the save of this snapshot. The caller tells [`written`](Self::written) once it is on
-    /// the disk. `None` stands for a progress without a number, and for a page that is due where
-    /// the snapshot has only what is new.
+    /// Returns the record that saves this snapshot. The caller calls [`written`](Self::written)
+    /// once the record is on the disk. The answer is `None` if the progress has no number, or if a
+    /// page is due and the snapshot has only the news.
     pub(crate) fn entry(&self, snapshot: &Snapshot) -> Option<Entry> {
         match (self.page, &snapshot.ahead) {
             (Some(page), DoneAhead::New(new)) => Some(self.delta(page, snapshot, new)),
@@ -132,10 +133,10 @@ impl Ledger {
     }
 
     fn new_page(&self, before: Option<PageOnDisk>, snapshot: &Snapshot) -> Option<Entry> {
-        // Deltas of the generation before are void from now on.
+        // From now on the deltas of the earlier generation are void.
         let generation = before.map_or(0, |page| page.series.generation.wrapping_add(1));
         let series = Series { id: self.id?, generation };
-        // A page says all of it.
+        // A page lists everything that is done.
         let DoneAhead::All { first, words } = &snapshot.ahead else { return None };
         let (watermark, next) = (snapshot.last_processed.is_some(), snapshot.next);
         let value = format::encode_page(&self.name, series, watermark, next, (*first, words));
@@ -143,7 +144,7 @@ impl Ledger {
         Some(Entry { put: (format::page_key(&self.name), value), after })
     }
 
-    /// Notes that this save is on the disk.
+    /// Notes that this record is on the disk.
     pub(crate) fn written(&mut self, entry: &Entry) {
         self.page = Some(entry.after);
     }

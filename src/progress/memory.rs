@@ -1,16 +1,16 @@
-//! Progress that lives as long as the process.
+//! The progress in memory, which lives as long as the process.
 
 use super::{Checkpoint, NOT_ACQUIRED, Progress};
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 
-/// Progress in memory: for tests, and for streams that begin anew with each process.
+/// A progress in memory, for tests and for streams that begin anew with each process.
 ///
-/// A clone shares the memory, so a "restart" is a second builder on a clone, and the claim, so a
-/// second live consumer on a clone is [`Error::InUse`]. It keeps the watermark and not what is done
-/// above it, which runs again after a "restart"; to have both in memory take the progress of a
-/// [`Store::in_memory`](crate::Store::in_memory).
+/// All clones share one watermark and one name. So a second builder on a clone is a "restart", and
+/// a second live consumer on a clone gets [`Error::InUse`]. It keeps the watermark alone: the jobs
+/// that are done above it run again after a "restart". The progress of a
+/// [`Store::in_memory`](crate::Store::in_memory) keeps these jobs, too.
 ///
 /// ```
 /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
@@ -33,7 +33,7 @@ struct Memory {
     in_use: bool,
 }
 
-/// True if this very value has the name; a clone has not.
+/// A flag that is true if this value has the name. A clone does not have it.
 #[derive(Debug, Default)]
 struct Claimed(bool);
 
@@ -44,13 +44,13 @@ impl Clone for Claimed {
 }
 
 impl MemoryProgress {
-    /// Nothing saved yet.
+    /// Makes a progress with nothing saved.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What was saved last.
+    /// Returns the watermark that was saved last.
     #[must_use]
     pub fn last_processed(&self) -> Option<Index> {
         self.memory.lock().last_processed

@@ -1,4 +1,4 @@
-//! What a save hands over, and what a save that failed says.
+//! The content of a save, and the error of a save.
 
 use super::{Checkpoint, format};
 use crate::base::error::describe;
@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Everything that is done, for a progress that keeps more than the watermark.
+/// All jobs that are done, for a progress that keeps more than the watermark.
 ///
 /// A consumer hands it to [`Progress::save_all`](crate::Progress::save_all), and
 /// [`Progress::acquire_all`](crate::Progress::acquire_all) gives it back in the next life.
@@ -31,14 +31,14 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// Makes one of its parts, for an engine that has loaded them.
+    /// Makes the value from the parts that an engine has loaded.
     #[must_use]
     pub fn new(last_processed: Option<Index>, next: Index, done: Vec<RangeInclusive<Index>>) -> Self {
         Self { last_processed, next, done }
     }
 
-    /// Puts the runs in the order and form in which a save lists them. A store knows them as it
-    /// wrote them, save by save.
+    /// Sorts and joins the runs, as a save lists them. A store loads them in the order in which its
+    /// saves wrote them.
     pub(super) fn in_order(mut self) -> Self {
         self.done.sort_unstable_by_key(|run| *run.start());
         let mut runs: Vec<RangeInclusive<Index>> = Vec::with_capacity(self.done.len());
@@ -55,7 +55,10 @@ impl Saved {
 }
 
 impl Saved {
-    /// Says what cannot be true of it: an engine may have read damaged bytes.
+    /// Checks that the value can be true: an engine may have read damaged bytes.
+    ///
+    /// # Errors
+    /// The part that cannot be true.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { last_processed, next, done } = self;
         if *last_processed == Some(Index::MAX) {
@@ -77,10 +80,10 @@ impl From<Checkpoint> for Saved {
     }
 }
 
-/// Says why a save failed, and so if it is tried again.
+/// The reason why a save failed. It decides if the consumer tries the save again.
 ///
-/// A [`BoxError`] becomes a `Retry`, so `?` works on whatever a storage returns. To give up, name
-/// the other one:
+/// A [`BoxError`] becomes a `Retry`, so `?` works on every error that a storage returns. An engine
+/// that has lost the name returns `Lost`:
 ///
 /// ```
 /// use waterline::SaveError;
@@ -94,13 +97,12 @@ impl From<Checkpoint> for Saved {
 /// assert!(matches!(write(1, 2), Err(SaveError::Lost(_))));
 /// ```
 ///
-/// [`Progress::save`](crate::Progress::save) returns a [`BoxError`], which may be a `SaveError`: so
-/// a progress that keeps nothing but the watermark says `Lost` with
-/// `Err(SaveError::Lost(…).into())`.
+/// [`Progress::save`](crate::Progress::save) returns a [`BoxError`], which may be a `SaveError`. So
+/// a progress that keeps only the watermark returns `Err(SaveError::Lost(…).into())`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SaveError {
-    /// The save failed this time. It is tried again with back-off, until it succeeds.
+    /// The save failed this time. The consumer tries it again with back-off, until it succeeds.
     Retry(BoxError),
     /// Another consumer has the name now, so no save can ever succeed. The consumer halts at once
     /// with [`Error::Fenced`](crate::Error::Fenced), whose `holder` is the text of this error.
@@ -108,7 +110,7 @@ pub enum SaveError {
 }
 
 impl From<BoxError> for SaveError {
-    /// Makes it a `Retry`, unless the error is a `SaveError` already.
+    /// Makes a `Retry`, unless the error is a `SaveError` already.
     fn from(error: BoxError) -> Self {
         error.downcast().map_or_else(Self::Retry, |error| *error)
     }
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_tried_again_unless_it_says_itself_that_the_name_is_lost() {
+    fn a_save_error_is_retry_unless_the_boxed_error_is_lost() {
         assert!(matches!(SaveError::from(BoxError::from("no disk")), SaveError::Retry(_)));
         let lost = BoxError::from(SaveError::Lost("taken by b".into()));
         assert!(matches!(SaveError::from(lost), SaveError::Lost(by) if by.to_string() == "taken by b"));

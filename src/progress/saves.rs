@@ -1,5 +1,5 @@
-//! The seam between a consumer and whoever saves for it: the store's shared writer, or the thread
-//! around a [`Progress`](super::Progress).
+//! The seam between a consumer and the part that saves for it: the store's shared writer, or the
+//! saver thread of a [`Progress`](super::Progress).
 
 use super::{Checkpoint, Saved, format};
 use crate::base::index::{BoxError, Index};
@@ -8,37 +8,38 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What an earlier life left behind beside its watermark, as a store has it.
+/// The jobs that earlier lives have done, as a store has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Restored {
-    /// The lowest index that was not done; `None`: nothing was ever saved.
+    /// The lowest index that was not done, or `None` if nothing was ever saved.
     pub(crate) next: Option<Index>,
-    /// What was done above it.
+    /// The jobs that were done above `next`.
     pub(crate) done: Vec<RangeInclusive<Index>>,
 }
 
-/// What is true when a save is made.
+/// The state of a consumer at the moment of a save.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
-    /// The watermark to be; `None` while even the first index is not done.
+    /// The watermark after this save; `None` while even the first index is not done.
     pub(crate) last_processed: Option<Index>,
     /// The lowest index that is not done.
     pub(crate) next: Index,
     pub(crate) ahead: DoneAhead,
 }
 
-/// What is done above the lowest index that is not.
+/// The jobs that are done above the lowest undone index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DoneAhead {
-    /// What is new since the last save, ascending.
+    /// The jobs that finished since the last save, ascending.
     New(Vec<Index>),
-    /// All of it, a bit for each index; `first` is that of the first word's lowest bit.
+    /// All of the jobs, as a bit for each index. The lowest bit of the first word stands for the
+    /// index `first`.
     All { first: Index, words: Vec<u64> },
 }
 
 impl Snapshot {
-    /// Lists all that is done as runs: a step for each run, and one for each word of the window.
-    /// `None` if it has only what is new.
+    /// Lists everything that is done as runs. It costs a step for each run, and one for each word
+    /// of the window. The answer is `None` if the snapshot has only the news.
     pub(crate) fn into_saved(self) -> Option<Saved> {
         let DoneAhead::All { first, words } = self.ahead else { return None };
         let done = format::runs_of_bits(first, words.into_iter()).collect();
@@ -46,7 +47,7 @@ impl Snapshot {
     }
 }
 
-/// The way back, for a store whose progress is called as any other is.
+/// The conversion back, for calls of a store's progress through the trait `Progress`.
 impl TryFrom<&Saved> for Snapshot {
     type Error = BoxError;
 
@@ -57,7 +58,8 @@ impl TryFrom<&Saved> for Snapshot {
         let highest = done.last().map_or(first, |run| (*run.end()).min(Index::MAX - 1));
         let mut words = vec![0_u64; if done.is_empty() { 0 } else { ((highest - first) / 64 + 1) as usize }];
         for run in done {
-            // `next` itself is not done, whatever the runs say, and the last number is never a job.
+            // A run may wrongly contain `next`, which is not done, and the last number, which is
+            // never a job.
             for index in (*run.start()).max(next.saturating_add(1))..=(*run.end()).min(highest) {
                 words[((index - first) / 64) as usize] |= 1 << (index % 64);
             }
@@ -66,43 +68,44 @@ impl TryFrom<&Saved> for Snapshot {
     }
 }
 
-/// Who saves for the driver: the store's shared writer, or a thread around a
+/// The part that saves for the driver: the store's shared writer, or the saver thread of a
 /// [`Progress`](super::Progress).
 pub(crate) trait Saves: Send + Sync {
-    /// Begins a save, one at a time. The desk is asked for what to save when it is written, so that
-    /// everything that finishes until then is in it. Without a `hurry` that is not before the pace
-    /// after the last save is over.
+    /// Begins a save, one at a time. The saving thread asks the desk for the content only when it
+    /// writes, so the save contains everything that finishes until then. Without a `hurry` the save
+    /// waits until the pace after the last save is over.
     fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool);
-    /// Cuts the wait for the pace, or for a back-off, short.
+    /// Ends the wait for the pace or for a back-off at once.
     fn hurry(&self);
-    /// True if threads of the consumer's pool are to [`help`](Self::help).
+    /// True if the worker threads of the consumer are to call [`help`](Self::help).
     fn takes_help(&self) -> bool {
         false
     }
-    /// Makes a save that is late on the calling thread, if nobody is making one.
+    /// Makes a late save on the calling thread, unless another thread is making one.
     fn help(&self) {}
 }
 
-/// Who knows what is to be saved, and is told what became of it. Called on the thread that saves.
+/// The desk that knows the content of a save, and is told its result. The saving thread calls it.
 pub(crate) trait SaveDesk: Send + Sync {
-    /// Gives the watermark that is to be saved now; `None`: nothing any more.
+    /// Returns the watermark to save now, or `None` if nothing is to be saved any more.
     fn checkpoint(&self) -> Option<Checkpoint>;
-    /// Gives the same for those who keep what is done above the watermark. That is listed whole if
-    /// `all` asks for it, or if it is the shorter way. A list of all costs a step for each word of
-    /// the window, so it is made for those alone who need it.
+    /// Returns the same for a progress that keeps the jobs done above the watermark. It lists all
+    /// of these jobs if `all` is set, or if that list is shorter than the news. A list of all costs
+    /// a step for each word of the window, so only a caller that needs it sets `all`.
     ///
-    /// The effects of the jobs that finished are moved behind those that are there, in the same
-    /// moment: both are to be written together, or neither.
+    /// In the same moment the effects of the jobs that finished are moved to the end of `effects`:
+    /// jobs and effects have to be in one write.
     fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
-    /// The effects of these jobs, which were handed over, cannot be written: the jobs failed for
-    /// good and are not done. The caller has taken their effects out. The answer is what to save
-    /// without them, as [`snapshot`](Self::snapshot) says it in the same moment; it also hands over
-    /// the effects of jobs that finished since.
+    /// Takes back that these jobs are done, since their effects cannot be written: the jobs failed
+    /// for good. The caller has taken their effects out. The answer is the content of the save
+    /// without these jobs, as [`snapshot`](Self::snapshot) gives it in the same moment, with the
+    /// effects of the jobs that finished since.
     fn refused(&self, refused: Refused, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
-    /// It is saved.
+    /// Notes that the save is written.
     fn saved(&self);
-    /// It failed. The answer says when to try again; `None`: not at all.
+    /// Notes that the save failed. The answer is the time until the next attempt, or `None` if the
+    /// save is not tried again.
     fn save_failed(&self, error: BoxError) -> Option<Duration>;
-    /// It failed for good: another consumer has the name. Nothing is saved any more.
+    /// Notes that another consumer has the name, so no save is made any more.
     fn save_lost(&self, error: BoxError);
 }

@@ -1,4 +1,4 @@
-//! How a progress that holds its name for a time steers the consumer that has it.
+//! The handle by which a progress that holds its name for a time steers its consumer.
 
 use crate::base::guard::drop_guarded;
 use crate::base::index::BoxError;
@@ -6,19 +6,19 @@ use crate::base::sync::{Arc, Mutex};
 use std::fmt;
 use std::sync::Weak;
 
-/// The way from a progress to its consumer, for those who hold a name for a time: a lease that has
-/// to be renewed, a lock that may break.
+/// The handle by which a progress steers its consumer. It is for engines that hold a name for a
+/// time: a lease that has to be renewed, or a lock that may break.
 ///
-/// A consumer hands it to [`Progress::subscribe`](crate::Progress::subscribe), before it takes the
-/// name. All clones steer that one consumer. No call blocks, each may come from any thread, and
-/// after the consumer's end none has an effect. It keeps nothing alive.
+/// A consumer hands it to [`Progress::subscribe`](crate::Progress::subscribe) before it takes the
+/// name. All clones steer that one consumer. No call blocks, and each call may come from any
+/// thread. After the consumer's end, a call has no effect. The handle keeps nothing alive.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex, PoisonError};
 /// use waterline::{Blocked, BoxError, Checkpoint, Error, MemoryProgress, Progress, Tenure};
 /// use waterline::{Consumer, MemoryJobs};
 ///
-/// /// A progress whose name is renewed by somebody else, who is given the tenure.
+/// /// A progress whose name is renewed by another part of the program, which gets the tenure.
 /// struct Renewed(MemoryProgress, Arc<Mutex<Option<Tenure>>>);
 ///
 /// impl Progress for Renewed {
@@ -36,7 +36,7 @@ use std::sync::Weak;
 /// let (jobs, renews) = (MemoryJobs::new(), Arc::default());
 /// let progress = Renewed(MemoryProgress::new(), Arc::clone(&renews));
 /// let consumer = Consumer::builder(jobs.clone(), progress).start(|_| Ok(()))?;
-/// let tenure = renews.lock().unwrap().clone().expect("it was given before the name was taken");
+/// let tenure = renews.lock().unwrap().clone().expect("`subscribe` was called before `acquire`");
 ///
 /// tenure.hold("the lease server does not answer");
 /// assert!(matches!(consumer.handle().status().blocked, Blocked::Held { .. }));
@@ -56,7 +56,7 @@ pub struct Tenure {
 
 #[derive(Default)]
 struct State {
-    /// The reason why nothing is to start.
+    /// The reason why no job may start, while the consumer is held.
     held: Option<String>,
     /// The loss that the consumer has not heard of yet.
     lost: Option<BoxError>,
@@ -65,16 +65,16 @@ struct State {
 
 #[derive(Default)]
 enum TenantIs {
-    /// The consumer is being started, and finds here what was said before.
+    /// The consumer is being started, and will ask for the earlier calls.
     #[default]
     ToCome,
     Here(Weak<dyn Tenant>),
     Gone,
 }
 
-/// The consumer that a tenure steers. It is called with no lock held.
+/// The consumer that a tenure steers. The tenure calls it with no lock held.
 pub(crate) trait Tenant: Send + Sync {
-    /// Something was said: ask the tenure for it.
+    /// Tells the consumer that the tenure has changed, so the consumer asks the tenure for news.
     fn tenure_changed(&self);
 }
 
@@ -83,26 +83,28 @@ impl Tenure {
         Self { state: Arc::default() }
     }
 
-    /// Starts no job and no retry from now on, until [`go_on`](Self::go_on). Jobs that run finish,
-    /// and saves and callbacks go on, as while a consumer is [paused](crate::Handle::pause).
+    /// Holds the consumer: it starts no job and no retry until [`go_on`](Self::go_on). Running jobs
+    /// finish, and saves and callbacks go on, as while a consumer is
+    /// [paused](crate::Handle::pause).
     ///
-    /// The status shows it as [`Blocked::Held`](crate::Blocked::Held), with this reason: say what
-    /// happened, and what to do. It does not nest: a second call only replaces the reason.
+    /// The status shows [`Blocked::Held`](crate::Blocked::Held) with this reason, so say in it what
+    /// happened and what to do. Calls do not nest: a second call only replaces the reason.
     pub fn hold(&self, why: impl Into<String>) {
         let why = why.into();
         self.change(|state| state.held = Some(why));
     }
 
-    /// Ends what [`hold`](Self::hold) began.
+    /// Ends a [`hold`](Self::hold): the consumer starts jobs again.
     pub fn go_on(&self) {
         self.change(|state| state.held = None);
     }
 
-    /// Halts the consumer at once with [`Error::Fenced`](crate::Error::Fenced), whose `holder` is
-    /// the text of this error: the name is lost. No save is begun from now on; one that is being
-    /// made ends as it does. Jobs that run are awaited.
+    /// Tells the consumer that the name is lost. The consumer halts at once with
+    /// [`Error::Fenced`](crate::Error::Fenced), whose `holder` is the text of this error. From now
+    /// on it begins no save; a save that is being made comes to its own end. The consumer waits
+    /// for the running jobs.
     ///
-    /// Before the consumer has started, its start returns that error.
+    /// If the consumer has not started yet, its start returns that error.
     pub fn lost(&self, error: BoxError) {
         let mut error = Some(error);
         self.change(|state| {
@@ -112,7 +114,7 @@ impl Tenure {
         });
     }
 
-    /// Changes what is said, and tells the consumer, if there is one still.
+    /// Changes the state, and tells the consumer if it is still alive.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         let tenant = match &state.tenant {
@@ -122,7 +124,7 @@ impl Tenure {
         };
         change(&mut state);
         drop(state);
-        // Without the lock: this may be the last one to have the consumer.
+        // No lock is held here: this may be the last reference to the consumer, and drop it.
         let Some(tenant) = tenant else { return };
         match tenant.upgrade() {
             Some(tenant) => {
@@ -133,24 +135,24 @@ impl Tenure {
         }
     }
 
-    /// Tells this consumer from now on, which asks at once for what was said before.
+    /// Tells this consumer of each later change. The caller itself asks for the earlier ones.
     pub(crate) fn attach(&self, tenant: Weak<dyn Tenant>) {
         self.state.lock().tenant = TenantIs::Here(tenant);
     }
 
-    /// Tells nobody from now on: the consumer has ended, or was not started.
+    /// Tells no consumer from now on: the consumer has ended, or its start failed.
     pub(crate) fn end(&self) {
         let ended = State { tenant: TenantIs::Gone, ..State::default() };
         let before = std::mem::replace(&mut *self.state.lock(), ended);
         drop_guarded(before.lost);
     }
 
-    /// The reason why nothing is to start.
+    /// Returns the reason why no job may start, while the consumer is held.
     pub(crate) fn held(&self) -> Option<String> {
         self.state.lock().held.clone()
     }
 
-    /// Takes the loss that was reported since the last time.
+    /// Takes the loss that was reported since the last call.
     pub(crate) fn take_lost(&self) -> Option<BoxError> {
         self.state.lock().lost.take()
     }

@@ -1,4 +1,4 @@
-//! A progress whose saves fail, panic, hang, find the name lost, or are lost in a crash.
+//! A progress whose saves fail, panic, hang, lose the name, or vanish in a crash.
 
 use super::{PATIENCE, numbers_in, unboxed};
 use crate::base::error::Error;
@@ -9,13 +9,13 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::ops::{Range, RangeBounds};
 use std::time::Duration;
 
-/// A progress around another one, whose saves fail, panic, hang or are lost when a test wants it:
-/// for tests of a full disk, of a name that was taken over, and of the jobs that run again after a
-/// crash.
+/// A progress around another one, whose saves fail, panic, hang or vanish when a test says so. It
+/// is for tests of a full disk, of a name that was taken over, and of the jobs that run again after
+/// a crash.
 ///
-/// It keeps what the inner progress keeps, so jobs that are done above the watermark too. It panics
-/// when a save goes back, which no consumer does. Where the inner progress can be cloned, a clone
-/// shares the faults, like [`faults`](Self::faults).
+/// It keeps everything that the inner progress keeps, also the jobs that are done above the
+/// watermark. It panics if a save goes back, which no consumer does. If the inner progress can be
+/// cloned, all clones share one set of [`faults`](Self::faults).
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,25 +37,25 @@ use std::time::Duration;
 pub struct FaultyProgress<P = MemoryProgress> {
     inner: P,
     faults: ProgressFaults,
-    /// The lowest index that the last save did not cover; 0 before the first.
+    /// The lowest index that the last save did not cover; 0 before the first save.
     floor: Index,
 }
 
 impl FaultyProgress {
-    /// Around an empty [`MemoryProgress`].
+    /// Wraps an empty [`MemoryProgress`].
     #[must_use]
     pub fn in_memory() -> Self {
         Self::default()
     }
 
-    /// What has reached the disk.
+    /// Returns the watermark that has reached the disk.
     #[must_use]
     pub fn last_processed(&self) -> Option<Index> {
         self.inner.last_processed()
     }
 
-    /// What a crash leaves: a progress of its own with what has reached the disk, whose name is
-    /// free and which has no faults.
+    /// Returns the progress that a crash leaves: a separate value with the state that has reached
+    /// the disk. Its name is free, and it has no faults.
     ///
     /// ```
     /// use waterline::testing::FaultyProgress;
@@ -82,13 +82,13 @@ impl FaultyProgress {
 }
 
 impl<P> FaultyProgress<P> {
-    /// Around this progress, and without a fault. After a [freeze](ProgressFaults::freeze_at) open
-    /// the inner one anew to see what a crash leaves.
+    /// Wraps this progress, at first without faults. To see what a crash leaves after a
+    /// [freeze](ProgressFaults::freeze_at), open the inner progress anew.
     pub fn new(inner: P) -> Self {
         Self { inner, faults: ProgressFaults::default(), floor: 0 }
     }
 
-    /// What goes wrong, to be said and seen while a consumer has the progress.
+    /// Returns the faults, by which a test steers and watches the progress that a consumer has.
     #[must_use]
     pub fn faults(&self) -> ProgressFaults {
         self.faults.clone()
@@ -161,7 +161,7 @@ impl<P> FaultyProgress<P> {
     }
 }
 
-/// What goes wrong in a [`FaultyProgress`], and what it was asked to do. A clone is the same.
+/// The faults of a [`FaultyProgress`], and its record of the saves. All clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressFaults {
     shared: Arc<Mutex<Shared>>,
@@ -180,17 +180,17 @@ struct Shared {
 }
 
 impl ProgressFaults {
-    /// The saves with these numbers fail, counted from 0 with the next one: `fail(..)` is a full
-    /// disk, `fail(3..4)` fails the fourth alone. What failed is not written. Replaces what was
-    /// said before.
+    /// Makes the saves with these numbers fail; the next save has the number 0. `fail(..)` is a
+    /// full disk, and `fail(3..4)` fails only the fourth save. A save that fails writes nothing. A
+    /// later call replaces this one.
     pub fn fail(&self, writes: impl RangeBounds<u64>) {
         let mut shared = self.shared.lock();
         shared.failing = shared.counted_on(writes);
     }
 
-    /// The saves with these numbers find that another consumer has the name
-    /// ([`SaveError::Lost`]), counted from 0 with the next one, and are not written. Replaces what
-    /// was said before.
+    /// Makes the saves with these numbers return [`SaveError::Lost`], as if another consumer had
+    /// the name; the next save has the number 0. Such a save writes nothing. A later call replaces
+    /// this one.
     ///
     /// ```
     /// use waterline::testing::FaultyProgress;
@@ -209,35 +209,36 @@ impl ProgressFaults {
         shared.losing = shared.counted_on(writes);
     }
 
-    /// Gives the way back to the consumer that has the progress now, or had it last: to hold it, to
-    /// let it go on, and to tell it that the name is lost. `None` before the first consumer.
+    /// Returns the [`Tenure`] of the consumer that has the progress, or had it last. With it a test
+    /// holds the consumer, or tells it that the name is lost. The answer is `None` before the first
+    /// consumer.
     #[must_use]
     pub fn tenure(&self) -> Option<Tenure> {
         self.shared.lock().tenure.clone()
     }
 
-    /// The saves with these numbers panic, counted from 0 with the next one. Replaces what was said
-    /// before.
+    /// Makes the saves with these numbers panic; the next save has the number 0. A later call
+    /// replaces this one.
     pub fn panic(&self, writes: impl RangeBounds<u64>) {
         let mut shared = self.shared.lock();
         shared.panicking = shared.counted_on(writes);
     }
 
-    /// From now on no save fails, panics, or finds the name lost.
+    /// Ends the faults: from now on no save fails, panics or loses the name.
     pub fn heal(&self) {
         self.fail(0..0);
         self.lose(0..0);
         self.panic(0..0);
     }
 
-    /// The save with this number, counted from 0 with the next one, and all later ones, return `Ok`
-    /// and do not reach the disk.
+    /// Freezes the disk at the save with this number; the next save has the number 0. That save and
+    /// all later ones return `Ok`, and do not reach the disk.
     pub fn freeze_at(&self, write: u64) {
         let mut shared = self.shared.lock();
         shared.freeze_at = Some(shared.writes.saturating_add(write));
     }
 
-    /// From now on each save waits until the returned value is dropped, like a disk that hangs.
+    /// Holds each save from now on, like a disk that hangs, until the returned value is dropped.
     #[must_use = "dropping it lets the saves through"]
     pub fn hold(&self) -> Hold {
         let (enter, entered) = unbounded();
@@ -246,19 +247,20 @@ impl ProgressFaults {
         Hold { entered, _pass: pass }
     }
 
-    /// How many saves were tried, those that failed included.
+    /// Returns the number of saves that were tried, with those that failed.
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.shared.lock().writes
     }
 
-    /// What was saved, in order: also what did not reach the disk, and not what failed.
+    /// Returns the saved watermarks, in order. It also lists saves that did not reach the disk, but
+    /// no saves that failed.
     #[must_use]
     pub fn saves(&self) -> Vec<Index> {
         self.shared.lock().saves.clone()
     }
 
-    /// Strikes the save that begins; true if it reaches the disk.
+    /// Applies the faults to the save that begins. Returns true if the save reaches the disk.
     fn before_save(&self) -> Result<bool, SaveError> {
         let mut shared = self.shared.lock();
         let number = shared.writes;
@@ -266,7 +268,7 @@ impl ProgressFaults {
         let hold = shared.hold.clone();
         drop(shared);
         if let Some((enter, passed)) = hold {
-            // Whoever held it may be gone: then it is let through.
+            // If the holder is gone, both calls fail, and the save goes on.
             let _ = enter.send(());
             let _ = passed.recv();
         }

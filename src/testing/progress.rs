@@ -1,4 +1,4 @@
-//! The suite that every progress has to pass.
+//! The suite of tests that every progress has to pass.
 
 use super::{Answer, Checked, PATIENCE, ask, broken, insist, unboxed};
 use crate::base::error::Error;
@@ -27,33 +27,34 @@ const MOVES: &str = "it may move to another thread";
 const ONE: &str = "of several that acquire at once exactly one has the name";
 const CORRUPT: &str = "a value that cannot be read is an error, and the name stays free";
 
-/// Saves in a row.
+/// The number of saves in a row.
 const MANY: Index = 300;
-/// Threads that acquire at once, and how often.
+/// The number of threads that acquire a name at once.
 const THREADS: usize = 8;
+/// The number of names for which they do so.
 const ROUNDS: u32 = 20;
 
 type ByName<'a, R> = Box<dyn Fn(&str) -> R + 'a>;
 
 /// Checks that a progress keeps the rules of [`Progress`], and panics with the rule that is broken.
 ///
-/// It is given a closure that opens the progress with a name on a storage that is the same for all
-/// calls, as a restart would. The storage must be empty at first. The rules:
+/// The suite gets a closure that opens the progress with a name, as a restart would. All calls have
+/// to open the same storage, which must be empty at first. The rules:
 ///
-/// * A new name has nothing saved; what was saved last is loaded, whatever the index, in each later
-///   life; taking the name and saving nothing leaves it.
-/// * While one value has a name, acquiring it is [`Error::InUse`] or [`Error::Leased`]; the value
+/// * A new name has nothing saved. Every later life loads the last saved value, for every index. A
+///   life that takes the name and saves nothing leaves the value as it is.
+/// * While one value has a name, to acquire it is [`Error::InUse`] or [`Error::Leased`]. The value
 ///   that was refused changes nothing when it is dropped. The name is free when its value is
-///   dropped, and of several that acquire at once exactly one has it.
-/// * Where a name can be taken over from a value that lives ([`lapse`](Self::lapse),
-///   [`takes_over`](Self::takes_over)), acquiring it shuts out the writer before: a save of that
-///   one is an error and changes nothing, and its drop leaves the name. If the error is
-///   [`SaveError::Lost`], a consumer on it halts with [`Error::Fenced`].
-/// * Where it [keeps what is done ahead](Progress::keeps_done_ahead), that is loaded exactly as it
-///   was saved, with a watermark and before there is one, and a consumer runs none of it again.
+///   dropped. If several values acquire at once, exactly one has the name.
+/// * If a name can be taken over from a live value ([`lapse`](Self::lapse),
+///   [`takes_over`](Self::takes_over)), `acquire` shuts out the writer before: a save of that
+///   writer is an error and changes nothing, and its drop does not free the name. If the error is
+///   [`SaveError::Lost`], a consumer that has that value halts with [`Error::Fenced`].
+/// * If the progress [keeps jobs done ahead](Progress::keeps_done_ahead), it loads them exactly as
+///   they were saved, also while there is no watermark, and a consumer runs none of them again.
 /// * A [fence](Progress::fence) is 0 in every life of a name, or grows from life to life.
 /// * A save without the name is an error, and changes nothing.
-/// * Names have nothing to do with each other, and a value may move to another thread.
+/// * A save under one name changes no other name, and a value may move to another thread.
 /// * A value that cannot be read is an error, never "nothing saved", and the name stays free
 ///   ([`corrupt`](Self::corrupt)).
 /// * A [`Consumer`](crate::Consumer) that is stopped again and again goes on where it was:
@@ -67,7 +68,7 @@ type ByName<'a, R> = Box<dyn Fn(&str) -> R + 'a>;
 /// ProgressSuite::new(|name| store.progress(name)).run();
 /// ```
 ///
-/// A progress without names of its own is opened by place:
+/// For a progress that has no names, the closure finds the storage by the name:
 ///
 /// ```
 /// use std::cell::RefCell;
@@ -80,8 +81,8 @@ type ByName<'a, R> = Box<dyn Fn(&str) -> R + 'a>;
 /// ProgressSuite::new(open).run();
 /// ```
 ///
-/// The methods that a consumer calls are the ones that are checked: `acquire_all` and `save_all`
-/// where it keeps what is done ahead, and `acquire` and `save` elsewhere.
+/// The suite checks the methods that a consumer calls: `acquire_all` and `save_all` if the progress
+/// keeps jobs done ahead, and otherwise `acquire` and `save`.
 #[must_use = "nothing is checked before `run`"]
 pub struct ProgressSuite<'a, P> {
     open: ByName<'a, P>,
@@ -92,42 +93,43 @@ pub struct ProgressSuite<'a, P> {
 
 /// The ways in which a second value gets a name.
 enum Ways<'a> {
-    /// Once the first one was dropped.
+    /// After the first value was dropped.
     Exclusive,
-    /// Also once it has lapsed, which this makes it do.
+    /// Also after the time of the first value ran out, which this closure brings about.
     Lapses(ByName<'a, ()>),
     /// At any time.
     TakesOver,
 }
 
 impl<'a, P: Progress> ProgressSuite<'a, P> {
-    /// Of what this opens, by name.
+    /// Makes a suite for the progress that this closure opens by its name.
     pub fn new(open: impl Fn(&str) -> P + 'a) -> Self {
         Self { open: Box::new(open), corrupt: None, ways: Ways::Exclusive, patience: PATIENCE }
     }
 
-    /// Checks what becomes of a damaged value, too: this damages what is stored under a name, so
-    /// that it can no longer be read.
+    /// Also checks the result of a damaged value. The closure damages the value that is stored
+    /// under a name, so that it cannot be read any more.
     pub fn corrupt(mut self, corrupt: impl Fn(&str) + 'a) -> Self {
         self.corrupt = Some(Box::new(corrupt));
         self
     }
 
-    /// Checks a progress that holds its names for a time, too: this lets the time of the one that
-    /// has a name run out, so that the next `acquire` takes it over, though the value lives.
+    /// Also checks a progress that holds its names for a time. The closure lets the time of the
+    /// value that has the name run out, so that the next `acquire` takes the name over from a live
+    /// value.
     pub fn lapse(mut self, lapse: impl Fn(&str) + 'a) -> Self {
         self.ways = Ways::Lapses(Box::new(lapse));
         self
     }
 
-    /// Checks a progress whose `acquire` takes a name over whoever has it. The rules for a name
-    /// that is in use do not hold for it.
+    /// Checks a progress whose `acquire` always takes the name over. The rules for a name that is
+    /// in use do not hold for such a progress.
     pub fn takes_over(mut self) -> Self {
         self.ways = Ways::TakesOver;
         self
     }
 
-    /// How long a call or a consumer may take. Default: 20 seconds.
+    /// Sets the time that a call or a consumer may take. Default: 20 seconds.
     pub fn patience(mut self, limit: Duration) -> Self {
         self.patience = limit;
         self
@@ -136,7 +138,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
     /// Checks every rule.
     ///
     /// # Panics
-    /// When one is broken.
+    /// If a rule is broken.
     #[track_caller]
     pub fn run(&self) {
         if let Err(broken) = self.check() {
@@ -172,7 +174,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
             let mut one = self.taken(&name, None)?;
             save(&mut one, index)?;
             drop(one);
-            // Taking the name and saving nothing leaves it, life after life.
+            // A life that takes the name and saves nothing leaves the value as it is.
             drop(self.taken(&name, Some(index))?);
             drop(self.taken(&name, Some(index))?);
         }
@@ -265,7 +267,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
             thread::spawn(move || {
                 together.wait();
                 let answer = acquire(&mut one);
-                // With its value, so that nobody lets the name go before all have asked.
+                // The value goes along, so no name gets free before all threads have asked.
                 let _ = tell.send((answer, one));
             });
         }
@@ -286,7 +288,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         }
         let mut have_it: Vec<P> = asked.into_iter().filter_map(|(answer, one)| answer.ok().map(|_| one)).collect();
         let saved = if self.is_taken_over() {
-            // All were given it, one after the other, and the last one has it.
+            // Each value took the name over from the one before, and the last one has it.
             have_it.retain_mut(|one| matches!(ask(|| Ok(try_save(one, &watermark(1)))), Answer::Good(Ok(()))));
             Some(1)
         } else {
@@ -315,7 +317,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         Ok(())
     }
 
-    /// Acquires a name that is free, and has this saved.
+    /// Acquires a free name, and checks that this watermark is loaded.
     fn taken(&self, name: &str, expected: Option<Index>) -> Checked<P> {
         self.taken_as(name, expected, if expected.is_none() { NOTHING } else { SAVED })
     }
@@ -344,7 +346,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         }
     }
 
-    /// Acquires a name that is in use.
+    /// Acquires a name that is in use, and checks that the call fails.
     fn refused(&self, name: &str, when: &str) -> Checked {
         let mut second = (self.open)(name);
         match acquire(&mut second)? {
@@ -365,7 +367,7 @@ fn is_in_use(error: &Error) -> bool {
     matches!(error, Error::InUse { .. } | Error::Leased { .. })
 }
 
-/// What is saved where nothing is done above the watermark.
+/// Returns the value to save if no job is done above the watermark.
 fn watermark(last_processed: Index) -> Saved {
     Saved::from(Checkpoint::new(last_processed))
 }
@@ -384,7 +386,7 @@ fn try_save(progress: &mut impl Progress, saved: &Saved) -> Result<(), SaveError
     }
 }
 
-/// Panics are no answer, whatever else is.
+/// Acquires, and takes each answer but a panic.
 fn acquire(progress: &mut impl Progress) -> Checked<Result<Option<Saved>, Error>> {
     ask(|| Ok(try_acquire(progress))).good(ANSWERS, || "acquire()".to_owned())
 }
@@ -401,7 +403,7 @@ fn saves(progress: &mut impl Progress, saved: &Saved, call: impl FnOnce() -> Str
     ask(|| try_save(progress, saved).map_err(unboxed)).good(ANSWERS, call)
 }
 
-/// The watermark, and what is done above it, as far as that is short.
+/// Describes a value: the watermark, and briefly the jobs that are done above it.
 fn shown(loaded: Option<&Saved>) -> String {
     let Some(Saved { last_processed, next, done }) = loaded else { return "nothing".to_owned() };
     let last = last_processed.map_or_else(|| "no watermark".to_owned(), |last| last.to_string());

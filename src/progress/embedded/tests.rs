@@ -1,4 +1,4 @@
-//! A save beside a desk that says what a test has written down for it.
+//! Tests of saves whose desk gives the answers that a test has prepared.
 
 use crate::commit::changes::Refused;
 use crate::effects::Effects;
@@ -7,7 +7,8 @@ use crate::store::Table;
 use crossbeam_channel::{Sender, unbounded};
 use std::collections::VecDeque;
 
-/// What is done, and what the jobs want that finished since the last time.
+/// An answer of the desk: the jobs that are done, and the effects of those that finished since the
+/// last answer.
 type Said = (Snapshot, Vec<Changes>);
 
 struct Scripted {
@@ -51,7 +52,8 @@ impl SaveDesk for Scripted {
     }
 }
 
-/// Jobs that each put a row, and the bad ones of which add to a text: one piece.
+/// Makes one piece of effects: each job puts a row and adds to a counter, but a bad job adds to a
+/// text.
 fn piece(table: &Table, jobs: &[Index], bad: &[Index]) -> Changes {
     let mut piece = Changes::default();
     for index in jobs {
@@ -68,7 +70,7 @@ fn done(next: Index, ahead: u64) -> Snapshot {
     Snapshot { last_processed: next.checked_sub(1), next, ahead: DoneAhead::All { first: 0, words: vec![ahead] } }
 }
 
-/// Says that one more job is done each time, far above the lowest undone one.
+/// A desk that has one more job done with each answer, far above the lowest undone one.
 struct Counting {
     asked_for_all: Mutex<Vec<bool>>,
     saved: Sender<()>,
@@ -109,7 +111,7 @@ impl SaveDesk for Counting {
 }
 
 #[test]
-fn a_store_asks_for_all_that_is_done_with_the_first_save_alone_and_then_for_what_is_new() {
+fn the_first_save_of_a_store_lists_all_done_jobs_and_later_saves_list_only_the_news() {
     const SAVES: usize = 60;
     let store = Store::in_memory();
     let mut progress = store.progress("p");
@@ -128,14 +130,14 @@ fn a_store_asks_for_all_that_is_done_with_the_first_save_alone_and_then_for_what
 }
 
 #[test]
-fn what_finished_while_jobs_were_refused_is_in_the_same_save_and_may_be_refused_too() {
+fn jobs_that_finish_while_others_are_refused_join_the_same_save_and_may_be_refused_too() {
     let store = Store::in_memory();
     let table = store.table("t").unwrap();
     table.put("text", "abc").unwrap();
     let (tell, saved) = unbounded();
     let says = [
         (done(3, 0), vec![piece(&table, &[0, 1, 2], &[1])]),
-        // Two more have finished meanwhile, and then one more.
+        // Meanwhile two more jobs have finished, and then one more.
         (done(1, 0b11100), vec![piece(&table, &[3, 4], &[4])]),
         (done(1, 0b101100), vec![piece(&table, &[5], &[])]),
     ];

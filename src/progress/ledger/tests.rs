@@ -1,4 +1,4 @@
-//! The ledger against a set of indices, and its bytes against what they may cost.
+//! Tests of the ledger against a set of indices, and of the number of bytes that its saves cost.
 
 use super::*;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const NAME: &str = "blocks";
 
-/// What is true, what is on the disk, and who writes it there.
+/// The true state, the content of the disk, and the ledger that writes it.
 struct Life {
     next: Index,
     ahead: BTreeSet<Index>,
@@ -48,7 +48,7 @@ impl Life {
         Snapshot { last_processed: self.watermark.then(|| self.next - 1), next: self.next, ahead }
     }
 
-    /// A save that fails may be on the disk all the same.
+    /// Makes a save. A save that fails may be on the disk nevertheless.
     fn save(&mut self, succeeds: bool, is_there: bool) {
         let entry = self.ledger.entry(&self.snapshot()).unwrap();
         let (key, value) = entry.put.clone();
@@ -68,7 +68,7 @@ impl Life {
         Ledger::load(NAME, page, deltas.map(|(k, v)| Ok((k.clone(), v.clone())))).map(Some)
     }
 
-    /// Everything that was true when the last save was made is found.
+    /// Checks that the next life finds everything that was true at the last save.
     fn expect(&self) {
         let Some(loaded) = self.load().unwrap() else { return assert!(!self.watermark && self.ahead.is_empty()) };
         assert_eq!(loaded.restored.next, Some(self.next));
@@ -127,7 +127,7 @@ proptest! {
 
     #[test]
     fn garbage_is_refused_and_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        // A random value passes a 32-bit checksum once in four thousand million.
+        // A random value passes a 32-bit checksum once in four billion tries.
         prop_assert!(format::decode_page(NAME, &bytes).is_err());
         prop_assert!(format::decode_delta(NAME, 0, 0, 0, &bytes).is_err());
     }
@@ -142,7 +142,8 @@ fn promise_10_a_save_costs_at_most_24_bytes_and_3_for_each_job_that_finished() {
         life.done(0);
         life.save(true, true);
         life.bytes = 0;
-        // Each place of the window is taken by the next job as soon as its job is done, so it slides.
+        // The next job takes a place in the window as soon as the job there is done, so the window
+        // slides.
         let mut running: Vec<Index> = (1..=WINDOW).collect();
         let mut started = WINDOW;
         let commits = (100_000 / each).min(8_000);
@@ -162,7 +163,7 @@ fn promise_10_a_save_costs_at_most_24_bytes_and_3_for_each_job_that_finished() {
 }
 
 #[test]
-fn deltas_of_a_generation_before_are_void_and_their_slots_used_again() {
+fn deltas_of_an_earlier_generation_are_void_and_their_slots_are_used_again() {
     let mut life = Life::new(0);
     for index in (1..80_000).step_by(2) {
         life.done(index);
@@ -175,8 +176,8 @@ fn deltas_of_a_generation_before_are_void_and_their_slots_used_again() {
 }
 
 #[test]
-fn deltas_of_a_generation_before_are_void_also_where_the_indices_end() {
-    // Those of the first page move by more than there is room for above the second one.
+fn deltas_of_an_earlier_generation_are_void_also_near_the_last_index() {
+    // Added to the lowest index of the second page, the distances in these deltas would overflow.
     let mut life = Life::new(Index::MAX - 100_000);
     let page = |life: &Life| life.ledger.page.map(|page| page.series.generation);
     life.save(true, true);
@@ -191,8 +192,9 @@ fn deltas_of_a_generation_before_are_void_also_where_the_indices_end() {
 }
 
 #[test]
-fn a_value_of_the_first_format_is_read_and_written_anew() {
-    // Format, watermark, and the checksum of the name and both, as the first version wrote it.
+fn a_page_of_the_first_format_is_read_and_the_next_save_writes_a_new_page() {
+    // The format, the watermark, and the checksum of the name and both, as the first version wrote
+    // them.
     const FIRST_FORMAT: [u8; 13] = [1, 0, 0, 0, 0, 0, 0, 0, 41, 214, 78, 251, 202];
     let loaded = Ledger::load(NAME, &FIRST_FORMAT, []).unwrap();
     assert_eq!((loaded.last_processed, loaded.restored.next), (Some(41), Some(42)));

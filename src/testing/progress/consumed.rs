@@ -1,4 +1,4 @@
-//! A consumer on the progress that is stopped again and again.
+//! The rules for a consumer that is stopped again and again.
 
 use crate::base::error::Error;
 use crate::base::index::Index;
@@ -16,31 +16,31 @@ use std::time::Duration;
 const AGAIN: &str = "a consumer runs no job again that was saved as done";
 const LIVES: &str = "a consumer that is stopped again and again goes on where it was";
 
-/// Jobs in all.
+/// The number of jobs in the stream.
 const JOBS: Index = 300;
 
-/// What is known over all lives.
+/// The state that lasts over all lives.
 struct Lives {
     done: Arc<Mutex<BTreeSet<Index>>>,
     saved: Option<Index>,
 }
 
 pub(super) fn consumed<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration) -> Checked {
-    // A fixed seed: a progress that fails once fails again.
+    // The seed is fixed, so a progress that fails once fails again.
     let mut chance = fastrand::Rng::with_seed(3);
     let mut lives = Lives { done: Arc::default(), saved: None };
     while lives.saved != Some(JOBS - 1) {
         let before = lives.saved;
         lives.live(open("consumed"), chance.u64(1..40), patience)?;
-        // Each life ends after some jobs, and none of them is above a job that was not done: there
-        // is no failure here.
+        // No job fails here, so each life moves the watermark: it ends after some jobs, and none of
+        // them is above an undone job.
         insist(lives.saved > before, LIVES, || format!("a whole life left it at {before:?}"))?;
     }
     Ok(())
 }
 
-/// Two jobs fail and wait for long, and everything else is done above them; the next life has
-/// nothing to run but those two.
+/// Lets two jobs fail and wait for a long back-off, while all other jobs finish. The next life may
+/// run only these two.
 pub(super) fn kept<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration) -> Checked {
     const FAILED: [Index; 2] = [3, 7];
     const ALL: Index = 20;
@@ -75,7 +75,7 @@ pub(super) fn kept<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration) ->
     insist(again == FAILED, AGAIN, || format!("{FAILED:?} were not done, and the next life ran {again:?}"))
 }
 
-/// A name that is taken from a consumer while its job runs.
+/// The check of a name that is taken over from a consumer while its job runs.
 pub(super) struct Taken {
     pub(super) rule: &'static str,
     pub(super) patience: Duration,
@@ -89,7 +89,7 @@ impl Taken {
         let consumer = Consumer::builder((0..2).collect::<MemoryJobs<_>>(), old)
             .start(move |_| {
                 let _ = begin.try_send(());
-                // Until it is let go, for good.
+                // The test drops the sender, which lets this job and all later ones end.
                 let _ = gone.recv();
                 Ok(())
             })
@@ -114,13 +114,13 @@ impl Taken {
 }
 
 impl Lives {
-    /// One life, which is asked to stop after so many jobs.
+    /// Lives one life, which is asked to stop after so many jobs.
     fn live<P: Progress>(&mut self, progress: P, jobs: u64, patience: Duration) -> Checked {
         let (enough, stop) = bounded(1);
         let done = self.done.clone();
         let left = Arc::new(Mutex::new(jobs));
-        // No job ends before the loaded watermark was looked at: the saved one moves as soon as one
-        // does.
+        // No job ends before the loaded watermark was compared, since the watermark moves as soon as
+        // a job ends.
         let go = Arc::new(Mutex::new(()));
         let wait = go.clone();
         let not_yet = go.lock();

@@ -1,5 +1,5 @@
-//! The rules for engines that do more than they must: keep what is done ahead, count lives, be
-//! taken over.
+//! The rules for engines that do more than they must: they keep the jobs done ahead, count lives,
+//! or let a name be taken over.
 
 use super::consumed::Taken;
 use super::{ANSWERS, FREE, ProgressSuite, Ways, acquire, consumed, save, save_all, shown};
@@ -12,7 +12,7 @@ const KEPT: &str = "what is done above the watermark is loaded exactly as it was
 const FENCED: &str = "a fence is 0 in every life, or grows from life to life";
 pub(super) const SHUT_OUT: &str = "acquire shuts out the writer before";
 
-/// Saves in a row, each with more done.
+/// The number of saves in a row, each with more jobs done.
 const ROUNDS: u64 = 60;
 
 impl<P: Progress> ProgressSuite<'_, P> {
@@ -33,14 +33,14 @@ impl<P: Progress> ProgressSuite<'_, P> {
         for (at, saved) in examples.iter().enumerate() {
             let alone = format!("ahead-{at}");
             self.keeps(&alone, None, saved)?;
-            // In the place of each of those before it, too.
+            // The same value also has to replace each of the values before it.
             self.keeps("ahead-in-a-row", at.checked_sub(1).map(|before| &examples[before]), saved)?;
         }
         self.done_ahead_is_kept_save_by_save()?;
         consumed::kept(&self.open, self.patience)
     }
 
-    /// One life saves this, and the next one loads it.
+    /// Checks that the next life loads the value that this life saves.
     fn keeps(&self, name: &str, before: Option<&Saved>, saved: &Saved) -> Checked {
         let mut one = self.loads(name, before)?;
         save_all(&mut one, saved)?;
@@ -60,10 +60,10 @@ impl<P: Progress> ProgressSuite<'_, P> {
         }
     }
 
-    /// As a consumer does it: a little more is done with each save, and the watermark moves at
-    /// times.
+    /// Saves as a consumer does: a few more jobs are done with each save, and sometimes the
+    /// watermark moves.
     fn done_ahead_is_kept_save_by_save(&self) -> Checked {
-        // A fixed seed: a progress that fails once fails again.
+        // The seed is fixed, so a progress that fails once fails again.
         let mut chance = fastrand::Rng::with_seed(5);
         let (mut done, mut next) = (vec![false; 2_000], 0);
         let mut one = self.loads("ahead-save-by-save", None)?;
@@ -115,7 +115,8 @@ impl<P: Progress> ProgressSuite<'_, P> {
         let is_lost = late(&mut old)?;
         drop((old, new));
         self.taken_as("late", Some(3), SHUT_OUT)?;
-        // It may be later still, and be dropped while the new one has the name.
+        // A save may arrive even later, and the old value may be dropped while the new one has the
+        // name.
         let mut old = self.taken("later", None)?;
         save(&mut old, 3)?;
         lapse("later");
@@ -135,7 +136,7 @@ impl<P: Progress> ProgressSuite<'_, P> {
             let mut new = (self.open)("taken");
             acquire(&mut new)?.map(|_| new).or_else(|error| broken(FREE, error.report()))
         };
-        // One that cannot say that its name is lost is retried for ever.
+        // A consumer retries every other error for ever, so it would never halt.
         if is_lost {
             Taken { rule: SHUT_OUT, patience: self.patience }.consumer_halts((self.open)("taken"), take)
         } else {
@@ -143,7 +144,7 @@ impl<P: Progress> ProgressSuite<'_, P> {
         }
     }
 
-    /// Takes a name that a live value has, and may lose.
+    /// Takes a name over from a live value.
     fn taken_over(&self, name: &str, expected: Option<Index>, old: &P) -> Checked<P> {
         let new = self.taken_as(name, expected, SHUT_OUT)?;
         let (before, fence) = (old.fence(), new.fence());
@@ -154,7 +155,8 @@ impl<P: Progress> ProgressSuite<'_, P> {
     }
 }
 
-/// A save of a life whose name was taken over; true if it is told that the name is lost.
+/// Makes a save in a life whose name was taken over. Returns true if the error says that the name
+/// is lost.
 fn late<P: Progress>(old: &mut P) -> Checked<bool> {
     let answer = ask(|| Ok(super::try_save(old, &Saved::new(Some(9), 10, Vec::new()))));
     match answer {
