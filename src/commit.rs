@@ -1,6 +1,6 @@
-//! One atomic write for what several products want written: intents, the batch that they become,
-//! and the thread that writes it. A product takes part through a
-//! [`Participant`](participant::Participant); this room names none.
+//! Group commit: intents of several products become one batch, and one thread writes it atomically.
+//! A product takes part through the trait [`Participant`](participant::Participant). This room
+//! names no product.
 
 mod batches;
 pub(crate) mod changes;
@@ -15,7 +15,7 @@ pub(crate) mod writer;
 
 use std::time::Duration;
 
-/// The shortest time from one save to the next while jobs go on and nobody waits for the watermark:
-/// a save costs as much as hundreds of short jobs, and a crash repeats only what finished since the
-/// last one.
+/// The shortest time between two saves while jobs go on and nobody waits for the watermark. A save
+/// costs as much as hundreds of short jobs, and after a crash only the jobs that finished since the
+/// last save run again.
 pub(crate) const SAVE_PACE: Duration = Duration::from_millis(1);

@@ -30,7 +30,7 @@ pub(crate) use ids::Ids;
 pub use options::StoreOptions;
 pub use table::{Rows, Table};
 
-/// The prefix of the names of our column families, also of those to come.
+/// The prefix of the names of the store's column families, also of later ones.
 const RESERVED: &str = "waterline.";
 
 /// The losses that an acknowledged write survives.
@@ -88,8 +88,8 @@ pub struct Store {
 }
 
 struct Inner {
-    /// The writer. It stands before `kv`, so that it has written everything when the database
-    /// closes.
+    /// The writer. It stands before `kv` and so is dropped first: it has written everything when
+    /// the database closes.
     writer: Writer,
     kv: Arc<dyn Kv>,
     system: Family,
@@ -133,7 +133,7 @@ impl Inner {
             Ok::<_, Error>(Family::new(name, id))
         };
         let system = family(SYSTEM)?;
-        // Before the other families: a newer version may have others.
+        // The format is read before the other families are opened: a newer version may have others.
         let stored = format::read(&*kv, &system, create, place)?;
         for name in OURS {
             family(name)?;
@@ -148,15 +148,14 @@ impl Store {
     /// Opens the database in this directory, and makes it if there is none. Writes are
     /// [`Durability::Buffered`].
     ///
-    /// A store has a version. Every later version of this library reads all versions of before. It
-    /// raises an older store in one write, here and in [`Store::attach`], and loses nothing. From
-    /// then on older versions of the library refuse the store. A newer version than this one may
-    /// have made the store, or may have put something into it that this one would damage: then the
-    /// answer is [`Error::Format`], and nothing is changed. More is said in
-    /// [`design`](crate::design).
+    /// A store has a version. Every later version of this library reads the stores of all earlier
+    /// versions. It raises an older store in one write, here and in [`Store::attach`], and loses
+    /// nothing. From then on older versions of the library refuse the store. If a newer version has
+    /// made the store, or has put something into it that this version would damage, the answer is
+    /// [`Error::Format`] and nothing is changed. The page [`design`](crate::design) says more.
     ///
     /// # Errors
-    /// Those of [`StoreOptions::open`].
+    /// The errors of [`StoreOptions::open`].
     #[cfg(feature = "rocksdb")]
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::options().open(path)
@@ -167,8 +166,8 @@ impl Store {
         StoreOptions::default()
     }
 
-    /// Makes a store in memory. It is like any other, but is gone with its last clone. It needs no
-    /// `rocksdb` feature.
+    /// Makes a store in memory. It is like any other store, but its content is gone with its last
+    /// clone. It does not need the feature `rocksdb`.
     #[must_use]
     pub fn in_memory() -> Self {
         let kv = MemoryKv::default();
@@ -179,7 +178,7 @@ impl Store {
     /// Returns a key space of yours. The same name is the same table.
     ///
     /// # Errors
-    /// [`Error::Config`] for an empty name and one above 255 bytes. With
+    /// [`Error::Config`] for an empty name and for a name above 255 bytes. With
     /// [`create(false)`](StoreOptions::create) also [`Error::NotFound`] for a table without a row,
     /// and [`Error::Store`] if the database fails.
     pub fn table(&self, name: impl AsRef<str>) -> Result<Table, Error> {
@@ -193,12 +192,12 @@ impl Store {
         Ok(Table::new(self, name, &self.inner.tables, prefix))
     }
 
-    /// Returns a whole column family of the database as a table, with the keys as they are. It is
-    /// one of yours, beside those of the store.
+    /// Returns a whole column family of the database as a table, with its keys unchanged. It is a
+    /// family of yours, beside those of the store.
     ///
-    /// A database has the families that it is opened with, and `Store::open` opens it with all that
-    /// it has. In [`Store::in_memory`] there is a family of every name, so that tests need no
-    /// database.
+    /// In a database that you attach, you can use the families that you opened it with.
+    /// `Store::open` opens all families of the database. In [`Store::in_memory`] there is a family
+    /// of every name, so tests need no database.
     ///
     /// ```
     /// let store = waterline::Store::in_memory();
@@ -237,12 +236,12 @@ impl Store {
         Self::of(self.inner.clone(), options)
     }
 
-    /// True if this handle makes what is not there.
+    /// True if this handle makes a progress, a log or a table that does not exist yet.
     pub(crate) fn creates(&self) -> bool {
         self.create
     }
 
-    /// Returns the error for a name under which nothing is stored, where nothing is made.
+    /// Returns the error for a name under which nothing is stored, if this handle makes nothing.
     pub(crate) fn not_found<T>(&self, what: &'static str, name: &str) -> Result<T, Error> {
         Err(Error::NotFound { what, name: name.to_owned() })
     }
@@ -257,14 +256,14 @@ impl Store {
     }
 
     /// Notes in the store that this name is in use from now on, so that a program which does not
-    /// know the name refuses the store. To be called before the first record is written that such a
-    /// program would damage. Only the first call writes.
+    /// know the name refuses the store. A product calls it before it writes the first record that
+    /// such a program would damage. Only the first call writes.
     #[cfg_attr(not(test), expect(dead_code, reason = "no record that is written today needs a name"))]
     pub(crate) fn note_in_use(&self, name: &'static str) -> Result<(), Error> {
         self.inner.format.note_in_use(self.kv(), self.system(), name)
     }
 
-    /// Returns a number that all handles of this store have, and those of no other one.
+    /// Returns a number that is the same for all handles of this store and for no other store.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
@@ -274,21 +273,20 @@ impl Store {
         &self.inner.system
     }
 
-    /// The family of the job logs.
+    /// Returns the family of the job logs.
     pub(crate) fn logs(&self) -> &Family {
         &self.inner.logs
     }
 
-    /// Returns the value of this type that a product keeps with the store while that is open: all
-    /// handles of the store have the same. It is made when it is first asked for, and must not keep
-    /// the store.
+    /// Returns the value of this type that a product keeps with the open store. All handles of the
+    /// store share it. The first call makes it. The value must not keep the store open.
     pub(crate) fn kept<K: Any + Default + Send + Sync>(&self) -> Arc<K> {
         let mut kept = self.inner.kept.lock();
         let value = kept.entry(TypeId::of::<K>()).or_insert_with(|| Arc::new(K::default()));
         Arc::clone(value).downcast().unwrap_or_else(|_| unreachable!("a value is kept under the id of its own type"))
     }
 
-    /// True if a write by way of this handle survives the loss of power.
+    /// True if a write through this handle survives the loss of power.
     pub(crate) fn is_synced(&self) -> bool {
         self.synced
     }

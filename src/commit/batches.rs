@@ -1,5 +1,5 @@
 //! The intents that wait to be written, and the making of one batch of them. Time is an argument
-//! here: nobody reads a clock.
+//! here: no function reads a clock.
 
 use crate::base::error::StoreError;
 use crate::base::guard::{Panic, guarded};
@@ -22,14 +22,14 @@ pub(super) struct Batches {
     pub(super) rests_until: Instant,
     /// True if the last write failed and is to be tried again.
     pub(super) failing: bool,
-    /// Disk work that the writes so far have left behind, for after everybody was told.
+    /// The disk work that the writes so far have left behind. It runs after everybody was told.
     chores: Vec<Chore>,
 }
 
 /// One intent that waits to be written.
 pub(super) struct Pending {
     intent: Box<dyn Intent>,
-    /// True if it waits neither for the pace nor for the pause of others.
+    /// True if it waits neither for the pace nor for the pause after a failed write.
     pub(super) hurry: bool,
     /// The end of its own back-off, if it could not be resolved.
     pub(super) due: Option<Instant>,
@@ -41,7 +41,7 @@ pub(super) struct Pending {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Write,
-    /// Until this time, or for ever, unless a message comes.
+    /// Sleeps until this time, or for ever, unless a message comes.
     Sleep(Option<Instant>),
 }
 
@@ -50,19 +50,20 @@ impl Batches {
         Self { kv, rows, pending: Vec::new(), rests_until: now, failing: false, chores: Vec::new() }
     }
 
-    /// Says what is to be done now. The first intent that may starts a write, and all that have
-    /// arrived by then join it.
+    /// Returns the next step. The first intent that may start a write does so, and all intents that
+    /// have arrived by then join it.
     pub(super) fn next(&self, now: Instant) -> Next {
         let due = self.pending.iter().map(|pending| pending.writable_from(now, self.rests_until)).min();
         if due.is_some_and(|due| due <= now) { Next::Write } else { Next::Sleep(due) }
     }
 
-    /// Hands over the chores, which are to run without the lock on this.
+    /// Hands over the chores. The caller runs them without the lock on this list.
     pub(super) fn take_chores(&mut self) -> Vec<Chore> {
         std::mem::take(&mut self.chores)
     }
 
-    /// No write begins before this time, unless somebody is in a hurry: the store fails.
+    /// Puts off the next write until this time, since the store fails. An intent in a hurry does
+    /// not wait for it.
     pub(super) fn rest_until(&mut self, until: Instant) {
         self.rests_until = until;
         self.failing = true;
@@ -81,7 +82,8 @@ impl Batches {
         if !self.pending.iter().any(|pending| pending.resolved) {
             return None;
         }
-        // From its beginning: who writes for longer than that has enough to write.
+        // The pace counts from the begin of a write: during a longer write enough arrives for the
+        // next one.
         self.rests_until = now + SAVE_PACE;
         self.failing = false;
         let write = || self.kv.write(draft.batch(), synced);
@@ -112,8 +114,8 @@ impl Pending {
         Self { intent, hurry, due: None, resolved: false }
     }
 
-    /// Says when it may start a write: now, or after its own back-off, and after the common rest
-    /// unless it is in a hurry.
+    /// Returns the time from which it may start a write: now or after its own back-off, and, unless
+    /// it is in a hurry, after the common pause.
     fn writable_from(&self, now: Instant, rests_until: Instant) -> Instant {
         let due = self.due.unwrap_or(now);
         if self.hurry { due } else { due.max(rests_until) }
@@ -127,7 +129,7 @@ impl Pending {
         self.due.is_none_or(|due| due <= now)
     }
 
-    /// Adds its changes to the batch, if it is due. Returns false if it is over.
+    /// Adds its changes to the batch, if it is due. Returns false if the intent has ended.
     fn resolve(&mut self, draft: &mut Draft<'_>, now: Instant) -> bool {
         self.resolved = false;
         if !self.is_due(now) {

@@ -10,11 +10,11 @@ use crate::kv::batch::{FamilyId, Records};
 use std::fmt;
 use std::ops::Range;
 
-/// The changes that one job, or many in order, ask for.
+/// The changes that one job asks for, or several jobs in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
     records: Records,
-    /// Kept apart, so that jobs that add nothing move and look at one word only.
+    /// The adds, in a box of their own: a job that adds nothing moves and checks one word only.
     adds: Option<Box<Adds>>,
     ops: Vec<Op>,
     /// The memory that the adds, the operations and the jobs take.
@@ -25,8 +25,8 @@ pub(crate) struct Changes {
 #[derive(Clone, Debug, Default)]
 struct Adds {
     list: Vec<Add>,
-    /// The jobs that they are of, and what else of the changes is theirs: an add that cannot be
-    /// made fails its job.
+    /// The jobs of these adds, each with its other changes. An add that cannot be made fails its
+    /// job, and then all changes of the job are taken out.
     jobs: Vec<Adder>,
 }
 
@@ -43,27 +43,27 @@ struct Op {
 pub(crate) struct Adder {
     pub(crate) index: Index,
     pub(crate) attempt: u32,
-    /// The records, adds and operations that are its own, by their numbers. Its adds begin where
+    /// The numbers of its own records; `ops` has those of its operations. Its adds begin where
     /// those of the job before it end.
     pub(crate) records: Range<u32>,
     adds_end: u32,
     ops: Range<u32>,
 }
 
-/// Jobs whose adds cannot be made, so nothing that they ask for is written.
+/// Jobs with an add that cannot be made. No change of these jobs is written.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    /// All of them, in ascending order.
+    /// The indices of all these jobs, ascending.
     pub(crate) jobs: Vec<Index>,
-    /// The lowest of them, and the attempt that asks for this.
+    /// The lowest of these jobs, and the attempt that asks for the add.
     pub(crate) lowest: Index,
     pub(crate) attempt: u32,
-    /// The reason why that one is refused.
+    /// The reason why the lowest job is refused.
     pub(crate) error: Error,
 }
 
-/// An addition to a counter. It is made when it is written, since only then is it known what to add
-/// to.
+/// An addition to a counter. The sum is made when the batch is made, since the current value is
+/// known only then.
 #[derive(Clone, Debug)]
 pub(crate) struct Add {
     /// The number of records before it.
@@ -102,15 +102,15 @@ impl Changes {
         self.ops.push(op);
     }
 
-    /// Notes the job whose changes all of these are. Nothing may have been appended to them.
+    /// Notes the job that all these changes belong to. No changes of another job may be here.
     pub(crate) fn sign(&mut self, index: Index, attempt: u32) {
         if !self.adds().is_empty() {
             self.sign_from((0, 0, 0), index, attempt);
         }
     }
 
-    /// Notes the job whose changes came since there were so many, so that it can be named, and its
-    /// changes taken out, should one of its adds not be possible.
+    /// Notes the job whose changes came after these counts. If one of its adds cannot be made, the
+    /// job can be named and its changes can be taken out.
     #[inline]
     fn sign_from(&mut self, (records, _, ops): Ends, index: Index, attempt: u32) {
         let ends = self.ends();
@@ -126,7 +126,7 @@ impl Changes {
         (self.records.count(), self.adds().len() as u32, self.ops.len() as u32)
     }
 
-    /// Returns the memory that it takes, in bytes, about.
+    /// Returns the approximate number of bytes that it takes in memory.
     pub(crate) fn len(&self) -> usize {
         self.records.len() + self.added
     }
@@ -158,7 +158,7 @@ impl Changes {
         self.ops.iter().map(|op| (&op.participant, &op.bytes[..]))
     }
 
-    /// Moves the changes of an attempt of a job behind those that are there.
+    /// Moves the changes of an attempt of a job to the end of these.
     pub(crate) fn append(&mut self, more: &mut Changes, index: Index, attempt: u32) {
         let before = self.ends();
         self.ops.append(&mut more.ops);
@@ -238,8 +238,8 @@ impl fmt::Debug for Op {
     }
 }
 
-/// Numbers of a list that are taken out: ascending ranges, and with each the count of the numbers
-/// in the ranges before it.
+/// The numbers of the entries to take out of a list. They are ascending ranges. Each has the count
+/// of the numbers in the ranges before it.
 #[derive(Default)]
 struct Gone(Vec<(Range<u32>, u32)>);
 
@@ -256,7 +256,7 @@ impl Gone {
         self.0.get(at).is_some_and(|(range, _)| range.contains(&number))
     }
 
-    /// Counts the numbers below this one that stay.
+    /// Counts the entries below this number that stay.
     fn shift(&self, number: u32) -> u32 {
         let at = self.0.partition_point(|(range, _)| range.start < number);
         let gone = self.0[..at].last().map_or(0, |(last, before)| before + (last.end.min(number) - last.start));

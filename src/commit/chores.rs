@@ -7,9 +7,9 @@ use crate::kv::Kv;
 use std::collections::VecDeque;
 use std::thread::JoinHandle;
 
-/// The chores that are owed. A thread is started for them, and ends when none is left: there are
-/// few, and neither the writer's thread nor one of the user's may be kept from its work by a slow
-/// disk.
+/// The chores that have not run yet. A slow disk must hold up neither the writer's thread nor a
+/// thread of the user, so a thread of their own runs them. Chores are rare, so that thread ends
+/// when none is left.
 pub(super) struct Chores {
     kv: Arc<dyn Kv>,
     owed: Mutex<Owed>,
@@ -32,8 +32,8 @@ impl Chores {
         Arc::new(Self { kv, owed: Mutex::default() })
     }
 
-    /// Takes chores over, to be run soon, one after the other. Called once everybody was told of
-    /// the write, without a lock.
+    /// Takes chores, and runs them soon, one after the other. The caller holds no lock, and has
+    /// told everybody of the write.
     pub(super) fn hand_over(self: &Arc<Self>, chores: Vec<Chore>) {
         if chores.is_empty() {
             return;
@@ -83,8 +83,8 @@ impl Chores {
     }
 
     /// Waits until the chores that were handed over have run. Those for which no thread could be
-    /// started run here. The calling thread may be the one that runs them; then it goes on with
-    /// them, and ends by itself.
+    /// started run here. If the calling thread is the one that runs the chores, it does not wait for
+    /// itself, and ends later.
     pub(super) fn finish(&self) {
         let thread = self.owed.lock().thread.take();
         if let Some(thread) = thread {

@@ -8,17 +8,17 @@ pub(crate) fn encode(count: i64) -> [u8; 8] {
     count.to_be_bytes()
 }
 
-/// The count of what is stored, or why it is none.
+/// Returns the count in a stored value, or the reason why the value is no counter.
 pub(crate) fn decode(stored: Option<&[u8]>) -> Result<i64, String> {
     let Some(bytes) = stored else { return Ok(0) };
     let whole = <[u8; 8]>::try_from(bytes).map_err(|_| format!("{} bytes long instead of 8", bytes.len()))?;
     Ok(i64::from_be_bytes(whole))
 }
 
-/// The count of what is stored under this key of this table.
+/// Returns the count that is stored under this key of this table.
 ///
 /// # Errors
-/// [`Error::Counter`] when it is none.
+/// [`Error::Counter`] if the stored value is no counter.
 pub(crate) fn read(table: &str, key: &[u8], stored: Option<&[u8]>) -> Result<i64, Error> {
     decode(stored).map_err(|reason| {
         let reason = format!(
@@ -29,7 +29,7 @@ pub(crate) fn read(table: &str, key: &[u8], stored: Option<&[u8]>) -> Result<i64
     })
 }
 
-/// The counter under this key of this table cannot take so much more.
+/// Returns the error of an add that the counter under this key of this table has no room for.
 #[cold]
 pub(crate) fn full(table: &str, key: &[u8], count: i64, by: i64) -> Error {
     let reason = format!(

@@ -19,8 +19,8 @@ pub(crate) struct Draft<'a> {
     kv: &'a dyn Kv,
     overlay: Overlay<'a>,
     tails: Tails,
-    /// Held from the first look at a counter until all is written, so that nobody changes it in
-    /// between.
+    /// The lock on rows. The draft holds it from the first look at a counter until all is written,
+    /// so nobody changes the counter in between.
     rows: &'a RwLock<()>,
     shut: Option<RwLockWriteGuard<'a, ()>>,
     cells: Cells,
@@ -60,7 +60,7 @@ impl Cell {
     }
 }
 
-/// A counter that is not known yet: where to look it up, unless the batch has it.
+/// A counter that is not known yet: the family to look it up in, and its value if the batch has it.
 type Sought<'a> = (&'a Family, Option<Cell>);
 
 impl<'a> Draft<'a> {
@@ -87,7 +87,7 @@ impl<'a> Draft<'a> {
         DraftMark { batch: self.overlay.mark(), tails: self.tails.mark() }
     }
 
-    /// Takes back everything that came since.
+    /// Takes back everything that came after the mark.
     pub(super) fn go_back(&mut self, mark: DraftMark) {
         self.overlay.go_back(mark.batch);
         self.tails.go_back(mark.tails);
@@ -100,8 +100,8 @@ impl<'a> Draft<'a> {
         self.tails
     }
 
-    /// Returns the tail of a participant, to be changed by an intent of its own, and the batch for
-    /// what goes with it.
+    /// Returns the tail of a participant, which an intent of that participant may change, and the
+    /// batch for its records.
     pub(crate) fn part<P: Participant>(
         &mut self,
         participant: &Arc<P>,
@@ -131,7 +131,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// All counters are looked up at once, since for each look the whole batch is looked through.
+    /// Appends the changes of jobs. It looks up all counters at once, since each look-up goes
+    /// through the whole batch.
     fn append_all(&mut self, all: &[Changes]) -> Result<(), BoxError> {
         self.learn(all.iter().flat_map(Changes::adds))?;
         all.iter().try_for_each(|changes| self.append_one(changes))
@@ -157,7 +158,7 @@ impl<'a> Draft<'a> {
         Ok(self.put_counters(changes.adds())?)
     }
 
-    /// Looks up the values of these counters: as the batch has them so far, or as they are stored.
+    /// Looks up the values of these counters in the batch so far, or else in the database.
     fn learn<'c>(&mut self, adds: impl Iterator<Item = &'c Add>) -> Result<(), BoxError> {
         let mut new: HashMap<FamilyId, HashMap<&[u8], Sought<'_>>> = HashMap::new();
         for Add { family, key, .. } in adds {
@@ -196,7 +197,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Notes the value that a record sets: other jobs may count under its key.
+    /// Notes the value that a record sets: other jobs may add to a counter under the same key.
     fn note(&mut self, record: Record<'_>) {
         let Some((family, key, value)) = parts(record) else { return };
         if let Some(cell) = cell(&mut self.cells, family, key) {
@@ -204,8 +205,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Puts the sums of these counters behind all records, unless the last word on one was a
-    /// record.
+    /// Puts the sums of these counters behind all records. A counter whose last change was a record
+    /// needs no sum.
     fn put_counters(&mut self, adds: &[Add]) -> Result<(), StoreError> {
         let mut put = HashSet::new();
         for Add { family, key, .. } in adds {
@@ -223,10 +224,11 @@ fn cell<'a>(cells: &'a mut Cells, family: FamilyId, key: &[u8]) -> Option<&'a mu
     cells.get_mut(&family)?.get_mut(key)
 }
 
-/// A place, and the value there, if any.
+/// A family, a key, and the value there, if any.
 type Row<'a> = (FamilyId, &'a [u8], Option<&'a [u8]>);
 
-/// Returns the place of a record and the value there, if any. Jobs have no other records.
+/// Returns the family and the key of a record, and the value that it sets, if any. Jobs have no
+/// other records.
 fn parts(record: Record<'_>) -> Option<Row<'_>> {
     match record {
         Record::Put { family, key, value } => Some((family, key, Some(value))),

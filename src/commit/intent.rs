@@ -1,4 +1,4 @@
-//! The wish to have something written, and the way in which its outcome is told.
+//! The wish to have something written, and the way in which its result is told.
 
 use crate::base::error::Error;
 use crate::base::index::BoxError;
@@ -6,8 +6,8 @@ use crate::base::sync::{Arc, Condvar, Mutex};
 use crate::commit::draft::Draft;
 use std::time::Duration;
 
-/// A wish to have something written. It is resolved when its batch is made, so it says what is true
-/// then.
+/// A wish to have something written. It is resolved when its batch is made, so its content is true
+/// at that moment.
 pub(crate) trait Intent: Send {
     /// Adds its changes to the draft, anew for each try. Returns false when there is nothing left
     /// to write.
@@ -19,10 +19,10 @@ pub(crate) trait Intent: Send {
     /// Returns true if its write has to survive the loss of power. One such intent is enough for
     /// the whole batch.
     fn synced(&self) -> bool;
-    /// Is called once its batch is written.
+    /// Notes that its batch is written.
     fn written(&self);
-    /// Is called when it could not be resolved or its batch could not be written; nothing of it
-    /// counts then. Returns the pause before the next try; `None` if there is none.
+    /// Notes that it could not be resolved, or that its batch could not be written. Its changes do
+    /// not count then. Returns the pause before the next try, or `None` if there is no next try.
     fn failed(&self, error: BoxError) -> Option<Duration>;
 }
 

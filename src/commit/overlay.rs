@@ -19,7 +19,7 @@ pub(crate) struct Overlay<'a> {
 /// batch that nobody reads is only appended to.
 #[derive(Default)]
 struct Changed {
-    /// The end of the records that are in here.
+    /// The position in the batch up to which its records are in this index.
     until: usize,
     /// The positions of each key's records, ascending.
     keys: BTreeMap<Vec<u8>, Vec<usize>>,
@@ -33,7 +33,7 @@ struct DeletedRange {
     to: Vec<u8>,
 }
 
-/// Not every participant uses each of these.
+// A participant may need only some of these calls.
 #[cfg_attr(not(test), allow(dead_code))]
 impl<'a> Overlay<'a> {
     pub(super) fn new(kv: &'a dyn Kv) -> Self {
@@ -48,7 +48,8 @@ impl<'a> Overlay<'a> {
         self.batch.mark()
     }
 
-    /// Takes back everything that came after the mark was made. Costs as much as came.
+    /// Takes back everything that came after the mark. The cost grows with the number of these
+    /// records.
     pub(super) fn go_back(&mut self, mark: Mark) {
         for (family, changed) in &mut self.read {
             changed.forget(*family, &self.batch, mark.position());
@@ -69,7 +70,7 @@ impl<'a> Overlay<'a> {
         self.batch.delete_range(family, from, to)
     }
 
-    /// Adds records as they are.
+    /// Adds these records unchanged.
     pub(crate) fn append(&mut self, records: &Records) {
         self.batch.append(records);
     }
@@ -106,7 +107,7 @@ impl<'a> Overlay<'a> {
         }))
     }
 
-    /// Returns the database, the batch, and what the batch changes in this family by now.
+    /// Returns the database, the batch, and the changes that the batch makes in this family so far.
     fn look(&mut self, family: FamilyId) -> (&'a dyn Kv, &Batch, &Changed) {
         let known = self.read.iter().position(|(other, _)| *other == family);
         let at = known.unwrap_or_else(|| {
@@ -120,7 +121,7 @@ impl<'a> Overlay<'a> {
 }
 
 impl Changed {
-    /// Takes in the records that were added since the last time.
+    /// Takes in the records that were added since the last call.
     fn learn(&mut self, family: FamilyId, batch: &Batch) {
         for (position, record) in batch.records_from(self.until).filter(|(_, record)| record.family() == family) {
             match record {
@@ -157,8 +158,8 @@ impl Changed {
         self.until = position;
     }
 
-    /// Returns the value that the batch leaves under this key, or that it leaves none; `None`: it
-    /// says nothing of this key.
+    /// Returns the value that the batch leaves under this key, or `Some(None)` if it deletes the
+    /// key. The answer is `None` if the batch does not change this key.
     fn row<'b>(&self, batch: &'b Batch, key: &[u8]) -> Option<Option<&'b [u8]>> {
         let record = self.keys.get(key).and_then(|positions| positions.last()).copied();
         let deletes = |range: &&DeletedRange| range.from.as_slice() <= key && key < range.to.as_slice();

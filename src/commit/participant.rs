@@ -16,13 +16,14 @@ pub(crate) type Chore = Box<dyn FnOnce(&dyn Kv) + Send>;
 /// A product, or a part of one, that turns operations into records at the moment when a batch is
 /// made.
 ///
-/// Operations of one batch are applied one after the other. Each sees what those before it did: by
-/// the participant's tail, and in the database overlaid by the batch so far. A participant reads
-/// and writes families that only the commit writes, and no rows of tables: other threads put those
-/// at the same time, and the draft remembers counters among them.
+/// The operations of one batch are applied one after the other. Each sees the changes of those
+/// before it: in the participant's tail, and in the database overlaid by the batch so far. A
+/// participant reads and writes only families that no other code writes. It must not read or write
+/// rows of tables: other threads put those at the same time, and the draft remembers counters among
+/// them.
 pub(crate) trait Participant: Send + Sync + 'static {
-    /// The participant's state within one batch. A clone of it is what the draft goes back to when
-    /// an intent fails, so it should be small.
+    /// The participant's state within one batch. If an intent fails, the draft goes back to a clone
+    /// of it, so it should be small.
     type Tail: Clone + Send + 'static;
 
     /// Returns its state at the beginning of a batch.
@@ -31,15 +32,16 @@ pub(crate) trait Participant: Send + Sync + 'static {
     /// Adds the records of one operation to the batch.
     ///
     /// # Errors
-    /// Any error fails the intent that the operation is of; the tail and the batch go back to where
-    /// they were before it.
+    /// Any error fails the intent of this operation. The tail and the batch then go back to their
+    /// state before that intent.
     fn apply(&self, tail: &mut Self::Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
 
-    /// Shows everybody what was written. Called before anybody is told that the batch is written.
+    /// Makes the new state visible to everybody. The writer calls it when the batch is written, and
+    /// before anybody is told so.
     fn publish(self: Arc<Self>, tail: Self::Tail) -> Option<Chore>;
 }
 
-/// A participant of whatever type.
+/// A participant of any type.
 pub(crate) trait AnyParticipant: Send + Sync {
     /// Begins its part in a batch.
     fn join(self: Arc<Self>) -> Box<dyn AnyJoined>;
@@ -58,7 +60,7 @@ struct Joined<P: Participant> {
     tail: P::Tail,
 }
 
-/// The same for a participant of whatever type.
+/// The part of a participant of any type in a batch.
 pub(crate) trait AnyJoined: Any + Send {
     fn fork(&self) -> Box<dyn AnyJoined>;
     fn apply(&mut self, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
@@ -79,7 +81,7 @@ impl<P: Participant> AnyJoined for Joined<P> {
     }
 }
 
-/// Up to so many participants are looked through; more are found by a map.
+/// The number of participants up to which a search looks at each of them. Above it a map is used.
 const FEW: usize = 16;
 
 /// The participants of one batch.
@@ -88,12 +90,12 @@ const FEW: usize = 16;
 /// journal, so going back costs as much as was touched.
 #[derive(Default)]
 pub(super) struct Tails {
-    /// In the order of their first operations.
+    /// The participants of the batch, in the order of their first operations.
     seats: Vec<Seat>,
-    /// The places of the seats by the addresses of their participants, once there are many.
+    /// The places in `seats` by the address of the participant, once there are many.
     places: BTreeMap<usize, usize>,
-    /// Places, and the tails there as they were when they were touched for the first time after a
-    /// mark; in the order of the touches.
+    /// The copies of tails, each with its place in `seats`. A copy is made at the first change
+    /// after a mark. The copies are in the order of these changes.
     journal: Vec<(usize, Box<dyn AnyJoined>)>,
     /// The number of marks so far.
     marks: u64,
@@ -120,11 +122,11 @@ impl Tails {
     }
 
     pub(super) fn go_back(&mut self, mark: TailsMark) {
-        // Each copy is newer than the ones before it.
+        // Each copy is newer than the ones before it, so the oldest is put back last.
         for (place, joined) in self.journal.drain(mark.journal..).rev() {
             let seat = &mut self.seats[place];
             seat.joined = joined;
-            // An earlier mark may still be gone back to, so the next touch is noted again.
+            // The draft may still go back to an earlier mark, so the next change makes a new copy.
             seat.noted = 0;
         }
         for seat in self.seats.drain(mark.seats..) {
@@ -132,12 +134,12 @@ impl Tails {
         }
     }
 
-    /// Returns a participant's part in the batch, to be changed.
+    /// Returns a participant's part in the batch, which the caller may change.
     pub(super) fn any(&mut self, participant: &Arc<dyn AnyParticipant>) -> &mut dyn AnyJoined {
         self.touch(Arc::as_ptr(participant).addr(), || participant.clone().join())
     }
 
-    /// Returns the tail of a participant, to be changed.
+    /// Returns the tail of a participant, which the caller may change.
     pub(super) fn tail<P: Participant>(&mut self, participant: &Arc<P>) -> Result<&mut P::Tail, BoxError> {
         let joined: &mut dyn Any = self.touch(Arc::as_ptr(participant).addr(), || participant.clone().join());
         let joined = joined.downcast_mut::<Joined<P>>().ok_or("a participant's tail has another type")?;
@@ -173,7 +175,7 @@ impl Tails {
         place
     }
 
-    /// Shows everybody what was written, and returns the chores that are owed for it.
+    /// Lets each participant publish its new state, and returns the chores that they leave.
     pub(super) fn publish(self) -> Vec<Chore> {
         self.seats.into_iter().filter_map(|seat| seat.joined.publish()).collect()
     }

@@ -1,9 +1,9 @@
 //! Sealed records: a version, a body, and a checksum of both and of whose record it is.
 //!
-//! All that is stored beside the bytes of the users is a sealed record. The last four bytes are the
-//! CRC-32 of the kind's label, the owner's name, the place among the owner's records, the version
-//! and the body, in this order. The label, the name and the place are not stored, since the key
-//! says them. So a record that lies under the key of another one is found out like a flipped bit.
+//! Everything that is stored beside the bytes of the users is a sealed record. Its last four bytes
+//! are the CRC-32 of the kind's label, the owner's name, the place among the owner's records, the
+//! version and the body, in this order. The label, the name and the place are not stored, since the
+//! key contains them. So a record under the key of another one is detected like a flipped bit.
 //!
 //! This layout never changes, whatever a later version puts into the body: a program can tell a
 //! record of a version that it does not know from one that is damaged.
@@ -35,11 +35,11 @@ pub(crate) struct Opened<'a> {
 /// The reason why a record cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// It is shorter than any record of its kind.
+    /// The record is shorter than any record of its kind.
     Short { length: usize },
-    /// It is damaged, or lies under the key of another record.
+    /// The record is damaged, or lies under the key of another record.
     Checksum,
-    /// It is whole, and of a version that this program does not know.
+    /// The record is whole, and has a version that this program does not know.
     Version { found: u8, known: &'static [u8] },
 }
 
@@ -61,7 +61,7 @@ impl From<Unreadable> for String {
     }
 }
 
-/// A list in words: `1`, `1 and 2`, `1, 2 and 3`.
+/// Returns a list in words: `1`, `1 and 2`, `1, 2 and 3`.
 pub(crate) fn listed(items: &[impl fmt::Display]) -> String {
     let texts: Vec<String> = items.iter().map(ToString::to_string).collect();
     match texts.split_last() {
@@ -71,7 +71,7 @@ pub(crate) fn listed(items: &[impl fmt::Display]) -> String {
 }
 
 impl Kind {
-    /// Begins a record of the version that is written. The caller adds the body, and then
+    /// Begins a record of the newest version. The caller adds the body, and then
     /// [closes](Self::close) it.
     pub(crate) fn begin(&self, capacity: usize) -> Vec<u8> {
         let mut record = Vec::with_capacity(capacity);

@@ -1,10 +1,10 @@
-//! One thread for each store that writes: what arrives while a write is under way goes into the
-//! next one, together.
+//! The thread of a store that writes batches. All intents that arrive during a write go into the
+//! next batch together.
 //!
-//! This is group commit without a knob: what something waits for is written at once, and what
-//! nothing waits for a millisecond after the last write began, in batches as large as they come.
-//! Two kinds of threads write in its place: one that pushes to a log while nobody is writing, and
-//! one of a pool that finds a save late, since busy threads have all the cores.
+//! This is group commit without a setting. An intent that somebody waits for is written at once.
+//! Any other intent is written a millisecond after the last write began, in a batch of any size.
+//! Two kinds of threads write in place of this one: a thread that pushes to a log while nobody is
+//! writing, and a worker thread that finds a save late, since busy threads use all the cores.
 //!
 //! This file is the shell of the threads: it alone reads the clock, and [`Batches`] decides.
 
@@ -25,7 +25,7 @@ enum Message {
         intent: Box<dyn Intent>,
         hurry: bool,
     },
-    /// Every wait is cut short.
+    /// Ends every wait for the pace or for a back-off.
     Hurry,
     /// Another thread has left something on the list.
     Look,
@@ -42,13 +42,13 @@ pub(crate) struct Writer {
 /// The thread, once it is started.
 struct Started {
     sender: Sender<Message>,
-    /// The thread's own inbox, for those that write in its place.
+    /// The thread's own inbox, for the threads that write in its place.
     inbox: Receiver<Message>,
     handle: JoinHandle<()>,
 }
 
-/// The way in for those who must not keep the store: it would be closed late, and by whichever
-/// thread they are on.
+/// A handle of the writer for callers that must not keep the store open. With the store in their
+/// hands it would close late, and on their thread.
 #[derive(Clone)]
 pub(crate) struct WeakWriter(Weak<Mutex<Option<Started>>>);
 
@@ -80,14 +80,14 @@ impl Writer {
         WeakWriter(Arc::downgrade(&self.thread))
     }
 
-    /// Returns a lock. Whoever changes rows beside this writer holds it for reading, and whoever
-    /// reads rows, changes them and writes them back holds it for writing: between the two nobody
-    /// else's change is lost.
+    /// Returns the lock on rows. A thread that only writes rows beside this writer holds it for
+    /// reading. A thread that reads rows and writes a changed value back holds it for writing, so
+    /// it never overwrites a change that came in between.
     pub(crate) fn rows(&self) -> &Arc<RwLock<()>> {
         &self.rows
     }
 
-    /// Starts the thread, if it does not run: a store that is only read needs none.
+    /// Starts the thread if it does not run yet. A store that is only read needs no thread.
     pub(crate) fn start(&self) -> std::io::Result<()> {
         self.start_with(Thread::run)
     }
@@ -104,8 +104,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Starts a thread that gets no core, so to speak, before the sender of this channel is
-    /// dropped.
+    /// Starts a thread that waits until the sender of this channel is dropped, as if it got no
+    /// core.
     #[cfg(test)]
     pub(crate) fn start_without_a_core(&self, until: Receiver<()>) {
         let started = self.start_with(move |side| {
@@ -128,9 +128,9 @@ impl Writer {
         thread.as_ref().is_some_and(|started| started.sender.send(message).is_ok())
     }
 
-    /// Writes an intent on this thread, if nobody is writing. Otherwise the writer's thread gets
-    /// it, where it joins what else has arrived: a caller that is alone waits for no other thread,
-    /// and one that is not is written with the others.
+    /// Writes an intent on this thread, if nobody is writing. Otherwise it goes to the writer's
+    /// thread, which writes it together with the other intents that have arrived. So a single
+    /// caller waits for no other thread, and several callers share one write.
     pub(crate) fn write_now(&self, intent: Box<dyn Intent>) {
         match self.batches.try_lock() {
             Some(mut batches) => {
@@ -142,11 +142,11 @@ impl Writer {
         }
     }
 
-    /// Writes what is due on the calling thread, unless somebody is writing: the writer's thread
-    /// gets no core.
+    /// Writes everything that is due on the calling thread, unless somebody is writing. It is for
+    /// the time in which the writer's thread gets no core.
     ///
-    /// It leaves flushes to the writer's thread, since the caller would wait for the disk; and a
-    /// store that fails, since that thread keeps the back-off.
+    /// It leaves flushes to the writer's thread, since the caller would wait for the disk. It also
+    /// leaves a store that fails to that thread, which keeps the back-off.
     pub(crate) fn help(&self) {
         let Some(inbox) = self.thread.lock().as_ref().map(|started| started.inbox.clone()) else { return };
         let Some(mut batches) = self.batches.try_lock() else { return };
@@ -162,8 +162,8 @@ impl Writer {
         self.leave_rest(batches);
     }
 
-    /// Hands over the chores, and wakes the thread if something is left on the list: it may not
-    /// know of that, or sleep for too long.
+    /// Hands over the chores, and wakes the thread if an intent is left on the list. The thread may
+    /// not know of that intent, or may sleep for too long.
     fn leave_rest(&self, mut batches: MutexGuard<'_, Batches>) {
         let (rest, chores) = (!batches.pending.is_empty(), batches.take_chores());
         drop(batches);
@@ -173,7 +173,7 @@ impl Writer {
         self.chores.hand_over(chores);
     }
 
-    /// Writes at once what waits for the pace or for a back-off.
+    /// Writes at once all intents that wait for the pace or for a back-off.
     pub(crate) fn hurry(&self) {
         self.tell(Message::Hurry);
     }
@@ -190,7 +190,8 @@ impl Drop for Writer {
                 tracing::error!("the store's writer thread panicked");
             }
         }
-        // Behind the writer, which may owe some: the database is not closed beneath them.
+        // The chores come after the writer, which may hand over some more. The database must stay
+        // open until they have run.
         self.chores.finish();
     }
 }
@@ -201,7 +202,7 @@ impl fmt::Debug for Writer {
     }
 }
 
-/// The thread's side.
+/// The state of the thread itself.
 struct Thread {
     inbox: Receiver<Message>,
     batches: Arc<Mutex<Batches>>,
@@ -219,15 +220,15 @@ impl Thread {
             match (heard, until) {
                 (Ok(message), _) => take(message, &mut self.batches.lock()),
                 (Err(RecvTimeoutError::Timeout), _) => {}
-                // Nobody is left to send. Those who wait for a report keep the store, so it is
-                // tried until they give up.
+                // No sender is left. Callers that wait for a report keep the store, so the thread
+                // tries again until they give up.
                 (Err(RecvTimeoutError::Disconnected), Some(until)) => park_until(until),
                 (Err(RecvTimeoutError::Disconnected), None) => return,
             }
         }
     }
 
-    /// Takes what has arrived, and writes if it is time to.
+    /// Takes the messages that have arrived, and writes if a write is due.
     fn step(&self, now: Instant) -> Next {
         let mut batches = self.batches.lock();
         take_all(&self.inbox, &mut batches);
@@ -258,15 +259,15 @@ fn take(message: Message, batches: &mut Batches) {
     }
 }
 
-/// Writes what is due. The clock is read once more after a write that failed: the pause begins when
-/// it has.
+/// Writes everything that is due. After a write that failed it reads the clock once more, since the
+/// pause begins at that moment.
 fn write(batches: &mut Batches, now: Instant) {
     if let Some(pause) = batches.write(now) {
         batches.rest_until(time::now() + pause);
     }
 }
 
-/// Waits where no message can come.
+/// Sleeps until this time. No message can come any more.
 fn park_until(until: Instant) {
     std::thread::park_timeout(until.saturating_duration_since(time::now()));
 }

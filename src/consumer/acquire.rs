@@ -1,4 +1,4 @@
-//! The first phase of a start: the progress is given its way back, takes its name, and is loaded.
+//! The first phase of a start: the progress gets its [`Tenure`], takes its name, and is loaded.
 
 use crate::base::error::Error;
 use crate::base::guard::guarded;
@@ -11,7 +11,7 @@ use crate::window::{Limits, Window};
 pub(super) struct Acquired {
     pub(super) name: Option<String>,
     pub(super) fence: u64,
-    /// True if it keeps what is done above the watermark.
+    /// True if it keeps the jobs that are done above the watermark.
     pub(super) keeps_all: bool,
     /// Everything that earlier lives have saved.
     pub(super) saved: Option<Saved>,
@@ -39,7 +39,7 @@ impl Acquired {
     }
 }
 
-/// Takes the name, and loads what is saved under it.
+/// Takes the name, and loads everything that is saved under it.
 pub(super) fn acquire(progress: &mut impl Progress, tenure: &Tenure) -> Result<Acquired, Error> {
     let keeps_all = asked(|| {
         progress.subscribe(tenure.clone());
@@ -58,7 +58,7 @@ pub(super) fn acquire(progress: &mut impl Progress, tenure: &Tenure) -> Result<A
     }
 }
 
-/// Asks the user's code; a panic in it is an error of the progress.
+/// Calls the user's code, and turns a panic in it into an error of the progress.
 fn asked<R>(ask: impl FnOnce() -> R) -> Result<R, Error> {
     guarded(|| Ok(ask())).map_err(|source| Error::Progress { source })
 }

@@ -1,4 +1,4 @@
-//! A store that lives in a database of somebody else.
+//! A store that lives in a database of the user.
 
 use super::{Inner, Store, StoreOptions};
 use crate::base::error::Error;
@@ -10,8 +10,8 @@ use std::sync::{LazyLock, Weak};
 /// The address of a database, and the store in it.
 type Attached = (usize, Weak<Inner>);
 
-/// The stores that live in databases of others, by the address of the database. Each store keeps
-/// its database, so nobody else has the address meanwhile.
+/// The stores that live in databases of users, by the address of the database. Each store keeps its
+/// database, so no other database has the address meanwhile.
 static ATTACHED: LazyLock<Mutex<Vec<Attached>>> = LazyLock::new(Mutex::default);
 
 /// Told when one of them is closed.
@@ -30,7 +30,8 @@ impl Drop for Place {
 }
 
 impl StoreOptions {
-    /// Lives in a database that you opened: [`Store::attach`] with these options.
+    /// Returns the store in a database that you opened, as [`Store::attach`] does, with these
+    /// options.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,31 +48,32 @@ impl StoreOptions {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Store::attach`].
+    /// The errors of [`Store::attach`].
     pub fn attach(self, db: Arc<DB>) -> Result<Store, Error> {
         Ok(Store::of(attached(db, self.create)?, &self))
     }
 }
 
 impl Store {
-    /// Returns the column families that a store needs, to open a database of your own with. They
-    /// are made the first time if `create_missing_column_families(true)` is set.
+    /// Returns the column families that a store needs. Open your own database with them. RocksDB
+    /// makes them the first time if `create_missing_column_families(true)` is set.
     /// [`attach`](Self::attach) shows how.
     ///
-    /// Nothing is written to some of them so far. They are here from the beginning, so that what is
-    /// to be kept in them needs no new family in databases that stores live in.
+    /// Nothing is written to some of them so far. They are there from the beginning, so a later
+    /// version of the library needs no new family in your database.
     #[must_use]
     pub fn column_families() -> Vec<ColumnFamilyDescriptor> {
         rocksdb::descriptors()
     }
 
-    /// Lives in a database that you opened, beside column families of yours. Writes are
-    /// [`Durability::Buffered`](crate::Durability::Buffered) unless [`StoreOptions`] say otherwise.
+    /// Returns a store that lives in a database that you opened, beside column families of yours.
+    /// Its writes are [`Durability::Buffered`](crate::Durability::Buffered), unless
+    /// [`StoreOptions`] say otherwise.
     ///
-    /// Your options bound the number of open files and the size of the write-ahead log.
-    /// [`Store::open`] has `set_max_open_files(512)` and `set_max_total_wal_size(128 << 20)`. With
-    /// RocksDB's own defaults a database that is opened again and again comes to need hundreds of
-    /// open files, and its log grows to a gigabyte.
+    /// Your options limit the number of open files and the size of the write-ahead log.
+    /// [`Store::open`] sets `set_max_open_files(512)` and `set_max_total_wal_size(128 << 20)`. With
+    /// RocksDB's own defaults, a database that is opened again and again needs hundreds of open
+    /// files after a time, and its log grows to a gigabyte.
     ///
     /// The types are those of the crate `rocksdb` 0.25, with or without its feature
     /// `multi-threaded-cf`.
@@ -101,7 +103,7 @@ impl Store {
     ///
     /// let family = db.cf_handle("squares").unwrap();
     /// assert_eq!(db.get_cf(&family, 9u64.to_be_bytes())?, Some(81u64.to_be_bytes().to_vec()));
-    /// db.put_cf(&family, "yours", "as ever")?;                    // go on using it as if nobody else did
+    /// db.put_cf(&family, "yours", "as before")?;                  // your own writes go on as before
     /// # Ok(()) }
     /// ```
     ///
@@ -110,26 +112,29 @@ impl Store {
     /// waits until that has written everything. The database is closed when your last `Arc` of it and the last
     /// store, table and consumer on it are gone, in whichever order.
     ///
-    /// Your own writes go to the database as ever, in one log with ours. Leave the families whose
-    /// names begin with `waterline.` alone, and drop no family that is written to. A write to a
-    /// family that was dropped is an [`Error::Store`], also if there is a new one of the same name.
-    /// But a write that is under way at that very moment may end up in RocksDB's log, and then
-    /// RocksDB takes no other one until the database is opened anew.
+    /// Your own writes go to the database as before, in one log with those of the store. Leave the
+    /// families whose names begin with `waterline.` alone, and do not drop a family while somebody
+    /// writes to it. A write to a dropped family is an [`Error::Store`], also if there is a new
+    /// family of the same name. A write that is under way at the moment of the drop may get into
+    /// RocksDB's log, and then RocksDB refuses all other writes until the database is opened anew.
     ///
-    /// A database that was opened read-only or as a secondary is read like any other, if a store of
-    /// the present version lives in it. Every write to it is an [`Error::Store`].
+    /// In a database that was opened read-only or as a secondary, a store of the present version
+    /// can be read. Every write to it is an [`Error::Store`].
     ///
-    /// A store of an older version of this library is raised when it is attached to, as by
-    /// [`Store::open`]. So it has to be attached to once in a database that takes writes. Open the
-    /// database with all of [`Store::column_families`] and with
-    /// `create_missing_column_families(true)`, since an older version did not make all of them.
+    /// A store of an older version of this library is raised here, as in [`Store::open`]. That
+    /// needs a database that takes writes. Open the database with all of
+    /// [`Store::column_families`] and with `create_missing_column_families(true)`, since an older
+    /// version did not make all of them.
     ///
     /// # Errors
-    /// [`Error::Config`] if the database was opened without one of [`Store::column_families`], with
-    /// its name; [`Error::Format`] if a newer version of this library has made the store: nothing
-    /// is changed then; [`Error::Corrupt`] if the record that says so is damaged;
-    /// [`Error::NotFound`] if no store has lived in the database and [`StoreOptions::create`] is
-    /// `false`; [`Error::Store`] for any other error of RocksDB.
+    /// * [`Error::Config`] if the database was opened without one of [`Store::column_families`].
+    ///   The error names the family.
+    /// * [`Error::Format`] if a newer version of this library has made the store. Nothing is
+    ///   changed then.
+    /// * [`Error::Corrupt`] if the record of the version is damaged.
+    /// * [`Error::NotFound`] if no store has lived in the database and [`StoreOptions::create`] is
+    ///   `false`.
+    /// * [`Error::Store`] for any other error of RocksDB.
     pub fn attach(db: Arc<DB>) -> Result<Self, Error> {
         Self::options().attach(db)
     }

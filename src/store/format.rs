@@ -31,7 +31,8 @@ pub(super) use reading::{read, take_up};
 pub(crate) const SEAL: Kind = Kind { label: "format", versions: &[2] };
 
 /// The names in use that this program knows. A part of the crate whose records an older program
-/// would damage has its name here. Tests need a name before there is one.
+/// would damage has its name here. There is no such part yet, and the tests have a name of their
+/// own.
 const KNOWN: &[&str] = if cfg!(test) { &["known to tests"] } else { &[] };
 
 /// The format of an open store.
@@ -49,7 +50,7 @@ impl Format {
             KNOWN.contains(&name),
             "{name:?} is not in the list, so this very program would refuse the store"
         );
-        // The lock is held during the write: whoever returns knows that the name is on the disk.
+        // The lock is held during the write, so the name is on the disk when any caller returns.
         let mut in_use = self.in_use.lock();
         if in_use.contains(name) {
             return Ok(());

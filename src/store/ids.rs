@@ -1,4 +1,4 @@
-//! Numbers that are shorter than names, and never given out twice in a database.
+//! Numbers that stand for names in keys. They are short, and a database never gives one out twice.
 
 use crate::base::error::Error;
 use crate::base::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use crate::kv::{Family, Kv};
 use crate::store::keys;
 use std::ops::Range;
 
-/// The lowest number that was never reserved, without a version.
+/// The kind of the record with the lowest number that was never reserved. It has no version.
 const SEAL: Kind = Kind { label: "", versions: &[] };
 
 /// The count of numbers that one write reserves.

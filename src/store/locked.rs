@@ -1,4 +1,4 @@
-//! A database that is open elsewhere is tried again, with pauses.
+//! The tries to open a database that is open elsewhere, with pauses between them.
 
 use crate::base::error::Error;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Opens, and tries again while the database is open elsewhere. The last try is made when the time
-/// is over.
+/// Opens the database, and tries again while it is open elsewhere. It makes the last try when the
+/// time is over.
 pub(super) fn retry<T>(
     timeout: Duration,
     elapsed: impl Fn() -> Duration,
@@ -67,7 +67,7 @@ mod tests {
         assert!(matches!(opened, Err(Error::Locked { .. })), "{opened:?}");
         let all: Duration = slept.iter().sum();
         assert!(all <= Duration::from_secs(1) && all >= Duration::from_millis(900), "{slept:?}");
-        // Without time it is tried once.
+        // With a timeout of zero there is one try.
         let (opened, slept) = tried(Duration::ZERO, usize::MAX, || Ok(()));
         assert!(matches!(opened, Err(Error::Locked { .. })) && slept.is_empty(), "{opened:?}");
     }

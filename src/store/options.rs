@@ -36,14 +36,14 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// Sets what a write survives. The default is [`Durability::Buffered`].
+    /// Sets the losses that a write survives. The default is [`Durability::Buffered`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Sets whether a store is made where there is none, and also a progress, a log or a table. The
-    /// default is `true`, so that the first start of a program is like every later one.
+    /// Sets if a store, a progress, a log or a table that does not exist yet is made. The default
+    /// is `true`, so that the first start of a program is like every later one.
     ///
     /// With `false` a wrong path and a wrong name are an
     /// [`Error::NotFound`](crate::Error::NotFound), and nothing is made, not even a directory. So a
@@ -93,23 +93,25 @@ impl StoreOptions {
         self
     }
 
-    /// Opens the database in this directory, and makes it if there is none, unless
-    /// [`create`](Self::create) says otherwise. A store of an older version of this library is
-    /// raised: see [`Store::open`].
+    /// Opens the database in this directory. It makes the database if there is none, unless
+    /// [`create`](Self::create) is `false`. A store of an older version of this library is raised:
+    /// see [`Store::open`].
     ///
     /// # Errors
-    /// [`Error::Locked`] if it is open elsewhere; [`Error::NotFound`] if there is none and
-    /// `create` is `false`; [`Error::Format`] if a newer version of this library has made the store:
-    /// nothing is changed then; [`Error::Corrupt`] if the record that says so is damaged;
-    /// [`Error::Store`] for any other error of RocksDB.
+    /// * [`Error::Locked`] if the database is open elsewhere.
+    /// * [`Error::NotFound`] if there is none and `create` is `false`.
+    /// * [`Error::Format`] if a newer version of this library has made the store. Nothing is
+    ///   changed then.
+    /// * [`Error::Corrupt`] if the record of the version is damaged.
+    /// * [`Error::Store`] for any other error of RocksDB.
     #[cfg(feature = "rocksdb")]
     pub fn open(self, path: impl AsRef<Path>) -> Result<Store, Error> {
         self.open_by(path.as_ref(), RocksKv::open)
     }
 
-    /// Opens the database like [`open`](Self::open), and tries again while it is
-    /// [`Error::Locked`], for at most this long. It is for a program that is replaced while it runs:
-    /// the new process starts while the old one still saves and closes.
+    /// Opens the database like [`open`](Self::open), and tries again for at most this long while
+    /// the answer is [`Error::Locked`]. It is for a program that is replaced while it runs: the new
+    /// process starts while the old one still saves and closes.
     ///
     /// The thread sleeps between two tries: 5 ms at first, then twice as long each time, at most
     /// 200 ms. A store that this very process closes wakes it. Any other error is returned at once.
@@ -123,8 +125,8 @@ impl StoreOptions {
     /// ```
     ///
     /// # Errors
-    /// Those of [`open`](Self::open); [`Error::Locked`] when the time was over and the database was
-    /// still open elsewhere.
+    /// The errors of [`open`](Self::open). It is [`Error::Locked`] if the time is over and the
+    /// database is still open elsewhere.
     #[cfg(feature = "rocksdb")]
     pub fn open_within(self, path: impl AsRef<Path>, timeout: Duration) -> Result<Store, Error> {
         let (path, begun, mut tried) = (path.as_ref(), time::now(), false);
@@ -138,7 +140,7 @@ impl StoreOptions {
     #[cfg(feature = "rocksdb")]
     fn open_by(&self, path: &Path, open: fn(&Path, bool) -> Result<RocksKv, Error>) -> Result<Store, Error> {
         let mut kv = open(path, self.create)?;
-        // Looked at before anything is made: a store that is refused keeps the families that it has.
+        // The check comes before anything is made, so a refused store keeps its families.
         format::check(&kv, self.create, &path.display())?;
         kv.make_families()?;
         Store::on(Arc::new(kv), self, &path.display())

@@ -1,4 +1,4 @@
-//! Tables: a part of the tables' family, or a whole family.
+//! Tables. A table is a part of the family of all tables, or a whole family.
 
 use super::Store;
 use crate::base::error::Error;
@@ -8,7 +8,7 @@ use crate::kv::batch::Batch;
 use crate::kv::{Family, Scan};
 use std::fmt;
 
-/// A key space of yours in a [`Store`], ordered by key and shared with nobody else.
+/// A key space of yours in a [`Store`], ordered by key. No other table shares its keys.
 /// [`Store::table`] makes one, and [`Store::column_family`] makes one of a whole column family.
 ///
 /// A clone is the same table. Each call is atomic, and as durable as the store.
@@ -136,7 +136,7 @@ impl<'a> IntoIterator for &'a Table {
 #[must_use]
 pub struct Rows<'a> {
     rows: Scan<'a>,
-    /// The length of the prefix that is the table's, which is cut off each key.
+    /// The length of the table's own prefix, which is cut off each key.
     table: usize,
 }
 

@@ -307,7 +307,7 @@ impl Hold {
     /// Waits until a save hangs.
     ///
     /// # Panics
-    /// When none does within 20 seconds.
+    /// If no save hangs within 20 seconds.
     #[track_caller]
     pub fn wait(&self) {
         assert!(self.entered.recv_timeout(PATIENCE).is_ok(), "no save began within {PATIENCE:?}");

@@ -119,8 +119,8 @@ impl Lives {
         let (enough, stop) = bounded(1);
         let done = self.done.clone();
         let left = Arc::new(Mutex::new(jobs));
-        // No job ends before the loaded watermark was compared, since the watermark moves as soon as
-        // a job ends.
+        // No job ends before the loaded watermark was compared, since the watermark moves as soon
+        // as a job ends.
         let go = Arc::new(Mutex::new(()));
         let wait = go.clone();
         let not_yet = go.lock();
