@@ -1,5 +1,5 @@
-//! The second phase of a start: the source is asked where it begins, and what it must not begin is
-//! refused.
+//! The second phase of a start: the source is asked for its first index, and a consumer that can
+//! never begin is refused.
 
 use super::acquire::Acquired;
 use super::launch::Unstarted;

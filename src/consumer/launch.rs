@@ -27,7 +27,7 @@ use std::time::Duration;
 /// A driver that is ready to run, and the rest that its threads need.
 struct Assembled<J: Jobs, P> {
     driver: Arc<Driver<J::Job>>,
-    /// The thread's side of a progress that has no writer of its own.
+    /// The saver, if the progress is not that of a store.
     saver: Option<Saver<P>>,
     jobs: J,
     /// The pause between two looks at a source that does not ring.
@@ -55,7 +55,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let assembled = self.assemble(settings, limits, acquired, inspected, &mut unstarted);
         let driver = assembled.driver.clone();
         driver.set_runner(runner(&driver, settings));
-        // From here on, dropping it stops everything that was started.
+        // From here on, a drop of the consumer stops everything that was started.
         let consumer = Consumer { control: driver.clone(), left: false };
         spawn(assembled, &unstarted)?;
         unstarted.started = true;
@@ -91,7 +91,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self.stall_after.into_iter().for_each(|patience| core.watching.stalls.patience = patience);
         core.saving.effects.limit = settings.effects.unwrap_or(usize::MAX);
         let (saves, saver) = hand_over(progress, keeps_all, &mut core);
-        // Nobody looks yet at a gate that follows this watermark.
+        // No follower looks at this watermark yet.
         loaded.into_iter().for_each(|last| watermark.publish(last));
         watermark.begin(next);
         let driver = Driver::new(core, unstarted.bell.clone(), watermark, saves);
@@ -116,15 +116,17 @@ fn spawn<J: Jobs, P: Progress>(assembled: Assembled<J, P>, unstarted: &Unstarted
     driver.spawn_first_worker()?;
     let source = Arc::new(SharedSource::new(jobs));
     driver.set_source(source.clone());
-    // Before anything can be read, so that what the progress holds back does not start.
+    // The driver hears the tenure before anything can be read: no job may start while the progress
+    // holds the consumer.
     driver.heed(&unstarted.tenure);
     let (desk, bell) = (driver.clone(), unstarted.bell.clone());
-    // Made on its thread's stack: what a thread is started with takes memory on the heap.
+    // The reader is made on the stack of its thread: the values that a thread is started with take
+    // memory on the heap.
     driver.spawn("wl-reader", move || Reader::new(source, desk, bell, poll_every, time::now()).run())
 }
 
-/// Hands the progress to the one that saves: its own writer, or a thread that is to be started. The
-/// name stays in use until the consumer has ended.
+/// Hands the progress to the part that saves: the store's writer, or a thread that the caller
+/// starts. The name stays in use until the consumer has ended.
 fn hand_over<P: Progress, T>(
     mut progress: P,
     keeps_all: bool,
@@ -146,7 +148,7 @@ fn hand_over<P: Progress, T>(
 pub(super) struct Unstarted {
     pub(super) bell: Arc<Bell>,
     tenure: Tenure,
-    /// Until there is a driver, which ends it.
+    /// The watermark, until there is a driver that ends it.
     pub(super) watermark: Option<Watermark>,
     started: bool,
 }
