@@ -35,7 +35,8 @@ use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// The one that has a crew: it keeps the roster, and hears what becomes of the threads.
+/// The part that has a crew and its work: it keeps the roster, and is told what happens to the
+/// threads.
 pub(crate) trait Host: Send + Sync + Sized + 'static {
     fn crew(&self) -> &Crew<Self>;
     /// Lends the roster under the lock of the work, and says how many tokens of jobs are out.
@@ -56,7 +57,7 @@ pub(crate) struct Crew<H> {
     owner: Owner,
     host: Weak<H>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Those who wait until everybody is gone sleep here.
+    /// Threads that wait until everybody is gone sleep here.
     gone: Condvar,
 }
 
@@ -145,7 +146,7 @@ impl<H: Host> Crew<H> {
         }
     }
 
-    /// Counts a thread out, or whoever else was counted in. The last one to go frees the name.
+    /// Counts a member out. The last member to go frees the name.
     pub(crate) fn leave(&self) {
         let Some(host) = self.host.upgrade() else { return };
         let Left { over, gone, last, name } = host.with_roster(Roster::leave);
@@ -167,8 +168,8 @@ impl<H: Host> Crew<H> {
         self.leave();
     }
 
-    /// Waits until all threads are gone and the owner would not have to wait. False: the deadline
-    /// came first. The caller is no thread of this crew.
+    /// Waits until all threads are gone and the owner would not have to wait. Returns false if the
+    /// deadline came first. The caller is no thread of this crew.
     pub(crate) fn wait_gone<S>(&self, state: &mut MutexGuard<'_, S>, deadline: Option<Instant>) -> bool
     where
         S: AsRef<Roster>,
@@ -183,14 +184,14 @@ impl<H: Host> Crew<H> {
         }
     }
 
-    /// The number of threads that were not joined.
+    /// Returns the number of threads that were not joined.
     #[cfg(test)]
     pub(crate) fn unjoined(&self) -> usize {
         self.threads.lock().len()
     }
 }
 
-/// Takes those that have ended from the list.
+/// Takes the threads that have ended from the list.
 fn take_finished(threads: &mut Vec<JoinHandle<()>>) -> Vec<JoinHandle<()>> {
     let (finished, running) = std::mem::take(threads).into_iter().partition(JoinHandle::is_finished);
     *threads = running;

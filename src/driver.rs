@@ -1,5 +1,5 @@
-//! The only place where I/O meets the window: what the threads report goes in, what the window
-//! wants is carried out.
+//! The only place where I/O meets the window. The driver hands the reports of the threads to the
+//! window, and carries out the actions that the window asks for.
 //!
 //! Everything happens in short critical sections of one lock. No user code is called and no I/O is
 //! done within one.
@@ -68,9 +68,9 @@ pub(crate) struct Driver<T> {
     stall: Condvar,
     bell: Arc<Bell>,
     watermark: Watermark,
-    /// Nothing starts any more: for jobs that ask, without the lock.
+    /// True once nothing starts any more. Jobs read it without the lock.
     stopping: Stopping,
-    /// Until the end. Nothing takes another lock of ours while it holds this one.
+    /// The part that saves, until the end. A thread that holds this lock takes no other lock.
     saves: Mutex<Option<Arc<dyn Saves>>>,
     /// True if there is an `on_job_done`: jobs without one need no second look at the lock.
     confirms: bool,
@@ -96,7 +96,7 @@ impl<T: Send + 'static> Driver<T> {
         })
     }
 
-    /// From now on it hears of the ends of its upstreams.
+    /// Subscribes to the ends of the upstreams.
     pub(crate) fn listen(&self) {
         let me: Weak<dyn Listener> = self.me.clone();
         let upstreams = self.core.lock().gates.upstreams.clone();
@@ -107,17 +107,17 @@ impl<T: Send + 'static> Driver<T> {
         self.core.lock().running.runner = Some(runner);
     }
 
-    /// From now on workers may read for themselves.
+    /// Lets workers read from this source from now on.
     pub(crate) fn set_source(&self, source: Arc<dyn ReadRuns<T>>) {
         self.core.lock().reading.runs = Some(source);
     }
 
-    /// Begins: what the window wants first is carried out.
+    /// Begins, and carries out the first actions of the window.
     pub(crate) fn begin(&self) {
         self.settle(self.core.lock(), &Now::when_asked());
     }
 
-    /// Drains the window and carries out what comes of it.
+    /// Drains the window and carries out its actions.
     fn settle(&self, mut core: MutexGuard<'_, Core<T>>, now: &Now) {
         let wakes = core.drain(now);
         drop(core);
@@ -156,7 +156,7 @@ impl<T: Send + 'static> Driver<T> {
             self.news.notify_all();
             self.stall.notify_all();
         }
-        // The last, since whoever listens may take its time.
+        // The lines come last, since a subscriber may be slow.
         if wakes.tell {
             self.tell();
         }
@@ -171,8 +171,8 @@ impl<T: Send + 'static> Driver<T> {
         }
     }
 
-    /// Runs a destructor of the user's without the lock. It may take long, so the reader hears
-    /// before it of the back-off that has begun: it may be all that makes the next attempt due.
+    /// Runs a destructor of the user without the lock. The destructor may take long, so the reader
+    /// is told of a new back-off before it: maybe nothing else would make the next attempt due.
     fn unlocked(&self, core: &mut MutexGuard<'_, Core<T>>, destructor: impl FnOnce()) {
         let rouse = std::mem::take(&mut core.reading.rouse);
         MutexGuard::unlocked(core, || {
@@ -195,7 +195,7 @@ impl<T: Send + 'static> Host for Driver<T> {
         change(&mut core.roster, tokens)
     }
 
-    /// The report that the thread was about to make never comes, so the consumer halts.
+    /// Halts the consumer, since the thread's next report never comes.
     fn thread_panicked(&self) {
         let mut core = self.core.lock();
         let index = core.window.lowest_undone();

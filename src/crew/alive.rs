@@ -1,4 +1,4 @@
-//! Threads that are alive until nothing of them is left to run.
+//! The count of threads that are alive: a thread is alive until nothing of it is left to run.
 
 use super::Host;
 use crate::base::guard::drop_guarded;
@@ -45,7 +45,7 @@ impl Drop for Alive {
     fn drop(&mut self) {
         if let Some(host) = self.0.upgrade() {
             host.thread_is_gone();
-            // It may be the last to have it.
+            // This may be the last reference to the host.
             drop_guarded(host);
         }
     }

@@ -5,7 +5,7 @@ use crossbeam_channel::{RecvTimeoutError, bounded};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Joins all of them. A thread that panicked has seen to that itself.
+/// Joins all of them. A thread that panicked has reported that itself.
 pub(super) fn join_all(threads: Vec<JoinHandle<()>>) {
     for thread in threads {
         if thread.join().is_err() {
@@ -14,8 +14,8 @@ pub(super) fn join_all(threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Joins all of them, and gives up at this time. True if all have ended. No thread can be joined
-/// with a limit, so another thread does that.
+/// Joins all of them, and gives up at this time. Returns true if all have ended. A join cannot have
+/// a limit, so another thread makes it.
 pub(super) fn join_until(threads: Vec<JoinHandle<()>>, deadline: Instant) -> bool {
     let threads = Arc::new(Mutex::new(threads));
     let (ended, all_ended) = bounded::<()>(0);

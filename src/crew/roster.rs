@@ -8,8 +8,8 @@ type NameGuard = Box<dyn Any + Send>;
 /// The state of a crew that changes together with the work. Its host keeps it under the lock of the
 /// work.
 pub(crate) struct Roster {
-    /// The number of those who are there: the threads, the owner, and a thread that does something
-    /// for the crew, such as writing lines.
+    /// The number of members: the threads, the owner, and any thread that does something for the
+    /// crew, such as writing lines.
     present: usize,
     /// The number of threads that were started, and whose thread-locals are not all destroyed.
     alive: usize,
@@ -18,8 +18,8 @@ pub(crate) struct Roster {
     /// True once there is no work, and none will come.
     over: bool,
     name: Option<NameGuard>,
-    /// Things of the user's that the end leaves behind, for one of the threads to drop. A
-    /// destructor may do anything, also stop this very consumer, and must hold up nobody else.
+    /// The values of the user that are left at the end. One of the threads drops them. A destructor
+    /// may do anything, even stop this same consumer, and must hold up no other thread.
     garbage: Option<Box<dyn Any + Send>>,
 }
 
@@ -48,13 +48,13 @@ impl Roster {
         self.name = Some(name);
     }
 
-    /// Counts somebody in who is about to come.
+    /// Counts a member in, before it comes.
     #[inline]
     pub(crate) fn count_in(&mut self) {
         self.present += 1;
     }
 
-    /// There is no work any more. The garbage is left to a thread of the crew.
+    /// Notes that there is no work any more. A thread of the crew drops the garbage.
     pub(crate) fn end(&mut self, garbage: Box<dyn Any + Send>) {
         self.over = true;
         self.garbage = Some(garbage);

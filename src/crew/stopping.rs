@@ -25,7 +25,7 @@ impl Stopping {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Has jobs on the calling thread ask this one from now on.
+    /// Lets jobs on the calling thread ask this flag from now on.
     pub(crate) fn ask_here(self) {
         let _gone_at_its_end = OF_THIS_THREAD.try_with(|asked| asked.replace(Some(self)));
     }

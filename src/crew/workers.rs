@@ -1,10 +1,10 @@
 //! The threads of the pool: how many are needed, which one is woken for a job, and which one ends.
 //!
-//! At most one thread is woken at a time, and none where one is awake anyway, since waking a thread
-//! costs as much as hundreds of short jobs. So a run of jobs wakes one worker, which wakes the next
-//! if work remains. A worker without a job stays awake for a moment while a job is about to come.
-//! While somebody supervises the pool, it is left to the supervisor to see every now and then if
-//! those who are awake cope. If they do not, as many again are woken.
+//! To wake a thread costs as much as hundreds of short jobs. So at most one thread is woken at a
+//! time, and none is woken if one is awake anyway. A run of jobs wakes one worker, which wakes the
+//! next if work remains. A worker without a job stays awake for a moment while a job is about to
+//! come. While somebody supervises the pool, the supervisor checks from time to time if the workers
+//! that are awake cope. If they do not, it wakes as many again.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// than it helps.
 const BRISK: Duration = Duration::from_micros(2);
 
-/// The time from one look at the workers to the next. So long may jobs wait behind one that is
-/// unlike those before it.
+/// The time from one look at the workers to the next. If a job suddenly takes long, the jobs behind
+/// it may wait for this time.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(100);
 
 /// The time for which the operating system is not asked for one more thread once it gave none.
@@ -24,7 +24,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// that a burst is forgotten before anybody counts threads.
 const KEEP: Duration = Duration::from_secs(10);
 
-/// While a job is taken at least this often there is something to see at the next look.
+/// The longest time between two jobs for which another look at the workers is worth it.
 const LIVELY: Duration = Duration::from_micros(20);
 
 /// The work that the pool is needed for at this moment.
@@ -50,17 +50,17 @@ pub(crate) struct Workers {
     parked: usize,
     /// The time for which a thread without a job is kept, where that is not [`KEEP`].
     pub(crate) keep: Option<Duration>,
-    /// The fewest that slept at any time since `counted`: so many are not needed.
+    /// The lowest number that slept at any time since `counted`: so many threads are not needed.
     spare: usize,
     counted: Option<Instant>,
-    /// The number of those that end in place of falling asleep, since they were spare for all of
-    /// the time that a thread is kept.
+    /// The number of threads that end instead of falling asleep. They were spare for as long as a
+    /// thread is kept.
     surplus: usize,
-    /// True while one that has no job stays awake for a moment, since a job is about to come.
+    /// True while a thread without a job stays awake for a moment, since a job is about to come.
     expectant: bool,
-    /// True while one is being woken or started.
+    /// True while a thread is being woken or started.
     waking: bool,
-    /// True while one reads for itself. Should that take long, another may take its place.
+    /// True while a thread reads for itself. If that takes long, another thread takes its place.
     pub(crate) reading: bool,
     /// The number that may be woken before the next look, though others are awake.
     allowed: usize,
@@ -88,7 +88,7 @@ pub(crate) enum Idle {
     Sleep(Option<Instant>),
 }
 
-/// The one who is told that there is a job.
+/// The thread that is told of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wake {
     #[default]
@@ -129,7 +129,7 @@ impl Workers {
         }
     }
 
-    /// The operating system gave no more threads: it is asked again, but not at once.
+    /// Notes that the operating system gave no thread. It is asked again after a pause.
     pub(crate) fn refused(&mut self, now: Instant) {
         self.threads -= 1;
         self.waking = false;
@@ -183,7 +183,7 @@ impl Workers {
         expects
     }
 
-    /// The one that stayed awake does so no more.
+    /// Notes that the worker that stayed awake no longer does so.
     pub(crate) fn expects_no_more(&mut self) {
         self.expectant = false;
     }

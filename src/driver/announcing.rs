@@ -45,7 +45,7 @@ impl<T: Send + 'static> Core<T> {
         self.announcing.calling || self.announcing.news.is_some()
     }
 
-    /// From now on nobody hears what was processed.
+    /// Ends the calls of `on_processed`.
     pub(crate) fn silence(&mut self) {
         self.announcing.wanted = false;
         self.announcing.news = None;
@@ -60,7 +60,7 @@ impl<T: Send + 'static> NewsDesk for Driver<T> {
             if let Some(run) = core.take_news() {
                 return Some(run);
             }
-            // Whoever waits for the last call hears that it is over.
+            // A stop may wait for the last call, which is over now.
             self.changed.notify_all();
             if core.window.has_ended() {
                 return None;

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 /// The jobs that are neither in flight nor done, since their results wait for the sink.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
-    /// The attempts that the results are of, by index.
+    /// The attempts of the jobs whose results wait, by index.
     pub(super) attempts: HashMap<Index, u32>,
-    /// Somebody hands results to the sink.
+    /// True while a thread hands results to the sink.
     pub(super) sinking: bool,
-    /// The lowest job that is not done waits for its turn, which a pause has kept from it.
+    /// True if the lowest undone job waits for its turn because of a pause.
     pub(super) held: bool,
 }
 

@@ -31,9 +31,9 @@ pub(crate) trait Control: Send + Sync {
     fn request_stop(&self);
     /// Ends once this index is processed.
     fn stop_at(&self, index: Index);
-    /// Ends once what the source has from now on, when it is next asked, is processed.
+    /// Ends once everything is processed that the source has when it is asked the next time.
     fn stop_at_head(&self);
-    /// Says what is to be done if an upstream has ended below the index to end at.
+    /// Sets the reaction to an upstream that has ended below the index to end at.
     fn heed_ended_upstreams(&self, then: OutOfReach);
     /// True if there is an index to end at, and it is processed.
     fn has_reached_its_end(&self) -> bool;
@@ -69,7 +69,7 @@ impl<T: Send + 'static> Control for Driver<T> {
         let mut core = self.core.lock();
         let now = Now::when_asked();
         core.window.handle_stop();
-        // Jobs that were in flight while it was paused were nothing to watch.
+        // During the pause the jobs in flight were not watched for stalls.
         let watch = core.window.in_flight() > 0 && core.stir(now.get());
         self.settle(core, &now);
         if watch {
@@ -166,16 +166,16 @@ impl<T: Send + 'static> Control for Driver<T> {
             self.let_go();
             return Err(ConfigError::OwnThread.into());
         }
-        // Beyond the clock's end is for ever.
+        // A deadline beyond the end of the clock means no deadline.
         let deadline = limit.and_then(|limit| time::now().checked_add(limit));
         let timed_out = self.wait_gone(deadline).or_else(|| self.wait_joined(deadline));
-        // For a start that failed before there was a thread to do it.
+        // A start that failed may have no thread to do this.
         let own = self.crew.enter();
         if timed_out.is_none() {
             self.crew.clear_up();
         }
-        // While stragglers run, that is what the caller has to know; what halted it is in the
-        // status, and is logged.
+        // While stragglers run, the caller has to know that first. The error that halted the
+        // consumer is in the status and in the log.
         let error = if timed_out.is_none() { self.core.lock().ending.error.take() } else { None };
         self.crew.leave_as_owner();
         drop(own);
@@ -198,7 +198,7 @@ impl<T: Send + 'static> Control for Driver<T> {
 }
 
 impl<T: Send + 'static> Driver<T> {
-    /// Waits until nobody but the caller is left. When the deadline passes, what runs is given up.
+    /// Waits until only the caller is left. After the deadline it abandons the running jobs.
     fn wait_gone(&self, deadline: Option<Instant>) -> Option<Error> {
         let (mut ended, mut timed_out) = (None, false);
         let mut core = self.core.lock();
@@ -215,10 +215,10 @@ impl<T: Send + 'static> Driver<T> {
         None
     }
 
-    /// Gives up the jobs that run, since their time is over. The work after them has a little time
-    /// of its own. So a consumer without a job that runs is stopped in full, also by a caller who
-    /// grants it no time; but nothing that hangs is awaited for ever. `ended` is the time since
-    /// which there are only threads to end.
+    /// Abandons the running jobs, since their time is over. The last save, its callback and the
+    /// threads have a little time of their own. So a consumer without a running job stops in full,
+    /// even with a limit of zero, and nothing that hangs is awaited for ever. `ended` is the time
+    /// since which only threads have to end.
     fn wait_no_more(&self, ended: Option<Instant>) -> Option<Error> {
         let mut core = self.core.lock();
         let (running, callback) = core.abandon();
@@ -227,8 +227,8 @@ impl<T: Send + 'static> Driver<T> {
         let mut core = self.wait_while(time::now() + LAST_SAVE, |core| !core.window.has_ended());
         let (saved, until) = (core.window.has_ended(), ended.unwrap_or_else(time::now) + LAST_THREADS);
         drop(core);
-        // The threads of stragglers have not ended, so all that can be awaited is that the last
-        // save is announced.
+        // The threads of stragglers have not ended, so this only waits until the last save is
+        // announced.
         let is_left =
             |core: &Core<T>| if running.is_empty() && saved { core.roster.has_others() } else { core.is_announcing() };
         core = self.wait_while(until, is_left);
@@ -239,7 +239,7 @@ impl<T: Send + 'static> Driver<T> {
         (!saved).then(|| Error::Progress { source: format!("the save has not returned for {LAST_SAVE:?}").into() })
     }
 
-    /// Waits while this is so, but not beyond this time.
+    /// Waits while this condition holds, but at most until this time.
     fn wait_while(&self, until: Instant, so: impl Fn(&Core<T>) -> bool) -> MutexGuard<'_, Core<T>> {
         let mut timed_out = false;
         let mut core = self.core.lock();
@@ -249,8 +249,8 @@ impl<T: Send + 'static> Driver<T> {
         core
     }
 
-    /// Waits until the threads, which have nothing left to do, have ended: the destructors of the
-    /// user's thread-locals run there, and one that hangs is not awaited for ever.
+    /// Waits until the threads have ended, which have no work left. The destructors of the user's
+    /// thread-locals run there, and one of them may hang, so the wait has a limit.
     fn wait_joined(&self, deadline: Option<Instant>) -> Option<Error> {
         let deadline = deadline.map(|deadline| deadline.max(time::now() + LAST_THREADS));
         if self.crew.join(deadline) { None } else { Some(Error::StopTimeout { running: Vec::new() }) }

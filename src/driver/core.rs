@@ -1,8 +1,8 @@
 //! The state that the lock guards: the window, and beside it all that the window must not know
 //! (jobs, clocks, errors).
 //!
-//! Each event goes into the window and what comes out is sorted into [`Wakes`], for the driver to
-//! carry out once the lock is free again.
+//! Each event goes into the window. The actions that come out are sorted into [`Wakes`], which the
+//! driver carries out once the lock is free again.
 
 use super::announcing::Announcing;
 use super::ending::Ending;
@@ -91,15 +91,16 @@ impl<T: Send + 'static> Core<T> {
         wakes
     }
 
-    /// Hardly any job has one, so it is kept out of the way of those that have none.
+    /// Carries out a rare action of the window. It is not inlined: hardly any job has one, and the
+    /// other jobs should be quick.
     #[inline(never)]
     fn act(&mut self, action: Action, wakes: &mut Wakes, now: &Now) {
         match action {
             Action::Fetch(run) => {
                 self.reading.fetch = Some(run);
                 self.reading.taken = false;
-                // A worker that is awake reads it for itself, or the reader finds it there when it
-                // next looks.
+                // A worker that is awake reads the run itself, or the reader finds the fetch at its
+                // next look.
                 wakes.reader |= !self.leaves_reading_to_workers() || self.workers.awake() == 0;
             }
             Action::Save => {

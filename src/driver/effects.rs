@@ -3,25 +3,25 @@
 use crate::base::index::Index;
 use crate::commit::changes::Changes;
 
-/// From this many bytes on the effects of a job are moved as they are, and not copied behind those
-/// of others.
+/// The size in bytes from which the effects of a job are moved whole. Smaller effects are copied
+/// behind those of other jobs.
 const LARGE: usize = 4096;
 
-/// A piece to which others are added has about this many bytes at most.
+/// The size in bytes at which a piece of copied effects is full, about.
 const PIECE: usize = 1 << 20;
 
-/// A thread's buffer that was once larger than this gives its memory back.
+/// The size in bytes above which a thread's buffer gives its memory back.
 const KEPT: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Effects {
-    /// In the order in which the jobs finished.
+    /// The effects that wait, in the order in which the jobs finished.
     waiting: Vec<Changes>,
     /// The bytes of those.
     bytes: usize,
     /// The bytes of those that are being written.
     writing: usize,
-    /// From this many bytes on nothing starts.
+    /// The number of bytes from which on no job starts.
     pub(crate) limit: usize,
 }
 
@@ -32,7 +32,7 @@ impl Default for Effects {
 }
 
 impl Effects {
-    /// Takes what an attempt of a job wants changed, and leaves the buffer empty.
+    /// Takes the effects of an attempt, and leaves the buffer empty.
     pub(crate) fn take(&mut self, effects: &mut Changes, index: Index, attempt: u32) {
         if effects.len() >= LARGE {
             effects.sign(index, attempt);
@@ -54,13 +54,14 @@ impl Effects {
         self.bytes + self.writing >= self.limit
     }
 
-    /// They are being written now, behind those that were handed over before and are not written.
+    /// Hands the effects over to be written, behind those that were handed over before and are not
+    /// written yet.
     pub(crate) fn hand_over(&mut self, to: &mut Vec<Changes>) {
         self.writing += std::mem::take(&mut self.bytes);
         to.append(&mut self.waiting);
     }
 
-    /// All that was handed over is written.
+    /// Notes that everything that was handed over is written.
     pub(crate) fn written(&mut self) {
         self.writing = 0;
     }

@@ -1,5 +1,5 @@
-//! The end as others than the owner wait for it: when everything is over, threads included, and
-//! how.
+//! The end of a consumer, for callers that do not own it: they wait until everything is over, with
+//! all threads, and get the result.
 
 use super::Driver;
 use super::core::Core;
@@ -19,19 +19,19 @@ use std::time::Duration;
 
 /// The state of the end, before and after it has come.
 pub(crate) struct Ending {
-    /// Set from the moment on in which nothing starts any more.
+    /// The flag that is set once nothing starts any more.
     pub(super) stopping: Stopping,
     /// True once everybody was told that nothing starts any more.
     pub(super) told: bool,
     /// The error that `stop` and `join` return.
     pub(super) error: Option<Error>,
-    /// The report of the error, which is there when the error itself was handed out.
+    /// The report of the error. It stays when the error itself was handed out.
     report: Option<String>,
     /// The index at which the consumer halted, and the cause as a text.
     pub(super) halted: Option<(Index, String)>,
     /// True if results are no longer counted.
     pub(super) abandoned: bool,
-    /// The watermark stays below this index whatever happens.
+    /// The index that the watermark can never reach, whatever happens.
     pub(super) unreachable_from: Index,
 }
 
@@ -59,8 +59,7 @@ impl<T: Send + 'static> Core<T> {
         }
         self.watching.stalls.moved(now);
         self.tell_end(now);
-        // There may be very many of them, so it is left to whoever clears up to give their memory
-        // back.
+        // There may be very many of them, so their memory is given back later, without the lock.
         let retries = self.failures.take_all();
         let jobs = self.reading.prefetch.drain();
         let (runner, callback) =
@@ -75,16 +74,16 @@ impl<T: Send + 'static> Core<T> {
         let stopping = window.is_stopping();
         index == Index::MAX
             || window.has_ended()
-            // What was done in an earlier life, or runs already, is passed beyond the end too.
+            // Jobs above the end that are done already, or run, may still be passed.
             || window.ends_at().is_some_and(|last| last < index && window.unstarted_from(last.saturating_add(1)) <= index)
             || stopping && (index >= window.next() || self.failures.has_waiting_up_to(index))
-            // Once it stops nobody is given a turn.
+            // Once the consumer stops, no thread gets a turn.
             || stopping && self.running.aside.has_up_to(index)
             || self.ending.unreachable_from <= index
             || self.gates.upstreams.iter().any(|upstream| kept_below(&self.window, index, upstream))
     }
 
-    /// Gives up the jobs that run: they are neither awaited nor counted any longer. Returns their
+    /// Abandons the running jobs: they are neither awaited nor counted any longer. Returns their
     /// indices, and a callback to be dropped without the lock.
     pub(crate) fn abandon(&mut self) -> (Vec<Index>, Option<Arc<OnJobDone>>) {
         let mut running: Vec<Index> = self.running.flights.iter().map(|flight| flight.index).collect();

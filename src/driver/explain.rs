@@ -1,4 +1,4 @@
-//! From what the lock guards to what an operator reads.
+//! The status: sentences for an operator, made from the state that the lock guards.
 
 use super::core::Core;
 use super::failures::Failed;
@@ -10,8 +10,8 @@ use crate::observe::status::{Blocked, State, Status};
 use crate::source::watermark::Watermark;
 use std::time::{Duration, Instant};
 
-/// A source or a store that has not answered for this long is said to be in the way. Below, it is
-/// at work.
+/// The time after which a source or a store that does not answer is named as the reason. Before
+/// that, it is at work.
 const SILENCE: Duration = Duration::from_secs(1);
 
 impl<T: Send + 'static> Core<T> {
@@ -54,7 +54,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// The one thing that the watermark waits for: what stands first in its way.
+    /// Returns the one thing that the watermark waits for.
     fn blocked(&self, now: &Now) -> Blocked {
         let window = &self.window;
         let index = window.lowest_undone();
@@ -75,7 +75,7 @@ impl<T: Send + 'static> Core<T> {
             return self.blocked_by_save(now);
         }
         if window.is_stopping() {
-            // Nothing starts any more, so what holds this index up is not what is awaited.
+            // Nothing starts any more, so a job that has not started is not awaited.
             return self.lowest_running(now).unwrap_or_else(|| self.blocked_by_save(now));
         }
         if window.is_paused() {
@@ -107,17 +107,17 @@ impl<T: Send + 'static> Core<T> {
         awaited.min_by_key(|flight| flight.index).map(|flight| running(flight, now))
     }
 
-    /// A job could start, and for too long no thread has come back to take it: those that are in a
-    /// job are named elsewhere, so these are in user code that is left when the job has been
-    /// reported, or waits to be by somebody else.
+    /// Returns the answer for a job that could start, if for too long no thread has taken it. The
+    /// threads that run a job are named elsewhere. So these threads are in user code outside of a
+    /// job: for example in a destructor after the report, or in the start of a deferred job.
     fn blocked_by_threads(&self, now: &Now) -> Option<Blocked> {
         let busy = self.workers.all_busy(self.window.limits().max_processing).filter(|_| self.window.can_run())?;
-        // Whoever came back since would have taken the job.
+        // A thread that came back since then would have taken the job.
         let elapsed: Duration = now.coarse().duration_since(self.workers.last_taken()?).into();
         (elapsed >= SILENCE).then_some(Blocked::Threads { busy, elapsed })
     }
 
-    /// Jobs that finished are being saved: no news, unless it takes long.
+    /// Returns the answer while finished jobs are saved. A save is named only if it takes long.
     fn blocked_by_save(&self, now: &Now) -> Blocked {
         match silence(self.saving.under_way.since, now) {
             Some(silence) => Blocked::Progress { error: format!("the save has not returned for {silence:.1?}") },
@@ -167,7 +167,7 @@ impl<T: Send + 'static> Core<T> {
         silence(self.reading.call.into_iter().chain(self.reading.look).min(), now)
     }
 
-    /// Why a job could not be read, if it should be there at all.
+    /// Returns the reason why a job that should be there could not be read.
     fn unread(&self, unread: &Unread, index: Index) -> Blocked {
         self.beyond_head(index).unwrap_or_else(|| match unread {
             Unread::Missing => Blocked::Missing { index },
@@ -175,7 +175,7 @@ impl<T: Send + 'static> Core<T> {
         })
     }
 
-    /// Says what it means that the source does not reach this index; `None` if it does.
+    /// Returns the reason why the source does not reach this index, or `None` if it does.
     fn beyond_head(&self, index: Index) -> Option<Blocked> {
         let head = self.window.head();
         match self.window.last_processed() {

@@ -47,7 +47,7 @@ impl Failures {
 
     /// Notes that this attempt failed, and that the next one is due after a pause.
     pub(super) fn note(&mut self, index: Index, attempt: u32, error: String, pause: Duration, now: Instant) {
-        // A pause beyond the clock's end is as good as none at all.
+        // A pause beyond the end of the clock never ends, so a very long one does as well.
         let due = now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
         self.jobs.insert(index, Failed { attempt, due, error, unread: None, unreadable: 0, running: false });
         self.timers.push(Reverse((due, index)));
@@ -106,8 +106,8 @@ impl Failures {
         }
     }
 
-    /// The source failed at the first of these jobs, which were to be read again. Its neighbours
-    /// wait with it, so that a source that is down is not asked for each of them at once.
+    /// Puts off these jobs, which were to be read again: the source failed at the first of them.
+    /// The others wait with it, so a source that is down is not asked for each at once.
     pub(super) fn put_off(&mut self, jobs: RangeInclusive<Index>, error: &str, now: &Now) {
         let (now, chance) = (now.get(), now.chance());
         for index in jobs {
@@ -120,7 +120,7 @@ impl Failures {
         }
     }
 
-    /// Gives all of them away, since there may be very many to be dropped.
+    /// Takes out all of them. There may be very many, so the caller drops them later.
     pub(super) fn take_all(&mut self) -> impl Sized + Send + 'static {
         (std::mem::take(&mut self.timers), std::mem::take(&mut self.jobs))
     }

@@ -27,7 +27,7 @@ struct Search {
 
 /// The next step of a thread that found no job.
 enum Rest {
-    /// Others have to hear of something before it goes on.
+    /// It first carries out the duties that others wait for, and then goes on.
     CarryOut,
     /// It stays awake for some microseconds.
     Spin,
@@ -48,11 +48,11 @@ impl<T: Send + 'static> Core<T> {
     /// task that is moved once more costs a twentieth of all that a short job costs.
     #[inline]
     fn next_task(&mut self, now: &Now) -> Option<Task<T>> {
-        // A result goes first: the next job may be no use before it is delivered.
+        // A result goes first: jobs may be blocked until it is delivered.
         self.resume_turn(now).map(Task::Deliver).or_else(|| self.hand_out(now).map(Task::Run))
     }
 
-    /// Says what a thread does that found no job.
+    /// Returns the next step of a thread that found no job.
     #[inline(never)]
     fn rest(&mut self, search: &mut Search, wakes: &Wakes, now: &Now) -> Rest {
         if !wakes.is_empty() || self.may_read() {

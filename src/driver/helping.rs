@@ -1,4 +1,4 @@
-//! A thread of the pool makes a save, since the thread that saves gets no core.
+//! Saves that a thread of the pool makes, since the thread that saves gets no core.
 
 use super::Driver;
 use super::core::Core;
@@ -10,8 +10,8 @@ impl<T: Send + 'static> Driver<T> {
     /// Makes a save that is late. The calling thread has no job now, so none waits for it.
     pub(super) fn help_saving<'a>(&'a self, core: MutexGuard<'a, Core<T>>, now: &Now) -> MutexGuard<'a, Core<T>> {
         self.settle(core, now);
-        // A clone, without the lock: this very driver hears that it is saved, and may ask for the
-        // next save. And the clone keeps the store open until the write is over.
+        // The lock is free during the save: this same driver is told of its result, and may ask for
+        // the next save. The clone keeps the store open until the write is over.
         let saves = self.saves.lock().clone();
         if let Some(saves) = &saves {
             saves.help();

@@ -1,8 +1,8 @@
-//! Handing out and reporting, in every order in which the threads can meet.
+//! Models of handing out and reporting, in every order in which the threads can meet.
 //!
-//! All of it is what ships: driver, window, the workers' loop, the reader, the saver and the bell.
-//! The steps of the reader and of the saver are made by one thread here, which sleeps for both. A
-//! lost wake-up is a deadlock, which loom reports; so is a thread that does not end.
+//! All parts are the ones that ship: driver, window, the workers' loop, the reader, the saver and
+//! the bell. Here one thread makes the steps of the reader and of the saver, and sleeps for both. A
+//! lost wake-up is a deadlock, which loom reports, as is a thread that does not end.
 
 use super::*;
 use crate::base::index::BoxError;
@@ -39,7 +39,7 @@ impl Jobs for Numbers {
         Ok(Some(index))
     }
 
-    /// One at a time, so that jobs come while workers fall asleep.
+    /// Reads one job at a time, so that jobs come while workers fall asleep.
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Index>) -> Result<(), BoxError> {
         if !self.quick {
             model::pass(Duration::from_millis(1));
@@ -48,7 +48,7 @@ impl Jobs for Numbers {
         Ok(())
     }
 
-    /// Nobody rings, and nobody need.
+    /// Says that the source rings. It never has to, since its head never moves.
     fn subscribe(&self, _: Wakeup) -> bool {
         true
     }
@@ -101,7 +101,7 @@ impl Saves for Helped {
     }
 }
 
-/// The one that saves.
+/// The part that saves.
 enum Saving {
     Thread(Saver<MemoryProgress>),
     Store(Helped),
@@ -134,7 +134,7 @@ impl Runner<Index> for Count {
     }
 }
 
-/// Gives each job to whoever waits for it.
+/// Gives each job to the thread that waits for it.
 struct Handed(Mutex<Option<Done>>, Arc<dyn Reported>);
 
 impl Runner<Index> for Handed {

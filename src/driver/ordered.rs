@@ -1,9 +1,9 @@
-//! Turns at the sink: the next one is always that of the lowest job that is not done, whichever
-//! thread finished it.
+//! Turns at the sink. The next turn is always that of the lowest undone job, whichever thread has
+//! finished that job.
 //!
-//! Nobody is given a turn while the consumer is paused, nor once it stops. After a pause a thread
-//! of the pool takes it up as soon as a slot is free, since no job may be left whose report could
-//! do so.
+//! No thread gets a turn while the consumer is paused, or once it stops. After a pause a thread of
+//! the pool takes the turn as soon as a slot is free, since there may be no job left whose report
+//! could do so.
 
 use super::Driver;
 use super::core::Core;
@@ -23,7 +23,7 @@ impl<T: Send + 'static> Core<T> {
         let Flight { index, attempt, .. } = self.running.flights.end(token).filter(|_| !self.ending.abandoned)?;
         self.window.handle_set_aside(index);
         self.running.aside.attempts.insert(index, attempt);
-        // It will have no turn, so the watermark never passes it.
+        // A stopping consumer gives no turn to this job, so the watermark never passes it.
         self.waiting.rouse |= self.window.is_stopping();
         if self.running.aside.sinking { None } else { self.take_up(now) }
     }

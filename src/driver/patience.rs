@@ -21,7 +21,7 @@ const RARELY: u32 = 16;
 /// The time from one look at an exact clock to the next: such a look costs a third of a short job.
 const LOOK_EVERY: Duration = Duration::from_micros(60);
 
-/// The most jobs from one look to the next: jobs may get longer meanwhile.
+/// The largest number of jobs between two looks: the jobs may get longer meanwhile.
 const MOST_JOBS: u64 = 256;
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Patience {
     lost: bool,
     /// The number of saves that were asked for.
     saves: u32,
-    /// False where the threads of the pool cannot save.
+    /// False if the threads of the pool cannot save, so that the patience never ends.
     ends: bool,
 }
 
@@ -48,7 +48,7 @@ struct Wait {
 }
 
 impl Patience {
-    /// Makes one that is never lost, unless the threads of the pool can save.
+    /// Makes a patience that ends only if the threads of the pool can save.
     pub(super) fn new(ends: bool) -> Self {
         Self { look_at: u64::MAX, wait: None, lost: false, saves: 0, ends }
     }

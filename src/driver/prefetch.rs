@@ -5,7 +5,7 @@ use crate::base::index::Index;
 use crate::reader::Weights;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A run is this long before the weight of any job is known.
+/// The length of a run while no weight of a job is known.
 const FIRST_RUN: u64 = 8;
 
 /// The jobs of one consumer that were read and not yet handed out.
@@ -22,7 +22,7 @@ pub(crate) struct Prefetch<T> {
     limit: usize,
     /// The weight that the next job is expected to have; `None` before the first was read.
     expected: Option<usize>,
-    /// A buffer full of jobs might weigh more than the limit.
+    /// True if a full buffer might weigh more than the limit.
     tight: bool,
 }
 
@@ -69,9 +69,9 @@ impl<T> Prefetch<T> {
         self.again.contains_key(&index)
     }
 
-    /// A run of so many jobs was read that weigh so much together. A heavier run counts at once and
-    /// a lighter one little by little, since too short a run costs a call and too long a run costs
-    /// memory.
+    /// Notes the total weight of a run of this many jobs. A heavier run counts at once, since a run
+    /// that is too long costs memory. A lighter run counts little by little, since a run that is
+    /// too short only costs a call.
     pub(super) fn learn(&mut self, jobs: usize, weight: usize) {
         if jobs > 0 {
             let mean = weight.div_ceil(jobs);
@@ -102,7 +102,7 @@ impl<T> Prefetch<T> {
         }
     }
 
-    /// Every job, to be dropped without the lock.
+    /// Takes out all jobs, which are to be dropped without the lock.
     pub(super) fn drain(&mut self) -> Vec<Guarded<T>> {
         let again = std::mem::take(&mut self.again).into_values().map(|(job, _)| job);
         std::mem::take(&mut self.new).into_iter().chain(again).map(Guarded::new).collect()

@@ -1,5 +1,5 @@
-//! An end that an upstream keeps out of reach: it has ended below, so no job beyond its watermark
-//! ever starts.
+//! Ends that are out of reach. If an upstream has ended below the end of its follower, no job above
+//! the upstream's watermark ever starts.
 
 use super::Driver;
 use super::core::Core;
@@ -13,11 +13,11 @@ use crate::window::Window;
 /// The answer to an end that can no longer be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OutOfReach {
-    /// Nothing: the status says for whom the next job waits, and a user who stops the consumer gets
-    /// no error for that.
+    /// Nothing happens. The status names the upstream that the next job waits for, and a stop
+    /// returns no error for it.
     #[default]
     Wait,
-    /// The consumer ends where the upstream has.
+    /// The consumer ends where the upstream has ended.
     End,
     /// The consumer ends there with an error, since a caller counts on the jobs beyond.
     Fail,
@@ -32,14 +32,14 @@ pub(crate) struct Gates {
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// An upstream has ended, or the index to end at has changed: it may be out of reach.
+    /// Checks the end after an upstream has ended or the end has changed: it may be out of reach.
     pub(super) fn end_within_reach(&mut self) {
         self.waiting.rouse |= self.gates.reach.shorten(&mut self.window, &self.gates.upstreams);
     }
 }
 
-/// Of its upstreams: when one ends, what somebody waits for may never come, whatever the source
-/// does meanwhile.
+/// The driver listens to its upstreams. When one of them ends, an index that somebody waits for may
+/// never come. The driver notices that itself, since the reader may be in a long call.
 impl<T: Send + 'static> Listener for Driver<T> {
     fn changed(&self) {}
 
@@ -51,23 +51,23 @@ impl<T: Send + 'static> Listener for Driver<T> {
     }
 }
 
-/// The end that a consumer is to get to, if it can.
+/// The end that a consumer has to reach, if it can.
 #[derive(Default)]
 pub(super) struct Reach {
     pub(super) then: OutOfReach,
     short: Option<Short>,
 }
 
-/// The consumer ends below the index that it was to get to.
+/// An end below the index that the consumer had to reach.
 struct Short {
     index: Index,
-    /// The lowest of the upstreams that keep it there.
+    /// The upstream with the lowest watermark among those that have ended.
     upstream: Watermark,
 }
 
 impl Reach {
-    /// Brings the end of the window down to what the upstreams that have ended let through; true if
-    /// that changed anything.
+    /// Lowers the end of the window to the last job that the ended upstreams let through. Returns
+    /// true if that changed the end.
     pub(super) fn shorten(&mut self, window: &mut Window, upstreams: &[Watermark]) -> bool {
         if self.then == OutOfReach::Wait || window.is_stopping() {
             return false;
@@ -86,8 +86,8 @@ impl Reach {
         true
     }
 
-    /// The error that the consumer ends with, unless it was stopped before it got to where the
-    /// upstream has ended.
+    /// Returns the error that the consumer ends with. There is none if the consumer was stopped
+    /// before it reached the watermark at which the upstream has ended.
     pub(super) fn error(&mut self, window: &Window) -> Option<Error> {
         let Short { index, upstream } = self.short.take()?;
         let last_processed = upstream.last_processed();

@@ -1,7 +1,7 @@
-//! Reading as the driver sees it: the fetch, the thread that carries it out, and the result.
+//! The driver's side of reading: the fetch, the thread that carries it out, and the result.
 //!
-//! The reader carries it out. While it supervises the workers and the source is quick, the worker
-//! that would otherwise wait for the run reads it.
+//! The reader carries out a fetch. While the reader supervises the workers and the source is quick,
+//! the worker that would otherwise wait for the run reads it.
 
 mod state;
 
@@ -21,20 +21,20 @@ use crate::window::Window;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// Back-offs that end in one critical section at most: a fraction of a millisecond, however many
-/// end at the same time.
+/// The largest number of back-offs that end in one critical section. So it takes a fraction of a
+/// millisecond, however many end at the same time.
 const PIECE: usize = 1024;
 
 impl<T: Send + 'static> Core<T> {
-    /// The source no longer has the job that is next.
+    /// Halts the consumer, since the source no longer has the next job.
     fn truncated(&mut self, next: Index, first: Index, now: &Now) -> Option<BoxError> {
         let error = Error::Truncated { next, first };
         self.ending.unreachable_from = self.ending.unreachable_from.min(next);
         self.halt(next, error.to_string(), error, "", now)
     }
 
-    /// Makes the jobs due whose back-off is over by now, of two the one whose back-off ended first.
-    /// True: there are more.
+    /// Makes the jobs due whose back-off is over, in the order in which the back-offs ended.
+    /// Returns true if there are more of them.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         self.reading.supervises = false;
         for _ in 0..PIECE {
@@ -53,8 +53,8 @@ impl<T: Send + 'static> Core<T> {
         if let Some(answer) = self.reading.note.take() {
             return Order::Note(answer);
         }
-        // Most of the time known work goes before a look, since the source may be slow to say its
-        // head. A failed job that is to be read again is known work, too.
+        // Known work mostly goes before a look, since the source may take long to give its head. A
+        // failed job that has to be read again is known work, too.
         self.reading.look_waits = look == Due::WhenIdle && self.has_unread();
         if look != Due::No && !self.reading.look_waits {
             self.looking(now);
@@ -87,14 +87,14 @@ impl<T: Send + 'static> Core<T> {
         let unread = self.reading.fetch.is_some() && !self.reading.taken;
         let work = unread || self.window.can_run();
         let sight = self.workers.look(self.window.limits().max_processing, now, work);
-        // They are all in long jobs, it seems.
+        // Workers that do not cope seem to be in long jobs, so the reader reads.
         self.reading.rouse |= unread && !sight.cope;
         self.reading.supervises = sight.look_again;
         sight.look_again.then_some(LOOK_EVERY)
     }
 
     pub(super) fn leaves_reading_to_workers(&self) -> bool {
-        // Where the number of threads is the user's, none can take the place of one that reads.
+        // If the user has set the number of threads, no thread can replace one that reads.
         self.reading.quick && self.reading.supervises && self.workers.fixed.is_none() && !self.window.is_stopping()
     }
 
@@ -117,8 +117,8 @@ impl<T: Send + 'static> Core<T> {
         Some((runs, run))
     }
 
-    /// Takes in what a worker read for itself. If that did not go well, the reader says when to ask
-    /// again.
+    /// Takes in the run that a worker read for itself. If the read failed, the reader decides when
+    /// to ask again.
     pub(crate) fn end_reading(&mut self, fetched: Fetched<T>, now: &Now) -> Surplus<T> {
         self.workers.reading = false;
         let surplus = self.fetched(fetched, now);
@@ -126,14 +126,14 @@ impl<T: Send + 'static> Core<T> {
         surplus
     }
 
-    /// The source is about to be asked for its gate.
+    /// Notes that the source is about to be asked for its gate.
     pub(crate) fn asking(&mut self, now: Instant) {
-        // From here on the reader does not see to the workers, however long the call takes.
+        // From here on the reader does not look at the workers, however long the call takes.
         self.reading.supervises = false;
         self.reading.look = Some(now);
     }
 
-    /// The source is about to be asked for its head, and for its gate.
+    /// Notes that the source is about to be asked for its head and its gate.
     fn looking(&mut self, now: Instant) {
         self.asking(now);
         if self.reading.bounding == Bounding::Wanted {
@@ -148,8 +148,8 @@ impl<T: Send + 'static> Core<T> {
         self.end_within_reach();
     }
 
-    /// Takes the gate, which alone was asked for. Says if it lets through more than the source is
-    /// known to have.
+    /// Takes the gate, if only the gate was asked for. Returns if it lets through more than the
+    /// source is known to have.
     pub(crate) fn gated(&mut self, gate: Gate) -> Beyond {
         self.reading.look = None;
         let beyond_head = |window: &Window| window.head().is_none_or(|head| !window.is_gated(head + 1));
@@ -177,7 +177,8 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// The fetch under way is over. What comes too late, or has done its duty, is given back.
+    /// Takes in the result of the fetch under way. Jobs that come too late, and values that are
+    /// used up, are given back.
     pub(crate) fn fetched(&mut self, fetched: Fetched<T>, now: &Now) -> Surplus<T> {
         let Fetched { jobs, weights, then, quick, .. } = fetched;
         self.reading.quick = quick;
@@ -194,7 +195,7 @@ impl<T: Send + 'static> Core<T> {
         let Some(run) = self.reading.fetch.take().filter(|_| !over) else { return Surplus { jobs, error } };
         let count = jobs.len() as u64;
         self.reading.prefetch.learn(jobs.len(), weights.total());
-        // It was handed out before, so it is read for its retry.
+        // A failed job was handed out before, so this read is for its retry.
         let again = self.failures.waiting(*run.start()).is_some();
         // A failed job that cannot be read again backs off alone: looks and new runs go on.
         self.reading.note = Some(outcome).filter(|outcome| match outcome {
@@ -252,8 +253,8 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Gives back the jobs that an earlier life had done: they were read only because they stand
-    /// between two jobs that are not done.
+    /// Takes in new jobs. It gives back the jobs that an earlier life has done: they were read only
+    /// because they stand between two undone jobs.
     fn take_in_new(&mut self, start: Index, jobs: Vec<T>, weights: Weights) -> Vec<T> {
         if !self.window.has_restored(start) {
             self.reading.prefetch.add(jobs, weights);
@@ -360,7 +361,7 @@ impl<T: Send + 'static> Driver<T> {
     ) -> MutexGuard<'a, Core<T>> {
         drop(core);
         let fetched = source.read_run(run);
-        // At the end this may be the last that has the source, whose destructor may do anything.
+        // At the end this may be the last reference to the source, whose destructor is user code.
         drop_guarded(source);
         let mut core = self.core.lock();
         let surplus = core.end_reading(fetched, &Now::when_asked());

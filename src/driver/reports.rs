@@ -1,4 +1,5 @@
-//! Attempts that are over: what a success counts, and what becomes of a job that failed.
+//! Attempts that are over: a success counts as done, and a failed job is tried again or halts the
+//! consumer.
 
 use super::Driver;
 use super::core::Core;
@@ -12,8 +13,9 @@ use crate::observe::{Event, Kind};
 use crate::run::worker::{Report, Reported};
 
 impl<T: Send + 'static> Core<T> {
-    /// An attempt is over. A token that was used before changes nothing. The effects are taken if
-    /// they count. What is returned is the user's, to be dropped without the lock.
+    /// Takes the report of an attempt that is over. A token that was used before changes nothing.
+    /// The effects are taken if the attempt counts. The answer is a value of the user, to be
+    /// dropped without the lock.
     #[inline]
     pub(crate) fn report(
         &mut self,
@@ -61,7 +63,7 @@ impl<T: Send + 'static> Core<T> {
         Some(failure.error)
     }
 
-    /// A job failed, and is not tried again.
+    /// Handles a job that failed and is not tried again.
     pub(super) fn exhausted(&mut self, index: Index, attempt: u32, failure: Failure, now: &Now) -> Option<BoxError> {
         self.failures.forget(index);
         self.tell(&Event::new(Kind::Exhausted, index).attempt(attempt).error(&failure.text), now);
@@ -103,7 +105,7 @@ impl<T: Send + 'static> Driver<T> {
         if self.confirms && report.outcome.is_ok() {
             let callback = self.core.lock().running.on_job_done.clone();
             if let Some(callback) = callback {
-                // `stop` in the callback would wait for the very job that is being reported.
+                // A `stop` in the callback would wait for the same job that is being reported.
                 let _own = self.crew.enter();
                 let called = guarded(|| {
                     callback(report.index);

@@ -1,4 +1,4 @@
-//! Saving as the driver sees it: when it is hurried, tried again, and given up.
+//! The driver's side of saving: when a save is hurried, tried again, or abandoned.
 
 use super::Driver;
 use super::core::Core;
@@ -26,7 +26,7 @@ pub(crate) struct Saving {
     pub(crate) under_way: UnderWay,
     /// The effects of finished jobs, which go with the next save.
     pub(crate) effects: Effects,
-    /// The patience of the threads of the pool with whoever saves.
+    /// The patience of the threads of the pool with the thread that saves.
     pub(super) patience: Patience,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct UnderWay {
     /// True if the consumer only waits for this save, and it was tried again for that.
     last_try: bool,
     hurried: bool,
-    /// Since when it is under way.
+    /// The time since which the save is under way.
     pub(crate) since: Option<Instant>,
 }
 
@@ -49,8 +49,8 @@ impl Default for Saving {
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// When something waits for the save, neither its pace nor its back-off is waited for. A
-    /// failing store is hurried only for the end.
+    /// Hurries the save if something waits for it: then it waits for neither the pace nor the
+    /// back-off. A failing store is hurried only for the end.
     pub(super) fn hurry_save(&mut self, wakes: &mut Wakes) {
         if self.saving.under_way.hurried {
             return;
@@ -85,7 +85,7 @@ impl<T: Send + 'static> Core<T> {
         self.begin_save()?.last_processed.map(Checkpoint::new)
     }
 
-    /// Gives what is to be written now where everything that is done is kept.
+    /// Gives the content of a save that keeps everything that is done.
     pub(crate) fn snapshot(&mut self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
         let Due { last_processed, next, ahead, .. } = self.begin_save()?;
         let ahead = match ahead.new {
@@ -95,13 +95,14 @@ impl<T: Send + 'static> Core<T> {
                 DoneAhead::All { first, words: words.collect() }
             }
         };
-        // In the same moment, so that the effects of a job and its being done are written together.
+        // This is the same critical section, so the effects of a job and its completion are written
+        // together.
         self.saving.effects.hand_over(effects);
         Some(Snapshot { last_processed, next, ahead })
     }
 
-    /// Takes back that these jobs are done, the lowest first: the writer cannot make their adds,
-    /// however often it tries. They failed for good. The answer is to be dropped without the lock.
+    /// Takes back that these jobs are done, the lowest first: they failed for good, since the
+    /// writer can never make their adds. The answer is to be dropped without the lock.
     pub(crate) fn refused(&mut self, jobs: &[Index], attempt: u32, failure: Failure, now: &Now) -> Option<BoxError> {
         let lowest = *jobs.first()?;
         for index in jobs {
@@ -139,7 +140,7 @@ impl<T: Send + 'static> Core<T> {
         let index = self.window.lowest_undone();
         self.tell(&Event::new(Kind::SaveFailed, index).error(&failure.text), now);
         self.saving.under_way.error = Some(failure.text);
-        // From now on only the end hurries it.
+        // From now on only the end of the consumer hurries the save.
         self.saving.under_way.hurried = false;
         self.saving.under_way.failures = self.saving.under_way.failures.saturating_add(1);
         if !self.window.is_stopping() || self.window.in_flight() > 0 {
@@ -167,7 +168,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         let mut core = self.core.lock();
         let checkpoint = core.checkpoint();
         if checkpoint.is_none() {
-            // Where it was given up, that may be what the end waits for.
+            // If the save was abandoned, the end of the consumer may have waited for that.
             self.settle_saving(core, &Now::when_asked());
         }
         checkpoint
@@ -198,7 +199,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         let mut core = lock_awake(&self.core);
         let now = Now::when_asked();
         core.saved(&now);
-        // Within the lock, so that whoever learns of it in any way sees it.
+        // It is published within the lock, so every caller that hears of the save sees it.
         core.window.last_processed().into_iter().for_each(|last| self.watermark.publish(last));
         self.settle_saving(core, &now);
         self.watermark.announce();

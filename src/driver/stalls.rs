@@ -1,4 +1,4 @@
-//! The time since which the watermark stands still, and the times at which that is said.
+//! The time since which the watermark stands still, and the times at which a line says so.
 
 use crate::base::time::Now;
 use std::time::{Duration, Instant};
@@ -32,21 +32,22 @@ impl Stalls {
         (self.since, self.told) = (now, 0);
     }
 
-    /// The watermark moved, or what it waited for came. The clock is read only if somebody watches.
+    /// Notes that the watermark moved, or that the work came that it waited for. The clock is read
+    /// only if a thread watches.
     pub(super) fn moved(&mut self, now: &Now) {
         if self.watched {
             self.restart(now.get());
         }
     }
 
-    /// Returns the time at which it is said next, if nothing moves until then.
+    /// Returns the time of the next line, if nothing moves until then.
     pub(super) fn due(&self) -> Instant {
         let patience = self.patience.saturating_mul(1_u32.checked_shl(self.told).unwrap_or(u32::MAX));
         // Beyond the clock's end: in a day that is computed anew.
         self.since.checked_add(patience).unwrap_or_else(|| self.since + Duration::from_secs(86_400))
     }
 
-    /// It is said now, and again when twice as much time has passed.
+    /// Notes that the line is written now. The next one is due after twice as much time.
     pub(super) fn tell(&mut self, now: Instant) {
         while self.told < 31 && self.due() <= now {
             self.told += 1;

@@ -10,8 +10,8 @@ use crate::observe::{Event, Kind};
 use crate::reader::Then;
 
 impl<T: Send + 'static> Core<T> {
-    /// Tells of something that is not the success of a job. The clock is read only if anybody
-    /// listens.
+    /// Tells of an event; the success of a job is none. The clock is read only if a subscriber
+    /// wants the line.
     #[cold]
     pub(super) fn tell(&mut self, event: &Event<'_>, now: &Now) {
         if event.kind.is_heard() {
@@ -19,7 +19,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Tells of the job after those that were read, if something became of it.
+    /// Tells of the job behind those that were read, if it could not be read.
     pub(super) fn tell_unread(&mut self, read: usize, then: &Then, now: &Now) {
         let kind = match then {
             Then::Unasked | Then::Truncated { .. } => return,
@@ -31,8 +31,8 @@ impl<T: Send + 'static> Core<T> {
         self.tell(&if let Then::Failed(failure) = then { event.error(&failure.text) } else { event }, now);
     }
 
-    /// The operating system gave no thread. Its error is no code of the user's, so its text may be
-    /// made here.
+    /// Tells that the operating system gave no thread. Its error is no user code, so the text can
+    /// be made here, under the lock.
     pub(super) fn tell_of_refusal(&mut self, error: &Error, now: &Now) {
         let (index, text) = (self.window.lowest_undone(), error.report());
         self.tell(&Event::new(Kind::ThreadRefused, index).error(&text), now);
@@ -61,13 +61,13 @@ impl<T: Send + 'static> Core<T> {
 impl<T: Send + 'static> Driver<T> {
     /// Writes lines until there are none, after [`Core::begin_telling`] said so.
     pub(super) fn tell(&self) {
-        // Whoever listens may be anything: a stop in there would wait for this very line.
+        // A subscriber is user code: a stop in it would wait for this same line.
         let own = self.crew.enter();
         let name = self.watermark.name();
         loop {
             let Some(lines) = self.core.lock().watching.telling.take() else { break };
             for line in lines {
-                // A subscriber that panics: of that nobody can be told.
+                // If a subscriber panics, no line can say so.
                 let _ = guarded(|| {
                     line.write(&name);
                     Ok(())

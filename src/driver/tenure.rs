@@ -1,4 +1,4 @@
-//! The name of a consumer: the word of the progress on it while the consumer runs, and its loss.
+//! The name of a consumer: the progress may hold the consumer, or tell it that the name is lost.
 
 use super::Driver;
 use super::core::Core;
@@ -13,15 +13,15 @@ use std::sync::Weak;
 /// The state of the consumer's hold on its name.
 #[derive(Default)]
 pub(crate) struct Tenancy {
-    /// The way of the progress to this consumer; `None` in tests that have no progress.
+    /// The handle by which the progress steers this consumer; `None` in tests without a progress.
     pub(crate) tenure: Option<Tenure>,
     /// The token of this life, which each job is given.
     pub(crate) fence: u64,
-    /// The user has paused the consumer.
+    /// True if the user has paused the consumer.
     paused: bool,
-    /// The reason why the progress lets nothing start.
+    /// The reason of the progress why nothing may start.
     held: Option<String>,
-    /// Another consumer has the name: no save is begun any more.
+    /// True if another consumer has the name, so no save begins any more.
     lost: bool,
 }
 
@@ -34,8 +34,8 @@ impl Tenancy {
         self.lost
     }
 
-    /// Says why nothing starts, when the window is paused: the user goes first, who alone can end
-    /// that.
+    /// Returns the reason why nothing starts while the window is paused. A pause of the user is
+    /// named first, since only the user can end it.
     pub(super) fn blocked(&self) -> Blocked {
         match &self.held {
             Some(why) if !self.paused => Blocked::Held { why: why.clone() },
@@ -50,12 +50,13 @@ impl<T: Send + 'static> Core<T> {
         self.fit_pause();
     }
 
-    /// The window knows one pause, whoever wants it.
+    /// Pauses or resumes the window, which knows one pause only, for the user and the progress.
     fn fit_pause(&mut self) {
         self.window.set_paused(self.tenancy.paused || self.tenancy.held.is_some());
     }
 
-    /// Takes over what the progress says now. True if that ends a time in which nothing started.
+    /// Takes over the state of the tenure. Returns true if that ends a time in which nothing
+    /// started.
     fn heed_tenure(&mut self) -> bool {
         let Some(tenure) = &self.tenancy.tenure else { return false };
         let held_before = std::mem::replace(&mut self.tenancy.held, tenure.held()).is_some();
@@ -63,9 +64,9 @@ impl<T: Send + 'static> Core<T> {
         held_before && self.tenancy.held.is_none()
     }
 
-    /// Another consumer has the name. A save that is under way ends as it does, unless `save_over`
-    /// says that this was its end; no further one is begun. What is returned is to be dropped
-    /// without the lock.
+    /// Notes that another consumer has the name, so no save begins any more. A save under way comes
+    /// to its own end; `save_over` says that it just has. The answer is to be dropped without the
+    /// lock.
     fn lose_name(&mut self, error: Error, save_over: bool, now: &Now) -> Option<BoxError> {
         if self.window.has_ended() {
             return Some(error.into());
@@ -78,7 +79,7 @@ impl<T: Send + 'static> Core<T> {
         self.halt(index, error.to_string(), error, "", now)
     }
 
-    /// Gives up the save under way, and any later one. So the watermark never moves again.
+    /// Abandons the save under way and all later ones, so the watermark never moves again.
     pub(super) fn abandon_save(&mut self) {
         self.window.handle_save_abandoned();
         (self.saving.under_way.since, self.saving.under_way.error) = (None, None);
@@ -88,7 +89,7 @@ impl<T: Send + 'static> Core<T> {
 }
 
 impl<T: Send + 'static> Driver<T> {
-    /// From now on the progress steers this consumer; what it said before counts as said now.
+    /// Lets the progress steer this consumer from now on. Its earlier calls count as made now.
     pub(crate) fn heed(&self, tenure: &Tenure) {
         self.core.lock().tenancy.tenure = Some(tenure.clone());
         let me: Weak<dyn Tenant> = self.me.clone();
@@ -96,7 +97,7 @@ impl<T: Send + 'static> Driver<T> {
         self.tenure_changed();
     }
 
-    /// A save was told that another consumer has the name.
+    /// Halts the consumer, since a save has found that another consumer has the name.
     pub(super) fn lose_name(&self, error: BoxError) {
         let error = fenced(self.watermark.name(), error);
         let mut core = self.core.lock();
@@ -119,7 +120,7 @@ impl<T: Send + 'static> Tenant for Driver<T> {
             core.watching.stalls.moved(&now);
             core.stir(now.get())
         };
-        // The thread may be anybody's, with locks held that a subscriber may need.
+        // Any thread may call this, and it may hold locks that a subscriber needs.
         self.settle_saving(core, &now);
         if watch {
             self.spawn_watch();

@@ -44,7 +44,7 @@ impl<T: Send + 'static> Driver<T> {
             let now = Now::when_asked();
             core.workers.refused(now.get());
             core.tell_of_refusal(&error, &now);
-            // Meanwhile others may have fallen asleep, and nobody was woken for what came then.
+            // Meanwhile other threads may have fallen asleep, and none was woken for new work.
             self.settle(core, &now);
         }
     }

@@ -4,7 +4,7 @@ use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar};
 use std::collections::BTreeMap;
 
-/// An index, and a number that tells those apart who wait for the same one.
+/// An index, and a number that is different for each thread that waits for that index.
 pub(crate) type Place = (Index, u64);
 
 /// The threads in `wait_for`.
@@ -17,11 +17,11 @@ pub(crate) struct Waiting {
 
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// Those who sleep and were not called.
+    /// The threads that sleep and were not called.
     asleep: BTreeMap<Place, Arc<Condvar>>,
-    /// Those who are to be woken once the lock is free.
+    /// The threads that are to be woken once the lock is free.
     called: Vec<Arc<Condvar>>,
-    /// The number of whoever comes next.
+    /// The number of the next thread that waits.
     next: u64,
     /// Those who were ever called, each time that they were.
     #[cfg(test)]
@@ -55,7 +55,7 @@ impl Waiters {
         self.call(highest);
     }
 
-    /// Calls those whose index has come; whether there are any.
+    /// Calls the threads whose index has come. Returns true if there are any.
     pub(super) fn call_up_to(&mut self, last: Index) -> bool {
         let before = self.called.len();
         while self.asleep.first_key_value().is_some_and(|((index, _), _)| *index <= last) {
@@ -73,7 +73,7 @@ impl Waiters {
         self.called.extend(waiter.map(|(_, waiter)| waiter));
     }
 
-    /// Those who were called, to be woken.
+    /// Takes the threads that were called. The caller wakes them.
     pub(super) fn take_called(&mut self) -> Vec<Arc<Condvar>> {
         std::mem::take(&mut self.called)
     }

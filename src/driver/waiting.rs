@@ -1,5 +1,5 @@
-//! Threads in `wait_for`. Each is woken once: when its index has come, or when it no longer can. So
-//! those that wait cost a save nothing, however many they are.
+//! Threads in `wait_for`. Each is woken once: when its index has come, or when its index can no
+//! longer come. So the threads that wait cost a save nothing, however many there are.
 
 use super::Driver;
 use super::core::Core;
@@ -9,8 +9,8 @@ use crate::base::time;
 use std::time::{Duration, Instant};
 
 impl<T: Send + 'static> Core<T> {
-    /// Says if the watermark has come to this index; `None`: it may still come, and there is time
-    /// left.
+    /// Returns if the watermark has come to this index, or `None` if it may still come and there is
+    /// time left.
     pub(super) fn has_come(&self, index: Index, timed_out: bool) -> Option<bool> {
         if self.window.last_processed().is_some_and(|last| last >= index) {
             return Some(true);
@@ -18,8 +18,8 @@ impl<T: Send + 'static> Core<T> {
         (timed_out || self.never(index)).then_some(false)
     }
 
-    /// Calls those whose index can no longer come. True if there are any. If an index cannot come,
-    /// no higher one can.
+    /// Calls the threads whose index can no longer come. Returns true if there are any. If an index
+    /// cannot come, no higher index can.
     #[cold]
     pub(super) fn call_in_vain(&mut self) -> bool {
         let mut any = false;
@@ -34,7 +34,7 @@ impl<T: Send + 'static> Core<T> {
 impl<T: Send + 'static> Driver<T> {
     /// Waits until the watermark has come to this index, and returns true if it has.
     pub(super) fn wait_for_index(&self, index: Index, timeout: Duration) -> bool {
-        // Beyond the clock's end is for ever.
+        // A deadline beyond the end of the clock means no deadline.
         let deadline = time::now().checked_add(timeout);
         let mut timed_out = timeout.is_zero();
         let mut core = self.core.lock();
@@ -46,8 +46,8 @@ impl<T: Send + 'static> Driver<T> {
         }
     }
 
-    /// Sleeps until it is called, or until the deadline. True: the deadline came. The caller looks
-    /// for itself what has become of its index.
+    /// Sleeps until it is called, or until the deadline. Returns true if the deadline came. The
+    /// caller then checks if its index has come.
     fn sleep_until_called(core: &mut MutexGuard<'_, Core<T>>, index: Index, deadline: Option<Instant>) -> bool {
         let called = Arc::new(Condvar::new());
         let place = core.waiting.waiters.enter(index, called.clone());
@@ -56,7 +56,7 @@ impl<T: Send + 'static> Driver<T> {
         timed_out
     }
 
-    /// Wakes those who were called, without the lock.
+    /// Wakes the threads that were called, without the lock.
     pub(super) fn wake_called(&self) {
         let called = self.core.lock().waiting.waiters.take_called();
         for waiter in called {

@@ -11,10 +11,10 @@ pub(crate) struct Wakes {
     pub(crate) save: bool,
     pub(crate) hurry: bool,
     pub(crate) news: bool,
-    /// Some of those who wait for an index were called.
+    /// True if some threads that wait for an index were called.
     pub(crate) called: bool,
     pub(crate) ended: bool,
-    /// There are lines to be written.
+    /// True if there are lines to write.
     pub(crate) tell: bool,
 }
 

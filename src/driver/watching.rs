@@ -1,12 +1,11 @@
-//! A watermark that does not move though there is work: the thread that notices it, though nothing
-//! happens.
+//! The thread that notices a stall: the watermark does not move, though there is work.
 //!
-//! A thread that may hang cannot: the reader hangs in the source, the workers in their jobs, and
-//! all of them when the network is gone that both need. So a thread of its own looks every ten
-//! seconds, `wl-watch`. It is there only while a stall is possible: a look at the source starts it,
-//! and it ends when it has twice found nothing to do. So an idle consumer whose source rings has
-//! none, and one that polls its source has one more thread that wakes every ten seconds. It is not
-//! started when nobody listens.
+//! No other thread can notice it: the reader may hang in the source, the workers may hang in their
+//! jobs, and without the network all of them may hang. So the thread `wl-watch` looks every ten
+//! seconds. It exists only while a stall is possible: a look at the source starts it, and it ends
+//! when it has twice found nothing to do. An idle consumer whose source rings has no such thread.
+//! An idle consumer that polls its source has one, which wakes every ten seconds. If no subscriber
+//! wants the lines, the thread is not started.
 
 use super::Driver;
 use super::core::Core;
@@ -39,14 +38,14 @@ impl<T: Send + 'static> Core<T> {
         head.is_none_or(|head| head < next) && !ahead_of_source
     }
 
-    /// True if the watermark waits for what a look at the source may bring: a job, or a gate that
-    /// opens.
+    /// True if the watermark waits for something that a look at the source may bring: a job, or a
+    /// gate that opens.
     pub(super) fn waits_for_look(&self) -> bool {
         self.is_caught_up() || self.window.is_gated(self.window.lowest_undone())
     }
 
-    /// Something begins that may stall. True: the caller is to [start](Driver::spawn_watch) the
-    /// thread that watches, which is counted as present already.
+    /// Notes that something begins that may stall. If it returns true, the caller has to
+    /// [start](Driver::spawn_watch) the thread that watches, which is counted as present already.
     pub(super) fn stir(&mut self, now: Instant) -> bool {
         self.watching.stalls.stirred = true;
         if self.watching.stalls.watched || self.window.has_ended() || !Kind::Stalled.is_heard() {
@@ -58,7 +57,7 @@ impl<T: Send + 'static> Core<T> {
         true
     }
 
-    /// The source is about to be looked at. True: as [`stir`](Self::stir).
+    /// Notes that a look at the source begins. The answer is that of [`stir`](Self::stir).
     pub(super) fn stir_for_look(&mut self, now: Instant) -> bool {
         // A source that fails has stalled since it first did.
         if self.reading.look_error.is_none() && self.is_caught_up() {
@@ -67,7 +66,8 @@ impl<T: Send + 'static> Core<T> {
         self.stir(now)
     }
 
-    /// Makes a step of the thread that watches. True: it is to write lines before it sleeps.
+    /// Makes a step of the thread that watches. If it returns true, the thread writes lines before
+    /// it sleeps.
     fn step_watch(&mut self, now: &Now) -> (bool, Sleep) {
         let again = self.look_for_stall(now);
         let tells = std::mem::take(&mut self.watching.stalls.tells) || self.begin_telling();
@@ -75,8 +75,8 @@ impl<T: Send + 'static> Core<T> {
         (tells, again.map_or(Sleep::End, |again| if tells { Sleep::No } else { Sleep::Until(Some(again)) }))
     }
 
-    /// Tells of a stall, if there is one that was not told of. Returns when to look again; `None`:
-    /// the caller watches no longer.
+    /// Tells of a stall that was not told of yet. Returns the time of the next look, or `None` if
+    /// the caller ends its watch.
     fn look_for_stall(&mut self, at: &Now) -> Option<Instant> {
         let now = at.get();
         self.watching.telling.flush(now);
@@ -97,7 +97,8 @@ impl<T: Send + 'static> Core<T> {
         Some(self.watching.stalls.due())
     }
 
-    /// Says what the watermark, or the end, waits for; `None`: for nothing but new jobs.
+    /// Returns the event for the thing that the watermark or the end waits for, or `None` if they
+    /// wait only for new jobs.
     fn stalled(&self, now: &Now) -> Option<(Event<'static>, String)> {
         let elapsed = Some(now.get().saturating_duration_since(self.watching.stalls.since));
         let event = |index| Event { elapsed, ..Event::new(Kind::Stalled, index) };
@@ -141,7 +142,7 @@ impl<T: Send + 'static> Driver<T> {
         });
         if let Err(error) = spawned {
             let mut core = self.core.lock();
-            // The next thing that begins tries again.
+            // The next call of `stir` tries again.
             core.watching.stalls.watched = false;
             let tells = std::mem::take(&mut core.watching.stalls.tells);
             let now = Now::when_asked();
@@ -168,9 +169,9 @@ impl<T: Send + 'static> Driver<T> {
         }
     }
 
-    /// Settles what came of a save. The thread may be the store's writer, with a lock held that
-    /// whoever listens may need: so the lines are left to the thread that watches, which is there
-    /// while there is work.
+    /// Carries out the actions after a save. The calling thread may be the store's writer, with a
+    /// lock held that a subscriber may need. So it leaves the lines to the thread that watches,
+    /// which exists while there is work.
     pub(super) fn settle_saving(&self, mut core: MutexGuard<'_, Core<T>>, now: &Now) {
         let mut wakes = core.drain(now);
         let mut elsewhere = std::mem::take(&mut wakes.tell);
@@ -179,7 +180,7 @@ impl<T: Send + 'static> Driver<T> {
             core.watching.stalls.tells = true;
             self.stall.notify_all();
         }
-        // A thread of its own, where nobody watches.
+        // If no thread watches, a new thread writes the lines.
         if elsewhere {
             core.roster.count_in();
         }

@@ -8,7 +8,7 @@ use crate::reader::{Fetched, Outcome, ReadRuns, Then};
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
-/// Things of the user's, to be dropped without the lock.
+/// Values of the user that are to be dropped without the lock.
 pub(crate) struct Surplus<T> {
     pub(in crate::driver) jobs: Vec<T>,
     pub(in crate::driver) error: Option<BoxError>,
@@ -34,35 +34,35 @@ impl<T> Surplus<T> {
 
 /// The state of the source as far as it is known, and the jobs that were read from it.
 pub(crate) struct Reading<T> {
-    /// The fetch that is to be carried out, or is being.
+    /// The fetch that waits to be carried out, or is being carried out.
     pub(in crate::driver) fetch: Option<RangeInclusive<Index>>,
-    /// True once the reader, or a worker, has taken it.
+    /// True once the reader or a worker has taken the fetch.
     pub(in crate::driver) taken: bool,
     /// The outcome of a read that did not go well, for the reader to note.
     pub(in crate::driver) note: Option<Outcome>,
-    /// The last read took less time than waking the reader does.
+    /// True if the last read took less time than it takes to wake the reader.
     pub(crate) quick: bool,
-    /// The reader has nothing to do but to see to the workers, soon and every now and then.
+    /// True if the reader has nothing to read, and only looks at the workers from time to time.
     pub(crate) supervises: bool,
-    /// Since when somebody reads.
+    /// The time at which the read under way began.
     pub(crate) call: Option<Instant>,
-    /// Since when the reader asks for the head, or waits for its turn to, while a worker reads.
+    /// The time since which the reader asks for the head, or waits to ask while a worker reads.
     pub(crate) look: Option<Instant>,
-    /// A look is put off until no job that is known is unread.
+    /// True if a look is put off until all known jobs are read.
     pub(in crate::driver) look_waits: bool,
     /// True once the head was seen.
     pub(crate) seen: bool,
     pub(crate) look_error: Option<String>,
     /// The state of an end at the head, which the next look decides.
     pub(crate) bounding: Bounding,
-    /// The first job that was never read could not be.
+    /// The reason why the first new job could not be read, if the source was asked for it.
     pub(crate) unread: Option<Unread>,
     /// The jobs that were read and are not handed out yet.
     pub(crate) prefetch: Prefetch<T>,
     /// The source, for workers that read for themselves.
     pub(crate) runs: Option<Arc<dyn ReadRuns<T>>>,
-    /// The reader sleeps towards a deadline that is no longer right, or has not heard that it is to
-    /// end.
+    /// True if the reader sleeps until a deadline that has changed, or does not know yet that it
+    /// has to end.
     pub(in crate::driver) rouse: bool,
 }
 
@@ -88,12 +88,12 @@ impl<T> Reading<T> {
     }
 }
 
-/// The consumer is to end with what its source has.
+/// The state of the wish to end at the head of the source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Bounding {
     #[default]
     No,
-    /// Since now: a look that has begun may have seen less.
+    /// The next look decides. A look that has already begun may have seen less.
     Wanted,
     /// The source is being asked.
     Looking,
