@@ -83,8 +83,8 @@ impl Chores {
     }
 
     /// Waits until the chores that were handed over have run. Those for which no thread could be
-    /// started run here. If the calling thread is the one that runs the chores, it does not wait for
-    /// itself, and ends later.
+    /// started run here. If the calling thread is the one that runs the chores, it does not wait
+    /// for itself, and ends later.
     pub(super) fn finish(&self) {
         let thread = self.owed.lock().thread.take();
         if let Some(thread) = thread {

@@ -313,8 +313,8 @@ impl Kv for RocksKv {
 
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
         let family = family!(self.db, &family.name)?;
-        // RocksDB takes the end as a part of the range: it would delete a file whose last key is the
-        // first one that is still needed.
+        // RocksDB takes the end as a part of the range: it would delete a file whose last key is
+        // the first one that is still needed.
         let Some(last) = key_below(keys.end).filter(|last| keys.start <= last.as_slice()) else { return Ok(()) };
         // Whole files only, and without looking into them; the rest goes with the next compactions.
         self.db.delete_file_in_range_cf(&family, keys.start, &last[..]).map_err(failed("give back disk space"))

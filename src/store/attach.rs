@@ -109,8 +109,8 @@ impl Store {
     ///
     /// Stores on one database share the progress names in use and the thread that writes, and each
     /// has a durability of its own. If another thread closes the last of them meanwhile, this call
-    /// waits until that has written everything. The database is closed when your last `Arc` of it and the last
-    /// store, table and consumer on it are gone, in whichever order.
+    /// waits until that has written everything. The database is closed when your last `Arc` of it
+    /// and the last store, table and consumer on it are gone, in whichever order.
     ///
     /// Your own writes go to the database as before, in one log with those of the store. Leave the
     /// families whose names begin with `waterline.` alone, and do not drop a family while somebody
