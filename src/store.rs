@@ -300,12 +300,12 @@ impl Store {
         self.inner.kv.write(batch, self.synced)
     }
 
-    /// Takes a progress name, until the claim is dropped.
-    pub(crate) fn claim(&self, name: &str) -> Result<Claim, Error> {
+    /// Takes a progress name, until the guard is dropped.
+    pub(crate) fn reserve(&self, name: &str) -> Result<NameGuard, Error> {
         if !self.inner.names.lock().insert(name.to_owned()) {
             return Err(Error::InUse { name: name.to_owned() });
         }
-        Ok(Claim { names: self.inner.names.clone(), name: name.to_owned() })
+        Ok(NameGuard { names: self.inner.names.clone(), name: name.to_owned() })
     }
 }
 
@@ -317,12 +317,12 @@ impl fmt::Debug for Store {
 
 /// A progress name that is in use.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct NameGuard {
     names: Arc<Mutex<HashSet<String>>>,
     name: String,
 }
 
-impl Drop for Claim {
+impl Drop for NameGuard {
     fn drop(&mut self) {
         self.names.lock().remove(&self.name);
     }

@@ -42,12 +42,12 @@ pub(crate) struct RocksKv {
 impl RocksKv {
     /// Opens the database. If there is none, `create` makes it; without `create` nothing is made.
     pub(crate) fn open(path: &Path, create: bool) -> Result<Self, Error> {
-        Self::open_in(Directory::claim(path, create)?, path, create)
+        Self::open_in(Directory::reserve(path, create)?, path, create)
     }
 
     /// The same for a database that was locked a moment ago, and may be locked for days.
     pub(crate) fn open_again(path: &Path, create: bool) -> Result<Self, Error> {
-        let directory = Directory::claim(path, create)?;
+        let directory = Directory::reserve(path, create)?;
         if is_locked(path) {
             return Err(Error::Locked { path: path.to_owned() });
         }
@@ -161,7 +161,7 @@ struct Directory {
 }
 
 impl Directory {
-    fn claim(path: &Path, create: bool) -> Result<Self, Error> {
+    fn reserve(path: &Path, create: bool) -> Result<Self, Error> {
         let made = if create { std::fs::create_dir_all(path) } else { Ok(()) };
         let real = match made.and_then(|()| path.canonicalize()) {
             Err(e) if !create && e.kind() == ErrorKind::NotFound => return Err(no_store(path)),

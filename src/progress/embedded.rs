@@ -11,7 +11,7 @@ use crate::commit::changes::Changes;
 use crate::commit::draft::Draft;
 use crate::commit::intent::Intent;
 use crate::kv::batch::{Batch, FamilyId};
-use crate::store::{Claim, Ids, Store};
+use crate::store::{NameGuard, Ids, Store};
 use std::time::Duration;
 
 /// The progress of one consumer in a [`Store`]; made by [`Store::progress`].
@@ -55,7 +55,7 @@ pub struct StoreProgress {
 #[derive(Debug)]
 struct Acquired {
     ledger: Arc<Mutex<Ledger>>,
-    _claim: Claim,
+    _name: NameGuard,
 }
 
 impl Store {
@@ -97,7 +97,7 @@ impl StoreProgress {
     /// [`Error::InUse`] while a consumer has the name, [`Error::Store`] if the database fails.
     pub fn remove(self) -> Result<(), Error> {
         check_name("progress", &self.name)?;
-        let _claim = self.store.claim(&self.name)?;
+        let _name = self.store.reserve(&self.name)?;
         let mut keys = vec![format::page_key(&self.name)];
         // An unreadable page's id cannot be trusted, so its deltas stay: deleting by a wrong id
         // could hit another progress.
@@ -172,7 +172,7 @@ impl Progress for StoreProgress {
 
     fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
         check_name("progress", &self.name)?;
-        let claim = self.store.claim(&self.name)?;
+        let name = self.store.reserve(&self.name)?;
         let loaded = self.load()?;
         if loaded.is_none() && !self.store.creates() {
             return self.store.not_found("progress", &self.name);
@@ -185,7 +185,7 @@ impl Progress for StoreProgress {
             }
             None => (Ledger::empty(&self.name), None),
         };
-        self.acquired = Some(Acquired { ledger: Arc::new(Mutex::new(ledger)), _claim: claim });
+        self.acquired = Some(Acquired { ledger: Arc::new(Mutex::new(ledger)), _name: name });
         Ok(saved)
     }
 

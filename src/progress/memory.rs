@@ -24,7 +24,7 @@ use crate::base::sync::{Arc, Mutex};
 #[derive(Clone, Debug, Default)]
 pub struct MemoryProgress {
     memory: Arc<Mutex<Memory>>,
-    claimed: Claimed,
+    reserved: Reserved,
 }
 
 #[derive(Debug, Default)]
@@ -35,9 +35,9 @@ struct Memory {
 
 /// A flag that is true if this value has the name. A clone does not have it.
 #[derive(Debug, Default)]
-struct Claimed(bool);
+struct Reserved(bool);
 
-impl Clone for Claimed {
+impl Clone for Reserved {
     fn clone(&self) -> Self {
         Self(false)
     }
@@ -64,12 +64,12 @@ impl Progress for MemoryProgress {
             return Err(Error::InUse { name: "MemoryProgress".to_owned() });
         }
         memory.in_use = true;
-        self.claimed = Claimed(true);
+        self.reserved = Reserved(true);
         Ok(memory.last_processed.map(Checkpoint::new))
     }
 
     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
-        if !self.claimed.0 {
+        if !self.reserved.0 {
             return Err(NOT_ACQUIRED.into());
         }
         self.memory.lock().last_processed = Some(checkpoint.last_processed);
@@ -79,7 +79,7 @@ impl Progress for MemoryProgress {
 
 impl Drop for MemoryProgress {
     fn drop(&mut self) {
-        if self.claimed.0 {
+        if self.reserved.0 {
             self.memory.lock().in_use = false;
         }
     }

@@ -21,7 +21,7 @@ const SAVED: &str = "what was saved last is loaded";
 const IN_USE: &str = "a name that is in use is Error::InUse, or Error::Leased";
 const REFUSED: &str = "a value that was refused changes nothing when it is dropped";
 const FREE: &str = "the name is free when its value is dropped";
-const UNCLAIMED: &str = "a save without the name is an error, and changes nothing";
+const UNNAMED: &str = "a save without the name is an error, and changes nothing";
 const APART: &str = "names have nothing to do with each other";
 const MOVES: &str = "it may move to another thread";
 const ONE: &str = "of several that acquire at once exactly one has the name";
@@ -205,23 +205,23 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
     }
 
     fn refused_without_the_name(&self) -> Checked {
-        let unclaimed = |progress: &mut P, when: &str| match ask(|| Ok(try_save(progress, &watermark(9))?)) {
-            Answer::Good(()) => broken(UNCLAIMED, format!("{when} it returned Ok")),
-            Answer::Panicked(panic) => broken(UNCLAIMED, format!("{when} it {panic}")),
+        let unnamed = |progress: &mut P, when: &str| match ask(|| Ok(try_save(progress, &watermark(9))?)) {
+            Answer::Good(()) => broken(UNNAMED, format!("{when} it returned Ok")),
+            Answer::Panicked(panic) => broken(UNNAMED, format!("{when} it {panic}")),
             Answer::Failed(_) => Ok(()),
         };
-        let mut stranger = (self.open)("unclaimed");
-        unclaimed(&mut stranger, "before acquire()")?;
+        let mut stranger = (self.open)("unnamed");
+        unnamed(&mut stranger, "before acquire()")?;
         drop(stranger);
-        let mut holder = self.taken_as("unclaimed", None, UNCLAIMED)?;
+        let mut holder = self.taken_as("unnamed", None, UNNAMED)?;
         save(&mut holder, 3)?;
         if !self.is_taken_over() {
-            let mut stranger = (self.open)("unclaimed");
+            let mut stranger = (self.open)("unnamed");
             let _ = ask(|| Ok(try_acquire(&mut stranger)));
-            unclaimed(&mut stranger, "after acquire() was refused")?;
+            unnamed(&mut stranger, "after acquire() was refused")?;
         }
         drop(holder);
-        self.taken_as("unclaimed", Some(3), UNCLAIMED).map(drop)
+        self.taken_as("unnamed", Some(3), UNNAMED).map(drop)
     }
 
     fn names_are_apart(&self) -> Checked {
