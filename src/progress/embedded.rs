@@ -11,7 +11,7 @@ use crate::commit::changes::Changes;
 use crate::commit::draft::Draft;
 use crate::commit::intent::Intent;
 use crate::kv::batch::{Batch, FamilyId};
-use crate::store::{NameGuard, Ids, Store};
+use crate::store::{Ids, NameGuard, Store};
 use std::time::Duration;
 
 /// The progress of one consumer in a [`Store`]; made by [`Store::progress`].
