@@ -66,6 +66,11 @@ impl<H: Host> Crew<H> {
         Self { owner: Owner::new(), host, threads: Mutex::default(), gone: Condvar::new() }
     }
 
+    /// Returns the host, for a thread that is to have it.
+    pub(crate) fn host(&self) -> &Weak<H> {
+        &self.host
+    }
+
     /// True if the calling thread belongs to this crew, so that it must not wait for the crew's
     /// end.
     pub(crate) fn is_own_thread(&self) -> bool {

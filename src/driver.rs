@@ -53,7 +53,6 @@ use self::patience::Patience;
 use self::wakes::Wakes;
 
 pub(crate) struct Driver<T> {
-    me: Weak<Driver<T>>,
     crew: Crew<Driver<T>>,
     core: Mutex<Core<T>>,
     /// Workers sleep here.
@@ -80,7 +79,6 @@ impl<T: Send + 'static> Driver<T> {
     pub(crate) fn new(mut core: Core<T>, bell: Arc<Bell>, watermark: Watermark, saves: Arc<dyn Saves>) -> Arc<Self> {
         core.saving.patience = Patience::new(saves.takes_help());
         Arc::new_cyclic(|me| Self {
-            me: me.clone(),
             crew: Crew::new(me.clone()),
             confirms: core.running.on_job_done.is_some(),
             saves: Mutex::new(Some(saves)),
@@ -98,7 +96,7 @@ impl<T: Send + 'static> Driver<T> {
 
     /// Subscribes to the ends of the upstreams.
     pub(crate) fn listen(&self) {
-        let me: Weak<dyn Listener> = self.me.clone();
+        let me: Weak<dyn Listener> = self.crew.host().clone();
         let upstreams = self.core.lock().gates.upstreams.clone();
         upstreams.iter().for_each(|upstream| upstream.listen(me.clone()));
     }
@@ -164,7 +162,7 @@ impl<T: Send + 'static> Driver<T> {
 
     fn save(&self, begin: bool, hurry: bool) {
         let saves = self.saves.lock();
-        match (&*saves, self.me.upgrade()) {
+        match (&*saves, self.crew.host().upgrade()) {
             (Some(saves), Some(me)) if begin => saves.save(me, hurry),
             (Some(saves), _) => saves.hurry(),
             (None, _) => {}

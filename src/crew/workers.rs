@@ -48,7 +48,8 @@ pub(crate) struct Workers {
     capped: Option<Instant>,
     pub(crate) threads: usize,
     parked: usize,
-    /// The time for which a thread without a job is kept, where that is not [`KEEP`].
+    /// For tests: the time for which a thread without a job is kept, where that is not [`KEEP`].
+    #[cfg(test)]
     pub(crate) keep: Option<Duration>,
     /// The lowest number that slept at any time since `counted`: so many threads are not needed.
     spare: usize,
@@ -201,7 +202,7 @@ impl Workers {
         }
         let mut until = None;
         if self.threads > 1 {
-            let (now, keep) = (now(), self.keep.unwrap_or(KEEP));
+            let (now, keep) = (now(), self.keep());
             let counted = *self.counted.get_or_insert(now);
             if now.saturating_duration_since(counted) >= keep {
                 (self.counted, self.surplus, self.spare) = (Some(now), self.spare, self.parked);
@@ -225,6 +226,17 @@ impl Workers {
         // A burst has come: those that were spare before it no longer are.
         self.surplus = self.surplus.min(self.spare);
         self.waking = false;
+    }
+
+    #[cfg(not(test))]
+    #[allow(clippy::unused_self)]
+    fn keep(&self) -> Duration {
+        KEEP
+    }
+
+    #[cfg(test)]
+    fn keep(&self) -> Duration {
+        self.keep.unwrap_or(KEEP)
     }
 
     #[inline]

@@ -45,7 +45,7 @@ pub(super) fn demand(window: &Window) -> Demand {
 
 impl<T: Send + 'static> Core<T> {
     /// Finds the next task for a thread of the pool. The task is no part of a [`Rest`], since a
-    /// task that is moved once more costs a twentieth of all that a short job costs.
+    /// task that is moved once more costs a seventh of all that a short job costs.
     #[inline]
     fn next_task(&mut self, now: &Now) -> Option<Task<T>> {
         // A result goes first: jobs may be blocked until it is delivered.

@@ -92,7 +92,7 @@ impl<T: Send + 'static> Driver<T> {
     /// Lets the progress steer this consumer from now on. Its earlier calls count as made now.
     pub(crate) fn heed(&self, tenure: &Tenure) {
         self.core.lock().tenancy.tenure = Some(tenure.clone());
-        let me: Weak<dyn Tenant> = self.me.clone();
+        let me: Weak<dyn Tenant> = self.crew.host().clone();
         tenure.attach(me);
         self.tenure_changed();
     }

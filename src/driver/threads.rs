@@ -23,7 +23,7 @@ impl<T: Send + 'static> Driver<T> {
 
     fn spawn_worker(&self) -> Result<(), Error> {
         let runner = self.core.lock().running.runner.clone();
-        let (me, stopping) = (self.me.clone(), self.stopping.clone());
+        let (me, stopping) = (self.crew.host().clone(), self.stopping.clone());
         self.crew.spawn_counted("wl-worker", move || {
             stopping.ask_here();
             if let (Some(runner), Some(me)) = (runner, me.upgrade()) {

@@ -134,7 +134,7 @@ impl<T: Send + 'static> Core<T> {
 impl<T: Send + 'static> Driver<T> {
     /// Starts the thread that watches, after [`Core::stir`] said so.
     pub(super) fn spawn_watch(&self) {
-        let me = self.me.clone();
+        let me = self.crew.host().clone();
         let spawned = self.crew.spawn_counted("wl-watch", move || {
             if let Some(me) = me.upgrade() {
                 me.watch_for_stalls();
@@ -185,7 +185,7 @@ impl<T: Send + 'static> Driver<T> {
             core.roster.count_in();
         }
         drop(core);
-        let me = self.me.clone();
+        let me = self.crew.host().clone();
         let tell = move || me.upgrade().into_iter().for_each(|me| me.tell());
         wakes.tell = elsewhere && self.crew.spawn_counted("wl-lines", tell).is_err();
         self.carry_out(wakes);
