@@ -5,20 +5,22 @@
 //! lost wake-up is a deadlock, which loom reports, as is a thread that does not end.
 
 use super::*;
-use crate::base::index::BoxError;
+use crate::base::index::{BoxError, Index};
 use crate::base::sync::explore;
 use crate::base::time::{Sleep, model};
+use crate::commit::changes::Changes;
 use crate::driver::control::Control;
 use crate::progress::{MemoryProgress, Progress, SaveDesk};
 use crate::reader::{Reader, SharedSource};
 use crate::run::ordered::Ordered;
-use crate::run::worker::{Done, Job};
+use crate::run::worker::{Done, Job, Report, Reported};
 use crate::run::{Assignment, work};
 use crate::saver::{Saver, SaverHandle, saver};
 use crate::source::Jobs;
 use crate::source::wakeup::Wakeup;
 use crate::window::{Limits, Window};
 use ::loom::thread;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// A source whose job at an index is the index.
