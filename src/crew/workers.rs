@@ -47,7 +47,7 @@ pub(crate) struct Workers {
     pub(crate) cap: Option<usize>,
     capped: Option<Instant>,
     pub(crate) threads: usize,
-    parked: usize,
+    asleep: usize,
     /// For tests: the time for which a thread without a job is kept, where that is not [`KEEP`].
     #[cfg(test)]
     pub(crate) keep: Option<Duration>,
@@ -116,7 +116,7 @@ impl Workers {
             Wake::Nobody
         } else if self.expectant {
             Wake::Beckon
-        } else if self.parked > 0 {
+        } else if self.asleep > 0 {
             self.waking = true;
             self.allowed = self.allowed.saturating_sub(1);
             Wake::One
@@ -205,7 +205,7 @@ impl Workers {
             let (now, keep) = (now(), self.keep());
             let counted = *self.counted.get_or_insert(now);
             if now.saturating_duration_since(counted) >= keep {
-                (self.counted, self.surplus, self.spare) = (Some(now), self.spare, self.parked);
+                (self.counted, self.surplus, self.spare) = (Some(now), self.spare, self.asleep);
             }
             if slept || self.surplus > 0 {
                 self.surplus = self.surplus.saturating_sub(1);
@@ -214,15 +214,15 @@ impl Workers {
             }
             until = now.checked_add(keep);
         }
-        self.parked += 1;
+        self.asleep += 1;
         Idle::Sleep(until)
     }
 
     /// A worker sleeps no more: it was woken, or its time was over. Either way it looks for a job
     /// itself, so the wake-up that may have been meant for it is not lost.
     pub(crate) fn awoken(&mut self) {
-        self.parked -= 1;
-        self.spare = self.spare.min(self.parked);
+        self.asleep -= 1;
+        self.spare = self.spare.min(self.asleep);
         // A burst has come: those that were spare before it no longer are.
         self.surplus = self.surplus.min(self.spare);
         self.waking = false;
@@ -247,12 +247,12 @@ impl Workers {
 
     /// Returns the number of threads, if none of them sleeps and there may be no more.
     pub(crate) fn all_busy(&self, limit: usize) -> Option<usize> {
-        (self.parked == 0 && self.threads >= self.most(limit)).then_some(self.threads)
+        (self.asleep == 0 && self.threads >= self.most(limit)).then_some(self.threads)
     }
 
     /// Returns the number of those that run a job or are about to ask for one.
     pub(crate) fn awake(&self) -> usize {
-        self.threads - self.parked
+        self.threads - self.asleep
     }
 }
 
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn a_supervisor_that_sees_nothing_looks_no_more() {
         let now = Instant::now();
-        let mut workers = Workers { threads: 1, parked: 1, ..Workers::default() };
+        let mut workers = Workers { threads: 1, asleep: 1, ..Workers::default() };
         workers.supervised_from(now);
         assert!(!workers.look(LIMIT, now + LOOK_EVERY, false).look_again, "nobody took a job");
         workers.taken = 50;
@@ -315,13 +315,13 @@ mod tests {
         let mut workers = Workers { threads: 3, ..Workers::default() };
         let until = Idle::Sleep(Some(now + KEEP));
         let asleep = [(); 3].map(|()| workers.idle(BUSY, false, || now));
-        assert_eq!((asleep, workers.parked), ([until; 3], 3));
+        assert_eq!((asleep, workers.asleep), ([until; 3], 3));
         let woken = [(); 3].map(|()| {
             workers.awoken();
             workers.idle(BUSY, true, || now + KEEP)
         });
         assert_eq!(woken, [Idle::End, Idle::End, Idle::Sleep(None)]);
-        assert_eq!((workers.threads, workers.parked), (1, 1));
+        assert_eq!((workers.threads, workers.asleep), (1, 1));
     }
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
                 ended.push(second);
             }
         }
-        assert_eq!((workers.threads, workers.parked), (2, 2), "as many as had a job");
+        assert_eq!((workers.threads, workers.asleep), (2, 2), "as many as had a job");
         assert!(ended.iter().all(|second| (10..30).contains(second)), "{ended:?}");
     }
 
@@ -351,7 +351,7 @@ mod tests {
         for burst in 1..40 {
             (0..9).for_each(|_| workers.awoken());
             fall_asleep(&mut workers, now + Duration::from_secs(9 * burst));
-            assert_eq!((workers.threads, workers.parked), (9, 9), "in burst {burst}");
+            assert_eq!((workers.threads, workers.asleep), (9, 9), "in burst {burst}");
         }
     }
 
