@@ -234,7 +234,8 @@ pub trait Progress: Send + 'static {
     /// watermark.
     ///
     /// # Errors
-    /// The same as those of [`acquire`](Self::acquire).
+    /// The same as those of [`acquire`](Self::acquire). `start` refuses what cannot be true as
+    /// [`Error::Corrupt`]: a job that is listed as done and as not done, for example.
     fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
         Ok(self.acquire()?.map(Saved::from))
     }

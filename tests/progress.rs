@@ -619,6 +619,29 @@ fn what_an_engine_has_loaded_is_refused_where_it_cannot_be_true() {
     assert!(refused(Saved::new(Some(Index::MAX), 0, vec![])).contains("never a job"));
     assert!(refused(Saved::new(Some(4), 7, vec![])).contains("its watermark is 4"));
     assert!(refused(Saved::new(None, 3, vec![5..=1 << 50])).contains("far above 3"));
+    for done in [5..=5, 3..=7] {
+        let reason = refused(Saved::new(Some(4), 5, vec![9..=9, done]));
+        assert!(reason.contains("job 5 is not done, and that it is"), "{reason}");
+    }
+    #[allow(clippy::reversed_empty_ranges)]
+    let backwards = 9..=7;
+    assert!(refused(Saved::new(Some(4), 5, vec![backwards])).contains("ends before it begins"));
+    assert!(refused(Saved::new(None, Index::MAX, vec![])).contains("never a job"));
+    assert!(
+        refused(Saved::new(Some(Index::MAX - 9), Index::MAX - 8, vec![Index::MAX..=Index::MAX]))
+            .contains("never a job")
+    );
+}
+
+#[test]
+fn runs_that_an_engine_has_loaded_may_overlap_and_come_in_any_order() {
+    let engine = Engine::default();
+    engine.row.lock().saved = Some(Saved::new(Some(4), 5, vec![8..=9, 1..=3, 7..=8, 2..=4]));
+    let ran = Arc::new(Mutex::new(BTreeSet::new()));
+    let runs = ran.clone();
+    let run = move |job: Job<u64>| Ok(assert!(runs.lock().insert(job.index), "job {} ran twice", job.index));
+    Consumer::builder(numbers(12), engine).stop_at(11).start(run).unwrap().join().unwrap();
+    assert_eq!(*ran.lock(), BTreeSet::from([5, 6, 10, 11]));
 }
 
 #[test]

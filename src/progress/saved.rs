@@ -67,6 +67,24 @@ impl Saved {
         if let Some(last) = last_processed.filter(|last| last + 1 != *next) {
             return Err(format!("its watermark is {last}, and the lowest index that is not done is {next}"));
         }
+        if last_processed.is_none() && *next == Index::MAX {
+            return Err(format!("nothing is done, and the lowest index that is not is {next}, which is never a job"));
+        }
+        for run in done {
+            if run.start() > run.end() {
+                return Err(format!(
+                    "it lists the jobs from {} to {}: that run ends before it begins",
+                    run.start(),
+                    run.end()
+                ));
+            }
+            if *run.end() == Index::MAX {
+                return Err(format!("it claims that {} is done, which is never a job", Index::MAX));
+            }
+            if run.contains(next) {
+                return Err(format!("it says that job {next} is not done, and that it is"));
+            }
+        }
         match done.iter().find(|run| run.end().saturating_sub(*next) >= format::WIDEST) {
             Some(run) => Err(format!("it claims that jobs up to {} are done, far above {next}", run.end())),
             None => Ok(()),
