@@ -111,10 +111,13 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
             effects::clear(effects);
             if surplus.is_some() {
                 self.unlocked(&mut core, || drop_guarded(surplus));
+                // The destructor may have taken long.
+                now = Now::when_asked();
             }
         }
         if core.save_is_late(&now) {
             core = self.help_saving(core, &now);
+            now = Now::when_asked();
         }
         let mut search = Search::default();
         loop {
@@ -160,6 +163,7 @@ mod tests {
     use crate::base::retry::Retry;
     use crate::base::sync::Arc;
     use crate::driver::waiting::tests::ByHand;
+    use crate::reader::Weights;
     use crate::source::wakeup::Bell;
     use crate::source::watermark::Watermark;
     use crate::window::Limits;
@@ -206,5 +210,45 @@ mod tests {
         let mut report = Some(Report { token, index: 0, outcome: Err(failure) });
         assert!(driver.next(&mut report, &mut Changes::default()).is_none(), "it stops");
         assert_eq!(said.try_recv(), Ok(true));
+    }
+
+    /// An error whose destructor takes time, and says when it is over.
+    #[derive(Debug)]
+    struct Slow(Sender<Instant>);
+
+    impl fmt::Display for Slow {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("refused")
+        }
+    }
+
+    impl std::error::Error for Slow {}
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let begun = Instant::now();
+            while Instant::now() == begun {}
+            let _ = self.0.send(Instant::now());
+        }
+    }
+
+    #[test]
+    fn a_save_that_is_asked_for_after_a_destructor_of_the_users_is_not_as_old_as_that() {
+        let mut window = Window::begin(0, Limits { max_processing: 2, max_search_ahead: 9 });
+        window.handle_head(Some(2));
+        while window.poll().is_some() {}
+        window.handle_fetched(3);
+        let mut core = Core::new(window, Retry::fixed(std::time::Duration::ZERO), usize::MAX, Instant::now());
+        core.prefetch.add([(); 3], Weights::equal(3, 1));
+        core.workers.threads = 1;
+        let [first, second] = [(); 2].map(|()| core.hand_out(&Now::when_asked()).unwrap().token);
+        assert!(core.report(first, Ok(()), &mut Changes::default(), &Now::when_asked()).is_none());
+        let driver = Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand));
+        let (say, said) = unbounded();
+        let outcome = Err(Failure::boxed(Box::new(Slow(say))));
+        let mut report = Some(Report { token: second, index: 1, outcome });
+        assert!(matches!(driver.next(&mut report, &mut Changes::default()), Some(Task::Run(_))));
+        let asked = driver.core.lock().save.since.expect("job 0 is to be saved");
+        assert!(asked >= said.try_recv().expect("the error is dropped"));
     }
 }
