@@ -645,6 +645,36 @@ fn runs_that_an_engine_has_loaded_may_overlap_and_come_in_any_order() {
 }
 
 #[test]
+fn a_stop_during_a_read_waits_for_no_pace() {
+    let engine = Engine { pace: HOUR, ..Engine::default() };
+    let (jobs, (begin, begun)) = (Script::up_to(0), unbounded());
+    let (go, gone) = bounded::<()>(0);
+    let run = move |job: Job<Index>| {
+        if job.index == 1 {
+            begin.send(())?;
+            let _ = gone.recv();
+        }
+        Ok(())
+    };
+    let consumer = Consumer::builder(jobs.clone(), engine.again()).max_processing(2).start(run).unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(0, LONG), "the first save has no pace");
+    jobs.set_head(Some(1));
+    handle.check();
+    begun.recv_timeout(LONG).unwrap();
+    let gate = jobs.gated();
+    jobs.set_head(Some(2));
+    handle.check();
+    gate.wait_for("at_index");
+    handle.request_stop();
+    drop(go);
+    until(&handle, "the end of job 1", |status| status.processing == 0);
+    drop(gate);
+    consumer.stop_within(Duration::from_secs(20)).unwrap();
+    assert_eq!(engine.row.lock().saved, Some(Saved::new(Some(1), 2, vec![])));
+}
+
+#[test]
 fn a_name_that_is_leased_is_refused_with_the_holder_and_the_time() {
     struct Leased;
     impl Progress for Leased {

@@ -10,7 +10,9 @@ impl Window {
     #[must_use]
     pub fn awaits_save(&self) -> bool {
         let closed = self.next - self.saved >= self.limits.max_search_ahead;
-        let idle = self.in_flight == 0 && self.fetch.is_none() && !self.can_run();
+        // Once it stops, what a fetch under way brings starts no more.
+        let may_start = !self.stopping && (self.fetch.is_some() || self.can_run());
+        let idle = self.in_flight == 0 && !may_start;
         self.saving == SaveState::Due && (closed || idle || self.full)
     }
 

@@ -270,7 +270,8 @@ impl Trial {
         assert!(model.running.iter().all(|i| *i >= base));
         assert_eq!(window.last_processed(), model.disk);
         let closed = model.next() - base >= model.limits.max_search_ahead;
-        let idle = model.running.is_empty() && model.fetch.is_none() && model.expected_run().is_none();
+        let may_start = !model.stopping && (model.fetch.is_some() || model.expected_run().is_some());
+        let idle = model.running.is_empty() && !may_start;
         let awaited = model.save_due && model.saving.is_none() && (closed || idle || model.full);
         assert_eq!(window.awaits_save(), awaited);
         assert_eq!(window.in_flight(), model.running.len());
