@@ -86,9 +86,10 @@ impl<P: Progress> Saver<P> {
     fn take(&mut self, message: Message) {
         match message {
             Message::Save { desk, hurry } => {
-                self.asked = Some(Asked { desk, when: if hurry { When::AtOnce } else { self.paced } });
+                let when = if hurry || desk.is_hurried() { When::AtOnce } else { self.paced };
+                self.asked = Some(Asked { desk, when });
             }
-            // It may come late, after the save that it meant.
+            // It may come late, after the save that it meant, or before it was asked for.
             Message::Hurry => self.asked.iter_mut().for_each(|asked| asked.when = When::AtOnce),
         }
     }
@@ -171,6 +172,9 @@ mod tests {
     struct Counting(Mutex<(u32, u32)>);
 
     impl SaveDesk for Counting {
+        fn is_hurried(&self) -> bool {
+            false
+        }
         fn checkpoint(&self) -> Option<Checkpoint> {
             self.0.lock().0 += 1;
             Some(Checkpoint::new(4))

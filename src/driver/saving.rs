@@ -164,6 +164,10 @@ impl<T: Send + 'static> Core<T> {
 }
 
 impl<T: Send + 'static> SaveDesk for Driver<T> {
+    fn is_hurried(&self) -> bool {
+        self.core.lock().save.hurried
+    }
+
     fn checkpoint(&self) -> Option<Checkpoint> {
         let mut core = self.core.lock();
         let checkpoint = core.checkpoint();
@@ -217,5 +221,66 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
 
     fn save_lost(&self, error: BoxError) {
         self.lose_name(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::sync::{Arc, Mutex};
+    use crate::base::time::Sleep;
+    use crate::progress::{MemoryProgress, Progress};
+    use crate::saver::saver;
+    use crate::source::watermark::Watermark;
+    use crate::window::{Limits, Window};
+    use std::time::Instant;
+
+    /// A progress that is saved once an hour while jobs go on.
+    struct Hourly(MemoryProgress);
+
+    impl Progress for Hourly {
+        fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+            self.0.acquire()
+        }
+
+        fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+            self.0.save(checkpoint)
+        }
+
+        fn pace(&self) -> Duration {
+            Duration::from_secs(3600)
+        }
+    }
+
+    #[test]
+    fn a_call_to_hurry_that_overtakes_the_call_to_save_is_not_lost() {
+        let mut window = Window::begin(0, Limits { max_processing: 2, max_search_ahead: 9 });
+        window.handle_head(Some(2));
+        while window.poll().is_some() {}
+        window.handle_fetched(3);
+        let core: Core<()> = Core::new(window, Retry::none(), usize::MAX, Instant::now());
+        let memory = MemoryProgress::new();
+        let mut progress = Hourly(memory.clone());
+        assert!(progress.acquire().unwrap().is_none());
+        let (handle, mut saver) = saver(Arc::new(Mutex::new(progress)), false);
+        let driver = Driver::new(core, Arc::default(), Watermark::new(), Arc::new(handle));
+        let now = Now::at(Instant::now());
+        let end = |index| {
+            let mut core = driver.core.lock();
+            while core.window.next() <= index {
+                assert!(core.window.poll_run().is_some());
+            }
+            assert!(core.window.handle_done(index));
+            core.drain(&now)
+        };
+        driver.carry_out(end(0));
+        assert_eq!((saver.step(&now), memory.last_processed()), (Sleep::No, Some(0)), "the first has no pace");
+        // Two threads report a job each, and the second one is first to carry out what comes of it.
+        (0..2).for_each(|_| assert!(driver.core.lock().window.poll_run().is_some()));
+        let (first, second) = (end(1), end(2));
+        assert!(first.save && !first.hurry && !second.save && second.hurry);
+        driver.carry_out(second);
+        driver.carry_out(first);
+        assert_eq!((saver.step(&now), memory.last_processed()), (Sleep::No, Some(2)));
     }
 }

@@ -87,6 +87,9 @@ pub(crate) trait Saves: Send + Sync {
 
 /// The desk that knows the content of a save, and is told its result. The saving thread calls it.
 pub(crate) trait SaveDesk: Send + Sync {
+    /// True if the save that was asked for is not to wait. A call to hurry may come before the call
+    /// for the save itself, since two threads make them. So whoever paces saves asks here, too.
+    fn is_hurried(&self) -> bool;
     /// Returns the watermark to save now, or `None` if nothing is to be saved any more.
     fn checkpoint(&self) -> Option<Checkpoint>;
     /// Returns the same for a progress that keeps the jobs done above the watermark. It lists all

@@ -26,6 +26,10 @@ impl Scripted {
 }
 
 impl SaveDesk for Scripted {
+    fn is_hurried(&self) -> bool {
+        false
+    }
+
     fn checkpoint(&self) -> Option<Checkpoint> {
         None
     }
@@ -77,6 +81,10 @@ struct Counting {
 }
 
 impl SaveDesk for Counting {
+    fn is_hurried(&self) -> bool {
+        false
+    }
+
     fn checkpoint(&self) -> Option<Checkpoint> {
         panic!("the store keeps more");
     }
