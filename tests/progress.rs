@@ -639,7 +639,10 @@ fn runs_that_an_engine_has_loaded_may_overlap_and_come_in_any_order() {
     engine.row.lock().saved = Some(Saved::new(Some(4), 5, vec![8..=9, 1..=3, 7..=8, 2..=4]));
     let ran = Arc::new(Mutex::new(BTreeSet::new()));
     let runs = ran.clone();
-    let run = move |job: Job<u64>| Ok(assert!(runs.lock().insert(job.index), "job {} ran twice", job.index));
+    let run = move |job: Job<u64>| {
+        assert!(runs.lock().insert(job.index), "job {} ran twice", job.index);
+        Ok(())
+    };
     Consumer::builder(numbers(12), engine).stop_at(11).start(run).unwrap().join().unwrap();
     assert_eq!(*ran.lock(), BTreeSet::from([5, 6, 10, 11]));
 }

@@ -239,7 +239,7 @@ mod tests {
         while window.poll().is_some() {}
         window.handle_fetched(3);
         let mut core = Core::new(window, Retry::fixed(std::time::Duration::ZERO), usize::MAX, Instant::now());
-        core.prefetch.add([(); 3], Weights::equal(3, 1));
+        core.reading.prefetch.add([(); 3], Weights::equal(3, 1));
         core.workers.threads = 1;
         let [first, second] = [(); 2].map(|()| core.hand_out(&Now::when_asked()).unwrap().token);
         assert!(core.report(first, Ok(()), &mut Changes::default(), &Now::when_asked()).is_none());
@@ -248,7 +248,7 @@ mod tests {
         let outcome = Err(Failure::boxed(Box::new(Slow(say))));
         let mut report = Some(Report { token: second, index: 1, outcome });
         assert!(matches!(driver.next(&mut report, &mut Changes::default()), Some(Task::Run(_))));
-        let asked = driver.core.lock().save.since.expect("job 0 is to be saved");
+        let asked = driver.core.lock().saving.under_way.since.expect("job 0 is to be saved");
         assert!(asked >= said.try_recv().expect("the error is dropped"));
     }
 }

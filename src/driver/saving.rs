@@ -165,7 +165,7 @@ impl<T: Send + 'static> Core<T> {
 
 impl<T: Send + 'static> SaveDesk for Driver<T> {
     fn is_hurried(&self) -> bool {
-        self.core.lock().save.hurried
+        self.core.lock().saving.under_way.hurried
     }
 
     fn checkpoint(&self) -> Option<Checkpoint> {
