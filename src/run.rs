@@ -26,7 +26,7 @@ pub(crate) struct Assignment<T> {
 }
 
 /// The job whose result goes to the sink now, and the token to report it with.
-pub(crate) struct Turn {
+pub(crate) struct Delivery {
     pub(crate) index: Index,
     pub(crate) token: usize,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Turn {
 pub(crate) enum Task<T> {
     Run(Assignment<T>),
     /// A result waits for the sink, and no other thread will hand it over.
-    Deliver(Turn),
+    Deliver(Delivery),
 }
 
 /// Hands out jobs.
@@ -56,7 +56,7 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
 
     /// Hands a result that waits to the sink. Only jobs that were set aside have a turn, so the
     /// other modes need not implement it.
-    fn deliver(&self, turn: Turn) {
+    fn deliver(&self, turn: Delivery) {
         debug_assert!(false, "job {} has a turn, and there is no sink", turn.index);
     }
 }

@@ -12,14 +12,14 @@ use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
 use crate::base::time::Now;
 use crate::commit::changes::Changes;
-use crate::run::Turn;
+use crate::run::Delivery;
 use crate::run::ordered::SinkDesk;
 use crate::run::worker::Report;
 
 impl<T: Send + 'static> Core<T> {
     /// A job has its result, and no longer holds its slot. Whose turn it is, if nobody hands
     /// results to the sink.
-    fn set_aside(&mut self, token: usize, now: &Now) -> Option<Turn> {
+    fn set_aside(&mut self, token: usize, now: &Now) -> Option<Delivery> {
         let Flight { index, attempt, .. } = self.running.flights.end(token).filter(|_| !self.ending.abandoned)?;
         self.window.handle_set_aside(index);
         self.running.aside.attempts.insert(index, attempt);
@@ -30,7 +30,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Puts the job whose turn it is back in flight, in the slot that was freed in this same
     /// critical section or in a free one, so `max_processing` holds.
-    fn take_up(&mut self, now: &Now) -> Option<Turn> {
+    fn take_up(&mut self, now: &Now) -> Option<Delivery> {
         let index: Index = self.window.lowest_undone();
         (self.running.aside.sinking, self.running.aside.held) = (false, false);
         if self.ending.abandoned || self.window.is_stopping() || self.window.has_ended() {
@@ -44,7 +44,7 @@ impl<T: Send + 'static> Core<T> {
         self.running.aside.sinking = true;
         self.window.handle_taken_up();
         let flight = Flight { index, attempt, started: now.coarse() };
-        Some(Turn { index, token: self.running.flights.begin(flight) })
+        Some(Delivery { index, token: self.running.flights.begin(flight) })
     }
 
     /// True if a thread of the pool could take up a turn that a pause has held up.
@@ -62,13 +62,13 @@ impl<T: Send + 'static> Core<T> {
 
     /// That turn, for a thread of the pool that asks.
     #[inline]
-    pub(super) fn resume_turn(&mut self, now: &Now) -> Option<Turn> {
+    pub(super) fn resume_turn(&mut self, now: &Now) -> Option<Delivery> {
         if self.has_turn() { self.take_up(now) } else { None }
     }
 }
 
 impl<T: Send + 'static> SinkDesk for Driver<T> {
-    fn set_aside(&self, token: usize) -> Option<Turn> {
+    fn set_aside(&self, token: usize) -> Option<Delivery> {
         let mut core = self.core.lock();
         let now = Now::when_asked();
         let turn = core.set_aside(token, &now);
@@ -76,7 +76,7 @@ impl<T: Send + 'static> SinkDesk for Driver<T> {
         turn
     }
 
-    fn taken(&self, mut report: Report) -> Option<Turn> {
+    fn taken(&self, mut report: Report) -> Option<Delivery> {
         self.confirm(&mut report);
         let mut core = self.core.lock();
         let now = Now::when_asked();

@@ -14,16 +14,16 @@ use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::changes::Changes;
 use crate::run::worker::{Job, Report};
-use crate::run::{Assignment, Runner, Turn};
+use crate::run::{Assignment, Delivery, Runner};
 use std::collections::HashMap;
 
 /// Knows whose turn it is. As long as one thread has a turn, no other thread gets one.
 pub(crate) trait SinkDesk: Send + Sync {
     /// Sets a job aside, since its result waits for its turn. Returns the turn if it is now.
-    fn set_aside(&self, token: usize) -> Option<Turn>;
+    fn set_aside(&self, token: usize) -> Option<Delivery>;
     /// Reports the job whose turn it was, with the sink's answer. Returns the next turn, if there
     /// is one.
-    fn taken(&self, report: Report) -> Option<Turn>;
+    fn taken(&self, report: Report) -> Option<Delivery>;
 }
 
 /// Jobs that are done when the sink has taken their results.
@@ -61,9 +61,9 @@ where
         None
     }
 
-    fn deliver(&self, turn: Turn) {
+    fn deliver(&self, turn: Delivery) {
         let mut turn = Some(turn);
-        while let Some(Turn { index, token }) = turn {
+        while let Some(Delivery { index, token }) = turn {
             let result = self.waiting.lock().remove(&index).and_then(Guarded::take);
             let outcome = guarded(|| match (self.sink.lock().get_mut(), result) {
                 (Some(sink), Some(result)) => sink(index, result),
