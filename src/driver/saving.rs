@@ -233,7 +233,6 @@ mod tests {
     use crate::saver::saver;
     use crate::source::watermark::Watermark;
     use crate::window::{Limits, Window};
-    use std::time::Instant;
 
     /// A progress that is saved once an hour while jobs go on.
     struct Hourly(MemoryProgress);
