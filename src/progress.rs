@@ -295,5 +295,15 @@ pub(crate) fn shared_writer<P: Progress>(progress: &mut P) -> Option<Arc<dyn Sav
     any.downcast_mut::<StoreProgress>()?.writer()
 }
 
+/// Takes the name, and loads everything that is done. A progress of this crate need not put it in
+/// order: that is quicker and no more.
+pub(crate) fn acquire_all<P: Progress>(progress: &mut P) -> Result<Option<Saved>, Error> {
+    let any: &mut dyn Any = progress;
+    match any.downcast_mut::<StoreProgress>() {
+        Some(store) => store.acquire_loaded(),
+        None => progress.acquire_all(),
+    }
+}
+
 /// The error of a save without the name.
 const NOT_ACQUIRED: &str = "the progress was not acquired, so another consumer may have its name: call `acquire` first";

@@ -4,7 +4,7 @@ use crate::base::error::Error;
 use crate::base::guard::guarded;
 use crate::base::index::Index;
 use crate::driver::tenure::fenced;
-use crate::progress::{Progress, Saved, Tenure};
+use crate::progress::{Progress, Saved, Tenure, acquire_all};
 use crate::window::{Limits, Window};
 
 /// A progress that has its name.
@@ -45,7 +45,7 @@ pub(super) fn acquire(progress: &mut impl Progress, tenure: &Tenure) -> Result<A
         progress.subscribe(tenure.clone());
         progress.keeps_done_ahead()
     })?;
-    let loaded = asked(|| if keeps_all { progress.acquire_all() } else { Ok(progress.acquire()?.map(Saved::from)) })?;
+    let loaded = asked(|| if keeps_all { acquire_all(progress) } else { Ok(progress.acquire()?.map(Saved::from)) })?;
     let saved = loaded?;
     let (name, fence) = asked(|| (progress.label(), progress.fence()))?;
     let named = || name.clone().unwrap_or_else(|| "unnamed".to_owned());

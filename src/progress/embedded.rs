@@ -141,6 +141,27 @@ impl StoreProgress {
         Some(Arc::new(StoreSaves { store: self.store.clone(), ledger }))
     }
 
+    /// Takes the name and loads everything that is done, with the runs in the order in which saves
+    /// wrote them: a window takes them in any order, and there may be very many.
+    pub(super) fn acquire_loaded(&mut self) -> Result<Option<Saved>, Error> {
+        check_name("progress", &self.name)?;
+        let name = self.store.reserve(&self.name)?;
+        let loaded = self.load()?;
+        if loaded.is_none() && !self.store.creates() {
+            return self.store.not_found("progress", &self.name);
+        }
+        self.store.writer().start().map_err(|source| Error::Spawn { source })?;
+        let (ledger, saved) = match loaded {
+            Some(Loaded { ledger, last_processed, restored }) => {
+                let next = restored.next.or(last_processed.map(|last| last + 1));
+                (ledger, next.map(|next| Saved::new(last_processed, next, restored.done)))
+            }
+            None => (Ledger::empty(&self.name), None),
+        };
+        self.acquired = Some(Acquired { ledger: Arc::new(Mutex::new(ledger)), _name: name });
+        Ok(saved)
+    }
+
     /// Writes everything that is done as a page.
     fn save_page(&self, snapshot: &Snapshot) -> Result<(), BoxError> {
         let Some(acquired) = &self.acquired else { return Err(NOT_ACQUIRED.into()) };
@@ -171,22 +192,7 @@ impl Progress for StoreProgress {
     }
 
     fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
-        check_name("progress", &self.name)?;
-        let name = self.store.reserve(&self.name)?;
-        let loaded = self.load()?;
-        if loaded.is_none() && !self.store.creates() {
-            return self.store.not_found("progress", &self.name);
-        }
-        self.store.writer().start().map_err(|source| Error::Spawn { source })?;
-        let (ledger, saved) = match loaded {
-            Some(Loaded { ledger, last_processed, restored }) => {
-                let next = restored.next.or(last_processed.map(|last| last + 1));
-                (ledger, next.map(|next| Saved::new(last_processed, next, restored.done).in_order()))
-            }
-            None => (Ledger::empty(&self.name), None),
-        };
-        self.acquired = Some(Acquired { ledger: Arc::new(Mutex::new(ledger)), _name: name });
-        Ok(saved)
+        Ok(self.acquire_loaded()?.map(Saved::in_order))
     }
 
     fn save_all(&mut self, saved: &Saved) -> Result<(), SaveError> {

@@ -40,17 +40,34 @@ impl Saved {
     /// Sorts and joins the runs, as a save lists them. A store loads them in the order in which its
     /// saves wrote them.
     pub(super) fn in_order(mut self) -> Self {
-        self.done.sort_unstable_by_key(|run| *run.start());
-        let mut runs: Vec<RangeInclusive<Index>> = Vec::with_capacity(self.done.len());
-        for run in self.done {
-            let (start, end) = ((*run.start()).max(self.next), *run.end());
-            match runs.last_mut() {
-                _ if start > end => {}
-                Some(last) if start <= last.end().saturating_add(1) => *last = *last.start()..=end.max(*last.end()),
-                _ => runs.push(start..=end),
-            }
+        // Mostly they are: there may be very many, and a start waits for this.
+        if self.is_in_order() {
+            return self;
         }
-        Self { done: runs, ..self }
+        let next = self.next;
+        self.done.retain_mut(|run| {
+            *run = (*run.start()).max(next)..=*run.end();
+            run.start() <= run.end()
+        });
+        self.done.sort_unstable_by_key(|run| *run.start());
+        self.done.dedup_by(|run, last| {
+            let joins = *run.start() <= last.end().saturating_add(1);
+            if joins {
+                *last = *last.start()..=*last.end().max(run.end());
+            }
+            joins
+        });
+        self
+    }
+
+    fn is_in_order(&self) -> bool {
+        let mut lowest = self.next;
+        self.done.iter().all(|run| {
+            let follows = lowest <= *run.start() && run.start() <= run.end();
+            // Between two runs there is a gap.
+            lowest = run.end().saturating_add(2);
+            follows
+        })
     }
 }
 
@@ -70,25 +87,24 @@ impl Saved {
         if last_processed.is_none() && *next == Index::MAX {
             return Err(format!("nothing is done, and the lowest index that is not is {next}, which is never a job"));
         }
+        let mut highest = *next;
         for run in done {
-            if run.start() > run.end() {
-                return Err(format!(
-                    "it lists the jobs from {} to {}: that run ends before it begins",
-                    run.start(),
-                    run.end()
-                ));
+            let (start, end) = (*run.start(), *run.end());
+            if start > end {
+                return Err(format!("it lists the jobs from {start} to {end}: that run ends before it begins"));
             }
-            if *run.end() == Index::MAX {
+            if end == Index::MAX {
                 return Err(format!("it claims that {} is done, which is never a job", Index::MAX));
             }
-            if run.contains(next) {
+            if start <= *next && *next <= end {
                 return Err(format!("it says that job {next} is not done, and that it is"));
             }
+            highest = highest.max(end);
         }
-        match done.iter().find(|run| run.end().saturating_sub(*next) >= format::WIDEST) {
-            Some(run) => Err(format!("it claims that jobs up to {} are done, far above {next}", run.end())),
-            None => Ok(()),
+        if highest - next >= format::WIDEST {
+            return Err(format!("it claims that jobs up to {highest} are done, far above {next}"));
         }
+        Ok(())
     }
 }
 
