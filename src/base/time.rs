@@ -86,6 +86,16 @@ pub(crate) fn coarse_uncached() -> Coarse {
     Coarse::now_without_cache_update()
 }
 
+/// Reads the wall clock: milliseconds since 1970, and 0 before. It may go back, so it is stored and
+/// shown, and no duration is measured with it.
+#[cfg(not(waterline_loom))]
+#[cfg_attr(not(test), expect(dead_code, reason = "the records that store a time are still to come"))]
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn wall() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
 #[cfg(not(waterline_loom))]
 #[allow(clippy::disallowed_methods)]
 fn chance() -> f64 {
@@ -138,5 +148,16 @@ pub(crate) mod model {
     #[cfg(test)]
     pub(crate) fn reach(until: Instant) {
         pass(until.saturating_duration_since(now()));
+    }
+}
+
+#[cfg(all(test, not(waterline_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wall_clock_says_milliseconds_since_1970() {
+        const IN_2020: u64 = 1_577_836_800_000;
+        assert!((IN_2020..100 * IN_2020).contains(&wall()));
     }
 }
