@@ -19,7 +19,7 @@ mod running;
 mod status;
 
 use self::rate::{Rate, Weight};
-use self::running::{End, Running, Shared};
+use self::running::{End, RunningStage, Stages};
 pub use self::status::{PipelineStatus, StageStatus};
 
 type Start<'a> = Box<dyn FnOnce(&Stage<'_>) -> Result<Consumer, Error> + 'a>;
@@ -86,7 +86,7 @@ type Start<'a> = Box<dyn FnOnce(&Stage<'_>) -> Result<Consumer, Error> + 'a>;
 pub struct Pipeline {
     /// The consumers, until they are ended.
     consumers: Vec<Consumer>,
-    shared: Arc<Shared>,
+    shared: Arc<Stages>,
 }
 
 /// Sets up a [`Pipeline`]; made by [`Pipeline::builder`].
@@ -109,7 +109,7 @@ pub struct Stage<'a> {
 /// Watches and steers a [`Pipeline`] from anywhere. It keeps nothing running.
 #[derive(Clone)]
 pub struct PipelineHandle {
-    shared: Arc<Shared>,
+    shared: Arc<Stages>,
 }
 
 impl<'a> PipelineBuilder<'a> {
@@ -168,9 +168,9 @@ impl<'a> PipelineBuilder<'a> {
             let handle = consumer.handle();
             let rate = Mutex::new(Rate::new(time::now(), handle.status().unprocessed));
             consumers.insert(0, consumer);
-            running.insert(0, Running { name, handle, weight, rate });
+            running.insert(0, RunningStage { name, handle, weight, rate });
         }
-        Ok(Pipeline { consumers, shared: Shared::new(running) })
+        Ok(Pipeline { consumers, shared: Stages::new(running) })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::progress::{Progress, SaveDesk, SaveError, Saves};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
 use std::time::{Duration, Instant};
 
-enum Message {
+enum SaverMessage {
     Save {
         desk: Arc<dyn SaveDesk>,
         hurry: bool,
@@ -18,21 +18,21 @@ enum Message {
 }
 
 /// The driver's side. The thread ends when this is dropped.
-pub(crate) struct SaverHandle(Sender<Message>);
+pub(crate) struct SaverHandle(Sender<SaverMessage>);
 
 /// The thread's side.
 pub(crate) struct Saver<P> {
-    inbox: Receiver<Message>,
+    inbox: Receiver<SaverMessage>,
     progress: Arc<Mutex<P>>,
     /// True if it keeps what is done above the watermark.
     keeps_all: bool,
-    asked: Option<Asked>,
+    asked: Option<DueSave>,
     /// The end of the pace after the last save.
     paced: When,
 }
 
 /// A save that was asked for and not made.
-struct Asked {
+struct DueSave {
     desk: Arc<dyn SaveDesk>,
     when: When,
 }
@@ -61,11 +61,11 @@ pub(crate) fn saver<P: Progress>(progress: Arc<Mutex<P>>, keeps_all: bool) -> (S
 impl Saves for SaverHandle {
     fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
         // The thread lives as long as this side does.
-        let _ = self.0.send(Message::Save { desk, hurry });
+        let _ = self.0.send(SaverMessage::Save { desk, hurry });
     }
 
     fn hurry(&self) {
-        let _ = self.0.send(Message::Hurry);
+        let _ = self.0.send(SaverMessage::Hurry);
     }
 }
 
@@ -83,14 +83,14 @@ impl<P: Progress> Saver<P> {
         drop_guarded(self.progress);
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: SaverMessage) {
         match message {
-            Message::Save { desk, hurry } => {
+            SaverMessage::Save { desk, hurry } => {
                 let when = if hurry || desk.is_hurried() { When::AtOnce } else { self.paced };
-                self.asked = Some(Asked { desk, when });
+                self.asked = Some(DueSave { desk, when });
             }
             // It may come late, after the save that it meant, or before it was asked for.
-            Message::Hurry => self.asked.iter_mut().for_each(|asked| asked.when = When::AtOnce),
+            SaverMessage::Hurry => self.asked.iter_mut().for_each(|asked| asked.when = When::AtOnce),
         }
     }
 
@@ -112,7 +112,9 @@ impl<P: Progress> Saver<P> {
             match (self.inbox.try_recv(), &mut self.asked) {
                 (Ok(message), _) => self.take(message),
                 (Err(TryRecvError::Empty), None) => return Sleep::Until(None),
-                (Err(TryRecvError::Empty), Some(Asked { when: When::From(at), .. })) => return Sleep::Until(Some(*at)),
+                (Err(TryRecvError::Empty), Some(DueSave { when: When::From(at), .. })) => {
+                    return Sleep::Until(Some(*at));
+                }
                 (Err(TryRecvError::Empty), Some(_)) => return Sleep::Until(None),
                 // The end waits for this save alone.
                 (Err(TryRecvError::Disconnected), Some(asked)) => asked.when = When::AtOnce,
@@ -135,7 +137,7 @@ impl<P: Progress> Saver<P> {
             Some(Err(SaveError::Retry(error))) => desk.save_failed(error),
         };
         match again {
-            Some(pause) => self.asked = Some(Asked { desk, when: When::after(pause) }),
+            Some(pause) => self.asked = Some(DueSave { desk, when: When::after(pause) }),
             None => self.paced = When::after(self.pace()),
         }
     }

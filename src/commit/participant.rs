@@ -91,46 +91,46 @@ const FEW: usize = 16;
 #[derive(Default)]
 pub(super) struct Tails {
     /// The participants of the batch, in the order of their first operations.
-    seats: Vec<Seat>,
-    /// The places in `seats` by the address of the participant, once there are many.
+    parts: Vec<Part>,
+    /// The places in `parts` by the address of the participant, once there are many.
     places: BTreeMap<usize, usize>,
-    /// The copies of tails, each with its place in `seats`. A copy is made at the first change
+    /// The copies of tails, each with its place in `parts`. A copy is made at the first change
     /// after a mark. The copies are in the order of these changes.
     journal: Vec<(usize, Box<dyn AnyJoined>)>,
     /// The number of marks so far.
     marks: u64,
 }
 
-struct Seat {
+struct Part {
     /// The address of the participant, which the tail keeps.
     address: usize,
     joined: Box<dyn AnyJoined>,
-    /// The value of `marks` when the seat was new, or when the journal last got a copy.
+    /// The value of `marks` when the part was new, or when the journal last got a copy.
     noted: u64,
 }
 
-/// A state of [`Tails`] to go back to: the numbers of seats and of copies in the journal.
+/// A state of [`Tails`] to go back to: the numbers of parts and of copies in the journal.
 pub(super) struct TailsMark {
-    seats: usize,
+    parts: usize,
     journal: usize,
 }
 
 impl Tails {
     pub(super) fn mark(&mut self) -> TailsMark {
         self.marks += 1;
-        TailsMark { seats: self.seats.len(), journal: self.journal.len() }
+        TailsMark { parts: self.parts.len(), journal: self.journal.len() }
     }
 
     pub(super) fn go_back(&mut self, mark: TailsMark) {
         // Each copy is newer than the ones before it, so the oldest is put back last.
         for (place, joined) in self.journal.drain(mark.journal..).rev() {
-            let seat = &mut self.seats[place];
-            seat.joined = joined;
+            let part = &mut self.parts[place];
+            part.joined = joined;
             // The draft may still go back to an earlier mark, so the next change makes a new copy.
-            seat.noted = 0;
+            part.noted = 0;
         }
-        for seat in self.seats.drain(mark.seats..) {
-            self.places.remove(&seat.address);
+        for part in self.parts.drain(mark.parts..) {
+            self.places.remove(&part.address);
         }
     }
 
@@ -148,27 +148,27 @@ impl Tails {
 
     fn touch(&mut self, address: usize, join: impl FnOnce() -> Box<dyn AnyJoined>) -> &mut dyn AnyJoined {
         let place = self.find(address).unwrap_or_else(|| self.add(address, join()));
-        let seat = &mut self.seats[place];
-        if seat.noted < self.marks {
-            self.journal.push((place, seat.joined.fork()));
-            seat.noted = self.marks;
+        let part = &mut self.parts[place];
+        if part.noted < self.marks {
+            self.journal.push((place, part.joined.fork()));
+            part.noted = self.marks;
         }
-        &mut *seat.joined
+        &mut *part.joined
     }
 
     fn find(&self, address: usize) -> Option<usize> {
-        if self.seats.len() > FEW {
+        if self.parts.len() > FEW {
             return self.places.get(&address).copied();
         }
-        self.seats.iter().position(|seat| seat.address == address)
+        self.parts.iter().position(|part| part.address == address)
     }
 
     /// Adds a participant. It needs no copy: going back to an earlier mark removes it.
     fn add(&mut self, address: usize, joined: Box<dyn AnyJoined>) -> usize {
-        let place = self.seats.len();
-        self.seats.push(Seat { address, joined, noted: self.marks });
+        let place = self.parts.len();
+        self.parts.push(Part { address, joined, noted: self.marks });
         if place == FEW {
-            self.places = self.seats.iter().enumerate().map(|(place, seat)| (seat.address, place)).collect();
+            self.places = self.parts.iter().enumerate().map(|(place, part)| (part.address, place)).collect();
         } else if place > FEW {
             self.places.insert(address, place);
         }
@@ -177,7 +177,7 @@ impl Tails {
 
     /// Lets each participant publish its new state, and returns the chores that they leave.
     pub(super) fn publish(self) -> Vec<Chore> {
-        self.seats.into_iter().filter_map(|seat| seat.joined.publish()).collect()
+        self.parts.into_iter().filter_map(|part| part.joined.publish()).collect()
     }
 }
 

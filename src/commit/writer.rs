@@ -20,7 +20,7 @@ use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-enum Message {
+enum WriterMessage {
     Intent {
         intent: Box<dyn Intent>,
         hurry: bool,
@@ -41,9 +41,9 @@ pub(crate) struct Writer {
 
 /// The thread, once it is started.
 struct Started {
-    sender: Sender<Message>,
+    sender: Sender<WriterMessage>,
     /// The thread's own inbox, for the threads that write in its place.
-    inbox: Receiver<Message>,
+    inbox: Receiver<WriterMessage>,
     handle: JoinHandle<()>,
 }
 
@@ -63,7 +63,7 @@ impl WeakWriter {
         if let Some(thread) = self.0.upgrade()
             && let Some(started) = &*thread.lock()
         {
-            let _ = started.sender.send(Message::Intent { intent, hurry });
+            let _ = started.sender.send(WriterMessage::Intent { intent, hurry });
         }
     }
 }
@@ -117,12 +117,12 @@ impl Writer {
 
     /// Hands an intent to the thread, which must have been started.
     pub(crate) fn submit(&self, intent: Box<dyn Intent>, hurry: bool) {
-        let started = self.tell(Message::Intent { intent, hurry });
+        let started = self.tell(WriterMessage::Intent { intent, hurry });
         debug_assert!(started, "the writer was not started");
     }
 
     /// Returns false when the thread was not started.
-    fn tell(&self, message: Message) -> bool {
+    fn tell(&self, message: WriterMessage) -> bool {
         let thread = self.thread.lock();
         // The thread lives until the sender is dropped, so the message is always taken.
         thread.as_ref().is_some_and(|started| started.sender.send(message).is_ok())
@@ -168,14 +168,14 @@ impl Writer {
         let (rest, chores) = (!batches.pending.is_empty(), batches.take_chores());
         drop(batches);
         if rest {
-            self.tell(Message::Look);
+            self.tell(WriterMessage::Look);
         }
         self.chores.hand_over(chores);
     }
 
     /// Writes at once all intents that wait for the pace or for a back-off.
     pub(crate) fn hurry(&self) {
-        self.tell(Message::Hurry);
+        self.tell(WriterMessage::Hurry);
     }
 }
 
@@ -204,7 +204,7 @@ impl fmt::Debug for Writer {
 
 /// The state of the thread itself.
 struct Thread {
-    inbox: Receiver<Message>,
+    inbox: Receiver<WriterMessage>,
     batches: Arc<Mutex<Batches>>,
     chores: Arc<Chores>,
 }
@@ -243,19 +243,19 @@ impl Thread {
     }
 }
 
-fn take_all(inbox: &Receiver<Message>, batches: &mut Batches) {
+fn take_all(inbox: &Receiver<WriterMessage>, batches: &mut Batches) {
     inbox.try_iter().for_each(|message| take(message, batches));
 }
 
-fn take(message: Message, batches: &mut Batches) {
+fn take(message: WriterMessage, batches: &mut Batches) {
     match message {
-        Message::Intent { intent, hurry } => batches.pending.push(Pending::new(intent, hurry)),
-        Message::Hurry => {
+        WriterMessage::Intent { intent, hurry } => batches.pending.push(Pending::new(intent, hurry)),
+        WriterMessage::Hurry => {
             for pending in &mut batches.pending {
                 (pending.hurry, pending.due) = (true, None);
             }
         }
-        Message::Look => {}
+        WriterMessage::Look => {}
     }
 }
 

@@ -14,7 +14,7 @@ const PIECE: usize = 1 << 20;
 const KEPT: usize = 64 * 1024;
 
 #[derive(Debug)]
-pub(crate) struct Effects {
+pub(crate) struct Unwritten {
     /// The effects that wait, in the order in which the jobs finished.
     waiting: Vec<Changes>,
     /// The bytes of those.
@@ -25,13 +25,13 @@ pub(crate) struct Effects {
     pub(crate) limit: usize,
 }
 
-impl Default for Effects {
+impl Default for Unwritten {
     fn default() -> Self {
         Self { waiting: Vec::new(), bytes: 0, writing: 0, limit: usize::MAX }
     }
 }
 
-impl Effects {
+impl Unwritten {
     /// Takes the effects of an attempt, and leaves the buffer empty.
     pub(crate) fn take(&mut self, effects: &mut Changes, index: Index, attempt: u32) {
         if effects.len() >= LARGE {
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn what_is_being_written_counts_until_it_is_written() {
-        let mut effects = Effects { limit: 250, ..Effects::default() };
-        let take = |effects: &mut Effects| {
+        let mut effects = Unwritten { limit: 250, ..Unwritten::default() };
+        let take = |effects: &mut Unwritten| {
             let mut changes = Changes::default();
             changes.put(FamilyId(1), &[b"key"], &[7; 100]).unwrap();
             effects.take(&mut changes, 0, 1);

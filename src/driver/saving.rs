@@ -2,7 +2,7 @@
 
 use super::Driver;
 use super::core::Core;
-use super::effects::Effects;
+use super::effects::Unwritten;
 use super::patience::Patience;
 use super::wakes::Wakes;
 use crate::base::error::Error;
@@ -25,7 +25,7 @@ const SAVE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Durat
 pub(crate) struct Saving {
     pub(crate) under_way: UnderWay,
     /// The effects of finished jobs, which go with the next save.
-    pub(crate) effects: Effects,
+    pub(crate) effects: Unwritten,
     /// The patience of the threads of the pool with the thread that saves.
     pub(super) patience: Patience,
 }
@@ -44,7 +44,7 @@ pub(crate) struct UnderWay {
 
 impl Default for Saving {
     fn default() -> Self {
-        Self { under_way: UnderWay::default(), effects: Effects::default(), patience: Patience::new(false) }
+        Self { under_way: UnderWay::default(), effects: Unwritten::default(), patience: Patience::new(false) }
     }
 }
 

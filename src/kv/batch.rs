@@ -123,13 +123,13 @@ impl Records {
     }
 
     pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
-        Reader(&self.bytes)
+        RecordReader(&self.bytes)
     }
 
     /// Keeps those records whose numbers, counted from 0, are to be kept.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
         let all = std::mem::take(self);
-        let mut reader = Reader(&all.bytes);
+        let mut reader = RecordReader(&all.bytes);
         for number in 0.. {
             let rest = reader.0;
             if reader.record().is_none() {
@@ -264,14 +264,14 @@ impl Batch {
     }
 
     pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
-        Reader(&self.records.bytes[HEADER..])
+        RecordReader(&self.records.bytes[HEADER..])
     }
 
     /// Returns the records from this position on, which is 0 or that of a record, and the position
     /// of each. Records that are added get higher positions; the end of all is [`len`](Self::len).
     pub(crate) fn records_from(&self, position: usize) -> impl Iterator<Item = (usize, Record<'_>)> {
         let bytes = &self.records.bytes;
-        let mut reader = Reader(bytes.get(position.max(HEADER)..).unwrap_or_default());
+        let mut reader = RecordReader(bytes.get(position.max(HEADER)..).unwrap_or_default());
         std::iter::from_fn(move || Some((bytes.len() - reader.0.len(), reader.next()?)))
     }
 
@@ -317,13 +317,13 @@ impl fmt::Debug for Batch {
 /// The records of a batch's bytes, up to the first that is none.
 #[cfg(any(test, feature = "rocksdb"))]
 pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
-    Reader(bytes.get(HEADER..).unwrap_or_default())
+    RecordReader(bytes.get(HEADER..).unwrap_or_default())
 }
 
 /// The bytes that are not yet read. They end at a record that is none, which shows in the count.
-struct Reader<'a>(&'a [u8]);
+struct RecordReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> RecordReader<'a> {
     fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -365,7 +365,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl<'a> Iterator for Reader<'a> {
+impl<'a> Iterator for RecordReader<'a> {
     type Item = Record<'a>;
 
     fn next(&mut self) -> Option<Record<'a>> {

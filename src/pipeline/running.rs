@@ -22,14 +22,14 @@ pub(super) enum End {
 }
 
 /// The state that a pipeline and its handles share. It hears of the end of each stage.
-pub(super) struct Shared {
-    pub(super) stages: Vec<Running>,
+pub(super) struct Stages {
+    pub(super) stages: Vec<RunningStage>,
     ends: Mutex<Ends>,
     changed: Condvar,
 }
 
 /// A stage that was started.
-pub(super) struct Running {
+pub(super) struct RunningStage {
     pub(super) name: String,
     pub(super) handle: Handle,
     pub(super) weight: Option<Weight>,
@@ -42,7 +42,7 @@ struct Ends {
     failed: Option<usize>,
 }
 
-impl Listener for Shared {
+impl Listener for Stages {
     fn changed(&self) {
         for (nth, stage) in self.stages.iter().enumerate() {
             if !stage.watermark().has_ended() {
@@ -65,8 +65,8 @@ impl Listener for Shared {
     }
 }
 
-impl Shared {
-    pub(super) fn new(stages: Vec<Running>) -> Arc<Self> {
+impl Stages {
+    pub(super) fn new(stages: Vec<RunningStage>) -> Arc<Self> {
         let ends = Mutex::new(Ends { ended: vec![false; stages.len()], failed: None });
         let shared = Arc::new(Self { stages, ends, changed: Condvar::new() });
         let listener: Arc<dyn Listener> = shared.clone();
@@ -146,11 +146,11 @@ impl Shared {
     }
 
     pub(super) fn status(&self) -> PipelineStatus {
-        PipelineStatus { stages: self.stages.iter().map(Running::status).collect() }
+        PipelineStatus { stages: self.stages.iter().map(RunningStage::status).collect() }
     }
 }
 
-impl Running {
+impl RunningStage {
     fn watermark(&self) -> &Watermark {
         self.handle.as_ref()
     }

@@ -48,12 +48,12 @@ use std::time::Duration;
 pub struct StoreProgress {
     store: Store,
     name: String,
-    acquired: Option<Acquired>,
+    acquired: Option<OpenLedger>,
 }
 
 /// The state of a progress that has its name.
 #[derive(Debug)]
-struct Acquired {
+struct OpenLedger {
     ledger: Arc<Mutex<Ledger>>,
     _name: NameGuard,
 }
@@ -158,7 +158,7 @@ impl StoreProgress {
             }
             None => (Ledger::empty(&self.name), None),
         };
-        self.acquired = Some(Acquired { ledger: Arc::new(Mutex::new(ledger)), _name: name });
+        self.acquired = Some(OpenLedger { ledger: Arc::new(Mutex::new(ledger)), _name: name });
         Ok(saved)
     }
 

@@ -26,11 +26,11 @@ mod followers;
 /// ```
 #[derive(Clone, Default)]
 pub struct Watermark {
-    shared: Arc<Shared>,
+    shared: Arc<Marked>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct Marked {
     /// One past the watermark; 0 while there is none. [`Index::MAX`] is never a job, so it always
     /// fits.
     end: AtomicU64,
@@ -40,7 +40,7 @@ struct Shared {
     listeners: Mutex<Weaks<dyn Listener>>,
     publisher: Mutex<Option<Publisher>>,
     /// The watermarks of the consumers that are gated by this one.
-    followers: Mutex<Weaks<Shared>>,
+    followers: Mutex<Weaks<Marked>>,
 }
 
 /// The consumer that moves a watermark.
@@ -155,7 +155,7 @@ impl Watermark {
     }
 }
 
-impl Drop for Shared {
+impl Drop for Marked {
     fn drop(&mut self) {
         // Each watermark keeps its upstreams. A loop drops a chain of thousands without recursion,
         // which could overflow the stack.
@@ -167,7 +167,7 @@ impl Drop for Shared {
 }
 
 /// Takes the upstreams that this watermark has kept until now.
-fn upstreams_of(shared: &Shared) -> Vec<Watermark> {
+fn upstreams_of(shared: &Marked) -> Vec<Watermark> {
     shared.publisher.lock().take().map(|publisher| publisher.upstreams).unwrap_or_default()
 }
 

@@ -164,11 +164,11 @@ impl<P> FaultyProgress<P> {
 /// The faults of a [`FaultyProgress`], and its record of the saves. All clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressFaults {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<Faults>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct Faults {
     writes: u64,
     saves: Vec<Index>,
     failing: Range<u64>,
@@ -288,7 +288,7 @@ impl ProgressFaults {
     }
 }
 
-impl Shared {
+impl Faults {
     fn counted_on(&self, writes: impl RangeBounds<u64>) -> Range<u64> {
         let writes = numbers_in(writes);
         writes.start.saturating_add(self.writes)..writes.end.saturating_add(self.writes)

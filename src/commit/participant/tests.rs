@@ -189,12 +189,12 @@ fn of_many_participants_each_keeps_its_own_tail_also_behind_a_way_back() {
         let mark = tails.mark();
         set(&mut tails, &toys, 1_000);
         tails.go_back(mark);
-        assert_eq!(tails.seats.len(), known);
+        assert_eq!(tails.parts.len(), known);
         set(&mut tails, &toys[known..], 1 + known as u64);
         let moves = toys.iter().map(|toy| tails.tail(toy).unwrap().moves);
         assert!(moves.eq(1..=toys.len() as u64), "{known} were known");
         tails.go_back(before);
-        assert!(tails.seats.is_empty());
+        assert!(tails.parts.is_empty());
     }
 }
 
@@ -223,5 +223,5 @@ fn a_way_back_to_an_earlier_mark_leads_over_later_ones_that_were_gone_back_to() 
     tails.go_back(second);
     assert_eq!(tails.tail(&toy).unwrap().moves, 1);
     tails.go_back(first);
-    assert!(tails.seats.is_empty());
+    assert!(tails.parts.is_empty());
 }

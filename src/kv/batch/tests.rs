@@ -73,7 +73,7 @@ fn four_gibibytes_are_refused_and_nothing_is_added() {
 #[test]
 fn bytes_that_are_no_records_end_the_reading() {
     for bytes in [&b"\x07\x01k"[..], b"\x01\x02k", b"\x05\xff\xff\xff\xff\x7f\x00\x00", b"\x05\x80\x80\x80\x80\x80"] {
-        assert_eq!(Reader(bytes).count(), 0, "{bytes:?}");
+        assert_eq!(RecordReader(bytes).count(), 0, "{bytes:?}");
     }
 }
 

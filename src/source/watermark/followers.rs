@@ -8,7 +8,7 @@
 
 use crate::base::config::ConfigError;
 use crate::base::sync::Arc;
-use crate::source::watermark::{Publisher, Shared, Watermark};
+use crate::source::watermark::{Marked, Publisher, Watermark};
 use std::collections::HashMap;
 
 impl Watermark {
@@ -151,7 +151,7 @@ impl Walk {
 /// A set of watermarks. It keeps them alive, so that no other watermark gets one of their
 /// addresses.
 #[derive(Default)]
-struct Seen(HashMap<*const Shared, Watermark>);
+struct Seen(HashMap<*const Marked, Watermark>);
 
 impl Seen {
     /// Adds a watermark. Returns true if it is new.
