@@ -41,7 +41,7 @@ pub(crate) trait Host: Send + Sync + Sized + 'static {
     fn crew(&self) -> &Crew<Self>;
     /// Lends the roster under the lock of the work, and says how many tokens of jobs are out.
     fn with_roster<R>(&self, change: impl FnOnce(&mut Roster, usize) -> R) -> R;
-    /// Hears that the calling thread panics. What the thread was about to do never comes.
+    /// Hears that the calling thread panics. Nobody does the work that the thread was about to do.
     fn thread_panicked(&self);
     /// Drops, after the end, what the host itself leaves behind. It is called by each thread that
     /// leaves then.

@@ -2,9 +2,10 @@
 //! stays pure, and one seam alone names the database.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::PathBuf;
 use syn::visit::{self, Visit};
+
+#[path = "common/tree.rs"]
+mod tree;
 
 /// Each folder of `src`, bottom first, and the folders that it may name. A folder stands below
 /// those that name it, so there is no circle.
@@ -36,24 +37,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
 
 /// The source files, by the path below `src` without its ending: `driver/core`.
 fn sources() -> BTreeMap<String, String> {
-    // Read at run time: two checkouts may share one target directory, with a test that the other
-    // compiled.
-    let root = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
-    let root = root.join("src");
-    let mut found = BTreeMap::new();
-    let mut folders = vec![root.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path: PathBuf = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "rs") {
-                let name = path.strip_prefix(&root).unwrap().with_extension("").display().to_string();
-                found.insert(name, fs::read_to_string(path).unwrap());
-            }
-        }
-    }
-    found
+    let name = |path: &str| path.strip_prefix("src/").and_then(|path| path.strip_suffix(".rs")).unwrap().to_owned();
+    tree::files(&["src"], &["rs"]).into_iter().map(|(path, text)| (name(&path), text)).collect()
 }
 
 /// Returns a file without the tests at its end.
@@ -425,37 +410,19 @@ fn no_room_is_too_large() {
     }
 }
 
-/// The Rust files below this folder of the checkout.
-fn rust_files(folder: &str) -> Vec<(PathBuf, String)> {
-    let root = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
-    let (mut found, mut folders) = (Vec::new(), vec![root.join(folder)]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                found.push((path.strip_prefix(&root).unwrap().to_owned(), text));
-            }
-        }
-    }
-    found
-}
-
 /// Clippy forbids these to the library, and clocks. It cannot forbid these and allow clocks here.
 #[test]
 fn no_test_bench_or_example_sleeps_or_leaves_without_its_destructors() {
     let forbidden = ["thread::sleep(", "process::exit(", "env::set_var(", "mpsc::channel(", "mpsc::sync_channel("];
-    let allowed = |file: &PathBuf, text: &str| text == "mpsc::channel(" && file.ends_with("examples/service.rs");
-    for (file, text) in ["tests", "benches", "examples"].into_iter().flat_map(rust_files) {
+    let allowed = |file: &str, text: &str| text == "mpsc::channel(" && file == "examples/service.rs";
+    for (file, text) in tree::files(&["tests", "benches", "examples"], &["rs"]) {
         // The list here is no call.
-        if file.ends_with("tests/architecture.rs") {
+        if file == "tests/architecture.rs" {
             continue;
         }
         for line in text.lines() {
             let found = forbidden.iter().find(|call| line.contains(**call) && !allowed(&file, call));
-            assert_eq!(found, None, "{}: {line}", file.display());
+            assert_eq!(found, None, "{file}: {line}");
         }
     }
 }

@@ -4,15 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use tree::root;
+
+#[path = "common/tree.rs"]
+mod tree;
 
 /// The promises are numbered from 1 to this.
 const PROMISES: u32 = 10;
-
-/// The folder of the checkout. Two checkouts may share one target directory, so cargo is asked
-/// first, when the test runs.
-fn root() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
-}
 
 fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
@@ -20,21 +18,7 @@ fn read(file: &str) -> String {
 
 /// The Rust files below `src` and `tests`, by their path.
 fn sources() -> BTreeMap<String, String> {
-    let root = root();
-    let mut found = BTreeMap::new();
-    let mut folders = vec![root.join("src"), root.join("tests")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                let name = path.strip_prefix(&root).unwrap().display().to_string();
-                found.insert(name, fs::read_to_string(path).unwrap());
-            }
-        }
-    }
-    found
+    tree::files(&["src", "tests"], &["rs"]).into_iter().collect()
 }
 
 /// The names of the functions in a file: lines that begin with `fn`.

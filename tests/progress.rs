@@ -171,7 +171,7 @@ fn promise_10_a_store_behind_an_adapter_that_forwards_the_public_methods_keeps_w
     let store = Store::in_memory();
     keeps_done_ahead(|| Wrapped(Wrapped(store.progress("p"))));
     assert_eq!(store.progress("p").last_processed().unwrap(), Some(29));
-    // Whatever wrote it reads what the other one wrote.
+    // Each kind of progress reads the record that the other one wrote.
     let other = Store::in_memory();
     assert_eq!(life(Wrapped(other.progress("p")), &[12, 20]).len(), 20);
     assert_eq!(life(other.progress("p"), &[20]), BTreeSet::from([12, 20]));
@@ -274,7 +274,7 @@ fn a_consumer_that_finds_its_name_lost_halts_while_jobs_run_and_tries_no_further
         })
         .unwrap();
     let handle = consumer.handle();
-    // What is done above job 0 is saved, so the next save is due with the next job.
+    // The jobs above job 0 are saved, so the next save is due with the next job.
     until(&handle, "the others", |status| status.done == 49 && status.unsaved == 0);
     let writes = faults.writes();
     faults.lose(..);

@@ -1,7 +1,9 @@
 //! The prose of comments and docs: short lines, and paragraphs that begin with their subject.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+
+#[path = "common/tree.rs"]
+mod tree;
 
 /// The longest line of a comment or of a doc, in columns.
 const COLUMNS: usize = 100;
@@ -50,13 +52,13 @@ fn without_bullet(text: &str) -> &str {
 }
 
 /// True if a sentence about something begins without a name for it.
-fn begins_badly(paragraph: &str) -> bool {
+fn begins_badly(paragraph: &str, is_loose: bool) -> bool {
     let sentence = without_bullet(paragraph).split_inclusive(['.', '?', '!', ':']).next().unwrap_or_default();
     let word = sentence.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
     if sentence.ends_with('?') || sentence.starts_with("As long as") || sentence.starts_with("As soon as") {
         return false;
     }
-    NO_BEGINNING.contains(&word) || (NO_BEGINNING_ALONE.contains(&word) && !sentence.contains(','))
+    NO_BEGINNING.contains(&word) || (!is_loose && NO_BEGINNING_ALONE.contains(&word) && !sentence.contains(','))
 }
 
 /// All faults of a file, as `path:line: fault`.
@@ -79,13 +81,22 @@ fn faults(path: &str, text: &str) -> Vec<String> {
         if line.width > COLUMNS && !is_link && !path.ends_with("README.md") {
             found.push(format!("{path}:{}: {} columns", line.number, line.width));
         }
+        let later = without_bullet(line.text).split(". ").skip(1).find(|sentence| {
+            let word = sentence.split(' ').next().unwrap_or_default();
+            NO_BEGINNING.contains(&word) && !line.text.contains('?') && word != "However"
+        });
+        if let Some(sentence) = later {
+            found.push(format!("{path}:{}: begins without its subject: {sentence}", line.number));
+        }
         let goes_on = before == Some(line.number) && without_bullet(line.text) == line.text;
         before = Some(line.number + 1);
-        if !goes_on && line.marker != "//" {
+        // A comment within code may begin with its circumstances: "When the lock is free again".
+        let is_loose = line.marker == "//";
+        if !goes_on {
             let rest = lines[at..].iter().take(4).enumerate();
             let rest = rest.take_while(|(more, next)| next.number == line.number + more && !next.text.is_empty());
             let paragraph = rest.map(|(_, next)| next.text).collect::<Vec<_>>().join(" ");
-            if begins_badly(&paragraph) {
+            if begins_badly(&paragraph, is_loose) {
                 let start: String = paragraph.chars().take(60).collect();
                 found.push(format!("{path}:{}: begins without its subject: {start}", line.number));
             }
@@ -94,27 +105,12 @@ fn faults(path: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// Everything that has prose: paths from the root of the crate on, and their text.
+/// Everything that has prose: paths from the root of the checkout on, and their text.
 fn files() -> Vec<(String, String)> {
-    // Asked for when it runs: two checkouts may share one target directory.
-    let root = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
-    let mut found = Vec::new();
-    let mut folders: Vec<_> = ["src", "tests", "benches", "examples"].map(|name| root.join(name)).into();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                found.push(path);
-            }
-        }
-    }
-    found.extend(["README.md", "CONTRIBUTING.md"].map(|name| root.join(name)).into_iter().filter(|path| path.exists()));
-    found.retain(|path| path.extension().is_some_and(|ending| ending == "rs" || ending == "md"));
-    found.sort();
-    let name = |path: &Path| path.strip_prefix(&root).unwrap().display().to_string();
-    found.iter().map(|path| (name(path), fs::read_to_string(path).unwrap())).collect()
+    let mut found = tree::files(&["src", "tests", "benches", "examples", "fuzz/fuzz_targets"], &["rs", "md"]);
+    let pages = ["README.md", "CONTRIBUTING.md"];
+    found.extend(pages.map(|page| (page.to_owned(), fs::read_to_string(tree::root().join(page)).unwrap())));
+    found
 }
 
 #[test]
@@ -135,6 +131,8 @@ fn each_kind_of_fault_is_found_and_good_prose_is_not() {
         "/// Opens it:\n/// * Who opened it.",
         "/// 1. Which one.",
         "    /// When it was saved.",
+        "    // What is left.",
+        "/// It is open. Whoever opened it knows.",
         "/// As today.",
         &wide,
     ];
@@ -148,7 +146,7 @@ fn each_kind_of_fault_is_found_and_good_prose_is_not() {
     let table = format!("/// | {} |", "x ".repeat(50));
     let good = [
         "/// The number of\n/// What is counted.",
-        "// What is not a doc.",
+        "// When it is not a doc.",
         "/// # How to open it",
         "/// What if it fails? It is opened again.",
         "/// When the source fails, the reader waits.",

@@ -79,7 +79,7 @@ pub(crate) fn spin_until(mut came: impl FnMut() -> bool) -> bool {
         if super::time::now() >= until {
             return false;
         }
-        // Whoever will make it true may be waiting for this very core.
+        // The thread that will make it true may be waiting for this very core.
         std::thread::yield_now();
     }
 }

@@ -17,8 +17,8 @@ use crate::run::ordered::SinkDesk;
 use crate::run::worker::Report;
 
 impl<T: Send + 'static> Core<T> {
-    /// A job has its result, and no longer holds its slot. Whose turn it is, if nobody hands
-    /// results to the sink.
+    /// A job has its result, and no longer holds its slot. Returns the job whose
+    /// turn it is, if nobody hands results to the sink.
     fn set_aside(&mut self, token: usize, now: &Now) -> Option<Delivery> {
         let Flight { index, attempt, .. } = self.running.flights.end(token).filter(|_| !self.ending.abandoned)?;
         self.window.handle_set_aside(index);

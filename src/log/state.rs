@@ -219,7 +219,7 @@ impl LogState {
     /// Begins a trim, and returns the index below which it removes items. A consumer that comes
     /// further from now on has to plan the next one.
     pub(super) fn begin_trim(&self) -> Index {
-        // Whoever set it has moved a watermark before, which is seen from here on.
+        // The thread that set it has moved a watermark before. That is seen from here on.
         self.trim_planned.swap(false, Ordering::AcqRel);
         self.trims_to()
     }

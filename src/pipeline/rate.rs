@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// The time that the samples go back. What happened earlier says nothing about now.
+/// The time that the samples go back. An older sample says nothing about now.
 const SPAN: Duration = Duration::from_secs(60);
 
 /// The time between two samples.

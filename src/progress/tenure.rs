@@ -104,7 +104,8 @@ impl Tenure {
     /// on it begins no save; a save that is being made comes to its own end. The consumer waits
     /// for the running jobs.
     ///
-    /// If the consumer has not started yet, its start returns that error.
+    /// A call before the name is taken is the error of the start. A call after that, while the
+    /// start goes on, halts the consumer as soon as it has started.
     pub fn lost(&self, error: BoxError) {
         let mut error = Some(error);
         self.change(|state| {

@@ -136,7 +136,7 @@ pub struct Wakeup {
 #[derive(Debug)]
 enum Upstreams {
     Added(Vec<Watermark>),
-    /// The consumer knows them. Whoever still keeps the wake-up keeps none of them.
+    /// The consumer knows them. A wake-up that somebody still keeps has none of them.
     Taken,
 }
 

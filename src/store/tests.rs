@@ -214,7 +214,7 @@ fn promise_01_a_synced_store_loses_nothing_that_was_acknowledged_whenever_the_po
         let store = as_durable(&on(&kv), Durability::Synced);
         kv.freeze_at(freeze_at);
         rows(&store, COUNT).join().unwrap();
-        // Whatever is written is acknowledged no sooner than it is on the disk.
+        // A write is acknowledged no sooner than it is on the disk.
         assert_eq!(nothing_is_skipped(kv.after_power_loss()), nothing_is_skipped(kv.after_crash()));
         let left = |kv: MemoryKv| on(&Arc::new(kv)).table("rows").unwrap().iter().count();
         assert_eq!(left(kv.after_power_loss()), left(kv.after_crash()));
@@ -257,7 +257,7 @@ fn promise_01_a_buffered_store_loses_only_the_end_when_the_power_goes() {
         let (left, whole) = (nothing_is_skipped(left), nothing_is_skipped(whole));
         assert!(left <= whole);
         lost += u64::from(left < whole);
-        // What was lost runs again.
+        // The jobs that were lost run again.
         let store = on(&Arc::new(kv.after_power_loss()));
         rows(&store, COUNT).join().unwrap();
         assert_eq!((store.table("rows").unwrap().iter().count() as u64, watermark(&store)), (COUNT, Some(COUNT - 1)));

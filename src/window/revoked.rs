@@ -5,8 +5,8 @@ use crate::base::index::Index;
 
 impl Window {
     /// Reports that a job failed after all, though the save under way contains it. The job waits as
-    /// one that [failed](Self::handle_failed) in flight does, and holds the watermark back. What is
-    /// done above it stays done. Call [`handle_saving`](Self::handle_saving) again for the new
+    /// one that [failed](Self::handle_failed) in flight does, and holds the watermark back. The
+    /// jobs done above it stay done. Call [`handle_saving`](Self::handle_saving) again for the new
     /// content of the save, before anything else happens.
     ///
     /// The job must have been done since the last save that succeeded, since the window cannot tell

@@ -140,7 +140,7 @@ proptest! {
     ) {
         let (kv, lock) = (MemoryKv::default(), RwLock::default());
         let [_, family, _] = kv.families();
-        // What is stored, and what is in the batch so far.
+        // The stored rows, and the rows of the batch so far.
         let mut rows = after(&Map::new(), &stored).unwrap_or_default();
         let mut before = Batch::default();
         rows.iter().for_each(|(key, value)| before.put(family.id, &[&[*key]], &[value]).unwrap());

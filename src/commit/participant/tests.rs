@@ -148,7 +148,7 @@ fn an_intent_that_fails_behind_its_operations_leaves_tails_and_rows_as_they_were
     bench.write();
     assert_eq!((bench.state(&toy, "a"), *toy.moves.lock()), ("running".to_owned(), 1));
     assert_eq!((bench.state(&other, "b"), *other.moves.lock()), ("waiting".to_owned(), 0));
-    // What comes behind the failure finds the same.
+    // An intent behind the one that failed finds the same.
     bench.submit(&[(&other, "b")], true);
     bench.submit(&[(&toy, "a"), (&other, "b")], false);
     bench.write();

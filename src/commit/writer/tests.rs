@@ -230,8 +230,8 @@ fn what_many_jobs_add_to_counters_of_their_own_takes_one_look_through_the_batch(
         })
         .collect();
     let mut draft = Draft::new(&kv, &rows);
-    // What two consumers save in one batch, of which the second one finds what the first one has
-    // put.
+    // Two consumers save in one batch, and the second one finds the counters that the first one
+    // has put.
     assert!(draft.append(&jobs).unwrap().is_none());
     let records = draft.batch().count() as usize;
     assert!(draft.append(&jobs).unwrap().is_none());
@@ -250,7 +250,7 @@ fn whoever_helps_writes_what_has_arrived_while_the_thread_gets_no_core() {
     bench.submit("b", false, [Refusal::Error(None)], true);
     bench.writer.help();
     assert_eq!([bench.told(), bench.told()], [refused("b"), ("a", Told::Written)]);
-    // What is not due stays where the thread finds it.
+    // An intent that is not due stays where the thread finds it.
     bench.writer.batches.lock().rests_until = Instant::now() + LONG * 100;
     bench.submit("late", false, [], false);
     bench.writer.help();

@@ -213,7 +213,7 @@ fn promise_01_what_a_trim_gives_back_is_not_needed_by_anybody_after_the_loss_of_
     let (kv, store, log) = open(MemoryKv::default());
     log.push_all(&(1..=ITEMS).collect::<Vec<_>>()).unwrap();
     consume(&log, &store, 100);
-    // What was written before a crash of the process has reached the disk by now.
+    // The system has by now brought to the disk all that was written before the process crashed.
     let (kv, store, log) = open(kv.after_crash());
     consume(&log, &store, ITEMS / 2);
     log.trim(..=ITEMS / 2).unwrap();
