@@ -9,6 +9,8 @@ use crate::kv::batch::{Batch, FamilyId};
 use std::ops::Range;
 
 pub(crate) mod batch;
+#[cfg(test)]
+pub(crate) mod double;
 pub(crate) mod memory;
 #[cfg(feature = "rocksdb")]
 pub(crate) mod rocksdb;

@@ -248,7 +248,7 @@ fn status_never_waits_for_the_source_also_from_inside_of_it() {
 }
 
 #[test]
-fn what_finished_above_the_watermark_costs_no_second_run_within_a_life() {
+fn a_job_that_finished_above_the_watermark_costs_no_second_run_within_a_life() {
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(6), &progress).max_processing(6).stop_at(5).start_worker(worker).unwrap();

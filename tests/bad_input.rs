@@ -303,7 +303,7 @@ mod on_disk {
     }
 
     #[test]
-    fn what_was_written_is_there_when_it_is_opened_again() {
+    fn rows_that_were_written_are_there_when_the_store_is_opened_again() {
         let dir = tempfile::tempdir().unwrap();
         for (life, durability) in [(0, Durability::Buffered), (1, Durability::Synced)] {
             let store = Store::options().durability(durability).open(dir.path()).unwrap();

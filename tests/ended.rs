@@ -167,7 +167,7 @@ fn the_end_waits_for_the_destructors_of_a_threads_own_values_as_join_does() {
 }
 
 #[test]
-fn what_can_never_be_processed_is_not_waited_for() {
+fn a_job_that_can_never_be_processed_is_not_waited_for() {
     let consumer = builder(numbers(3), &MemoryProgress::new()).stop_at(5).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
     // Without the stop it would wait for an hour.

@@ -103,7 +103,7 @@ fn a_bad_item_stops_the_stream_by_its_name_and_what_is_before_it_runs() {
 }
 
 #[test]
-fn what_cannot_be_json_is_refused_and_nothing_is_pushed() {
+fn an_item_that_cannot_be_json_is_refused_and_nothing_is_pushed() {
     let store = Store::in_memory();
     let log = store.log::<std::collections::BTreeMap<Vec<u8>, u8>>("l").unwrap();
     let item = [(vec![1], 2)].into();

@@ -607,7 +607,7 @@ fn saves_are_as_far_apart_as_the_engine_says_while_jobs_go_on_and_made_at_once_f
 }
 
 #[test]
-fn what_an_engine_has_loaded_is_refused_where_it_cannot_be_true() {
+fn progress_that_an_engine_loaded_is_refused_where_it_cannot_be_true() {
     let refused = |saved: Saved| {
         let engine = Engine::default();
         engine.row.lock().saved = Some(saved);

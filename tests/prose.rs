@@ -16,6 +16,9 @@ const NO_BEGINNING: &[&str] =
 /// good.
 const NO_BEGINNING_ALONE: &[&str] = &["As", "Where", "Wherever", "When", "Whenever"];
 
+/// Words that begin no name of a function: a test is named by a sentence with its subject.
+const NO_NAME: &[&str] = &["what", "whatever", "whether", "who", "whoever", "whose", "how", "which", "whichever"];
+
 /// One line of prose: its number from 1 on, its indent in columns, and its text without `///`.
 struct Line<'a> {
     number: usize,
@@ -105,6 +108,14 @@ fn faults(path: &str, text: &str) -> Vec<String> {
     found
 }
 
+/// The functions of a file whose names begin without their subject, as `path:line: name`.
+fn bad_names(path: &str, text: &str) -> Vec<String> {
+    let name = |line: &str| Some(line.trim_start().strip_prefix("fn ")?.split(['(', '<']).next()?.to_owned());
+    let names = (1..).zip(text.lines()).filter_map(|(number, line)| Some((number, name(line)?)));
+    let bad = names.filter(|(_, name)| name.split_once('_').is_some_and(|(word, _)| NO_NAME.contains(&word)));
+    bad.map(|(number, name)| format!("{path}:{number}: {name}")).collect()
+}
+
 /// Everything that has prose: paths from the root of the checkout on, and their text.
 fn files() -> Vec<(String, String)> {
     let mut found = tree::files(&["src", "tests", "benches", "examples", "fuzz/fuzz_targets"], &["rs", "md"]);
@@ -119,6 +130,14 @@ fn comments_are_narrow_and_docs_begin_with_their_subject() {
     assert!(files.len() > 150, "only {} files were found", files.len());
     let faults: Vec<_> = files.iter().flat_map(|(path, text)| faults(path, text)).collect();
     assert!(faults.is_empty(), "rewrite these: {faults:#?}");
+}
+
+#[test]
+fn names_of_functions_begin_with_their_subject() {
+    let bad: Vec<_> = files().iter().flat_map(|(path, text)| bad_names(path, text)).collect();
+    assert!(bad.is_empty(), "name the subject: {bad:#?}");
+    let text = "fn good() {}\nfn whole_runs() {}\n    fn what_is_late_is_bad() {}\nfn who<T>() {}";
+    assert_eq!(bad_names("src/x.rs", text), ["src/x.rs:3: what_is_late_is_bad"]);
 }
 
 #[test]

@@ -198,7 +198,7 @@ fn workers_do_read_for_themselves() {
 }
 
 #[test]
-fn what_a_worker_cannot_read_is_read_again_after_the_next_look() {
+fn a_job_that_a_worker_cannot_read_is_read_again_after_the_next_look() {
     for max_processing in [1, 4] {
         let quick = Quick::new();
         quick.0.fails_at.store(5_000, Ordering::SeqCst);
@@ -210,7 +210,7 @@ fn what_a_worker_cannot_read_is_read_again_after_the_next_look() {
 }
 
 #[test]
-fn what_was_pruned_ahead_of_the_workers_halts_the_consumer() {
+fn a_source_pruned_ahead_of_the_workers_halts_the_consumer() {
     let quick = Quick::new();
     quick.0.hangs.at.store(6_000, Ordering::SeqCst);
     let (ran, ended) = run(&quick, 1, |handle| {
@@ -327,7 +327,7 @@ fn a_look_waits_for_the_worker_that_reads_and_what_is_read_is_run_meanwhile() {
 }
 
 #[test]
-fn what_a_worker_read_before_an_error_runs_though_the_head_hangs() {
+fn jobs_that_a_worker_read_before_an_error_run_though_the_head_hangs() {
     with_a_worker_that_hangs_in_the_source(20, |quick, consumer, hangs| {
         let handle = consumer.handle();
         quick.0.hangs.head.store(true, Ordering::SeqCst);

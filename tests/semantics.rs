@@ -220,7 +220,7 @@ fn a_retry_reads_the_job_again_and_holds_no_worker_while_it_waits() {
 }
 
 #[test]
-fn what_waits_for_a_retry_is_named_with_its_error_and_its_time() {
+fn a_job_that_waits_for_its_retry_is_named_with_its_error_and_its_time() {
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(1), &progress).retry(Retry::fixed(HOUR)).start_worker(worker).unwrap();

@@ -314,7 +314,7 @@ fn steer(handle: &Handle, own: &Mutex<Option<Consumer>>) {
 }
 
 #[test]
-fn whoever_listens_may_steer_the_consumer_that_it_hears_of() {
+fn a_listener_may_steer_the_consumer_that_it_hears_of() {
     everything();
     let own: Arc<Mutex<Option<Consumer>>> = Arc::default();
     let (send, tokens) = crossbeam_channel::unbounded();
@@ -339,7 +339,7 @@ fn whoever_listens_may_steer_the_consumer_that_it_hears_of() {
 }
 
 #[test]
-fn whoever_listens_may_write_to_the_store_whose_save_it_hears_of() {
+fn a_listener_may_write_to_the_store_whose_save_it_hears_of() {
     everything();
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<String>("heard").unwrap();
@@ -379,7 +379,7 @@ fn a_job_that_hangs_while_its_consumer_halts_is_told_of() {
 }
 
 #[test]
-fn whoever_listens_may_write_to_the_store_that_refused_the_effects_of_a_job() {
+fn a_listener_may_write_to_the_store_that_refused_the_effects_of_a_job() {
     everything();
     let store = Store::in_memory();
     let (log, table) = (store.log::<String>("heard").unwrap(), store.table("sums").unwrap());
@@ -396,7 +396,7 @@ fn whoever_listens_may_write_to_the_store_that_refused_the_effects_of_a_job() {
 }
 
 #[test]
-fn whoever_listens_may_write_to_the_store_though_nobody_watches_for_stalls() {
+fn a_listener_may_write_to_the_store_though_nobody_watches_for_stalls() {
     everything();
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<String>("heard").unwrap();

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_counter_is_named_with_what_is_wrong_and_what_to_do() {
+    fn a_row_that_is_no_counter_is_named_with_its_fault_and_its_remedy() {
         let text = read("visits", b"a\0b", Some(b"nine bytes")).unwrap_err().to_string();
         let begins =
             r#"the key "a\x00b" of the table "visits" cannot be counted under: its value is 10 bytes long instead"#;

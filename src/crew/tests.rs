@@ -175,7 +175,7 @@ fn the_name_is_in_use_until_the_last_thread_the_owner_and_the_last_token_are_gon
 }
 
 #[test]
-fn what_the_end_leaves_behind_is_dropped_on_a_thread_of_the_crew_and_a_panic_is_told_of() {
+fn the_crew_drops_the_jobs_that_the_end_left_on_its_own_thread_and_tells_of_a_panic() {
     let (queue, hears) = Queue::new();
     let garbage = Dropped(queue.clone(), "dropped on its own thread", "dropped elsewhere");
     queue.state.lock().roster.end(Box::new(garbage));

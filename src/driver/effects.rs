@@ -82,7 +82,7 @@ mod tests {
     use crate::kv::batch::FamilyId;
 
     #[test]
-    fn what_is_being_written_counts_until_it_is_written() {
+    fn a_change_that_is_being_written_counts_until_it_is_written() {
         let mut effects = Unwritten { limit: 250, ..Unwritten::default() };
         let take = |effects: &mut Unwritten| {
             let mut changes = Changes::default();

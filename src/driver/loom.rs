@@ -208,46 +208,33 @@ impl Model {
     }
 }
 
-#[test]
-fn loom_every_job_is_run_once_and_every_thread_ends() {
-    explore(2, || {
-        let model = Model::new(2, 2, 2);
-        let count = Arc::new(Count(Mutex::new(vec![0; 2])));
-        let workers = [model.worker(&count), model.worker(&count)];
+/// Each job of this model is run once, by so many workers, and every thread ends.
+fn runs_each_job_once(jobs: usize, workers: usize, model: impl Fn() -> Model + Send + Sync + 'static) {
+    explore(2, move || {
+        let model = model();
+        let count = Arc::new(Count(Mutex::new(vec![0; jobs])));
+        let workers: Vec<_> = (0..workers).map(|_| model.worker(&count)).collect();
         let watermark = model.driver.watermark.clone();
         model.serve();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
-        assert_eq!(*count.0.lock(), [1, 1]);
-        assert_eq!(watermark.last_processed(), Some(1));
+        assert_eq!(*count.0.lock(), vec![1; jobs]);
+        assert_eq!(watermark.last_processed(), Some(jobs as Index - 1));
     });
+}
+
+#[test]
+fn loom_every_job_is_run_once_and_every_thread_ends() {
+    runs_each_job_once(2, 2, || Model::new(2, 2, 2));
 }
 
 #[test]
 fn loom_workers_that_read_for_themselves_take_turns_with_the_reader() {
-    explore(2, || {
-        let model = Model::with(Numbers { jobs: 3, quick: true }, 1, 1, false);
-        let count = Arc::new(Count(Mutex::new(vec![0; 3])));
-        let worker = model.worker(&count);
-        let watermark = model.driver.watermark.clone();
-        model.serve();
-        worker.join().unwrap();
-        assert_eq!(*count.0.lock(), [1, 1, 1]);
-        assert_eq!(watermark.last_processed(), Some(2));
-    });
+    runs_each_job_once(3, 1, || Model::with(Numbers { jobs: 3, quick: true }, 1, 1, false));
 }
 
 #[test]
 fn loom_workers_that_save_for_themselves_meet_whoever_saves() {
-    explore(2, || {
-        let model = Model::with(Numbers { jobs: 2, quick: false }, 2, 2, true);
-        let count = Arc::new(Count(Mutex::new(vec![0; 2])));
-        let workers = [model.worker(&count), model.worker(&count)];
-        let watermark = model.driver.watermark.clone();
-        model.serve();
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
-        assert_eq!(*count.0.lock(), [1, 1]);
-        assert_eq!(watermark.last_processed(), Some(1));
-    });
+    runs_each_job_once(2, 2, || Model::with(Numbers { jobs: 2, quick: false }, 2, 2, true));
 }
 
 #[test]

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_late_with_the_last_save_is_left_the_next_one_for_less_long_but_for_one_now_and_then() {
+    fn a_waiter_late_with_the_last_save_has_less_time_for_the_next_but_for_one_now_and_then() {
         let (mut patience, begun, each) = (Patience::new(true), Instant::now(), Duration::from_micros(10));
         let is_graceful =
             |patience: &mut Patience| each * jobs_until_lost(patience, begun, each).0 >= SAVE_PACE + GRACE;

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_ends_when_there_was_twice_nothing_to_do_and_is_started_by_the_next_look_at_the_source() {
+    fn a_watcher_ends_when_it_had_nothing_to_do_twice_and_the_next_look_at_the_source_starts_it() {
         let _listens = tracing::subscriber::set_default(Listens::default());
         let now = Instant::now();
         let mut core = watched(None, now);

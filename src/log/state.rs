@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_trimmed_is_deleted_once_it_is_many_items_or_many_bytes() {
+    fn trimmed_items_are_deleted_once_they_are_many_items_or_many_bytes() {
         let bounds = Bounds { id: 7, first: 1, end: 1, deleted: 1 };
         let family = Family::new("f", FamilyId(1));
         let log = LogState::new("l", (&family, FamilyId(2)), bounds, 100_000);

@@ -2,11 +2,8 @@
 
 use super::*;
 use crate::base::sync::RwLock;
-use crate::kv::Each;
-use crate::kv::Scan;
-use crate::kv::batch::FamilyId;
+use crate::kv::double::Double;
 use crate::{Blocked, Checkpoint, Consumer, Error, MemoryJobs, Progress};
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 mod late;
@@ -397,33 +394,9 @@ struct Watched {
     shut_out: Mutex<Vec<bool>>,
 }
 
-impl Kv for Watched {
-    fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError> {
-        self.kv.family(name)
-    }
-
-    fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.kv.get(family, key)
-    }
-
-    fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_> {
-        self.kv.scan(family, prefix)
-    }
-
-    fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
-        self.kv.range(family, keys, each)
-    }
-
-    fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.kv.last(family, prefix)
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        self.kv.sync()
-    }
-
-    fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
-        self.kv.reclaim(family, keys)
+impl Double for Watched {
+    fn memory(&self) -> &MemoryKv {
+        &self.kv
     }
 
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
@@ -435,7 +408,7 @@ impl Kv for Watched {
 }
 
 #[test]
-fn who_changes_a_row_shuts_out_the_writers_read_and_write_back_and_no_other_change() {
+fn a_change_of_a_row_shuts_out_the_writers_read_and_write_back_and_no_other_change() {
     let kv = Arc::new(Watched::default());
     let store = Store::on(kv.clone(), &Store::options(), &"memory").unwrap();
     kv.rows.set(store.writer().rows().clone()).unwrap();

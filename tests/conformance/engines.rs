@@ -207,7 +207,7 @@ fn engines_that_lapse_or_take_over_keep_the_rules() {
 }
 
 #[test]
-fn what_breaks_a_rule_for_engines_is_refused_by_its_name() {
+fn an_engine_that_breaks_a_rule_is_refused_by_its_name() {
     let mut wrong = Vec::new();
     let mut check = |bug: Bug, way: Way, rule: &str, how: &str| {
         let said = refusal(bug, || suite(bug, way).run());

@@ -43,7 +43,7 @@ fn sources_without_an_end_keep_the_rules() {
 }
 
 #[test]
-fn what_is_allowed_passes() {
+fn an_allowed_source_passes() {
     for quirk in [Nothing, BelowFails, BelowKept, ReadOneByOne, ReadFailsBelow, Unsubscribed, FromFive] {
         suite(quirk).run();
     }
@@ -164,7 +164,7 @@ const REFUSED: &[(Bug, &str, &str)] = &[
 ];
 
 #[test]
-fn what_breaks_a_rule_is_refused_by_its_name() {
+fn a_source_that_breaks_a_rule_is_refused_by_its_name() {
     let mut wrong = Vec::new();
     for (bug, rule, how) in REFUSED {
         let refused = |patience| {

@@ -184,7 +184,7 @@ const REFUSED: &[(Bug, &str, &str)] = &[
 ];
 
 #[test]
-fn what_breaks_a_rule_is_refused_by_its_name() {
+fn a_progress_that_breaks_a_rule_is_refused_by_its_name() {
     suite(Nothing).run();
     let mut wrong = Vec::new();
     for (bug, rule, how) in REFUSED {

@@ -135,7 +135,7 @@ fn a_second_run_indexes_what_is_new_and_leaves_the_work_tree_clean() {
 }
 
 #[test]
-fn what_was_indexed_above_the_watermark_counts_once_and_has_to_be_of_this_history() {
+fn a_commit_indexed_above_the_watermark_counts_once_and_has_to_be_of_this_history() {
     let dir = TempDir::new().unwrap();
     let (repo, db) = (small(&dir, 9), dir.path().join("db"));
     let id = text(&git(&repo, ["rev-parse", "HEAD~2"]));
@@ -183,7 +183,7 @@ fn what_was_indexed_above_the_watermark_counts_once_and_has_to_be_of_this_histor
 }
 
 #[test]
-fn what_was_indexed_without_its_files_is_refused() {
+fn a_commit_indexed_without_its_files_is_refused() {
     let dir = TempDir::new().unwrap();
     let (repo, db) = (small(&dir, 3), dir.path().join("db"));
     agrees_with_git(&repo, &db);

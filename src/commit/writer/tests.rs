@@ -212,7 +212,7 @@ fn a_batch_is_synced_if_one_of_its_intents_wants_it() {
 }
 
 #[test]
-fn what_many_jobs_add_to_counters_of_their_own_takes_one_look_through_the_batch() {
+fn additions_of_many_jobs_to_counters_of_their_own_take_one_look_through_the_batch() {
     const JOBS: usize = 100;
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
@@ -244,7 +244,7 @@ fn what_many_jobs_add_to_counters_of_their_own_takes_one_look_through_the_batch(
 }
 
 #[test]
-fn whoever_helps_writes_what_has_arrived_while_the_thread_gets_no_core() {
+fn a_helper_writes_the_changes_that_arrived_while_the_thread_gets_no_core() {
     let (bench, core) = Bench::without_a_core();
     bench.submit("a", false, [], false);
     bench.submit("b", false, [Refusal::Error(None)], true);
@@ -261,7 +261,7 @@ fn whoever_helps_writes_what_has_arrived_while_the_thread_gets_no_core() {
 }
 
 #[test]
-fn whoever_helps_makes_no_flush_and_leaves_a_store_that_fails_alone() {
+fn a_helper_makes_no_flush_and_leaves_a_store_that_fails_alone() {
     let (bench, core) = Bench::without_a_core();
     bench.submit("synced", true, [], true);
     bench.submit("a", false, [], true);

@@ -79,7 +79,7 @@ fn bytes_that_are_no_records_end_the_reading() {
 
 proptest! {
     #[test]
-    fn what_is_read_is_what_was_put(changes in proptest::collection::vec(change(), 0..12), cut in 0..12usize) {
+    fn a_batch_reads_back_the_changes_that_were_put_into_it(changes in proptest::collection::vec(change(), 0..12), cut in 0..12usize) {
         let mut whole = Records::default();
         changes.iter().for_each(|change| add(&mut whole, change));
         prop_assert_eq!(said(whole.records()), changes.clone());

@@ -4,9 +4,10 @@ use super::*;
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::RwLock;
 use crate::commit::draft::Draft;
-use crate::kv::batch::{Batch, FamilyId, Record};
+use crate::kv::Family;
+use crate::kv::batch::Record;
+use crate::kv::double::Double;
 use crate::kv::memory::MemoryKv;
-use crate::kv::{Each, Family, Scan};
 use crate::{Consumer, JobLog, Jobs, Store};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use std::ops::Range;
@@ -26,29 +27,9 @@ struct SlowDisk {
     answers: Receiver<Result<(), StoreError>>,
 }
 
-impl Kv for SlowDisk {
-    fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError> {
-        self.kv.family(name)
-    }
-
-    fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.kv.get(family, key)
-    }
-
-    fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_> {
-        self.kv.scan(family, prefix)
-    }
-
-    fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
-        self.kv.range(family, keys, each)
-    }
-
-    fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.kv.last(family, prefix)
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        self.kv.sync()
+impl Double for SlowDisk {
+    fn memory(&self) -> &MemoryKv {
+        &self.kv
     }
 
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
@@ -57,10 +38,6 @@ impl Kv for SlowDisk {
         self.asked.send((thread, index(keys.start)..index(keys.end))).unwrap();
         self.answers.recv().unwrap_or(Ok(()))?;
         self.kv.reclaim(family, keys)
-    }
-
-    fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
-        self.kv.write(batch, synced)
     }
 }
 

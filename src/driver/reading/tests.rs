@@ -1,0 +1,76 @@
+use super::*;
+use crate::base::retry::Retry;
+use crate::commit::changes::Changes;
+use crate::window::{Limits, Window};
+
+fn fetched(jobs: Vec<Index>, weights: Weights, then: Then) -> Fetched<Index> {
+    Fetched { jobs, weights, then, quick: false, ended: Instant::now() }
+}
+
+/// With this many jobs that failed, whose back-offs all end at once.
+fn failed(count: u64) -> Core<Index> {
+    let limits = Limits { max_processing: 1, max_search_ahead: u64::MAX };
+    let mut core = Core::new(Window::begin(0, limits), Retry::fixed(Duration::ZERO), usize::MAX, Instant::now());
+    core.looked(Some(count - 1), Gate::Open);
+    let _ = core.drain(&Now::when_asked());
+    loop {
+        if let Some(run) = core.reading.fetch.clone() {
+            let weights = Weights::equal(run.clone().count(), 8);
+            core.fetched(fetched(run.collect(), weights, Then::Unasked), &Now::when_asked());
+        }
+        let Some(assignment) = core.hand_out(&Now::when_asked()) else { return core };
+        core.report(
+            assignment.token,
+            Err(Failure::boxed("refused".into())),
+            &mut Changes::default(),
+            &Now::when_asked(),
+        );
+        let _ = core.drain(&Now::when_asked());
+    }
+}
+
+#[test]
+fn many_back_offs_that_end_at_once_end_in_pieces() {
+    let mut core = failed(3 * PIECE as u64 / 2);
+    let now = Instant::now();
+    assert!(core.expire(now));
+    assert_eq!(core.failures.dues().len(), PIECE / 2);
+    assert!(!core.expire(now));
+    assert!(core.failures.dues().is_empty());
+}
+
+#[test]
+fn a_look_that_was_put_off_begins_when_nothing_is_left_to_read() {
+    let limits = Limits { max_processing: 1, max_search_ahead: u64::MAX };
+    let mut core = Core::new(Window::begin(0, limits), Retry::none(), usize::MAX, Instant::now());
+    core.looked(Some(9), Gate::Open);
+    let _ = core.drain(&Now::when_asked());
+    let now = Instant::now();
+    assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (0..=7)));
+    core.fetched(fetched((0..8).collect(), Weights::equal(8, 8), Then::Unasked), &Now::at(now));
+    assert!(!core.drain(&Now::when_asked()).reader || core.reading.fetch.is_some());
+    assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (8..=9)));
+    // A worker may have read the rest meanwhile.
+    core.fetched(fetched(vec![8, 9], Weights::equal(2, 8), Then::Unasked), &Now::at(now));
+    assert!(core.drain(&Now::when_asked()).reader, "the reader waits for the rest of its look, and is woken");
+    assert!(matches!(core.order(now, Due::WhenIdle), Order::Look));
+}
+
+#[test]
+fn neighbours_that_cannot_be_read_again_wait_together_and_the_reader_notes_nothing() {
+    let mut core = failed(40);
+    while core.expire(Instant::now()) {}
+    let _ = core.drain(&Now::when_asked());
+    let run = core.reading.fetch.clone().expect("the failed jobs are read again");
+    assert_eq!(run, 0..=31, "half of what is read ahead");
+    let failure = Failure::from(BoxError::from("down"));
+    let (jobs, weights) = (vec![0, 1], Weights::equal(2, 8));
+    core.fetched(fetched(jobs, weights, Then::Failed(failure)), &Now::when_asked());
+    let _ = core.drain(&Now::when_asked());
+    assert_eq!((core.failures.dues().len(), core.reading.note), (30, None));
+    let mut dues = core.failures.dues();
+    dues.dedup();
+    assert_eq!(dues.len(), 1, "they are read in one run again");
+    assert_eq!(core.failures.count_unreadable(1), 30);
+    assert_eq!(core.reading.fetch, Some(32..=39), "the others are read meanwhile");
+}

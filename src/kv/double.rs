@@ -1,0 +1,54 @@
+//! A key-value store on memory, some of whose calls a test watches or changes.
+
+use super::batch::{Batch, FamilyId};
+use super::memory::MemoryKv;
+use super::{Each, Family, Kv, Scan};
+use crate::base::error::StoreError;
+use std::ops::Range;
+
+/// A store on memory for a test that watches or changes some of its calls: the others go through.
+pub(crate) trait Double: Send + Sync {
+    fn memory(&self) -> &MemoryKv;
+
+    fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
+        self.memory().write(batch, synced)
+    }
+
+    fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
+        self.memory().reclaim(family, keys)
+    }
+}
+
+impl<D: Double> Kv for D {
+    fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError> {
+        self.memory().family(name)
+    }
+
+    fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.memory().get(family, key)
+    }
+
+    fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_> {
+        self.memory().scan(family, prefix)
+    }
+
+    fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
+        self.memory().range(family, keys, each)
+    }
+
+    fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.memory().last(family, prefix)
+    }
+
+    fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
+        Double::write(self, batch, synced)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.memory().sync()
+    }
+
+    fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
+        Double::reclaim(self, family, keys)
+    }
+}
