@@ -61,8 +61,34 @@ impl Family {
 /// A key and its value.
 pub(crate) type Pair = (Vec<u8>, Vec<u8>);
 
-/// Pairs in the order of their keys.
+/// Pairs in the order of their keys, or in the reverse order.
 pub(crate) type Scan<'a> = Box<dyn Iterator<Item = Result<Pair, StoreError>> + Send + 'a>;
+
+/// The direction in which keys are walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Ascending,
+    Descending,
+}
+
+/// A range of keys: from the first one on, and below the second one. Without the second one it has
+/// no end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyRange {
+    pub(crate) from: Vec<u8>,
+    pub(crate) to: Option<Vec<u8>>,
+}
+
+impl KeyRange {
+    /// The range of all keys that begin with this prefix.
+    pub(crate) fn prefix(prefix: &[u8]) -> Self {
+        Self { from: prefix.to_vec(), to: prefix_end(prefix) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.to.as_ref().is_some_and(|to| *to <= self.from)
+    }
+}
 
 /// A closure that is shown keys and values. It returns false to end that.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
@@ -74,10 +100,19 @@ pub(crate) trait Kv: Send + Sync {
 
     fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Returns every pair whose key begins with the prefix, as of this moment.
-    fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_>;
+    /// Returns the values of these keys, in the order of the keys, as of one moment.
+    fn multi_get(&self, family: &Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError>;
 
-    /// Shows the pairs whose keys are in this range, in order, until one is answered with false.
+    /// Returns every pair whose key is in this range, as of this moment.
+    fn rows(&self, family: &Family, keys: KeyRange, order: Order) -> Scan<'_>;
+
+    /// Returns every pair whose key begins with the prefix, as of this moment, in ascending order.
+    fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_> {
+        self.rows(family, KeyRange::prefix(prefix), Order::Ascending)
+    }
+
+    /// Shows the pairs whose keys are in this range, in ascending order, until one is answered with
+    /// false.
     fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError>;
 
     /// Returns the highest key with this prefix.

@@ -22,6 +22,9 @@ pub(crate) const DEFAULT_POLL: Duration = Duration::from_secs(1);
 /// The longest name, in bytes. The store's keys have one byte for its length.
 pub(crate) const MAX_NAME: usize = 255;
 
+/// The longest name of a codec, in bytes.
+pub(crate) const MAX_CODEC: usize = 32;
+
 /// The treatment of a job whose attempts are used up (elsewhere called a dead letter).
 ///
 /// Waterline has no dead letter queue. A worker can keep one: in the last attempt it puts the job
@@ -113,6 +116,25 @@ pub enum ConfigError {
         what: &'static str,
         /// The length of the name, in bytes.
         length: usize,
+    },
+    /// A range of a table whose last key is before its first one.
+    #[error(
+        "the range of the table {table:?} ends with the key \"{}\" before it begins with \"{}\": put the lower key first, and \
+         use `range_rev` to walk from the end", end.escape_ascii(), start.escape_ascii()
+    )]
+    RangeBackwards {
+        /// The name of the table.
+        table: String,
+        /// The key that the range begins with.
+        start: Vec<u8>,
+        /// The key that the range ends with.
+        end: Vec<u8>,
+    },
+    /// A [`Codec::NAME`](crate::Codec::NAME) that is empty, or too long for the record of a log.
+    #[error("the name of the codec {name:?} is {} bytes long: use 1 to {MAX_CODEC} bytes", name.len())]
+    CodecName {
+        /// The name of the codec.
+        name: String,
     },
     /// A database that was opened without a column family that the store needs.
     #[error(
@@ -230,6 +252,8 @@ impl fmt::Debug for ConfigError {
                 EffectsWithoutTransactional {},
                 PollEveryZero {},
                 Name { what, length },
+                RangeBackwards { table, start, end },
+                CodecName { name },
                 FamilyMissing { name },
                 FamilyUnknown { name },
                 FamilyReserved { name },

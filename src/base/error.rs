@@ -10,6 +10,7 @@ use std::time::Duration;
 mod text;
 
 pub(crate) use text::describe;
+use text::{after_the_last, not_found, still};
 
 /// Every error of this crate: what happened, and what to do about it.
 ///
@@ -108,6 +109,25 @@ pub enum Error {
         reason: String,
     },
 
+    /// A log whose items another codec has encoded. Nothing was changed.
+    #[error(
+        "the items of the log {log:?} are encoded by the codec {stored:?}, and not by {asked:?}: open the log with the codec \
+         {stored:?}, or use another name"
+    )]
+    Codec {
+        /// The log's name.
+        log: String,
+        /// The name of the codec that the log is stored with.
+        stored: String,
+        /// The name of the codec that was asked for.
+        asked: String,
+    },
+
+    /// A write to a store that was opened with
+    /// [`StoreOptions::read_only`](crate::StoreOptions::read_only). Nothing was changed.
+    #[error("the store was opened read-only, so nothing is written: write where the store is open for writing")]
+    ReadOnly,
+
     /// A store that a newer version of this library has made, or that has parts in use which only a
     /// newer one knows. Nothing was changed in it.
     #[error(
@@ -171,13 +191,15 @@ pub enum Error {
         running: Vec<Index>,
     },
 
-    /// A transactional job with more effects than may wait to be written. The attempt changed
-    /// nothing.
+    /// A transactional job with more effects than may wait to be written, or a
+    /// [`Store::write`](crate::Store::write) with more changes than one write may have. Nothing was
+    /// changed.
     #[error(
-        "the effects of one job are larger than {limit} bytes: change less in one job, or allow more with `Builder::max_effects`"
+        "the changes of one job or of one write are larger than {limit} bytes: change less at once (a job may change more with \
+         `Builder::max_effects`)"
     )]
     EffectsTooLarge {
-        /// The most bytes that may wait.
+        /// The most bytes.
         limit: usize,
     },
 
@@ -197,12 +219,12 @@ pub enum Error {
         reason: String,
     },
 
-    /// An item that cannot be turned into JSON. Nothing was pushed.
-    #[error("an item for the log {log:?} cannot be turned into JSON, and nothing was pushed")]
+    /// An item that the codec of its log cannot encode. Nothing was pushed.
+    #[error("an item for the log {log:?} cannot be encoded, and nothing was pushed")]
     Item {
         /// The log's name.
         log: String,
-        /// The error of serde.
+        /// The error of the codec, or its panic.
         source: BoxError,
     },
 
@@ -322,6 +344,8 @@ impl fmt::Debug for Error {
                 NotFound { what, name },
                 Truncated { next, first },
                 Corrupt { name, reason },
+                Codec { log, stored, asked },
+                ReadOnly {},
                 Format { found, known },
                 Job { index, attempt, source },
                 Source { index, source },
@@ -358,39 +382,6 @@ impl fmt::Debug for StoreError {
             f.debug_struct("StoreError").field("doing", &self.doing).field("source", &self.source).finish()
         } else {
             f.write_str(&text::report(self))
-        }
-    }
-}
-
-fn not_found(what: &str, name: &str) -> String {
-    match what {
-        "store" => {
-            format!(
-                "there is no store at {name}, and `create(false)` makes none: check the path, or make one with `create(true)`"
-            )
-        }
-        _ => format!(
-            "there is no {what} {name:?} in the store, which was opened with `create(false)`: check the name, or open the store \
-             with `create(true)` to make it"
-        ),
-    }
-}
-
-/// Returns the rest of the text for the last attempt of a job: its state, and what to do.
-fn after_the_last(source: &BoxError) -> &'static str {
-    match source.downcast_ref() {
-        Some(Error::Counter { .. }) => " and is not tried again: fix the cause and start again",
-        _ => ", its last: fix the cause and start again, or allow more attempts",
-    }
-}
-
-fn still(running: &[Index]) -> String {
-    match running {
-        [] => "no job was running, but a call into the source, a callback, a closure or a destructor had not returned"
-            .to_owned(),
-        [one] => format!("job {one} was still running, and runs again in the next life,"),
-        [first, .., last] => {
-            format!("{} jobs from {first} to {last} were still running, and run again in the next life,", running.len())
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::batch::{Batch, FamilyId};
 use super::memory::MemoryKv;
-use super::{Each, Family, Kv, Scan};
+use super::{Each, Family, KeyRange, Kv, Order, Scan};
 use crate::base::error::StoreError;
 use std::ops::Range;
 
@@ -28,8 +28,12 @@ impl<D: Double> Kv for D {
         self.memory().get(family, key)
     }
 
-    fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_> {
-        self.memory().scan(family, prefix)
+    fn multi_get(&self, family: &Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.memory().multi_get(family, keys)
+    }
+
+    fn rows(&self, family: &Family, keys: KeyRange, order: Order) -> Scan<'_> {
+        self.memory().rows(family, keys, order)
     }
 
     fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {

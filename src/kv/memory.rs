@@ -1,7 +1,7 @@
 //! The seam on memory: for streams that need not survive, and for tests, which make it fail.
 
 use super::batch::{Batch, FamilyId, Record};
-use super::{Each, Family, Kv, OURS, Pair, Scan, prefix_end};
+use super::{Each, Family, KeyRange, Kv, OURS, Order, Scan, prefix_end};
 use crate::base::error::StoreError;
 use crate::base::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
@@ -103,19 +103,32 @@ impl Kv for MemoryKv {
         Ok(self.image.lock().rows(family.id)?.get(key).cloned())
     }
 
-    fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_> {
+    fn multi_get(&self, family: &Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let image = self.image.lock();
+        let rows = image.rows(family.id)?;
+        Ok(keys.iter().map(|key| rows.get(key).cloned()).collect())
+    }
+
+    fn rows(&self, family: &Family, keys: KeyRange, order: Order) -> Scan<'_> {
         let rows = match self.image.lock().rows(family.id) {
             Ok(rows) => rows.clone(),
             Err(e) => return Box::new(std::iter::once(Err(e))),
         };
-        let prefix = prefix.to_vec();
-        let mut last: Option<Vec<u8>> = None;
+        // The rest of the range, which each pair makes shorter at one end.
+        let mut from = Bound::Included(keys.from.clone());
+        let mut to = keys.to.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut is_over = keys.is_empty();
         Box::new(std::iter::from_fn(move || {
-            let from = last.as_ref().map_or(Bound::Included(&prefix), Bound::Excluded);
-            let (key, value) = rows.range::<Vec<u8>, _>((from, Bound::Unbounded)).next()?;
-            let pair: Pair = (key.clone(), value.clone());
-            last = Some(key.clone());
-            key.starts_with(&prefix).then_some(Ok(pair))
+            if is_over {
+                return None;
+            }
+            let mut rest = rows.range::<[u8], _>((from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice)));
+            let next = if order == Order::Ascending { rest.next() } else { rest.next_back() };
+            is_over = rest.next().is_none();
+            let (key, value) = next?;
+            let end = if order == Order::Ascending { &mut from } else { &mut to };
+            *end = Bound::Excluded(key.clone());
+            Some(Ok((key.clone(), value.clone())))
         }))
     }
 

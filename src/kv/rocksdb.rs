@@ -1,7 +1,7 @@
 //! The seam on RocksDB.
 
 use super::batch::{Batch, FamilyId};
-use super::{Each, Family, Kv, OURS, SYSTEM, Scan, batch, key_below, prefix_end};
+use super::{Each, Family, KeyRange, Kv, OURS, Order, SYSTEM, Scan, batch, key_below, prefix_end};
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Arc, Condvar, Mutex, RwLock};
 use crate::base::time;
@@ -261,17 +261,33 @@ impl Kv for RocksKv {
         self.db.get_cf(&family!(self.db, &family.name)?, key).map_err(failed("read"))
     }
 
-    fn scan(&self, family: &Family, prefix: &[u8]) -> Scan<'_> {
+    fn multi_get(&self, family: &Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let family = family!(self.db, &family.name)?;
+        let values = self.db.batched_multi_get_cf(&family, keys, false);
+        let value = |value: Result<Option<rocksdb::DBPinnableSlice<'_>>, _>| Ok(value?.map(|value| value.to_vec()));
+        values.into_iter().map(value).collect::<Result<_, _>>().map_err(failed("read"))
+    }
+
+    fn rows(&self, family: &Family, keys: KeyRange, order: Order) -> Scan<'_> {
+        if keys.is_empty() {
+            return Box::new(std::iter::empty());
+        }
         let family = match family!(self.db, &family.name) {
             Ok(family) => family,
             Err(e) => return Box::new(std::iter::once(Err(e))),
         };
         let mut options = ReadOptions::default();
-        if let Some(end) = prefix_end(prefix) {
-            options.set_iterate_upper_bound(end);
+        let mode = match order {
+            Order::Ascending => IteratorMode::From(&keys.from, rocksdb::Direction::Forward),
+            Order::Descending => {
+                options.set_iterate_lower_bound(keys.from.as_slice());
+                IteratorMode::End
+            }
+        };
+        if let Some(end) = &keys.to {
+            options.set_iterate_upper_bound(end.as_slice());
         }
-        let from = IteratorMode::From(prefix, rocksdb::Direction::Forward);
-        let pairs = self.db.iterator_cf_opt(&family, options, from);
+        let pairs = self.db.iterator_cf_opt(&family, options, mode);
         Box::new(pairs.map(|pair| {
             let (key, value) = pair.map_err(failed("read"))?;
             Ok((key.into_vec(), value.into_vec()))

@@ -1,12 +1,14 @@
 //! Tables. A table is a part of the family of all tables, or a whole family.
 
 use super::Store;
+use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::sync::Arc;
 use crate::commit::counter;
 use crate::kv::batch::Batch;
-use crate::kv::{Family, Scan};
+use crate::kv::{Family, KeyRange, Order, Scan, prefix_end};
 use std::fmt;
+use std::ops::{Bound, RangeBounds};
 
 /// A key space of yours in a [`Store`], ordered by key. No other table shares its keys.
 /// [`Store::table`] makes one, and [`Store::column_family`] makes one of a whole column family.
@@ -102,6 +104,24 @@ impl Table {
         self.write(&batch)
     }
 
+    /// Returns the values of these keys, in their order, as of one moment: `None` for a key without
+    /// a value. It is one call of the database, which looks the keys up together.
+    ///
+    /// ```
+    /// let table = waterline::Store::in_memory().table("heights")?;
+    /// table.put("everest", "8849")?;
+    /// let found = table.multi_get(["k2", "everest"])?;
+    /// assert_eq!(found, [None, Some(b"8849".to_vec())]);
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Store`] if the database fails.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let keys: Vec<_> = keys.into_iter().map(|key| self.key(key)).collect();
+        Ok(self.store.kv().multi_get(&self.family, &keys)?)
+    }
+
     /// Returns every row as of this moment, in the order of the keys.
     pub fn iter(&self) -> Rows<'_> {
         self.prefix([])
@@ -110,7 +130,81 @@ impl Table {
     /// Returns every row as of this moment whose key begins with the prefix, in the order of the
     /// keys.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Rows<'_> {
-        Rows { rows: self.store.kv().scan(&self.family, &self.key(prefix)), table: self.prefix.len() }
+        self.rows(KeyRange::prefix(&self.key(prefix)), Order::Ascending)
+    }
+
+    /// Returns every row as of this moment whose key is in the range, in the order of the keys.
+    ///
+    /// A range that ends before it begins has an error in place of its first row. An empty one has
+    /// no row.
+    ///
+    /// ```
+    /// let table = waterline::Store::in_memory().table("events")?;
+    /// for index in 0..10u64 {
+    ///     table.put(index.to_be_bytes(), "")?;
+    /// }
+    /// let (from, to) = (3u64.to_be_bytes(), 5u64.to_be_bytes());
+    /// assert_eq!(table.range(from..to).count(), 2);
+    /// assert_eq!(table.range(from..=to).count(), 3);
+    /// assert_eq!(table.range(to..).count(), 5);
+    /// assert!(table.range(to..from).next().unwrap().is_err());
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// Where the compiler cannot tell the type of the keys, name it: `table.range::<&[u8]>(..)`.
+    pub fn range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Rows<'_> {
+        self.bounded(keys.start_bound(), keys.end_bound(), Order::Ascending)
+    }
+
+    /// Returns the rows of [`range`](Self::range) from the last one to the first. The cost is the
+    /// same: nothing before the rows that you take is read.
+    ///
+    /// ```
+    /// let table = waterline::Store::in_memory().table("events")?;
+    /// for index in 0..10u64 {
+    ///     table.put(index.to_be_bytes(), "")?;
+    /// }
+    /// let last = table.range_rev(..7u64.to_be_bytes()).next().unwrap()?;
+    /// assert_eq!(last.0, 6u64.to_be_bytes());
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    pub fn range_rev<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Rows<'_> {
+        self.bounded(keys.start_bound(), keys.end_bound(), Order::Descending)
+    }
+
+    fn bounded<K: AsRef<[u8]>>(&self, start: Bound<&K>, end: Bound<&K>, order: Order) -> Rows<'_> {
+        match self.key_range(start.map(AsRef::as_ref), end.map(AsRef::as_ref)) {
+            Ok(keys) => self.rows(keys, order),
+            Err(refused) => Rows { refused: Some(refused), ..Rows::over(Box::new(std::iter::empty())) },
+        }
+    }
+
+    /// Returns the keys in the family from this key to that one of the table.
+    fn key_range(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<KeyRange, ConfigError> {
+        use Bound::{Excluded, Included, Unbounded};
+        if let (Included(start) | Excluded(start), Included(end) | Excluded(end)) = (start, end)
+            && end < start
+        {
+            let (start, end) = (start.to_vec(), end.to_vec());
+            return Err(ConfigError::RangeBackwards { table: self.name.to_string(), start, end });
+        }
+        // Behind a key comes the same key with a zero byte.
+        let key = |key: &[u8], behind: bool| [&self.prefix[..], key, &[0][..usize::from(behind)]].concat();
+        let from = match start {
+            Included(start) => key(start, false),
+            Excluded(start) => key(start, true),
+            Unbounded => self.prefix.clone(),
+        };
+        let to = match end {
+            Included(end) => Some(key(end, true)),
+            Excluded(end) => Some(key(end, false)),
+            Unbounded => prefix_end(&self.prefix),
+        };
+        Ok(KeyRange { from, to })
+    }
+
+    fn rows(&self, keys: KeyRange, order: Order) -> Rows<'_> {
+        Rows { table: self.prefix.len(), ..Rows::over(self.store.kv().rows(&self.family, keys, order)) }
     }
 
     fn write(&self, batch: &Batch) -> Result<(), Error> {
@@ -132,18 +226,30 @@ impl<'a> IntoIterator for &'a Table {
     }
 }
 
-/// The rows of a [`Table`]: keys and values, in the order of the keys.
+/// The rows of a [`Table`]: keys and values, in the order of the keys or, with
+/// [`Table::range_rev`], in the reverse order.
 #[must_use]
 pub struct Rows<'a> {
     rows: Scan<'a>,
+    /// The reason why there are none.
+    refused: Option<ConfigError>,
     /// The length of the table's own prefix, which is cut off each key.
     table: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn over(rows: Scan<'a>) -> Self {
+        Self { rows, refused: None, table: 0 }
+    }
 }
 
 impl Iterator for Rows<'_> {
     type Item = Result<(Vec<u8>, Vec<u8>), Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(refused) = self.refused.take() {
+            return Some(Err(refused.into()));
+        }
         Some(self.rows.next()?.map_err(Error::from).map(|(mut key, value)| {
             key.drain(..self.table);
             (key, value)

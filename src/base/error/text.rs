@@ -4,6 +4,7 @@
 //! a cycle.
 
 use crate::base::guard::guarded;
+use crate::base::index::{BoxError, Index};
 use std::error::Error;
 use std::fmt::{self, Write};
 
@@ -98,6 +99,41 @@ impl Write for Bounded {
 /// Returns the highest position, up to this one, at which a character begins, or the end.
 fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+/// Returns the sentence for a name under which nothing is stored.
+pub(super) fn not_found(what: &str, name: &str) -> String {
+    match what {
+        "store" => {
+            format!(
+                "there is no store at {name}, and `create(false)` makes none: check the path, or make one with `create(true)`"
+            )
+        }
+        _ => format!(
+            "there is no {what} {name:?} in the store, which was opened with `create(false)`: check the name, or open the store \
+             with `create(true)` to make it"
+        ),
+    }
+}
+
+/// Returns the rest of the text for the last attempt of a job: its state, and what to do.
+pub(super) fn after_the_last(source: &BoxError) -> &'static str {
+    match source.downcast_ref() {
+        Some(super::Error::Counter { .. }) => " and is not tried again: fix the cause and start again",
+        _ => ", its last: fix the cause and start again, or allow more attempts",
+    }
+}
+
+/// Returns the beginning of the sentence about jobs that were still running.
+pub(super) fn still(running: &[Index]) -> String {
+    match running {
+        [] => "no job was running, but a call into the source, a callback, a closure or a destructor had not returned"
+            .to_owned(),
+        [one] => format!("job {one} was still running, and runs again in the next life,"),
+        [first, .., last] => {
+            format!("{} jobs from {first} to {last} were still running, and run again in the next life,", running.len())
+        }
+    }
 }
 
 #[cfg(test)]
