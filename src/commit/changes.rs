@@ -5,8 +5,8 @@ use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
 use crate::base::sync::Arc;
 use crate::commit::participant::AnyParticipant;
-use crate::kv::Family;
 use crate::kv::batch::{FamilyId, Records};
+use crate::kv::{Family, prefix_end};
 use std::fmt;
 use std::ops::Range;
 
@@ -21,13 +21,15 @@ pub(crate) struct Changes {
     added: usize,
 }
 
-/// Additions to counters.
+/// Additions to counters, and the rarest of changes beside them.
 #[derive(Clone, Debug, Default)]
 struct Adds {
     list: Vec<Add>,
     /// The jobs of these adds, each with its other changes. An add that cannot be made fails its
     /// job, and then all changes of the job are taken out.
     jobs: Vec<Adder>,
+    /// The families that a record empties, which are looked up when the batch is made too.
+    emptied: Vec<Family>,
 }
 
 /// An operation of a participant, which alone can read the bytes. It is applied when the batch is
@@ -87,6 +89,30 @@ impl Changes {
 
     pub(crate) fn delete(&mut self, family: FamilyId, key: &[&[u8]]) -> Result<(), StoreError> {
         self.records.delete(family, key)
+    }
+
+    /// Deletes every key of a family that begins with this prefix.
+    pub(crate) fn clear_prefix(&mut self, family: &Family, prefix: &[u8]) -> Result<(), StoreError> {
+        let end = prefix_end(prefix).unwrap_or_default();
+        self.records.delete_range(family.id, prefix, &end)?;
+        if end.is_empty() {
+            self.empties(family);
+        }
+        Ok(())
+    }
+
+    /// Notes that a record has the end of this family in it.
+    fn empties(&mut self, family: &Family) {
+        let emptied = &mut self.adds.get_or_insert_default().emptied;
+        if !emptied.contains(family) {
+            emptied.push(family.clone());
+        }
+    }
+
+    /// Lists the families whose end is in a record, and some whose end was in a record that is
+    /// taken out.
+    pub(crate) fn emptied(&self) -> &[Family] {
+        self.adds.as_ref().map_or(&[], |adds| &adds.emptied)
     }
 
     pub(crate) fn add(&mut self, add: Add) {
@@ -165,6 +191,9 @@ impl Changes {
         self.added += std::mem::take(&mut more.added);
         self.records.append(&more.records);
         more.records.clear();
+        if let Some(more) = &mut more.adds {
+            more.emptied.drain(..).for_each(|family| self.empties(&family));
+        }
         if let Some(more) = more.adds.as_mut().filter(|more| !more.list.is_empty()) {
             debug_assert!(more.jobs.is_empty(), "they are of one job");
             let all = &mut self.adds.get_or_insert_default().list;
@@ -212,6 +241,7 @@ impl Changes {
         if let Some(adds) = &mut self.adds {
             adds.list.clear();
             adds.jobs.clear();
+            adds.emptied.clear();
         }
         self.ops.clear();
         self.added = 0;

@@ -143,8 +143,7 @@ impl<'a> Draft<'a> {
             self.tails.any(participant).apply(op, &mut self.overlay)?;
         }
         if changes.adds().is_empty() && self.cells.is_empty() {
-            self.overlay.append(changes.records());
-            return Ok(());
+            return Ok(self.append_records(changes)?);
         }
         let mut adds = changes.adds().iter().peekable();
         for (number, record) in (0..).zip(changes.records().records()) {
@@ -154,15 +153,54 @@ impl<'a> Draft<'a> {
             self.note(record);
         }
         adds.try_for_each(|add| self.add(add))?;
-        self.overlay.append(changes.records());
+        self.append_records(changes)?;
         Ok(self.put_counters(changes.adds())?)
+    }
+
+    /// Appends the records of jobs, as they are, except that a range with no end gets one.
+    fn append_records(&mut self, changes: &Changes) -> Result<(), StoreError> {
+        if changes.emptied().is_empty() {
+            self.overlay.append(changes.records());
+            return Ok(());
+        }
+        for record in changes.records().records() {
+            match record {
+                Record::Put { family, key, value } => self.overlay.put(family, &[key], &[value])?,
+                Record::Delete { family, key } => self.overlay.delete(family, &[key])?,
+                Record::DeleteRange { family, from, to: [] } => {
+                    let emptied = changes.emptied().iter().find(|emptied| emptied.id == family);
+                    if let Some(end) = emptied.map(|family| self.end_of(family)).transpose()?.flatten() {
+                        self.overlay.delete_range(family, from, &end)?;
+                    }
+                }
+                Record::DeleteRange { family, from, to } => self.overlay.delete_range(family, from, to)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the lowest key above every key that the database and the batch have in this family;
+    /// `None` if there is no key. From here on nobody else puts one, until all is written.
+    fn end_of(&mut self, family: &Family) -> Result<Option<Vec<u8>>, StoreError> {
+        self.shut_rows();
+        let put = self.batch().records().filter_map(|record| match record {
+            Record::Put { family: other, key, .. } if other == family.id => Some(key),
+            _ => None,
+        });
+        let (put, stored) = (put.max().map(<[u8]>::to_vec), self.kv.last(family, b"")?);
+        Ok(put.max(stored).map(|key| [&key[..], &[0]].concat()))
+    }
+
+    /// Keeps everybody else from changing rows, until all is written.
+    fn shut_rows(&mut self) {
+        self.shut.get_or_insert_with(|| self.rows.write());
     }
 
     /// Looks up the values of these counters in the batch so far, or else in the database.
     fn learn<'c>(&mut self, adds: impl Iterator<Item = &'c Add>) -> Result<(), BoxError> {
         let mut new: HashMap<FamilyId, HashMap<&[u8], Sought<'_>>> = HashMap::new();
         for Add { family, key, .. } in adds {
-            self.shut.get_or_insert_with(|| self.rows.write());
+            self.shut_rows();
             if !self.cells.get(&family.id).is_some_and(|cells| cells.contains_key(key)) {
                 new.entry(family.id).or_default().insert(key, (family, None));
             }
@@ -175,9 +213,17 @@ impl<'a> Draft<'a> {
             {
                 self.looked_at += 1;
             }
-            let Some((family, key, value)) = parts(record) else { continue };
-            if let Some((_, cell)) = new.get_mut(&family).and_then(|new| new.get_mut(key)) {
-                *cell = Some(Cell::Stored(value.map(<[u8]>::to_vec)));
+            let Some(new) = new.get_mut(&record.family()) else { continue };
+            match touched(record) {
+                Touched::Row(_, key, value) => {
+                    if let Some((_, cell)) = new.get_mut(key) {
+                        *cell = Some(Cell::Stored(value.map(<[u8]>::to_vec)));
+                    }
+                }
+                Touched::Range(range) => {
+                    let cleared = new.iter_mut().filter(|(key, _)| range.has(key));
+                    cleared.for_each(|(_, (_, cell))| *cell = Some(Cell::Stored(None)));
+                }
             }
         }
         for (id, new) in new {
@@ -199,9 +245,16 @@ impl<'a> Draft<'a> {
 
     /// Notes the value that a record sets: other jobs may add to a counter under the same key.
     fn note(&mut self, record: Record<'_>) {
-        let Some((family, key, value)) = parts(record) else { return };
-        if let Some(cell) = cell(&mut self.cells, family, key) {
-            *cell = Cell::Stored(value.map(<[u8]>::to_vec));
+        match touched(record) {
+            Touched::Row(family, key, value) => {
+                if let Some(cell) = cell(&mut self.cells, family, key) {
+                    *cell = Cell::Stored(value.map(<[u8]>::to_vec));
+                }
+            }
+            Touched::Range(range) => {
+                let cells = self.cells.get_mut(&range.family).into_iter().flatten();
+                cells.filter(|(key, _)| range.has(key)).for_each(|(_, cell)| *cell = Cell::Stored(None));
+            }
         }
     }
 
@@ -224,16 +277,32 @@ fn cell<'a>(cells: &'a mut Cells, family: FamilyId, key: &[u8]) -> Option<&'a mu
     cells.get_mut(&family)?.get_mut(key)
 }
 
-/// A family, a key, and the value there, if any.
-type Row<'a> = (FamilyId, &'a [u8], Option<&'a [u8]>);
+/// The rows that a record changes.
+enum Touched<'a> {
+    /// A family, a key, and the value that the record sets, if any.
+    Row(FamilyId, &'a [u8], Option<&'a [u8]>),
+    Range(Cleared<'a>),
+}
 
-/// Returns the family and the key of a record, and the value that it sets, if any. Jobs have no
-/// other records.
-fn parts(record: Record<'_>) -> Option<Row<'_>> {
+/// Keys that a record deletes: from the first one on, and below the second one. An empty second key
+/// is no end.
+struct Cleared<'a> {
+    family: FamilyId,
+    from: &'a [u8],
+    to: &'a [u8],
+}
+
+impl Cleared<'_> {
+    fn has(&self, key: &[u8]) -> bool {
+        self.from <= key && (self.to.is_empty() || key < self.to)
+    }
+}
+
+fn touched(record: Record<'_>) -> Touched<'_> {
     match record {
-        Record::Put { family, key, value } => Some((family, key, Some(value))),
-        Record::Delete { family, key } => Some((family, key, None)),
-        Record::DeleteRange { .. } => None,
+        Record::Put { family, key, value } => Touched::Row(family, key, Some(value)),
+        Record::Delete { family, key } => Touched::Row(family, key, None),
+        Record::DeleteRange { family, from, to } => Touched::Range(Cleared { family, from, to }),
     }
 }
 

@@ -33,6 +33,9 @@ pub(crate) enum Record<'a> {
         key: &'a [u8],
     },
     /// Deletes all keys from the first one on, and below the second one.
+    ///
+    /// In the changes that a job asks for, an empty second key stands for the end of the family. No
+    /// database can say that, so the draft puts the key there that ends the family by then.
     DeleteRange {
         family: FamilyId,
         from: &'a [u8],

@@ -1,13 +1,14 @@
 //! Finds the jobs that are to blame when an add cannot be made.
 
-use super::{Cell, Draft, cell, parts};
+use super::{Cell, Draft, Touched, cell, touched};
 use crate::base::error::Error;
 use crate::base::index::BoxError;
 use crate::commit::changes::{Add, Adder, Changes, Refused};
 use crate::kv::batch::{FamilyId, Record};
+use std::borrow::Cow;
 
 /// Counters as they were before one job changed them, in the order of its changes.
-type Before<'c> = Vec<(FamilyId, &'c [u8], Cell)>;
+type Before<'c> = Vec<(FamilyId, Cow<'c, [u8]>, Cell)>;
 
 impl Draft<'_> {
     /// Finds the jobs with an add that cannot be made, when the changes of all of them are made in
@@ -57,23 +58,33 @@ impl Draft<'_> {
     fn try_add<'c>(&mut self, add: &'c Add, before: &mut Before<'c>) -> Result<(), Error> {
         if let Some(cell) = cell(&mut self.cells, add.family.id, &add.key) {
             let count = Cell::Counted(cell.plus(add)?);
-            before.push((add.family.id, &add.key, std::mem::replace(cell, count)));
+            before.push((add.family.id, Cow::Borrowed(&add.key), std::mem::replace(cell, count)));
         }
         Ok(())
     }
 
     fn try_record<'c>(&mut self, record: Record<'c>, before: &mut Before<'c>) {
-        let Some((family, key, value)) = parts(record) else { return };
-        if let Some(cell) = cell(&mut self.cells, family, key) {
-            let stored = Cell::Stored(value.map(<[u8]>::to_vec));
-            before.push((family, key, std::mem::replace(cell, stored)));
+        match touched(record) {
+            Touched::Row(family, key, value) => {
+                if let Some(cell) = cell(&mut self.cells, family, key) {
+                    let stored = Cell::Stored(value.map(<[u8]>::to_vec));
+                    before.push((family, Cow::Borrowed(key), std::mem::replace(cell, stored)));
+                }
+            }
+            Touched::Range(range) => {
+                let cells = self.cells.get_mut(&range.family).into_iter().flatten();
+                for (key, cell) in cells.filter(|(key, _)| range.has(key)) {
+                    let was = std::mem::replace(cell, Cell::Stored(None));
+                    before.push((range.family, Cow::Owned(key.clone()), was));
+                }
+            }
         }
     }
 
     /// The last change is taken back first.
     fn restore(&mut self, before: &mut Before<'_>) {
         for (family, key, was) in before.drain(..).rev() {
-            if let Some(cell) = cell(&mut self.cells, family, key) {
+            if let Some(cell) = cell(&mut self.cells, family, &key) {
                 *cell = was;
             }
         }

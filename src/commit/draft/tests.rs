@@ -14,6 +14,9 @@ enum Want {
     Put(u8, i64),
     Text(u8),
     Delete(u8),
+    /// Deletes all keys that begin with this byte. The keys have one byte.
+    Clear(u8),
+    Empty,
 }
 
 const TEXT: &[u8] = b"no counter";
@@ -25,7 +28,9 @@ fn want() -> impl Strategy<Value = Want> {
         6 => (key.clone(), by.clone()).prop_map(|(key, by)| Want::Add(key, by)),
         1 => (key.clone(), by).prop_map(|(key, count)| Want::Put(key, count)),
         1 => key.clone().prop_map(Want::Text),
-        1 => key.prop_map(Want::Delete),
+        1 => key.clone().prop_map(Want::Delete),
+        1 => key.prop_map(Want::Clear),
+        1 => Just(Want::Empty),
     ]
 }
 
@@ -44,6 +49,8 @@ fn changes(family: &Family, wants: &[Want]) -> Changes {
             Want::Put(key, count) => changes.put(family.id, &[&[key]], &counter::encode(count)).unwrap(),
             Want::Text(key) => changes.put(family.id, &[&[key]], TEXT).unwrap(),
             Want::Delete(key) => changes.delete(family.id, &[&[key]]).unwrap(),
+            Want::Clear(key) => changes.clear_prefix(family, &[key]).unwrap(),
+            Want::Empty => changes.clear_prefix(family, &[]).unwrap(),
         }
     }
     changes
@@ -74,7 +81,8 @@ fn after(rows: &Map, wants: &[Want]) -> Option<Map> {
             }
             Want::Put(key, count) => drop(rows.insert(key, counter::encode(count).to_vec())),
             Want::Text(key) => drop(rows.insert(key, TEXT.to_vec())),
-            Want::Delete(key) => drop(rows.remove(&key)),
+            Want::Delete(key) | Want::Clear(key) => drop(rows.remove(&key)),
+            Want::Empty => rows.clear(),
         }
     }
     Some(rows)
