@@ -85,6 +85,8 @@ pub struct Store {
     synced: bool,
     /// True if a progress, a log and a table are made where there are none.
     create: bool,
+    /// True if nothing is written through this handle.
+    read_only: bool,
 }
 
 struct Inner {
@@ -186,7 +188,7 @@ impl Store {
         check_name("table", name)?;
         let too_long = || ConfigError::Name { what: "table", length: name.len() };
         let prefix = keys::table_prefix(name).ok_or_else(too_long)?;
-        if !self.create && self.kv().last(&self.inner.tables, &prefix)?.is_none() {
+        if !self.creates() && self.kv().last(&self.inner.tables, &prefix)?.is_none() {
             return self.not_found("table", name);
         }
         Ok(Table::new(self, name, &self.inner.tables, prefix))
@@ -227,7 +229,8 @@ impl Store {
     }
 
     fn of(inner: impl Into<Arc<Inner>>, options: &StoreOptions) -> Self {
-        Self { inner: inner.into(), synced: options.durability == Durability::Synced, create: options.create }
+        let synced = options.durability == Durability::Synced;
+        Self { inner: inner.into(), synced, create: options.create, read_only: options.read_only }
     }
 
     /// Returns a handle of the same store with these options.
@@ -238,7 +241,13 @@ impl Store {
 
     /// True if this handle makes a progress, a log or a table that does not exist yet.
     pub(crate) fn creates(&self) -> bool {
-        self.create
+        self.create && !self.read_only
+    }
+
+    /// Returns an error if nothing is written through this handle. Every call that writes asks
+    /// before it does anything else.
+    pub(crate) fn writable(&self) -> Result<(), Error> {
+        if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     /// Returns the error for a name under which nothing is stored, if this handle makes nothing.
@@ -260,6 +269,7 @@ impl Store {
     /// such a program would damage. Only the first call writes.
     #[cfg_attr(not(test), expect(dead_code, reason = "no record that is written today needs a name"))]
     pub(crate) fn note_in_use(&self, name: &'static str) -> Result<(), Error> {
+        self.writable()?;
         self.inner.format.note_in_use(self.kv(), self.system(), name)
     }
 
@@ -311,7 +321,9 @@ impl Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("synced", &self.synced).field("create", &self.create).finish_non_exhaustive()
+        let mut store = f.debug_struct("Store");
+        store.field("synced", &self.synced).field("create", &self.create).field("read_only", &self.read_only);
+        store.finish_non_exhaustive()
     }
 }
 

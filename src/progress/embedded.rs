@@ -145,6 +145,7 @@ impl StoreProgress {
     /// wrote them: a window takes them in any order, and there may be very many.
     pub(super) fn acquire_loaded(&mut self) -> Result<Option<Saved>, Error> {
         check_name("progress", &self.name)?;
+        self.store.writable()?;
         let name = self.store.reserve(&self.name)?;
         let loaded = self.load()?;
         if loaded.is_none() && !self.store.creates() {
@@ -164,6 +165,7 @@ impl StoreProgress {
 
     /// Writes everything that is done as a page.
     fn save_page(&self, snapshot: &Snapshot) -> Result<(), BoxError> {
+        self.store.writable()?;
         let Some(acquired) = &self.acquired else { return Err(NOT_ACQUIRED.into()) };
         let mut ledger = acquired.ledger.lock();
         let mut batch = Batch::default();

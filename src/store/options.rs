@@ -27,11 +27,12 @@ use std::{path::Path, time::Duration};
 pub struct StoreOptions {
     pub(super) durability: Durability,
     pub(super) create: bool,
+    pub(super) read_only: bool,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { durability: Durability::default(), create: true }
+        Self { durability: Durability::default(), create: true, read_only: false }
     }
 }
 
@@ -90,6 +91,19 @@ impl StoreOptions {
     /// ```
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
+        self
+    }
+
+    /// Makes a handle through which nothing is written. The default is a handle that writes.
+    ///
+    /// Every call that would write returns [`Error::ReadOnly`](crate::Error::ReadOnly) and changes
+    /// nothing, also `start` of a consumer with [`Store::progress`](crate::Store::progress).
+    /// Nothing is made either, as with [`create(false)`](Self::create).
+    ///
+    /// Like the durability, this belongs to the handle: of two stores that are attached to one
+    /// database, one may write and the other not.
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
         self
     }
 

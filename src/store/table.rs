@@ -87,8 +87,10 @@ impl Table {
     /// Sets the value of this key.
     ///
     /// # Errors
-    /// [`Error::Store`] if the database fails. The key then has its old value, or the new one.
+    /// [`Error::ReadOnly`] if the store is read-only, [`Error::Store`] if the database fails. The
+    /// key then has its old value, or after a failure perhaps the new one.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.store.writable()?;
         let mut batch = Batch::default();
         batch.put(self.family.id, &[&self.prefix, key.as_ref()], &[value.as_ref()])?;
         self.write(&batch)
@@ -97,8 +99,9 @@ impl Table {
     /// Removes this key. Nothing happens if there is none.
     ///
     /// # Errors
-    /// [`Error::Store`] if the database fails.
+    /// [`Error::ReadOnly`] if the store is read-only, [`Error::Store`] if the database fails.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.store.writable()?;
         let mut batch = Batch::default();
         batch.delete(self.family.id, &[&self.prefix, key.as_ref()])?;
         self.write(&batch)

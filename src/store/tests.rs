@@ -7,6 +7,7 @@ use crate::{Blocked, Checkpoint, Consumer, Error, MemoryJobs, Progress};
 use std::time::{Duration, Instant};
 
 mod late;
+mod read_only;
 
 const LONG: Duration = Duration::from_secs(60);
 
