@@ -2,20 +2,27 @@
 
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
+use crate::base::index::Index;
 use crate::base::sync::Arc;
 use crate::commit::changes::{Add, Changes};
 use crate::log::JobLog;
+use crate::log::commit::push_op;
 use crate::store::{Store, Table};
 use serde::Serialize;
 use std::fmt;
 
-/// The changes that a job of a transactional consumer asks for. They are written in one atomic
-/// write with the fact that the job is done, or not at all. Handed to the closure of
-/// [`Builder::start_transactional`](crate::Builder::start_transactional).
+mod write;
+
+/// The changes that are made in one atomic write, or not at all. Two kinds of closures get it:
 ///
-/// Nothing is changed before the job has returned `Ok`; the effects of an attempt that fails or
-/// panics vanish. Changes of one job are made in their order, those of jobs that run side by side
-/// in the order in which the jobs finish.
+/// * a job of [`Builder::start_transactional`](crate::Builder::start_transactional): its changes
+///   are in one write with the fact that the job is done,
+/// * [`Store::write`] and [`StoreProgress::remove_with`](crate::StoreProgress::remove_with), for
+///   changes outside of jobs.
+///
+/// Nothing is changed before the closure has returned `Ok`; the effects of a closure that fails or
+/// panics vanish. Changes of one closure are made in their order, those of jobs that run side by
+/// side in the order in which the jobs finish.
 ///
 /// There are no reads in it: what a job reads from a [`Table`] and writes back may have been
 /// changed by another one meanwhile, which it would undo. [`add`](Self::add) is for that. A job
@@ -33,7 +40,9 @@ pub struct Effects {
 #[derive(Clone, Debug)]
 enum Refusal {
     Foreign(&'static str, String),
+    ReadOnly,
     TooLarge(usize),
+    Needed(String, Index, Option<Index>),
     Item(String, Arc<serde_json::Error>),
 }
 
@@ -41,7 +50,9 @@ impl From<Refusal> for Error {
     fn from(refused: Refusal) -> Self {
         match refused {
             Refusal::Foreign(what, name) => ConfigError::Foreign { what, name }.into(),
+            Refusal::ReadOnly => Error::ReadOnly,
             Refusal::TooLarge(limit) => Error::EffectsTooLarge { limit },
+            Refusal::Needed(log, index, last_processed) => Error::Needed { log, index, last_processed },
             Refusal::Item(log, source) => Error::Item { log, source: source.into() },
         }
     }
@@ -60,9 +71,11 @@ impl Effects {
     /// Sets the value of this key.
     ///
     /// # Errors
-    /// [`Error::Config`] for a table of another store, [`Error::EffectsTooLarge`] when the job's
-    /// effects would take more than [`Builder::max_effects`](crate::Builder::max_effects). An
-    /// attempt that was refused something fails, also if it then returns `Ok`.
+    /// [`Error::Config`] for a table of another store, [`Error::ReadOnly`] for a table that was
+    /// taken from a read-only store, [`Error::EffectsTooLarge`] when the effects would take more
+    /// than [`Builder::max_effects`](crate::Builder::max_effects), or than 64 MiB in
+    /// [`Store::write`]. An attempt or a write that was refused something fails, also if the closure
+    /// then returns `Ok`.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.admit_row(table, key.len().saturating_add(value.len()))?;
@@ -77,6 +90,67 @@ impl Effects {
         let key = key.as_ref();
         self.admit_row(table, key.len())?;
         Ok(self.changes.delete(table.family().id, &[table.key_prefix(), key])?)
+    }
+
+    /// Removes all rows of this table, as one range: the cost does not grow with the rows. An
+    /// [`add`](Self::add) behind it counts from 0.
+    ///
+    /// Rows that others put meanwhile are removed too if they were put before the write, and stay
+    /// if they were put after it. RocksDB gives back the disk space as it compacts. Until then each
+    /// read beside the removed range pays a little, so clear now and then, not in each job.
+    ///
+    /// ```
+    /// let store = waterline::Store::in_memory();
+    /// let table = store.table("sums")?;
+    /// table.put("total", 7i64.to_be_bytes())?;
+    /// store.write(|effects| {
+    ///     effects.clear(&table)?;
+    ///     effects.add(&table, "total", 1)
+    /// })?;
+    /// assert_eq!(table.counter("total")?, 1);
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    pub fn clear(&mut self, table: &Table) -> Result<(), Error> {
+        // The record has two keys of this length.
+        self.admit_row(table, table.key_prefix().len())?;
+        Ok(self.changes.clear_prefix(table.family(), table.key_prefix())?)
+    }
+
+    /// Removes all items of a log, as one range: those that are there when it is written, and those
+    /// that were pushed before it in the same closure. The log goes on counting.
+    ///
+    /// An item that is pushed by somebody else meanwhile, and that a consumer needs by then, stays.
+    ///
+    /// ```
+    /// use waterline::Jobs;
+    ///
+    /// let store = waterline::Store::in_memory();
+    /// let log = store.log::<u64>("l")?;
+    /// log.push_all(&[1, 2, 3])?;
+    /// store.write(|effects| {
+    ///     effects.clear_log(&log)?;
+    ///     effects.push(&log, &4)
+    /// })?;
+    /// assert_eq!((log.first()?, log.head()?, log.at_index(4)?), (4, Some(4), Some(4)));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put), and [`Error::Needed`] if a consumer that is running on this
+    /// log, or one that it [retains](JobLog::retain) items for, has not processed all of them.
+    pub fn clear_log<T>(&mut self, log: &JobLog<T>) -> Result<(), Error> {
+        self.admit(log.store(), "log", log.name(), 0)?;
+        match log.clear_op() {
+            Ok(op) => self.changes.op(log.state().clone(), op),
+            Err(Error::Needed { log, index, last_processed }) => {
+                return Err(self.refuse(Refusal::Needed(log, index, last_processed)));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Adds to the counter under this key, which [`Table::counter`] reads, and which is 0 while
@@ -143,7 +217,7 @@ impl Effects {
             Err(e) => return Err(self.refuse(Refusal::Item(log.name().to_owned(), Arc::new(e)))),
         };
         self.admit(log.store(), "log", log.name(), value.len())?;
-        self.changes.op(log.state().clone(), value);
+        self.changes.op(log.state().clone(), push_op(value));
         Ok(())
     }
 
@@ -156,6 +230,8 @@ impl Effects {
         let more = length.saturating_add(OVERHEAD);
         if store.address() != self.store {
             Err(self.refuse(Refusal::Foreign(what, name.to_owned())))
+        } else if store.writable().is_err() {
+            Err(self.refuse(Refusal::ReadOnly))
         } else if self.changes.len().saturating_add(more) > self.limit {
             Err(self.refuse(Refusal::TooLarge(self.limit)))
         } else {

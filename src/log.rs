@@ -20,7 +20,7 @@ use std::ops::{Range, RangeInclusive, RangeToInclusive};
 use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
 
-mod commit;
+pub(crate) mod commit;
 mod held;
 mod push;
 mod reading;
@@ -151,7 +151,7 @@ impl Store {
             let bounds = Bounds::of_a_new_log(self.ids().next()?);
             let mut batch = Batch::default();
             batch.put(self.system().id, &[&key], &[&bounds.encode(name)])?;
-            self.write(&batch)?;
+            self.write_batch(&batch)?;
             return Ok(LogState::new(name, families, bounds, bounds.end));
         };
         let bounds = Bounds::decode(name, &stored).map_err(corrupt)?;
@@ -193,10 +193,7 @@ impl<T> JobLog<T> {
     /// database fails. Nothing is removed then.
     pub fn trim(&self, to: RangeToInclusive<Index>) -> Result<(), Error> {
         let first = to.end.saturating_add(1).min(self.state.end());
-        if let Some(needed) = self.state.needed_from().filter(|needed| *needed < first) {
-            let log = self.state.name.clone();
-            return Err(Error::Needed { log, index: to.end, last_processed: needed.checked_sub(1) });
-        }
+        self.check_needed(first)?;
         if first <= self.state.first() {
             return Ok(());
         }
@@ -217,6 +214,26 @@ impl<T> JobLog<T> {
         watermarks.iter().for_each(|watermark| watermark.listen(Arc::downgrade(&listener)));
         self.state.retain(watermarks, listener);
         trimmer.changed();
+    }
+
+    /// Returns the operation that removes all items.
+    ///
+    /// # Errors
+    /// [`Error::Needed`] if a consumer still needs one of them.
+    pub(crate) fn clear_op(&self) -> Result<Vec<u8>, Error> {
+        self.check_needed(self.state.end())?;
+        Ok(commit::clear_op())
+    }
+
+    /// Returns an error if a consumer needs an item below this index.
+    fn check_needed(&self, first: Index) -> Result<(), Error> {
+        match self.state.needed_from().filter(|needed| *needed < first) {
+            Some(needed) => {
+                let (log, last_processed) = (self.state.name.clone(), needed.checked_sub(1));
+                Err(Error::Needed { log, index: first - 1, last_processed })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns an error if the item at this index was trimmed.

@@ -306,7 +306,7 @@ impl Store {
     }
 
     /// Writes on this thread. The database puts concurrent writes together by itself.
-    pub(crate) fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+    pub(crate) fn write_batch(&self, batch: &Batch) -> Result<(), StoreError> {
         self.inner.kv.write(batch, self.synced)
     }
 

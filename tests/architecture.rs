@@ -20,7 +20,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("store", &["base", "kv", "commit"]),
     ("progress", &["base", "kv", "commit", "store"]),
     ("log", &["base", "source", "kv", "commit", "store"]),
-    ("effects", &["base", "commit", "store", "log"]),
+    ("effects", &["base", "commit", "store", "progress", "log"]),
     ("run", &["base", "crew", "commit", "effects"]),
     ("reader", &["base", "source"]),
     ("saver", &["base", "commit", "progress"]),

@@ -1,12 +1,28 @@
 //! A log's part in each batch: items get their indices here, and what was trimmed is deleted.
 
-use super::state::{Bounds, LogState};
+use super::state::{Bounds, Deleted, LogState};
 use crate::base::error::StoreError;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
 use crate::commit::overlay::Overlay;
 use crate::commit::participant::{Chore, Participant};
 use crate::kv::Kv;
+
+/// The last byte of an operation: the item before it is pushed, or the log is emptied.
+const PUSH: u8 = 0;
+const CLEAR: u8 = 1;
+
+/// Returns the operation that appends an item. (Its tag stands behind the item, so that a codec
+/// gets a buffer of its own.)
+pub(crate) fn push_op(mut item: Vec<u8>) -> Vec<u8> {
+    item.push(PUSH);
+    item
+}
+
+/// Returns the operation that removes all items which no consumer needs.
+pub(crate) fn clear_op() -> Vec<u8> {
+    vec![CLEAR]
+}
 
 /// The state of a log after everything in the batch.
 #[derive(Clone, Copy, Debug)]
@@ -40,13 +56,27 @@ impl LogTail {
         Ok(())
     }
 
-    /// Removes all items below this index.
-    pub(super) fn trim(&mut self, log: &LogState, first: Index, batch: &mut Overlay<'_>) -> Result<(), BoxError> {
-        let (records, bounds) = log.trim(first.min(self.end), self.end, self.pushed, self.trimmed)?;
+    /// Removes all items below this index. `Deleted::Now` also deletes them, however few they are.
+    pub(super) fn trim(
+        &mut self,
+        log: &LogState,
+        first: Index,
+        deleted: Deleted,
+        batch: &mut Overlay<'_>,
+    ) -> Result<(), BoxError> {
+        let tail = (self.end, self.pushed, self.trimmed);
+        let (records, bounds) = log.trim(first.min(self.end), tail, deleted)?;
         batch.append(&records);
         self.first = bounds.first;
         self.trimmed = Some(bounds);
         Ok(())
+    }
+
+    /// Removes all items, with those that the batch has pushed so far. A consumer may have begun to
+    /// need some of them since the operation was asked for: those stay, with all behind them.
+    fn clear(&mut self, log: &LogState, batch: &mut Overlay<'_>) -> Result<(), BoxError> {
+        let first = log.needed_from().map_or(self.end, |needed| needed.min(self.end));
+        if first > self.first { self.trim(log, first, Deleted::Now, batch) } else { Ok(()) }
     }
 }
 
@@ -57,9 +87,12 @@ impl Participant for LogState {
         LogTail { first: self.first(), end: self.end(), pushed: 0, trimmed: None }
     }
 
-    /// Pushes an item: the operation is its JSON.
     fn apply(&self, tail: &mut LogTail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
-        tail.push(self, op, batch)
+        match op {
+            [item @ .., PUSH] => tail.push(self, item, batch),
+            [CLEAR] => tail.clear(self, batch),
+            _ => Err("an operation of a log is neither a push nor a clear".into()),
+        }
     }
 
     fn publish(self: Arc<Self>, tail: LogTail) -> Option<Chore> {

@@ -63,6 +63,15 @@ struct Retained {
     _trimmer: Option<Arc<dyn Listener>>,
 }
 
+/// The time at which the items that a trim removes are deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deleted {
+    /// Once they are many items or many bytes.
+    Later,
+    /// In the same write, also if they are few.
+    Now,
+}
+
 /// The record of a log beside its items, in the family of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
@@ -235,20 +244,20 @@ impl LogState {
         *self.retained.lock() = Retained { watermarks, _trimmer: Some(trimmer) };
     }
 
-    /// Returns the records that remove all items below this index, which is not above the end, and
-    /// the bounds then. The batch has pushed so many bytes, and may have trimmed the log before.
+    /// Returns the records that remove all items below this index, and the bounds then. The tail is
+    /// the end of the log, which is not below that index, the bytes that the batch has pushed, and
+    /// the bounds after the trims of the batch so far.
     pub(super) fn trim(
         &self,
         first: Index,
-        end: Index,
-        pushed: u64,
-        before: Option<Bounds>,
+        (end, pushed, before): (Index, u64, Option<Bounds>),
+        deletion: Deleted,
     ) -> Result<(Records, Bounds), Error> {
         let mut records = Records::default();
         let mut deleted = before.map_or_else(|| self.deleted.load(Ordering::Acquire), |bounds| bounds.deleted);
-        let many = first - deleted >= RANGE;
-        let large = first > deleted && self.bytes.load(Ordering::Relaxed) + pushed >= BYTES;
-        if many || large {
+        let many = first - deleted >= RANGE || deletion == Deleted::Now;
+        let large = self.bytes.load(Ordering::Relaxed) + pushed >= BYTES;
+        if first > deleted && (many || large) {
             records.delete_range(self.family.id, &self.key(deleted), &self.key(first))?;
             deleted = first;
         }
@@ -302,7 +311,7 @@ mod tests {
         let family = Family::new("f", FamilyId(1));
         let log = LogState::new("l", (&family, FamilyId(2)), bounds, 100_000);
         let trim = |first| {
-            let (_, bounds) = log.trim(first, 100_000, 0, None).unwrap();
+            let (_, bounds) = log.trim(first, (100_000, 0, None), Deleted::Later).unwrap();
             log.trimmed(bounds)
         };
         assert!(trim(2).is_empty());

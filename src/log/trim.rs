@@ -1,7 +1,7 @@
 //! Removing items of a log: when somebody asks, and when the consumers have come further for whom
 //! the items are kept.
 
-use super::state::LogState;
+use super::state::{Deleted, LogState};
 use crate::base::error::{Error, StoreError};
 use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
@@ -60,7 +60,7 @@ impl Intent for TrimIntent {
         let (tail, batch) = draft.part(&self.state)?;
         // Another trim of this batch may go as far, and both are done when it is written.
         if first > tail.first() {
-            tail.trim(&self.state, first, batch)?;
+            tail.trim(&self.state, first, Deleted::Later, batch)?;
         }
         Ok(true)
     }

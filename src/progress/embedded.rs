@@ -58,6 +58,13 @@ struct OpenLedger {
     _name: NameGuard,
 }
 
+/// Everything that is stored of a progress, to be removed. The name is taken until this is dropped.
+pub(crate) struct Removal {
+    pub(crate) family: FamilyId,
+    pub(crate) keys: Vec<Vec<u8>>,
+    _name: NameGuard,
+}
+
 impl Store {
     /// Returns the progress of the consumer with this name. A name has 1 to 255 bytes; the start of
     /// a consumer checks it.
@@ -93,11 +100,26 @@ impl StoreProgress {
     /// Deletes the watermark and the list of the jobs that are done above it, also if they cannot
     /// be read. The next consumer with this name starts anew.
     ///
+    /// The effects of its jobs stay, so a transactional consumer makes them a second time: every
+    /// counter doubles. [`remove_with`](Self::remove_with) removes both in one write.
+    ///
     /// # Errors
-    /// [`Error::InUse`] while a consumer has the name, [`Error::Store`] if the database fails.
+    /// [`Error::InUse`] while a consumer has the name, [`Error::ReadOnly`] if the store is read-only,
+    /// [`Error::Store`] if the database fails.
     pub fn remove(self) -> Result<(), Error> {
+        let removal = self.removal()?;
+        let mut batch = Batch::default();
+        for key in &removal.keys {
+            batch.delete(removal.family, &[key])?;
+        }
+        Ok(self.store.write_batch(&batch)?)
+    }
+
+    /// Takes the name, and returns the keys of everything that is stored under it.
+    pub(crate) fn removal(&self) -> Result<Removal, Error> {
         check_name("progress", &self.name)?;
-        let _name = self.store.reserve(&self.name)?;
+        self.store.writable()?;
+        let name = self.store.reserve(&self.name)?;
         let mut keys = vec![format::page_key(&self.name)];
         // An unreadable page's id cannot be trusted, so its deltas stay: deleting by a wrong id
         // could hit another progress.
@@ -108,11 +130,7 @@ impl StoreProgress {
                 keys.push(pair?.0);
             }
         }
-        let mut batch = Batch::default();
-        for key in keys {
-            batch.delete(self.store.system().id, &[&key])?;
-        }
-        Ok(self.store.write(&batch)?)
+        Ok(Removal { family: self.store.system().id, keys, _name: name })
     }
 
     /// Reads the stored records. A consumer may write meanwhile, so the page has to be the same
@@ -171,7 +189,7 @@ impl StoreProgress {
         let mut batch = Batch::default();
         let entry = enter(&mut ledger, snapshot, self.store.ids())?;
         batch.put(self.store.system().id, &[&entry.put.0], &[&entry.put.1])?;
-        self.store.write(&batch)?;
+        self.store.write_batch(&batch)?;
         ledger.written(&entry);
         Ok(())
     }

@@ -212,7 +212,7 @@ impl Table {
 
     fn write(&self, batch: &Batch) -> Result<(), Error> {
         let _beside_the_writer = self.store.writer().rows().read();
-        Ok(self.store.write(batch)?)
+        Ok(self.store.write_batch(batch)?)
     }
 
     fn key(&self, key: impl AsRef<[u8]>) -> Vec<u8> {

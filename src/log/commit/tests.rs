@@ -158,7 +158,7 @@ fn two_trims_of_one_batch_delete_each_item_once() {
     let mut draft = Draft::new(&kv, &rows);
     for first in [PIECE + 1, 2 * PIECE + 1, 2 * PIECE + 2] {
         let (tail, batch) = draft.part(&log).unwrap();
-        tail.trim(&log, first, batch).unwrap();
+        tail.trim(&log, first, Deleted::Later, batch).unwrap();
         assert_eq!((tail.first(), tail.end()), (first, 3 * PIECE));
     }
     let deleted: Vec<_> = draft

@@ -1,0 +1,155 @@
+//! Atomic writes outside of jobs, through the writer of the store.
+
+use super::Effects;
+use crate::base::config::DEFAULT_EFFECTS;
+use crate::base::error::{Error, StoreError};
+use crate::base::index::BoxError;
+use crate::base::sync::Arc;
+use crate::commit::changes::Changes;
+use crate::commit::draft::Draft;
+use crate::commit::intent::{Intent, Ticket};
+use crate::progress::StoreProgress;
+use crate::store::Store;
+use std::time::Duration;
+
+impl Store {
+    /// Makes one atomic write of everything that the closure asks for: rows, counters and items of
+    /// logs. It returns once that is written, as durable as the store.
+    ///
+    /// Concurrent writes share a batch with each other and with the saves of consumers, so many
+    /// threads that write cost little more than one. The closure runs on the calling thread,
+    /// before anything else happens. If it returns an error or panics, or was refused something,
+    /// nothing is written. A closure that asks for nothing costs nothing.
+    ///
+    /// ```
+    /// let store = waterline::Store::in_memory();
+    /// let (accounts, transfers) = (store.table("accounts")?, store.log::<(String, String, i64)>("transfers")?);
+    /// let transfer = |from: &str, to: &str, amount: i64| {
+    ///     store.write(|effects| {
+    ///         effects.add(&accounts, from, -amount)?;
+    ///         effects.add(&accounts, to, amount)?;
+    ///         effects.push(&transfers, &(from.to_owned(), to.to_owned(), amount))
+    ///     })
+    /// };
+    /// transfer("ann", "bob", 5)?;
+    /// assert_eq!((accounts.counter("ann")?, accounts.counter("bob")?), (-5, 5));
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The error of the closure, or that of a change that was refused, even if the closure
+    /// returned `Ok`. [`Error::EffectsTooLarge`] for more than 64 MiB, [`Error::Counter`] for an
+    /// [`add`](Effects::add) that cannot be made, [`Error::ReadOnly`] if the store is read-only,
+    /// [`Error::Spawn`] if the thread that writes cannot be started, [`Error::Store`] if the
+    /// database fails. Nothing is written then. (After a failure of the database the changes may be
+    /// there in the next life of the process: all of them, or none.)
+    pub fn write<F>(&self, changes: F) -> Result<(), Error>
+    where
+        F: FnOnce(&mut Effects) -> Result<(), Error>,
+    {
+        let changes = self.asked(changes)?;
+        self.write_changes(changes)
+    }
+
+    /// Returns the changes that a closure asks for.
+    fn asked<F>(&self, changes: F) -> Result<Changes, Error>
+    where
+        F: FnOnce(&mut Effects) -> Result<(), Error>,
+    {
+        self.writable()?;
+        let mut effects = Effects::new(Changes::default(), self.address(), DEFAULT_EFFECTS);
+        let answer = changes(&mut effects);
+        let (changes, refused) = effects.finish();
+        answer.and(refused)?;
+        Ok(changes)
+    }
+
+    fn write_changes(&self, changes: Changes) -> Result<(), Error> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.writer().start().map_err(|source| Error::Spawn { source })?;
+        let told = Ticket::new();
+        let intent = WriteIntent { changes, synced: self.is_synced(), told: told.clone() };
+        self.writer().write_now(Box::new(intent));
+        told.wait()
+    }
+}
+
+impl StoreProgress {
+    /// Begins anew: forgets the progress as [`remove`](Self::remove) does, and makes the changes of
+    /// the closure in the same atomic write. A crash at any moment leaves both or neither.
+    ///
+    /// A transactional consumer that starts anew makes the effects of all jobs once more, so clear
+    /// with its progress everything that the jobs have counted or pushed.
+    ///
+    /// ```
+    /// use waterline::{Consumer, Error, MemoryJobs, Store};
+    ///
+    /// let store = Store::in_memory();
+    /// let sums = store.table("sums")?;
+    /// let count = || {
+    ///     let (jobs, sums) = ((0..10).collect::<MemoryJobs<u64>>(), sums.clone());
+    ///     Consumer::builder(jobs, store.progress("count"))
+    ///         .stop_at(9)
+    ///         .start_transactional(move |_, effects| Ok(effects.add(&sums, "jobs", 1)?))?
+    ///         .join()
+    /// };
+    /// count()?;
+    /// store.progress("count").remove_with(|effects| effects.clear(&sums))?;
+    /// assert_eq!(sums.counter("jobs")?, 0);
+    /// count()?;
+    /// assert_eq!(sums.counter("jobs")?, 10);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while a consumer has the name: the closure is not called then. All others
+    /// are those of [`Store::write`].
+    pub fn remove_with<F>(self, changes: F) -> Result<(), Error>
+    where
+        F: FnOnce(&mut Effects) -> Result<(), Error>,
+    {
+        // It holds the name until all is written.
+        let removal = self.removal()?;
+        let mut changes = self.store().asked(changes)?;
+        for key in &removal.keys {
+            changes.delete(removal.family, &[key])?;
+        }
+        self.store().write_changes(changes)
+    }
+}
+
+/// Changes to be written, until they are or have failed. Nobody tries them again: the caller waits,
+/// and knows best.
+struct WriteIntent {
+    changes: Changes,
+    synced: bool,
+    told: Arc<Ticket<()>>,
+}
+
+impl Intent for WriteIntent {
+    fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
+        match draft.append(std::slice::from_ref(&self.changes))? {
+            None => Ok(true),
+            Some(refused) => Err(refused.error.into()),
+        }
+    }
+
+    fn synced(&self) -> bool {
+        self.synced
+    }
+
+    fn written(&self) {
+        self.told.tell(Ok(()));
+    }
+
+    fn failed(&self, error: BoxError) -> Option<Duration> {
+        let failed = |source| StoreError { doing: "write".to_owned(), source }.into();
+        self.told.tell(Err(error.downcast().map_or_else(failed, |error| *error)));
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! Writes of one's own over a store that fails and freezes.
