@@ -506,3 +506,60 @@ fn promise_09_holds_with_synced_writes_too() {
 fn promise_09_holds_in_a_database_and_a_family_of_the_users_too() {
     count_again_and_again("attached_counting_child", 9, Counted::attach);
 }
+
+/// A consumer that counts its jobs one after the other, and pushes each to a log.
+fn counting(store: &Store) -> waterline::Builder<Endless, waterline::StoreProgress> {
+    Consumer::builder(Endless, store.progress("p")).max_processing(1)
+}
+
+#[test]
+#[ignore = "a child of the test below"]
+fn beginning_anew_child() {
+    let Some(dir) = dir_of_child() else { return };
+    let store = Store::open(dir).unwrap();
+    let (sums, log) = (store.table("sums").unwrap(), store.log::<Index>("out").unwrap());
+    println!("started at {:?}", store.progress("p").last_processed().unwrap());
+    for round in 0.. {
+        let next = store.progress("p").last_processed().unwrap().map_or(0, |last| last + 1);
+        let (into, out) = (sums.clone(), log.clone());
+        let count = move |job: Job<Index>, effects: &mut Effects| {
+            effects.add(&into, "jobs", 1)?;
+            Ok(effects.push(&out, &job.index)?)
+        };
+        let most = next + fastrand::u64(1..40);
+        counting(&store).stop_at(most).start_transactional(count).unwrap().join().unwrap();
+        let anew = store.progress("p").remove_with(|effects| {
+            effects.clear(&sums)?;
+            effects.clear_log(&log)
+        });
+        anew.unwrap();
+        if round == 10 {
+            println!("began anew often");
+        }
+    }
+}
+
+#[test]
+fn promise_09_a_new_beginning_is_whole_or_has_not_happened_however_often_the_process_is_killed() {
+    const LIVES: u32 = 30;
+    let dir = tempfile::tempdir().unwrap();
+    let (mut between, mut items) = (0, 0);
+    for life in 0..LIVES {
+        let mut child = child("beginning_anew_child", dir.path(), life, "");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.is_ok_and(|line| line.contains("started at"))));
+        die(child, lines, life, "began anew often", 20);
+        let store = Store::open(dir.path()).unwrap();
+        let (sums, log) = (store.table("sums").unwrap(), store.log::<Index>("out").unwrap());
+        let processed = store.progress("p").last_processed().unwrap().map_or(0, |last| last + 1);
+        let (jobs, (first, head)) = (sums.counter("jobs").unwrap() as u64, (log.first().unwrap(), log.head().unwrap()));
+        assert_eq!((jobs, log.backlog()), (processed, processed), "promise 9: in life {life}");
+        for index in first..head.map_or(first, |head| head + 1) {
+            assert_eq!(log.at_index(index).unwrap(), Some(index - first), "promise 9: in life {life}");
+        }
+        assert!(head >= Some(items).filter(|items| *items > 0), "the log goes on counting");
+        items = head.unwrap_or(0);
+        between += u32::from(processed > 0);
+    }
+    assert!(between > 0 && items > 300, "the lives prove nothing: {between} ended within a round, {items} items");
+}

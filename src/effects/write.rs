@@ -150,6 +150,3 @@ impl Intent for WriteIntent {
         None
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,1 +1,0 @@
-//! Writes of one's own over a store that fails and freezes.
