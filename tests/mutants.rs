@@ -33,6 +33,8 @@ fn planted() -> Vec<Planted> {
                 title = line.to_owned();
             }
         }
+        assert!(entry.matches("\nin: ").count() <= 1, "an empty line is missing behind {title:?}");
+        assert!(!entry.contains("<<<<<<<") && !entry.contains(">>>>>>>"), "a merge left its marks in {title:?}");
         if !file.is_empty() {
             assert!(found && !was.is_empty(), "{title:?} does not say what it replaces, or which test finds it");
             all.push(Planted { title, file, was });
