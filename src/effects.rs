@@ -2,13 +2,13 @@
 
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
+use crate::base::guard::guarded;
 use crate::base::index::Index;
 use crate::base::sync::Arc;
 use crate::commit::changes::{Add, Changes};
-use crate::log::JobLog;
 use crate::log::commit::push_op;
+use crate::log::{Codec, JobLog};
 use crate::store::{Store, Table};
-use serde::Serialize;
 use std::fmt;
 
 mod write;
@@ -43,7 +43,7 @@ enum Refusal {
     ReadOnly,
     TooLarge(usize),
     Needed(String, Index, Option<Index>),
-    Item(String, Arc<serde_json::Error>),
+    Item(String, Arc<dyn std::error::Error + Send + Sync>),
 }
 
 impl From<Refusal> for Error {
@@ -141,7 +141,7 @@ impl Effects {
     /// # Errors
     /// Those of [`put`](Self::put), and [`Error::Needed`] if a consumer that is running on this
     /// log, or one that it [retains](JobLog::retain) items for, has not processed all of them.
-    pub fn clear_log<T>(&mut self, log: &JobLog<T>) -> Result<(), Error> {
+    pub fn clear_log<T, C>(&mut self, log: &JobLog<T, C>) -> Result<(), Error> {
         self.admit(log.store(), "log", log.name(), 0)?;
         match log.clear_op() {
             Ok(op) => self.changes.op(log.state().clone(), op),
@@ -210,12 +210,13 @@ impl Effects {
     /// is rung.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put), and [`Error::Item`] when it cannot be turned into JSON.
-    pub fn push<T: Serialize>(&mut self, log: &JobLog<T>, item: &T) -> Result<(), Error> {
-        let value = match serde_json::to_vec(item) {
-            Ok(value) => value,
-            Err(e) => return Err(self.refuse(Refusal::Item(log.name().to_owned(), Arc::new(e)))),
-        };
+    /// Those of [`put`](Self::put), and [`Error::Item`] when the [`Codec`] of the log cannot encode
+    /// it, or panics.
+    pub fn push<T, C: Codec<T>>(&mut self, log: &JobLog<T, C>, item: &T) -> Result<(), Error> {
+        let mut value = Vec::new();
+        if let Err(e) = guarded(|| log.codec().encode(item, &mut value)) {
+            return Err(self.refuse(Refusal::Item(log.name().to_owned(), e.into())));
+        }
         self.admit(log.store(), "log", log.name(), value.len())?;
         self.changes.op(log.state().clone(), push_op(value));
         Ok(())

@@ -71,7 +71,7 @@ pub use base::index::{BoxError, Index};
 pub use base::retry::Retry;
 pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
-pub use log::{Held, JobLog};
+pub use log::{Bytes, Codec, Held, JobLog, Json};
 pub use observe::ended::Ended;
 pub use observe::status::{Blocked, State, Status};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};

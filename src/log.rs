@@ -1,8 +1,9 @@
 //! A durable job log: items with gap-free indices, pushed by any number of threads, and consumed as
 //! a stream.
 
-use crate::base::config::check_name;
-use crate::base::error::Error;
+use crate::base::config::{check_codec, check_name};
+use crate::base::error::{Error, describe};
+use crate::base::guard::guarded;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex, Ordering};
 use crate::commit::intent::Ticket;
@@ -20,6 +21,7 @@ use std::ops::{Range, RangeInclusive, RangeToInclusive};
 use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
 
+pub(crate) mod codec;
 pub(crate) mod commit;
 mod held;
 mod push;
@@ -27,8 +29,10 @@ mod reading;
 pub(crate) mod state;
 mod trim;
 
+pub use codec::{Bytes, Codec, Json};
 pub use held::Held;
 
+use self::codec::{CODEC, CodecName, check_stored};
 use self::push::{PushIntent, Values};
 use self::reading::ReadAhead;
 use self::state::{Bounds, LogState, bounds_key, index_of, item_key};
@@ -40,8 +44,10 @@ use self::trim::{TrimIntent, Trimmer, Wanted};
 /// Items get their indices when they are written: gap-free, from 1, in the order of the writes.
 /// Pushing is as durable as the store, and threads that push at the same time share a write. A log
 /// is a source of jobs ([`Jobs`]) for any number of consumers, and rings them by itself. A clone is
-/// the same log. Items are stored as JSON: what that cannot say, a float that is no number for one,
-/// is pushed and then cannot be read.
+/// the same log.
+///
+/// A [`Codec`] turns items into bytes. The log keeps its name, and is opened with no other one. It
+/// is [`Json`] by default: [`Store::log_with`] takes [`Bytes`] or a codec of yours.
 ///
 /// ```
 /// use waterline::{Consumer, Store};
@@ -59,9 +65,10 @@ use self::trim::{TrimIntent, Trimmer, Wanted};
 /// # assert_eq!((log.first()?, log.head()?), (4, Some(3)));
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
-pub struct JobLog<T> {
+pub struct JobLog<T, C = Json> {
     store: Store,
     state: Arc<LogState>,
+    codec: Arc<C>,
     ahead: Mutex<ReadAhead>,
     /// The mean length of the items that were read last, in bytes.
     mean: AtomicUsize,
@@ -91,47 +98,52 @@ struct ItemType {
 
 impl Store {
     /// Opens the log with this name: 1 to 255 bytes. It is made if there is none, unless
-    /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`.
+    /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`. Its items are stored as
+    /// [`Json`].
     ///
     /// # Errors
     /// [`Error::Config`] for a bad name; [`Error::NotFound`] for a log that is not there and is not
-    /// made; [`Error::LogType`] while the same log is open with items of another type;
-    /// [`Error::Corrupt`] when it cannot be read, [`Error::Store`] when the database fails,
-    /// [`Error::Spawn`] when the thread that writes cannot be started.
+    /// made; [`Error::Codec`] for a log whose items another codec has encoded; [`Error::LogType`]
+    /// while the same log is open with items of another type; [`Error::Corrupt`] when it cannot be
+    /// read, [`Error::Store`] when the database fails, [`Error::Spawn`] when the thread that writes
+    /// cannot be started.
     pub fn log<T: Serialize + DeserializeOwned + Send + 'static>(
         &self,
         name: impl AsRef<str>,
     ) -> Result<JobLog<T>, Error> {
-        let name = name.as_ref();
-        check_name("log", name)?;
-        self.writer().start().map_err(|source| Error::Spawn { source })?;
+        self.log_with(name, Json)
+    }
+
+    /// Opens the log with this name, like [`log`](Self::log), with a codec for its items.
+    ///
+    /// A new log keeps the [name of the codec](Codec::NAME), by which alone codecs are told apart.
+    /// From the first log on that is not [`Json`], versions of this library that know no other
+    /// codec refuse the store ([`Error::Format`]).
+    ///
+    /// ```
+    /// use waterline::{Bytes, Error, Store};
+    ///
+    /// let store = Store::in_memory();
+    /// let blocks = store.log_with::<Vec<u8>, _>("blocks", Bytes)?;
+    /// assert_eq!(blocks.push(&b"block 1".to_vec())?, 1);
+    /// assert!(matches!(store.log::<Vec<u8>>("blocks"), Err(Error::Codec { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`log`](Self::log). [`Error::Config`] also for a codec whose name is empty or above
+    /// 32 bytes.
+    pub fn log_with<T: Send + 'static, C: Codec<T>>(
+        &self,
+        name: impl AsRef<str>,
+        codec: C,
+    ) -> Result<JobLog<T, C>, Error> {
         let asked = ItemType { id: TypeId::of::<T>(), name: type_name::<T>() };
-        let open_logs = self.kept::<OpenLogs>();
-        let mut logs = open_logs.0.lock();
-        logs.retain(|log| log.state.strong_count() > 0);
-        let known = logs.iter_mut().find_map(|log| Some((log.state.upgrade().filter(|log| log.name == name)?, log)));
-        let (state, item) = match known {
-            Some((state, log)) => match log.item.upgrade() {
-                Some(open) if open.id != asked.id => {
-                    let (open, asked) = (open.name.to_owned(), asked.name.to_owned());
-                    return Err(Error::LogType { name: name.to_owned(), open, asked });
-                }
-                Some(open) => (state, open),
-                None => {
-                    let item = Arc::new(asked);
-                    log.item = Arc::downgrade(&item);
-                    (state, item)
-                }
-            },
-            None => {
-                let (state, item) = (Arc::new(self.load_log(name)?), Arc::new(asked));
-                logs.push(OpenLog { state: Arc::downgrade(&state), item: Arc::downgrade(&item) });
-                (state, item)
-            }
-        };
+        let (state, item) = self.open_log(name.as_ref(), C::NAME, asked)?;
         Ok(JobLog {
             store: self.clone(),
             state,
+            codec: Arc::new(codec),
             ahead: Mutex::default(),
             mean: AtomicUsize::new(0),
             item,
@@ -139,8 +151,42 @@ impl Store {
         })
     }
 
+    /// Opens a log whose items have this type and this codec.
+    fn open_log(
+        &self,
+        name: &str,
+        codec: &'static str,
+        asked: ItemType,
+    ) -> Result<(Arc<LogState>, Arc<ItemType>), Error> {
+        check_name("log", name)?;
+        check_codec(codec)?;
+        self.writer().start().map_err(|source| Error::Spawn { source })?;
+        let open_logs = self.kept::<OpenLogs>();
+        let mut logs = open_logs.0.lock();
+        logs.retain(|log| log.state.strong_count() > 0);
+        let known = logs.iter_mut().find_map(|log| Some((log.state.upgrade().filter(|log| log.name == name)?, log)));
+        let Some((state, log)) = known else {
+            let (state, item) = (Arc::new(self.load_log(name, codec)?), Arc::new(asked));
+            logs.push(OpenLog { state: Arc::downgrade(&state), item: Arc::downgrade(&item) });
+            return Ok((state, item));
+        };
+        check_stored(name, state.codec(), codec)?;
+        match log.item.upgrade() {
+            Some(open) if open.id != asked.id => {
+                let (open, asked) = (open.name.to_owned(), asked.name.to_owned());
+                Err(Error::LogType { name: name.to_owned(), open, asked })
+            }
+            Some(open) => Ok((state, open)),
+            None => {
+                let item = Arc::new(asked);
+                log.item = Arc::downgrade(&item);
+                Ok((state, item))
+            }
+        }
+    }
+
     /// Loads a log, which is made if there is none.
-    fn load_log(&self, name: &str) -> Result<LogState, Error> {
+    fn load_log(&self, name: &str, codec: &'static str) -> Result<LogState, Error> {
         let corrupt =
             |reason| Error::Corrupt { name: name.to_owned(), reason: format!("the bounds of the log: {reason}") };
         let (key, families) = (bounds_key(name), (self.logs(), self.system().id));
@@ -148,13 +194,18 @@ impl Store {
             if !self.creates() {
                 return self.not_found("log", name);
             }
-            let bounds = Bounds::of_a_new_log(self.ids().next()?);
+            let mut bounds = Bounds::of_a_new_log(self.ids().next()?);
+            bounds.codec = CodecName::new(codec).unwrap_or(bounds.codec);
+            if !bounds.codec.is_json() {
+                self.note_in_use(CODEC)?;
+            }
             let mut batch = Batch::default();
             batch.put(self.system().id, &[&key], &[&bounds.encode(name)])?;
             self.write_batch(&batch)?;
             return Ok(LogState::new(name, families, bounds, bounds.end));
         };
         let bounds = Bounds::decode(name, &stored).map_err(corrupt)?;
+        check_stored(name, bounds.codec.as_str(), codec)?;
         // Items that were trimmed may still be there, and need not be looked through.
         let start = item_key(bounds.id, bounds.end.max(bounds.first));
         let last = match self.kv().last(self.logs(), &bounds.id.to_be_bytes())? {
@@ -165,7 +216,7 @@ impl Store {
     }
 }
 
-impl<T> JobLog<T> {
+impl<T, C> JobLog<T, C> {
     /// Returns the name that it was made with.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -178,6 +229,10 @@ impl<T> JobLog<T> {
 
     pub(crate) fn store(&self) -> &Store {
         &self.store
+    }
+
+    pub(crate) fn codec(&self) -> &C {
+        &self.codec
     }
 
     /// Removes all items up to and including this index; beyond the head, all there are. The log
@@ -247,14 +302,15 @@ impl<T> JobLog<T> {
     }
 }
 
-impl<T: Serialize> JobLog<T> {
+impl<T, C: Codec<T>> JobLog<T, C> {
     /// Appends an item, and returns its index once it is written, as durable as the store.
     ///
     /// # Errors
-    /// [`Error::Item`] when it cannot be turned into JSON, [`Error::Store`] when the database
-    /// fails: then the item is not in the log in this life, and may be in the next.
+    /// [`Error::Item`] when its [`Codec`] cannot encode it, or panics; nothing is pushed then.
+    /// [`Error::Store`] when the database fails: then the item is not in the log in this life, and
+    /// may be in the next.
     pub fn push(&self, item: &T) -> Result<Index, Error> {
-        Ok(self.push_values(Values::of(&self.state.name, std::slice::from_ref(item))?)?.start)
+        Ok(self.push_values(Values::of(&self.state.name, &*self.codec, std::slice::from_ref(item))?)?.start)
     }
 
     /// Appends items with consecutive indices in one atomic write. Nothing in, nothing out.
@@ -266,7 +322,7 @@ impl<T: Serialize> JobLog<T> {
             let end = self.state.end();
             return Ok(end..end);
         }
-        self.push_values(Values::of(&self.state.name, items)?)
+        self.push_values(Values::of(&self.state.name, &*self.codec, items)?)
     }
 
     fn push_values(&self, values: Values) -> Result<Range<Index>, Error> {
@@ -276,7 +332,7 @@ impl<T: Serialize> JobLog<T> {
     }
 }
 
-impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
+impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
     type Job = T;
 
     fn first(&self) -> Result<Index, BoxError> {
@@ -305,7 +361,7 @@ impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
         let (mut next, mut bad, mut bytes) = (start, None, 0);
         let mut take = |value: &[u8]| {
             bytes += value.len();
-            match serde_json::from_slice(value) {
+            match self.codec.decode(value) {
                 Ok(item) => into.push(item),
                 Err(e) => {
                     bad = Some(e);
@@ -319,14 +375,19 @@ impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
         // Taken out meanwhile, since items are the user's own code, and the store may take its
         // time.
         let mut ahead = std::mem::take(&mut *self.ahead.lock());
-        let read = ahead.read(place, start..end, &mut take);
+        // A panic of the codec is caught once around the run and not around each item, since the
+        // index of the item is known.
+        let read = guarded(|| Ok(ahead.read(place, start..end, &mut take)));
         *self.ahead.lock() = ahead;
         if let Ok(items @ 1..) = usize::try_from(next - start) {
             self.mean.store(bytes / items, Ordering::Relaxed);
         }
-        read?;
+        match read {
+            Ok(read) => read?,
+            Err(panic) => bad = Some(panic),
+        }
         match bad {
-            Some(e) => Err(self.corrupt(next, e).into()),
+            Some(e) => Err(self.corrupt(next, describe(&*e)).into()),
             None if next < end => {
                 // Unless it was trimmed just now.
                 self.check_first(next)?;
@@ -348,11 +409,12 @@ impl<T: DeserializeOwned + Send + 'static> Jobs for JobLog<T> {
     }
 }
 
-impl<T> Clone for JobLog<T> {
+impl<T, C> Clone for JobLog<T, C> {
     fn clone(&self) -> Self {
         Self {
             store: self.store.clone(),
             state: self.state.clone(),
+            codec: self.codec.clone(),
             ahead: Mutex::default(),
             mean: AtomicUsize::new(self.mean.load(Ordering::Relaxed)),
             item: self.item.clone(),
@@ -361,7 +423,7 @@ impl<T> Clone for JobLog<T> {
     }
 }
 
-impl<T> fmt::Debug for JobLog<T> {
+impl<T, C> fmt::Debug for JobLog<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JobLog").field("log", &self.state).finish_non_exhaustive()
     }

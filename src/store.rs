@@ -267,7 +267,6 @@ impl Store {
     /// Notes in the store that this name is in use from now on, so that a program which does not
     /// know the name refuses the store. A product calls it before it writes the first record that
     /// such a program would damage. Only the first call writes.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no record that is written today needs a name"))]
     pub(crate) fn note_in_use(&self, name: &'static str) -> Result<(), Error> {
         self.writable()?;
         self.inner.format.note_in_use(self.kv(), self.system(), name)

@@ -503,9 +503,9 @@ fn promise_09_wherever_the_disk_stops_a_new_beginning_is_whole_or_has_not_happen
             let [processed, jobs, items] = counts(&store);
             assert!(processed == jobs && jobs == items, "write {write}: {processed}, {jobs}, {items}");
             if write == 0 {
-                before += u64::from(jobs == JOBS)
+                before += u64::from(jobs == JOBS);
             } else {
-                anew += u64::from(jobs < JOBS)
+                anew += u64::from(jobs < JOBS);
             }
             counting(&store, JOBS).unwrap().join().unwrap();
             assert_eq!(counts(&store), [JOBS; 3]);

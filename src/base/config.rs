@@ -278,6 +278,14 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ConfigErr
     }
 }
 
+/// Refuses an empty name of a codec, and one that is too long.
+pub(crate) fn check_codec(name: &str) -> Result<(), ConfigError> {
+    match name.len() {
+        1..=MAX_CODEC => Ok(()),
+        _ => Err(ConfigError::CodecName { name: name.to_owned() }),
+    }
+}
+
 /// The default of `max_effects`: the most bytes of effects that wait for their save.
 pub(crate) const DEFAULT_EFFECTS: usize = 64 << 20;
 

@@ -20,7 +20,7 @@ pub struct Held<J> {
     consumers: Mutex<Vec<Wakeup>>,
 }
 
-impl<T> JobLog<T> {
+impl<T, C> JobLog<T, C> {
     /// Returns the number of items that were pushed and not yet trimmed.
     #[must_use]
     pub fn backlog(&self) -> u64 {

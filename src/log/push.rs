@@ -1,12 +1,13 @@
 //! Pushing items that wait for nothing: each push is an intent of its own.
 
+use super::codec::Codec;
 use super::state::LogState;
 use crate::base::error::{Error, StoreError};
+use crate::base::guard::guarded;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::draft::Draft;
 use crate::commit::intent::{Intent, Ticket};
-use serde::Serialize;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -18,11 +19,29 @@ pub(super) struct Values {
 }
 
 impl Values {
-    pub(super) fn of<T: Serialize>(log: &str, items: &[T]) -> Result<Self, Error> {
+    /// Encodes these items.
+    pub(super) fn of<T, C: Codec<T>>(log: &str, codec: &C, items: &[T]) -> Result<Self, Error> {
+        let encoded = guarded(|| match items {
+            [item] => Self::of_one(codec, item),
+            _ => Self::of_many(codec, items),
+        });
+        encoded.map_err(|source| Error::Item { log: log.to_owned(), source })
+    }
+
+    fn of_one<T, C: Codec<T>>(codec: &C, item: &T) -> Result<Self, BoxError> {
+        let mut bytes = Vec::new();
+        codec.encode(item, &mut bytes)?;
+        Ok(Self { ends: vec![bytes.len()], bytes })
+    }
+
+    fn of_many<T, C: Codec<T>>(codec: &C, items: &[T]) -> Result<Self, BoxError> {
         let mut values = Self { bytes: Vec::new(), ends: Vec::with_capacity(items.len()) };
+        // Each item gets a buffer without the items before it, so no codec can damage those.
+        let mut value = Vec::new();
         for item in items {
-            let failed = |e: serde_json::Error| Error::Item { log: log.to_owned(), source: e.into() };
-            serde_json::to_writer(&mut values.bytes, item).map_err(failed)?;
+            value.clear();
+            codec.encode(item, &mut value)?;
+            values.bytes.extend_from_slice(&value);
             values.ends.push(values.bytes.len());
         }
         Ok(values)

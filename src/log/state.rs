@@ -1,10 +1,11 @@
 //! The state that all handles of one log share: its bounds, the consumers that wait for its items,
 //! and those that still need them.
 
+use super::codec::CodecName;
 use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::commit::sealed::{Kind, SUM};
+use crate::commit::sealed::{Kind, Opened, SUM};
 use crate::kv::Family;
 use crate::kv::batch::{FamilyId, Records};
 use crate::source::wakeup::Wakeup;
@@ -17,9 +18,15 @@ use std::sync::Weak;
 /// The first index.
 const FIRST: Index = 1;
 
-/// The stored bounds: the version, the log's number, the three indices and the checksum.
-const SEAL: Kind = Kind { label: "log", versions: &[1] };
-const LENGTH: usize = 1 + 4 + 8 + 8 + 8 + SUM;
+/// The stored bounds: the version, the log's number, the three indices, from version 2 on the name
+/// of the codec, and the checksum.
+const SEAL: Kind = Kind { label: "log", versions: &[1, 2] };
+
+/// The stored bounds of a log whose items are JSON. Programs that know no other codec read them.
+const OF_JSON: Kind = Kind { versions: &[1], ..SEAL };
+
+/// The length of the fields that both versions have.
+const FIELDS: usize = 4 + 8 + 8 + 8;
 
 /// From so many items on they are deleted as a range. Fewer are left until there are more: a range
 /// that is deleted is looked at by every read until RocksDB has compacted it away.
@@ -37,6 +44,8 @@ pub(crate) struct LogState {
     family: Family,
     /// The family of its bounds.
     system: FamilyId,
+    /// The name of the codec of its items.
+    codec: CodecName,
     first: AtomicU64,
     /// One past the head.
     end: AtomicU64,
@@ -80,30 +89,43 @@ pub(crate) struct Bounds {
     /// One past the head, at the time when it was written; there may be items from there on.
     pub(crate) end: Index,
     pub(crate) deleted: Index,
+    /// The name of the codec of its items.
+    pub(crate) codec: CodecName,
 }
 
 impl Bounds {
+    /// Returns the bounds of a log without items, which are JSON.
     pub(crate) fn of_a_new_log(id: u32) -> Self {
-        Self { id, first: FIRST, end: FIRST, deleted: FIRST }
+        Self { id, first: FIRST, end: FIRST, deleted: FIRST, codec: CodecName::json() }
     }
 
     pub(crate) fn encode(self, name: &str) -> Vec<u8> {
-        let mut bytes = SEAL.begin(LENGTH);
+        let (kind, codec) = if self.codec.is_json() { (OF_JSON, "") } else { (SEAL, self.codec.as_str()) };
+        let mut bytes = kind.begin(1 + FIELDS + codec.len() + SUM);
         bytes.extend_from_slice(&self.id.to_be_bytes());
         [self.first, self.end, self.deleted].iter().for_each(|index| bytes.extend_from_slice(&index.to_be_bytes()));
-        SEAL.close(name, &[], &mut bytes);
+        bytes.extend_from_slice(codec.as_bytes());
+        kind.close(name, &[], &mut bytes);
         bytes
     }
 
     /// Returns the bounds that are stored, or the reason why they cannot be read.
     pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self, String> {
-        if bytes.len() != LENGTH {
-            return Err(format!("it is {} bytes long instead of {LENGTH}", bytes.len()));
-        }
-        let body = SEAL.open(name, &[], bytes)?.body;
+        let Opened { version, body } = SEAL.open(name, &[], bytes)?;
+        let Some((body, codec)) = body.split_at_checked(FIELDS) else {
+            return Err(format!("it is only {} bytes long", bytes.len()));
+        };
+        let codec = match version {
+            1 if codec.is_empty() => CodecName::json(),
+            1 => return Err(format!("it is {} bytes too long", codec.len())),
+            _ => std::str::from_utf8(codec)
+                .ok()
+                .and_then(CodecName::new)
+                .ok_or_else(|| format!("{:?} is no name of a codec", codec.escape_ascii().to_string()))?,
+        };
         let index = |at: usize| body[4 + 8 * at..].first_chunk().map_or(0, |bytes| Index::from_be_bytes(*bytes));
         let id = body.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
-        let bounds = Self { id, first: index(0), end: index(1), deleted: index(2) };
+        let bounds = Self { id, first: index(0), end: index(1), deleted: index(2), codec };
         if FIRST <= bounds.deleted && bounds.deleted <= bounds.first && bounds.first <= bounds.end {
             Ok(bounds)
         } else {
@@ -137,6 +159,7 @@ impl LogState {
             id: bounds.id,
             family: family.clone(),
             system,
+            codec: bounds.codec,
             first: AtomicU64::new(bounds.first),
             end: AtomicU64::new(end.max(bounds.end)),
             deleted: AtomicU64::new(bounds.deleted),
@@ -166,6 +189,11 @@ impl LogState {
 
     pub(crate) fn key(&self, index: Index) -> [u8; 12] {
         item_key(self.id, index)
+    }
+
+    /// Returns the name of the codec of its items.
+    pub(super) fn codec(&self) -> &str {
+        self.codec.as_str()
     }
 
     pub(super) fn family(&self) -> &Family {
@@ -261,7 +289,7 @@ impl LogState {
             records.delete_range(self.family.id, &self.key(deleted), &self.key(first))?;
             deleted = first;
         }
-        let bounds = Bounds { id: self.id, first, end, deleted };
+        let bounds = Bounds { id: self.id, first, end, deleted, codec: self.codec };
         records.put(self.system, &[&bounds_key(&self.name)], &[&bounds.encode(&self.name)])?;
         Ok((records, bounds))
     }
@@ -307,7 +335,7 @@ mod tests {
 
     #[test]
     fn trimmed_items_are_deleted_once_they_are_many_items_or_many_bytes() {
-        let bounds = Bounds { id: 7, first: 1, end: 1, deleted: 1 };
+        let bounds = Bounds::of_a_new_log(7);
         let family = Family::new("f", FamilyId(1));
         let log = LogState::new("l", (&family, FamilyId(2)), bounds, 100_000);
         let trim = |first| {
@@ -324,19 +352,71 @@ mod tests {
         assert!(trim(RANGE + 5).is_empty());
     }
 
+    /// The bounds of a log with this codec.
+    fn bounds(codec: &str) -> Bounds {
+        Bounds { id: 7, first: 5, end: 900, deleted: 3, codec: CodecName::new(codec).unwrap() }
+    }
+
+    #[test]
+    fn the_record_of_a_log_of_json_is_version_1_and_that_of_any_other_one_ends_with_its_codec() {
+        let fields =
+            [&7u32.to_be_bytes()[..], &5u64.to_be_bytes(), &900u64.to_be_bytes(), &3u64.to_be_bytes()].concat();
+        let json = [&[1], &fields[..], b"\x9b\x23\x5e\x14"].concat();
+        assert_eq!(bounds("json").encode("blocks"), json);
+        let bytes = [&[2], &fields[..], b"bytes", b"\xca\x13\x52\x2f"].concat();
+        assert_eq!(bounds("bytes").encode("blocks"), bytes);
+    }
+
     #[test]
     fn promise_08_any_flipped_bit_and_any_other_length_is_refused() {
-        let bounds = Bounds { id: 7, first: 5, end: 900, deleted: 3 };
-        let bytes = bounds.encode("blocks");
-        assert_eq!(Bounds::decode("blocks", &bytes), Ok(bounds));
-        assert!(Bounds::decode("others", &bytes).is_err());
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(Bounds::decode("blocks", &flipped).is_err(), "bit {bit}");
+        for codec in ["json", "bytes", "b", &"long".repeat(8)] {
+            let bounds = bounds(codec);
+            let bytes = bounds.encode("blocks");
+            assert_eq!(Bounds::decode("blocks", &bytes), Ok(bounds));
+            assert!(Bounds::decode("others", &bytes).is_err());
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(Bounds::decode("blocks", &flipped).is_err(), "{codec}, bit {bit}");
+            }
+            assert!((0..bytes.len()).all(|cut| Bounds::decode("blocks", &bytes[..cut]).is_err()), "{codec}");
+            let backwards = Bounds { first: 901, ..bounds };
+            assert!(Bounds::decode("blocks", &backwards.encode("blocks")).is_err());
         }
-        assert!((0..bytes.len()).all(|cut| Bounds::decode("blocks", &bytes[..cut]).is_err()));
-        let backwards = Bounds { first: 901, ..bounds };
-        assert!(Bounds::decode("blocks", &backwards.encode("blocks")).is_err());
+    }
+
+    #[test]
+    fn promise_08_a_whole_record_that_no_version_writes_is_refused() {
+        let fields = &bounds("json").encode("blocks")[1..=FIELDS];
+        let decoded = |version: u8, body: &[&[u8]]| {
+            let mut record = [&[version], &body.concat()[..]].concat();
+            SEAL.close("blocks", &[], &mut record);
+            Bounds::decode("blocks", &record)
+        };
+        assert_eq!(decoded(1, &[fields]), Ok(bounds("json")));
+        assert_eq!(decoded(2, &[fields, b"bytes"]), Ok(bounds("bytes")));
+        let bad: [(u8, &[&[u8]], &str); 7] = [
+            (1, &[fields, b"json"], "4 bytes too long"),
+            (1, &[&fields[1..]], "only 32 bytes long"),
+            (2, &[&fields[1..]], "only 32 bytes long"),
+            (2, &[fields], "\"\" is no name of a codec"),
+            (2, &[fields, &[b'x'; 33]], "is no name of a codec"),
+            (2, &[fields, b"\xff"], "is no name of a codec"),
+            (3, &[fields, b"bytes"], "this program knows 1 and 2"),
+        ];
+        for (version, body, reason) in bad {
+            let error = decoded(version, body).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_trim_keeps_the_codec_in_the_record() {
+        let family = Family::new("f", FamilyId(1));
+        for codec in ["json", "bytes"] {
+            let log = LogState::new("l", (&family, FamilyId(2)), bounds(codec), 900);
+            let (_, trimmed) = log.trim(8, 900, 0, None).unwrap();
+            assert_eq!(trimmed, Bounds { first: 8, ..bounds(codec) });
+        }
     }
 }

@@ -31,9 +31,12 @@ pub(super) use reading::{read, take_up};
 pub(crate) const SEAL: Kind = Kind { label: "format", versions: &[2] };
 
 /// The names in use that this program knows. A part of the crate whose records an older program
-/// would damage has its name here. There is no such part yet, and the tests have a name of their
-/// own.
-const KNOWN: &[&str] = if cfg!(test) { &["known to tests"] } else { &[] };
+/// would damage has its name here. The tests have a name of their own.
+///
+/// | name | part |
+/// |---|---|
+/// | `codec` | logs whose items are not JSON: their bounds are records of version 2 |
+const KNOWN: &[&str] = if cfg!(test) { &["codec", "known to tests"] } else { &["codec"] };
 
 /// The format of an open store.
 #[derive(Debug, Default)]

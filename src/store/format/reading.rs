@@ -82,7 +82,7 @@ pub(super) fn decode(record: &[u8], place: &dyn fmt::Display) -> Result<Stored, 
     if unknown.is_empty() {
         return Ok(Stored::Present(in_use));
     }
-    let known = if KNOWN.is_empty() { "no such part".to_owned() } else { quoted(&mut KNOWN.iter().copied()) };
+    let known = quoted(&mut KNOWN.iter().copied());
     Err(Error::Format { found: format!("{unknown} in use in the store at {place}"), known })
 }
 
