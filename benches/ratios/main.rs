@@ -47,6 +47,8 @@ mod measures;
 #[cfg(feature = "rocksdb")]
 mod resume;
 mod sources;
+#[cfg(feature = "rocksdb")]
+mod store;
 
 use self::sources::{Numbers, OneByOne, Slow};
 
@@ -192,6 +194,7 @@ fn main() {
         on_rocksdb(&table);
         effects::rows(&table);
         log::rows(&table);
+        store::rows(&table);
     }
     let row = Row { name: "slow source, in runs", floor: "one by one", times: SLOW_JOBS, most: 0.1 };
     table.row(row, || consume_slowly(false), || consume_slowly(true));

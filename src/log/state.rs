@@ -415,7 +415,7 @@ mod tests {
         let family = Family::new("f", FamilyId(1));
         for codec in ["json", "bytes"] {
             let log = LogState::new("l", (&family, FamilyId(2)), bounds(codec), 900);
-            let (_, trimmed) = log.trim(8, 900, 0, None).unwrap();
+            let (_, trimmed) = log.trim(8, (900, 0, None), Deleted::Later).unwrap();
             assert_eq!(trimmed, Bounds { first: 8, ..bounds(codec) });
         }
     }

@@ -104,8 +104,8 @@ impl StoreProgress {
     /// counter doubles. [`remove_with`](Self::remove_with) removes both in one write.
     ///
     /// # Errors
-    /// [`Error::InUse`] while a consumer has the name, [`Error::ReadOnly`] if the store is read-only,
-    /// [`Error::Store`] if the database fails.
+    /// [`Error::InUse`] while a consumer has the name, [`Error::ReadOnly`] if the store is
+    /// read-only, [`Error::Store`] if the database fails.
     pub fn remove(self) -> Result<(), Error> {
         let removal = self.removal()?;
         let mut batch = Batch::default();
