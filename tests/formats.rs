@@ -13,10 +13,11 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use waterline::fuzzing::{Disk, Record};
-use waterline::{Consumer, Error, Index, JobLog, Jobs, Store, StoreOptions};
+use waterline::{Bytes, Codec, Consumer, Error, Index, JobLog, Jobs, Store, StoreOptions};
 
 const VERSION_1: &str = include_str!("formats/version-1.txt");
 const VERSION_2: &str = include_str!("formats/version-2.txt");
+const CODECS: &str = include_str!("formats/codecs.txt");
 const NEWER_VERSION: &str = include_str!("formats/newer-version.txt");
 const NEWER_PART: &str = include_str!("formats/newer-part.txt");
 
@@ -88,10 +89,7 @@ fn raised(mut records: Vec<Record>) -> Vec<Record> {
     records
 }
 
-fn items<T>(log: &JobLog<T>) -> (Index, Option<Index>, Vec<T>)
-where
-    JobLog<T>: Jobs<Job = T>,
-{
+fn items<T: Send + 'static, C: Codec<T>>(log: &JobLog<T, C>) -> (Index, Option<Index>, Vec<T>) {
     let (first, head, mut items) = (log.first().unwrap(), log.head().unwrap(), Vec::new());
     if let Some(head) = head {
         log.read(first..=head, &mut items).unwrap();
@@ -132,6 +130,33 @@ fn all_is_there(store: &Store) {
     assert_eq!(items(&store.log::<u64>("untouched").unwrap()), (1, None, vec![]));
     let below = store.log::<u64>("cut").unwrap().at_index(2).unwrap_err();
     assert!(matches!(below.downcast_ref(), Some(Error::Truncated { next: 2, first: 3 })), "{below:?}");
+}
+
+/// Every item of the fixture with codecs is there, each log has its codec, and looking changes
+/// nothing.
+#[track_caller]
+fn all_codecs_are_there(store: &Store) {
+    let others = store.log::<Vec<u8>>("blocks").unwrap_err();
+    assert!(matches!(&others, Error::Codec { stored, .. } if stored == "bytes"), "{others:?}");
+    let blocks = store.log_with::<Vec<u8>, _>("blocks", Bytes).unwrap();
+    let left = vec![vec![], vec![0, 0xff, b'"', b'\\'], b"[1]".to_vec()];
+    assert_eq!(items(&blocks), (2, Some(4), left));
+    assert_eq!(items(&store.log_with::<Vec<u8>, _>("untouched", Bytes).unwrap()), (1, None, vec![]));
+    let others = store.log_with::<Vec<u8>, _>("letters", Bytes).unwrap_err();
+    assert!(matches!(&others, Error::Codec { stored, .. } if stored == "json"), "{others:?}");
+    assert_eq!(items(&store.log::<String>("letters").unwrap()), (1, Some(1), vec!["letter 0".to_owned()]));
+}
+
+/// The logs of the fixture with codecs take items and trims, and keep their codecs.
+#[track_caller]
+fn all_codecs_go_on(open: impl Fn() -> Store) {
+    let store = open();
+    let blocks = store.log_with::<Vec<u8>, _>("blocks", Bytes).unwrap();
+    assert_eq!(blocks.push(&vec![5]).unwrap(), 5);
+    blocks.trim(..=4).unwrap();
+    drop((blocks, store));
+    let blocks = open().log_with::<Vec<u8>, _>("blocks", Bytes).unwrap();
+    assert_eq!(items(&blocks), (5, Some(5), vec![vec![5]]));
 }
 
 /// The jobs of a life of this progress, to the last one of so many.
@@ -190,7 +215,7 @@ fn disk(records: &[Record]) -> Disk {
 
 #[test]
 fn every_fixture_reads_and_is_shown_as_it_stands_in_its_file() {
-    for fixture in [VERSION_1, VERSION_2, NEWER_VERSION, NEWER_PART] {
+    for fixture in [VERSION_1, VERSION_2, CODECS, NEWER_VERSION, NEWER_PART] {
         let lines: String =
             fixture.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
         assert_eq!(shown(&records(fixture)), lines);
@@ -207,6 +232,11 @@ fn a_life_leaves_the_records_of_version_2_to_the_byte() {
         shown(&left),
         "version 2 differs from version 1 in its format alone"
     );
+}
+
+#[test]
+fn a_life_leaves_the_records_of_a_store_with_codecs_to_the_byte() {
+    assert_eq!(shown(&life::records_with_codecs()), shown(&records(CODECS)));
 }
 
 #[test]
@@ -234,6 +264,17 @@ fn promise_08_a_store_of_version_2_is_opened_without_a_write_and_all_is_there() 
         assert_eq!(disk.writes(), 1);
     }
     assert_eq!(shown(&disk.records()), shown(&records(VERSION_2)));
+}
+
+#[test]
+fn promise_08_a_store_with_codecs_is_opened_without_a_write_and_all_is_there() {
+    let disk = disk(&records(CODECS));
+    for create in [true, false, true] {
+        all_codecs_are_there(&disk.open(&making(create)).unwrap());
+        assert_eq!(disk.writes(), 1);
+    }
+    assert_eq!(shown(&disk.records()), shown(&records(CODECS)));
+    all_codecs_go_on(|| disk.open(&making(false)).unwrap());
 }
 
 #[test]
@@ -376,6 +417,16 @@ mod on_disk {
                 all_goes_on(&Store::attach(theirs(directory.path())).unwrap());
             }
         }
+    }
+
+    #[test]
+    fn promise_08_a_store_with_codecs_is_opened_on_the_disk_and_all_is_there() {
+        let directory = directory(CODECS);
+        for create in [true, false] {
+            all_codecs_are_there(&making(create).open(directory.path()).unwrap());
+            assert_eq!(records_in(directory.path()), shown(&records(CODECS)));
+        }
+        all_codecs_go_on(|| making(false).open(directory.path()).unwrap());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use waterline::fuzzing::{Disk, Record};
-use waterline::{Checkpoint, Consumer, Progress, Retry, Store};
+use waterline::{Bytes, Checkpoint, Consumer, Progress, Retry, Store};
 
 /// A progress in the first format of a page, which no version of a store writes any more: the
 /// format, the watermark 41, and the checksum of the name `blocks` and both.
@@ -22,6 +22,19 @@ pub fn records() -> Vec<Record> {
     pages(&disk, &store);
     logs(&store);
     drop(store);
+    disk.records()
+}
+
+/// The records of a store with logs of bytes beside one of JSON.
+pub fn records_with_codecs() -> Vec<Record> {
+    let disk = Disk::default();
+    let store = disk.open(&Store::options()).unwrap();
+    let blocks = store.log_with::<Vec<u8>, _>("blocks", Bytes).unwrap();
+    blocks.push_all(&[b"cut".to_vec(), vec![], vec![0, 0xff, b'"', b'\\'], b"[1]".to_vec()]).unwrap();
+    blocks.trim(..=1).unwrap();
+    store.log_with::<Vec<u8>, _>("untouched", Bytes).unwrap();
+    store.log::<String>("letters").unwrap().push(&"letter 0".to_owned()).unwrap();
+    drop((blocks, store));
     disk.records()
 }
 
