@@ -3,7 +3,7 @@
 //! All that stands above is written against this trait alone. So faults are injected here and
 //! nowhere else, and logs and tables are tested without a disk.
 
-use crate::base::error::StoreError;
+use crate::base::error::{Error, StoreError};
 use crate::base::sync::Arc;
 use crate::kv::batch::{Batch, FamilyId};
 use std::ops::Range;
@@ -129,6 +129,12 @@ pub(crate) trait Kv: Send + Sync {
     /// loss of power by itself, so the deletion has to be [synced](Self::sync) before. Nothing is
     /// lost when it is not called, or fails.
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError>;
+
+    /// Shows from now on everything that another process has written by now. A store that only this
+    /// process writes to shows it already.
+    fn refresh(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// Returns the lowest key above every key with this prefix; `None` when there is no such key.

@@ -23,6 +23,7 @@ pub(crate) mod keys;
 #[cfg(any(test, feature = "rocksdb"))]
 mod locked;
 mod options;
+mod refresh;
 mod table;
 
 use format::Format;
@@ -144,6 +145,20 @@ impl Inner {
         let format = format::take_up(&*kv, &families[0], stored)?;
         Ok(Self::new(kv, families, format))
     }
+
+    /// Loads the store that lives on this key-value store, and writes nothing. It may be of an
+    /// older version, which has fewer families.
+    #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
+    fn read_only_on(kv: Arc<dyn Kv>, place: &dyn fmt::Display) -> Result<Self, Error> {
+        let family = |name: &str| {
+            let not_found = || Error::NotFound { what: "store", name: place.to_string() };
+            Ok::<_, Error>(Family::new(name, kv.family(name)?.ok_or_else(not_found)?))
+        };
+        let system = family(SYSTEM)?;
+        format::read(&*kv, &system, false, place)?;
+        let families = [system, family(TABLES)?, family(LOGS)?];
+        Ok(Self::new(kv, families, Format::default()))
+    }
 }
 
 impl Store {
@@ -225,7 +240,9 @@ impl Store {
     /// Opens the store on this key-value store. An error names the place.
     #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
     pub(crate) fn on(kv: Arc<dyn Kv>, options: &StoreOptions, place: &dyn fmt::Display) -> Result<Self, Error> {
-        Ok(Self::of(Inner::on(kv, options.create, place)?, options))
+        let inner =
+            if options.read_only { Inner::read_only_on(kv, place) } else { Inner::on(kv, options.create, place) };
+        Ok(Self::of(inner?, options))
     }
 
     fn of(inner: impl Into<Arc<Inner>>, options: &StoreOptions) -> Self {

@@ -1,5 +1,7 @@
 //! The seam on RocksDB.
 
+pub(crate) mod secondary;
+
 use super::batch::{Batch, FamilyId};
 use super::{Each, Family, KeyRange, Kv, OURS, Order, SYSTEM, Scan, batch, key_below, prefix_end};
 use crate::base::error::{Error, StoreError};
@@ -37,7 +39,13 @@ pub(crate) struct RocksKv {
     _directory: Option<Directory>,
     /// The families that were ever looked up, where somebody else may drop them.
     watched: Option<RwLock<HashMap<FamilyId, Arc<str>>>>,
+    /// True if nothing is written. Then a family of ours that is not there is an empty one, since
+    /// an older version of this library may have made the store.
+    read_only: bool,
 }
+
+/// The number of a family of ours that the database does not have.
+const ABSENT: FamilyId = FamilyId(u32::MAX);
 
 impl RocksKv {
     /// Opens the database. If there is none, `create` makes it; without `create` nothing is made.
@@ -84,7 +92,7 @@ impl RocksKv {
         match DB::open_cf_descriptors(&options, path, descriptors) {
             Ok(db) => {
                 directory.opened = true;
-                Ok(Self { db: Arc::new(db), _directory: Some(directory), watched: None })
+                Ok(Self { db: Arc::new(db), _directory: Some(directory), watched: None, read_only: false })
             }
             Err(e) if is_lock_held(&e) => Err(Error::Locked { path: path.to_owned() }),
             Err(e) => Err(failed(opening(path))(e).into()),
@@ -113,13 +121,23 @@ impl RocksKv {
         if TypeId::of::<DB>() == TypeId::of::<DBWithThreadMode<MultiThreaded>>() {
             Self::watched(db)
         } else {
-            Self { db, _directory: None, watched: None }
+            Self { db, _directory: None, watched: None, read_only: false }
         }
+    }
+
+    /// A database that is only read, of whatever kind: the user's own one, or a secondary.
+    pub(crate) fn read_only(db: Arc<DB>) -> Self {
+        Self { db, _directory: None, watched: None, read_only: true }
+    }
+
+    /// True if it is a family of ours that the database does not have, and need not have.
+    fn is_absent(&self, name: &str) -> bool {
+        self.read_only && OURS.contains(&name) && name != SYSTEM && self.db.cf_handle(name).is_none()
     }
 
     /// A database whose families may be dropped at any time.
     fn watched(db: Arc<DB>) -> Self {
-        Self { db, _directory: None, watched: Some(RwLock::default()) }
+        Self { db, _directory: None, watched: Some(RwLock::default()), read_only: false }
     }
 
     /// The number that this family has now. It is shown nowhere but in a batch.
@@ -254,14 +272,20 @@ impl Kv for RocksKv {
         if let (Some(id), Some(known)) = (id, &self.watched) {
             known.write().insert(id, name.into());
         }
-        Ok(id)
+        Ok(id.or_else(|| self.is_absent(name).then_some(ABSENT)))
     }
 
     fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        if self.is_absent(&family.name) {
+            return Ok(None);
+        }
         self.db.get_cf(&family!(self.db, &family.name)?, key).map_err(failed("read"))
     }
 
     fn multi_get(&self, family: &Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        if self.is_absent(&family.name) {
+            return Ok(vec![None; keys.len()]);
+        }
         let family = family!(self.db, &family.name)?;
         let values = self.db.batched_multi_get_cf(&family, keys, false);
         let value = |value: Result<Option<rocksdb::DBPinnableSlice<'_>>, _>| Ok(value?.map(|value| value.to_vec()));
@@ -269,7 +293,7 @@ impl Kv for RocksKv {
     }
 
     fn rows(&self, family: &Family, keys: KeyRange, order: Order) -> Scan<'_> {
-        if keys.is_empty() {
+        if keys.is_empty() || self.is_absent(&family.name) {
             return Box::new(std::iter::empty());
         }
         let family = match family!(self.db, &family.name) {
@@ -295,6 +319,9 @@ impl Kv for RocksKv {
     }
 
     fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
+        if self.is_absent(&family.name) {
+            return Ok(());
+        }
         let family = family!(self.db, &family.name)?;
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(keys.end);
@@ -313,6 +340,9 @@ impl Kv for RocksKv {
     }
 
     fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        if self.is_absent(&family.name) {
+            return Ok(None);
+        }
         let family = family!(self.db, &family.name)?;
         let mut options = ReadOptions::default();
         options.set_iterate_lower_bound(prefix);
@@ -337,11 +367,22 @@ impl Kv for RocksKv {
     }
 
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
+        if self.read_only {
+            return Err(StoreError { doing: "write".to_owned(), source: Error::ReadOnly.into() });
+        }
         let bytes = batch.checked()?;
         self.check_families(batch)?;
         let mut options = WriteOptions::default();
         options.set_sync(synced);
         self.db.write_opt(WriteBatch::from_data(bytes), &options).map_err(failed("write"))
+    }
+
+    /// Lets a secondary catch up. Any other database shows at once what is written to it.
+    fn refresh(&self) -> Result<(), Error> {
+        match self.db.try_catch_up_with_primary() {
+            Err(e) if e.kind() == rocksdb::ErrorKind::NotSupported => Ok(()),
+            caught_up => Ok(caught_up.map_err(failed("catch up with the application's database"))?),
+        }
     }
 }
 

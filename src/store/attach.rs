@@ -50,6 +50,12 @@ impl StoreOptions {
     /// # Errors
     /// The errors of [`Store::attach`].
     pub fn attach(self, db: Arc<DB>) -> Result<Store, Error> {
+        if self.read_only {
+            // It shares nothing with a store that writes, which may come later and raises an older
+            // store then.
+            let place = db.path().display().to_string();
+            return Store::on(Arc::new(RocksKv::read_only(db)), &self, &place);
+        }
         Ok(Store::of(attached(db, self.create)?, &self))
     }
 }
@@ -119,7 +125,9 @@ impl Store {
     /// RocksDB's log, and then RocksDB refuses all other writes until the database is opened anew.
     ///
     /// In a database that was opened read-only or as a secondary, a store of the present version
-    /// can be read. Every write to it is an [`Error::Store`].
+    /// can be read. Every write to it is an [`Error::Store`]. With [`StoreOptions::read_only`]
+    /// every write is refused sooner, and a store of each version can be read, also if the database
+    /// was opened with the family `waterline.system` alone.
     ///
     /// A store of an older version of this library is raised here, as in [`Store::open`]. That
     /// needs a database that takes writes. Open the database with all of

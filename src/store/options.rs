@@ -8,6 +8,7 @@ use crate::{
     base::error::Error,
     base::sync::Arc,
     base::time,
+    kv::rocksdb::secondary::Secondary,
     kv::rocksdb::{RocksKv, wait_closed},
 };
 #[cfg(feature = "rocksdb")]
@@ -94,30 +95,64 @@ impl StoreOptions {
         self
     }
 
-    /// Makes a handle through which nothing is written. The default is a handle that writes.
+    /// Opens a store from beside, for a look: nothing is written through it. Use it in a tool or a
+    /// dashboard while the application runs. The default is a store that writes.
     ///
-    /// Every call that would write returns [`Error::ReadOnly`](crate::Error::ReadOnly) and changes
-    /// nothing, also `start` of a consumer with [`Store::progress`](crate::Store::progress).
-    /// Nothing is made either, as with [`create(false)`](Self::create).
+    /// * `open` and `open_within` need no lock and wait for none. The application may have the
+    ///   store open, in this process or another one, and may be started, stopped and killed at any
+    ///   time. Any number of processes may look at once. The application does not notice it: no
+    ///   file of its directory changes, none is made, and no file is made elsewhere.
+    /// * The store shows the state of the moment in which it was opened, until
+    ///   [`Store::refresh`](crate::Store::refresh) shows the present one.
+    /// * Every call that would write returns [`Error::ReadOnly`](crate::Error::ReadOnly) and
+    ///   changes nothing, also `start` of a consumer with
+    ///   [`Store::progress`](crate::Store::progress). Nothing is made either, as with
+    ///   [`create(false)`](Self::create), and no thread is started.
+    /// * A store of an older version of this library is read as it is, and is not raised.
     ///
-    /// Like the durability, this belongs to the handle: of two stores that are attached to one
-    /// database, one may write and the other not.
+    /// A look keeps all table files of the database open, also those that the application has
+    /// deleted meanwhile, and keeps the content of its write-ahead log in memory: 128 MiB at most,
+    /// if the application uses `Store::open`. So drop a store that you do not need.
+    ///
+    /// With [`attach`](Self::attach) it is a handle on a database that you opened, in whatever way.
+    /// It shows at once the writes to that database. Another store on the same database may write.
+    /// Two stores on it share a state if both write; a read-only one is by itself. If the database
+    /// is a secondary, `refresh` lets it catch up, with the limits of RocksDB: after a flush of the
+    /// application, its 11th version may go on showing values that were replaced. `open` has no
+    /// such limits.
+    ///
+    #[cfg_attr(feature = "rocksdb", doc = "```")]
+    #[cfg_attr(not(feature = "rocksdb"), doc = "```ignore")]
+    /// use waterline::{Error, Store};
+    ///
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("data");
+    /// let application = Store::open(&path)?;
+    /// application.table("heights")?.put("k2", "8611")?;
+    ///
+    /// let beside = Store::options().read_only().open(&path)?;    // mostly in another process
+    /// let heights = beside.table("heights")?;
+    /// assert_eq!(heights.get("k2")?.as_deref(), Some(b"8611".as_slice()));
+    /// assert!(matches!(heights.delete("k2"), Err(Error::ReadOnly)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
     /// Opens the database in this directory. It makes the database if there is none, unless
-    /// [`create`](Self::create) is `false`. A store of an older version of this library is raised:
-    /// see [`Store::open`].
+    /// [`create`](Self::create) is `false` or the store is [read-only](Self::read_only). A store of
+    /// an older version of this library is raised: see [`Store::open`].
     ///
     /// # Errors
-    /// * [`Error::Locked`] if the database is open elsewhere.
-    /// * [`Error::NotFound`] if there is none and `create` is `false`.
+    /// * [`Error::Locked`] if the database is open elsewhere. A read-only store needs no lock.
+    /// * [`Error::NotFound`] if there is none and it is not made.
     /// * [`Error::Format`] if a newer version of this library has made the store. Nothing is
     ///   changed then.
     /// * [`Error::Corrupt`] if the record of the version is damaged.
-    /// * [`Error::Store`] for any other error of RocksDB.
+    /// * [`Error::Store`] for any other error of RocksDB. For a read-only store also if the
+    ///   application replaced its files for 10 seconds in each try to read them.
     #[cfg(feature = "rocksdb")]
     pub fn open(self, path: impl AsRef<Path>) -> Result<Store, Error> {
         self.open_by(path.as_ref(), RocksKv::open)
@@ -153,6 +188,9 @@ impl StoreOptions {
 
     #[cfg(feature = "rocksdb")]
     fn open_by(&self, path: &Path, open: fn(&Path, bool) -> Result<RocksKv, Error>) -> Result<Store, Error> {
+        if self.read_only {
+            return Store::on(Arc::new(Secondary::open(path)?), self, &path.display());
+        }
         let mut kv = open(path, self.create)?;
         // The check comes before anything is made, so a refused store keeps its families.
         format::check(&kv, self.create, &path.display())?;

@@ -1,0 +1,309 @@
+//! A database that another process has open, read from beside (a *secondary* of RocksDB).
+//!
+//! A secondary reads the files of the application, and replays its write-ahead logs in memory. The
+//! application does not know of it: it may delete or replace any of these files meanwhile. Two
+//! rules make each look a state that the application really had.
+//!
+//! **A look counts only if the manifest stood still.** The manifest lists the files that matter. A
+//! file that it lists is deleted only after a newer entry of the manifest says so. So the manifest
+//! is [stamped](Stamp) before and after. If the stamp has changed, the look may have missed a file
+//! (RocksDB passes over a log that is gone without an error), and it is made again.
+//!
+//! **A secondary catches up only while the manifest stands still.** It then reads the new end of
+//! the logs and nothing else. Once the application has flushed, a secondary that catches up goes on
+//! showing values from its own memory that were replaced in the flushed file, and rows that were
+//! deleted there. (RocksDB 11.8 has this fault.) It also fails for good when there is a new column
+//! family. So a new secondary is opened instead, and takes the place of the old one.
+//!
+//! RocksDB wants a directory for the text log of a secondary. This one has no text log, and the
+//! directory that it is given lies below a file, so nothing can ever be made there.
+
+use super::{RocksKv, family_options, has_database, no_store, opening};
+use crate::base::error::{Error, StoreError};
+use crate::base::sync::{Arc, Condvar, Mutex, RwLock};
+use crate::base::time;
+use crate::kv::batch::{Batch, FamilyId};
+use crate::kv::{Each, Family, KeyRange, Kv, Order, Pair, SYSTEM, Scan};
+use rocksdb::{ColumnFamilyDescriptor, DB, InfoLogger, LogLevel, Options};
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The time for which a look is made again while the application changes its files. An application
+/// that writes as fast as it can changes them a few times in a second.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The pause after the first look that did not count. It doubles with each, up to the longest one.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The rows and the bytes that a scan reads at a time, at most. It begins with one row, since many
+/// scans want no more.
+const ROWS: usize = 256;
+const BYTES: usize = 256 * 1024;
+
+/// The database of an application beside which this process reads.
+pub(crate) struct Secondary {
+    path: PathBuf,
+    /// The secondary that everybody reads. It is `None` after a catching up that broke off halfway.
+    seen: RwLock<Option<Arc<Seen>>>,
+    /// Held by the one refresh at a time.
+    refreshing: Mutex<()>,
+}
+
+/// A secondary, and the manifest that it has read.
+struct Seen {
+    kv: RocksKv,
+    stamp: Stamp,
+}
+
+/// The state of a database's manifest: its name, and its length, since entries are only added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stamp {
+    /// The content of the file `CURRENT`.
+    current: Vec<u8>,
+    length: u64,
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Result<Self, StoreError> {
+        let failed = |e: std::io::Error| StoreError { doing: opening(path), source: e.into() };
+        let read = || std::fs::read(path.join("CURRENT")).map_err(failed);
+        let mut current = read()?;
+        loop {
+            let manifest = path.join(String::from_utf8_lossy(&current).trim_end());
+            let missing = match std::fs::metadata(manifest) {
+                Ok(metadata) => return Ok(Self { current, length: metadata.len() }),
+                Err(e) if e.kind() == ErrorKind::NotFound => e,
+                Err(e) => return Err(failed(e)),
+            };
+            // The application may have begun a new manifest in between.
+            let again = read()?;
+            if again == current {
+                return Err(failed(missing));
+            }
+            current = again;
+        }
+    }
+}
+
+/// Looks, and looks again until the manifest has stood still meanwhile. Returns what was seen with
+/// the stamp of the manifest.
+///
+/// # Errors
+/// An error of a look at a manifest that stood still; [`Error::Store`] if the time is over.
+fn settled<S: PartialEq, T>(
+    stamp: impl Fn() -> Result<S, StoreError>,
+    elapsed: impl Fn() -> Duration,
+    wait: impl Fn(Duration),
+    mut look: impl FnMut() -> Result<T, Error>,
+) -> Result<(T, S), Error> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let before = stamp()?;
+        let seen = look();
+        if stamp()? == before {
+            return Ok((seen?, before));
+        }
+        if elapsed() >= PATIENCE {
+            let doing = "look at the application's database".to_owned();
+            let source = "the application replaced its files in each try: try again when it writes less".into();
+            return Err(StoreError { doing, source }.into());
+        }
+        wait(pause);
+        pause = (2 * pause).min(LONGEST_PAUSE);
+    }
+}
+
+impl Seen {
+    fn open(path: &Path) -> Result<Self, Error> {
+        let begun = time::now();
+        let elapsed = || time::now().saturating_duration_since(begun);
+        let (kv, stamp) = settled(|| Stamp::of(path), elapsed, pause, || open(path))?;
+        Ok(Self { kv, stamp })
+    }
+}
+
+/// Opens a secondary, in whatever state the files are.
+fn open(path: &Path) -> Result<RocksKv, Error> {
+    let mut options = Options::default();
+    // A file that stays open can be read after the application has deleted it.
+    options.set_max_open_files(-1);
+    options.set_info_logger(InfoLogger::new_callback_logger(LogLevel::Fatal, |_, _| {}));
+    let names = DB::list_cf(&options, path).map_err(super::failed(opening(path)))?;
+    if !names.iter().any(|name| name == SYSTEM) {
+        return Err(no_store(path));
+    }
+    let families = names.into_iter().map(|name| ColumnFamilyDescriptor::new(name, family_options()));
+    let nowhere = path.join("CURRENT").join("nothing");
+    let db = DB::open_cf_descriptors_as_secondary(&options, path, &nowhere, families);
+    Ok(RocksKv::read_only(Arc::new(db.map_err(super::failed(opening(path)))?)))
+}
+
+fn pause(time: Duration) {
+    let nobody = Mutex::new(());
+    Condvar::new().wait_until(&mut nobody.lock(), time::now() + time);
+}
+
+impl Secondary {
+    /// Opens the database in this directory from beside. It makes nothing.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let real = match path.canonicalize() {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Err(no_store(path)),
+            real => real.map_err(|e| StoreError { doing: opening(path), source: e.into() })?,
+        };
+        if !has_database(path)? {
+            return Err(no_store(path));
+        }
+        let seen = Seen::open(&real)?;
+        Ok(Self { path: real, seen: RwLock::new(Some(Arc::new(seen))), refreshing: Mutex::default() })
+    }
+
+    /// Runs a call that ends soon on the present secondary. A refresh waits for it.
+    fn read<R>(&self, run: impl FnOnce(&RocksKv) -> Result<R, StoreError>) -> Result<R, StoreError> {
+        run(&self.seen.read().as_ref().ok_or_else(broken_off)?.kv)
+    }
+
+    /// Keeps the present secondary. It shows the same state for as long as it is kept.
+    fn keep(&self) -> Result<Arc<Seen>, StoreError> {
+        self.seen.read().clone().ok_or_else(broken_off)
+    }
+
+    /// Lets the present secondary catch up, if it can. Nobody reads it meanwhile: the call may show
+    /// the changes of one family before those of another one.
+    fn catch_up(&self, stamp: &Stamp) -> bool {
+        let mut place = self.seen.write();
+        match &*place {
+            // Somebody who keeps it wants the state that it has.
+            Some(seen) if seen.stamp == *stamp && Arc::strong_count(seen) == 1 => {
+                let done = seen.kv.refresh().is_ok() && Stamp::of(&self.path).is_ok_and(|after| after == *stamp);
+                if !done {
+                    // It may show a later change without an earlier one.
+                    *place = Seen::open(&self.path).ok().map(Arc::new);
+                }
+                place.is_some()
+            }
+            _ => false,
+        }
+    }
+}
+
+fn broken_off() -> StoreError {
+    let source = "the last refresh broke off halfway: call `refresh` until it succeeds".into();
+    StoreError { doing: "read".to_owned(), source }
+}
+
+impl Kv for Secondary {
+    fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError> {
+        self.read(|kv| kv.family(name))
+    }
+
+    fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.read(|kv| kv.get(family, key))
+    }
+
+    fn multi_get(&self, family: &Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.read(|kv| kv.multi_get(family, keys))
+    }
+
+    fn rows(&self, family: &Family, keys: KeyRange, order: Order) -> Scan<'_> {
+        match self.keep() {
+            Ok(seen) => Box::new(Pieces {
+                seen,
+                family: family.clone(),
+                order,
+                rest: Some(keys),
+                rows: 1,
+                read: Vec::new().into_iter(),
+            }),
+            Err(e) => Box::new(std::iter::once(Err(e))),
+        }
+    }
+
+    fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
+        self.keep()?.kv.range(family, keys, each)
+    }
+
+    fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.read(|kv| kv.last(family, prefix))
+    }
+
+    fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
+        self.read(|kv| kv.write(batch, synced))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn reclaim(&self, _family: &Family, _keys: Range<&[u8]>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn refresh(&self) -> Result<(), Error> {
+        let _one_at_a_time = self.refreshing.lock();
+        // If the directory is gone, this fails, and the last state is still shown.
+        let stamp = Stamp::of(&self.path)?;
+        if self.catch_up(&stamp) {
+            return Ok(());
+        }
+        let seen = Seen::open(&self.path)?;
+        let before = self.seen.write().replace(Arc::new(seen));
+        drop(before);
+        Ok(())
+    }
+}
+
+/// The pairs of a range, read piece by piece: an iterator of RocksDB cannot be handed out together
+/// with the secondary that it borrows. The secondary is kept, so all pieces show one state.
+struct Pieces {
+    seen: Arc<Seen>,
+    family: Family,
+    order: Order,
+    /// The keys that were not read so far.
+    rest: Option<KeyRange>,
+    /// The number of rows of the next piece.
+    rows: usize,
+    read: std::vec::IntoIter<Result<Pair, StoreError>>,
+}
+
+impl Pieces {
+    fn fill(&mut self, keys: KeyRange) {
+        let mut read = Vec::new();
+        let mut bytes = 0;
+        let mut more = false;
+        for pair in self.seen.kv.rows(&self.family, keys.clone(), self.order) {
+            bytes += pair.as_ref().map_or(0, |(key, value)| key.len() + value.len());
+            read.push(pair);
+            more = read.len() == self.rows || bytes >= BYTES;
+            if more {
+                break;
+            }
+        }
+        // After an error there is nothing more to read.
+        if let Some(Ok((last, _))) = read.last().filter(|_| more) {
+            self.rest = Some(match self.order {
+                Order::Ascending => KeyRange { from: [last, &[0][..]].concat(), ..keys },
+                Order::Descending => KeyRange { to: Some(last.clone()), ..keys },
+            });
+        }
+        self.rows = (4 * self.rows).min(ROWS);
+        self.read = read.into_iter();
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Result<Pair, StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.read.len() == 0 {
+            let keys = self.rest.take()?;
+            self.fill(keys);
+        }
+        self.read.next()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+//! A look from beside: a store that is read while another process writes it.
+#![cfg(feature = "rocksdb")]
+
+mod common;
+
+use common::*;
+use rocksdb::{ColumnFamilyDescriptor, DB, Options};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use waterline::{Consumer, Error, Store, Table};
+
+/// The store in this directory, from beside.
+fn look(path: &Path) -> Store {
+    Store::options().read_only().open(path).unwrap()
+}
+
+/// The names and the contents of all files.
+fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(path).unwrap().map(Result::unwrap);
+    entries.map(|file| (file.file_name().into_string().unwrap(), std::fs::read(file.path()).unwrap())).collect()
+}
+
+/// A database of the application's own, with small files that come and go.
+fn database(path: &Path, families: &[&str]) -> Arc<DB> {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_keep_log_file_num(2);
+    let small = || {
+        let mut options = Options::default();
+        options.set_write_buffer_size(16 << 10);
+        options.set_level_zero_file_num_compaction_trigger(2);
+        options
+    };
+    let ours = Store::column_families().into_iter().map(|family| family.name().to_owned());
+    let names = ours.chain(families.iter().map(|name| (*name).to_owned()));
+    let descriptors = names.map(|name| ColumnFamilyDescriptor::new(name, small()));
+    Arc::new(DB::open_cf_descriptors(&options, path, descriptors).unwrap())
+}
+
+/// Moves everything from the write-ahead log and the memory into files.
+fn flush(db: &DB) {
+    for family in Store::column_families() {
+        let family = db.cf_handle(family.name()).unwrap();
+        db.flush_cf(&family).unwrap();
+        db.compact_range_cf(&family, None::<&[u8]>, None::<&[u8]>);
+    }
+}
+
+fn text(table: &Table, key: &str) -> Option<String> {
+    let value = table.get(key).unwrap();
+    assert_eq!(table.multi_get([key]).unwrap(), std::slice::from_ref(&value));
+    let row = table.prefix(key).next().map(|row| row.unwrap().1);
+    assert_eq!(row, value, "a scan shows the same");
+    value.map(|value| String::from_utf8(value).unwrap())
+}
+
+#[test]
+fn a_look_shows_a_running_application_moves_by_refresh_alone_and_changes_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let application = Store::open(directory.path()).unwrap();
+    let rows = application.table("rows").unwrap();
+    rows.put("k", "1").unwrap();
+    let consumer = Consumer::builder(numbers(3), application.progress("p")).start(|_| Ok(())).unwrap();
+    assert!(consumer.handle().wait_for(2, LONG));
+    let before = files(directory.path());
+    // Several look at the same time, and nobody waits for the lock.
+    let beside = look(directory.path());
+    let within = Store::options().read_only().open_within(directory.path(), Duration::ZERO).unwrap();
+    for store in [&beside, &within] {
+        assert_eq!(text(&store.table("rows").unwrap(), "k").as_deref(), Some("1"));
+        assert_eq!(store.progress("p").last_processed().unwrap(), Some(2));
+        assert!(matches!(store.table("others"), Err(Error::NotFound { what: "table", .. })));
+        store.refresh().unwrap();
+    }
+    assert!(files(directory.path()) == before, "looking changes no file");
+    consumer.stop().unwrap();
+    rows.put("k", "2").unwrap();
+    application.table("others").unwrap().put("k", "v").unwrap();
+    let before = files(directory.path());
+    assert_eq!(text(&beside.table("rows").unwrap(), "k").as_deref(), Some("1"), "nothing moves by itself");
+    beside.refresh().unwrap();
+    assert_eq!(text(&beside.table("rows").unwrap(), "k").as_deref(), Some("2"));
+    assert_eq!(text(&beside.table("others").unwrap(), "k").as_deref(), Some("v"));
+    drop((beside, within));
+    assert!(files(directory.path()) == before);
+    drop((rows, application));
+    // It can be looked at while nobody has it open, too.
+    let before = files(directory.path());
+    assert_eq!(text(&look(directory.path()).table("rows").unwrap(), "k").as_deref(), Some("2"));
+    assert!(files(directory.path()) == before);
+}
+
+#[test]
+fn every_write_is_refused_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let application = Store::open(directory.path()).unwrap();
+    application.table("rows").unwrap().put("k", "v").unwrap();
+    let before = files(directory.path());
+    let beside = look(directory.path());
+    let rows = beside.table("rows").unwrap();
+    assert!(matches!(rows.put("k", "changed"), Err(Error::ReadOnly)));
+    assert!(matches!(rows.delete("k"), Err(Error::ReadOnly)));
+    let started = Consumer::builder(numbers(3), beside.progress("p")).start(|_| Ok(()));
+    assert!(matches!(started, Err(Error::ReadOnly)), "{started:?}");
+    beside.refresh().unwrap();
+    assert_eq!(text(&rows, "k").as_deref(), Some("v"));
+    assert!(files(directory.path()) == before);
+    application.refresh().unwrap();
+    assert_eq!(text(&application.table("rows").unwrap(), "k").as_deref(), Some("v"));
+}
+
+#[test]
+fn a_refresh_shows_no_value_that_was_replaced_and_no_row_that_was_deleted_in_a_flushed_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = database(directory.path(), &[]);
+    let application = Store::attach(db.clone()).unwrap();
+    let rows = application.table("rows").unwrap();
+    ["changed", "deleted", "kept"].iter().for_each(|key| rows.put(key, "old").unwrap());
+    let beside = look(directory.path());
+    let seen = beside.table("rows").unwrap();
+    assert_eq!(text(&seen, "changed").as_deref(), Some("old"));
+    rows.put("changed", "new").unwrap();
+    rows.delete("deleted").unwrap();
+    flush(&db);
+    beside.refresh().unwrap();
+    let shown = ["changed", "deleted", "kept"].map(|key| text(&seen, key));
+    assert_eq!(shown.each_ref().map(Option::as_deref), [Some("new"), None, Some("old")]);
+    rows.put("changed", "newest").unwrap();
+    beside.refresh().unwrap();
+    assert_eq!(text(&seen, "changed").as_deref(), Some("newest"));
+}
+
+#[test]
+fn an_application_that_was_opened_many_times_in_between_is_shown_as_it_is_now() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Store::open(directory.path()).unwrap();
+    open().table("rows").unwrap().put("life", "first").unwrap();
+    let beside = look(directory.path());
+    let rows = beside.table("rows").unwrap();
+    for round in 0..4 {
+        for life in 0..round {
+            let application = open();
+            let rows = application.table("rows").unwrap();
+            rows.put("life", format!("{round}.{life}")).unwrap();
+            rows.put(format!("{round}.{life}"), "it was here").unwrap();
+        }
+        let application = open();
+        application.table("rows").unwrap().put("round", round.to_string()).unwrap();
+        beside.refresh().unwrap();
+        assert_eq!(text(&rows, "round"), Some(round.to_string()));
+        if round > 0 {
+            assert_eq!(text(&rows, "life"), Some(format!("{round}.{}", round - 1)));
+        }
+        assert_eq!(rows.iter().count() as u64, 2 + (0..=round).sum::<u64>(), "round {round}");
+    }
+}
+
+#[test]
+fn a_column_family_that_the_application_makes_is_there_after_a_refresh() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(Store::attach(database(directory.path(), &[])).unwrap());
+    let beside = look(directory.path());
+    let db = database(directory.path(), &["theirs"]);
+    let application = Store::attach(db.clone()).unwrap();
+    application.column_family("theirs").unwrap().put("k", "v").unwrap();
+    assert!(matches!(beside.column_family("theirs"), Err(Error::Config(_))));
+    beside.refresh().unwrap();
+    let theirs = beside.column_family("theirs").unwrap();
+    assert_eq!(text(&theirs, "k").as_deref(), Some("v"));
+    assert!(matches!(theirs.put("k", "changed"), Err(Error::ReadOnly)));
+    application.table("rows").unwrap().put("k", "v").unwrap();
+    beside.refresh().unwrap();
+    assert_eq!(text(&beside.table("rows").unwrap(), "k").as_deref(), Some("v"));
+}
+
+#[test]
+fn an_iterator_goes_on_showing_the_moment_in_which_it_was_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = database(directory.path(), &[]);
+    let application = Store::attach(db.clone()).unwrap();
+    let rows = application.table("rows").unwrap();
+    let fill = |value: &str| (0..2000u64).for_each(|row| rows.put(row.to_be_bytes(), value).unwrap());
+    fill("old");
+    let beside = look(directory.path());
+    let seen = beside.table("rows").unwrap();
+    for flushes in [false, true] {
+        let value = seen.iter().next().unwrap().unwrap().1;
+        let mut walks = [seen.iter(), seen.range_rev::<&[u8]>(..)];
+        walks.iter_mut().for_each(|walk| assert!(walk.next().is_some()));
+        fill(&format!("new {flushes}"));
+        rows.delete(1000u64.to_be_bytes()).unwrap();
+        if flushes {
+            flush(&db);
+        }
+        beside.refresh().unwrap();
+        assert_eq!(seen.iter().count(), 1999);
+        for walk in walks {
+            let values: Vec<_> = walk.map(|row| row.unwrap().1).collect();
+            assert_eq!(values.len(), if flushes { 1998 } else { 1999 });
+            assert!(values.iter().all(|other| *other == value));
+        }
+    }
+}
+
+#[test]
+fn a_path_without_a_store_is_a_typed_error_and_nothing_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let look = |path: &Path| Store::options().read_only().open(path);
+    let missing = directory.path().join("missing").join("deep");
+    for _ in 0..2 {
+        assert!(matches!(look(&missing), Err(Error::NotFound { what: "store", name }) if name.ends_with("deep")));
+        assert!(matches!(look(directory.path()), Err(Error::NotFound { what: "store", .. })));
+        let within = Store::options().read_only().create(true).open_within(&missing, HOUR);
+        assert!(matches!(within, Err(Error::NotFound { what: "store", .. })), "{within:?}");
+    }
+    assert!(files(directory.path()).is_empty());
+    let file = directory.path().join("file");
+    std::fs::write(&file, "mine").unwrap();
+    assert!(matches!(look(&file), Err(Error::Store(_))));
+    assert_eq!(files(directory.path()).len(), 1);
+    // A database of somebody else.
+    let theirs = directory.path().join("theirs");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    let db = DB::open(&options, &theirs).unwrap();
+    let before = files(&theirs);
+    assert!(matches!(look(&theirs), Err(Error::NotFound { what: "store", .. })));
+    assert!(files(&theirs) == before);
+    let attached = Store::options().read_only().attach(Arc::new(db));
+    assert!(matches!(attached, Err(Error::NotFound { what: "store", .. })), "{attached:?}");
+}
+
+#[test]
+fn a_look_outlives_the_directory_and_says_so_in_each_refresh() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
+    Store::open(&path).unwrap().table("rows").unwrap().put("k", "v").unwrap();
+    let beside = look(&path);
+    let rows = beside.table("rows").unwrap();
+    std::fs::rename(&path, directory.path().join("moved")).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(beside.refresh(), Err(Error::Store(_))));
+        assert_eq!(text(&rows, "k").as_deref(), Some("v"), "the last state is still shown");
+    }
+    std::fs::rename(directory.path().join("moved"), &path).unwrap();
+    beside.refresh().unwrap();
+    assert_eq!(text(&rows, "k").as_deref(), Some("v"));
+}
+
+#[test]
+fn a_read_only_handle_on_the_users_own_database_shows_it_and_another_one_may_write() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = database(directory.path(), &[]);
+    let application = Store::attach(db.clone()).unwrap();
+    application.table("rows").unwrap().put("k", "v").unwrap();
+    let beside = Store::options().read_only().attach(db.clone()).unwrap();
+    let rows = beside.table("rows").unwrap();
+    assert!(matches!(rows.put("k", "changed"), Err(Error::ReadOnly)));
+    application.table("rows").unwrap().put("k", "changed").unwrap();
+    beside.refresh().unwrap();
+    assert_eq!(text(&rows, "k").as_deref(), Some("changed"));
+    // A secondary that the user opened is caught up by a refresh.
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.set_max_open_files(-1);
+    let names: Vec<_> = DB::list_cf(&options, directory.path()).unwrap();
+    let secondary = DB::open_cf_as_secondary(&options, directory.path(), folder.path(), names).unwrap();
+    let theirs = Store::options().read_only().attach(Arc::new(secondary)).unwrap();
+    application.table("rows").unwrap().put("k", "once more").unwrap();
+    let rows = theirs.table("rows").unwrap();
+    assert_eq!(text(&rows, "k").as_deref(), Some("changed"));
+    theirs.refresh().unwrap();
+    assert_eq!(text(&rows, "k").as_deref(), Some("once more"));
+}
