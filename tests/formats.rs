@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use waterline::fuzzing::{Disk, Record};
-use waterline::{Bytes, Codec, Consumer, Error, Index, JobLog, Jobs, Store, StoreOptions};
+use waterline::{Bytes, Codec, Consumer, Error, Index, JobLog, Jobs, Progress, Store, StoreOptions};
 
 const VERSION_1: &str = include_str!("formats/version-1.txt");
 const VERSION_2: &str = include_str!("formats/version-2.txt");
@@ -278,6 +278,24 @@ fn promise_08_a_store_with_codecs_is_opened_without_a_write_and_all_is_there() {
 }
 
 #[test]
+fn promise_08_a_store_of_each_version_is_looked_at_and_stays_as_it_is() {
+    for fixture in [VERSION_1, VERSION_2] {
+        let disk = disk(&records(fixture));
+        let store = disk.open(&Store::options().read_only()).unwrap();
+        all_is_there(&store);
+        store.refresh().unwrap();
+        all_is_there(&store);
+        assert!(matches!(store.progress("transfers").acquire(), Err(Error::ReadOnly)));
+        assert_eq!((shown(&disk.records()), disk.writes()), (shown(&records(fixture)), 1));
+    }
+    // Where no store has lived, there is nothing to look at.
+    let nowhere = Disk::default();
+    let opened = nowhere.open(&Store::options().read_only());
+    assert!(matches!(opened, Err(Error::NotFound { what: "store", .. })), "{opened:?}");
+    assert_eq!(nowhere.writes(), 0);
+}
+
+#[test]
 fn promise_10_stores_of_both_versions_go_on_from_where_they_were() {
     for fixture in [VERSION_1, VERSION_2] {
         let disk = disk(&records(fixture));
@@ -325,8 +343,8 @@ fn promise_08_a_store_of_a_newer_version_is_refused_and_not_one_byte_of_it_chang
     {
         let before = records(fixture);
         let disk = disk(&before);
-        for create in [true, false] {
-            newer(disk.open(&making(create)), &words);
+        for options in [making(true), making(false), Store::options().read_only()] {
+            newer(disk.open(&options), &words);
             assert_eq!((shown(&disk.records()), disk.writes()), (shown(&before), 1));
         }
     }
@@ -430,6 +448,48 @@ mod on_disk {
     }
 
     #[test]
+    fn promise_08_a_store_of_each_version_is_looked_at_on_disk_and_stays_as_it_is() {
+        for fixture in [VERSION_1, VERSION_2] {
+            let directory = directory(fixture);
+            let before = families_in(directory.path());
+            let store = Store::options().read_only().open(directory.path()).unwrap();
+            all_is_there(&store);
+            assert_eq!(records_in(directory.path()), shown(&records(fixture)));
+            assert_eq!(families_in(directory.path()), before);
+            // The application raises the store, and makes families.
+            drop(Store::open(directory.path()).unwrap());
+            store.refresh().unwrap();
+            all_is_there(&store);
+            // A newer version does that.
+            let db = DB::open_cf(&options(), directory.path(), families_in(directory.path())).unwrap();
+            let record = format_of(&records(NEWER_VERSION)).to_vec();
+            db.put_cf(&db.cf_handle(SYSTEM).unwrap(), "format", record).unwrap();
+            newer(store.refresh().map(|()| store), &["version 3"]);
+        }
+    }
+
+    #[test]
+    fn promise_08_a_store_that_is_looked_at_through_attach_is_raised_by_a_later_one_that_writes() {
+        let directory = directory(VERSION_1);
+        let db = theirs(directory.path());
+        let looked = Store::options().read_only().attach(db.clone()).unwrap();
+        all_is_there(&looked);
+        assert_eq!(records_in(directory.path()), shown(&records(VERSION_1)));
+        let store = Store::attach(db).unwrap();
+        assert_eq!(records_in(directory.path()), shown(&raised(records(VERSION_1))));
+        looked.refresh().unwrap();
+        all_is_there(&looked);
+        drop(looked);
+        all_goes_on(&store);
+        drop(store);
+        // A database with the family of progress alone has the progress, and all else is empty.
+        let few = DB::open_cf_for_read_only(&options(), directory.path(), ["default", SYSTEM], false).unwrap();
+        let few = Store::options().read_only().attach(Arc::new(few)).unwrap();
+        assert!(few.progress("transfers").last_processed().unwrap() >= Some(10));
+        assert!(matches!(few.table("accounts"), Err(Error::NotFound { what: "table", .. })));
+    }
+
+    #[test]
     fn a_database_that_was_opened_without_the_newer_families_is_refused_by_their_name_and_stays_as_it_was() {
         let directory = directory(VERSION_1);
         let db = DB::open_cf(&options(), directory.path(), families(VERSION_1)).unwrap();
@@ -455,8 +515,8 @@ mod on_disk {
             }
             newer(Store::attach(Arc::new(db)), &[word]);
             let place = directory.path().display().to_string();
-            for create in [true, false] {
-                newer(making(create).open(directory.path()), &[word, &place]);
+            for options in [making(true), making(false), Store::options().read_only()] {
+                newer(options.open(directory.path()), &[word, &place]);
             }
             assert_eq!(records_in(directory.path()), shown(&records(fixture)));
             assert_eq!(families_in(directory.path()), names);

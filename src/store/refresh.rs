@@ -10,9 +10,9 @@ impl Store {
     /// opened [read-only](super::StoreOptions::read_only). Until then it shows the state of the
     /// last refresh, or of the opening: it never moves by itself.
     ///
-    /// What it shows is a state that the application really had: if it shows a write, it shows
-    /// every earlier one too, and a write as a whole. An iterator goes on showing the state of the
-    /// moment in which it was made.
+    /// It only shows states that the application really had: with a write it shows every earlier
+    /// one, and it shows a write as a whole. An iterator goes on showing the state of the moment in
+    /// which it was made.
     ///
     /// A refresh reads the news in the application's write-ahead log. If the application has moved
     /// data from there into other files since the last look, a refresh costs as much as opening
