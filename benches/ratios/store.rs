@@ -1,9 +1,9 @@
 //! Tables and writes of one's own, beside the calls of RocksDB that a user would make by hand.
 //!
-//! RocksDB walks backwards more slowly than forwards: 10 rows from the end take 1.4 times as long as
-//! 10 rows from the beginning where the rows are in files, and twice as long where they are still
-//! in memory. Neither depends on the number of rows. Many keys at once pay where the rows are in
-//! files.
+//! RocksDB walks backwards more slowly than forwards: 10 rows from the end take 1.4 times as long
+//! as 10 rows from the beginning where the rows are in files, and twice as long where they are
+//! still in memory. Neither depends on the number of rows. Many keys at once pay where the rows are
+//! in files.
 
 use crate::{Row, Table};
 use rocksdb::{DB, DBCompressionType, Options, WriteBatch, WriteOptions};
