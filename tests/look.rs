@@ -275,3 +275,163 @@ fn a_read_only_handle_on_the_users_own_database_shows_it_and_another_one_may_wri
     theirs.refresh().unwrap();
     assert_eq!(text(&rows, "k").as_deref(), Some("once more"));
 }
+
+#[cfg(unix)]
+mod beside_another_process {
+    use super::*;
+    use std::io::{BufRead, BufReader, Lines};
+    use std::process::{Child, ChildStdout, Command, Stdio};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use waterline::{BoxError, Effects, Index, Job, Jobs};
+
+    const DIR: &str = "WATERLINE_LOOK_DIR";
+    /// The variable with the number of lives before a child's.
+    const LIFE: &str = "WATERLINE_LOOK_LIFE";
+    const LIVES: u64 = 8;
+    /// The jobs after which a row is deleted again. Each is below the watermark by then.
+    const ROWS: u64 = 200;
+
+    /// An endless stream.
+    struct Endless;
+
+    impl Jobs for Endless {
+        type Job = Index;
+
+        fn head(&self) -> Result<Option<Index>, BoxError> {
+            Ok(Some(Index::MAX - 1))
+        }
+
+        fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+            Ok(Some(index))
+        }
+    }
+
+    /// Each job puts a row, deletes the one of an earlier job, and counts both, in one write.
+    fn work(effects: &mut Effects, job: &Job<Index>, [rows, sums]: &[Table; 2]) -> Result<(), BoxError> {
+        let value = vec![b'x'; 100 + (job.index % 400) as usize];
+        effects.put(rows, job.index.to_be_bytes(), value)?;
+        effects.add(sums, "jobs", 1)?;
+        effects.add(sums, "rows", 1)?;
+        if let Some(before) = job.index.checked_sub(ROWS) {
+            effects.delete(rows, before.to_be_bytes())?;
+            effects.add(sums, "rows", -1)?;
+        }
+        Ok(())
+    }
+
+    /// The application. In every second life its files are small, and come and go all the time.
+    #[test]
+    #[ignore = "a child of the test below"]
+    fn application_child() {
+        let Some(dir) = std::env::var_os(DIR) else { return };
+        let life: u64 = std::env::var(LIFE).unwrap().parse().unwrap();
+        let dir = Path::new(&dir);
+        let store = if life % 2 == 0 { Store::open(dir).unwrap() } else { Store::attach(database(dir, &[])).unwrap() };
+        let tables = ["rows", "sums"].map(|name| store.table(name).unwrap());
+        let consumer = Consumer::builder(Endless, store.progress("p"))
+            .max_processing(4)
+            .max_search_ahead(ROWS / 2)
+            .start_transactional(move |job, effects| work(effects, &job, &tables))
+            .unwrap();
+        println!("started");
+        let enough = consumer.handle().status().next + 2_000;
+        assert!(consumer.handle().wait_for(enough, LONG));
+        println!("enough is done");
+        consumer.join().unwrap();
+    }
+
+    fn application(dir: &Path, life: u64) -> (Child, Lines<BufReader<ChildStdout>>) {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "beside_another_process::application_child", "--nocapture", "--include-ignored"])
+            .env(DIR, dir)
+            .env(LIFE, life.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("started")), "it ended before it started");
+        (child, lines)
+    }
+
+    /// Checks that this is a state which the application really had. Returns the number of jobs
+    /// that were done.
+    fn check(store: &Store) -> u64 {
+        let (Ok(rows), Ok(sums)) = (store.table("rows"), store.table("sums")) else { return 0 };
+        let jobs = u64::try_from(sums.counter("jobs").unwrap()).unwrap();
+        let all: Vec<_> = rows.iter().map(Result::unwrap).collect();
+        assert_eq!(all.len() as i64, sums.counter("rows").unwrap(), "a part of a write is shown, of {jobs} jobs");
+        assert!(all.iter().all(|(key, value)| rows.get(key).unwrap().as_ref() == Some(value)));
+        let below = store.progress("p").last_processed().unwrap().map_or(0, |last| last + 1);
+        assert!(below <= jobs, "{below} is below the watermark, and {jobs} jobs are done");
+        let number = |key: &[u8]| u64::from_be_bytes(key.try_into().unwrap());
+        let lowest = all.iter().map(|(key, _)| number(key)).filter(|index| *index < below).count() as u64;
+        assert!(lowest >= below.min(ROWS / 2), "a job below the watermark is skipped");
+        jobs
+    }
+
+    /// Ends the looks, also when a check fails.
+    struct Over<'a>(&'a AtomicBool);
+
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
+    #[test]
+    fn a_look_beside_an_application_that_is_killed_again_and_again_shows_only_states_that_it_had() {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        let mut child;
+        let mut lines;
+        (child, lines) = application(dir, 0);
+        let (over, looks, done) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            // The first one catches up all the time, the other one is opened all the time.
+            let looker = scope.spawn(|| {
+                let store = look(dir);
+                while !over.load(Ordering::Acquire) {
+                    store.refresh().unwrap();
+                    let jobs = check(&store);
+                    let before = done.fetch_max(jobs, Ordering::AcqRel);
+                    assert!(jobs >= before, "it went back from {before} to {jobs}");
+                    looks.fetch_add(1, Ordering::AcqRel);
+                }
+                store.refresh().unwrap();
+                check(&store)
+            });
+            let opener = scope.spawn(|| {
+                let mut before = 0;
+                while !over.load(Ordering::Acquire) {
+                    let jobs = check(&look(dir));
+                    assert!(jobs >= before, "it went back from {before} to {jobs}");
+                    before = jobs;
+                }
+            });
+            let end = Over(&over);
+            for life in 1..=LIVES {
+                if life % 3 > 0 {
+                    assert!(lines.any(|line| line.unwrap().contains("enough is done")));
+                }
+                let before = looks.load(Ordering::Acquire);
+                while looks.load(Ordering::Acquire) < before + 2 && !looker.is_finished() && !opener.is_finished() {
+                    std::thread::park_timeout(Duration::from_micros(fastrand::u64(..5_000)));
+                }
+                child.kill().unwrap();
+                child.wait().unwrap();
+                (child, lines) = application(dir, life);
+                assert!(!looker.is_finished() && !opener.is_finished(), "a look has failed");
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            drop(end);
+            let jobs = looker.join().unwrap();
+            opener.join().unwrap();
+            assert_eq!(jobs, check(&look(dir)), "the last refresh shows all that is there");
+            assert!(jobs > 1_000 * LIVES);
+            let application = Store::open(dir).unwrap();
+            assert_eq!(check(&application), jobs, "and all of it was written");
+        });
+    }
+}

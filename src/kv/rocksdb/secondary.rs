@@ -6,8 +6,10 @@
 //!
 //! **A look counts only if the manifest stood still.** The manifest lists the files that matter. A
 //! file that it lists is deleted only after a newer entry of the manifest says so. So the manifest
-//! is [stamped](Stamp) before and after. If the stamp has changed, the look may have missed a file
-//! (RocksDB passes over a log that is gone without an error), and it is made again.
+//! is [stamped](Stamp) before, and again when the files are open: from then on they can be read
+//! whatever the application does. RocksDB says in its messages when that is. If the stamp has
+//! changed, the look may have missed a file (RocksDB passes over a log that is gone without an
+//! error), and it is made again.
 //!
 //! **A secondary catches up only while the manifest stands still.** It then reads the new end of
 //! the logs and nothing else. Once the application has flushed, a secondary that catches up goes on
@@ -18,9 +20,9 @@
 //! RocksDB wants a directory for the text log of a secondary. This one has no text log, and the
 //! directory that it is given lies below a file, so nothing can ever be made there.
 
-use super::{RocksKv, family_options, has_database, no_store, opening};
+use super::{RocksKv, failed, family_options, has_database, no_store, opening};
 use crate::base::error::{Error, StoreError};
-use crate::base::sync::{Arc, Condvar, Mutex, RwLock};
+use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, RwLock};
 use crate::base::time;
 use crate::kv::batch::{Batch, FamilyId};
 use crate::kv::{Each, Family, KeyRange, Kv, Order, Pair, SYSTEM, Scan};
@@ -89,7 +91,8 @@ impl Stamp {
 }
 
 /// Looks, and looks again until the manifest has stood still meanwhile. Returns what was seen with
-/// the stamp of the manifest.
+/// the stamp of the manifest. A look that knows the stamp of the moment in which it had all files
+/// returns this stamp, too.
 ///
 /// # Errors
 /// An error of a look at a manifest that stood still; [`Error::Store`] if the time is over.
@@ -97,13 +100,14 @@ fn settled<S: PartialEq, T>(
     stamp: impl Fn() -> Result<S, StoreError>,
     elapsed: impl Fn() -> Duration,
     wait: impl Fn(Duration),
-    mut look: impl FnMut() -> Result<T, Error>,
+    mut look: impl FnMut() -> (Result<T, Error>, Option<S>),
 ) -> Result<(T, S), Error> {
     let mut pause = FIRST_PAUSE;
     loop {
         let before = stamp()?;
-        let seen = look();
-        if stamp()? == before {
+        let (seen, had_all) = look();
+        let after = had_all.filter(|_| seen.is_ok()).map_or_else(&stamp, Ok)?;
+        if after == before {
             return Ok((seen?, before));
         }
         if elapsed() >= PATIENCE {
@@ -120,25 +124,62 @@ impl Seen {
     fn open(path: &Path) -> Result<Self, Error> {
         let begun = time::now();
         let elapsed = || time::now().saturating_duration_since(begun);
-        let (kv, stamp) = settled(|| Stamp::of(path), elapsed, pause, || open(path))?;
+        let look = || {
+            let files = Arc::new(Files::new(path));
+            let opened = open(path, files.clone());
+            let had_all = files.had_all.lock().take();
+            (opened, had_all)
+        };
+        let (kv, stamp) = settled(|| Stamp::of(path), elapsed, pause, look)?;
         Ok(Self { kv, stamp })
     }
 }
 
+/// The files of a secondary that is being opened, as far as RocksDB's messages tell of them.
+struct Files {
+    path: PathBuf,
+    /// The stamp of the moment in which the table files were open, and the logs were listed.
+    had_all: Mutex<Option<Stamp>>,
+    /// Set by the first message of interest. Later ones come while the logs are read.
+    is_told: AtomicBool,
+}
+
+impl Files {
+    fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), had_all: Mutex::default(), is_told: AtomicBool::new(false) }
+    }
+
+    fn hear(&self, message: &str) {
+        // RocksDB opens one log after the other, and only then it reads them.
+        if message.contains(OPENS_A_LOG) && !self.is_told.swap(true, Ordering::AcqRel) {
+            *self.had_all.lock() = Stamp::of(&self.path).ok();
+        }
+        // A log that was listed was deleted before it was opened. The manifest says so by now.
+        if message.contains(LOG_IS_GONE) {
+            *self.had_all.lock() = None;
+        }
+    }
+}
+
+/// The words of RocksDB's messages. If its next version has others, a look that was slow is made
+/// again without need.
+const OPENS_A_LOG: &str = "Recovering log #";
+const LOG_IS_GONE: &str = "have already been purged";
+
 /// Opens a secondary, in whatever state the files are.
-fn open(path: &Path) -> Result<RocksKv, Error> {
+fn open(path: &Path, files: Arc<Files>) -> Result<RocksKv, Error> {
     let mut options = Options::default();
     // A file that stays open can be read after the application has deleted it.
     options.set_max_open_files(-1);
-    options.set_info_logger(InfoLogger::new_callback_logger(LogLevel::Fatal, |_, _| {}));
-    let names = DB::list_cf(&options, path).map_err(super::failed(opening(path)))?;
+    options.set_info_logger(InfoLogger::new_callback_logger(LogLevel::Info, move |_, message| files.hear(message)));
+    let names = DB::list_cf(&options, path).map_err(failed(opening(path)))?;
     if !names.iter().any(|name| name == SYSTEM) {
         return Err(no_store(path));
     }
     let families = names.into_iter().map(|name| ColumnFamilyDescriptor::new(name, family_options()));
     let nowhere = path.join("CURRENT").join("nothing");
     let db = DB::open_cf_descriptors_as_secondary(&options, path, &nowhere, families);
-    Ok(RocksKv::read_only(Arc::new(db.map_err(super::failed(opening(path)))?)))
+    Ok(RocksKv::read_only(Arc::new(db.map_err(failed(opening(path)))?)))
 }
 
 fn pause(time: Duration) {

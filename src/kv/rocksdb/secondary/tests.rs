@@ -22,7 +22,7 @@ fn looked(moved: usize, look: fn(usize) -> Result<usize, Error>) -> (Result<(usi
             if looks.get() <= moved {
                 stamp.set(stamp.get() + 1);
             }
-            look(looks.get())
+            (look(looks.get()), None)
         },
     );
     assert_eq!(looks.get(), waited.borrow().len() + 1, "there is a pause between two looks");
@@ -46,6 +46,47 @@ fn an_error_counts_as_little_as_a_look_while_the_manifest_moves() {
     let once = |look| if look < 3 { broken(look) } else { Ok(look) };
     assert_eq!(looked(2, once).0.unwrap(), (3, 2));
     assert!(matches!(looked(0, broken), (Err(Error::Stopped), waited) if waited.is_empty()));
+}
+
+#[test]
+fn a_look_that_had_all_files_counts_whatever_comes_later() {
+    let looks = Cell::new(0);
+    let look = |had_all: fn(u64) -> u64, result: fn(u64) -> Result<u64, Error>| {
+        looks.set(0);
+        let stamp = || Ok(looks.get());
+        let look = || {
+            // The manifest moves during each look but the fourth.
+            let before = looks.replace(looks.get() + u64::from(looks.get() != 3));
+            (result(before), Some(had_all(before)))
+        };
+        settled(stamp, || Duration::ZERO, |_| {}, look).ok()
+    };
+    assert_eq!(look(|before| before, Ok), Some((0, 0)), "it moved later");
+    assert_eq!(look(|before| before + u64::from(before < 2), Ok), Some((2, 2)), "it moved before");
+    assert_eq!(look(|before| before, |_| Err(Error::Stopped)), None, "an error counts when nothing moved at all");
+    assert_eq!(looks.get(), 3);
+}
+
+#[cfg(unix)]
+#[test]
+fn the_messages_of_rocksdb_say_when_it_has_all_files_and_when_a_log_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let kv = RocksKv::open(directory.path(), true).unwrap();
+    let tables = Family::new(TABLES, kv.family(TABLES).unwrap().unwrap());
+    let mut batch = Batch::default();
+    batch.put(tables.id, &[b"k"], &[b"v"]).unwrap();
+    kv.write(&batch, true).unwrap();
+    let stamp = Stamp::of(directory.path()).unwrap();
+    let heard = |files: Files| {
+        let files = Arc::new(files);
+        let found = open(directory.path(), files.clone()).unwrap().get(&tables, b"k").unwrap();
+        let had_all = files.had_all.lock().take();
+        (found.is_some(), had_all)
+    };
+    assert_eq!(heard(Files::new(directory.path())), (true, Some(stamp)));
+    // A link to nothing is a log that is listed and is gone when it is opened.
+    std::os::unix::fs::symlink("nothing", directory.path().join("999999.log")).unwrap();
+    assert_eq!(heard(Files::new(directory.path())), (false, None));
 }
 
 #[test]
