@@ -24,6 +24,7 @@ use std::sync::atomic::AtomicUsize;
 pub(crate) mod codec;
 pub(crate) mod commit;
 mod held;
+mod looking;
 mod push;
 mod reading;
 pub(crate) mod state;
@@ -31,11 +32,12 @@ mod trim;
 
 pub use codec::{Bytes, Codec, Json};
 pub use held::Held;
+pub use looking::LogInfo;
 
 use self::codec::{CODEC, CodecName, check_stored};
 use self::push::{PushIntent, Values};
 use self::reading::ReadAhead;
-use self::state::{Bounds, LogState, bounds_key, index_of, item_key};
+use self::state::{Bounds, LogState, bounds_key};
 use self::trim::{TrimIntent, Trimmer, Wanted};
 
 /// A durable first-in first-out log of jobs in a [`Store`]: what one stage of a pipeline hands to
@@ -130,6 +132,10 @@ impl Store {
     /// # Ok::<(), Error>(())
     /// ```
     ///
+    /// Through a [read-only](crate::StoreOptions::read_only) store every log can be opened with
+    /// [`Bytes`](codec::Bytes), whatever its codec is and whoever else has it open: the items are
+    /// the stored bytes. The log shows the state of the last [`refresh`](Self::refresh).
+    ///
     /// # Errors
     /// Those of [`log`](Self::log). [`Error::Config`] also for a codec whose name is empty or above
     /// 32 bytes.
@@ -160,16 +166,24 @@ impl Store {
     ) -> Result<(Arc<LogState>, Arc<ItemType>), Error> {
         check_name("log", name)?;
         check_codec(codec)?;
-        self.writer().start().map_err(|source| Error::Spawn { source })?;
+        if self.writable().is_ok() {
+            self.writer().start().map_err(|source| Error::Spawn { source })?;
+        }
+        let as_bytes = self.reads_bytes(codec) && asked.id == TypeId::of::<Vec<u8>>();
         let open_logs = self.kept::<OpenLogs>();
         let mut logs = open_logs.0.lock();
         logs.retain(|log| log.state.strong_count() > 0);
         let known = logs.iter_mut().find_map(|log| Some((log.state.upgrade().filter(|log| log.name == name)?, log)));
         let Some((state, log)) = known else {
             let (state, item) = (Arc::new(self.load_log(name, codec)?), Arc::new(asked));
-            logs.push(OpenLog { state: Arc::downgrade(&state), item: Arc::downgrade(&item) });
+            // The stored bytes can be read beside items of any type.
+            let known = if as_bytes { Weak::new() } else { Arc::downgrade(&item) };
+            logs.push(OpenLog { state: Arc::downgrade(&state), item: known });
             return Ok((state, item));
         };
+        if as_bytes {
+            return Ok((state, Arc::new(asked)));
+        }
         check_stored(name, state.codec(), codec)?;
         match log.item.upgrade() {
             Some(open) if open.id != asked.id => {
@@ -187,32 +201,25 @@ impl Store {
 
     /// Loads a log, which is made if there is none.
     fn load_log(&self, name: &str, codec: &'static str) -> Result<LogState, Error> {
-        let corrupt =
-            |reason| Error::Corrupt { name: name.to_owned(), reason: format!("the bounds of the log: {reason}") };
-        let (key, families) = (bounds_key(name), (self.logs(), self.system().id));
-        let Some(stored) = self.kv().get(self.system(), &key)? else {
-            if !self.creates() {
-                return self.not_found("log", name);
+        let families = (self.log_items(), self.system().id);
+        if let Some((bounds, end)) = self.stored_log(name)? {
+            if !self.reads_bytes(codec) {
+                check_stored(name, bounds.codec.as_str(), codec)?;
             }
-            let mut bounds = Bounds::of_a_new_log(self.ids().next()?);
-            bounds.codec = CodecName::new(codec).unwrap_or(bounds.codec);
-            if !bounds.codec.is_json() {
-                self.note_in_use(CODEC)?;
-            }
-            let mut batch = Batch::default();
-            batch.put(self.system().id, &[&key], &[&bounds.encode(name)])?;
-            self.write_batch(&batch)?;
-            return Ok(LogState::new(name, families, bounds, bounds.end));
-        };
-        let bounds = Bounds::decode(name, &stored).map_err(corrupt)?;
-        check_stored(name, bounds.codec.as_str(), codec)?;
-        // Items that were trimmed may still be there, and need not be looked through.
-        let start = item_key(bounds.id, bounds.end.max(bounds.first));
-        let last = match self.kv().last(self.logs(), &bounds.id.to_be_bytes())? {
-            Some(key) if key.as_slice() >= &start[..] => index_of(&key).map(|index| index + 1),
-            _ => None,
-        };
-        Ok(LogState::new(name, families, bounds, last.unwrap_or(bounds.end)))
+            return Ok(LogState::new(name, families, bounds, end));
+        }
+        if !self.creates() {
+            return self.not_found("log", name);
+        }
+        let mut bounds = Bounds::of_a_new_log(self.ids().next()?);
+        bounds.codec = CodecName::new(codec).unwrap_or(bounds.codec);
+        if !bounds.codec.is_json() {
+            self.note_in_use(CODEC)?;
+        }
+        let mut batch = Batch::default();
+        batch.put(self.system().id, &[&bounds_key(name)], &[&bounds.encode(name)])?;
+        self.write_batch(&batch)?;
+        Ok(LogState::new(name, families, bounds, bounds.end))
     }
 }
 
@@ -244,9 +251,10 @@ impl<T, C> JobLog<T, C> {
     ///
     /// # Errors
     /// [`Error::Needed`] when a consumer that is running on this log, or one that it
-    /// [retains](Self::retain) items for, has not processed all of them; [`Error::Store`] when the
-    /// database fails. Nothing is removed then.
+    /// [retains](Self::retain) items for, has not processed all of them; [`Error::ReadOnly`] if the
+    /// store is read-only; [`Error::Store`] when the database fails. Nothing is removed then.
     pub fn trim(&self, to: RangeToInclusive<Index>) -> Result<(), Error> {
+        self.store.writable()?;
         let first = to.end.saturating_add(1).min(self.state.end());
         self.check_needed(first)?;
         if first <= self.state.first() {
@@ -261,8 +269,12 @@ impl<T, C> JobLog<T, C> {
     /// Makes the log trim itself up to the lowest watermark of these consumers, named by their
     /// [`Handle`](crate::Handle)s. [`trim`](Self::trim) does not pass that watermark either. A
     /// consumer that ended counts with its last watermark. Call this again in each life. The last
-    /// call holds; with no consumer in it the log no longer trims itself.
+    /// call holds; with no consumer in it the log no longer trims itself. On a
+    /// [read-only](crate::StoreOptions::read_only) store it does nothing.
     pub fn retain<W: AsRef<Watermark>>(&self, consumers: impl IntoIterator<Item = W>) {
+        if self.store.writable().is_err() {
+            return;
+        }
         let watermarks: Vec<Watermark> = consumers.into_iter().map(|consumer| consumer.as_ref().clone()).collect();
         let trimmer = Trimmer::new(&self.store, &self.state);
         let listener: Arc<dyn Listener> = trimmer.clone();
@@ -306,10 +318,12 @@ impl<T, C: Codec<T>> JobLog<T, C> {
     /// Appends an item, and returns its index once it is written, as durable as the store.
     ///
     /// # Errors
-    /// [`Error::Item`] when its [`Codec`] cannot encode it, or panics; nothing is pushed then.
+    /// [`Error::Item`] when its [`Codec`] cannot encode it, or panics, and [`Error::ReadOnly`] if
+    /// the store is read-only; nothing is pushed then.
     /// [`Error::Store`] when the database fails: then the item is not in the log in this life, and
     /// may be in the next.
     pub fn push(&self, item: &T) -> Result<Index, Error> {
+        self.store.writable()?;
         Ok(self.push_values(Values::of(&self.state.name, &*self.codec, std::slice::from_ref(item))?)?.start)
     }
 
@@ -318,6 +332,7 @@ impl<T, C: Codec<T>> JobLog<T, C> {
     /// # Errors
     /// Those of [`push`](Self::push); all of them are in the log then, or none is.
     pub fn push_all(&self, items: &[T]) -> Result<Range<Index>, Error> {
+        self.store.writable()?;
         if items.is_empty() {
             let end = self.state.end();
             return Ok(end..end);
@@ -371,7 +386,7 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
             next += 1;
             true
         };
-        let place = (self.store.kv(), self.store.logs(), &*self.state);
+        let place = (self.store.kv(), self.store.log_items(), &*self.state);
         // Taken out meanwhile, since items are the user's own code, and the store may take its
         // time.
         let mut ahead = std::mem::take(&mut *self.ahead.lock());
@@ -389,7 +404,8 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
         match bad {
             Some(e) => Err(self.corrupt(next, describe(&*e)).into()),
             None if next < end => {
-                // Unless it was trimmed just now.
+                // Unless it was trimmed just now, here or by the application.
+                self.store.refresh_log(&self.state)?;
                 self.check_first(next)?;
                 Err(self.corrupt(next, "it is not there").into())
             }

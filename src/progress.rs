@@ -11,12 +11,14 @@ use std::time::Duration;
 pub(crate) mod embedded;
 pub(crate) mod format;
 mod ledger;
+mod listing;
 mod memory;
 mod saved;
 mod saves;
 mod tenure;
 
 pub use embedded::StoreProgress;
+pub use listing::ConsumerInfo;
 pub use memory::MemoryProgress;
 pub use saved::{SaveError, Saved};
 pub(crate) use saves::{DoneAhead, Restored, SaveDesk, Saves, Snapshot};

@@ -300,7 +300,7 @@ impl Store {
     }
 
     /// Returns the family of the job logs.
-    pub(crate) fn logs(&self) -> &Family {
+    pub(crate) fn log_items(&self) -> &Family {
         &self.inner.logs
     }
 

@@ -17,6 +17,14 @@ pub(crate) trait Double: Send + Sync {
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
         self.memory().reclaim(family, keys)
     }
+
+    fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.memory().get(family, key)
+    }
+
+    fn rows(&self, family: &Family, keys: KeyRange, order: Order) -> Scan<'_> {
+        self.memory().rows(family, keys, order)
+    }
 }
 
 impl<D: Double> Kv for D {
@@ -25,7 +33,7 @@ impl<D: Double> Kv for D {
     }
 
     fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.memory().get(family, key)
+        Double::get(self, family, key)
     }
 
     fn multi_get(&self, family: &Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
@@ -33,7 +41,7 @@ impl<D: Double> Kv for D {
     }
 
     fn rows(&self, family: &Family, keys: KeyRange, order: Order) -> Scan<'_> {
-        self.memory().rows(family, keys, order)
+        Double::rows(self, family, keys, order)
     }
 
     fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {

@@ -212,6 +212,21 @@ impl LogState {
         self.tell_listeners();
     }
 
+    /// Takes over the bounds and the end that the application has written by now, and rings those
+    /// who wait for items. Neither ever goes back.
+    pub(super) fn follow(&self, bounds: Bounds, end: Index) {
+        // In this order it never seems to begin behind its end.
+        let grew = self.end.fetch_max(end, Ordering::AcqRel) < end;
+        self.deleted.fetch_max(bounds.deleted, Ordering::AcqRel);
+        let shrank = self.first.fetch_max(bounds.first, Ordering::AcqRel) < bounds.first;
+        if grew {
+            self.wakeups.lock().retain(Wakeup::ring);
+        }
+        if grew || shrank {
+            self.tell_listeners();
+        }
+    }
+
     /// Tells this listener from now on when the log has more items, or fewer.
     pub(super) fn listen(&self, listener: Weak<dyn Listener>) {
         let mut listeners = self.listeners.lock();

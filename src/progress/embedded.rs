@@ -135,7 +135,7 @@ impl StoreProgress {
 
     /// Reads the stored records. A consumer may write meanwhile, so the page has to be the same
     /// before and after the deltas are read.
-    fn load(&self) -> Result<Option<Loaded>, Error> {
+    pub(super) fn load(&self) -> Result<Option<Loaded>, Error> {
         let failed = |e: crate::base::error::StoreError| Error::Progress { source: e.into() };
         let kv = self.store.kv();
         let page = || kv.get(self.store.system(), &format::page_key(&self.name)).map_err(failed);

@@ -50,6 +50,13 @@ pub(crate) struct Loaded {
     pub(crate) restored: Restored,
 }
 
+impl Loaded {
+    /// Returns the lowest index that is not done, if anything is.
+    pub(crate) fn next(&self) -> Option<Index> {
+        self.restored.next.or(self.last_processed.map(|last| last + 1))
+    }
+}
+
 impl Ledger {
     /// Returns the ledger of a progress that has no record yet.
     pub(crate) fn empty(name: &str) -> Self {

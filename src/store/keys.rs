@@ -39,6 +39,14 @@ pub(crate) fn table_prefix(name: &str) -> Option<Vec<u8>> {
     Some(key(&[length], name.as_bytes()))
 }
 
+/// Returns the name of the table that has this key, and the prefix of the table; `None` if no table
+/// has it.
+pub(crate) fn table_of(key: &[u8]) -> Option<(&str, &[u8])> {
+    let prefix = key.get(..1 + usize::from(*key.first()?))?;
+    let name = std::str::from_utf8(&prefix[1..]).ok().filter(|name| !name.is_empty())?;
+    Some((name, prefix))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +79,11 @@ mod tests {
             assert!(prefixes[at + 1..].iter().all(|other| !prefix.starts_with(other) && !other.starts_with(prefix)));
         }
         assert_eq!(table_prefix(&"x".repeat(256)), None);
+        for (name, prefix) in names.iter().zip(&prefixes) {
+            assert_eq!(table_of(&key(prefix, b"\x01row")), Some((*name, &prefix[..])));
+            assert_eq!(table_of(prefix), Some((*name, &prefix[..])));
+            assert_eq!(table_of(&prefix[..prefix.len() - 1]), None);
+        }
+        assert!([&b""[..], b"\0", b"\0row", b"\x01\xff"].iter().all(|key| table_of(key).is_none()));
     }
 }

@@ -1,56 +1,54 @@
-//! Catching up with an application beside which a store was opened.
+//! The database under a read-only store, and the list of its tables.
 
-use super::Store;
 #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
 use super::format;
+use super::{Store, keys};
 use crate::base::error::Error;
+use crate::kv::{KeyRange, Order, prefix_end};
 
 impl Store {
-    /// Shows from now on everything that the application has written by now, if this store was
-    /// opened [read-only](super::StoreOptions::read_only). Until then it shows the state of the
-    /// last refresh, or of the opening: it never moves by itself.
-    ///
-    /// It only shows states that the application really had: with a write it shows every earlier
-    /// one, and it shows a write as a whole. An iterator goes on showing the state of the moment in
-    /// which it was made.
-    ///
-    /// A refresh reads the news in the application's write-ahead log. If the application has moved
-    /// data from there into other files since the last look, a refresh costs as much as opening
-    /// does. It is tried again for 10 seconds while the application replaces the files that are
-    /// read. If it fails, call it again; it never shows a part of the news.
-    ///
-    /// On a store that writes it does nothing: such a store shows its own writes at once.
-    ///
-    #[cfg_attr(feature = "rocksdb", doc = "```")]
-    #[cfg_attr(not(feature = "rocksdb"), doc = "```ignore")]
-    /// # use waterline::{Error, Store};
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let path = directory.path().join("data");
-    /// let application = Store::open(&path)?;
-    /// let table = application.table("heights")?;
-    /// table.put("k2", "8000")?;
-    ///
-    /// let beside = Store::options().read_only().open(&path)?;    // mostly in another process
-    /// table.put("k2", "8611")?;
-    /// assert_eq!(beside.table("heights")?.get("k2")?.as_deref(), Some(b"8000".as_slice()));
-    /// beside.refresh()?;
-    /// assert_eq!(beside.table("heights")?.get("k2")?.as_deref(), Some(b"8611".as_slice()));
-    /// # Ok::<(), Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// * [`Error::Store`] if the files cannot be read, or if the application replaced them in each
-    ///   try.
-    /// * [`Error::NotFound`] if there is no store any more.
-    /// * [`Error::Format`] if a newer version of this library has raised the store meanwhile, and
-    ///   [`Error::Corrupt`] if the record of the version is damaged.
-    pub fn refresh(&self) -> Result<(), Error> {
-        if self.writable().is_ok() {
-            return Ok(());
-        }
+    /// Shows from now on everything that the application has written by now.
+    pub(crate) fn refresh_database(&self) -> Result<(), Error> {
         self.kv().refresh()?;
+        // A newer version of this library may have raised the store.
         #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
         format::read(self.kv(), self.system(), true, &"the path that was opened")?;
         Ok(())
+    }
+
+    /// Lists the tables that have a row, in the order of their names. A table whose last row was
+    /// deleted is not in the list, since nothing else is stored of a table. Neither are [column
+    /// families](Self::column_family) of yours.
+    ///
+    /// It reads one row of each table, and no other.
+    ///
+    /// ```
+    /// let store = waterline::Store::in_memory();
+    /// store.table("heights")?.put("k2", "8611")?;
+    /// store.table("empty")?;
+    /// assert_eq!(store.tables()?, ["heights"]);
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a row that is in no table, [`Error::Store`] if the database fails.
+    pub fn tables(&self) -> Result<Vec<String>, Error> {
+        let (mut tables, mut next) = (Vec::new(), Some(Vec::new()));
+        while let Some(from) = next {
+            let Some(row) = self.kv().rows(&self.inner.tables, KeyRange { from, to: None }, Order::Ascending).next()
+            else {
+                break;
+            };
+            let (key, _) = row?;
+            let (name, prefix) = keys::table_of(&key).ok_or_else(|| {
+                let reason = format!("the key \"{}\" is in no table", key.escape_ascii());
+                Error::Corrupt { name: "waterline.tables".to_owned(), reason }
+            })?;
+            tables.push(name.to_owned());
+            next = prefix_end(prefix);
+        }
+        // By their keys the shorter names come first.
+        tables.sort_unstable();
+        Ok(tables)
     }
 }

@@ -1,6 +1,8 @@
 //! Handles through which nothing is written, beside one that writes.
 
 use super::*;
+use crate::Jobs;
+use crate::kv::{KeyRange, Order, Scan};
 
 fn read_only(store: &Store) -> Store {
     store.with(&Store::options().read_only())
@@ -27,4 +29,144 @@ fn a_read_only_handle_refuses_every_write_and_changes_nothing() {
     assert_eq!(strict.progress("p").last_processed().unwrap(), Some(2));
     // The name was not taken, and the handle that writes goes on.
     assert_eq!(watermark(&store), Some(2));
+}
+
+/// A store on memory that counts the pairs that are read of each family.
+#[derive(Default)]
+struct Counted {
+    kv: MemoryKv,
+    read: Mutex<HashMap<Arc<str>, usize>>,
+}
+
+impl Counted {
+    fn count(&self, family: &Family) {
+        *self.read.lock().entry(family.name.clone()).or_default() += 1;
+    }
+
+    fn counted(&self) -> [usize; 3] {
+        let read = std::mem::take(&mut *self.read.lock());
+        [SYSTEM, TABLES, LOGS].map(|name| read.get(name).copied().unwrap_or(0))
+    }
+}
+
+impl Double for Counted {
+    fn memory(&self) -> &MemoryKv {
+        &self.kv
+    }
+
+    fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.count(family);
+        self.kv.get(family, key)
+    }
+
+    fn rows(&self, family: &Family, keys: KeyRange, order: Order) -> Scan<'_> {
+        let family = family.clone();
+        Box::new(self.kv.rows(&family.clone(), keys, order).inspect(move |_| self.count(&family)))
+    }
+}
+
+#[test]
+fn a_list_reads_one_row_of_a_table_no_item_of_a_log_and_little_else() {
+    let kv = Arc::new(Counted::default());
+    let store = Store::on(kv.clone(), &Store::options(), &"memory").unwrap();
+    for table in ["b", "a", "longer"] {
+        let table = store.table(table).unwrap();
+        (0..500u64).for_each(|row| table.put(row.to_be_bytes(), "row").unwrap());
+    }
+    for log in ["d", "c"] {
+        store.log::<u64>(log).unwrap().push_all(&[7; 500]).unwrap();
+    }
+    let consumer = rows(&store, 500);
+    consumer.join().unwrap();
+    kv.counted();
+    assert_eq!(store.tables().unwrap(), ["a", "b", "longer", "rows"]);
+    assert_eq!(kv.counted(), [0, 4, 0]);
+    let logs: Vec<_> = store.logs().unwrap().into_iter().map(|log| (log.name, log.first, log.head)).collect();
+    assert_eq!(logs, [("c".to_owned(), 1, Some(500)), ("d".to_owned(), 1, Some(500))]);
+    assert_eq!(kv.counted(), [6, 0, 0], "two bounds, each listed and then read before and after the head");
+    let consumers = store.consumers().unwrap();
+    assert_eq!((consumers[0].name.as_str(), consumers[0].last_processed), ("p", Some(499)));
+    let [system, tables, logs] = kv.counted();
+    assert_eq!((tables, logs), (0, 0));
+    // The page three times, and the deltas since.
+    assert!(system <= 3 + 500, "{system}");
+    assert_eq!(consumers.len(), 1);
+}
+
+#[test]
+fn a_read_only_handle_of_a_log_refuses_writes_and_reads_the_stored_bytes() {
+    let kv = Arc::new(MemoryKv::default());
+    let store = on(&kv);
+    let log = store.log::<u64>("log").unwrap();
+    log.push_all(&[7, 42]).unwrap();
+    let (strict, before) = (read_only(&store), kv.writes());
+    let seen = strict.log::<u64>("log").unwrap();
+    assert!(matches!(seen.push(&1), Err(Error::ReadOnly)));
+    assert!(matches!(seen.push_all(&[]), Err(Error::ReadOnly)));
+    assert!(matches!(seen.trim(..=1), Err(Error::ReadOnly)));
+    seen.retain([&crate::Watermark::new()]);
+    assert!(matches!(strict.log::<u64>("others"), Err(Error::NotFound { what: "log", .. })));
+    // While it is open as numbers, it is open as bytes, too.
+    let bytes = strict.log_with::<Vec<u8>, _>("log", crate::Bytes).unwrap();
+    assert_eq!(bytes.at_index(2).unwrap().as_deref(), Some(b"42".as_slice()));
+    assert!(matches!(strict.log::<String>("log"), Err(Error::LogType { .. })));
+    assert!(matches!(store.log_with::<Vec<u8>, _>("log", crate::Bytes), Err(Error::Codec { .. })));
+    strict.refresh().unwrap();
+    assert_eq!(kv.writes(), before);
+    log.trim(..=1).unwrap();
+    assert_eq!((seen.first().unwrap(), seen.head().unwrap()), (2, Some(2)));
+}
+
+#[test]
+fn a_log_that_was_opened_as_bytes_first_is_open_for_items_of_its_type() {
+    let kv = Arc::new(MemoryKv::default());
+    on(&kv).log::<u64>("log").unwrap().push(&7).unwrap();
+    let beside = Store::on(kv.clone(), &Store::options().read_only(), &"memory").unwrap();
+    let bytes = beside.log_with::<Vec<u8>, _>("log", crate::Bytes).unwrap();
+    let numbers = beside.log::<u64>("log").unwrap();
+    assert_eq!((bytes.at_index(1).unwrap(), numbers.at_index(1).unwrap()), (Some(b"7".to_vec()), Some(7)));
+    // Other codecs must be the log's own one, also here.
+    struct Other;
+    impl crate::Codec<u64> for Other {
+        const NAME: &'static str = "other";
+        fn encode(&self, _item: &u64, _into: &mut Vec<u8>) -> Result<(), crate::BoxError> {
+            Ok(())
+        }
+        fn decode(&self, _bytes: &[u8]) -> Result<u64, crate::BoxError> {
+            Ok(0)
+        }
+    }
+    assert!(matches!(beside.log_with::<u64, _>("log", Other), Err(Error::Codec { .. })));
+}
+
+#[test]
+fn a_refresh_brings_the_news_of_each_open_log_and_rings_its_consumers() {
+    let kv = Arc::new(MemoryKv::default());
+    let application = on(&kv).log::<u64>("log").unwrap();
+    application.push(&1).unwrap();
+    let beside = Store::on(kv.clone(), &Store::options().read_only(), &"memory").unwrap();
+    let log = beside.log::<u64>("log").unwrap();
+    let bytes = beside.log_with::<Vec<u8>, _>("log", crate::Bytes).unwrap();
+    let consumer = Consumer::builder(log.clone(), crate::MemoryProgress::new())
+        .poll_every(Duration::from_secs(3600))
+        .start(|_| Ok(()))
+        .unwrap();
+    assert!(consumer.handle().wait_for(1, LONG));
+    application.push_all(&[2, 3, 4]).unwrap();
+    assert_eq!((log.head().unwrap(), bytes.head().unwrap()), (Some(1), Some(1)));
+    beside.refresh().unwrap();
+    // Without the ring the consumer would look again after an hour at the soonest.
+    assert!(consumer.handle().wait_for(4, LONG));
+    application.trim(..=2).unwrap();
+    beside.refresh().unwrap();
+    assert_eq!((log.first().unwrap(), log.head().unwrap(), bytes.first().unwrap()), (3, Some(4), 3));
+    consumer.stop().unwrap();
+    // What the application deletes before a refresh is trimmed, and not damaged.
+    application.push_all(&vec![5; 20_000]).unwrap();
+    beside.refresh().unwrap();
+    application.trim(..=20_000).unwrap();
+    let mut items = Vec::new();
+    let Err(error) = log.read(10..=20, &mut items) else { panic!("{items:?}") };
+    assert!(matches!(error.downcast_ref(), Some(Error::Truncated { first: 20_001, .. })), "{error:?}");
+    assert_eq!(log.first().unwrap(), 20_001);
 }

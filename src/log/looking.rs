@@ -1,0 +1,158 @@
+//! Logs as they are stored: a list of them, and their news beside an application that writes them.
+
+use super::OpenLogs;
+use super::codec::{Bytes, Codec};
+use super::state::{Bounds, LogState, bounds_key, index_of, item_key};
+use crate::base::error::Error;
+use crate::base::index::Index;
+use crate::base::sync::Arc;
+use crate::store::{Store, keys};
+use std::sync::Weak;
+
+/// A log of a [`Store`], as [`Store::logs`] lists it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LogInfo {
+    /// The name of the log.
+    pub name: String,
+    /// The lowest index that is not trimmed. It is above the head if the log has no item.
+    pub first: Index,
+    /// The highest index that was ever pushed; `None` if nothing was.
+    pub head: Option<Index>,
+    /// The name of the codec of its items: `json` for a log of [`Store::log`].
+    pub codec: String,
+    /// The reason why the record of the log cannot be read. Then the values above are empty, but
+    /// the name.
+    pub unreadable: Option<String>,
+}
+
+impl Store {
+    /// Lists the logs, in the order of their names. No log has to be open, and no item is read: it
+    /// costs a few reads for each log.
+    ///
+    /// A log whose record is damaged is in the list too, with the reason. It hides no other one.
+    ///
+    /// ```
+    /// let store = waterline::Store::in_memory();
+    /// store.log::<u64>("blocks")?.push_all(&[7, 8, 9])?;
+    /// let logs = store.logs()?;
+    /// assert_eq!((logs[0].name.as_str(), logs[0].first, logs[0].head), ("blocks", 1, Some(3)));
+    /// assert_eq!(logs[0].codec, "json");
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Store`] if the database fails.
+    pub fn logs(&self) -> Result<Vec<LogInfo>, Error> {
+        let mut logs = Vec::new();
+        for pair in self.kv().scan(self.system(), keys::LOG) {
+            let (key, _) = pair?;
+            let name = String::from_utf8_lossy(&key[keys::LOG.len()..]).into_owned();
+            let none = LogInfo { name, first: 0, head: None, codec: String::new(), unreadable: None };
+            match self.stored_log(&none.name) {
+                Ok(Some((bounds, end))) => {
+                    let (head, codec) = (Some(end - 1).filter(|head| *head > 0), bounds.codec.as_str().to_owned());
+                    logs.push(LogInfo { first: bounds.first, head, codec, ..none });
+                }
+                Ok(None) => {}
+                Err(error @ Error::Corrupt { .. }) => {
+                    logs.push(LogInfo { unreadable: Some(error.to_string()), ..none });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(logs)
+    }
+
+    /// Shows from now on everything that the application has written by now, if this store was
+    /// opened [read-only](crate::StoreOptions::read_only). Until then it shows the state of the
+    /// last refresh, or of the opening: it never moves by itself.
+    ///
+    /// It only shows states that the application really had: with a write it shows every earlier
+    /// one, and it shows a write as a whole. An iterator goes on showing the state of the moment in
+    /// which it was made. A log of this store that is open has its new items at once, and its
+    /// consumers run them. They need a progress elsewhere, such as a
+    /// [`MemoryProgress`](crate::MemoryProgress) or a second store.
+    ///
+    /// A refresh reads the news in the application's write-ahead log. If the application has moved
+    /// data from there into other files since the last look, a refresh costs as much as opening
+    /// does. It is tried again for 10 seconds while the application replaces the files that are
+    /// read. If it fails, call it again; it never shows a part of the news.
+    ///
+    /// On a store that writes it does nothing: such a store shows its own writes at once.
+    ///
+    #[cfg_attr(feature = "rocksdb", doc = "```")]
+    #[cfg_attr(not(feature = "rocksdb"), doc = "```ignore")]
+    /// # use waterline::{Error, Store};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("data");
+    /// let application = Store::open(&path)?;
+    /// let table = application.table("heights")?;
+    /// table.put("k2", "8000")?;
+    ///
+    /// let beside = Store::options().read_only().open(&path)?;    // mostly in another process
+    /// table.put("k2", "8611")?;
+    /// assert_eq!(beside.table("heights")?.get("k2")?.as_deref(), Some(b"8000".as_slice()));
+    /// beside.refresh()?;
+    /// assert_eq!(beside.table("heights")?.get("k2")?.as_deref(), Some(b"8611".as_slice()));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// * [`Error::Store`] if the files cannot be read, or if the application replaced them in each
+    ///   try.
+    /// * [`Error::NotFound`] if there is no store any more.
+    /// * [`Error::Format`] if a newer version of this library has raised the store meanwhile.
+    /// * [`Error::Corrupt`] if the record of the version is damaged, or that of an open log. All
+    ///   other news are shown then.
+    pub fn refresh(&self) -> Result<(), Error> {
+        if self.writable().is_ok() {
+            return Ok(());
+        }
+        self.refresh_database()?;
+        // User code that is rung may open a log, so the list is not locked then.
+        let open_logs = self.kept::<OpenLogs>();
+        let logs: Vec<Arc<LogState>> = open_logs.0.lock().iter().filter_map(|log| Weak::upgrade(&log.state)).collect();
+        logs.iter().fold(Ok(()), |before, log| before.and(self.refresh_log(log)))
+    }
+
+    /// Takes over the news of a log, if this store does not write it itself.
+    pub(super) fn refresh_log(&self, log: &LogState) -> Result<(), Error> {
+        if self.writable().is_ok() {
+            return Ok(());
+        }
+        if let Some((bounds, end)) = self.stored_log(&log.name)? {
+            log.follow(bounds, end);
+        }
+        Ok(())
+    }
+
+    /// True if logs are read with this codec as the bytes that are stored.
+    pub(super) fn reads_bytes(&self, codec: &str) -> bool {
+        self.writable().is_err() && codec == <Bytes as Codec<Vec<u8>>>::NAME
+    }
+
+    /// Returns the stored bounds of a log, and one past its head. Somebody may push and trim
+    /// meanwhile, so the bounds have to be the same before and after the head is looked up.
+    pub(super) fn stored_log(&self, name: &str) -> Result<Option<(Bounds, Index)>, Error> {
+        let corrupt =
+            |reason| Error::Corrupt { name: name.to_owned(), reason: format!("the bounds of the log: {reason}") };
+        let (key, kv) = (bounds_key(name), self.kv());
+        let mut before = kv.get(self.system(), &key)?;
+        loop {
+            let Some(stored) = before else { return Ok(None) };
+            let bounds = Bounds::decode(name, &stored).map_err(corrupt)?;
+            // Items that were trimmed may still be there, and need not be looked through.
+            let start = item_key(bounds.id, bounds.end.max(bounds.first));
+            let last = match kv.last(self.log_items(), &bounds.id.to_be_bytes())? {
+                Some(key) if key.as_slice() >= &start[..] => index_of(&key).map(|index| index + 1),
+                _ => None,
+            };
+            let after = kv.get(self.system(), &key)?;
+            if after.as_ref() == Some(&stored) {
+                return Ok(Some((bounds, last.unwrap_or(bounds.end))));
+            }
+            before = after;
+        }
+    }
+}
