@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use waterline::{Consumer, Error, Store, Table};
+use waterline::{Bytes, Consumer, Error, Jobs, Store, Table};
 
 /// The store in this directory, from beside.
 fn look(path: &Path) -> Store {
@@ -276,13 +276,78 @@ fn a_read_only_handle_on_the_users_own_database_shows_it_and_another_one_may_wri
     assert_eq!(text(&rows, "k").as_deref(), Some("once more"));
 }
 
+#[test]
+fn a_consumer_follows_a_log_of_the_application_with_a_progress_elsewhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = database(directory.path(), &[]);
+    let application = Store::attach(db.clone()).unwrap();
+    let pushed = application.log::<u64>("log").unwrap();
+    pushed.push(&10).unwrap();
+    let beside = look(directory.path());
+    let mine = Store::in_memory();
+    let seen = mine.table("seen").unwrap();
+    let rows = seen.clone();
+    let log = beside.log::<u64>("log").unwrap();
+    let consumer = Consumer::builder(log.clone(), mine.progress("follower"))
+        .poll_every(HOUR)
+        .start(move |job| Ok(rows.put(job.index.to_be_bytes(), job.payload.to_string())?))
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(1, LONG));
+    for round in 1..=6u64 {
+        let end = pushed.push_all(&[10 * round + 1, 10 * round + 2]).unwrap().end;
+        if round % 2 == 0 {
+            flush(&db);
+        }
+        assert_eq!(log.head().unwrap(), Some(end - 3), "nothing moves by itself");
+        beside.refresh().unwrap();
+        assert!(handle.wait_for(end - 1, LONG));
+    }
+    pushed.trim(..=13).unwrap();
+    beside.refresh().unwrap();
+    assert_eq!((log.first().unwrap(), log.head().unwrap()), (14, Some(13)));
+    consumer.stop().unwrap();
+    let values: Vec<_> = seen.iter().map(|row| String::from_utf8(row.unwrap().1).unwrap()).collect();
+    assert_eq!(values.join(" "), "10 11 12 21 22 31 32 41 42 51 52 61 62");
+    assert!(matches!(log.push(&1), Err(Error::ReadOnly)));
+}
+
+#[test]
+fn the_lists_show_what_the_application_has_as_of_the_last_refresh() {
+    let directory = tempfile::tempdir().unwrap();
+    let application = Store::open(directory.path()).unwrap();
+    let beside = look(directory.path());
+    let lists = |store: &Store| (store.tables().unwrap(), store.logs().unwrap(), store.consumers().unwrap());
+    assert_eq!(lists(&beside), (vec![], vec![], vec![]));
+    for table in ["heights", "a", "widths"] {
+        application.table(table).unwrap().put("k", "v").unwrap();
+    }
+    application.table("widths").unwrap().delete("k").unwrap();
+    application.log_with::<Vec<u8>, _>("blocks", Bytes).unwrap().push_all(&[vec![], vec![]]).unwrap();
+    application.log::<u64>("empty").unwrap();
+    let consumer = Consumer::builder(numbers(3), application.progress("p")).start(|_| Ok(())).unwrap();
+    assert!(consumer.handle().wait_for(2, LONG));
+    beside.refresh().unwrap();
+    for store in [&beside, &application] {
+        let (tables, logs, consumers) = lists(store);
+        assert_eq!(tables, ["a", "heights"], "an emptied table is not listed");
+        let logs: Vec<_> = logs.iter().map(|log| (&*log.name, log.first, log.head, &*log.codec)).collect();
+        assert_eq!(logs, [("blocks", 1, Some(2), "bytes"), ("empty", 1, None, "json")]);
+        assert_eq!((&*consumers[0].name, consumers[0].last_processed, consumers[0].next), ("p", Some(2), Some(3)));
+        assert_eq!((consumers.len(), consumers[0].done_ahead, &consumers[0].unreadable), (1, 0, &None));
+    }
+    let before = files(directory.path());
+    lists(&beside);
+    assert!(files(directory.path()) == before);
+}
+
 #[cfg(unix)]
 mod beside_another_process {
     use super::*;
     use std::io::{BufRead, BufReader, Lines};
     use std::process::{Child, ChildStdout, Command, Stdio};
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    use waterline::{BoxError, Effects, Index, Job, Jobs};
+    use waterline::{BoxError, Effects, Index, Job, JobLog};
 
     const DIR: &str = "WATERLINE_LOOK_DIR";
     /// The variable with the number of lives before a child's.
@@ -306,8 +371,15 @@ mod beside_another_process {
         }
     }
 
-    /// Each job puts a row, deletes the one of an earlier job, and counts both, in one write.
-    fn work(effects: &mut Effects, job: &Job<Index>, [rows, sums]: &[Table; 2]) -> Result<(), BoxError> {
+    /// Each job puts a row, deletes the one of an earlier job, counts both, and pushes an item, in
+    /// one write.
+    fn work(
+        effects: &mut Effects,
+        job: &Job<Index>,
+        [rows, sums]: &[Table; 2],
+        log: &JobLog<u64>,
+    ) -> Result<(), BoxError> {
+        effects.push(log, &job.index)?;
         let value = vec![b'x'; 100 + (job.index % 400) as usize];
         effects.put(rows, job.index.to_be_bytes(), value)?;
         effects.add(sums, "jobs", 1)?;
@@ -328,11 +400,14 @@ mod beside_another_process {
         let dir = Path::new(&dir);
         let store = if life % 2 == 0 { Store::open(dir).unwrap() } else { Store::attach(database(dir, &[])).unwrap() };
         let tables = ["rows", "sums"].map(|name| store.table(name).unwrap());
+        let log = store.log::<u64>("log").unwrap();
+        let pushed = log.clone();
         let consumer = Consumer::builder(Endless, store.progress("p"))
             .max_processing(4)
             .max_search_ahead(ROWS / 2)
-            .start_transactional(move |job, effects| work(effects, &job, &tables))
+            .start_transactional(move |job, effects| work(effects, &job, &tables, &pushed))
             .unwrap();
+        log.retain([consumer.handle()]);
         println!("started");
         let enough = consumer.handle().status().next + 2_000;
         assert!(consumer.handle().wait_for(enough, LONG));
@@ -364,6 +439,11 @@ mod beside_another_process {
         assert!(all.iter().all(|(key, value)| rows.get(key).unwrap().as_ref() == Some(value)));
         let below = store.progress("p").last_processed().unwrap().map_or(0, |last| last + 1);
         assert!(below <= jobs, "{below} is below the watermark, and {jobs} jobs are done");
+        let log = store.log::<u64>("log").unwrap();
+        assert_eq!(log.head().unwrap(), Some(jobs).filter(|jobs| *jobs > 0), "an item for each job");
+        let (first, mut items) = (log.first().unwrap().max(jobs.saturating_sub(500)).max(1), Vec::new());
+        log.read(first..=jobs, &mut items).unwrap();
+        assert_eq!(items.len() as u64, jobs + 1 - first, "the items have no gap");
         let number = |key: &[u8]| u64::from_be_bytes(key.try_into().unwrap());
         let lowest = all.iter().map(|(key, _)| number(key)).filter(|index| *index < below).count() as u64;
         assert!(lowest >= below.min(ROWS / 2), "a job below the watermark is skipped");

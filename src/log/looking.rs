@@ -113,7 +113,11 @@ impl Store {
         // User code that is rung may open a log, so the list is not locked then.
         let open_logs = self.kept::<OpenLogs>();
         let logs: Vec<Arc<LogState>> = open_logs.0.lock().iter().filter_map(|log| Weak::upgrade(&log.state)).collect();
-        logs.iter().fold(Ok(()), |before, log| before.and(self.refresh_log(log)))
+        let mut refreshed = Ok(());
+        for log in logs {
+            refreshed = refreshed.and(self.refresh_log(&log));
+        }
+        refreshed
     }
 
     /// Takes over the news of a log, if this store does not write it itself.

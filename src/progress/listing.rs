@@ -29,7 +29,7 @@ impl Store {
     /// shows the saved state of each, if the consumer runs or not, and takes no name.
     ///
     /// A progress that is damaged is in the list too, with the reason. It hides no other one. The
-    /// cost is that of [`last_processed`](crate::StoreProgress::last_processed) for each: no row and no item is read.
+    /// records of each progress are read, and no row and no item.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, Store};

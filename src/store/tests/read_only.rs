@@ -161,7 +161,7 @@ fn a_refresh_brings_the_news_of_each_open_log_and_rings_its_consumers() {
     beside.refresh().unwrap();
     assert_eq!((log.first().unwrap(), log.head().unwrap(), bytes.first().unwrap()), (3, Some(4), 3));
     consumer.stop().unwrap();
-    // What the application deletes before a refresh is trimmed, and not damaged.
+    // Items that the application deletes before a refresh are trimmed, and not damaged.
     application.push_all(&vec![5; 20_000]).unwrap();
     beside.refresh().unwrap();
     application.trim(..=20_000).unwrap();
