@@ -58,7 +58,9 @@ pub enum Durability {
 /// beside it.
 ///
 /// A clone is the same store. The database is closed when the last clone, table and consumer of it
-/// is gone. To live in a database of your own instead, see `Store::attach`.
+/// is gone. To live in a database of your own instead, see `Store::attach`. To look at the store of
+/// a running application, see [`StoreOptions::read_only`]. [`tables`](Self::tables),
+/// [`logs`](Self::logs) and [`consumers`](Self::consumers) list its content.
 ///
 /// ```
 /// # fn main() -> Result<(), waterline::Error> {

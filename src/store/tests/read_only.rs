@@ -170,3 +170,65 @@ fn a_refresh_brings_the_news_of_each_open_log_and_rings_its_consumers() {
     assert!(matches!(error.downcast_ref(), Some(Error::Truncated { first: 20_001, .. })), "{error:?}");
     assert_eq!(log.first().unwrap(), 20_001);
 }
+
+#[test]
+fn a_damaged_record_is_listed_with_the_reason_and_hides_no_other_one() {
+    let kv = Arc::new(MemoryKv::default());
+    let store = on(&kv);
+    let damage = |key: &[u8]| {
+        let mut batch = Batch::default();
+        batch.put(store.system().id, &[key], &[b"damaged"]).unwrap();
+        kv.write(&batch, false).unwrap();
+    };
+    for name in ["a", "c"] {
+        store.log::<u64>(name).unwrap();
+        let mut progress = store.progress(name);
+        progress.acquire().unwrap();
+        progress.save(&Checkpoint::new(7)).unwrap();
+    }
+    let whole = (store.logs().unwrap(), store.consumers().unwrap());
+    damage(b"lb");
+    damage(b"pb");
+    for store in [&store, &read_only(&store)] {
+        let (mut logs, mut consumers) = (store.logs().unwrap(), store.consumers().unwrap());
+        let (log, consumer) = (logs.remove(1), consumers.remove(1));
+        assert_eq!((&*log.name, &*consumer.name, log.head, consumer.next), ("b", "b", None, None));
+        for reason in [log.unreadable, consumer.unreadable] {
+            assert!(reason.as_ref().is_some_and(|reason| reason.contains('b')), "{reason:?}");
+        }
+        assert_eq!((logs, consumers), whole);
+    }
+    // A row that is in no table is damage, too.
+    let mut batch = Batch::default();
+    batch.put(kv.families()[1].id, &[b"\x09short"], &[b""]).unwrap();
+    kv.write(&batch, false).unwrap();
+    assert!(matches!(store.tables(), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn a_list_counts_the_jobs_that_are_done_above_the_watermark_once_each() {
+    let kv = Arc::new(MemoryKv::default());
+    let store = on(&kv);
+    let mut progress = store.progress("p");
+    progress.acquire_all().unwrap();
+    progress.save_all(&crate::Saved::new(None, 0, vec![2..=4, 6..=6])).unwrap();
+    let listed = || store.consumers().unwrap().remove(0);
+    let shown = |info: crate::ConsumerInfo| (info.last_processed, info.next, info.done_ahead);
+    assert_eq!(shown(listed()), (None, Some(0), 4));
+    progress.save_all(&crate::Saved::new(Some(2), 3, vec![5..=9])).unwrap();
+    assert_eq!(shown(listed()), (Some(2), Some(3), 5));
+    drop(progress);
+    // The same with the records of a consumer that runs.
+    let consumer = Consumer::builder(numbers(40), store.progress("q"))
+        .max_processing(4)
+        .start(|job| if job.index == 7 { Err("it fails".into()) } else { Ok(()) })
+        .unwrap();
+    assert!(consumer.join().is_err());
+    let (last, next, ahead) = shown(store.consumers().unwrap().remove(1));
+    assert_eq!((last, next), (Some(6), Some(7)));
+    let saved = store.progress("q").acquire_all().unwrap().unwrap();
+    let done: u64 = saved.done.iter().map(|run| run.end() + 1 - run.start()).sum();
+    assert_eq!(ahead, done);
+    store.progress("p").remove().unwrap();
+    assert_eq!(store.consumers().unwrap().len(), 1);
+}
