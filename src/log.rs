@@ -292,8 +292,12 @@ impl<T, C> JobLog<T, C> {
         Ok(commit::clear_op())
     }
 
-    /// Returns an error if a consumer needs an item below this index.
+    /// Returns an error if a consumer needs an item below this index. A log that has none there has
+    /// none that is needed, also beside a consumer that waits for its first item.
     fn check_needed(&self, first: Index) -> Result<(), Error> {
+        if first <= self.state.first() {
+            return Ok(());
+        }
         match self.state.needed_from().filter(|needed| *needed < first) {
             Some(needed) => {
                 let (log, last_processed) = (self.state.name.clone(), needed.checked_sub(1));

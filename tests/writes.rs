@@ -355,6 +355,27 @@ fn a_log_is_not_emptied_beside_a_consumer_that_needs_its_items() {
 }
 
 #[test]
+fn a_log_without_items_may_be_emptied_beside_a_consumer_that_waits_for_its_first_one() {
+    for (store, _directory) in stores() {
+        let log = store.log::<u64>("l").unwrap();
+        let start = || Consumer::builder(log.clone(), store.progress("p")).start(|_| Ok(())).unwrap();
+        let consumer = start();
+        store.write(|effects| effects.clear_log(&log)).unwrap();
+        log.trim(..=0).unwrap();
+        log.push_all(&[1, 2]).unwrap();
+        assert!(consumer.handle().wait_for(2, LONG));
+        consumer.stop().unwrap();
+        // Also one that was emptied before, and whose consumer begins anew.
+        store.progress("p").remove_with(|effects| effects.clear_log(&log)).unwrap();
+        let consumer = start();
+        store.write(|effects| effects.clear_log(&log)).unwrap();
+        assert_eq!((log.first().unwrap(), log.push(&3).unwrap()), (3, 3));
+        assert!(consumer.handle().wait_for(3, LONG));
+        consumer.stop().unwrap();
+    }
+}
+
+#[test]
 fn nobody_sees_half_of_a_write() {
     for (store, _directory) in stores() {
         let table = store.table("rows").unwrap();
