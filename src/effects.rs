@@ -1,10 +1,9 @@
 //! The changes that a transactional job asks for.
 
 use crate::base::config::ConfigError;
-use crate::base::error::Error;
+use crate::base::error::{Error, describe};
 use crate::base::guard::guarded;
 use crate::base::index::Index;
-use crate::base::sync::Arc;
 use crate::commit::changes::{Add, Changes};
 use crate::log::commit::push_op;
 use crate::log::{Codec, JobLog};
@@ -43,7 +42,8 @@ enum Refusal {
     ReadOnly,
     TooLarge(usize),
     Needed(String, Index, Option<Index>),
-    Item(String, Arc<dyn std::error::Error + Send + Sync>),
+    /// The log, and the text of the error. The caller of the change has got the error itself.
+    Item(String, String),
 }
 
 impl From<Refusal> for Error {
@@ -214,8 +214,9 @@ impl Effects {
     /// it, or panics.
     pub fn push<T, C: Codec<T>>(&mut self, log: &JobLog<T, C>, item: &T) -> Result<(), Error> {
         let mut value = Vec::new();
-        if let Err(e) = guarded(|| log.codec().encode(item, &mut value)) {
-            return Err(self.refuse(Refusal::Item(log.name().to_owned(), e.into())));
+        if let Err(source) = guarded(|| log.codec().encode(item, &mut value)) {
+            self.refuse(Refusal::Item(log.name().to_owned(), describe(&*source)));
+            return Err(Error::Item { log: log.name().to_owned(), source });
         }
         self.admit(log.store(), "log", log.name(), value.len())?;
         self.changes.op(log.state().clone(), push_op(value));

@@ -352,6 +352,33 @@ fn an_item_that_a_codec_refuses_or_panics_at_is_not_pushed_and_takes_nothing_wit
     }
 }
 
+/// A codec that refuses every item with an error of its own type.
+struct Refusing;
+
+impl Codec<u8> for Refusing {
+    const NAME: &'static str = "refusing";
+
+    fn encode(&self, _: &u8, _: &mut Vec<u8>) -> Result<(), BoxError> {
+        Err(std::fmt::Error.into())
+    }
+
+    fn decode(&self, _: &[u8]) -> Result<u8, BoxError> {
+        Err("it was never encoded".into())
+    }
+}
+
+#[test]
+fn the_error_of_a_codec_keeps_its_type_however_the_item_is_pushed() {
+    let store = Store::in_memory();
+    let log = store.log_with("l", Refusing).unwrap();
+    let refused =
+        [log.push(&1).map(drop), log.push_all(&[1, 2]).map(drop), store.write(|effects| effects.push(&log, &1))];
+    for refused in refused {
+        let Err(Error::Item { source, .. }) = refused else { panic!("{refused:?}") };
+        assert!(source.is::<std::fmt::Error>(), "{source:?}");
+    }
+}
+
 #[test]
 fn an_item_that_a_codec_cannot_read_or_panics_at_stops_the_stream_and_what_is_before_it_runs() {
     for place in Place::all() {
