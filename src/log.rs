@@ -313,6 +313,16 @@ impl<T, C> JobLog<T, C> {
         if index < first { Err(Error::Truncated { next: index, first }) } else { Ok(()) }
     }
 
+    /// Returns an error if the item at this index was trimmed just now. The database knows of a trim
+    /// before the log does: it has the trim and the new bounds from one write.
+    fn check_stored_first(&self, index: Index) -> Result<(), Error> {
+        let name = &self.state.name;
+        let stored = self.store.kv().get(self.store.system(), &bounds_key(name))?;
+        let first = stored.and_then(|bytes| Some(Bounds::decode(name, &bytes).ok()?.first));
+        let trimmed = first.filter(|first| index < *first);
+        trimmed.map_or(Ok(()), |first| Err(Error::Truncated { next: index, first }))
+    }
+
     fn corrupt(&self, index: Index, reason: impl fmt::Display) -> Error {
         Error::Corrupt { name: self.state.name.clone(), reason: format!("item {index} of the log: {reason}") }
     }
@@ -410,7 +420,7 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
             None if next < end => {
                 // Unless it was trimmed just now, here or by the application.
                 self.store.refresh_log(&self.state)?;
-                self.check_first(next)?;
+                self.check_stored_first(next)?;
                 Err(self.corrupt(next, "it is not there").into())
             }
             None => Ok(()),

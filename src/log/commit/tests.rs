@@ -202,3 +202,21 @@ fn promise_01_what_a_trim_gives_back_is_not_needed_by_anybody_after_the_loss_of_
     assert_eq!(left, (first..=ITEMS).collect::<Vec<_>>());
     consume(&log, &store, ITEMS);
 }
+
+#[test]
+fn an_item_that_a_write_under_way_removes_is_not_corrupt() {
+    let store = Store::in_memory();
+    let log = store.log::<u64>("l").unwrap();
+    log.push_all(&[1, 2, 3]).unwrap();
+    // The database has the write, and the log does not know of it yet.
+    let tail = (log.state().end(), 0, None);
+    let (records, _) = log.state().trim(3, tail, Deleted::Now).unwrap();
+    let mut batch = crate::kv::batch::Batch::default();
+    batch.append(&records);
+    store.write_batch(&batch).unwrap();
+    assert_eq!(log.first().unwrap(), 1);
+    let error = log.at_index(2).unwrap_err();
+    let error = error.downcast_ref::<Error>();
+    assert!(matches!(error, Some(Error::Truncated { next: 2, first: 3 })), "{error:?}");
+    assert_eq!(log.at_index(3).unwrap(), Some(3));
+}
