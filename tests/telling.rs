@@ -50,7 +50,7 @@ impl Visit for Line {
     }
 }
 
-/// The closures to call when a line is written, by the name of the consumer.
+/// The closures to call when a line is written, by the name of the consumer or of the log.
 type Hooks = Mutex<HashMap<&'static str, Box<dyn Fn() + Send>>>;
 
 /// Keeps all lines of the process. Tests tell them apart by the names of their consumers.
@@ -64,7 +64,7 @@ struct Listener(Arc<Everything>);
 
 impl Subscriber for Listener {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "waterline"
+        metadata.target().starts_with("waterline")
     }
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
@@ -74,7 +74,8 @@ impl Subscriber for Listener {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut line = Line { level: *event.metadata().level(), fields: HashMap::new() };
         event.record(&mut line);
-        let hook = self.0.hooks.lock().remove(line.field("consumer"));
+        let name = [line.field("consumer"), line.field("log")].concat();
+        let hook = self.0.hooks.lock().remove(&*name);
         self.0.lines.lock().push(line);
         if let Some(hook) = hook {
             hook();
@@ -352,6 +353,26 @@ fn a_listener_may_write_to_the_store_whose_save_it_hears_of() {
     assert!(written.recv_timeout(LONG).expect("it does not wait for itself"), "the disk is full for it, too");
     faulty.heal();
     assert!(consumer.handle().wait_for(0, LONG));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_listener_may_write_to_the_store_whose_log_could_not_be_trimmed() {
+    everything();
+    let faulty = FaultyStore::new().unwrap();
+    let (store, table) = (faulty.store(), faulty.store().table("heard").unwrap());
+    let log = store.log::<u64>("untrimmed").unwrap();
+    log.push(&1).unwrap();
+    let consumer = Consumer::builder(log.clone(), store.progress("trimmer")).start(|_| Ok(())).unwrap();
+    assert!(consumer.handle().wait_for(1, LONG));
+    let (wrote, written) = bounded(1);
+    let hook = move || wrote.send(store.write(|effects| effects.put(&table, "line", "")).is_err()).unwrap();
+    everything().hooks.lock().insert("untrimmed", Box::new(hook));
+    faulty.fail(..);
+    log.retain([consumer.handle()]);
+    assert!(written.recv_timeout(LONG).expect("it does not wait for itself"), "the disk is full for it, too");
+    faulty.heal();
+    eventually("the trim", || log.backlog() == 0);
     consumer.stop().unwrap();
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Batches {
     pub(super) rests_until: Instant,
     /// True if the last write failed and is to be tried again.
     pub(super) failing: bool,
-    /// The disk work that the writes so far have left behind. It runs after everybody was told.
+    /// The work that the writes so far have left behind. It runs after everybody was told.
     chores: Vec<Chore>,
 }
 
@@ -75,7 +75,8 @@ impl Batches {
     pub(super) fn write(&mut self, now: Instant) -> Option<Duration> {
         let mut draft = Draft::new(&*self.kv, &self.rows);
         let mut synced = false;
-        self.pending.retain_mut(|pending| pending.resolve(&mut draft, now));
+        let chores = &mut self.chores;
+        self.pending.retain_mut(|pending| pending.resolve(&mut draft, now, chores));
         for pending in self.pending.iter().filter(|pending| pending.resolved) {
             synced |= pending.is_synced();
         }
@@ -100,7 +101,7 @@ impl Batches {
         let error = Arc::new(error);
         let mut pause = None;
         self.pending.retain_mut(|pending| {
-            let again = pending.resolved.then(|| pending.failed(Box::new(error.clone()))).flatten();
+            let again = pending.resolved.then(|| pending.failed(Box::new(error.clone()), chores)).flatten();
             pause = pause.into_iter().chain(again).min();
             pending.hurry &= !pending.resolved;
             again.is_some() || !pending.resolved
@@ -130,7 +131,7 @@ impl Pending {
     }
 
     /// Adds its changes to the batch, if it is due. Returns false if the intent has ended.
-    fn resolve(&mut self, draft: &mut Draft<'_>, now: Instant) -> bool {
+    fn resolve(&mut self, draft: &mut Draft<'_>, now: Instant, chores: &mut Vec<Chore>) -> bool {
         self.resolved = false;
         if !self.is_due(now) {
             return true;
@@ -147,7 +148,7 @@ impl Pending {
             }
             Err(error) => {
                 draft.go_back(before);
-                let again = self.failed(error);
+                let again = self.failed(error, chores);
                 self.due = again.map(|pause| now + pause);
                 self.hurry = false;
                 again.is_some()
@@ -155,8 +156,10 @@ impl Pending {
         }
     }
 
-    fn failed(&self, error: BoxError) -> Option<Duration> {
-        kept(|| self.intent.failed(error)).flatten()
+    fn failed(&self, error: BoxError, chores: &mut Vec<Chore>) -> Option<Duration> {
+        let again = kept(|| self.intent.failed(error)).flatten();
+        chores.extend(kept(|| self.intent.aftermath()).flatten());
+        again
     }
 }
 

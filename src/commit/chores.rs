@@ -64,6 +64,8 @@ impl Chores {
                 owed.before = owed.thread.replace(thread);
             }
             Err(error) => {
+                // A subscriber may write to this very store.
+                drop(owed);
                 tracing::warn!(%error, "no thread could be started to give back disk space; the next trim tries it again");
             }
         }

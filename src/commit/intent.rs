@@ -4,6 +4,7 @@ use crate::base::error::Error;
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Condvar, Mutex};
 use crate::commit::draft::Draft;
+use crate::commit::participant::Chore;
 use std::time::Duration;
 
 /// A wish to have something written. It is resolved when its batch is made, so its content is true
@@ -24,6 +25,12 @@ pub(crate) trait Intent: Send {
     /// Notes that it could not be resolved, or that its batch could not be written. Its changes do
     /// not count then. Returns the pause before the next try, or `None` if there is no next try.
     fn failed(&self, error: BoxError) -> Option<Duration>;
+    /// Returns what its failure leaves to be done, for example a line to be logged. The writer holds
+    /// its lock in all calls above, and a subscriber may write to this very store. So this work
+    /// runs as a chore.
+    fn aftermath(&self) -> Option<Chore> {
+        None
+    }
 }
 
 /// The place where one thread waits for what another one tells it: the answer to an intent.

@@ -8,8 +8,8 @@ use crate::kv::Kv;
 use std::any::Any;
 use std::collections::BTreeMap;
 
-/// Disk work that a write leaves behind. It runs after everybody was told of the write, on a thread
-/// that nobody waits for. It reports its own failure, and nothing may be lost when it fails or
+/// Work that a write leaves behind, mostly with the disk. It runs after everybody was told of the
+/// write, on a thread that nobody waits for. It reports its own failure, and nothing may be lost when it fails or
 /// never runs.
 pub(crate) type Chore = Box<dyn FnOnce(&dyn Kv) + Send>;
 

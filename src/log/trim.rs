@@ -5,9 +5,10 @@ use super::state::{Deleted, LogState};
 use crate::base::error::{Error, StoreError};
 use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
-use crate::base::sync::{Arc, AtomicU64, Ordering};
+use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::commit::draft::Draft;
 use crate::commit::intent::{Intent, Ticket};
+use crate::commit::participant::Chore;
 use crate::commit::writer::WeakWriter;
 use crate::source::watermark::Listener;
 use crate::store::Store;
@@ -32,7 +33,7 @@ pub(super) enum Wanted {
     /// The consumers have come so far for whom items are retained. The trim is tried until it is
     /// done or nobody has the store: no watermark may move again, and a source that is held back
     /// waits for it.
-    Retained { writer: WeakWriter, failures: AtomicU64 },
+    Retained { writer: WeakWriter, failures: AtomicU64, unsaid: Mutex<Option<Error>> },
 }
 
 impl TrimIntent {
@@ -80,13 +81,21 @@ impl Intent for TrimIntent {
                 told.tell(Err(error));
                 None
             }
-            Wanted::Retained { writer, failures } => {
-                tracing::warn!(log = self.state.name, %error, "a log could not be trimmed; it is tried again");
+            Wanted::Retained { writer, failures, unsaid } => {
+                *unsaid.lock() = Some(error);
                 let failures = failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
                 let again = writer.is_open() && self.state.plan_trim();
                 again.then(|| TRIM_BACK_OFF.delay(failures.try_into().unwrap_or(u32::MAX), 0.0)).flatten()
             }
         }
+    }
+
+    fn aftermath(&self) -> Option<Chore> {
+        let Wanted::Retained { unsaid, .. } = &self.wanted else { return None };
+        let (log, error) = (self.state.name.clone(), unsaid.lock().take()?);
+        Some(Box::new(move |_| {
+            tracing::warn!(log, %error, "a log could not be trimmed; it is tried again");
+        }))
     }
 }
 
@@ -109,7 +118,8 @@ impl Listener for Trimmer {
     fn changed(&self) {
         let Some(state) = self.state.upgrade() else { return };
         if state.trims_to() > state.first() && state.plan_trim() {
-            let wanted = Wanted::Retained { writer: self.writer.clone(), failures: AtomicU64::new(0) };
+            let wanted =
+                Wanted::Retained { writer: self.writer.clone(), failures: AtomicU64::new(0), unsaid: Mutex::default() };
             self.writer.submit(Box::new(TrimIntent { state, synced: self.synced, wanted }), false);
         }
     }
