@@ -10,6 +10,7 @@ use crate::commit::overlay::Overlay;
 use crate::commit::participant::{Participant, Tails, TailsMark};
 use crate::kv::batch::{Batch, FamilyId, Mark, Record};
 use crate::kv::{Family, Kv};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 mod refused;
@@ -24,7 +25,9 @@ pub(crate) struct Draft<'a> {
     rows: &'a RwLock<()>,
     shut: Option<RwLockWriteGuard<'a, ()>>,
     cells: Cells,
-    /// The number of records that were looked at for counters.
+    /// The highest keys of the families that were emptied. They can be forgotten too.
+    highest: HashMap<FamilyId, Highest>,
+    /// The number of records that were looked at for counters, and for the ends of families.
     #[cfg(test)]
     pub(super) looked_at: usize,
 }
@@ -38,6 +41,14 @@ pub(super) struct DraftMark {
 /// The counters that were looked up, by family and key. They can be forgotten at any time: the
 /// batch and the database say the same.
 type Cells = HashMap<FamilyId, HashMap<Vec<u8>, Cell>>;
+
+/// The highest key that a family has, or had at some time in the batch.
+#[derive(Default)]
+struct Highest {
+    key: Option<Vec<u8>>,
+    /// The position in the batch up to which its records were looked at.
+    until: usize,
+}
 
 /// The value of a counter after everything in the batch.
 #[derive(Clone, Debug)]
@@ -72,6 +83,7 @@ impl<'a> Draft<'a> {
             rows,
             shut: None,
             cells: HashMap::new(),
+            highest: HashMap::new(),
             #[cfg(test)]
             looked_at: 0,
         }
@@ -92,6 +104,7 @@ impl<'a> Draft<'a> {
         self.overlay.go_back(mark.batch);
         self.tails.go_back(mark.tails);
         self.cells.clear();
+        self.highest.clear();
     }
 
     /// Hands over the tails of the participants once all is written, and lets others change rows
@@ -181,14 +194,28 @@ impl<'a> Draft<'a> {
 
     /// Returns the lowest key above every key that the database and the batch have in this family;
     /// `None` if there is no key. From here on nobody else puts one, until all is written.
+    ///
+    /// It looks at each record once, however often the family is emptied.
     fn end_of(&mut self, family: &Family) -> Result<Option<Vec<u8>>, StoreError> {
         self.shut_rows();
-        let put = self.batch().records().filter_map(|record| match record {
-            Record::Put { family: other, key, .. } if other == family.id => Some(key),
-            _ => None,
-        });
-        let (put, stored) = (put.max().map(<[u8]>::to_vec), self.kv.last(family, b"")?);
-        Ok(put.max(stored).map(|key| [&key[..], &[0]].concat()))
+        let highest = match self.highest.entry(family.id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Highest { key: self.kv.last(family, b"")?, until: 0 }),
+        };
+        for (_, record) in self.overlay.batch().records_from(highest.until) {
+            #[cfg(test)]
+            {
+                self.looked_at += 1;
+            }
+            if let Record::Put { family: other, key, .. } = record
+                && other == family.id
+                && highest.key.as_deref().is_none_or(|highest| highest < key)
+            {
+                highest.key = Some(key.to_vec());
+            }
+        }
+        highest.until = self.overlay.batch().len();
+        Ok(highest.key.as_ref().map(|key| [&key[..], &[0]].concat()))
     }
 
     /// Keeps everybody else from changing rows, until all is written.

@@ -123,6 +123,25 @@ fn many_jobs_to_blame_take_as_many_looks_through_the_batch_as_one() {
 }
 
 #[test]
+fn a_family_that_is_emptied_many_times_takes_as_many_looks_through_the_batch_as_one() {
+    let (kv, rows) = (MemoryKv::default(), RwLock::default());
+    let [_, family, _] = kv.families();
+    let mut draft = Draft::new(&kv, &rows);
+    let job = |key: u8| {
+        let mut changes = changes(&family, &[Want::Empty, Want::Put(key, 0), Want::Put(key / 2, 0), Want::Empty]);
+        changes.put(family.id, &[&[key]], b"the last one").unwrap();
+        changes
+    };
+    let all: Vec<_> = (0..=255).map(job).collect();
+    assert!(draft.append(&all).unwrap().is_none());
+    let records = draft.batch().count() as usize;
+    assert!(draft.looked_at <= records, "{} looks at {records} records", draft.looked_at);
+    kv.write(draft.batch(), false).unwrap();
+    let left = kv.scan(&family, b"").collect::<Result<Vec<_>, _>>().unwrap();
+    assert_eq!(left, [(vec![255], b"the last one".to_vec())]);
+}
+
+#[test]
 fn an_add_of_no_job_is_an_error_and_nothing_is_appended() {
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
