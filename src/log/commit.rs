@@ -12,10 +12,16 @@ use crate::kv::Kv;
 const PUSH: u8 = 0;
 const CLEAR: u8 = 1;
 
+/// The memory of an item that waits to be written, in bytes, which is not worth giving back.
+const SPARE: usize = 256;
+
 /// Returns the operation that appends an item. (Its tag stands behind the item, so that a codec
 /// gets a buffer of its own.)
 pub(crate) fn push_op(mut item: Vec<u8>) -> Vec<u8> {
     item.push(PUSH);
+    // A codec may reserve far more than its item takes. Only the bytes of the item count for the
+    // limit of effects, and many items may wait.
+    item.shrink_to(SPARE.max(2 * item.len()));
     item
 }
 

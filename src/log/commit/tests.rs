@@ -204,6 +204,17 @@ fn promise_01_what_a_trim_gives_back_is_not_needed_by_anybody_after_the_loss_of_
 }
 
 #[test]
+fn an_item_that_waits_keeps_little_of_the_memory_that_its_codec_reserved() {
+    for length in [0, 1, 255, 1 << 20] {
+        let mut item = Vec::with_capacity(8 << 20);
+        item.resize(length, 7);
+        let op = push_op(item);
+        assert_eq!((op.len(), op.last()), (length + 1, Some(&PUSH)));
+        assert!(op.capacity() <= SPARE.max(2 * op.len()), "{} bytes for {length}", op.capacity());
+    }
+}
+
+#[test]
 fn an_item_that_a_write_under_way_removes_is_not_corrupt() {
     let store = Store::in_memory();
     let log = store.log::<u64>("l").unwrap();
