@@ -25,8 +25,8 @@
 //!   (lag, throughput).
 //! * [`Pipeline`], [`Stage`], [`Gated`]: consumers that follow each other.
 //! * [`Store`], [`Table`], [`Progress`]: the watermark, and rows beside it.
-//! * [`JobLog`], [`Codec`], [`Json`], [`Bytes`]: a durable log of items, as one stage hands them to the
-//!   next one.
+//! * [`JobLog`], [`Codec`], [`Json`], [`Bytes`]: a durable log of items, which one stage hands to
+//!   the next one.
 //! * [`Saved`], [`SaveError`], [`Tenure`]: the parts for an engine of your own.
 //! * [`design`]: the parts and their work, the stored format, the guarantees that the disk must
 //!   give.
