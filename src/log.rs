@@ -313,8 +313,8 @@ impl<T, C> JobLog<T, C> {
         if index < first { Err(Error::Truncated { next: index, first }) } else { Ok(()) }
     }
 
-    /// Returns an error if the item at this index was trimmed just now. The database knows of a trim
-    /// before the log does: it has the trim and the new bounds from one write.
+    /// Returns an error if the item at this index was trimmed just now. The database knows of a
+    /// trim before the log does: it has the trim and the new bounds from one write.
     fn check_stored_first(&self, index: Index) -> Result<(), Error> {
         let name = &self.state.name;
         let stored = self.store.kv().get(self.store.system(), &bounds_key(name))?;

@@ -25,9 +25,9 @@ pub(crate) trait Intent: Send {
     /// Notes that it could not be resolved, or that its batch could not be written. Its changes do
     /// not count then. Returns the pause before the next try, or `None` if there is no next try.
     fn failed(&self, error: BoxError) -> Option<Duration>;
-    /// Returns what its failure leaves to be done, for example a line to be logged. The writer holds
-    /// its lock in all calls above, and a subscriber may write to this very store. So this work
-    /// runs as a chore.
+    /// Returns the work that its failure leaves behind, for example a line to be logged. The writer
+    /// holds its lock in all calls above, and a subscriber may write to this very store. So this
+    /// work runs as a chore.
     fn aftermath(&self) -> Option<Chore> {
         None
     }

@@ -9,8 +9,8 @@ use std::any::Any;
 use std::collections::BTreeMap;
 
 /// Work that a write leaves behind, mostly with the disk. It runs after everybody was told of the
-/// write, on a thread that nobody waits for. It reports its own failure, and nothing may be lost when it fails or
-/// never runs.
+/// write, on a thread that nobody waits for. It reports its own failure, and nothing may be lost
+/// when it fails or never runs.
 pub(crate) type Chore = Box<dyn FnOnce(&dyn Kv) + Send>;
 
 /// A product, or a part of one, that turns operations into records at the moment when a batch is

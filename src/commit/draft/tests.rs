@@ -142,6 +142,21 @@ fn a_family_that_is_emptied_many_times_takes_as_many_looks_through_the_batch_as_
 }
 
 #[test]
+fn a_family_that_is_emptied_again_after_a_draft_went_back_is_empty() {
+    let (kv, rows) = (MemoryKv::default(), RwLock::default());
+    let [_, family, _] = kv.families();
+    let mut draft = Draft::new(&kv, &rows);
+    let wants = |wants: &[Want]| [changes(&family, wants)];
+    assert!(draft.append(&wants(&[Want::Put(1, 0)])).unwrap().is_none());
+    let before = draft.mark();
+    assert!(draft.append(&wants(&[Want::Put(1, 0), Want::Put(2, 0), Want::Empty])).unwrap().is_none());
+    draft.go_back(before);
+    assert!(draft.append(&wants(&[Want::Put(3, 0), Want::Empty])).unwrap().is_none());
+    kv.write(draft.batch(), false).unwrap();
+    assert_eq!(kv.last(&family, b"").unwrap(), None);
+}
+
+#[test]
 fn an_add_of_no_job_is_an_error_and_nothing_is_appended() {
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
