@@ -123,6 +123,11 @@ impl Effects {
     /// that were pushed before it in the same closure. The log goes on counting.
     ///
     /// An item that is pushed by somebody else meanwhile, and that a consumer needs by then, stays.
+    /// A consumer that starts at the moment of the write may come too late for the items. It then
+    /// halts with [`Error::Truncated`], and skips nothing.
+    ///
+    /// Each removed range slows the reads beside it until RocksDB has compacted it away, and the
+    /// disk is flushed behind it. So clear now and then, not in each job.
     ///
     /// ```
     /// use waterline::Jobs;
