@@ -402,7 +402,8 @@ mod beside_another_process {
         let Some(dir) = std::env::var_os(DIR) else { return };
         let life: u64 = std::env::var(LIFE).unwrap().parse().unwrap();
         let dir = Path::new(&dir);
-        let store = if life % 2 == 0 { Store::open(dir).unwrap() } else { Store::attach(database(dir, &[])).unwrap() };
+        let store =
+            if life.is_multiple_of(2) { Store::open(dir).unwrap() } else { Store::attach(database(dir, &[])).unwrap() };
         let tables = ["rows", "sums"].map(|name| store.table(name).unwrap());
         let log = store.log::<u64>("log").unwrap();
         let pushed = log.clone();
