@@ -7,7 +7,6 @@ use crate::base::guard::guarded;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex, Ordering};
 use crate::commit::intent::Ticket;
-use crate::kv::batch::Batch;
 use crate::source::Jobs;
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::{Listener, Watermark};
@@ -34,7 +33,7 @@ pub use codec::{Bytes, Codec, Json};
 pub use held::Held;
 pub use looking::LogInfo;
 
-use self::codec::{CODEC, CodecName, check_stored};
+use self::codec::check_stored;
 use self::push::{PushIntent, Values};
 use self::reading::ReadAhead;
 use self::state::{Bounds, LogState, bounds_key};
@@ -197,29 +196,6 @@ impl Store {
                 Ok((state, item))
             }
         }
-    }
-
-    /// Loads a log, which is made if there is none.
-    fn load_log(&self, name: &str, codec: &'static str) -> Result<LogState, Error> {
-        let families = (self.log_items(), self.system().id);
-        if let Some((bounds, end)) = self.stored_log(name)? {
-            if !self.reads_bytes(codec) {
-                check_stored(name, bounds.codec.as_str(), codec)?;
-            }
-            return Ok(LogState::new(name, families, bounds, end));
-        }
-        if !self.creates() {
-            return self.not_found("log", name);
-        }
-        let mut bounds = Bounds::of_a_new_log(self.ids().next()?);
-        bounds.codec = CodecName::new(codec).unwrap_or(bounds.codec);
-        if !bounds.codec.is_json() {
-            self.note_in_use(CODEC)?;
-        }
-        let mut batch = Batch::default();
-        batch.put(self.system().id, &[&bounds_key(name)], &[&bounds.encode(name)])?;
-        self.write_batch(&batch)?;
-        Ok(LogState::new(name, families, bounds, bounds.end))
     }
 }
 

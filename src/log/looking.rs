@@ -1,11 +1,12 @@
-//! Logs as they are stored: a list of them, and their news beside an application that writes them.
+//! Logs as they are stored: loaded, listed, and followed beside an application that writes them.
 
 use super::OpenLogs;
-use super::codec::{Bytes, Codec};
+use super::codec::{Bytes, CODEC, Codec, CodecName, check_stored};
 use super::state::{Bounds, LogState, bounds_key, index_of, item_key};
 use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::base::sync::Arc;
+use crate::kv::batch::Batch;
 use crate::store::{Store, keys};
 use std::sync::Weak;
 
@@ -129,6 +130,29 @@ impl Store {
             log.follow(bounds, end);
         }
         Ok(())
+    }
+
+    /// Loads a log, which is made if there is none.
+    pub(super) fn load_log(&self, name: &str, codec: &'static str) -> Result<LogState, Error> {
+        let families = (self.log_items(), self.system().id);
+        if let Some((bounds, end)) = self.stored_log(name)? {
+            if !self.reads_bytes(codec) {
+                check_stored(name, bounds.codec.as_str(), codec)?;
+            }
+            return Ok(LogState::new(name, families, bounds, end));
+        }
+        if !self.creates() {
+            return self.not_found("log", name);
+        }
+        let mut bounds = Bounds::of_a_new_log(self.ids().next()?);
+        bounds.codec = CodecName::new(codec).unwrap_or(bounds.codec);
+        if !bounds.codec.is_json() {
+            self.note_in_use(CODEC)?;
+        }
+        let mut batch = Batch::default();
+        batch.put(self.system().id, &[&bounds_key(name)], &[&bounds.encode(name)])?;
+        self.write_batch(&batch)?;
+        Ok(LogState::new(name, families, bounds, bounds.end))
     }
 
     /// True if logs are read with this codec as the bytes that are stored.
