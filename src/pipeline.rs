@@ -48,7 +48,6 @@ type Start<'a> = Box<dyn FnOnce(&Stage<'_>) -> Result<Consumer, Error> + 'a>;
 /// * **Failure**: when a stage halts, all stages before it are asked to stop, so that they do not
 ///   pile up work for it. The stages behind it process the jobs that it left them. `join` returns
 ///   the first failure, with the name of the stage.
-///   what it left them. The first failure is what `join` returns, with the name of the stage.
 ///
 /// ```
 /// use waterline::{Jobs, MemoryJobs, Pipeline, Store};
