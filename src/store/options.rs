@@ -114,7 +114,7 @@ impl StoreOptions {
     /// deleted meanwhile, and keeps the content of its write-ahead log in memory: 128 MiB at most,
     /// if the application uses `Store::open`. So drop a store that you do not need.
     ///
-    /// With [`attach`](Self::attach) it is a handle on a database that you opened, in whatever way.
+    /// With `attach` it is a handle on a database that you opened, in whatever way.
     /// It shows at once the writes to that database. Another store on the same database may write.
     /// Two stores on it share a state if both write; a read-only one is by itself. If the database
     /// is a secondary, `refresh` lets it catch up, with the limits of RocksDB: after a flush of the
