@@ -76,7 +76,8 @@ pub enum Error {
     },
 
     /// A path or a name with nothing stored. Nothing was made, since
-    /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`.
+    /// [`StoreOptions::create`](crate::StoreOptions::create) is `false` or the store is
+    /// [read-only](crate::StoreOptions::read_only).
     #[error("{}", not_found(what, name))]
     NotFound {
         /// The kind of thing: `"store"`, `"progress"`, `"log"` or `"table"`.

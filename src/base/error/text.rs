@@ -104,14 +104,13 @@ fn boundary(text: &str, at: usize) -> usize {
 /// Returns the sentence for a name under which nothing is stored.
 pub(super) fn not_found(what: &str, name: &str) -> String {
     match what {
-        "store" => {
-            format!(
-                "there is no store at {name}, and `create(false)` makes none: check the path, or make one with `create(true)`"
-            )
-        }
+        "store" => format!(
+            "there is no store at {name}, and `create(false)` and `read_only` make none: check the path, or make the store \
+             with `create(true)`"
+        ),
         _ => format!(
-            "there is no {what} {name:?} in the store, which was opened with `create(false)`: check the name, or open the store \
-             with `create(true)` to make it"
+            "there is no {what} {name:?} in the store, which makes none (by `create(false)` or `read_only`): check the name, \
+             or make it in a store that writes, with `create(true)`"
         ),
     }
 }
