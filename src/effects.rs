@@ -72,7 +72,7 @@ impl Effects {
     ///
     /// # Errors
     /// [`Error::Config`] for a table of another store, [`Error::ReadOnly`] for a table that was
-    /// taken from a read-only store, [`Error::EffectsTooLarge`] when the effects would take more
+    /// taken from a read-only handle of the same store, [`Error::EffectsTooLarge`] when the effects would take more
     /// than [`Builder::max_effects`](crate::Builder::max_effects), or than 64 MiB in
     /// [`Store::write`]. An attempt or a write that was refused something fails, also if the
     /// closure then returns `Ok`.

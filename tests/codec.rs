@@ -481,3 +481,31 @@ fn a_log_of_bytes_joins_two_stages_with_backpressure_and_trims_itself() {
         eventually("the trim", || log.backlog() == 0);
     }
 }
+
+#[test]
+fn logs_share_a_codec_that_has_a_state() {
+    /// Counts the items that it has encoded.
+    #[derive(Default)]
+    struct Counting(std::sync::atomic::AtomicU64);
+
+    impl Codec<u64> for Counting {
+        const NAME: &'static str = "counting";
+
+        fn encode(&self, item: &u64, into: &mut Vec<u8>) -> Result<(), BoxError> {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            into.extend_from_slice(&item.to_be_bytes());
+            Ok(())
+        }
+
+        fn decode(&self, bytes: &[u8]) -> Result<u64, BoxError> {
+            Ok(u64::from_be_bytes(bytes.try_into()?))
+        }
+    }
+
+    let (store, codec) = (Store::in_memory(), Arc::new(Counting::default()));
+    let logs = ["a", "b"].map(|name| store.log_with::<u64, _>(name, codec.clone()).unwrap());
+    assert_eq!(logs.each_ref().map(|log| log.push_all(&[7, 8]).unwrap()), [1..3, 1..3]);
+    assert_eq!((logs[1].at_index(2).unwrap(), codec.0.load(std::sync::atomic::Ordering::Relaxed)), (Some(8), 4));
+    drop(logs);
+    assert!(store.log_with::<u64, _>("a", Counting::default()).is_ok(), "it is the same codec");
+}

@@ -55,11 +55,11 @@ pub enum ConfigError {
         /// The value that was set.
         bytes: usize,
     },
-    /// A transactional job used a table or a log of another store. One write cannot change that
-    /// store and the job's progress together.
+    /// A transactional job, or a [`Store::write`](crate::Store::write), used a table or a log of
+    /// another store. One write cannot change two stores.
     #[error(
-        "the {what} {name:?} is in another store than the progress: take it from the store of the progress, or from a store \
-         that is attached to the same database"
+        "the {what} {name:?} is in another store than the progress or the write: take it from the same store, or from a \
+         store that is attached to the same database"
     )]
     Foreign {
         /// The kind of thing: a table or a log.

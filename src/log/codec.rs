@@ -96,7 +96,7 @@ pub trait Codec<T>: Send + Sync + 'static {
 pub struct Json;
 
 impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
-    const NAME: &'static str = JSON;
+    const NAME: &'static str = "json";
 
     fn encode(&self, item: &T, into: &mut Vec<u8>) -> Result<(), BoxError> {
         into.reserve(USUAL);
@@ -105,6 +105,19 @@ impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
 
     fn decode(&self, bytes: &[u8]) -> Result<T, BoxError> {
         Ok(serde_json::from_slice(bytes)?)
+    }
+}
+
+/// The same codec, shared by several logs, for a codec that has a state.
+impl<T, C: Codec<T>> Codec<T> for std::sync::Arc<C> {
+    const NAME: &'static str = C::NAME;
+
+    fn encode(&self, item: &T, into: &mut Vec<u8>) -> Result<(), BoxError> {
+        (**self).encode(item, into)
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<T, BoxError> {
+        (**self).decode(bytes)
     }
 }
 

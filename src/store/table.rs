@@ -154,13 +154,29 @@ impl Table {
     /// # Ok::<(), waterline::Error>(())
     /// ```
     ///
-    /// Where the compiler cannot tell the type of the keys, name it: `table.range::<&[u8]>(..)`.
+    /// Where the compiler cannot tell the type of the keys, name it. That is so for all rows, for
+    /// tuples of bounds, and for keys by reference, since a range of references can be read in two
+    /// ways:
+    ///
+    /// ```
+    /// # let table = waterline::Store::in_memory().table("events")?;
+    /// # ["a", "b", "c"].iter().try_for_each(|key| table.put(key, ""))?;
+    /// use std::ops::Bound::{Excluded, Unbounded};
+    ///
+    /// assert_eq!(table.range::<&[u8]>(..).count(), 3);
+    /// let page: Vec<_> = table.range("a"..).take(2).collect::<Result<_, _>>()?;
+    /// let last = &page[1].0;
+    /// let next_page = table.range::<&[u8]>((Excluded(&last[..]), Unbounded)).take(2);
+    /// assert_eq!(next_page.count(), 1);
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
     pub fn range<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Rows<'_> {
         self.bounded(keys.start_bound(), keys.end_bound(), Order::Ascending)
     }
 
     /// Returns the rows of [`range`](Self::range) from the last one to the first. The cost is the
-    /// same: nothing before the rows that you take is read.
+    /// same: nothing before the rows that you take is read. All rows are
+    /// `table.range_rev::<&[u8]>(..)`.
     ///
     /// ```
     /// let table = waterline::Store::in_memory().table("events")?;
