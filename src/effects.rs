@@ -72,9 +72,9 @@ impl Effects {
     ///
     /// # Errors
     /// [`Error::Config`] for a table of another store, [`Error::ReadOnly`] for a table that was
-    /// taken from a read-only handle of the same store, [`Error::EffectsTooLarge`] when the effects would take more
-    /// than [`Builder::max_effects`](crate::Builder::max_effects), or than 64 MiB in
-    /// [`Store::write`]. An attempt or a write that was refused something fails, also if the
+    /// taken from a read-only handle of the same store, [`Error::EffectsTooLarge`] when the effects
+    /// would take more than [`Builder::max_effects`](crate::Builder::max_effects), or than 64 MiB
+    /// in [`Store::write`]. An attempt or a write that was refused something fails, also if the
     /// closure then returns `Ok`.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         let (key, value) = (key.as_ref(), value.as_ref());

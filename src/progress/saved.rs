@@ -116,8 +116,8 @@ impl From<Checkpoint> for Saved {
 
 /// The reason why a save failed. It decides if the consumer tries the save again.
 ///
-/// A [`BoxError`] becomes a `Retry`, so `?` works in a function that returns one; any other error is
-/// `SaveError::Retry(error.into())`. An engine that has lost the name returns `Lost`:
+/// A [`BoxError`] becomes a `Retry`, so `?` works in a function that returns one. Any other error
+/// is `SaveError::Retry(error.into())`. An engine that has lost the name returns `Lost`:
 ///
 /// ```
 /// use waterline::SaveError;
