@@ -24,12 +24,14 @@
 //! promises, made of sets. A property test compares the window with it.
 
 use crate::base::index::Index;
+use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
 
 mod ahead;
 mod aside;
 mod bits;
 mod fetching;
+mod parked;
 mod queries;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod reference;
@@ -143,6 +145,10 @@ pub struct Window {
     /// True if too much waits for a save.
     full: bool,
     stopping: bool,
+    /// The parked jobs that are to run once more, and those of them in flight.
+    redriven: BTreeSet<Index>,
+    /// True if the record of a parked job has changed since the last save began.
+    changed: bool,
     /// True if a save was given up for good.
     abandoned_save: bool,
     ended: bool,
@@ -194,6 +200,8 @@ impl Window {
             paused: false,
             full: false,
             stopping: false,
+            redriven: BTreeSet::new(),
+            changed: false,
             abandoned_save: false,
             ended: false,
         }
@@ -218,7 +226,7 @@ impl Window {
     #[inline]
     pub fn handle_done(&mut self, index: Index) -> bool {
         if !self.may_be_in_flight(index) {
-            return false;
+            return self.end_redriven(index);
         }
         self.in_flight -= 1;
         self.done = self.ahead.insert(index, self.done);
@@ -226,10 +234,10 @@ impl Window {
     }
 
     /// Reports that a job in flight failed. The job is no longer in flight, and holds the watermark
-    /// back. Returns false, and changes nothing, if the job cannot be in flight.
+    /// back, unless it is [redriven](Self::handle_redriven). Returns false, and changes nothing, if the job cannot be in flight.
     pub fn handle_failed(&mut self, index: Index) -> bool {
         if !self.may_be_in_flight(index) {
-            return false;
+            return self.end_redriven(index);
         }
         self.in_flight -= 1;
         self.retries.wait(index)
@@ -249,6 +257,7 @@ impl Window {
             return None;
         }
         self.saving = SaveState::Writing(self.done);
+        self.changed = false;
         let last_processed = (self.any_saved || self.done > self.saved).then(|| self.done - 1);
         Some(Save { last_processed, next: self.done, ahead: self.ahead.begin_save(self.done) })
     }
@@ -371,10 +380,10 @@ impl Window {
     }
 
     /// True if a job finished that is in no save yet, neither in one that is written nor in the one
-    /// under way.
+    /// under way, or if the record of a parked job has changed.
     #[inline]
     fn needs_save(&self) -> bool {
-        self.done > self.saved || self.ahead.needs_save()
+        self.done > self.saved || self.changed || self.ahead.needs_save()
     }
 
     /// One past the highest index of the window.
@@ -393,7 +402,7 @@ impl Window {
 
     #[inline]
     fn is_drained(&self) -> bool {
-        let reached = self.stop_at.is_some_and(|last| self.saved > last);
+        let reached = self.stop_at.is_some_and(|last| self.saved > last) && self.redriven.is_empty();
         (self.stopping || reached)
             && self.in_flight == 0
             && self.saving == SaveState::No

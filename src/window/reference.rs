@@ -48,6 +48,12 @@ pub(crate) enum Choice {
     Fail(u8),
     /// A back-off is over.
     Due(u8),
+    /// A failed job that waits for its back-off is parked.
+    Park(u8),
+    /// A parked job is to run once more.
+    Redrive(u8),
+    /// A redriven job is given up, if it was not read.
+    Withdraw(u8),
     /// The save that is due is being written.
     Saving,
     /// The save under way is on the disk.
@@ -111,6 +117,9 @@ impl Trial {
                     assert!(self.window.handle_done(index));
                     assert!(!self.window.handle_done(index), "a job is done once");
                     self.model.running.remove(&index);
+                    if self.model.redriven.remove(&index) {
+                        return self.unpark(index);
+                    }
                     self.model.done.insert(index);
                     self.model.unwritten = true;
                     self.ever_done.insert(index);
@@ -118,6 +127,9 @@ impl Trial {
             }
             Choice::Aside(pick) => {
                 if let Some(index) = nth(&self.model.running, pick) {
+                    if self.model.redriven.contains(&index) {
+                        return assert!(!self.window.handle_set_aside(index), "a redriven job awaits no turn");
+                    }
                     assert!(self.window.handle_set_aside(index));
                     self.model.running.remove(&index);
                     self.model.aside.insert(index);
@@ -135,7 +147,9 @@ impl Trial {
                 if let Some(index) = nth(&self.model.running, pick) {
                     assert!(self.window.handle_failed(index));
                     self.model.running.remove(&index);
-                    self.model.waiting.insert(index);
+                    if !self.model.redriven.remove(&index) {
+                        self.model.waiting.insert(index);
+                    }
                 }
             }
             Choice::Due(pick) => {
@@ -148,9 +162,52 @@ impl Trial {
                     self.model.next_place += 1;
                 }
             }
+            Choice::Park(pick) => self.park(pick),
+            Choice::Redrive(pick) => self.redrive(pick),
+            Choice::Withdraw(pick) => self.withdraw(pick),
             saving @ (Choice::Saving | Choice::Saved | Choice::Revoke(_) | Choice::SaveAbandoned) => self.save(saving),
             other => self.steer(other),
         }
+    }
+
+    fn park(&mut self, pick: u8) {
+        let failed = self.model.waiting.iter().filter(|index| !self.model.redriven.contains(index));
+        let Some(index) = nth(&failed.copied().collect(), pick) else { return };
+        assert!(self.window.handle_parked(index));
+        assert!(!self.window.handle_parked(index), "a job is parked once");
+        self.model.waiting.remove(&index);
+        self.model.done.insert(index);
+        self.model.parked.insert(index);
+        self.model.unwritten = true;
+        self.ever_done.insert(index);
+    }
+
+    fn redrive(&mut self, pick: u8) {
+        let Some(index) = nth(&self.model.parked, pick).filter(|_| !self.model.finished) else { return };
+        let is_new = self.model.redriven.insert(index);
+        assert_eq!(self.window.handle_redriven(index), is_new, "a job is redriven once at a time");
+        if is_new {
+            self.model.due.insert(index);
+            self.model.places.insert(index, self.model.next_place);
+            self.model.next_place += 1;
+        }
+    }
+
+    fn withdraw(&mut self, pick: u8) {
+        let Some(index) = nth(&self.model.redriven, pick) else { return };
+        let model = &mut self.model;
+        let waits = model.waiting.remove(&index) || model.due.remove(&index) || model.missing.remove(&index);
+        assert_eq!(self.window.handle_withdrawn(index), waits, "only a job that was not read is given up");
+        if waits {
+            model.redriven.remove(&index);
+        }
+    }
+
+    /// The caller no longer has a record of this job, and wants that saved.
+    fn unpark(&mut self, index: Index) {
+        self.model.parked.remove(&index);
+        self.window.handle_changed();
+        self.model.changed = true;
     }
 
     fn steer(&mut self, choice: Choice) {
@@ -217,6 +274,9 @@ impl Trial {
     fn restart(&mut self) {
         let Reference { first, disk, limits, stop_at, keeps, .. } = self.model;
         let restored = core::mem::take(&mut self.model.disk_ahead);
+        // The records of the jobs that are parked on the disk.
+        let mut parked = core::mem::take(&mut self.model.parked);
+        parked.retain(|index| disk.is_some_and(|last| *index <= last) || restored.contains(index));
         self.window = match disk {
             Some(last) => Window::resume(last, limits),
             None => Window::begin(first, limits),
@@ -229,7 +289,8 @@ impl Trial {
             self.window.stop_at(index);
         }
         let fresh = Reference::begin(first, disk, limits, stop_at);
-        self.model = Reference { keeps, done: restored.clone(), disk_ahead: restored.clone(), restored, ..fresh };
+        self.model =
+            Reference { keeps, done: restored.clone(), disk_ahead: restored.clone(), restored, parked, ..fresh };
     }
 
     /// Polls until `None`, which must come soon, and compares every action with the model.
@@ -267,7 +328,8 @@ impl Trial {
     fn check(&self) {
         let (model, window) = (&self.model, &self.window);
         let base = model.base();
-        assert!(model.running.iter().all(|i| *i >= base));
+        assert!(model.running.iter().all(|i| *i >= base || model.redriven.contains(i)));
+        assert!(model.parked.iter().all(|i| window.is_redriven(*i) == model.redriven.contains(i)));
         assert_eq!(window.last_processed(), model.disk);
         let closed = model.next() - base >= model.limits.max_search_ahead;
         let may_start = !model.stopping && (model.fetch.is_some() || model.expected_run().is_some());

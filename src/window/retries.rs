@@ -35,13 +35,32 @@ impl Retries {
         self.waiting.insert(index)
     }
 
+    /// Lets go of a job that waits for a back-off. Returns false if it does not wait for one.
+    pub(super) fn forget(&mut self, index: Index) -> bool {
+        self.waiting.remove(&index)
+    }
+
+    /// Takes in a job that is due at once.
+    pub(super) fn again(&mut self, index: Index, closed_from: Index) {
+        self.due.insert(index, self.next_place, closed_from);
+        self.next_place += 1;
+    }
+
+    /// Lets go of a job that is not being read and was not read. Returns false if there is no such
+    /// job.
+    pub(super) fn withdraw(&mut self, index: Index) -> bool {
+        self.waiting.remove(&index)
+            || self.missing.remove(&index).is_some()
+            || self.due.remove(index).is_some()
+            || self.due.above.remove(&index).is_some()
+    }
+
     /// Ends the back-off of a job. Returns false if the job does not wait for one.
     pub(super) fn due(&mut self, index: Index, closed_from: Index) -> bool {
         if !self.waiting.remove(&index) {
             return false;
         }
-        self.due.insert(index, self.next_place, closed_from);
-        self.next_place += 1;
+        self.again(index, closed_from);
         true
     }
 

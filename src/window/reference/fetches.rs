@@ -11,7 +11,7 @@ impl Trial {
     }
 
     fn is_new(&self, index: Index) -> bool {
-        !self.model.started.contains(&index)
+        !self.model.started.contains(&index) && !self.model.redriven.contains(&index)
     }
 
     /// Ends the fetch under way with a share of its jobs.
@@ -35,8 +35,9 @@ impl Trial {
             }
             _ => unreachable!("no other choice ends a fetch"),
         };
+        let is_new = self.is_new(*run.start());
         let model = &mut self.model;
-        if !model.started.contains(run.start()) {
+        if is_new {
             let read = (*run.start()..*run.start() + count).filter(|i| !model.restored.contains(i));
             return model.read.extend(read);
         }

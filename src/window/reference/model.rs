@@ -28,6 +28,12 @@ pub(super) struct Reference {
     pub(super) aside: BTreeSet<Index>,
     pub(super) done: BTreeSet<Index>,
     pub(super) waiting: BTreeSet<Index>,
+    /// The jobs that are done because they were parked.
+    pub(super) parked: BTreeSet<Index>,
+    /// The parked jobs that are to run once more, or do.
+    pub(super) redriven: BTreeSet<Index>,
+    /// True if the record of a parked job has changed since the last save began.
+    pub(super) changed: bool,
     pub(super) due: BTreeSet<Index>,
     /// The due jobs that are missing until the next look.
     pub(super) missing: BTreeSet<Index>,
@@ -73,6 +79,9 @@ impl Reference {
             aside: BTreeSet::new(),
             done: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            parked: BTreeSet::new(),
+            redriven: BTreeSet::new(),
+            changed: false,
             due: BTreeSet::new(),
             missing: BTreeSet::new(),
             retries_read: BTreeSet::new(),
@@ -113,7 +122,7 @@ impl Reference {
     }
 
     pub(super) fn needs_save(&self) -> bool {
-        self.lowest_undone() > self.base() || self.keeps && self.unwritten
+        self.lowest_undone() > self.base() || self.changed || self.keeps && self.unwritten
     }
 
     /// The first index of this life: the lowest that it started, or the next one.
@@ -156,7 +165,7 @@ impl Reference {
     }
 
     pub(super) fn is_in_window(&self, index: Index) -> bool {
-        index - self.base() < self.limits.max_search_ahead
+        index.saturating_sub(self.base()) < self.limits.max_search_ahead
     }
 
     /// True if no job that was read can start, whatever else holds it.
@@ -166,7 +175,7 @@ impl Reference {
     }
 
     pub(super) fn drained(&self) -> bool {
-        let reached = self.stop_at.is_some_and(|last| self.base() > last);
+        let reached = self.stop_at.is_some_and(|last| self.base() > last) && self.redriven.is_empty();
         (self.stopping || reached)
             && self.running.is_empty()
             && !self.save_due

@@ -56,6 +56,7 @@ impl Trial {
             }
         }
         model.unwritten = false;
+        model.changed = false;
         model.writing = model.done.range(model.base()..).filter(|i| !model.disk_ahead.contains(i)).copied().collect();
         model.saving = Some((last, if model.keeps { ahead } else { BTreeSet::new() }));
     }
@@ -73,7 +74,8 @@ impl Trial {
         if pick & 8 > 0 {
             revoked.reverse();
         }
-        for index in revoked {
+        // A parked job has no effects that could be refused.
+        for index in revoked.into_iter().filter(|index| !self.model.parked.contains(index)).collect::<Vec<_>>() {
             assert!(self.window.handle_revoked(index));
             assert!(!self.window.handle_revoked(index), "a job is revoked once");
             self.model.done.remove(&index);
