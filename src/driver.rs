@@ -32,6 +32,7 @@ mod helping;
 #[cfg(all(test, waterline_loom))]
 mod loom;
 mod ordered;
+mod parking;
 mod patience;
 mod prefetch;
 pub(crate) mod reach;

@@ -77,7 +77,9 @@ pub use log::{Bytes, Codec, Held, JobLog, Json, LogInfo};
 pub use observe::ended::Ended;
 pub use observe::status::{Blocked, State, Status};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
-pub use progress::{Checkpoint, ConsumerInfo, MemoryProgress, Progress, SaveError, Saved, StoreProgress, Tenure};
+pub use progress::{
+    Checkpoint, ConsumerInfo, MemoryProgress, Parked, Progress, SaveError, Saved, StoreProgress, Tenure,
+};
 pub use run::worker::{Done, Job, Worker};
 pub use source::wakeup::Wakeup;
 pub use source::watermark::Watermark;

@@ -22,6 +22,8 @@ const PACE: Duration = Duration::from_secs(1);
 pub(crate) enum Kind {
     AttemptFailed,
     Exhausted,
+    Parked,
+    RedriveFailed,
     Retried,
     Missing,
     SourceFailed,
@@ -41,6 +43,8 @@ impl Kind {
         match self {
             Self::AttemptFailed | Self::Retried | Self::Missing | Self::Ended => Level::DEBUG,
             Self::Exhausted
+            | Self::Parked
+            | Self::RedriveFailed
             | Self::SourceFailed
             | Self::SaveFailed
             | Self::ClosurePanicked
@@ -54,6 +58,8 @@ impl Kind {
         match self {
             Self::AttemptFailed => "an attempt failed, and the job has attempts left",
             Self::Exhausted => "an attempt failed, and the job has no attempt left",
+            Self::Parked => "an attempt failed, the job has no attempt left, and it is parked: see `Store::parked`",
+            Self::RedriveFailed => "a parked job ran once more and failed; it stays parked",
             Self::Retried => "a failed job is tried again",
             Self::Missing => "the source reports a head at or above this index but returned no job at it; retrying",
             Self::SourceFailed => "the source failed; retrying",

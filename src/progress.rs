@@ -13,6 +13,7 @@ pub(crate) mod format;
 mod ledger;
 mod listing;
 mod memory;
+mod parked;
 mod saved;
 mod saves;
 mod tenure;
@@ -20,8 +21,10 @@ mod tenure;
 pub use embedded::StoreProgress;
 pub use listing::ConsumerInfo;
 pub use memory::MemoryProgress;
+pub use parked::Parked;
+pub(crate) use parked::{ParkedRecord, ParkedRecords};
 pub use saved::{SaveError, Saved};
-pub(crate) use saves::{DoneAhead, Restored, SaveDesk, Saves, Snapshot};
+pub(crate) use saves::{DoneAhead, LiveParking, Restored, SaveDesk, Saves, Snapshot};
 pub(crate) use tenure::Tenant;
 pub use tenure::Tenure;
 
@@ -295,6 +298,20 @@ pub trait Progress: Send + 'static {
 pub(crate) fn shared_writer<P: Progress>(progress: &mut P) -> Option<Arc<dyn Saves>> {
     let any: &mut dyn Any = progress;
     any.downcast_mut::<StoreProgress>()?.writer()
+}
+
+/// Returns the parked jobs of a progress that has its name, and the place of their records. `None`
+/// if this progress cannot keep them. With `parks` the store notes that there may be more of them.
+pub(crate) fn load_parked<P: Progress>(
+    progress: &mut P,
+    parks: bool,
+) -> Result<Option<(ParkedRecords, Vec<ParkedRecord>)>, Error> {
+    let any: &mut dyn Any = progress;
+    let Some(progress) = any.downcast_mut::<StoreProgress>() else { return Ok(None) };
+    if parks {
+        progress.note_parking()?;
+    }
+    progress.load_parked().map(Some)
 }
 
 /// Takes the name, and loads everything that is done. A progress of this crate need not put it in

@@ -4,7 +4,7 @@ use crate::base::config::{ConfigError, check_name};
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::writer::Writer;
-use crate::kv::batch::Batch;
+use crate::kv::batch::{Batch, Records};
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Family, Kv};
 #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
@@ -301,6 +301,12 @@ impl Store {
         &self.inner.system
     }
 
+    /// Returns one of the store's other families, by its name.
+    pub(crate) fn family(&self, name: &str) -> Result<Family, Error> {
+        let id = self.kv().family(name)?.ok_or_else(|| ConfigError::FamilyMissing { name: name.to_owned() })?;
+        Ok(Family::new(name, id))
+    }
+
     /// Returns the family of the job logs.
     pub(crate) fn log_items(&self) -> &Family {
         &self.inner.logs
@@ -326,6 +332,13 @@ impl Store {
     /// Writes on this thread. The database puts concurrent writes together by itself.
     pub(crate) fn write_batch(&self, batch: &Batch) -> Result<(), StoreError> {
         self.inner.kv.write(batch, self.synced)
+    }
+
+    /// Writes these records on this thread.
+    pub(crate) fn write_records(&self, records: &Records) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        batch.append(records);
+        self.write_batch(&batch)
     }
 
     /// Takes a progress name, until the guard is dropped.

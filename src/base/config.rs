@@ -26,10 +26,6 @@ pub(crate) const MAX_NAME: usize = 255;
 pub(crate) const MAX_CODEC: usize = 32;
 
 /// The treatment of a job whose attempts are used up (elsewhere called a dead letter).
-///
-/// Waterline has no dead letter queue. A worker can keep one: in the last attempt it puts the job
-/// into a [`Table`](crate::Table), and returns `Ok`. [`Job::attempt`](crate::Job) says which
-/// attempt it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnExhausted {
@@ -38,6 +34,20 @@ pub enum OnExhausted {
     /// nothing else is right for every stream.
     #[default]
     Halt,
+    /// Park the job: its record is kept in the store, and the watermark passes it, in one atomic
+    /// write. [`Store::parked`](crate::Store::parked) lists the records,
+    /// [`Handle::redrive`](crate::Handle::redrive) runs a parked job once more, and
+    /// [`Store::discard`](crate::Store::discard) gives it up. Gates, `wait_for`, `stop_at` and the
+    /// lag count a parked job as processed.
+    ///
+    /// It needs the progress of a [`Store`](crate::Store), and is [`Error::Config`](crate::Error)
+    /// with any other one.
+    Park {
+        /// The most records of parked jobs that the name may have, at least 1. The next job whose
+        /// attempts are used up halts the consumer, so that a service which is down cannot park the
+        /// whole stream.
+        budget: u64,
+    },
 }
 
 /// A setting that was refused. `Display` says why, and what to write instead. `{:?}` shows the same
@@ -93,6 +103,12 @@ pub enum ConfigError {
         /// The value that was set.
         value: f64,
     },
+    /// `OnExhausted::Park` with a budget of 0: no job could be parked.
+    #[error("the budget of parked jobs is 0, so none could be parked: use 1 or more, or `OnExhausted::Halt`")]
+    ParkBudgetZero,
+    /// `OnExhausted::Park` with a progress that keeps no records of parked jobs.
+    #[error("this progress cannot keep parked jobs: use `Store::progress`, or `OnExhausted::Halt`")]
+    ParkUnsupported,
     /// `threads(0)`: no job would ever run.
     #[error("threads is 0, so no job would ever run: use at least 1, or leave it out")]
     ThreadsZero,
@@ -247,6 +263,8 @@ impl fmt::Debug for ConfigError {
                 StopAtMax {},
                 MaxAttemptsZero {},
                 Jitter { value },
+                ParkBudgetZero {},
+                ParkUnsupported {},
                 ThreadsZero {},
                 ThreadsWithoutDeferred {},
                 EffectsWithoutTransactional {},

@@ -220,6 +220,15 @@ pub enum Error {
         reason: String,
     },
 
+    /// A job that is not parked, and that was to be redriven or discarded. Nothing was changed.
+    #[error("job {index} of the progress {name:?} is not parked: `Store::parked` lists the jobs that are")]
+    NotParked {
+        /// The name of the progress.
+        name: String,
+        /// The index of the job.
+        index: Index,
+    },
+
     /// An item that the codec of its log cannot encode. Nothing was pushed.
     #[error("an item for the log {log:?} cannot be encoded, and nothing was pushed")]
     Item {
@@ -355,6 +364,7 @@ impl fmt::Debug for Error {
                 StopTimeout { running },
                 EffectsTooLarge { limit },
                 Counter { table, key, reason },
+                NotParked { name, index },
                 Item { log, source },
                 LogType { name, open, asked },
                 Needed { log, index, last_processed },

@@ -89,7 +89,6 @@ pub(crate) fn coarse_uncached() -> Coarse {
 /// Reads the wall clock: milliseconds since 1970, and 0 before. It may go back, so it is stored and
 /// shown, and no duration is measured with it.
 #[cfg(not(waterline_loom))]
-#[cfg_attr(not(test), expect(dead_code, reason = "the records that store a time are still to come"))]
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn wall() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -202,6 +202,12 @@ impl Changes {
         }
     }
 
+    /// Adds the records of others behind these changes. The others have nothing but records.
+    pub(crate) fn extend(&mut self, others: &Changes) {
+        debug_assert!(others.adds.is_none() && others.ops.is_empty(), "they have more than records");
+        self.records.append(&others.records);
+    }
+
     /// Takes out all changes of these jobs, which are in ascending order.
     pub(crate) fn take_out(&mut self, refused: &[Index]) {
         let Some(all) = &mut self.adds else { return };

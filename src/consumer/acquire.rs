@@ -1,10 +1,11 @@
 //! The first phase of a start: the progress gets its [`Tenure`], takes its name, and is loaded.
 
+use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::guard::guarded;
 use crate::base::index::Index;
 use crate::driver::tenure::fenced;
-use crate::progress::{Progress, Saved, Tenure, acquire_all};
+use crate::progress::{ParkedRecord, ParkedRecords, Progress, Saved, Tenure, acquire_all, load_parked};
 use crate::window::{Limits, Window};
 
 /// A progress that has its name.
@@ -15,6 +16,8 @@ pub(super) struct Acquired {
     pub(super) keeps_all: bool,
     /// Everything that earlier lives have saved.
     pub(super) saved: Option<Saved>,
+    /// The parked jobs, and the place of their records, if it keeps any.
+    pub(super) parked: Option<(ParkedRecords, Vec<ParkedRecord>)>,
 }
 
 impl Acquired {
@@ -40,7 +43,7 @@ impl Acquired {
 }
 
 /// Takes the name, and loads everything that is saved under it.
-pub(super) fn acquire(progress: &mut impl Progress, tenure: &Tenure) -> Result<Acquired, Error> {
+pub(super) fn acquire(progress: &mut impl Progress, parks: bool, tenure: &Tenure) -> Result<Acquired, Error> {
     let keeps_all = asked(|| {
         progress.subscribe(tenure.clone());
         progress.keeps_done_ahead()
@@ -52,9 +55,13 @@ pub(super) fn acquire(progress: &mut impl Progress, tenure: &Tenure) -> Result<A
     if let Some(Err(reason)) = saved.as_ref().map(Saved::check) {
         return Err(Error::Corrupt { name: named(), reason });
     }
+    let parked = load_parked(progress, parks)?;
+    if parks && parked.is_none() {
+        return Err(ConfigError::ParkUnsupported.into());
+    }
     match tenure.take_lost() {
         Some(error) => Err(fenced(named(), error)),
-        None => Ok(Acquired { name, fence, keeps_all, saved }),
+        None => Ok(Acquired { name, fence, keeps_all, saved, parked }),
     }
 }
 

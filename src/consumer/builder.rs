@@ -251,6 +251,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             (Some(None), _, _) => Err(ConfigError::StartAtMax),
             (_, Some(Index::MAX), _) => Err(ConfigError::StopAtMax),
             (_, _, Some(Duration::ZERO)) => Err(ConfigError::PollEveryZero),
+            _ if self.on_exhausted == OnExhausted::Park { budget: 0 } => Err(ConfigError::ParkBudgetZero),
             _ => Ok(Limits { max_processing: self.max_processing, max_search_ahead: self.max_search_ahead }),
         }
     }

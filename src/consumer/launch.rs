@@ -44,7 +44,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let settings = mode.settings(self.asked)?;
         let limits = self.validate()?;
         let mut unstarted = Unstarted::new();
-        let acquired = acquire(&mut self.progress, &unstarted.tenure)?;
+        let parks = self.on_exhausted != OnExhausted::Halt;
+        let acquired = acquire(&mut self.progress, parks, &unstarted.tenure)?;
         let wanted = Wanted {
             start_at: self.start_at.flatten(),
             stop_at: self.stop_at,
@@ -70,13 +71,17 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self,
         settings: Settings,
         limits: Limits,
-        acquired: Acquired,
+        mut acquired: Acquired,
         inspected: Inspected,
         unstarted: &mut Unstarted,
     ) -> Assembled<J, P> {
         let Self { jobs, progress, poll_every, on_processed, .. } = self;
         let Inspected { watermark, upstreams, subscribed, next } = inspected;
-        let OnExhausted::Halt = self.on_exhausted;
+        let budget = match self.on_exhausted {
+            OnExhausted::Halt => None,
+            OnExhausted::Park { budget } => Some(budget),
+        };
+        let parked = acquired.parked.take();
         let (fence, keeps_all, loaded) = (acquired.fence, acquired.keeps_all, acquired.last_processed());
         let mut window = acquired.window(next, limits);
         if let Some(index) = self.stop_at {
@@ -90,11 +95,15 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.tenancy.fence = fence;
         self.stall_after.into_iter().for_each(|patience| core.watching.stalls.patience = patience);
         core.saving.effects.limit = settings.effects.unwrap_or(usize::MAX);
+        let keeps_parked = parked.and_then(|parked| core.keep_parked(parked, budget)).is_some();
         let (saves, saver) = hand_over(progress, keeps_all, &mut core);
         // No follower looks at this watermark yet.
+        watermark.hold(core.lowest_parked());
         loaded.into_iter().for_each(|last| watermark.publish(last));
         watermark.begin(next);
+        let meet = keeps_parked.then(|| saves.clone());
         let driver = Driver::new(core, unstarted.bell.clone(), watermark, saves);
+        meet.into_iter().for_each(|saves| saves.meet(driver.live_parking()));
         unstarted.watermark = None;
         driver.listen();
         let poll_every = poll_every.or((!subscribed).then_some(config::DEFAULT_POLL));

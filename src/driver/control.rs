@@ -49,6 +49,10 @@ pub(crate) trait Control: Send + Sync {
     fn wait_ended(&self, timeout: Duration) -> Option<Ended>;
     fn set_paused(&self, paused: bool);
     fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error>;
+    /// Makes a parked job run once more.
+    fn redrive(&self, index: Index) -> Result<(), Error>;
+    /// Makes all parked jobs run once more, and returns how many there are.
+    fn redrive_all(&self) -> Result<u64, Error>;
     /// Asks it to stop, and waits for nothing: the consumer itself has left when this returns.
     fn let_go(&self);
     /// Waits for the end and for every thread; the consumer itself has left when this returns.
@@ -154,6 +158,14 @@ impl<T: Send + 'static> Control for Driver<T> {
         // Threads that are now too many are asleep, if they are idle.
         self.work.notify_all();
         Ok(())
+    }
+
+    fn redrive(&self, index: Index) -> Result<(), Error> {
+        self.redrive_parked(index)
+    }
+
+    fn redrive_all(&self) -> Result<u64, Error> {
+        self.redrive_all_parked()
     }
 
     fn let_go(&self) {

@@ -8,6 +8,7 @@ use super::announcing::Announcing;
 use super::ending::Ending;
 use super::failures::Failures;
 use super::handing_out::demand;
+use super::parking::Parking;
 use super::reach::Gates;
 use super::reading::Reading;
 use super::running::Running;
@@ -28,6 +29,8 @@ pub(crate) struct Core<T> {
     pub(crate) reading: Reading<T>,
     pub(crate) gates: Gates,
     pub(crate) failures: Failures,
+    /// The parked jobs; `None` if there are none, and there will be none.
+    pub(crate) parking: Option<Box<Parking>>,
     pub(crate) running: Running<T>,
     pub(crate) saving: Saving,
     pub(crate) tenancy: Tenancy,
@@ -47,6 +50,7 @@ impl<T: Send + 'static> Core<T> {
             reading: Reading::new(max_read_ahead),
             gates: Gates::default(),
             failures: Failures::new(retry),
+            parking: None,
             running: Running::default(),
             saving: Saving::default(),
             tenancy: Tenancy::default(),

@@ -76,7 +76,7 @@ impl<T: Send + 'static> Core<T> {
             || window.has_ended()
             // Jobs above the end that are done already, or run, may still be passed.
             || window.ends_at().is_some_and(|last| last < index && window.unstarted_from(last.saturating_add(1)) <= index)
-            || stopping && (index >= window.next() || self.failures.has_waiting_up_to(index))
+            || stopping && (index >= window.next() || self.failures.has_waiting_up_to(index, |failed| !window.is_redriven(failed)))
             // Once the consumer stops, no thread gets a turn.
             || stopping && self.running.aside.has_up_to(index)
             || self.ending.unreachable_from <= index

@@ -36,6 +36,7 @@ impl<T: Send + 'static> Core<T> {
             failed: self.running.counters.failed,
             retries: self.running.counters.retries,
             saves: self.running.counters.saves,
+            parked: self.parked(),
             unprocessed: window.lowest_unprocessed(),
         }
     }

@@ -4,7 +4,7 @@
 use super::reading::Unread;
 use crate::base::index::Index;
 use crate::base::retry::Retry;
-use crate::base::time::Now;
+use crate::base::time::{self, Now};
 use crate::reader::SOURCE_BACK_OFF;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -27,6 +27,8 @@ pub(crate) struct Failed {
     pub(crate) due: Instant,
     /// The text of the last failure.
     pub(crate) error: String,
+    /// The time of the first failure in this life, by the wall clock, in milliseconds since 1970.
+    first: u64,
     /// The answer of the source when it was asked for the job again.
     pub(crate) unread: Option<Unread>,
     /// The number of times in a row that it could not be read again.
@@ -49,8 +51,25 @@ impl Failures {
     pub(super) fn note(&mut self, index: Index, attempt: u32, error: String, pause: Duration, now: Instant) {
         // A pause beyond the end of the clock never ends, so a very long one does as well.
         let due = now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
-        self.jobs.insert(index, Failed { attempt, due, error, unread: None, unreadable: 0, running: false });
+        let first = self.first_failed(index).unwrap_or_else(time::wall);
+        self.jobs.insert(index, Failed { attempt, due, error, first, unread: None, unreadable: 0, running: false });
         self.timers.push(Reverse((due, index)));
+    }
+
+    /// Returns the time of the first failure of a job that has failed before.
+    pub(super) fn first_failed(&self, index: Index) -> Option<u64> {
+        self.jobs.get(&index).map(|failed| failed.first)
+    }
+
+    /// Takes in a parked job that is to run once more, and is due now.
+    pub(super) fn redrive(&mut self, index: Index, attempt: u32, text: String, due: Instant) {
+        let failed = Failed { attempt, due, error: text, first: 0, unread: None, unreadable: 0, running: false };
+        self.jobs.insert(index, failed);
+    }
+
+    /// Forgets a parked job that is not to run once more, after all. Returns its attempts.
+    pub(super) fn forget_redriven(&mut self, index: Index) -> u32 {
+        self.jobs.remove(&index).map_or(0, |failed| failed.attempt)
     }
 
     /// Begins the next attempt of this job, and returns its number.
@@ -76,9 +95,9 @@ impl Failures {
         self.jobs.get(&index).filter(|failed| failed.running)
     }
 
-    /// True if a job up to this index waits for its next attempt.
-    pub(super) fn has_waiting_up_to(&self, index: Index) -> bool {
-        self.jobs.iter().any(|(failed, job)| *failed <= index && !job.running)
+    /// True if a job up to this index waits for its next attempt, and holds the watermark.
+    pub(super) fn has_waiting_up_to(&self, index: Index, holds: impl Fn(Index) -> bool) -> bool {
+        self.jobs.iter().any(|(failed, job)| *failed <= index && !job.running && holds(*failed))
     }
 
     /// Returns the end of the back-off that ends first.
@@ -150,9 +169,13 @@ mod tests {
         failures.note(7, 1, "refused".to_owned(), Duration::from_millis(5), now);
         assert_eq!(failures.take_due(now), None);
         assert_eq!(failures.take_due(now + Duration::from_millis(5)), Some(7));
-        assert!(failures.waiting(7).is_some() && failures.has_waiting_up_to(7) && !failures.has_waiting_up_to(6));
+        assert!(
+            failures.waiting(7).is_some()
+                && failures.has_waiting_up_to(7, |_| true)
+                && !failures.has_waiting_up_to(6, |_| true)
+        );
         assert_eq!(failures.begin_attempt(7), 2);
-        assert!(failures.waiting(7).is_none() && !failures.has_waiting_up_to(7), "it runs");
+        assert!(failures.waiting(7).is_none() && !failures.has_waiting_up_to(7, |_| true), "it runs");
         assert_eq!(failures.before_this_attempt(7).map(|failed| failed.error.as_str()), Some("refused"));
         failures.note(7, 2, "refused again".to_owned(), Duration::MAX, now);
         assert!(failures.waiting(7).is_some_and(|failed| failed.error == "refused again"));

@@ -8,6 +8,8 @@ use crate::base::time::Coarse;
 pub(crate) struct Flight {
     pub(crate) index: Index,
     pub(crate) attempt: u32,
+    /// True if the job was handed out before.
+    pub(crate) again: bool,
     /// The time at which it began. It is coarse, since it is read for every job.
     pub(crate) started: Coarse,
 }
@@ -56,6 +58,13 @@ impl Flights {
         Some(flight)
     }
 
+    pub(crate) fn get(&self, token: usize) -> Option<&Flight> {
+        match self.slots.get(token)? {
+            Slot::Taken(flight) => Some(flight),
+            Slot::Free { .. } => None,
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -75,7 +84,7 @@ mod tests {
 
     #[test]
     fn slots_are_used_again_and_a_token_ends_once() {
-        let flight = |index| Flight { index, attempt: 1, started: crate::base::time::coarse() };
+        let flight = |index| Flight { index, attempt: 1, again: false, started: crate::base::time::coarse() };
         let mut flights = Flights::default();
         let (a, b) = (flights.begin(flight(1)), flights.begin(flight(2)));
         assert_eq!(flights.end(a).map(|f| f.index), Some(1));

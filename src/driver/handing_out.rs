@@ -84,7 +84,8 @@ impl<T: Send + 'static> Core<T> {
         }
         let started = now.coarse();
         self.workers.takes_job(started);
-        let token = self.running.flights.begin(Flight { index: run.index, attempt: job.attempt, started });
+        let token =
+            self.running.flights.begin(Flight { index: run.index, attempt: job.attempt, again: run.retry, started });
         Some(Assignment { token, job })
     }
 

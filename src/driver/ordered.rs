@@ -20,6 +20,11 @@ impl<T: Send + 'static> Core<T> {
     /// A job has its result, and no longer holds its slot. Returns the job whose
     /// turn it is, if nobody hands results to the sink.
     fn set_aside(&mut self, token: usize, now: &Now) -> Option<Delivery> {
+        let flight = self.running.flights.get(token).filter(|_| !self.ending.abandoned);
+        if let Some(Flight { index, .. }) = flight.filter(|flight| self.window.is_redriven(flight.index)) {
+            // It is beside the order, so no turn is awaited, and none follows.
+            return Some(Delivery { index: *index, token });
+        }
         let Flight { index, attempt, .. } = self.running.flights.end(token).filter(|_| !self.ending.abandoned)?;
         self.window.handle_set_aside(index);
         self.running.aside.attempts.insert(index, attempt);
@@ -43,7 +48,7 @@ impl<T: Send + 'static> Core<T> {
         let attempt = self.running.aside.attempts.remove(&index)?;
         self.running.aside.sinking = true;
         self.window.handle_taken_up();
-        let flight = Flight { index, attempt, started: now.coarse() };
+        let flight = Flight { index, attempt, again: attempt > 1, started: now.coarse() };
         Some(Delivery { index, token: self.running.flights.begin(flight) })
     }
 
@@ -80,8 +85,9 @@ impl<T: Send + 'static> SinkDesk for Driver<T> {
         self.confirm(&mut report);
         let mut core = self.core.lock();
         let now = Now::when_asked();
+        let is_redriven = core.window.is_redriven(report.index);
         let surplus = core.report(report.token, report.outcome, &mut Changes::default(), &now);
-        let turn = core.take_up(&now);
+        let turn = if is_redriven { None } else { core.take_up(&now) };
         self.settle(core, &now);
         drop_guarded(surplus);
         turn

@@ -40,7 +40,8 @@ impl<T: Send + 'static> Core<T> {
         for _ in 0..PIECE {
             let Some(index) = self.failures.take_due(now) else { return false };
             let due = self.window.handle_due(index);
-            debug_assert!(due, "a timer is set for each failed job, once");
+            // A parked job that was discarded leaves its timer behind.
+            debug_assert!(due || self.parking.is_some(), "a timer is set for each failed job, once");
         }
         true
     }
@@ -183,6 +184,7 @@ impl<T: Send + 'static> Core<T> {
         let Fetched { jobs, weights, then, quick, .. } = fetched;
         self.reading.quick = quick;
         self.reading.call = None;
+        let then = self.without_redriven(then);
         let outcome = Outcome::from(&then);
         self.tell_unread(jobs.len(), &then, now);
         let (unread, error) = match then {
@@ -194,6 +196,7 @@ impl<T: Send + 'static> Core<T> {
         let over = self.window.is_stopping() || self.window.has_ended();
         let Some(run) = self.reading.fetch.take().filter(|_| !over) else { return Surplus { jobs, error } };
         let count = jobs.len() as u64;
+        let missing = run.start().saturating_add(count);
         self.reading.prefetch.learn(jobs.len(), weights.total());
         // A failed job was handed out before, so this read is for its retry.
         let again = self.failures.waiting(*run.start()).is_some();
@@ -215,8 +218,19 @@ impl<T: Send + 'static> Core<T> {
             Outcome::Missing => self.window.handle_missing(count),
             Outcome::Failed => self.window.handle_unreadable(count),
         }
+        if outcome == Outcome::Missing && again {
+            self.withdraw(missing, now);
+        }
         self.fit_prefetch();
         Surplus { jobs, error }
+    }
+
+    /// A parked job that is gone from the source for good halts nothing.
+    fn without_redriven(&self, then: Then) -> Then {
+        match then {
+            Then::Truncated { next, .. } if self.window.is_redriven(next) => Then::Missing,
+            then => then,
+        }
     }
 
     /// Tells the window how many jobs fit into the memory that is left.

@@ -29,8 +29,11 @@ impl<T: Send + 'static> Core<T> {
             (Some(flight), Ok(())) => {
                 self.running.counters.done += 1;
                 self.window.handle_done(flight.index);
-                if flight.attempt > 1 {
+                if flight.again {
                     self.failures.forget(flight.index);
+                }
+                if self.parking.is_some() {
+                    self.unpark(flight.index, effects);
                 }
                 if !effects.is_empty() {
                     self.saving.effects.take(effects, flight.index, flight.attempt);
@@ -51,7 +54,12 @@ impl<T: Send + 'static> Core<T> {
         now: &Now,
     ) -> Option<BoxError> {
         self.running.counters.failed += 1;
+        let is_redriven = self.window.is_redriven(index);
         self.window.handle_failed(index);
+        if is_redriven {
+            self.redrive_failed(index, attempt, &failure.text, now);
+            return Some(failure.error);
+        }
         // It is not tried again, so the watermark never passes it.
         self.waiting.rouse |= self.window.is_stopping();
         let Some(pause) = self.failures.delay(attempt, now) else {
@@ -63,8 +71,15 @@ impl<T: Send + 'static> Core<T> {
         Some(failure.error)
     }
 
-    /// Handles a job that failed and is not tried again.
+    /// Handles a job that failed and is not tried again: it is parked, or the consumer halts.
     pub(super) fn exhausted(&mut self, index: Index, attempt: u32, failure: Failure, now: &Now) -> Option<BoxError> {
+        let failure = match self.park(index, attempt, failure, now) {
+            Ok(surplus) => {
+                self.failures.forget(index);
+                return surplus;
+            }
+            Err(failure) => failure,
+        };
         self.failures.forget(index);
         self.tell(&Event::new(Kind::Exhausted, index).attempt(attempt).error(&failure.text), now);
         let text = format!("job {index} failed in attempt {attempt}: {}", failure.text);

@@ -104,15 +104,26 @@ impl<T: Send + 'static> Core<T> {
     /// Takes back that these jobs are done, the lowest first: they failed for good, since the
     /// writer can never make their adds. The answer is to be dropped without the lock.
     pub(crate) fn refused(&mut self, jobs: &[Index], attempt: u32, failure: Failure, now: &Now) -> Option<BoxError> {
-        let lowest = *jobs.first()?;
-        for index in jobs {
-            let revoked = self.window.handle_revoked(*index);
-            debug_assert!(revoked, "job {index} was done, and is in the save that is being written");
-        }
         self.running.counters.done -= jobs.len() as u64;
         self.running.counters.failed += jobs.len() as u64;
         self.waiting.rouse = true;
-        self.exhausted(lowest, attempt, failure, now)
+        let mut lowest_failed = None;
+        for index in jobs {
+            if !self.window.handle_revoked(*index) {
+                // Only a parked job that ran once more is passed already.
+                self.redrive_refused(*index, attempt, &failure.text, now);
+            } else if lowest_failed.is_some() {
+                // If the lowest one is parked, the others are tried again, and refused one by one.
+                self.failures.note(*index, 0, failure.text.clone(), Duration::ZERO, now.get());
+            } else {
+                lowest_failed = Some(*index);
+            }
+        }
+        self.reading.rouse = true;
+        match lowest_failed {
+            Some(index) => self.exhausted(index, attempt, failure, now),
+            None => Some(failure.error),
+        }
     }
 
     pub(crate) fn saved(&mut self, now: &Now) {
@@ -204,6 +215,8 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         let now = Now::when_asked();
         core.saved(&now);
         // It is published within the lock, so every caller that hears of the save sees it.
+        // Whoever sees that a parked job is passed sees that it is still needed.
+        self.watermark.hold(core.lowest_parked());
         core.window.last_processed().into_iter().for_each(|last| self.watermark.publish(last));
         self.settle_saving(core, &now);
         self.watermark.announce();

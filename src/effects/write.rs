@@ -113,9 +113,7 @@ impl StoreProgress {
         // It holds the name until all is written.
         let removal = self.removal()?;
         let mut changes = self.store().asked(changes)?;
-        for key in &removal.keys {
-            changes.delete(removal.family, &[key])?;
-        }
+        changes.extend(&removal.changes);
         self.store().write_changes(changes)
     }
 }

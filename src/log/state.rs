@@ -250,15 +250,15 @@ impl LogState {
     pub(super) fn needed_from(&self) -> Option<Index> {
         let retained = self.retained.lock();
         let wakeups = self.wakeups.lock();
-        let live = wakeups.iter().filter(|wakeup| !wakeup.is_stale()).map(|wakeup| next(wakeup.watermark()));
-        retained.watermarks.iter().map(next).chain(live).min()
+        let live = wakeups.iter().filter(|wakeup| !wakeup.is_stale()).map(|wakeup| wakeup.watermark().needed_from());
+        retained.watermarks.iter().map(Watermark::needed_from).chain(live).min()
     }
 
     /// Returns the index below which the log trims itself by now. Only consumers count that were
     /// named to [`retain`](super::JobLog::retain): others may need more, but nobody waits for them,
     /// and they are told so when they read.
     pub(super) fn trims_to(&self) -> Index {
-        let needed = self.retained.lock().watermarks.iter().map(next).min();
+        let needed = self.retained.lock().watermarks.iter().map(Watermark::needed_from).min();
         needed.map_or(0, |first| first.min(self.end()))
     }
 
@@ -330,11 +330,6 @@ impl LogState {
     pub(super) fn reclaimed(&self, below: Index) {
         self.reclaimed.store(below, Ordering::Release);
     }
-}
-
-/// Returns the lowest index that this consumer still needs.
-fn next(watermark: &Watermark) -> Index {
-    watermark.last_processed().map_or(0, |last| last + 1)
 }
 
 impl fmt::Debug for LogState {

@@ -101,6 +101,9 @@ pub struct Status {
     pub retries: u64,
     /// The saves of the progress that succeeded since the consumer started.
     pub saves: u64,
+    /// The jobs that are parked, with those of earlier lives: see
+    /// [`OnExhausted::Park`](crate::OnExhausted::Park).
+    pub parked: u64,
     /// The lowest index that is not processed.
     pub(crate) unprocessed: Index,
 }
@@ -307,6 +310,7 @@ mod tests {
             failed: 0,
             retries: 0,
             saves: 9,
+            parked: 0,
             unprocessed: last_processed.map_or(40, |last| last + 1),
         }
     }

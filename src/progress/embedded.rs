@@ -2,7 +2,8 @@
 
 use super::format;
 use super::ledger::{Entry, Ledger, Loaded};
-use super::{Checkpoint, DoneAhead, NOT_ACQUIRED, Progress, SaveDesk, SaveError, Saved, Saves, Snapshot};
+use super::parked::{LiveNames, ParkedRecords};
+use super::{Checkpoint, DoneAhead, LiveParking, NOT_ACQUIRED, Progress, SaveDesk, SaveError, Saved, Saves, Snapshot};
 use crate::base::config::check_name;
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
@@ -12,6 +13,7 @@ use crate::commit::draft::Draft;
 use crate::commit::intent::Intent;
 use crate::kv::batch::{Batch, FamilyId};
 use crate::store::{Ids, NameGuard, Store};
+use std::sync::Weak;
 use std::time::Duration;
 
 /// The progress of one consumer in a [`Store`]; made by [`Store::progress`].
@@ -60,8 +62,8 @@ struct OpenLedger {
 
 /// Everything that is stored of a progress, to be removed. The name is taken until this is dropped.
 pub(crate) struct Removal {
-    pub(crate) family: FamilyId,
-    pub(crate) keys: Vec<Vec<u8>>,
+    /// The records that remove it.
+    pub(crate) changes: Changes,
     _name: NameGuard,
 }
 
@@ -97,8 +99,8 @@ impl StoreProgress {
         Ok(self.load()?.and_then(|loaded| loaded.last_processed))
     }
 
-    /// Deletes the watermark and the list of the jobs that are done above it, also if they cannot
-    /// be read. The next consumer with this name starts anew.
+    /// Deletes the watermark, the list of the jobs that are done above it, and the records of parked
+    /// jobs, also if they cannot be read. The next consumer with this name starts anew.
     ///
     /// The effects of its jobs stay, so a transactional consumer makes them a second time: every
     /// counter doubles. [`remove_with`](Self::remove_with) removes both in one write.
@@ -108,29 +110,27 @@ impl StoreProgress {
     /// read-only, [`Error::Store`] if the database fails.
     pub fn remove(self) -> Result<(), Error> {
         let removal = self.removal()?;
-        let mut batch = Batch::default();
-        for key in &removal.keys {
-            batch.delete(removal.family, &[key])?;
-        }
-        Ok(self.store.write_batch(&batch)?)
+        Ok(self.store.write_records(removal.changes.records())?)
     }
 
-    /// Takes the name, and returns the keys of everything that is stored under it.
+    /// Takes the name, and returns the changes that remove everything that is stored under it.
     pub(crate) fn removal(&self) -> Result<Removal, Error> {
         check_name("progress", &self.name)?;
         self.store.writable()?;
         let name = self.store.reserve(&self.name)?;
-        let mut keys = vec![format::page_key(&self.name)];
+        let (family, mut changes) = (self.store.system().id, Changes::default());
+        changes.delete(family, &[&format::page_key(&self.name)])?;
         // An unreadable page's id cannot be trusted, so its deltas stay: deleting by a wrong id
         // could hit another progress.
         if let Ok(Some(Loaded { ledger, .. })) = self.load()
             && let Some(id) = ledger.id()
         {
             for pair in self.store.kv().scan(self.store.system(), &format::delta_prefix(id)) {
-                keys.push(pair?.0);
+                changes.delete(family, &[&pair?.0])?;
             }
         }
-        Ok(Removal { family: self.store.system().id, keys, _name: name })
+        ParkedRecords::of(&self.store, &self.name)?.remove_all(&mut changes)?;
+        Ok(Removal { changes, _name: name })
     }
 
     /// Reads the stored records. A consumer may write meanwhile, so the page has to be the same
@@ -156,7 +156,7 @@ impl StoreProgress {
     /// Returns the way to the store's writer, once the name is taken.
     pub(super) fn writer(&self) -> Option<Arc<dyn Saves>> {
         let ledger = self.acquired.as_ref()?.ledger.clone();
-        Some(Arc::new(StoreSaves { store: self.store.clone(), ledger }))
+        Some(Arc::new(StoreSaves { store: self.store.clone(), name: self.name.clone(), ledger }))
     }
 
     /// Takes the name and loads everything that is done, with the runs in the order in which saves
@@ -235,6 +235,7 @@ fn enter(ledger: &mut Ledger, snapshot: &Snapshot, ids: &Ids) -> Result<Entry, B
 /// The way of one consumer to the store's writer.
 struct StoreSaves {
     store: Store,
+    name: String,
     ledger: Arc<Mutex<Ledger>>,
 }
 
@@ -263,6 +264,10 @@ impl Saves for StoreSaves {
 
     fn help(&self) {
         self.store.writer().help();
+    }
+
+    fn meet(&self, consumer: Weak<dyn LiveParking>) {
+        self.store.kept::<LiveNames>().meet(&self.name, consumer);
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Checkpoint, Saved, format};
 use crate::base::index::{BoxError, Index};
 use crate::commit::changes::{Changes, Refused};
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The jobs that earlier lives have done, as a store has them.
@@ -83,6 +83,16 @@ pub(crate) trait Saves: Send + Sync {
     }
     /// Makes a late save on the calling thread, unless another thread is making one.
     fn help(&self) {}
+    /// Takes the consumer that has the name, for calls about its parked jobs.
+    fn meet(&self, consumer: Weak<dyn LiveParking>) {
+        let _ = consumer;
+    }
+}
+
+/// The consumer that has a name, for calls about its parked jobs.
+pub(crate) trait LiveParking: Send + Sync {
+    /// Gives a parked job up. Returns false if it is not parked.
+    fn discard(&self, index: Index) -> bool;
 }
 
 /// The desk that knows the content of a save, and is told its result. The saving thread calls it.

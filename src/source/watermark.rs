@@ -37,6 +37,8 @@ struct Marked {
     /// The index at which its consumer began, plus 1; 0 while that is not known.
     begun: AtomicU64,
     ended: AtomicBool,
+    /// The lowest parked job of its consumer, plus 1; 0 while there is none.
+    held: AtomicU64,
     listeners: Mutex<Weaks<dyn Listener>>,
     publisher: Mutex<Option<Publisher>>,
     /// The watermarks of the consumers that are gated by this one.
@@ -131,6 +133,20 @@ impl Watermark {
     /// Moves the watermark. The listeners hear of it later, from [`announce`](Self::announce).
     pub(crate) fn publish(&self, last_processed: Index) {
         self.shared.end.store(last_processed + 1, Ordering::Release);
+    }
+
+    /// Notes the lowest parked job of its consumer, which may run once more. Publish the watermark
+    /// that passes it afterwards.
+    pub(crate) fn hold(&self, lowest_parked: Option<Index>) {
+        self.shared.held.store(lowest_parked.map_or(0, |index| index + 1), Ordering::Release);
+    }
+
+    /// Returns the lowest index that its consumer still needs of a log: the lowest one that is
+    /// parked, or not processed. A consumer that has processed nothing needs all.
+    pub(crate) fn needed_from(&self) -> Index {
+        let next = self.last_processed().map_or(0, |last| last + 1);
+        // Read behind the watermark: a job that is passed was held before.
+        self.shared.held.load(Ordering::Acquire).checked_sub(1).map_or(next, |held| held.min(next))
     }
 
     /// Tells the listeners that the watermark moved.

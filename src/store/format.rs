@@ -36,7 +36,8 @@ pub(crate) const SEAL: Kind = Kind { label: "format", versions: &[2] };
 /// | name | part |
 /// |---|---|
 /// | `codec` | logs whose items are not JSON: their bounds are records of version 2 |
-const KNOWN: &[&str] = if cfg!(test) { &["codec", "known to tests"] } else { &["codec"] };
+/// | `parked` | consumers that may park jobs: their logs keep the items of parked jobs |
+const KNOWN: &[&str] = if cfg!(test) { &["codec", "known to tests", "parked"] } else { &["codec", "parked"] };
 
 /// The format of an open store.
 #[derive(Debug, Default)]

@@ -346,6 +346,12 @@ impl Trial {
         assert_eq!(window.size() as usize, model.started.range(base..).count() + restored);
     }
 
+    /// Counts that change as long as anything happens.
+    fn progress(&self) -> (Option<Index>, usize, usize, usize) {
+        let model = &self.model;
+        (model.disk, model.done.len(), model.started.len(), model.redriven.len())
+    }
+
     /// Runs on with a source, workers and a disk that do all that they are asked for, and checks
     /// that everything that may run does run.
     pub(crate) fn settle(mut self) {
@@ -359,7 +365,7 @@ impl Trial {
             while !self.model.waiting.is_empty() {
                 self.choose(Choice::Due(0));
             }
-            let before = (self.model.disk, self.model.done.len(), self.model.started.len());
+            let before = self.progress();
             self.choose(Choice::Fetched(255));
             self.choose(Choice::TakeUp);
             self.choose(Choice::Run(7));
@@ -367,7 +373,7 @@ impl Trial {
             self.choose(Choice::Saving);
             self.choose(Choice::Saved);
             let busy = self.model.fetch.is_some() || self.model.save_due || !self.model.running.is_empty();
-            if !busy && before == (self.model.disk, self.model.done.len(), self.model.started.len()) {
+            if !busy && before == self.progress() {
                 break;
             }
         }
