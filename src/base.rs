@@ -2,6 +2,7 @@
 
 pub(crate) mod config;
 pub(crate) mod error;
+pub(crate) mod failure;
 pub(crate) mod guard;
 pub(crate) mod index;
 pub(crate) mod retry;

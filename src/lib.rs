@@ -69,6 +69,7 @@ pub mod window;
 
 pub use base::config::{ConfigError, OnExhausted};
 pub use base::error::{Error, StoreError};
+pub use base::failure::Failure;
 pub use base::index::{BoxError, Index};
 pub use base::retry::Retry;
 pub use consumer::{Builder, Consumer, Handle};

@@ -21,6 +21,7 @@ const PACE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     AttemptFailed,
+    Deferred,
     Exhausted,
     Parked,
     RedriveFailed,
@@ -41,7 +42,7 @@ const KINDS: usize = Kind::Ended as usize + 1;
 impl Kind {
     fn level(self) -> Level {
         match self {
-            Self::AttemptFailed | Self::Retried | Self::Missing | Self::Ended => Level::DEBUG,
+            Self::AttemptFailed | Self::Deferred | Self::Retried | Self::Missing | Self::Ended => Level::DEBUG,
             Self::Exhausted
             | Self::Parked
             | Self::RedriveFailed
@@ -57,6 +58,7 @@ impl Kind {
     fn message(self) -> &'static str {
         match self {
             Self::AttemptFailed => "an attempt failed, and the job has attempts left",
+            Self::Deferred => "a job is not ready; it is tried again, and the attempt does not count",
             Self::Exhausted => "an attempt failed, and the job has no attempt left",
             Self::Parked => "an attempt failed, the job has no attempt left, and it is parked: see `Store::parked`",
             Self::RedriveFailed => "a parked job ran once more and failed; it stays parked",

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
-    BoxError, ConfigError, Consumer, Error, Index, Jobs, MemoryProgress, OnExhausted, Parked, Retry, State, Store,
+    Blocked, BoxError, ConfigError, Consumer, Error, Failure, Index, Jobs, MemoryProgress, OnExhausted, Parked, Retry,
+    State, Store,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
@@ -464,4 +465,55 @@ fn a_new_beginning_forgets_the_parked_jobs() {
     life();
     store.progress("p").remove_with(|_| Ok(())).unwrap();
     assert_eq!(indices(&store), [0; 0]);
+}
+
+#[test]
+fn a_permanent_failure_is_parked_at_once_and_halts_where_nothing_is_parked() {
+    let store = Store::in_memory();
+    let forever = || Retry::fixed(Duration::from_millis(1));
+    let fail = |index: Index| match index % 3 {
+        1 => Err(Failure::permanent(format!("job {index} makes no sense")).into()),
+        _ => Ok::<_, BoxError>(()),
+    };
+    let parking = Consumer::builder(numbers(9), store.progress("p")).retry(forever()).on_exhausted(PARK).stop_at(8);
+    parking.start(move |job| fail(job.index)).unwrap().join().unwrap();
+    let parked = store.parked("p").unwrap();
+    assert_eq!(parked.iter().map(|p| (p.index, p.attempts)).collect::<Vec<_>>(), [(1, 1), (4, 1), (7, 1)]);
+    assert_eq!(parked[0].error, "job 1 makes no sense");
+    let halting = Consumer::builder(numbers(9), store.progress("q")).retry(forever()).start(move |job| fail(job.index));
+    let error = halting.unwrap().join().unwrap_err();
+    assert!(matches!(error, Error::Job { index: 1, attempt: 1, .. }), "{error:?}");
+    assert!(error.report().contains("and is not tried again") && error.report().ends_with("makes no sense"));
+}
+
+#[test]
+fn a_deferred_job_frees_its_slot_and_counts_no_attempt() {
+    let store = Store::in_memory();
+    let ready = Mended::default();
+    let consumer = Consumer::builder(numbers(20), store.progress("p"))
+        .max_processing(1)
+        .retry(Retry::none())
+        .on_exhausted(PARK)
+        .stop_at(19)
+        .start({
+            let ready = ready.clone();
+            move |job| {
+                assert_eq!(job.attempt, 1);
+                if job.index == 3 && !ready.0.load(Ordering::Acquire) {
+                    return Err(Failure::defer(Duration::from_millis(2)).into());
+                }
+                Ok(())
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    // All others are done, though there is one slot.
+    let status = until(&handle, "the others", |status| {
+        status.done == 19 && matches!(status.blocked, Blocked::Deferred { index: 3, .. })
+    });
+    assert_eq!((status.failed, status.retries, status.last_processed), (0, 0, Some(2)));
+    assert!(status.blocked.to_string().starts_with("job 3 was not ready and is tried again in"), "{}", status.blocked);
+    ready.mend();
+    consumer.join().unwrap();
+    assert_eq!((handle.status().done, handle.status().failed, indices(&store)), (20, 0, vec![]));
 }

@@ -1,6 +1,7 @@
 //! Calls of user code. A panic in user code becomes an error, also a panic in a destructor.
 
 use crate::base::error::describe;
+use crate::base::failure::{Verdict, verdict};
 use crate::base::index::BoxError;
 use std::any::Any;
 use std::fmt;
@@ -50,6 +51,8 @@ pub(crate) fn drop_guarded<U>(users: U) {
 pub(crate) struct Failure {
     pub(crate) error: BoxError,
     pub(crate) text: String,
+    /// The fate that the error gives its job.
+    pub(crate) verdict: Verdict,
 }
 
 impl Failure {
@@ -60,8 +63,8 @@ impl Failure {
 
 impl From<BoxError> for Failure {
     fn from(error: BoxError) -> Self {
-        let text = describe(&*error);
-        Self { error, text }
+        let (text, verdict) = (describe(&*error), verdict(&*error));
+        Self { error, text, verdict }
     }
 }
 

@@ -98,6 +98,7 @@ impl<T: Send + 'static> Core<T> {
             (Some(unread), ..) => self.unread(unread, index),
             (None, _, Some(threads)) if self.reading.prefetch.has_again(index) => threads,
             (None, Some(silence), _) if retry_in.is_zero() => unanswered(index, silence),
+            _ if failed.deferred => Blocked::Deferred { index, retry_in, error: failed.error.clone() },
             _ => Blocked::Retrying { index, attempt: failed.attempt, retry_in, error: failed.error.clone() },
         }
     }

@@ -28,13 +28,16 @@ pub(crate) struct Failed {
     /// The text of the last failure.
     pub(crate) error: String,
     /// The time of the first failure in this life, by the wall clock, in milliseconds since 1970.
-    first: u64,
+    /// `None` if it was only deferred so far.
+    first: Option<u64>,
     /// The answer of the source when it was asked for the job again.
     pub(crate) unread: Option<Unread>,
     /// The number of times in a row that it could not be read again.
     unreadable: u32,
     /// True while its next attempt runs.
     running: bool,
+    /// True if it was not ready, and has not failed in its last attempt.
+    pub(crate) deferred: bool,
 }
 
 impl Failures {
@@ -51,19 +54,38 @@ impl Failures {
     pub(super) fn note(&mut self, index: Index, attempt: u32, error: String, pause: Duration, now: Instant) {
         // A pause beyond the end of the clock never ends, so a very long one does as well.
         let due = now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
-        let first = self.first_failed(index).unwrap_or_else(time::wall);
-        self.jobs.insert(index, Failed { attempt, due, error, first, unread: None, unreadable: 0, running: false });
+        let first = Some(self.first_failed(index).unwrap_or_else(time::wall));
+        self.jobs.insert(
+            index,
+            Failed { attempt, due, error, first, unread: None, unreadable: 0, running: false, deferred: false },
+        );
         self.timers.push(Reverse((due, index)));
+    }
+
+    /// Notes that a job was not ready in this attempt, which does not count.
+    pub(super) fn defer(&mut self, index: Index, attempt: u32, text: String, delay: Duration, now: Instant) {
+        let first = self.first_failed(index);
+        self.note(index, attempt.saturating_sub(1), text, delay, now);
+        self.jobs.entry(index).and_modify(|job| (job.deferred, job.first) = (true, first));
     }
 
     /// Returns the time of the first failure of a job that has failed before.
     pub(super) fn first_failed(&self, index: Index) -> Option<u64> {
-        self.jobs.get(&index).map(|failed| failed.first)
+        self.jobs.get(&index)?.first
     }
 
     /// Takes in a parked job that is to run once more, and is due now.
     pub(super) fn redrive(&mut self, index: Index, attempt: u32, text: String, due: Instant) {
-        let failed = Failed { attempt, due, error: text, first: 0, unread: None, unreadable: 0, running: false };
+        let failed = Failed {
+            attempt,
+            due,
+            error: text,
+            first: None,
+            unread: None,
+            unreadable: 0,
+            running: false,
+            deferred: false,
+        };
         self.jobs.insert(index, failed);
     }
 

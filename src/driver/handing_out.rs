@@ -92,8 +92,9 @@ impl<T: Send + 'static> Core<T> {
     #[cold]
     fn again(&mut self, index: Index, now: &Now) -> Option<Job<T>> {
         let mut job = Job::new(index, self.reading.prefetch.take_again(index)?);
-        self.running.counters.retries += 1;
         job.attempt = self.failures.begin_attempt(index);
+        // A job that was only deferred runs for the first time.
+        self.running.counters.retries += u64::from(job.attempt > 1);
         self.tell(&Event::new(Kind::Retried, index).attempt(job.attempt), now);
         Some(job)
     }

@@ -5,6 +5,7 @@ use super::Driver;
 use super::core::Core;
 use super::flights::Flight;
 use crate::base::error::Error;
+use crate::base::failure::Verdict;
 use crate::base::guard::{Failure, drop_guarded, guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::time::Now;
@@ -53,16 +54,24 @@ impl<T: Send + 'static> Core<T> {
         failure: Failure,
         now: &Now,
     ) -> Option<BoxError> {
-        self.running.counters.failed += 1;
         let is_redriven = self.window.is_redriven(index);
         self.window.handle_failed(index);
         if is_redriven {
+            self.running.counters.failed += 1;
             self.redrive_failed(index, attempt, &failure.text, now);
             return Some(failure.error);
         }
         // It is not tried again, so the watermark never passes it.
         self.waiting.rouse |= self.window.is_stopping();
-        let Some(pause) = self.failures.delay(attempt, now) else {
+        if let Verdict::Defer(delay) = failure.verdict {
+            self.tell(&Event::new(Kind::Deferred, index).attempt(attempt).error(&failure.text), now);
+            self.failures.defer(index, attempt, failure.text, delay, now.get());
+            self.reading.rouse = true;
+            return Some(failure.error);
+        }
+        self.running.counters.failed += 1;
+        let again = if failure.verdict == Verdict::Permanent { None } else { self.failures.delay(attempt, now) };
+        let Some(pause) = again else {
             return self.exhausted(index, attempt, failure, now);
         };
         self.tell(&Event::new(Kind::AttemptFailed, index).attempt(attempt).error(&failure.text), now);

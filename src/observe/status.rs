@@ -166,6 +166,15 @@ pub enum Blocked {
         /// The error of that attempt.
         error: String,
     },
+    /// The next job said that it is not ready: see [`Failure::defer`](crate::Failure::defer).
+    Deferred {
+        /// The index of the job.
+        index: Index,
+        /// The rest of the time that it asked for; zero if the job is due.
+        retry_in: Duration,
+        /// The text of the error by which it said so.
+        error: String,
+    },
     /// The next job could start, but all threads that could run it have been busy for a second or
     /// more, and not with a job that the watermark waits for. They may be in the closure of
     /// [`start_deferred`](crate::Builder::start_deferred) after the job was reported, in a
@@ -245,6 +254,9 @@ impl fmt::Display for Blocked {
             }
             Self::Retrying { index, attempt, retry_in, error } => {
                 write!(f, "job {index} failed in attempt {attempt} and is tried again in {retry_in:.1?}: {error}")
+            }
+            Self::Deferred { index, retry_in, error } => {
+                write!(f, "job {index} was not ready and is tried again in {retry_in:.1?}: {error}")
             }
             Self::Threads { busy, elapsed } => {
                 let none = match busy {

@@ -3,6 +3,7 @@
 //! The user's code makes the text. It may be long or endless, it may panic, and its causes may form
 //! a cycle.
 
+use crate::base::failure::{Verdict, verdict};
 use crate::base::guard::guarded;
 use crate::base::index::{BoxError, Index};
 use std::error::Error;
@@ -119,6 +120,7 @@ pub(super) fn not_found(what: &str, name: &str) -> String {
 pub(super) fn after_the_last(source: &BoxError) -> &'static str {
     match source.downcast_ref() {
         Some(super::Error::Counter { .. }) => " and is not tried again: fix the cause and start again",
+        _ if verdict(&**source) == Verdict::Permanent => " and is not tried again: fix the cause and start again",
         _ => ", its last: fix the cause and start again, or allow more attempts",
     }
 }
