@@ -24,10 +24,11 @@ pub(crate) const TABLES: &str = "waterline.tables";
 /// The column family of the job logs. Its entries are deleted by the range.
 pub(crate) const LOGS: &str = "waterline.logs";
 
-/// The column family of parked jobs. (Nothing is written to it so far, as to the families below.)
+/// The column family of the records of parked jobs.
 pub(crate) const PARKED: &str = "waterline.parked";
 
-/// The column family of the rows and the payloads of queues.
+/// The column family of the rows and the payloads of queues. (Nothing is written to it so far, as
+/// to the families below.)
 pub(crate) const QUEUE: &str = "waterline.queue";
 
 /// The column family of the entries by which queues find their next job. They are deleted by the

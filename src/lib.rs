@@ -27,6 +27,7 @@
 //! * [`Store`], [`Table`], [`Progress`]: the watermark, and rows beside it.
 //! * [`JobLog`], [`Codec`], [`Json`], [`Bytes`]: a durable log of items, which one stage hands to
 //!   the next one.
+//! * [`OnExhausted`], [`Failure`], [`Parked`]: jobs that fail for good, or are not ready.
 //! * [`Saved`], [`SaveError`], [`Tenure`]: the parts for an engine of your own.
 //! * [`design`]: the parts and their work, the stored format, the guarantees that the disk must
 //!   give.

@@ -111,6 +111,7 @@ impl<T: Send + 'static> Core<T> {
         for index in jobs {
             if !self.window.handle_revoked(*index) {
                 // Only a parked job that ran once more is passed already.
+                debug_assert!(self.parking.is_some(), "job {index} was done, and is in the save that is being written");
                 self.redrive_refused(*index, attempt, &failure.text, now);
             } else if lowest_failed.is_some() {
                 // If the lowest one is parked, the others are tried again, and refused one by one.
