@@ -11,6 +11,7 @@ use crate::base::time::Now;
 use crate::crew::stopping::Stopping;
 use crate::crew::workers::Wake;
 use crate::crew::{Crew, Host, Roster};
+use crate::observe::observers::Observers;
 use crate::progress::Saves;
 use crate::reader::ReadRuns;
 use crate::run::Runner;
@@ -31,6 +32,7 @@ mod handing_out;
 mod helping;
 #[cfg(all(test, waterline_loom))]
 mod loom;
+mod observing;
 mod ordered;
 mod parking;
 mod patience;
@@ -72,8 +74,13 @@ pub(crate) struct Driver<T> {
     stopping: Stopping,
     /// The part that saves, until the end. A thread that holds this lock takes no other lock.
     saves: Mutex<Option<Arc<dyn Saves>>>,
-    /// True if there is an `on_job_done`: jobs without one need no second look at the lock.
+    /// True if there is an `on_job_done` or an observer: jobs without them need no second look at a
+    /// lock.
     confirms: bool,
+    /// True if there is an observer.
+    observes: bool,
+    /// The observers, as long as attempts count.
+    observers: Mutex<Option<Arc<Observers>>>,
 }
 
 impl<T: Send + 'static> Driver<T> {
@@ -81,7 +88,9 @@ impl<T: Send + 'static> Driver<T> {
         core.saving.patience = Patience::new(saves.takes_help());
         Arc::new_cyclic(|me| Self {
             crew: Crew::new(me.clone()),
-            confirms: core.running.on_job_done.is_some(),
+            confirms: core.running.on_job_done.is_some() || core.watching.observers.is_some(),
+            observes: core.watching.observers.is_some(),
+            observers: Mutex::new(core.watching.observers.clone()),
             saves: Mutex::new(Some(saves)),
             stopping: core.ending.stopping.clone(),
             watermark,
@@ -202,6 +211,7 @@ impl<T: Send + 'static> Host for Driver<T> {
         let surplus = core.halt(index, Error::Thread.to_string(), Error::Thread, "", &now);
         let (_, callback) = core.abandon();
         self.settle(core, &now);
+        self.observe_no_attempts();
         drop_guarded(surplus);
         drop_guarded(callback);
     }
@@ -220,6 +230,9 @@ impl<T: Send + 'static> Host for Driver<T> {
     }
 
     fn everybody_left(&self) {
+        let (mine, shared) = (self.observers.lock().take(), self.core.lock().watching.observers.take());
+        drop_guarded(mine);
+        drop_guarded(shared);
         let unheard = self.core.lock().ending.error.take();
         if let Some(error) = unheard {
             tracing::error!(error = describe(&error), "a consumer ended with an error after it was let go");

@@ -23,6 +23,7 @@
 //! * [`Worker`], [`Job`], [`Done`]: the code that you run.
 //! * [`Handle`], [`Status`], [`Blocked`], [`Ended`], [`Watermark`]: to watch and steer a consumer
 //!   (lag, throughput).
+//! * [`Observer`], [`Event`], [`Outcome`]: to hear of everything that happens (events, hooks).
 //! * [`Pipeline`], [`Stage`], [`Gated`]: consumers that follow each other.
 //! * [`Store`], [`Table`], [`Progress`]: the watermark, and rows beside it.
 //! * [`JobLog`], [`Codec`], [`Json`], [`Bytes`]: a durable log of items, which one stage hands to
@@ -77,6 +78,7 @@ pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
 pub use log::{Bytes, Codec, Held, JobLog, Json, LogInfo};
 pub use observe::ended::Ended;
+pub use observe::events::{Event, Observer, Outcome};
 pub use observe::status::{Blocked, State, Status};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{

@@ -3,12 +3,17 @@
 //!
 //! The driver pushes an [`Event`] where it happens, with the core's lock held. The event becomes a
 //! [`Line`], or is counted by the next line of its kind. One thread at a time writes the lines once
-//! the lock is free, in the order of the events. A job that succeeds is no event. A further
-//! listener to events belongs here, beside [`Telling::push`].
+//! the lock is free, in the order of the events. A job that succeeds is no event.
+//!
+//! [`events`] has the same for code of the user: an [`Observer`](events::Observer) hears of each
+//! attempt at once, and of the rest as [`Notice`]s, which wait beside the lines.
 
 pub(crate) mod ended;
+pub(crate) mod events;
+pub(crate) mod observers;
 pub(crate) mod status;
 
+use self::observers::Notice;
 use crate::base::index::Index;
 use std::time::{Duration, Instant};
 use tracing::Level;
@@ -16,6 +21,9 @@ use tracing::level_filters::LevelFilter;
 
 /// The shortest time between two lines of one kind.
 const PACE: Duration = Duration::from_secs(1);
+
+/// The number of lines and notices that may wait before saves are merged.
+const CROWD: usize = 1024;
 
 /// The kind of an event. The page `design` lists the kinds for the reader of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +39,7 @@ pub(crate) enum Kind {
     SaveFailed,
     ClosurePanicked,
     ThreadRefused,
+    ObserverPanicked,
     Stalled,
     Halted,
     /// Last, so that the lines which are held back of the other kinds come before it.
@@ -50,6 +59,7 @@ impl Kind {
             | Self::SaveFailed
             | Self::ClosurePanicked
             | Self::ThreadRefused
+            | Self::ObserverPanicked
             | Self::Stalled
             | Self::Halted => Level::WARN,
         }
@@ -68,6 +78,7 @@ impl Kind {
             Self::SaveFailed => "the progress could not be saved",
             Self::ClosurePanicked => "the closure that starts deferred jobs panicked",
             Self::ThreadRefused => "a thread could not be started; the consumer goes on with fewer threads",
+            Self::ObserverPanicked => "an observer panicked; nothing else changes",
             Self::Stalled => "the watermark does not move, though there is work",
             Self::Halted => "the consumer halts",
             Self::Ended => "the consumer has ended",
@@ -152,6 +163,15 @@ impl Line {
     }
 }
 
+/// Something to tell once the lock is free.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// A line, for the subscriber.
+    Line(Line),
+    /// An event, for the observers.
+    Notice(Notice),
+}
+
 /// The last line of one kind, and the line of that kind that is held back.
 #[derive(Debug, Default)]
 struct Pace {
@@ -163,8 +183,8 @@ struct Pace {
 /// moment ago.
 #[derive(Debug, Default)]
 pub(crate) struct Telling {
-    /// The lines to write, in the order of the events.
-    lines: Vec<Line>,
+    /// The lines to write and the notices to give, in the order of the events.
+    lines: Vec<Told>,
     /// The pace of each kind. Empty, without memory, until something happens.
     paces: Vec<Pace>,
     /// True if a thread writes lines. It looks for more of them before it ends.
@@ -183,11 +203,25 @@ impl Telling {
             Some(held) => held.add(event),
             None => pace.held = Some(Line::of(event)),
         }
-        // After the end nothing is held back, since no later line would tell of it.
-        if self.ended || pace.last.is_none_or(|last| now.saturating_duration_since(last) >= PACE) {
+        // After the end nothing is held back, since no later line would tell of it. But a thread
+        // that tells right now looks for held lines before it ends.
+        let over = self.ended && !self.writing;
+        if over || pace.last.is_none_or(|last| now.saturating_duration_since(last) >= PACE) {
             pace.last = Some(now);
-            self.lines.extend(pace.held.take());
+            self.lines.extend(pace.held.take().map(Told::Line));
         }
+    }
+
+    /// Adds an event for the observers. Nothing holds it back, but if very many wait, saves are
+    /// merged.
+    pub(crate) fn notice(&mut self, notice: Notice) {
+        if self.lines.len() >= CROWD
+            && let Some(Told::Notice(last)) = self.lines.last_mut()
+            && last.merge(&notice)
+        {
+            return;
+        }
+        self.lines.push(Told::Notice(notice));
     }
 
     /// Makes the lines that are held back ready to be written, if their second is over.
@@ -195,7 +229,7 @@ impl Telling {
         for pace in &mut self.paces {
             if pace.held.is_some() && pace.last.is_none_or(|last| now.saturating_duration_since(last) >= PACE) {
                 pace.last = Some(now);
-                self.lines.extend(pace.held.take());
+                self.lines.extend(pace.held.take().map(Told::Line));
             }
         }
     }
@@ -203,7 +237,12 @@ impl Telling {
     /// Makes all lines that are held back ready to be written. From now on none is held back.
     pub(crate) fn end(&mut self) {
         self.ended = true;
-        self.lines.extend(self.paces.iter_mut().filter_map(|pace| pace.held.take()));
+        self.release();
+    }
+
+    fn release(&mut self) {
+        let held = self.paces.iter_mut().filter_map(|pace| pace.held.take());
+        self.lines.extend(held.map(Told::Line));
     }
 
     /// True if the caller must write lines: then it calls [`take`](Self::take) until that returns
@@ -216,7 +255,10 @@ impl Telling {
     }
 
     /// Returns the lines to write now. `None` if there are none; then the caller writes no more.
-    pub(crate) fn take(&mut self) -> Option<Vec<Line>> {
+    pub(crate) fn take(&mut self) -> Option<Vec<Told>> {
+        if self.ended && self.lines.is_empty() {
+            self.release();
+        }
         self.writing = !self.lines.is_empty();
         self.writing.then(|| std::mem::take(&mut self.lines))
     }
@@ -257,7 +299,39 @@ mod tests {
     fn said(telling: &mut Telling) -> Vec<(Option<Index>, u64)> {
         let lines = if telling.begin() { telling.take() } else { None };
         assert!(telling.take().is_none());
-        lines.into_iter().flatten().map(|line| (line.index, line.count)).collect()
+        let line = |told| match told {
+            Told::Line(line) => Some((line.index, line.count)),
+            Told::Notice(_) => None,
+        };
+        lines.into_iter().flatten().filter_map(line).collect()
+    }
+
+    #[test]
+    fn saves_that_nobody_hears_of_are_merged_and_none_is_left_out_of_the_count() {
+        let mut telling = Telling::default();
+        let saved = |last| Notice::Saved { last_processed: Some(last), elapsed: Duration::ZERO, count: 1 };
+        (0..3 * CROWD as u64).for_each(|last| telling.notice(saved(last)));
+        telling.notice(Notice::Halted { index: 9, attempt: None, error: String::new() });
+        telling.notice(saved(7));
+        assert!(telling.begin());
+        let told = telling.take().unwrap();
+        assert_eq!(told.len(), CROWD + 2);
+        let saves = told.iter().map(|told| match told {
+            Told::Notice(Notice::Saved { count, .. }) => *count,
+            _ => 0,
+        });
+        assert_eq!(saves.sum::<u64>(), 3 * CROWD as u64 + 1);
+        let last = (told[CROWD - 1].number(), told[CROWD + 1].number());
+        assert_eq!(last, (3 * CROWD as u64 - 1, 7), "the order is that of the events");
+    }
+
+    impl Told {
+        fn number(&self) -> Index {
+            match self {
+                Told::Notice(Notice::Saved { last_processed: Some(last), .. }) => *last,
+                _ => 0,
+            }
+        }
     }
 
     #[test]

@@ -8,13 +8,14 @@ use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Level, Metadata, Subscriber};
 use waterline::testing::FaultyStore;
-use waterline::{Builder, Consumer, Handle, Jobs, MemoryProgress, Retry, Store, StoreProgress};
+use waterline::{Builder, Consumer, Event, Handle, Jobs, MemoryProgress, Retry, Store, StoreProgress};
 
 /// Short enough for a test, and longer than any stall that is not planned.
 const SOON: Duration = Duration::from_millis(800);
@@ -303,6 +304,33 @@ fn an_idle_consumer_does_not_stall_and_one_that_goes_on_after_it_is_given_its_ti
     assert_says(&stall, "3", "1", "job 3 has been running");
     drop(release);
     consumer.stop().unwrap();
+}
+
+#[test]
+fn an_observer_that_panics_is_told_of_once_a_second_and_no_panic_is_left_out_of_the_count() {
+    let calls = Arc::new(AtomicU64::new(0));
+    let called = calls.clone();
+    let begun = Instant::now();
+    let consumer = named("observed", numbers(500))
+        .stop_at(499)
+        .observe(move |_: &Event<'_>| {
+            called.fetch_add(1, Ordering::SeqCst);
+            panic!("nobody expects it");
+        })
+        .start(|_| Ok(()))
+        .unwrap();
+    consumer.join().unwrap();
+    let seconds = begun.elapsed().as_secs() as usize;
+    let (ends, lines): (Vec<_>, Vec<_>) =
+        lines_of("observed").into_iter().partition(|line| line.message() == "the consumer has ended");
+    assert_eq!(ends.len(), 1);
+    // One at once, one a second, the held one at the end, and the one of the last event.
+    assert!(lines.len() <= seconds + 3, "{lines:#?}");
+    for line in &lines {
+        assert_eq!((line.level, line.message()), (Level::WARN, "an observer panicked; nothing else changes"));
+        assert!(line.field("error").contains("nobody expects it"), "{line:?}");
+    }
+    assert_eq!(lines.iter().map(Line::count).sum::<u64>(), calls.load(Ordering::SeqCst));
 }
 
 /// Stops its consumer from within a line, in every way.

@@ -76,6 +76,10 @@ impl<T> Guarded<T> {
         Self(Some(value))
     }
 
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.0.as_ref()
+    }
+
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         self.0.as_mut()
     }

@@ -6,6 +6,7 @@ use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
 use crate::base::sync::Arc;
+use crate::observe::events::Observer;
 use crate::progress::Progress;
 use crate::run::OnJobDone;
 use crate::run::deferred::Deferred;
@@ -41,6 +42,7 @@ pub struct Builder<J, P> {
     pub(super) max_read_ahead: usize,
     pub(super) watermark: Option<Watermark>,
     pub(super) stall_after: Option<Duration>,
+    pub(super) observers: Vec<Box<dyn Observer>>,
 }
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
@@ -61,6 +63,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             max_read_ahead: config::DEFAULT_READ_AHEAD,
             watermark: None,
             stall_after: None,
+            observers: Vec::new(),
         }
     }
 
@@ -170,6 +173,44 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// save and its call loses the call, so read the watermark at the start.
     pub fn on_processed(mut self, callback: impl Fn(RangeInclusive<Index>) + Send + 'static) -> Self {
         self.on_processed = Some(Box::new(callback));
+        self
+    }
+
+    /// Adds an observer, which hears each [`Event`](crate::Event) of this consumer: attempts that
+    /// begin and end, saves, stalls, and the end. Each call adds one more. Default: none, and then
+    /// nothing is measured for them.
+    ///
+    /// No lock is held during a call, so an observer may call the [`Handle`](crate::Handle) and the
+    /// [`Store`](crate::Store). Events of attempts come on the thread of the attempt, so a slow
+    /// observer slows the jobs down. A panic in an observer is logged, at most once a second, and
+    /// changes nothing else. The observers are dropped once the consumer has ended, before
+    /// [`Consumer::join`] returns.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use std::sync::Arc;
+    /// use waterline::{Consumer, Event, MemoryJobs, MemoryProgress, Outcome, Retry};
+    ///
+    /// let failures = Arc::new(AtomicU64::new(0));
+    /// let jobs: MemoryJobs<_> = (0..3).collect();
+    /// Consumer::builder(jobs, MemoryProgress::new())
+    ///     .retry(Retry::fixed(std::time::Duration::ZERO))
+    ///     .stop_at(2)
+    ///     .observe({
+    ///         let failures = failures.clone();
+    ///         move |event: &Event<'_>| {
+    ///             if let Event::AttemptEnded { outcome: Outcome::Failed { .. }, .. } = event {
+    ///                 failures.fetch_add(1, Ordering::Relaxed);
+    ///             }
+    ///         }
+    ///     })
+    ///     .start(|job| if job.attempt == 1 { Err("not yet".into()) } else { Ok(()) })?
+    ///     .join()?;
+    /// assert_eq!(failures.load(Ordering::Relaxed), 3);
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    pub fn observe(mut self, observer: impl Observer) -> Self {
+        self.observers.push(Box::new(observer));
         self
     }
 

@@ -13,6 +13,7 @@ use crate::base::sync::{Arc, Mutex};
 use crate::base::time;
 use crate::driver::{Core, Driver};
 use crate::notifier::notify;
+use crate::observe::observers::Observers;
 use crate::progress::{Progress, Saves, Tenure, shared_writer};
 use crate::reader::{Reader, SharedSource};
 use crate::run::Runner;
@@ -93,6 +94,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.workers.fixed = settings.threads;
         core.gates.upstreams = upstreams;
         core.tenancy.fence = fence;
+        core.watching.observers = Observers::new(watermark.name(), self.observers);
         self.stall_after.into_iter().for_each(|patience| core.watching.stalls.patience = patience);
         core.saving.effects.limit = settings.effects.unwrap_or(usize::MAX);
         let keeps_parked = parked.and_then(|parked| core.keep_parked(parked, budget)).is_some();

@@ -235,6 +235,7 @@ impl<T: Send + 'static> Driver<T> {
         let mut core = self.core.lock();
         let (running, callback) = core.abandon();
         self.settle(core, &Now::when_asked());
+        self.observe_no_attempts();
         drop_guarded(callback);
         let mut core = self.wait_while(time::now() + LAST_SAVE, |core| !core.window.has_ended());
         let (saved, until) = (core.window.has_ended(), ended.unwrap_or_else(time::now) + LAST_THREADS);

@@ -13,6 +13,7 @@ use crate::base::sync::Arc;
 use crate::base::time::{self, Now};
 use crate::crew::stopping::Stopping;
 use crate::observe::ended::Ended;
+use crate::observe::observers::Notice;
 use crate::observe::{Event, Kind};
 use crate::run::OnJobDone;
 use std::time::Duration;
@@ -117,10 +118,18 @@ impl<T: Send + 'static> Core<T> {
     /// has one: that is the user's code, so the text was made without the lock.
     pub(super) fn halt_for(&mut self, index: Index, text: String, error: Error, cause: &str, now: &Now) {
         let event = Event { error: Some(&text), ..Event::new(Kind::Halted, index) };
-        self.tell(&if let Error::Job { attempt, .. } = &error { event.attempt(*attempt) } else { event }, now);
+        let attempt = if let Error::Job { attempt, .. } = &error { Some(*attempt) } else { None };
+        self.tell(&Event { attempt, ..event }, now);
+        self.notice(|_| Notice::Halted { index, attempt, error: text.clone() });
         self.ending.report = Some(if cause.is_empty() { error.to_string() } else { format!("{error}: {cause}") });
         self.ending.halted = Some((index, text));
         self.ending.error = Some(error);
+    }
+
+    /// The last event for the observers.
+    pub(super) fn end_notice(&self) -> Notice {
+        let last_processed = self.window.last_processed();
+        Notice::Ended { state: self.state(), last_processed, error: self.ending.report.clone() }
     }
 
     fn ended(&self, now: &Now) -> Ended {

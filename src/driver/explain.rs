@@ -41,7 +41,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         if self.ending.halted.is_some() {
             State::Halted
         } else if self.window.has_ended() {

@@ -124,9 +124,14 @@ impl<T: Send + 'static> Reported for Driver<T> {
 }
 
 impl<T: Send + 'static> Driver<T> {
-    /// A successful attempt counts once `on_job_done` was called and has not panicked.
+    /// A successful attempt counts once `on_job_done` was called and has not panicked. The
+    /// observers hear of the attempt before it counts, so no save is told of before the attempts in
+    /// it.
     pub(super) fn confirm(&self, report: &mut Report) {
-        if self.confirms && report.outcome.is_ok() {
+        if !self.confirms {
+            return;
+        }
+        if report.outcome.is_ok() {
             let callback = self.core.lock().running.on_job_done.clone();
             if let Some(callback) = callback {
                 // A `stop` in the callback would wait for the same job that is being reported.
@@ -138,6 +143,9 @@ impl<T: Send + 'static> Driver<T> {
                 report.outcome = called.map_err(Failure::boxed);
                 drop_guarded(callback);
             }
+        }
+        if self.observes {
+            self.observe_end(report);
         }
     }
 }

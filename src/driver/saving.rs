@@ -12,6 +12,7 @@ use crate::base::retry::Retry;
 use crate::base::sync::lock_awake;
 use crate::base::time::Now;
 use crate::commit::changes::{Changes, Refused};
+use crate::observe::observers::Notice;
 use crate::observe::{Event, Kind};
 use crate::progress::{Checkpoint, DoneAhead, SaveDesk, Snapshot};
 use crate::window::Save as Due;
@@ -40,6 +41,8 @@ pub(crate) struct UnderWay {
     hurried: bool,
     /// The time since which the save is under way.
     pub(crate) since: Option<Instant>,
+    /// The time at which its content was fixed first. It is measured for observers alone.
+    begun: Option<Instant>,
 }
 
 impl Default for Saving {
@@ -129,7 +132,7 @@ impl<T: Send + 'static> Core<T> {
 
     pub(crate) fn saved(&mut self, now: &Now) {
         self.running.counters.saves += 1;
-        self.saving.under_way = UnderWay::default();
+        let begun = std::mem::take(&mut self.saving.under_way).begun;
         let before = self.window.lowest_unprocessed();
         self.window.handle_saved();
         if self.window.lowest_unprocessed() > before {
@@ -139,6 +142,17 @@ impl<T: Send + 'static> Core<T> {
         self.window.set_full(self.saving.effects.is_full());
         if self.tenancy.is_lost() {
             self.abandon_save();
+        }
+        self.notice(|core| {
+            let elapsed = begun.map(|begun| now.get().saturating_duration_since(begun)).unwrap_or_default();
+            Notice::Saved { last_processed: core.window.last_processed(), elapsed, count: 1 }
+        });
+    }
+
+    /// Notes that the content of a save is fixed now. The clock is read only for observers.
+    fn save_begins(&mut self) {
+        if self.watching.observers.is_some() && self.saving.under_way.begun.is_none() {
+            self.saving.under_way.begun = Some(Now::when_asked().get());
         }
     }
 
@@ -182,6 +196,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
 
     fn checkpoint(&self) -> Option<Checkpoint> {
         let mut core = self.core.lock();
+        core.save_begins();
         let checkpoint = core.checkpoint();
         if checkpoint.is_none() {
             // If the save was abandoned, the end of the consumer may have waited for that.
@@ -192,6 +207,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
 
     fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
         let mut core = lock_awake(&self.core);
+        core.save_begins();
         let snapshot = core.snapshot(all, effects);
         if snapshot.is_none() {
             self.settle_saving(core, &Now::when_asked());

@@ -4,16 +4,17 @@
 //! jobs, and without the network all of them may hang. So the thread `wl-watch` looks every ten
 //! seconds. It exists only while a stall is possible: a look at the source starts it, and it ends
 //! when it has twice found nothing to do. An idle consumer whose source rings has no such thread.
-//! An idle consumer that polls its source has one, which wakes every ten seconds. If no subscriber
-//! wants the lines, the thread is not started.
+//! An idle consumer that polls its source has one, which wakes every ten seconds. If neither a
+//! subscriber wants the lines nor an observer listens, the thread is not started.
 
 use super::Driver;
 use super::core::Core;
 use super::explain::running;
 use super::stalls::Stalls;
-use crate::base::sync::{MutexGuard, wait_until};
+use crate::base::sync::{Arc, MutexGuard, wait_until};
 use crate::base::time::{Now, Sleep};
 use crate::observe::Telling;
+use crate::observe::observers::{Notice, Observers};
 use crate::observe::status::Blocked;
 use crate::observe::{Event, Kind};
 use std::time::Instant;
@@ -22,11 +23,13 @@ use std::time::Instant;
 pub(crate) struct Watching {
     pub(super) telling: Telling,
     pub(crate) stalls: Stalls,
+    /// The observers, if the user has any.
+    pub(crate) observers: Option<Arc<Observers>>,
 }
 
 impl Watching {
     pub(super) fn new(now: Instant) -> Self {
-        Self { telling: Telling::default(), stalls: Stalls::new(now) }
+        Self { telling: Telling::default(), stalls: Stalls::new(now), observers: None }
     }
 }
 
@@ -48,7 +51,8 @@ impl<T: Send + 'static> Core<T> {
     /// [start](Driver::spawn_watch) the thread that watches, which is counted as present already.
     pub(super) fn stir(&mut self, now: Instant) -> bool {
         self.watching.stalls.stirred = true;
-        if self.watching.stalls.watched || self.window.has_ended() || !Kind::Stalled.is_heard() {
+        let wanted = Kind::Stalled.is_heard() || self.watching.observers.is_some();
+        if self.watching.stalls.watched || self.window.has_ended() || !wanted {
             return false;
         }
         self.watching.stalls.restart(now);
@@ -93,6 +97,10 @@ impl<T: Send + 'static> Core<T> {
             return self.watching.stalls.watched.then(|| now + self.watching.stalls.patience);
         };
         self.tell(&Event { error: Some(&text), ..event }, at);
+        if !self.window.has_ended() {
+            let elapsed = event.elapsed.unwrap_or_default();
+            self.notice(|core| Notice::Stalled { elapsed, status: Box::new(core.status(at)) });
+        }
         self.watching.stalls.tell(now);
         Some(self.watching.stalls.due())
     }

@@ -1,0 +1,53 @@
+//! Attempts as the observers hear of them: on the thread that runs or reports the attempt, without
+//! the lock.
+
+use super::Driver;
+use crate::base::guard::drop_guarded;
+use crate::base::index::Index;
+use crate::base::time::{self, Now};
+use crate::observe::events::Outcome;
+use crate::observe::observers::Observers;
+use crate::run::Task;
+use crate::run::worker::Report;
+
+impl<T: Send + 'static> Driver<T> {
+    /// Tells the observers of the attempt that the caller is about to run.
+    #[cold]
+    pub(super) fn observe_begin(&self, task: Option<&Task<T>>) {
+        if let Some(Task::Run(assignment)) = task {
+            let (index, attempt) = (assignment.job.index, assignment.job.attempt);
+            self.observe(index, |observers| observers.attempt_begins(index, attempt, time::now));
+        }
+    }
+
+    /// Tells the observers of an attempt that is over and not reported yet.
+    #[cold]
+    pub(super) fn observe_end(&self, report: &Report) {
+        let outcome = match &report.outcome {
+            Ok(()) => Outcome::Done,
+            Err(failure) => Outcome::Failed { error: &failure.text },
+        };
+        self.observe(report.index, |observers| observers.attempt_ended(report.index, outcome, time::now()));
+    }
+
+    /// Ends the events of attempts: those that still run no longer count.
+    pub(super) fn observe_no_attempts(&self) {
+        let observers = self.observers.lock().take();
+        drop_guarded(observers);
+    }
+
+    fn observe(&self, index: Index, tell: impl FnOnce(&Observers) -> Result<(), String>) {
+        let observers = self.observers.lock().clone();
+        let Some(observers) = observers else { return };
+        // An observer is user code: a stop in it would wait for this same attempt.
+        let _own = self.crew.enter();
+        if let Err(panic) = tell(&observers) {
+            let mut core = self.core.lock();
+            let now = Now::when_asked();
+            core.tell_of_panic(Some(index), &panic, &now);
+            self.settle(core, &now);
+        }
+        // The consumer may have ended meanwhile.
+        drop_guarded(observers);
+    }
+}

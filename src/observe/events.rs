@@ -1,0 +1,179 @@
+//! The events of a consumer as a user's code hears them, and the trait of that code.
+
+use crate::base::index::Index;
+use crate::base::sync::Arc;
+use crate::observe::status::{State, Status};
+use std::time::Duration;
+
+/// Hears each [`Event`] of a consumer as it happens: see [`Builder::observe`].
+///
+/// A closure is an observer. Write the type of its argument:
+///
+/// ```
+/// use waterline::{Consumer, Event, MemoryJobs, MemoryProgress};
+///
+/// let (send, ended) = crossbeam_channel::unbounded();
+/// let jobs: MemoryJobs<_> = (0..3).collect();
+/// Consumer::builder(jobs, MemoryProgress::new())
+///     .stop_at(2)
+///     .observe(move |event: &Event<'_>| {
+///         if let Event::AttemptEnded { index, elapsed, .. } = event {
+///             let _ = send.send((*index, *elapsed));
+///         }
+///     })
+///     .start(|_| Ok(()))?
+///     .join()?;
+/// assert_eq!(ended.iter().count(), 3);
+/// # Ok::<(), waterline::Error>(())
+/// ```
+///
+/// [`Builder::observe`]: crate::Builder::observe
+pub trait Observer: Send + Sync + 'static {
+    /// Hears one event. No lock is held, so it may call the [`Handle`](crate::Handle) and the
+    /// [`Store`](crate::Store).
+    ///
+    /// An event of an attempt comes on the thread that runs or reports the attempt, so several such
+    /// calls run at the same time, and a slow one slows its job down. The other events come one at
+    /// a time. A panic is caught and logged, and changes nothing else.
+    fn observe(&self, event: &Event<'_>);
+}
+
+impl<F> Observer for F
+where
+    F: Fn(&Event<'_>) + Send + Sync + 'static,
+{
+    fn observe(&self, event: &Event<'_>) {
+        self(event);
+    }
+}
+
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn observe(&self, event: &Event<'_>) {
+        (**self).observe(event);
+    }
+}
+
+/// One thing that happened in a consumer, for an [`Observer`].
+///
+/// `consumer` is the name of the progress, or `unnamed`. For one job the order is: its attempt
+/// begins, the attempt ends, and a save counts it. So the end of an attempt comes before the job
+/// counts as done in a status, and before its next attempt begins.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// An attempt begins, on the thread that runs it, right before the call of the user's code.
+    #[non_exhaustive]
+    AttemptBegun {
+        /// The name of the progress, or `unnamed`.
+        consumer: &'a str,
+        /// The index of the job.
+        index: Index,
+        /// The number of the attempt, from 1.
+        attempt: u32,
+    },
+    /// An attempt has ended, on the thread that reports it, after
+    /// [`on_job_done`](crate::Builder::on_job_done).
+    ///
+    /// Some attempts begin and have no such event: those that
+    /// [`stop_within`](crate::Consumer::stop_within) gave up, and with
+    /// [`start_ordered`](crate::Builder::start_ordered) those whose results the sink never took,
+    /// since the consumer stopped.
+    #[non_exhaustive]
+    AttemptEnded {
+        /// The name of the progress, or `unnamed`.
+        consumer: &'a str,
+        /// The index of the job.
+        index: Index,
+        /// The number of the attempt, from 1.
+        attempt: u32,
+        /// The time since [`AttemptBegun`](Self::AttemptBegun). With
+        /// [`start_deferred`](crate::Builder::start_deferred) it ends when the token is used, with
+        /// [`start_ordered`](crate::Builder::start_ordered) when the sink has taken the result, so
+        /// the wait for its turn is part of it.
+        elapsed: Duration,
+        /// The outcome of the attempt.
+        outcome: Outcome<'a>,
+    },
+    /// A save of the progress has succeeded.
+    #[non_exhaustive]
+    Saved {
+        /// The name of the progress, or `unnamed`.
+        consumer: &'a str,
+        /// The watermark that was saved. `None` if only jobs above it are done, and nothing below.
+        last_processed: Option<Index>,
+        /// The time from the moment at which the content of the save was fixed to its success, with
+        /// the tries that failed. If the event stands for several saves, that of the last one.
+        elapsed: Duration,
+        /// The number of saves that the event stands for. It is 1, unless observers are so slow
+        /// that more than a thousand events wait for them.
+        count: u64,
+    },
+    /// The watermark does not move, though there is work. It is sent when a line of the log says
+    /// the same: after ten seconds, and again after 20, 40, 80. See
+    /// [`Builder::on_stall`](crate::Builder::on_stall) for another time.
+    #[non_exhaustive]
+    Stalled {
+        /// The name of the progress, or `unnamed`.
+        consumer: &'a str,
+        /// The time for which the watermark has stood still.
+        elapsed: Duration,
+        /// The status at that time. [`Status::blocked`] is the cause.
+        status: &'a Status,
+    },
+    /// A failure stops the consumer. It comes at most once.
+    #[non_exhaustive]
+    Halted {
+        /// The name of the progress, or `unnamed`.
+        consumer: &'a str,
+        /// The index at which it failed.
+        index: Index,
+        /// The number of the attempt that failed, if it was a job that failed.
+        attempt: Option<u32>,
+        /// The failure, as in [`Blocked::Halted`](crate::Blocked::Halted).
+        error: &'a str,
+    },
+    /// The consumer has ended, and everything that finished is saved. This is the last event, but
+    /// for one case: if [`on_processed`](crate::Builder::on_processed) panics in its last call,
+    /// [`Halted`](Self::Halted) follows.
+    #[non_exhaustive]
+    Ended {
+        /// The name of the progress, or `unnamed`.
+        consumer: &'a str,
+        /// The last state: [`State::Finished`] or [`State::Halted`].
+        state: State,
+        /// The watermark.
+        last_processed: Option<Index>,
+        /// The report of the error that halted it.
+        error: Option<&'a str>,
+    },
+}
+
+impl Event<'_> {
+    /// Returns the name of the progress of the consumer, or `unnamed`.
+    #[must_use]
+    pub fn consumer(&self) -> &str {
+        match self {
+            Self::AttemptBegun { consumer, .. }
+            | Self::AttemptEnded { consumer, .. }
+            | Self::Saved { consumer, .. }
+            | Self::Stalled { consumer, .. }
+            | Self::Halted { consumer, .. }
+            | Self::Ended { consumer, .. } => consumer,
+        }
+    }
+}
+
+/// The outcome of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome<'a> {
+    /// The attempt succeeded. A transactional job can still fail after that, when its effects are
+    /// written: see [`Effects::add`](crate::Effects::add).
+    Done,
+    /// The attempt failed: the user's code returned an error or panicked.
+    #[non_exhaustive]
+    Failed {
+        /// The text of the error with its sources. For a panic it begins with `panicked: `.
+        error: &'a str,
+    },
+}

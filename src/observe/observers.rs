@@ -1,0 +1,124 @@
+//! The observers of one consumer: they hear of attempts at once, and of everything else by way of
+//! the queue of lines.
+
+use super::events::{Event, Observer, Outcome};
+use super::status::{State, Status};
+use crate::base::guard::{Guarded, guarded};
+use crate::base::index::Index;
+use crate::base::sync::{Arc, Mutex};
+use std::collections::HashMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// The observers, and the attempts that they know to run.
+pub(crate) struct Observers {
+    consumer: String,
+    list: Vec<Guarded<Box<dyn Observer>>>,
+    /// By index and not by token: with a sink, a job that waits for its turn gets another token.
+    attempts: Mutex<HashMap<Index, Attempt>>,
+}
+
+/// An attempt that runs.
+struct Attempt {
+    number: u32,
+    begun: Instant,
+}
+
+impl Observers {
+    /// Returns `None` if there are none: then nothing is measured and nothing is queued.
+    pub(crate) fn new(consumer: String, list: Vec<Box<dyn Observer>>) -> Option<Arc<Self>> {
+        let list: Vec<_> = list.into_iter().map(Guarded::new).collect();
+        (!list.is_empty()).then(|| Arc::new(Self { consumer, list, attempts: Mutex::default() }))
+    }
+
+    /// Tells of an attempt that begins. The clock is asked after the call, so a slow observer does
+    /// not make the job look slow.
+    ///
+    /// # Errors
+    /// The text of the panic of an observer. The others have heard of the event.
+    pub(crate) fn attempt_begins(
+        &self,
+        index: Index,
+        number: u32,
+        clock: impl FnOnce() -> Instant,
+    ) -> Result<(), String> {
+        let told = self.tell(&Event::AttemptBegun { consumer: &self.consumer, index, attempt: number });
+        self.attempts.lock().insert(index, Attempt { number, begun: clock() });
+        told
+    }
+
+    /// Tells of an attempt that has ended.
+    ///
+    /// # Errors
+    /// The text of the panic of an observer.
+    pub(crate) fn attempt_ended(&self, index: Index, outcome: Outcome<'_>, now: Instant) -> Result<(), String> {
+        let Some(Attempt { number, begun }) = self.attempts.lock().remove(&index) else { return Ok(()) };
+        let (consumer, elapsed) = (&*self.consumer, now.saturating_duration_since(begun));
+        self.tell(&Event::AttemptEnded { consumer, index, attempt: number, elapsed, outcome })
+    }
+
+    /// Tells of an event that was queued.
+    ///
+    /// # Errors
+    /// The text of the panic of an observer.
+    pub(crate) fn notice(&self, notice: &Notice) -> Result<(), String> {
+        let consumer = &*self.consumer;
+        self.tell(&match notice {
+            Notice::Saved { last_processed, elapsed, count } => {
+                Event::Saved { consumer, last_processed: *last_processed, elapsed: *elapsed, count: *count }
+            }
+            Notice::Stalled { elapsed, status } => Event::Stalled { consumer, elapsed: *elapsed, status },
+            Notice::Halted { index, attempt, error } => {
+                Event::Halted { consumer, index: *index, attempt: *attempt, error }
+            }
+            Notice::Ended { state, last_processed, error } => {
+                let (state, last_processed) = (*state, *last_processed);
+                Event::Ended { consumer, state, last_processed, error: error.as_deref() }
+            }
+        })
+    }
+
+    fn tell(&self, event: &Event<'_>) -> Result<(), String> {
+        let mut told = Ok(());
+        for observer in self.list.iter().filter_map(Guarded::get) {
+            let heard = guarded(|| {
+                observer.observe(event);
+                Ok(())
+            });
+            told = told.and(heard.map_err(|panic| panic.to_string()));
+        }
+        told
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observers").field("count", &self.list.len()).finish_non_exhaustive()
+    }
+}
+
+/// An event that waits in the queue of lines until the lock is free.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    Saved { last_processed: Option<Index>, elapsed: Duration, count: u64 },
+    Stalled { elapsed: Duration, status: Box<Status> },
+    Halted { index: Index, attempt: Option<u32>, error: String },
+    Ended { state: State, last_processed: Option<Index>, error: Option<String> },
+}
+
+impl Notice {
+    /// Takes in a later save, so that saves which nobody hears of do not fill the memory. False if
+    /// they are not both saves.
+    pub(super) fn merge(&mut self, later: &Self) -> bool {
+        match (self, later) {
+            (
+                Self::Saved { last_processed, elapsed, count },
+                Self::Saved { last_processed: later, elapsed: took, count: more },
+            ) => {
+                (*last_processed, *elapsed, *count) = (*later, *took, *count + more);
+                true
+            }
+            _ => false,
+        }
+    }
+}
