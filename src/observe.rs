@@ -11,6 +11,7 @@
 pub(crate) mod ended;
 pub(crate) mod events;
 pub(crate) mod observers;
+pub(crate) mod spans;
 pub(crate) mod status;
 
 use self::observers::Notice;

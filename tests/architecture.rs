@@ -21,7 +21,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("progress", &["base", "kv", "commit", "store"]),
     ("log", &["base", "source", "kv", "commit", "store"]),
     ("effects", &["base", "commit", "store", "progress", "log"]),
-    ("run", &["base", "crew", "commit", "effects"]),
+    ("run", &["base", "observe", "crew", "commit", "effects"]),
     ("reader", &["base", "source"]),
     ("saver", &["base", "commit", "progress"]),
     ("notifier", &["base"]),

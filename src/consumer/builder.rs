@@ -256,7 +256,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// # Errors
     /// The errors of [`start`](Self::start).
     pub fn start_worker(self, worker: impl Worker<J::Job>) -> Result<Consumer, Error> {
-        self.launch(Mode::Direct, |_, _| Arc::new(Direct(worker)))
+        self.launch(Mode::Direct, |driver, _| Arc::new(Direct { worker, spans: driver.spans() }))
     }
 
     /// Starts the consumer. The closure only begins a job. The job is done when its [`Done`] token
@@ -279,7 +279,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// # Errors
     /// The errors of [`start`](Self::start).
     pub fn start_deferred(self, start: impl Fn(Job<J::Job>, Done) + Send + Sync + 'static) -> Result<Consumer, Error> {
-        self.launch(Mode::Deferred, |driver, _| Arc::new(Deferred { start, reports: driver.clone() }))
+        self.launch(Mode::Deferred, |driver, _| {
+            Arc::new(Deferred { start, reports: driver.clone(), spans: driver.spans() })
+        })
     }
 
     /// Refuses values that no mode takes.

@@ -50,6 +50,6 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         W: Fn(Job<J::Job>) -> Result<R, BoxError> + Send + Sync + 'static,
         S: FnMut(Index, R) -> Result<(), BoxError> + Send + 'static,
     {
-        self.launch(Mode::Ordered, |driver, _| Arc::new(Ordered::new(work, sink, driver.clone())))
+        self.launch(Mode::Ordered, |driver, _| Arc::new(Ordered::new(work, sink, driver.clone(), driver.spans())))
     }
 }

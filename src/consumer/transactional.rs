@@ -56,9 +56,9 @@ impl<J: Jobs> Builder<J, StoreProgress> {
         F: Fn(Job<J::Job>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static,
     {
         let store = self.progress.store().address();
-        self.launch(Mode::Transactional, |_, settings| {
+        self.launch(Mode::Transactional, |driver, settings| {
             let limit = settings.effects.unwrap_or(usize::MAX);
-            Arc::new(Transactional { work: run, store, limit })
+            Arc::new(Transactional { work: run, store, limit, spans: driver.spans() })
         })
     }
 }

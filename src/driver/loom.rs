@@ -306,7 +306,8 @@ fn loom_a_turn_that_a_pause_holds_up_is_taken_up_after_it_though_nobody_reports_
             sink.lock().push(index);
             Ok(())
         };
-        let ordered = Arc::new(Ordered::new(|_: Job<Index>| Ok(()), into_sink, model.driver.clone()));
+        let ordered =
+            Arc::new(Ordered::new(|_: Job<Index>| Ok(()), into_sink, model.driver.clone(), model.driver.spans()));
         let worker = model.worker(&ordered);
         let driver = model.driver.clone();
         let pauser = thread::spawn(move || {

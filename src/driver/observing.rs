@@ -7,10 +7,16 @@ use crate::base::index::Index;
 use crate::base::time::{self, Now};
 use crate::observe::events::Outcome;
 use crate::observe::observers::Observers;
+use crate::observe::spans::Spans;
 use crate::run::Task;
 use crate::run::worker::Report;
 
 impl<T: Send + 'static> Driver<T> {
+    /// Returns the maker of the spans in which attempts run.
+    pub(crate) fn spans(&self) -> Spans {
+        Spans::new(&self.watermark.name())
+    }
+
     /// Tells the observers of the attempt that the caller is about to run.
     #[cold]
     pub(super) fn observe_begin(&self, task: Option<&Task<T>>) {

@@ -6,11 +6,13 @@ use crate::base::error::describe;
 use crate::base::guard::guarded;
 use crate::base::sync::Arc;
 use crate::commit::changes::Changes;
+use crate::observe::spans::Spans;
 
 /// Jobs that are done when their [`Done`] token says so.
 pub(crate) struct Deferred<F> {
     pub(crate) start: F,
     pub(crate) reports: Arc<dyn Reported>,
+    pub(crate) spans: Spans,
 }
 
 impl<T, F> Runner<T> for Deferred<F>
@@ -22,6 +24,7 @@ where
         let index = job.index;
         let done = Done::new(self.reports.clone(), token, index);
         let started = guarded(|| {
+            let _span = self.spans.enter(index, job.attempt);
             (self.start)(job, done);
             Ok(())
         });

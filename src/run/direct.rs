@@ -4,13 +4,21 @@ use super::worker::{Report, Worker};
 use super::{Assignment, Runner};
 use crate::base::guard::{Failure, guarded};
 use crate::commit::changes::Changes;
+use crate::observe::spans::Spans;
 
 /// Jobs that are done when the worker returns.
-pub(crate) struct Direct<W>(pub(crate) W);
+pub(crate) struct Direct<W> {
+    pub(crate) worker: W,
+    pub(crate) spans: Spans,
+}
 
 impl<T: Send + 'static, W: Worker<T>> Runner<T> for Direct<W> {
     fn run(&self, Assignment { token, job }: Assignment<T>, _: &mut Changes) -> Option<Report> {
         let index = job.index;
-        Some(Report { token, index, outcome: guarded(|| self.0.run(job)).map_err(Failure::boxed) })
+        let ran = guarded(|| {
+            let _span = self.spans.enter(index, job.attempt);
+            self.worker.run(job)
+        });
+        Some(Report { token, index, outcome: ran.map_err(Failure::boxed) })
     }
 }

@@ -13,6 +13,7 @@ use crate::base::guard::{Failure, Guarded, guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::changes::Changes;
+use crate::observe::spans::Spans;
 use crate::run::worker::{Job, Report};
 use crate::run::{Assignment, Delivery, Runner};
 use std::collections::HashMap;
@@ -32,13 +33,14 @@ pub(crate) struct Ordered<W, S, R> {
     /// The results that wait. The window limits their number.
     waiting: Mutex<HashMap<Index, Guarded<R>>>,
     desk: Arc<dyn SinkDesk>,
+    spans: Spans,
     /// Last, so that nothing is left to drop if its destructor panics.
     work: W,
 }
 
 impl<W, S, R> Ordered<W, S, R> {
-    pub(crate) fn new(work: W, sink: S, desk: Arc<dyn SinkDesk>) -> Self {
-        Self { sink: Mutex::new(Guarded::new(sink)), waiting: Mutex::default(), desk, work }
+    pub(crate) fn new(work: W, sink: S, desk: Arc<dyn SinkDesk>, spans: Spans) -> Self {
+        Self { sink: Mutex::new(Guarded::new(sink)), waiting: Mutex::default(), desk, spans, work }
     }
 }
 
@@ -51,7 +53,11 @@ where
 {
     fn run(&self, Assignment { token, job }: Assignment<T>, _: &mut Changes) -> Option<Report> {
         let index = job.index;
-        match guarded(|| (self.work)(job)) {
+        let ran = guarded(|| {
+            let _span = self.spans.enter(index, job.attempt);
+            (self.work)(job)
+        });
+        match ran {
             Ok(result) => drop(self.waiting.lock().insert(index, Guarded::new(result))),
             Err(error) => return Some(Report { token, index, outcome: Err(Failure::boxed(error)) }),
         }

@@ -6,6 +6,7 @@ use crate::base::guard::{Failure, guarded};
 use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;
+use crate::observe::spans::Spans;
 
 /// Jobs that are done when the closure returns. Their effects are written after that.
 pub(crate) struct Transactional<F> {
@@ -14,6 +15,7 @@ pub(crate) struct Transactional<F> {
     pub(crate) store: usize,
     /// The most bytes of effects that one job may have.
     pub(crate) limit: usize,
+    pub(crate) spans: Spans,
 }
 
 impl<T, F> Runner<T> for Transactional<F>
@@ -24,7 +26,10 @@ where
     fn run(&self, Assignment { token, job }: Assignment<T>, buffer: &mut Changes) -> Option<Report> {
         let index = job.index;
         let mut effects = Effects::new(std::mem::take(buffer), self.store, self.limit);
-        let ran = guarded(|| (self.work)(job, &mut effects));
+        let ran = guarded(|| {
+            let _span = self.spans.enter(index, job.attempt);
+            (self.work)(job, &mut effects)
+        });
         let (changes, refused) = effects.finish();
         *buffer = changes;
         let outcome = ran.and_then(|()| Ok(refused?)).map_err(Failure::boxed);

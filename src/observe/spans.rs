@@ -1,0 +1,31 @@
+//! The span of an attempt, for a subscriber of `tracing` that wants it.
+
+use crate::base::index::Index;
+use crate::base::sync::Arc;
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use tracing::span::EnteredSpan;
+
+/// Makes the spans of one consumer.
+#[derive(Clone, Debug)]
+pub(crate) struct Spans {
+    consumer: Arc<str>,
+}
+
+impl Spans {
+    pub(crate) fn new(consumer: &str) -> Self {
+        Self { consumer: consumer.into() }
+    }
+
+    /// Enters the span of this attempt until the answer is dropped. If no subscriber wants spans of
+    /// this level, that is a look at one number.
+    #[inline]
+    pub(crate) fn enter(&self, index: Index, attempt: u32) -> Option<EnteredSpan> {
+        if Level::DEBUG <= LevelFilter::current() { Some(self.entered(index, attempt)) } else { None }
+    }
+
+    #[cold]
+    fn entered(&self, index: Index, attempt: u32) -> EnteredSpan {
+        tracing::debug_span!(target: "waterline", "job", consumer = &*self.consumer, index, attempt).entered()
+    }
+}
