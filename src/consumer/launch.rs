@@ -56,7 +56,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let watermark = inspected.watermark.clone();
         let assembled = self.assemble(settings, limits, acquired, inspected, &mut unstarted);
         let driver = assembled.driver.clone();
-        driver.set_runner(runner(&driver, settings));
+        driver.set_runner(driver.observed(runner(&driver, settings)));
         // From here on, a drop of the consumer stops everything that was started.
         let consumer = Consumer { control: driver.clone(), left: false };
         spawn(assembled, &unstarted)?;

@@ -133,9 +133,6 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
             if task.is_some() {
                 drop(core);
                 self.carry_out(wakes);
-                if self.observes {
-                    self.observe_begin(task.as_ref());
-                }
                 return task;
             }
             match core.rest(&mut search, &wakes, &now) {

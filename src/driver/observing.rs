@@ -4,12 +4,32 @@
 use super::Driver;
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
+use crate::base::sync::Arc;
 use crate::base::time::{self, Now};
+use crate::commit::changes::Changes;
 use crate::observe::events::Outcome;
 use crate::observe::observers::Observers;
 use crate::observe::spans::Spans;
-use crate::run::Task;
 use crate::run::worker::Report;
+use crate::run::{Assignment, Delivery, Runner};
+
+/// A runner whose attempts the observers hear of.
+struct Observed<T> {
+    runner: Arc<dyn Runner<T>>,
+    driver: Arc<Driver<T>>,
+}
+
+impl<T: Send + 'static> Runner<T> for Observed<T> {
+    fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report> {
+        let (index, attempt) = (assignment.job.index, assignment.job.attempt);
+        self.driver.observe(index, |observers| observers.attempt_begins(index, attempt, time::now));
+        self.runner.run(assignment, effects)
+    }
+
+    fn deliver(&self, turn: Delivery) {
+        self.runner.deliver(turn);
+    }
+}
 
 impl<T: Send + 'static> Driver<T> {
     /// Returns the maker of the spans in which attempts run.
@@ -17,13 +37,10 @@ impl<T: Send + 'static> Driver<T> {
         Spans::new(&self.watermark.name())
     }
 
-    /// Tells the observers of the attempt that the caller is about to run.
-    #[cold]
-    pub(super) fn observe_begin(&self, task: Option<&Task<T>>) {
-        if let Some(Task::Run(assignment)) = task {
-            let (index, attempt) = (assignment.job.index, assignment.job.attempt);
-            self.observe(index, |observers| observers.attempt_begins(index, attempt, time::now));
-        }
+    /// Returns the runner that the pool calls: if there are observers, one that tells them of each
+    /// attempt first. So nobody else pays for a look.
+    pub(crate) fn observed(self: &Arc<Self>, runner: Arc<dyn Runner<T>>) -> Arc<dyn Runner<T>> {
+        if self.observes { Arc::new(Observed { runner, driver: self.clone() }) } else { runner }
     }
 
     /// Tells the observers of an attempt that is over and not reported yet.

@@ -20,12 +20,14 @@ impl Spans {
     /// Enters the span of this attempt until the answer is dropped. If no subscriber wants spans of
     /// this level, that is a look at one number.
     #[inline]
-    pub(crate) fn enter(&self, index: Index, attempt: u32) -> Option<EnteredSpan> {
+    pub(crate) fn enter(&self, index: Index, attempt: u32) -> Option<Box<EnteredSpan>> {
         if Level::DEBUG <= LevelFilter::current() { Some(self.entered(index, attempt)) } else { None }
     }
 
+    /// The answer is boxed, so that a job without a span has one register to check behind it.
     #[cold]
-    fn entered(&self, index: Index, attempt: u32) -> EnteredSpan {
-        tracing::debug_span!(target: "waterline", "job", consumer = &*self.consumer, index, attempt).entered()
+    fn entered(&self, index: Index, attempt: u32) -> Box<EnteredSpan> {
+        let span = tracing::debug_span!(target: "waterline", "job", consumer = &*self.consumer, index, attempt);
+        Box::new(span.entered())
     }
 }
