@@ -88,8 +88,8 @@ impl<T: Send + 'static> Driver<T> {
         core.saving.patience = Patience::new(saves.takes_help());
         Arc::new_cyclic(|me| Self {
             crew: Crew::new(me.clone()),
-            confirms: core.running.on_job_done.is_some() || core.watching.observers.is_some(),
-            observes: core.watching.observers.is_some(),
+            confirms: core.running.on_job_done.is_some() || core.is_observed(),
+            observes: core.is_observed(),
             observers: Mutex::new(core.watching.observers.clone()),
             saves: Mutex::new(Some(saves)),
             stopping: core.ending.stopping.clone(),

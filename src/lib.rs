@@ -79,7 +79,7 @@ pub use effects::Effects;
 pub use log::{Bytes, Codec, Held, JobLog, Json, LogInfo};
 pub use observe::ended::Ended;
 pub use observe::events::{Event, Observer, Outcome};
-pub use observe::status::{Blocked, State, Status};
+pub use observe::status::{Attempt, Blocked, State, Status};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{
     Checkpoint, ConsumerInfo, MemoryProgress, Parked, Progress, SaveError, Saved, StoreProgress, Tenure,

@@ -79,7 +79,7 @@ impl Kind {
             Self::SaveFailed => "the progress could not be saved",
             Self::ClosurePanicked => "the closure that starts deferred jobs panicked",
             Self::ThreadRefused => "a thread could not be started; the consumer goes on with fewer threads",
-            Self::ObserverPanicked => "an observer panicked; nothing else changes",
+            Self::ObserverPanicked => "an observer or a call of on_stall panicked; nothing else changes",
             Self::Stalled => "the watermark does not move, though there is work",
             Self::Halted => "the consumer halts",
             Self::Ended => "the consumer has ended",

@@ -37,6 +37,7 @@ fn values_that_make_no_sense_are_refused_and_say_what_to_write() {
         assert!(matches!(error, ConfigError::Jitter { .. }), "{error:?}");
     }
     assert_eq!(refused(|b| b.poll_every(Duration::ZERO)).0, ConfigError::PollEveryZero);
+    assert_eq!(refused(|b| b.on_stall(Duration::ZERO, |_| ())).0, ConfigError::OnStallZero);
     let (error, text) = refused(|b| b.threads(2));
     assert!(error == ConfigError::ThreadsWithoutDeferred && text.contains("start_deferred"), "{text}");
     let effects = Consumer::builder(numbers(1), Store::in_memory().progress("p")).max_effects(9);

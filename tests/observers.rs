@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use waterline::{
     Blocked, Builder, Consumer, Done, Error, Event, Handle, Index, Job, Jobs, MemoryProgress, Observer, Outcome,
-    Progress, Retry, State, Store, StoreProgress,
+    Progress, Retry, State, Status, Store, StoreProgress,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
@@ -490,6 +490,105 @@ fn an_observer_hears_of_a_stall_again_and_again_though_no_subscriber_wants_its_l
     assert!(consumer.handle().wait_for(0, LONG));
     consumer.stop().unwrap();
     assert!(matches!(ear.all().last(), Some(Heard::Ended(State::Finished, Some(0), None))), "{:#?}", ear.all());
+}
+
+#[test]
+fn on_stall_is_called_once_for_a_stall_and_again_for_the_next_one_each_after_its_own_time() {
+    let (ear, (send, calls)) = (Ear::default(), unbounded());
+    let call = |name: &'static str| {
+        let send = send.clone();
+        move |status: &Status| send.send((name, status.blocked.clone(), status.oldest)).unwrap()
+    };
+    let (worker, stage) = manual_worker();
+    let jobs = numbers(1);
+    let begun = Instant::now();
+    let consumer = Consumer::builder(jobs.clone(), MemoryProgress::new())
+        .stall_after(Duration::from_millis(10))
+        .on_stall(Duration::from_millis(120), call("late"))
+        .on_stall(Duration::from_millis(40), call("early"))
+        .on_stall(HOUR, call("never"))
+        .on_stall(Duration::MAX, call("never"))
+        .observe(ear.clone())
+        .start_worker(worker)
+        .unwrap();
+    let stalls = || ear.count(|heard| matches!(heard, Heard::Stalled(_)));
+    for index in 0..3 {
+        let job = stage.next();
+        for (name, least) in [("early", 40), ("late", 120)] {
+            let (called, blocked, oldest) = calls.recv_timeout(LONG).unwrap();
+            assert_eq!(called, name);
+            assert!(begun.elapsed() >= Duration::from_millis(least));
+            assert!(matches!(blocked, Blocked::Running { index: of, .. } if of == index), "{blocked:?}");
+            assert!(oldest.is_some_and(|oldest| (oldest.index, oldest.attempt) == (index, 1)), "{oldest:?}");
+        }
+        // The lines go on, at each doubling.
+        let before = stalls();
+        eventually("further events of the same stall", || stalls() > before + 1);
+        assert!(calls.is_empty(), "{:?}", calls.try_recv());
+        job.succeed();
+        assert!(consumer.handle().wait_for(index, LONG));
+        // A consumer that has caught up does not stall.
+        std::thread::park_timeout(Duration::from_millis(200));
+        assert!(calls.is_empty(), "{:?}", calls.try_recv());
+        if index < 2 {
+            jobs.push(index + 1);
+        }
+    }
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn on_stall_may_steer_the_consumer_and_a_panic_in_it_changes_nothing() {
+    let later = Later::default();
+    let (let_go, started) = bounded::<()>(0);
+    let (handle, (worker, stage)) = (later.clone(), manual_worker());
+    let consumer = Consumer::builder(numbers(2), MemoryProgress::new())
+        .max_processing(1)
+        .on_stall(Duration::from_millis(20), |_| panic!("nobody expects it"))
+        .on_stall(Duration::from_millis(20), move |status| {
+            let _ = started.recv_timeout(LONG);
+            let handle = handle.get().expect("the start is over");
+            assert_eq!(handle.status().processing, status.processing);
+            assert_eq!(handle.wait_end(HOUR), None, "the end would wait for this call");
+            handle.request_stop();
+        })
+        .start_worker(worker)
+        .unwrap();
+    let handle = consumer.handle();
+    *later.0.lock() = Some(handle.clone());
+    drop(let_go);
+    let job = stage.next();
+    until(&handle, "the stop", |status| status.state == State::Stopping);
+    job.succeed();
+    consumer.join().unwrap();
+    assert_eq!((handle.status().state, handle.last_processed_index()), (State::Finished, Some(0)));
+}
+
+#[test]
+fn the_oldest_attempt_of_a_status_is_the_one_that_began_first() {
+    let (worker, stage) = manual_worker();
+    let jobs = numbers(3);
+    let consumer =
+        Consumer::builder(jobs, MemoryProgress::new()).max_processing(3).retry(NOW).start_worker(worker).unwrap();
+    let handle = consumer.handle();
+    let oldest = || handle.status().oldest.map(|oldest| (oldest.index, oldest.attempt));
+    let mut running = stage.take(3);
+    assert_eq!(oldest(), Some((0, 1)));
+    running.remove(&0).unwrap().fail("once more");
+    let again = stage.job(0);
+    assert_eq!(oldest(), Some((1, 1)), "the second attempt of the first job is younger");
+    running.remove(&2).unwrap().succeed();
+    until(&handle, "the third one", |status| status.done == 1);
+    assert_eq!(oldest(), Some((1, 1)));
+    let begun = handle.status().oldest.unwrap().elapsed;
+    until(&handle, "time", |status| status.oldest.is_some_and(|oldest| oldest.elapsed > begun));
+    running.remove(&1).unwrap().succeed();
+    until(&handle, "the second one", |status| status.done == 2);
+    assert_eq!(oldest(), Some((0, 2)));
+    again.succeed();
+    assert!(handle.wait_for(2, LONG));
+    assert_eq!(oldest(), None);
+    consumer.stop().unwrap();
 }
 
 #[test]

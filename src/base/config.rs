@@ -125,6 +125,9 @@ pub enum ConfigError {
         "poll_every is zero, so the consumer would never sleep: use a millisecond or more, or let the source ring its `Wakeup`"
     )]
     PollEveryZero,
+    /// `on_stall(0, …)`: each job would be a stall.
+    #[error("the time of on_stall is zero, so each job would be a stall: use a second or more")]
+    OnStallZero,
     /// An empty name, or one that is too long for the store.
     #[error("the {what} name is {length} bytes long: use 1 to {MAX_NAME} bytes")]
     Name {
@@ -269,6 +272,7 @@ impl fmt::Debug for ConfigError {
                 ThreadsWithoutDeferred {},
                 EffectsWithoutTransactional {},
                 PollEveryZero {},
+                OnStallZero {},
                 Name { what, length },
                 RangeBackwards { table, start, end },
                 CodecName { name },

@@ -7,6 +7,8 @@ use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
 use crate::base::sync::Arc;
 use crate::observe::events::Observer;
+use crate::observe::observers::OnStall;
+use crate::observe::status::Status;
 use crate::progress::Progress;
 use crate::run::OnJobDone;
 use crate::run::deferred::Deferred;
@@ -43,6 +45,7 @@ pub struct Builder<J, P> {
     pub(super) watermark: Option<Watermark>,
     pub(super) stall_after: Option<Duration>,
     pub(super) observers: Vec<Box<dyn Observer>>,
+    pub(super) on_stall: Vec<(Duration, Box<OnStall>)>,
 }
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
@@ -64,6 +67,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             watermark: None,
             stall_after: None,
             observers: Vec::new(),
+            on_stall: Vec::new(),
         }
     }
 
@@ -214,6 +218,38 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
+    /// Calls this closure when the watermark has not moved for this long, though there is work:
+    /// once for each stall, and again for the next one.
+    /// [`Status::blocked`](crate::Status::blocked) names the cause. Each call of `on_stall` adds
+    /// one more closure, with a time of its own. A time of zero is refused. Default: none; a line
+    /// of the log says it after ten seconds.
+    ///
+    /// A stall begins when the watermark moves, when a consumer that had caught up sees a new job,
+    /// when its gate opens, and when it is resumed. A consumer that has caught up or is paused does
+    /// not stall. The closure is called on a thread of the consumer, and holds up the lines of the
+    /// log alone. It may call the [`Handle`](crate::Handle). A panic in it is logged and changes
+    /// nothing else.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+    ///
+    /// let (alert, alerts) = crossbeam_channel::unbounded();
+    /// let (end, ended) = crossbeam_channel::bounded(0);
+    /// let jobs: MemoryJobs<_> = (0..1).collect();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new())
+    ///     .on_stall(Duration::from_millis(20), move |status| _ = alert.send(status.blocked.to_string()))
+    ///     .start(move |_| Ok(ended.recv()?))?;
+    /// assert!(alerts.recv()?.starts_with("job 0 has been running for "));
+    /// end.send(())?;
+    /// consumer.stop()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_stall(mut self, after: Duration, callback: impl Fn(&Status) + Send + Sync + 'static) -> Self {
+        self.on_stall.push((after, Box::new(callback)));
+        self
+    }
+
     /// Publishes the watermark into this one. Make it with [`Watermark::new`], so that other
     /// consumers can be gated by it before this one starts. A watermark that another consumer uses,
     /// or has used, is [`Error::Config`].
@@ -290,6 +326,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         check_search_ahead(self.max_search_ahead)?;
         check_read_ahead(self.max_read_ahead)?;
         self.retry.validate()?;
+        if self.on_stall.iter().any(|(after, _)| after.is_zero()) {
+            return Err(ConfigError::OnStallZero);
+        }
         match (self.start_at, self.stop_at, self.poll_every) {
             (Some(None), _, _) => Err(ConfigError::StartAtMax),
             (_, Some(Index::MAX), _) => Err(ConfigError::StopAtMax),

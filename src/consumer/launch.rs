@@ -94,7 +94,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.workers.fixed = settings.threads;
         core.gates.upstreams = upstreams;
         core.tenancy.fence = fence;
-        core.watching.observers = Observers::new(watermark.name(), self.observers);
+        let (after, alarms): (Vec<_>, Vec<_>) = self.on_stall.into_iter().unzip();
+        core.watching.stalls.add_alarms(after);
+        core.watching.observers = Observers::new(watermark.name(), self.observers, alarms);
         self.stall_after.into_iter().for_each(|patience| core.watching.stalls.patience = patience);
         core.saving.effects.limit = settings.effects.unwrap_or(usize::MAX);
         let keeps_parked = parked.and_then(|parked| core.keep_parked(parked, budget)).is_some();

@@ -6,7 +6,7 @@ use super::flights::Flight;
 use super::reading::Unread;
 use crate::base::index::Index;
 use crate::base::time::Now;
-use crate::observe::status::{Blocked, State, Status};
+use crate::observe::status::{Attempt, Blocked, State, Status};
 use crate::source::watermark::Watermark;
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,7 @@ impl<T: Send + 'static> Core<T> {
             retries: self.running.counters.retries,
             saves: self.running.counters.saves,
             parked: self.parked(),
+            oldest: self.oldest(now),
             unprocessed: window.lowest_unprocessed(),
         }
     }
@@ -53,6 +54,13 @@ impl<T: Send + 'static> Core<T> {
         } else {
             State::Running
         }
+    }
+
+    /// Returns the attempt that began first. The abandoned ones are not in flight.
+    fn oldest(&self, now: &Now) -> Option<Attempt> {
+        let flight = self.running.flights.oldest().filter(|_| !self.ending.abandoned)?;
+        let elapsed = now.coarse().duration_since(flight.started).into();
+        Some(Attempt { index: flight.index, attempt: flight.attempt, elapsed })
     }
 
     /// Returns the one thing that the watermark waits for.

@@ -151,7 +151,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Notes that the content of a save is fixed now. The clock is read only for observers.
     fn save_begins(&mut self) {
-        if self.watching.observers.is_some() && self.saving.under_way.begun.is_none() {
+        if self.is_observed() && self.saving.under_way.begun.is_none() {
             self.saving.under_way.begun = Some(Now::when_asked().get());
         }
     }

@@ -21,9 +21,14 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
+    /// True if there is an observer.
+    pub(super) fn is_observed(&self) -> bool {
+        self.watching.observers.as_ref().is_some_and(|observers| observers.hear())
+    }
+
     /// Keeps an event for the observers, if there are any. It is made only then.
     pub(super) fn notice(&mut self, make: impl FnOnce(&mut Self) -> Notice) {
-        if self.watching.observers.is_some() {
+        if self.is_observed() {
             let notice = make(self);
             self.watching.telling.notice(notice);
         }

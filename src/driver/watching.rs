@@ -10,20 +10,20 @@
 use super::Driver;
 use super::core::Core;
 use super::explain::running;
-use super::stalls::Stalls;
+use super::stalls::{Said, Stalls};
 use crate::base::sync::{Arc, MutexGuard, wait_until};
 use crate::base::time::{Now, Sleep};
 use crate::observe::Telling;
 use crate::observe::observers::{Notice, Observers};
 use crate::observe::status::Blocked;
 use crate::observe::{Event, Kind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The events that are to be told, and the watch over the watermark.
 pub(crate) struct Watching {
     pub(super) telling: Telling,
     pub(crate) stalls: Stalls,
-    /// The observers, if the user has any.
+    /// The observers and the calls for a stall, if the user has any.
     pub(crate) observers: Option<Arc<Observers>>,
 }
 
@@ -94,15 +94,27 @@ impl<T: Send + 'static> Core<T> {
         }
         let Some((event, text)) = self.stalled(at) else {
             self.watching.stalls.watched = std::mem::take(&mut self.watching.stalls.stirred);
-            return self.watching.stalls.watched.then(|| now + self.watching.stalls.patience);
+            return self.watching.stalls.watched.then(|| later(now, self.watching.stalls.pause()));
         };
-        self.tell(&Event { error: Some(&text), ..event }, at);
-        if !self.window.has_ended() {
-            let elapsed = event.elapsed.unwrap_or_default();
-            self.notice(|core| Notice::Stalled { elapsed, status: Box::new(core.status(at)) });
+        let said = self.watching.stalls.tell(now);
+        if said.line {
+            self.tell(&Event { error: Some(&text), ..event }, at);
         }
-        self.watching.stalls.tell(now);
+        if !self.window.has_ended() {
+            self.notice_stall(&said, event.elapsed.unwrap_or_default(), at);
+        }
         Some(self.watching.stalls.due())
+    }
+
+    /// Keeps a stall for the observers, and for the calls that the user wants.
+    fn notice_stall(&mut self, said: &Said, elapsed: Duration, now: &Now) {
+        if said.line {
+            self.notice(|core| Notice::Stalled { elapsed, status: Box::new(core.status(now)) });
+        }
+        for alarm in &said.alarms {
+            let status = Box::new(self.status(now));
+            self.watching.telling.notice(Notice::Alarm { alarm: *alarm, status });
+        }
     }
 
     /// Returns the event for the thing that the watermark or the end waits for, or `None` if they
@@ -137,6 +149,11 @@ impl<T: Send + 'static> Core<T> {
             blocked => Some((event(next), blocked.to_string())),
         }
     }
+}
+
+/// Beyond the end of the clock, the next look is in a day.
+fn later(now: Instant, pause: Duration) -> Instant {
+    now.checked_add(pause).unwrap_or_else(|| now + Duration::from_secs(86_400))
 }
 
 impl<T: Send + 'static> Driver<T> {
@@ -206,7 +223,6 @@ mod tests {
     use crate::Retry;
     use crate::observe::listening::Listens;
     use crate::window::{Limits, Window};
-    use std::time::Duration;
 
     const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -10,10 +10,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// The observers, and the attempts that they know to run.
+/// The user's callback for a stall of the watermark.
+pub(crate) type OnStall = dyn Fn(&Status) + Send + Sync;
+
+/// The observers, and the attempts that they know to run; and the calls for a stall.
 pub(crate) struct Observers {
     consumer: String,
     list: Vec<Guarded<Box<dyn Observer>>>,
+    /// The calls for a stall, in the order of their numbers.
+    alarms: Vec<Guarded<Box<OnStall>>>,
     /// By index and not by token: with a sink, a job that waits for its turn gets another token.
     attempts: Mutex<HashMap<Index, Attempt>>,
 }
@@ -26,9 +31,20 @@ struct Attempt {
 
 impl Observers {
     /// Returns `None` if there are none: then nothing is measured and nothing is queued.
-    pub(crate) fn new(consumer: String, list: Vec<Box<dyn Observer>>) -> Option<Arc<Self>> {
+    pub(crate) fn new(
+        consumer: String,
+        list: Vec<Box<dyn Observer>>,
+        alarms: impl IntoIterator<Item = Box<OnStall>>,
+    ) -> Option<Arc<Self>> {
         let list: Vec<_> = list.into_iter().map(Guarded::new).collect();
-        (!list.is_empty()).then(|| Arc::new(Self { consumer, list, attempts: Mutex::default() }))
+        let alarms: Vec<_> = alarms.into_iter().map(Guarded::new).collect();
+        let wanted = !list.is_empty() || !alarms.is_empty();
+        wanted.then(|| Arc::new(Self { consumer, list, alarms, attempts: Mutex::default() }))
+    }
+
+    /// True if there is an observer, and not only calls for a stall.
+    pub(crate) fn hear(&self) -> bool {
+        !self.list.is_empty()
     }
 
     /// Tells of an attempt that begins. The clock is asked after the call, so a slow observer does
@@ -64,6 +80,7 @@ impl Observers {
     pub(crate) fn notice(&self, notice: &Notice) -> Result<(), String> {
         let consumer = &*self.consumer;
         self.tell(&match notice {
+            Notice::Alarm { alarm, status } => return self.ring(*alarm, status),
             Notice::Saved { last_processed, elapsed, count } => {
                 Event::Saved { consumer, last_processed: *last_processed, elapsed: *elapsed, count: *count }
             }
@@ -76,6 +93,15 @@ impl Observers {
                 Event::Ended { consumer, state, last_processed, error: error.as_deref() }
             }
         })
+    }
+
+    fn ring(&self, alarm: usize, status: &Status) -> Result<(), String> {
+        let call = self.alarms.get(alarm).and_then(Guarded::get);
+        let rung = guarded(|| {
+            call.iter().for_each(|call| call(status));
+            Ok(())
+        });
+        rung.map_err(|panic| panic.to_string())
     }
 
     fn tell(&self, event: &Event<'_>) -> Result<(), String> {
@@ -100,10 +126,30 @@ impl fmt::Debug for Observers {
 /// An event that waits in the queue of lines until the lock is free.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    Saved { last_processed: Option<Index>, elapsed: Duration, count: u64 },
-    Stalled { elapsed: Duration, status: Box<Status> },
-    Halted { index: Index, attempt: Option<u32>, error: String },
-    Ended { state: State, last_processed: Option<Index>, error: Option<String> },
+    Saved {
+        last_processed: Option<Index>,
+        elapsed: Duration,
+        count: u64,
+    },
+    Stalled {
+        elapsed: Duration,
+        status: Box<Status>,
+    },
+    /// A call that the user wants for a stall, by its number.
+    Alarm {
+        alarm: usize,
+        status: Box<Status>,
+    },
+    Halted {
+        index: Index,
+        attempt: Option<u32>,
+        error: String,
+    },
+    Ended {
+        state: State,
+        last_processed: Option<Index>,
+        error: Option<String>,
+    },
 }
 
 impl Notice {

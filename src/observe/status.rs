@@ -104,8 +104,43 @@ pub struct Status {
     /// The jobs that are parked, with those of earlier lives: see
     /// [`OnExhausted::Park`](crate::OnExhausted::Park).
     pub parked: u64,
+    /// The oldest attempt in flight. `None` if no job is in flight. If it has run for hours, it is
+    /// stuck, even if the watermark does not wait for it yet.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..1).collect();
+    /// let (begin, begun) = crossbeam_channel::bounded(0);
+    /// let (end, ended) = crossbeam_channel::bounded(0);
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new())
+    ///     .start(move |_| {
+    ///         begin.send(())?;
+    ///         Ok(ended.recv()?)
+    ///     })?;
+    /// begun.recv()?;
+    /// let oldest = consumer.handle().status().oldest.ok_or("the job runs")?;
+    /// assert_eq!((oldest.index, oldest.attempt), (0, 1));
+    /// end.send(())?;
+    /// consumer.stop()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub oldest: Option<Attempt>,
     /// The lowest index that is not processed.
     pub(crate) unprocessed: Index,
+}
+
+/// An attempt in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// The index of the job.
+    pub index: Index,
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+    /// The time since it began, to within a tick of the system's timer (1 to 16 ms). With
+    /// [`start_ordered`](crate::Builder::start_ordered) the sink's part counts anew.
+    pub elapsed: Duration,
 }
 
 impl Status {
@@ -323,6 +358,7 @@ mod tests {
             retries: 0,
             saves: 9,
             parked: 0,
+            oldest: None,
             unprocessed: last_processed.map_or(40, |last| last + 1),
         }
     }

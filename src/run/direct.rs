@@ -15,10 +15,10 @@ pub(crate) struct Direct<W> {
 impl<T: Send + 'static, W: Worker<T>> Runner<T> for Direct<W> {
     fn run(&self, Assignment { token, job }: Assignment<T>, _: &mut Changes) -> Option<Report> {
         let index = job.index;
-        let ran = guarded(|| {
+        let run = || {
             let _span = self.spans.enter(index, job.attempt);
             self.worker.run(job)
-        });
-        Some(Report { token, index, outcome: ran.map_err(Failure::boxed) })
+        };
+        Some(Report { token, index, outcome: guarded(run).map_err(Failure::boxed) })
     }
 }
