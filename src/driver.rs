@@ -32,6 +32,7 @@ mod handing_out;
 mod helping;
 #[cfg(all(test, waterline_loom))]
 mod loom;
+mod measuring;
 mod observing;
 mod ordered;
 mod parking;

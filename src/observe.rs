@@ -8,6 +8,7 @@
 //! [`events`] has the same for code of the user: an [`Observer`](events::Observer) hears of each
 //! attempt at once, and of the rest as [`Notice`]s, which wait beside the lines.
 
+pub(crate) mod behind;
 pub(crate) mod ended;
 pub(crate) mod events;
 pub(crate) mod observers;
@@ -214,15 +215,23 @@ impl Telling {
     }
 
     /// Adds an event for the observers. Nothing holds it back, but if very many wait, saves are
-    /// merged.
+    /// merged, and so are measurements.
     pub(crate) fn notice(&mut self, notice: Notice) {
-        if self.lines.len() >= CROWD
-            && let Some(Told::Notice(last)) = self.lines.last_mut()
-            && last.merge(&notice)
-        {
-            return;
+        let unmerged = if self.lines.len() < CROWD { Some(notice) } else { self.merge(notice) };
+        self.lines.extend(unmerged.map(Told::Notice));
+    }
+
+    /// Merges it with the last one of its kind, if nothing of another kind but measurements was
+    /// noticed since then: the order of all others stays.
+    fn merge(&mut self, mut notice: Notice) -> Option<Notice> {
+        for told in self.lines.iter_mut().rev() {
+            let Told::Notice(earlier) = told else { continue };
+            notice = earlier.merge(notice)?;
+            if !earlier.may_be_passed_by(&notice) {
+                break;
+            }
         }
-        self.lines.push(Told::Notice(notice));
+        Some(notice)
     }
 
     /// Makes the lines that are held back ready to be written, if their second is over.

@@ -29,9 +29,9 @@ enum Heard {
     Ended(State, Option<Index>, Option<String>),
 }
 
-/// Keeps all events, in their order.
+/// Keeps all events, in their order. Measurements are kept apart: their number depends on the time.
 #[derive(Clone, Default)]
-struct Ear(Arc<Mutex<Vec<Heard>>>);
+struct Ear(Arc<Mutex<Vec<Heard>>>, Arc<Mutex<Vec<(Duration, Status)>>>);
 
 impl Observer for Ear {
     fn observe(&self, event: &Event<'_>) {
@@ -48,6 +48,11 @@ impl Observer for Ear {
             Event::Halted { index, attempt, error, .. } => Heard::Halted(index, attempt, error.to_owned()),
             Event::Ended { state, last_processed, error, .. } => {
                 Heard::Ended(state, last_processed, error.map(str::to_owned))
+            }
+            Event::Measured { lag, status, .. } => {
+                let ended = self.0.lock().iter().any(|heard| matches!(heard, Heard::Ended(..)));
+                assert!(!ended, "the end is the last event");
+                return self.1.lock().push((lag, status.clone()));
             }
             _ => panic!("{event:?}"),
         };
@@ -366,7 +371,7 @@ fn an_observer_that_always_panics_changes_nothing_and_the_others_hear_all() {
         let plan: Vec<u32> = (0..100).map(|index| u32::from(index % 3 == 0)).collect();
         check(&before.all(), &plan, mode);
         check(&behind.all(), &plan, mode);
-        assert_eq!(calls.load(Ordering::SeqCst), before.all().len() as u64);
+        assert_eq!(calls.load(Ordering::SeqCst), (before.all().len() + before.1.lock().len()) as u64);
     }
 }
 
@@ -490,6 +495,50 @@ fn an_observer_hears_of_a_stall_again_and_again_though_no_subscriber_wants_its_l
     assert!(consumer.handle().wait_for(0, LONG));
     consumer.stop().unwrap();
     assert!(matches!(ear.all().last(), Some(Heard::Ended(State::Finished, Some(0), None))), "{:#?}", ear.all());
+}
+
+#[test]
+fn a_consumer_is_measured_while_it_lags_when_it_has_caught_up_and_at_its_end() {
+    let ear = Ear::default();
+    let (worker, stage) = manual_worker();
+    let jobs = numbers(3);
+    let consumer = Consumer::builder(jobs.clone(), MemoryProgress::new())
+        .max_processing(2)
+        .observe(ear.clone())
+        .start_worker(worker)
+        .unwrap();
+    let handle = consumer.handle();
+    let last = || ear.1.lock().last().cloned();
+    let mut running = stage.take(2);
+    // Two in flight of three, and the lag grows without an event of a job.
+    eventually("a lag of a second", || last().is_some_and(|(lag, _)| lag >= Duration::from_secs(1)));
+    let (lag, status) = last().unwrap();
+    assert!(lag < LONG && status.processing == 2 && status.lag() == 3 && status.head == Some(2), "{lag:?}, {status:?}");
+    // Paused, it does not stall, and its lag grows even so.
+    handle.pause();
+    running.remove(&1).unwrap().succeed();
+    eventually("one more", || last().is_some_and(|(longer, status)| longer > lag && status.done_ahead == 1));
+    handle.resume();
+    running.remove(&0).unwrap().succeed();
+    stage.job(2).succeed();
+    assert!(handle.wait_for(2, LONG));
+    eventually("the rest", || last().is_some_and(|(lag, status)| lag.is_zero() && status.last_processed == Some(2)));
+    std::thread::park_timeout(Duration::from_millis(50));
+    let before = ear.1.lock().len();
+    // A new job after a while without one is measured within a second, and not at the next look for
+    // a stall.
+    let pushed = Instant::now();
+    jobs.push(3);
+    let job = stage.next();
+    eventually("the new one", || last().is_some_and(|(_, status)| status.head == Some(3)));
+    let (lag, status) = last().unwrap();
+    assert!(lag <= pushed.elapsed() && pushed.elapsed() < Duration::from_secs(8), "{lag:?}");
+    assert!(status.processing <= 1 && ear.1.lock().len() > before);
+    handle.request_stop();
+    job.succeed();
+    consumer.stop().unwrap();
+    let (lag, status) = last().unwrap();
+    assert_eq!((lag, status.last_processed, status.state), (Duration::ZERO, Some(3), State::Finished));
 }
 
 #[test]

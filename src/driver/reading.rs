@@ -320,6 +320,9 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
         let now = Now::when_asked();
         let (before, waited) = (core.window.head(), core.waits_for_look());
         core.looked(head, gate);
+        if core.note_head(&now) {
+            self.stall.notify_all();
+        }
         if waited && !core.waits_for_look() {
             core.watching.stalls.moved(&now);
         }

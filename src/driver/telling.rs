@@ -65,6 +65,9 @@ impl<T: Send + 'static> Core<T> {
         let error = self.ending.halted.as_ref().map(|(_, text)| text.clone());
         let index = self.window.last_processed();
         self.tell(&Event { kind: Kind::Ended, index, attempt: None, error: error.as_deref(), elapsed: None }, now);
+        if self.is_observed() {
+            self.measure(now);
+        }
         self.notice(|core| core.end_notice());
     }
 

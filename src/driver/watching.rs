@@ -10,6 +10,7 @@
 use super::Driver;
 use super::core::Core;
 use super::explain::running;
+use super::measuring::Measuring;
 use super::stalls::{Said, Stalls};
 use crate::base::sync::{Arc, MutexGuard, wait_until};
 use crate::base::time::{Now, Sleep};
@@ -25,11 +26,12 @@ pub(crate) struct Watching {
     pub(crate) stalls: Stalls,
     /// The observers and the calls for a stall, if the user has any.
     pub(crate) observers: Option<Arc<Observers>>,
+    pub(super) measuring: Measuring,
 }
 
 impl Watching {
     pub(super) fn new(now: Instant) -> Self {
-        Self { telling: Telling::default(), stalls: Stalls::new(now), observers: None }
+        Self { telling: Telling::default(), stalls: Stalls::new(now), observers: None, measuring: Measuring::default() }
     }
 }
 
@@ -74,6 +76,7 @@ impl<T: Send + 'static> Core<T> {
     /// it sleeps.
     fn step_watch(&mut self, now: &Now) -> (bool, Sleep) {
         let again = self.look_for_stall(now);
+        let again = self.measure_if_due(again, now);
         let tells = std::mem::take(&mut self.watching.stalls.tells) || self.begin_telling();
         // More may have come while it writes, so it looks again at once.
         (tells, again.map_or(Sleep::End, |again| if tells { Sleep::No } else { Sleep::Until(Some(again)) }))

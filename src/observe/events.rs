@@ -120,6 +120,22 @@ pub enum Event<'a> {
         /// The status at that time. [`Status::blocked`] is the cause.
         status: &'a Status,
     },
+    /// The numbers that are no events of their own, for gauges: about once a second while there is
+    /// work or something moves, once when the consumer has caught up, and once before
+    /// [`Ended`](Self::Ended). In between nothing changes: a consumer that has caught up and sleeps
+    /// sends none.
+    #[non_exhaustive]
+    Measured {
+        /// The name of the progress, or `unnamed`.
+        consumer: &'a str,
+        /// The lag in time: for how long the head has been above the watermark of now, as this
+        /// consumer has seen it since its start. Zero if it has caught up. It is never too short,
+        /// and too long by 10 ms at most, or by a sixteenth of the longest lag since the consumer
+        /// had caught up.
+        lag: Duration,
+        /// The status at that time. [`Status::lag`] is the lag in jobs.
+        status: &'a Status,
+    },
     /// A failure stops the consumer. It comes at most once.
     #[non_exhaustive]
     Halted {
@@ -157,6 +173,7 @@ impl Event<'_> {
             | Self::AttemptEnded { consumer, .. }
             | Self::Saved { consumer, .. }
             | Self::Stalled { consumer, .. }
+            | Self::Measured { consumer, .. }
             | Self::Halted { consumer, .. }
             | Self::Ended { consumer, .. } => consumer,
         }

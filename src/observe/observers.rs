@@ -85,6 +85,7 @@ impl Observers {
                 Event::Saved { consumer, last_processed: *last_processed, elapsed: *elapsed, count: *count }
             }
             Notice::Stalled { elapsed, status } => Event::Stalled { consumer, elapsed: *elapsed, status },
+            Notice::Measured { lag, status } => Event::Measured { consumer, lag: *lag, status },
             Notice::Halted { index, attempt, error } => {
                 Event::Halted { consumer, index: *index, attempt: *attempt, error }
             }
@@ -135,6 +136,10 @@ pub(crate) enum Notice {
         elapsed: Duration,
         status: Box<Status>,
     },
+    Measured {
+        lag: Duration,
+        status: Box<Status>,
+    },
     /// A call that the user wants for a stall, by its number.
     Alarm {
         alarm: usize,
@@ -153,18 +158,28 @@ pub(crate) enum Notice {
 }
 
 impl Notice {
-    /// Takes in a later save, so that saves which nobody hears of do not fill the memory. False if
-    /// they are not both saves.
-    pub(super) fn merge(&mut self, later: &Self) -> bool {
+    /// Takes in a later one of the same kind, so that events which nobody hears of do not fill the
+    /// memory. Returns the later one if they cannot be merged.
+    pub(super) fn merge(&mut self, later: Self) -> Option<Self> {
         match (self, later) {
             (
                 Self::Saved { last_processed, elapsed, count },
                 Self::Saved { last_processed: later, elapsed: took, count: more },
             ) => {
-                (*last_processed, *elapsed, *count) = (*later, *took, *count + more);
-                true
+                (*last_processed, *elapsed, *count) = (later, took, *count + more);
+                None
             }
-            _ => false,
+            (earlier @ Self::Measured { .. }, later @ Self::Measured { .. }) => {
+                *earlier = later;
+                None
+            }
+            (_, later) => Some(later),
         }
+    }
+
+    /// True if the other one may be merged with one before this one.
+    pub(super) fn may_be_passed_by(&self, later: &Self) -> bool {
+        matches!(self, Self::Measured { .. } | Self::Saved { .. })
+            && matches!(later, Self::Measured { .. } | Self::Saved { .. })
     }
 }
