@@ -7,14 +7,14 @@ use crate::base::retry::Retry;
 use crate::base::time::{self, Now};
 use crate::reader::SOURCE_BACK_OFF;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// The failed jobs, and the ends of their back-offs.
 pub(crate) struct Failures {
     retry: Retry,
-    jobs: HashMap<Index, Failed>,
+    jobs: BTreeMap<Index, Failed>,
     /// One for each job that backs off.
     timers: BinaryHeap<Reverse<(Instant, Index)>>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Failed {
 
 impl Failures {
     pub(super) fn new(retry: Retry) -> Self {
-        Self { retry, jobs: HashMap::new(), timers: BinaryHeap::new() }
+        Self { retry, jobs: BTreeMap::new(), timers: BinaryHeap::new() }
     }
 
     /// Returns the back-off after this attempt; `None`: it was the last one.
@@ -119,7 +119,7 @@ impl Failures {
 
     /// True if a job up to this index waits for its next attempt, and holds the watermark.
     pub(super) fn has_waiting_up_to(&self, index: Index, holds: impl Fn(Index) -> bool) -> bool {
-        self.jobs.iter().any(|(failed, job)| *failed <= index && !job.running && holds(*failed))
+        self.jobs.range(..=index).any(|(failed, job)| !job.running && holds(*failed))
     }
 
     /// Returns the end of the back-off that ends first.

@@ -91,10 +91,7 @@ impl Flights {
     }
 
     pub(crate) fn get(&self, token: usize) -> Option<&Flight> {
-        match self.slots.get(token)? {
-            Slot::Taken(flight) => Some(flight),
-            Slot::Free { .. } => None,
-        }
+        self.slots.get(token).filter(|slot| slot.older != FREE).map(|slot| &slot.flight)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -140,7 +137,7 @@ mod tests {
                     proptest::prop_assert_eq!(flights.end(token).map(|flight| flight.index), Some(begun));
                     proptest::prop_assert!(flights.end(token).is_none(), "a token ends once");
                 } else {
-                    let flight = Flight { index, attempt: 1, started: crate::base::time::coarse() };
+                    let flight = Flight { index, attempt: 1, again: false, started: crate::base::time::coarse() };
                     list.push((flights.begin(flight), index));
                 }
                 proptest::prop_assert_eq!(flights.oldest().map(|flight| flight.index), list.first().map(|(_, index)| *index));

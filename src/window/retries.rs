@@ -5,6 +5,7 @@
 //! which they became due. The window has no clock, so this is the order of the calls of `due`.
 
 use crate::base::index::Index;
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::mem::take;
@@ -13,9 +14,76 @@ use core::ops::RangeInclusive;
 /// The place of a failed job in the order in which jobs became due.
 type Place = u64;
 
-/// The failed jobs of a window.
+/// The failed jobs of a window. They have a box of their own once there is one, since mostly there
+/// is none.
 #[derive(Debug, Default)]
-pub(super) struct Retries {
+pub(super) struct Retries(Option<Box<Queues>>);
+
+/// Forwards these calls to the queues, if there are any.
+macro_rules! forward {
+    ($($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> $answer:ty)?;)*) => {
+        impl Retries {
+            $($(#[$attribute])* pub(super) fn $name(&mut self, $($argument: $type),*) $(-> $answer)? {
+                self.0.as_mut().map(|queues| queues.$name($($argument),*)).unwrap_or_default()
+            })*
+        }
+    };
+}
+
+impl Retries {
+    /// Takes in a job that failed. Returns false if it waits already.
+    pub(super) fn wait(&mut self, index: Index) -> bool {
+        self.0.get_or_insert_default().wait(index)
+    }
+
+    /// Takes in a job that is due at once.
+    pub(super) fn again(&mut self, index: Index, closed_from: Index) {
+        self.0.get_or_insert_default().again(index, closed_from);
+    }
+
+    /// Returns the next run to read again: see [`Queues::next_run`].
+    pub(super) fn next_run(&self, most: u64) -> Option<RangeInclusive<Index>> {
+        self.0.as_ref()?.next_run(most)
+    }
+
+    /// True if a job was read that the window lets start.
+    #[inline]
+    pub(super) fn can_start(&self) -> bool {
+        self.0.as_ref().is_some_and(|queues| queues.can_start())
+    }
+
+    /// The number of jobs that were read. Jobs above the window count too.
+    #[inline]
+    pub(super) fn len_read(&self) -> u64 {
+        self.0.as_ref().map_or(0, |queues| queues.len_read())
+    }
+
+    /// True if a job of the window is due.
+    #[inline]
+    pub(super) fn has_due(&self) -> bool {
+        self.0.as_ref().is_some_and(|queues| queues.has_due())
+    }
+}
+
+forward! {
+    forget(index: Index) -> bool;
+    withdraw(index: Index) -> bool;
+    due(index: Index, closed_from: Index) -> bool;
+    seek_missing(closed_from: Index);
+    #[inline]
+    reach(closed_from: Index);
+    begin_read(run: &RangeInclusive<Index>);
+    end_read(count: usize, closed_from: Index);
+    rest_is_due(closed_from: Index);
+    first_is_missing();
+    rest_waits();
+    #[inline]
+    start() -> Option<Index>;
+}
+
+/// The queues of the failed jobs.
+#[derive(Debug, Default)]
+struct Queues {
     /// Jobs whose back-off is not over.
     waiting: BTreeSet<Index>,
     /// Jobs that are to be read again.
@@ -29,26 +97,26 @@ pub(super) struct Retries {
     next_place: Place,
 }
 
-impl Retries {
+impl Queues {
     /// Takes in a job that failed. Returns false if it waits already.
-    pub(super) fn wait(&mut self, index: Index) -> bool {
+    fn wait(&mut self, index: Index) -> bool {
         self.waiting.insert(index)
     }
 
     /// Lets go of a job that waits for a back-off. Returns false if it does not wait for one.
-    pub(super) fn forget(&mut self, index: Index) -> bool {
+    fn forget(&mut self, index: Index) -> bool {
         self.waiting.remove(&index)
     }
 
     /// Takes in a job that is due at once.
-    pub(super) fn again(&mut self, index: Index, closed_from: Index) {
+    fn again(&mut self, index: Index, closed_from: Index) {
         self.due.insert(index, self.next_place, closed_from);
         self.next_place += 1;
     }
 
     /// Lets go of a job that is not being read and was not read. Returns false if there is no such
     /// job.
-    pub(super) fn withdraw(&mut self, index: Index) -> bool {
+    fn withdraw(&mut self, index: Index) -> bool {
         self.waiting.remove(&index)
             || self.missing.remove(&index).is_some()
             || self.due.remove(index).is_some()
@@ -56,7 +124,7 @@ impl Retries {
     }
 
     /// Ends the back-off of a job. Returns false if the job does not wait for one.
-    pub(super) fn due(&mut self, index: Index, closed_from: Index) -> bool {
+    fn due(&mut self, index: Index, closed_from: Index) -> bool {
         if !self.waiting.remove(&index) {
             return false;
         }
@@ -65,7 +133,7 @@ impl Retries {
     }
 
     /// Makes the missing jobs due: the source was looked at, and may have them now.
-    pub(super) fn seek_missing(&mut self, closed_from: Index) {
+    fn seek_missing(&mut self, closed_from: Index) {
         for (index, place) in take(&mut self.missing) {
             self.due.insert(index, place, closed_from);
         }
@@ -73,7 +141,7 @@ impl Retries {
 
     /// Follows a window that moved or changed its width.
     #[inline]
-    pub(super) fn reach(&mut self, closed_from: Index) {
+    fn reach(&mut self, closed_from: Index) {
         self.due.reach(closed_from);
         self.read.reach(closed_from);
     }
@@ -83,7 +151,7 @@ impl Retries {
     ///
     /// The run does not begin with a lower neighbour. A source may return only the first job of a
     /// run, and that must be the job that has been due the longest.
-    pub(super) fn next_run(&self, most: u64) -> Option<RangeInclusive<Index>> {
+    fn next_run(&self, most: u64) -> Option<RangeInclusive<Index>> {
         let first = self.due.first().filter(|_| most > 0)?;
         let mut end = first;
         while end - first + 1 < most && self.due.places.contains_key(&(end + 1)) {
@@ -93,7 +161,7 @@ impl Retries {
     }
 
     /// Begins to read these jobs.
-    pub(super) fn begin_read(&mut self, run: &RangeInclusive<Index>) {
+    fn begin_read(&mut self, run: &RangeInclusive<Index>) {
         let places = run.clone().filter_map(|index| self.due.remove(index).map(|place| (index, place)));
         self.reading = places.collect();
     }
@@ -101,40 +169,40 @@ impl Retries {
     /// Takes in the first `count` of the jobs being read. The caller decides what becomes of the
     /// others, with [`rest_is_due`](Self::rest_is_due),
     /// [`first_is_missing`](Self::first_is_missing) or [`rest_waits`](Self::rest_waits).
-    pub(super) fn end_read(&mut self, count: usize, closed_from: Index) {
+    fn end_read(&mut self, count: usize, closed_from: Index) {
         for (index, place) in self.reading.drain(..count.min(self.reading.len())) {
             self.read.insert(index, place, closed_from);
         }
     }
 
     /// Makes the rest of the jobs being read due again, in their places.
-    pub(super) fn rest_is_due(&mut self, closed_from: Index) {
+    fn rest_is_due(&mut self, closed_from: Index) {
         for (index, place) in self.reading.drain(..) {
             self.due.insert(index, place, closed_from);
         }
     }
 
     /// Notes that the source does not have the first of the jobs that are still being read.
-    pub(super) fn first_is_missing(&mut self) {
+    fn first_is_missing(&mut self) {
         if !self.reading.is_empty() {
             self.missing.extend([self.reading.remove(0)]);
         }
     }
 
     /// Makes the rest of the jobs being read wait for another back-off.
-    pub(super) fn rest_waits(&mut self) {
+    fn rest_waits(&mut self) {
         self.waiting.extend(self.reading.drain(..).map(|(index, _)| index));
     }
 
     /// True if a job was read that the window lets start.
     #[inline]
-    pub(super) fn can_start(&self) -> bool {
+    fn can_start(&self) -> bool {
         !self.read.order.is_empty()
     }
 
     /// Returns the job to hand out: of the read jobs, the one that has been due the longest.
     #[inline]
-    pub(super) fn start(&mut self) -> Option<Index> {
+    fn start(&mut self) -> Option<Index> {
         let index = self.read.first()?;
         self.read.remove(index);
         Some(index)
@@ -142,13 +210,13 @@ impl Retries {
 
     /// The number of jobs that were read. Jobs above the window count too.
     #[inline]
-    pub(super) fn len_read(&self) -> u64 {
+    fn len_read(&self) -> u64 {
         (self.read.order.len() + self.read.above.len()) as u64
     }
 
     /// True if a job of the window is due.
     #[inline]
-    pub(super) fn has_due(&self) -> bool {
+    fn has_due(&self) -> bool {
         !self.due.order.is_empty()
     }
 }
