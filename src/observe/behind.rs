@@ -105,8 +105,9 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         let after = prop_oneof![5 => 0..30u64, 2 => 0..3_000u64, 1 => 0..4_000_000u64];
+        // Seldom, so that the marks are thinned out again and again before one is forgotten.
         prop_oneof![
-            6 => (0..4u64, after).prop_map(|(more, after)| Step::Show { more, after }),
+            60 => (0..4u64, after).prop_map(|(more, after)| Step::Show { more, after }),
             1 => (0..=10u64).prop_map(|share| Step::Process { share }),
         ]
     }
@@ -114,7 +115,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_lag_is_never_too_short_and_too_long_by_a_sixteenth_at_most(
-            steps in proptest::collection::vec(step(), 0..800),
+            steps in proptest::collection::vec(step(), 0..1_200),
         ) {
             let (mut behind, mut model, mut now) = (Behind::default(), Model::default(), Instant::now());
             let (mut head, mut unprocessed, mut longest) = (0, 0, Duration::ZERO);
@@ -131,7 +132,7 @@ mod tests {
                     Step::Process { share } => unprocessed += (head - unprocessed) * share / 10,
                 }
                 let (is, was) = (behind.elapsed(unprocessed, now), model.elapsed(unprocessed, now));
-                longest = if was.is_zero() { Duration::ZERO } else { longest.max(was) };
+                longest = if unprocessed == head { Duration::ZERO } else { longest.max(was) };
                 prop_assert!(is >= was, "{is:?} is shorter than {was:?}");
                 prop_assert!(is - was <= STEP.max(longest / 16), "{is:?} is longer than {was:?} of {longest:?}");
                 prop_assert!(behind.marks.len() <= MARKS && behind.marks.capacity() <= 2 * MARKS);
