@@ -12,6 +12,8 @@
 //!   threads, one back, and a set of the jobs that are done.
 //! * **default read**: the same with a source that does not implement `read`, so that it is asked
 //!   for one job after the other.
+//! * **observed**: the no-op with an observer, beside the same without one. An observer costs two
+//!   reads of the clock and two calls for each job; nobody else pays for it.
 //! * **straggler**: the pure core with the first job stuck, so that every other job finishes above
 //!   the watermark. The cost of a completion must not depend on the width of the window.
 //! * **RocksDB**: progress in RocksDB instead of in memory.
@@ -29,9 +31,10 @@
 use cap::Cap;
 use std::alloc::System;
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use waterline::window::{Action, Limits, Window};
-use waterline::{Consumer, Index, Jobs, MemoryProgress, Progress};
+use waterline::{Builder, Consumer, Event, Index, Jobs, MemoryProgress, Progress};
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
@@ -67,15 +70,22 @@ fn consume(progress: impl Progress, max_processing: usize) -> Duration {
 }
 
 fn consume_from(jobs: impl Jobs<Job = Index>, progress: impl Progress, max_processing: usize) -> Duration {
+    run(Consumer::builder(jobs, progress).max_processing(max_processing))
+}
+
+/// Runs a consumer with an observer that only counts.
+fn consume_observed(max_processing: usize) -> Duration {
+    let heard = AtomicU64::new(0);
+    let count = move |_: &Event<'_>| _ = heard.fetch_add(1, Ordering::Relaxed);
+    run(Consumer::builder(Numbers(JOBS), MemoryProgress::new()).max_processing(max_processing).observe(count))
+}
+
+fn run(builder: Builder<impl Jobs<Job = Index>, impl Progress>) -> Duration {
     let begun = Instant::now();
-    let consumer = Consumer::builder(jobs, progress)
-        .max_processing(max_processing)
-        .max_search_ahead(100_000)
-        .stop_at(JOBS - 1)
-        .start(|job| {
-            black_box(job.payload);
-            Ok(())
-        });
+    let consumer = builder.max_search_ahead(100_000).stop_at(JOBS - 1).start(|job| {
+        black_box(job.payload);
+        Ok(())
+    });
     consumer.and_then(Consumer::join).expect("jobs that do nothing do not fail");
     begun.elapsed()
 }
@@ -183,6 +193,11 @@ fn main() {
         let row = Row { name: &name, floor: "two channels", times: JOBS, most: 1.0 };
         let ours = || consume_from(OneByOne(JOBS), MemoryProgress::new(), threads);
         table.row(row, || floors::by_hand(JOBS, threads), ours);
+    }
+    for threads in [1, 2] {
+        let name = format!("observed, max_processing {threads}");
+        let row = Row { name: &name, floor: "nobody listens", times: JOBS, most: 5.0 };
+        table.row(row, || consume(MemoryProgress::new(), threads), || consume_observed(threads));
     }
     for width in [10_000, 100_000, 1_000_000] {
         let name = format!("straggler, window {width}");
