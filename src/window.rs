@@ -234,7 +234,8 @@ impl Window {
     }
 
     /// Reports that a job in flight failed. The job is no longer in flight, and holds the watermark
-    /// back, unless it is [redriven](Self::handle_redriven). Returns false, and changes nothing, if the job cannot be in flight.
+    /// back, unless it is [redriven](Self::handle_redriven). Returns false, and changes nothing, if
+    /// the job cannot be in flight.
     pub fn handle_failed(&mut self, index: Index) -> bool {
         if !self.may_be_in_flight(index) {
             return self.end_redriven(index);

@@ -129,12 +129,12 @@ impl Handle {
     /// Makes a [parked](crate::OnExhausted::Park) job run once more: one attempt, whatever the
     /// retry says. The watermark does not move back.
     ///
-    /// The job is read from the source again, and counts in `max_processing`, but not in the window.
-    /// Its success removes the record, in one write with its effects. Its failure keeps the record,
-    /// with the new error, and so does a source that no longer has the job. While the attempt runs, a
-    /// stop awaits it; if it has not begun when the consumer stops, the job stays parked. In
-    /// [`start_ordered`](crate::Builder::start_ordered) its result comes when it is done, out of
-    /// order.
+    /// The job is read from the source again, and counts in `max_processing`, but not in the
+    /// window. Its success removes the record, in one write with its effects. Its failure keeps the
+    /// record, with the new error, and so does a source that no longer has the job. While the
+    /// attempt runs, a stop awaits it; if it has not begun when the consumer stops, the job stays
+    /// parked. In [`start_ordered`](crate::Builder::start_ordered) its result comes when it is
+    /// done, out of order.
     ///
     /// # Errors
     /// [`Error::NotParked`] if the job is not parked, [`Error::Stopped`] once the consumer stops.
@@ -142,8 +142,8 @@ impl Handle {
         self.control.redrive(index)
     }
 
-    /// Makes all parked jobs run once more, as [`redrive`](Self::redrive) does, and returns how many
-    /// there are.
+    /// Makes all parked jobs run once more, as [`redrive`](Self::redrive) does, and returns how
+    /// many there are.
     ///
     /// # Errors
     /// [`Error::Stopped`] once the consumer stops.

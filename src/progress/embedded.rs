@@ -99,8 +99,8 @@ impl StoreProgress {
         Ok(self.load()?.and_then(|loaded| loaded.last_processed))
     }
 
-    /// Deletes the watermark, the list of the jobs that are done above it, and the records of parked
-    /// jobs, also if they cannot be read. The next consumer with this name starts anew.
+    /// Deletes the watermark, the list of the jobs that are done above it, and the records of
+    /// parked jobs, also if they cannot be read. The next consumer with this name starts anew.
     ///
     /// The effects of its jobs stay, so a transactional consumer makes them a second time: every
     /// counter doubles. [`remove_with`](Self::remove_with) removes both in one write.

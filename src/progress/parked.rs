@@ -188,8 +188,8 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::NotParked`] if the job is not parked, [`Error::InUse`] while a consumer has the
-    /// name, [`Error::ReadOnly`] if the store is read-only, [`Error::Config`], [`Error::Corrupt`] and
-    /// [`Error::Store`] as those of [`parked`](Self::parked).
+    /// name, [`Error::ReadOnly`] if the store is read-only, [`Error::Config`], [`Error::Corrupt`]
+    /// and [`Error::Store`] as those of [`parked`](Self::parked).
     pub fn redrive(&self, name: impl AsRef<str>, index: Index) -> Result<(), Error> {
         self.writable()?;
         let records = ParkedRecords::of(self, name.as_ref())?;
