@@ -9,3 +9,5 @@ pub(crate) mod retry;
 pub(crate) mod structure;
 pub(crate) mod sync;
 pub(crate) mod time;
+#[cfg(feature = "tokio")]
+pub(crate) mod wakers;

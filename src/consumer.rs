@@ -10,6 +10,10 @@ use std::fmt;
 use std::time::Duration;
 
 mod acquire;
+#[cfg(feature = "tokio")]
+mod asynchronous;
+#[cfg(feature = "tokio")]
+mod awaiting;
 mod builder;
 mod handle;
 mod inspect;
@@ -96,9 +100,22 @@ pub struct Consumer {
     control: Arc<dyn Control>,
     /// True if `stop` or `join` took care of the end.
     left: bool,
+    /// True if the jobs are tasks of a runtime. They could not end while a thread of the runtime
+    /// waited for them.
+    #[cfg(feature = "tokio")]
+    on_runtime: bool,
 }
 
 impl Consumer {
+    fn new(control: Arc<dyn Control>) -> Self {
+        Self {
+            control,
+            left: false,
+            #[cfg(feature = "tokio")]
+            on_runtime: false,
+        }
+    }
+
     /// Returns a builder for a consumer of these jobs that keeps its watermark in this progress.
     /// Nothing happens before it is started.
     pub fn builder<J: Jobs, P: Progress>(jobs: J, progress: P) -> Builder<J, P> {
@@ -189,6 +206,10 @@ impl Drop for Consumer {
     fn drop(&mut self) {
         if self.left {
             return;
+        }
+        #[cfg(feature = "tokio")]
+        if self.on_runtime && asynchronous::is_in_runtime() {
+            return self.control.let_go();
         }
         self.control.request_stop();
         // On one of the consumer's own threads `wait_end` only asked it to stop, since waiting

@@ -31,6 +31,8 @@ pub(crate) use self::roster::Roster;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
 use crate::base::sync::{Condvar, Mutex, MutexGuard, wait_until};
+#[cfg(feature = "tokio")]
+use crate::base::wakers::Wakers;
 use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -59,11 +61,34 @@ pub(crate) struct Crew<H> {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Threads that wait until everybody is gone sleep here.
     gone: Condvar,
+    /// Tasks that wait for the same.
+    #[cfg(feature = "tokio")]
+    awaited: Wakers,
 }
 
 impl<H: Host> Crew<H> {
     pub(crate) fn new(host: Weak<H>) -> Self {
-        Self { owner: Owner::new(), host, threads: Mutex::default(), gone: Condvar::new() }
+        Self {
+            owner: Owner::new(),
+            host,
+            threads: Mutex::default(),
+            gone: Condvar::new(),
+            #[cfg(feature = "tokio")]
+            awaited: Wakers::default(),
+        }
+    }
+
+    /// Returns the tasks that wait until everybody is gone.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn awaited(&self) -> &Wakers {
+        &self.awaited
+    }
+
+    /// Wakes those that wait until everybody is gone.
+    fn tell_gone(&self) {
+        self.gone.notify_all();
+        #[cfg(feature = "tokio")]
+        self.awaited.wake_all();
     }
 
     /// Returns the host, for a thread that is to have it.
@@ -156,7 +181,7 @@ impl<H: Host> Crew<H> {
         let Some(host) = self.host.upgrade() else { return };
         let Left { over, gone, last, name } = host.with_roster(Roster::leave);
         if gone {
-            self.gone.notify_all();
+            self.tell_gone();
         }
         host.somebody_left(over);
         drop_guarded(name);

@@ -210,9 +210,11 @@ impl<T: Send + 'static> Host for Driver<T> {
         let index = core.window.lowest_undone();
         let now = Now::when_asked();
         let surplus = core.halt(index, Error::Thread.to_string(), Error::Thread, "", &now);
+        let runner = core.running.runner.clone();
         let (_, callback) = core.abandon();
         self.settle(core, &now);
         self.observe_no_attempts();
+        self.end_jobs(runner);
         drop_guarded(surplus);
         drop_guarded(callback);
     }

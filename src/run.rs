@@ -3,11 +3,14 @@
 //!
 //! * [`direct`]: a job is done when the worker returns.
 //! * [`deferred`]: a job is done when its token says so, on any thread.
+//! * `asynchronous`: a job is a future, and is done when the future is (feature `tokio`).
 //! * [`ordered`]: a job is done when the sink has taken its result, in index order.
 //! * [`transactional`]: a job's effects and its completion are one atomic write.
 //!
 //! [`mode`] refuses the settings that do not fit a mode.
 
+#[cfg(feature = "tokio")]
+pub(crate) mod asynchronous;
 pub(crate) mod deferred;
 pub(crate) mod direct;
 pub(crate) mod mode;
@@ -59,18 +62,28 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
     fn deliver(&self, turn: Delivery) {
         debug_assert!(false, "job {} has a turn, and there is no sink", turn.index);
     }
+
+    /// Does all the work of a thread of the pool, in the surroundings that the mode needs there.
+    fn attend(&self, work: &mut dyn FnMut()) {
+        work();
+    }
+
+    /// Ends the jobs that run, if the mode can: they no longer count, and nobody waits for them.
+    fn abandon(&self) {}
 }
 
 /// Runs a thread of the pool until its end.
 pub(crate) fn work<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
-    let mut report = None;
-    let mut effects = Changes::default();
-    while let Some(task) = desk.next(&mut report, &mut effects) {
-        match task {
-            Task::Run(assignment) => report = runner.run(assignment, &mut effects),
-            Task::Deliver(turn) => runner.deliver(turn),
+    runner.attend(&mut || {
+        let mut report = None;
+        let mut effects = Changes::default();
+        while let Some(task) = desk.next(&mut report, &mut effects) {
+            match task {
+                Task::Run(assignment) => report = runner.run(assignment, &mut effects),
+                Task::Deliver(turn) => runner.deliver(turn),
+            }
         }
-    }
+    });
 }
 
 /// The user's callback after a successful attempt, before the job counts as done.

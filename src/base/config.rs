@@ -112,9 +112,10 @@ pub enum ConfigError {
     /// `threads(0)`: no job would ever run.
     #[error("threads is 0, so no job would ever run: use at least 1, or leave it out")]
     ThreadsZero,
-    /// `threads` without `start_deferred`: the threads follow `max_processing` there.
+    /// `threads` without `start_deferred`: the threads follow `max_processing` there, or, with
+    /// `start_async`, the number of cores.
     #[error(
-        "threads is only for `start_deferred`; here the number of threads follows max_processing: set that instead"
+        "threads is only for `start_deferred`: leave it out, and limit the jobs in flight by max_processing instead"
     )]
     ThreadsWithoutDeferred,
     /// `max_effects` without `start_transactional`: jobs have no effects there.

@@ -310,6 +310,15 @@ pub enum Error {
         source: std::io::Error,
     },
 
+    /// A tokio runtime that has shut down. `start_async` returns it, and nothing was started. If
+    /// the runtime shuts down later, it is the source of [`Error::Job`] for a job that was running:
+    /// the job is not tried again, since no attempt can run.
+    #[error(
+        "the tokio runtime has shut down, so no job can run on it: start again on a runtime that lives until the consumer has \
+         ended; nothing is lost"
+    )]
+    Runtime,
+
     /// A failure of the embedded store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -373,6 +382,7 @@ impl fmt::Debug for Error {
                 Stopped {},
                 Thread {},
                 Spawn { source },
+                Runtime {},
             ]
         )
     }

@@ -58,7 +58,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let driver = assembled.driver.clone();
         driver.set_runner(driver.observed(runner(&driver, settings)));
         // From here on, a drop of the consumer stops everything that was started.
-        let consumer = Consumer { control: driver.clone(), left: false };
+        let consumer = Consumer::new(driver.clone());
         spawn(assembled, &unstarted)?;
         unstarted.started = true;
         driver.begin();

@@ -14,7 +14,7 @@ trait Mourns: Send + Sync {
 impl<H: Host> Mourns for H {
     fn thread_is_gone(&self) {
         if self.with_roster(|roster, _| roster.thread_is_gone()) {
-            self.crew().gone.notify_all();
+            self.crew().tell_gone();
         }
     }
 }

@@ -31,6 +31,32 @@ impl Stopping {
     }
 }
 
+/// Lets jobs on the calling thread ask a flag until this is dropped. The flag lies in the thread
+/// meanwhile, so that nothing is counted up and down.
+#[cfg(feature = "tokio")]
+pub(crate) struct Lent<'a>(&'a mut Option<Stopping>);
+
+#[cfg(feature = "tokio")]
+impl Stopping {
+    /// Lends this flag to the calling thread.
+    pub(crate) fn lend_here(flag: &mut Option<Stopping>) -> Lent<'_> {
+        swap_here(flag);
+        Lent(flag)
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        swap_here(self.0);
+    }
+}
+
+#[cfg(feature = "tokio")]
+fn swap_here(flag: &mut Option<Stopping>) {
+    let _gone_at_its_end = OF_THIS_THREAD.try_with(|asked| std::mem::swap(&mut *asked.borrow_mut(), flag));
+}
+
 /// True if the calling thread belongs to the pool of a consumer that stops.
 pub(crate) fn here() -> bool {
     let ask = |asked: &RefCell<Option<Stopping>>| asked.borrow().as_ref().is_some_and(Stopping::has_begun);

@@ -4,18 +4,23 @@ use super::Driver;
 use super::core::Core;
 use super::reach::OutOfReach;
 use super::reading::Bounding;
+#[cfg(feature = "tokio")]
+pub(crate) use super::waiters::Place;
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
-use crate::base::sync::{MutexGuard, wait_until};
+use crate::base::sync::{Arc, MutexGuard, wait_until};
 use crate::base::time::{self, Now};
 #[cfg(test)]
 use crate::crew::workers::Workers;
 use crate::observe::ended::Ended;
 use crate::observe::status::Status;
+use crate::run::Runner;
 use crate::source::watermark::Watermark;
 use crate::window::Limits;
+#[cfg(feature = "tokio")]
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// The time that the last save has in `stop_within` once the jobs' time is over.
@@ -47,6 +52,20 @@ pub(crate) trait Control: Send + Sync {
     fn wait_for(&self, index: Index, timeout: Duration) -> bool;
     /// Waits until its owner would not have to wait for the end.
     fn wait_ended(&self, timeout: Duration) -> Option<Ended>;
+    /// Looks if the watermark has come to this index. If it may still come, the task gets a place
+    /// among those that wait, and is woken when that changes.
+    #[cfg(feature = "tokio")]
+    fn poll_wait_for(&self, index: Index, place: &mut Option<Place>, waker: &Waker) -> Poll<bool>;
+    /// Gives the place back.
+    #[cfg(feature = "tokio")]
+    fn wait_for_no_more(&self, place: Option<Place>);
+    /// Looks if its owner would not have to wait for the end. If the owner would, the task gets a
+    /// place among those that wait, and is woken then.
+    #[cfg(feature = "tokio")]
+    fn poll_wait_ended(&self, place: &mut Option<u64>, waker: &Waker) -> Poll<Option<Ended>>;
+    /// Gives the place back.
+    #[cfg(feature = "tokio")]
+    fn wait_ended_no_more(&self, place: Option<u64>);
     fn set_paused(&self, paused: bool);
     fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error>;
     /// Makes a parked job run once more.
@@ -130,6 +149,27 @@ impl<T: Send + 'static> Control for Driver<T> {
 
     fn wait_ended(&self, timeout: Duration) -> Option<Ended> {
         self.wait_everybody_gone(timeout)
+    }
+
+    #[cfg(feature = "tokio")]
+    fn poll_wait_for(&self, index: Index, place: &mut Option<Place>, waker: &Waker) -> Poll<bool> {
+        self.poll_index(index, place, waker)
+    }
+
+    #[cfg(feature = "tokio")]
+    fn wait_for_no_more(&self, place: Option<Place>) {
+        self.leave_index(place);
+    }
+
+    #[cfg(feature = "tokio")]
+    fn poll_wait_ended(&self, place: &mut Option<u64>, waker: &Waker) -> Poll<Option<Ended>> {
+        self.crew.awaited().enter(place, waker.clone());
+        self.wait_everybody_gone(Duration::ZERO).map_or(Poll::Pending, |ended| Poll::Ready(Some(ended)))
+    }
+
+    #[cfg(feature = "tokio")]
+    fn wait_ended_no_more(&self, place: Option<u64>) {
+        self.crew.awaited().leave(place);
     }
 
     fn set_paused(&self, paused: bool) {
@@ -233,9 +273,11 @@ impl<T: Send + 'static> Driver<T> {
     /// since which only threads have to end.
     fn wait_no_more(&self, ended: Option<Instant>) -> Option<Error> {
         let mut core = self.core.lock();
+        let runner = core.running.runner.clone();
         let (running, callback) = core.abandon();
         self.settle(core, &Now::when_asked());
         self.observe_no_attempts();
+        self.end_jobs(runner);
         drop_guarded(callback);
         let mut core = self.wait_while(time::now() + LAST_SAVE, |core| !core.window.has_ended());
         let (saved, until) = (core.window.has_ended(), ended.unwrap_or_else(time::now) + LAST_THREADS);
@@ -250,6 +292,14 @@ impl<T: Send + 'static> Driver<T> {
             return Some(Error::StopTimeout { running });
         }
         (!saved).then(|| Error::Progress { source: format!("the save has not returned for {LAST_SAVE:?}").into() })
+    }
+
+    /// Ends the jobs that were abandoned, in a mode that can. The runner may be the last one, and
+    /// its destructor may stop this consumer.
+    pub(super) fn end_jobs(&self, runner: Option<Arc<dyn Runner<T>>>) {
+        let _own = self.crew.enter();
+        runner.iter().for_each(|runner| runner.abandon());
+        drop_guarded(runner);
     }
 
     /// Waits while this condition holds, but at most until this time.

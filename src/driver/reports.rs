@@ -70,7 +70,8 @@ impl<T: Send + 'static> Core<T> {
             return Some(failure.error);
         }
         self.running.counters.failed += 1;
-        let again = if failure.verdict == Verdict::Permanent { None } else { self.failures.delay(attempt, now) };
+        let is_last = failure.verdict == Verdict::Permanent || is_without_runtime(&failure);
+        let again = if is_last { None } else { self.failures.delay(attempt, now) };
         let Some(pause) = again else {
             return self.exhausted(index, attempt, failure, now);
         };
@@ -82,7 +83,9 @@ impl<T: Send + 'static> Core<T> {
 
     /// Handles a job that failed and is not tried again: it is parked, or the consumer halts.
     pub(super) fn exhausted(&mut self, index: Index, attempt: u32, failure: Failure, now: &Now) -> Option<BoxError> {
-        let failure = match self.park(index, attempt, failure, now) {
+        // On a runtime that is gone every job fails, so none is parked.
+        let parked = if is_without_runtime(&failure) { Err(failure) } else { self.park(index, attempt, failure, now) };
+        let failure = match parked {
             Ok(surplus) => {
                 self.failures.forget(index);
                 return surplus;
@@ -96,6 +99,11 @@ impl<T: Send + 'static> Core<T> {
         self.waiting.rouse = true;
         self.halt(index, text, Error::Job { index, attempt, source: failure.error }, &failure.text, now)
     }
+}
+
+/// True if no attempt can run, since the runtime is gone.
+fn is_without_runtime(failure: &Failure) -> bool {
+    matches!(failure.error.downcast_ref(), Some(Error::Runtime))
 }
 
 impl<T: Send + 'static> Reported for Driver<T> {
@@ -120,6 +128,17 @@ impl<T: Send + 'static> Reported for Driver<T> {
 
     fn is_stopping(&self) -> bool {
         self.stopping.has_begun()
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl<T: Send + 'static> crate::run::asynchronous::TaskDesk for Driver<T> {
+    fn enter(&self) -> crate::crew::Own {
+        self.crew.enter()
+    }
+
+    fn stopping(&self) -> crate::crew::stopping::Stopping {
+        self.stopping.clone()
     }
 }
 

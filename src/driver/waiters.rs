@@ -1,4 +1,4 @@
-//! The threads that wait, and the index that each waits for.
+//! The threads and the tasks that wait, and the index that each waits for.
 
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar};
@@ -7,7 +7,24 @@ use std::collections::BTreeMap;
 /// An index, and a number that is different for each thread that waits for that index.
 pub(crate) type Place = (Index, u64);
 
-/// The threads in `wait_for`.
+/// One that waits.
+pub(crate) enum Waiter {
+    Thread(Arc<Condvar>),
+    #[cfg(feature = "tokio")]
+    Task(std::task::Waker),
+}
+
+impl Waiter {
+    pub(super) fn wake(self) {
+        match self {
+            Self::Thread(thread) => _ = thread.notify_one(),
+            #[cfg(feature = "tokio")]
+            Self::Task(task) => task.wake(),
+        }
+    }
+}
+
+/// The threads in `wait_for`, and the tasks in its future.
 #[derive(Default)]
 pub(crate) struct Waiting {
     pub(crate) waiters: Waiters,
@@ -18,9 +35,9 @@ pub(crate) struct Waiting {
 #[derive(Default)]
 pub(crate) struct Waiters {
     /// The threads that sleep and were not called.
-    asleep: BTreeMap<Place, Arc<Condvar>>,
+    asleep: BTreeMap<Place, Waiter>,
     /// The threads that are to be woken once the lock is free.
-    called: Vec<Arc<Condvar>>,
+    called: Vec<Waiter>,
     /// The number of the next thread that waits.
     next: u64,
     /// Those who were ever called, each time that they were.
@@ -29,16 +46,17 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    pub(super) fn enter(&mut self, index: Index, waiter: Arc<Condvar>) -> Place {
+    pub(super) fn enter(&mut self, index: Index, waiter: Waiter) -> Place {
         let place = (index, self.next);
         self.next += 1;
         self.asleep.insert(place, waiter);
         place
     }
 
-    /// Takes a waiter off the list. One that was called has left already.
-    pub(super) fn leave(&mut self, place: Place) {
-        self.asleep.remove(&place);
+    /// Takes a waiter off the list. One that was called has left already. A task is to be dropped
+    /// without the lock.
+    pub(super) fn leave(&mut self, place: Place) -> Option<Waiter> {
+        self.asleep.remove(&place)
     }
 
     #[cfg(test)]
@@ -65,7 +83,7 @@ impl Waiters {
         self.called.len() > before
     }
 
-    fn call(&mut self, waiter: Option<(Place, Arc<Condvar>)>) {
+    fn call(&mut self, waiter: Option<(Place, Waiter)>) {
         #[cfg(test)]
         {
             self.calls += u64::from(waiter.is_some());
@@ -74,7 +92,7 @@ impl Waiters {
     }
 
     /// Takes the threads that were called. The caller wakes them.
-    pub(super) fn take_called(&mut self) -> Vec<Arc<Condvar>> {
+    pub(super) fn take_called(&mut self) -> Vec<Waiter> {
         std::mem::take(&mut self.called)
     }
 }

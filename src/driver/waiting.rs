@@ -3,10 +3,16 @@
 
 use super::Driver;
 use super::core::Core;
+use super::waiters::Waiter;
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar, MutexGuard, wait_until};
 use crate::base::time;
 use std::time::{Duration, Instant};
+#[cfg(feature = "tokio")]
+use {
+    super::waiters::Place,
+    std::task::{Poll, Waker},
+};
 
 impl<T: Send + 'static> Core<T> {
     /// Returns if the watermark has come to this index, or `None` if it may still come and there is
@@ -50,18 +56,44 @@ impl<T: Send + 'static> Driver<T> {
     /// caller then checks if its index has come.
     fn sleep_until_called(core: &mut MutexGuard<'_, Core<T>>, index: Index, deadline: Option<Instant>) -> bool {
         let called = Arc::new(Condvar::new());
-        let place = core.waiting.waiters.enter(index, called.clone());
+        let place = core.waiting.waiters.enter(index, Waiter::Thread(called.clone()));
         let timed_out = wait_until(&called, core, deadline);
-        core.waiting.waiters.leave(place);
+        let _itself = core.waiting.waiters.leave(place);
         timed_out
+    }
+
+    /// Looks if the watermark has come to this index. If it may still come, the task is called when
+    /// that changes.
+    #[cfg(feature = "tokio")]
+    pub(super) fn poll_index(&self, index: Index, place: &mut Option<Place>, waker: &Waker) -> Poll<bool> {
+        let waiter = Waiter::Task(waker.clone());
+        let mut core = self.core.lock();
+        let before = place.take().and_then(|place| core.waiting.waiters.leave(place));
+        let has_come = core.has_come(index, false);
+        let waiter = match has_come {
+            Some(_) => Some(waiter),
+            None => {
+                *place = Some(core.waiting.waiters.enter(index, waiter));
+                None
+            }
+        };
+        // The last waker of a task may drop the task, so it is dropped without the lock.
+        drop(core);
+        drop((before, waiter));
+        has_come.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Takes a task off the list of those that wait for an index.
+    #[cfg(feature = "tokio")]
+    pub(super) fn leave_index(&self, place: Option<Place>) {
+        let waiter = place.and_then(|place| self.core.lock().waiting.waiters.leave(place));
+        drop(waiter);
     }
 
     /// Wakes the threads that were called, without the lock.
     pub(super) fn wake_called(&self) {
         let called = self.core.lock().waiting.waiters.take_called();
-        for waiter in called {
-            waiter.notify_one();
-        }
+        called.into_iter().for_each(Waiter::wake);
     }
 }
 
@@ -138,13 +170,13 @@ pub(super) mod tests {
         let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 });
         let now = Instant::now();
         let mut core: Core<()> = Core::new(window, Retry::none(), usize::MAX, now);
-        let place = core.waiting.waiters.enter(3, Arc::default());
+        let place = core.waiting.waiters.enter(3, Waiter::Thread(Arc::default()));
         core.waiting.rouse = true;
         let wakes = core.drain(&Now::at(now));
         assert_eq!((wakes.called, core.waiting.waiters.calls), (false, 0));
         core.stop_at(2);
         let wakes = core.drain(&Now::at(now));
         assert_eq!((wakes.called, core.waiting.waiters.calls), (true, 1), "it ends below");
-        core.waiting.waiters.leave(place);
+        assert!(core.waiting.waiters.leave(place).is_none());
     }
 }

@@ -9,6 +9,9 @@ pub(crate) enum Mode {
     Direct,
     /// A job is done when its token says so: [`deferred`](super::deferred).
     Deferred,
+    /// A job is done when its future is: `asynchronous`.
+    #[cfg(feature = "tokio")]
+    Asynchronous,
     /// A job is done when the sink has taken its result, in order: [`ordered`](super::ordered).
     Ordered,
     /// A job's effects and its completion are one write: [`transactional`](super::transactional).
@@ -50,6 +53,9 @@ impl Mode {
                 }
                 settings.threads = Some(threads);
             }
+            // The threads of the pool only begin the jobs.
+            #[cfg(feature = "tokio")]
+            Self::Asynchronous => settings.threads = Some(config::available_parallelism()),
             Self::Transactional => {
                 let bytes = asked.max_effects.unwrap_or(config::DEFAULT_EFFECTS);
                 check_effects(bytes)?;
@@ -64,11 +70,18 @@ impl Mode {
 mod tests {
     use super::*;
 
-    const MODES: [Mode; 4] = [Mode::Direct, Mode::Deferred, Mode::Ordered, Mode::Transactional];
+    const MODES: &[Mode] = &[
+        Mode::Direct,
+        Mode::Deferred,
+        #[cfg(feature = "tokio")]
+        Mode::Asynchronous,
+        Mode::Ordered,
+        Mode::Transactional,
+    ];
 
     #[test]
     fn a_setting_of_one_mode_is_refused_in_every_other() {
-        for mode in MODES {
+        for mode in MODES.iter().copied() {
             let threads = mode.settings(Asked { threads: Some(2), max_effects: None });
             let effects = mode.settings(Asked { threads: None, max_effects: Some(9) });
             match mode {

@@ -119,7 +119,9 @@ pub(super) fn not_found(what: &str, name: &str) -> String {
 /// Returns the rest of the text for the last attempt of a job: its state, and what to do.
 pub(super) fn after_the_last(source: &BoxError) -> &'static str {
     match source.downcast_ref() {
-        Some(super::Error::Counter { .. }) => " and is not tried again: fix the cause and start again",
+        Some(super::Error::Counter { .. } | super::Error::Runtime) => {
+            " and is not tried again: fix the cause and start again"
+        }
         _ if verdict(&**source) == Verdict::Permanent => " and is not tried again: fix the cause and start again",
         _ => ", its last: fix the cause and start again, or allow more attempts",
     }

@@ -1,0 +1,220 @@
+//! The calls that wait, as futures: no thread is blocked meanwhile.
+
+use super::{Consumer, Handle};
+use crate::base::error::Error;
+use crate::base::index::Index;
+use crate::base::sync::Arc;
+use crate::base::time;
+use crate::driver::control::{Control, Place};
+use crate::driver::reach::OutOfReach;
+use crate::observe::ended::Ended;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+impl Handle {
+    /// Waits, without a thread, until the watermark has reached this index: the future of
+    /// [`wait_for`](Self::wait_for). It may be dropped at any time, which changes nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+    ///
+    /// let runtime = tokio::runtime::Runtime::new()?;
+    /// let jobs: MemoryJobs<_> = (0..5).collect();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new()).start(|_| Ok(()))?;
+    /// let handle = consumer.handle();
+    /// runtime.block_on(async {
+    ///     assert!(handle.wait_for_async(4, Duration::from_secs(20)).await);
+    ///     consumer.stop_async().await
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the runtime was built without [`enable_time`](tokio::runtime::Builder::enable_time), or
+    /// there is none. Timeouts of zero and of [`Duration::MAX`] need neither.
+    pub async fn wait_for_async(&self, index: Index, timeout: Duration) -> bool {
+        let mut waits = Waits { control: self.control.clone(), index, place: None };
+        match within(timeout, poll_fn(|context| waits.poll(context))).await {
+            Some(has_come) => has_come,
+            None => self.control.wait_for(index, Duration::ZERO),
+        }
+    }
+
+    /// Waits, without a thread, until the consumer has ended and all its threads are gone: the
+    /// future of [`wait_end`](Self::wait_end). It may be dropped at any time, which changes
+    /// nothing. Within a job of [`start_async`](crate::Builder::start_async) it returns `None` at
+    /// once if the consumer is that of the job: the end would wait for that job.
+    ///
+    /// # Panics
+    /// If the runtime was built without [`enable_time`](tokio::runtime::Builder::enable_time), or
+    /// there is none. Timeouts of zero and of [`Duration::MAX`] need neither.
+    pub async fn wait_end_async(&self, timeout: Duration) -> Option<Ended> {
+        ended_within(&self.control, timeout).await
+    }
+}
+
+impl Consumer {
+    /// Stops the consumer and waits for its end without a thread: the future of
+    /// [`stop`](Self::stop). It asks for the stop when it is first polled.
+    ///
+    /// The future owns the consumer. If it is dropped before it is ready, the consumer is asked to
+    /// stop, and nobody waits: the error of its end is logged.
+    ///
+    /// # Errors
+    /// The errors of [`stop`](Self::stop). Within a job of
+    /// [`start_async`](crate::Builder::start_async) of this same consumer it is [`Error::Config`]:
+    /// there it only asks, and does not wait.
+    pub fn stop_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        let leaving = Leaving(Some(self));
+        async move {
+            leaving.control().inspect(|control| control.request_stop());
+            leaving.end(None).await
+        }
+    }
+
+    /// Stops the consumer within a time limit, and waits for its end without a thread: the future
+    /// of [`stop_within`](Self::stop_within). It asks for the stop, and the limit begins, when it
+    /// is first polled. Once the limit is over, a thread of the runtime's blocking pool makes the
+    /// end: for two seconds at the most, unless a destructor takes longer.
+    ///
+    /// The future owns the consumer. If it is dropped before it is ready, the consumer is asked to
+    /// stop, and nobody waits: the error of its end is logged.
+    ///
+    /// # Errors
+    /// The errors of [`stop_within`](Self::stop_within), and [`Error::Runtime`] if the runtime
+    /// shuts down meanwhile. Within a job of [`start_async`](crate::Builder::start_async) of this
+    /// same consumer it is [`Error::Config`]: there it only asks, and does not wait.
+    ///
+    /// # Panics
+    /// If the runtime was built without [`enable_time`](tokio::runtime::Builder::enable_time), or
+    /// there is none.
+    pub fn stop_within_async(self, limit: Duration) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        let leaving = Leaving(Some(self));
+        async move {
+            leaving.control().inspect(|control| control.request_stop());
+            leaving.end(Some(limit)).await
+        }
+    }
+
+    /// Waits, without a thread, until the consumer ends: the future of [`join`](Self::join).
+    ///
+    /// The future owns the consumer. If it is dropped before it is ready, the consumer is asked to
+    /// stop, and nobody waits: the error of its end is logged. To stop the consumer while this
+    /// future waits, call [`Handle::request_stop`] and await it to its end.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+    ///
+    /// let runtime = tokio::runtime::Runtime::new()?;
+    /// let jobs: MemoryJobs<u64> = (0..5).collect();
+    /// runtime.block_on(async {
+    ///     let (runtime, progress) = (tokio::runtime::Handle::current(), MemoryProgress::new());
+    ///     let consumer = Consumer::builder(jobs, progress).stop_at(4).start_async(&runtime, |_| async { Ok(()) })?;
+    ///     consumer.join_async().await
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`join`](Self::join). Within a job of
+    /// [`start_async`](crate::Builder::start_async) of this same consumer it is [`Error::Config`]:
+    /// there it asks the consumer to stop, and does not wait.
+    pub fn join_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        let leaving = Leaving(Some(self));
+        async move {
+            leaving.control().inspect(|control| control.heed_ended_upstreams(OutOfReach::Fail));
+            leaving.end(None).await
+        }
+    }
+}
+
+/// A consumer that a future owns until its end. If the future is dropped before that, the consumer
+/// is let go: its destructor would block a thread of the runtime.
+struct Leaving(Option<Consumer>);
+
+impl Leaving {
+    fn control(&self) -> Option<&dyn Control> {
+        self.0.as_ref().map(|consumer| &*consumer.control)
+    }
+
+    async fn end(mut self, limit: Option<Duration>) -> Result<(), Error> {
+        let Some(control) = self.0.as_ref().map(|consumer| consumer.control.clone()) else { return Ok(()) };
+        let is_own = control.is_own_thread();
+        let gone = is_own || ended_within(&control, limit.unwrap_or(Duration::MAX)).await.is_some();
+        let Some(consumer) = self.0.take() else { return Ok(()) };
+        if gone {
+            // There is nothing to wait for.
+            return consumer.wait_end(None);
+        }
+        let made = tokio::task::spawn_blocking(move || consumer.wait_end(Some(Duration::ZERO))).await;
+        made.unwrap_or(Err(Error::Runtime))
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(Consumer::let_go);
+    }
+}
+
+/// A task that waits for an index.
+struct Waits {
+    control: Arc<dyn Control>,
+    index: Index,
+    /// Its place among those that wait.
+    place: Option<Place>,
+}
+
+impl Waits {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        self.control.poll_wait_for(self.index, &mut self.place, context.waker())
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.control.wait_for_no_more(self.place.take());
+    }
+}
+
+/// A task that waits for the end.
+struct WaitsForEnd<'a> {
+    control: &'a dyn Control,
+    place: Option<u64>,
+}
+
+impl Drop for WaitsForEnd<'_> {
+    fn drop(&mut self) {
+        self.control.wait_ended_no_more(self.place.take());
+    }
+}
+
+async fn ended_within(control: &Arc<dyn Control>, timeout: Duration) -> Option<Ended> {
+    if control.is_own_thread() {
+        return None;
+    }
+    let mut waits = WaitsForEnd { control: &**control, place: None };
+    let poll = |context: &mut Context<'_>| waits.control.poll_wait_ended(&mut waits.place, context.waker());
+    match within(timeout, poll_fn(poll)).await {
+        None => control.wait_ended(Duration::ZERO),
+        Some(ended) => ended,
+    }
+}
+
+/// Awaits this for a time. A timeout beyond the end of the clock never ends.
+async fn within<R>(timeout: Duration, future: impl Future<Output = R>) -> Option<R> {
+    if time::now().checked_add(timeout).is_none() {
+        return Some(future.await);
+    }
+    let mut future = std::pin::pin!(future);
+    if timeout.is_zero() {
+        return poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(ready) => Poll::Ready(Some(ready)),
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await;
+    }
+    tokio::time::timeout(timeout, future).await.ok()
+}

@@ -1,0 +1,203 @@
+//! Mode *asynchronous*: a job is a future, and is done when the future is.
+//!
+//! A thread of the pool polls each future once, in the context of the runtime. A future that is
+//! ready then costs no task. Any other one becomes a task of its own, which polls it from then on.
+//! The waker of the first poll wakes nobody: the task polls the future again at once, and a future
+//! has to wake the waker of its last poll alone.
+//!
+//! Each poll runs as if on a thread of the consumer: a job can ask if the consumer stops, and does
+//! not wait for its own end.
+
+use super::worker::{Job, Report, Reported};
+use super::{Assignment, Runner};
+use crate::base::error::Error;
+use crate::base::guard::{Failure, drop_guarded, guarded};
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{Arc, AtomicBool, Mutex, Ordering};
+use crate::commit::changes::Changes;
+use crate::crew::Own;
+use crate::crew::stopping::Stopping;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use tokio::runtime::Handle;
+
+/// Takes the reports of tasks, and makes the threads that poll them look like its own.
+pub(crate) trait TaskDesk: Reported {
+    /// Makes the calling thread one of the consumer's own until the answer is dropped.
+    fn enter(&self) -> Own;
+    /// Returns the flag that says that the consumer stops.
+    fn stopping(&self) -> Stopping;
+}
+
+/// Jobs that are done when their futures are.
+pub(crate) struct Asynchronous<F> {
+    start: F,
+    runtime: Handle,
+    desk: Arc<dyn TaskDesk>,
+    tasks: Arc<Tasks>,
+}
+
+impl<F> Asynchronous<F> {
+    pub(crate) fn new(start: F, runtime: Handle, desk: Arc<dyn TaskDesk>) -> Self {
+        Self { start, runtime, desk, tasks: Arc::default() }
+    }
+}
+
+impl<T, F, Fut> Runner<T> for Asynchronous<F>
+where
+    T: Send + 'static,
+    F: Fn(Job<T>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
+{
+    fn run(&self, Assignment { token, job }: Assignment<T>, _: &mut Changes) -> Option<Report> {
+        let index = job.index;
+        let failed = |error| Some(Report { token, index, outcome: Err(Failure::boxed(error)) });
+        let mut future = match guarded(|| Ok(Box::pin((self.start)(job)))) {
+            Ok(future) => future,
+            Err(panic) => return failed(panic),
+        };
+        let outcome = match guarded(|| Ok(future.as_mut().poll(&mut Context::from_waker(Waker::noop())))) {
+            Ok(Poll::Pending) => {
+                let (desk, tasks) = (self.desk.clone(), self.tasks.clone());
+                let stopping = Some(desk.stopping());
+                let running = Running { future: Some(future), desk, tasks, token, index, listed: false };
+                drop(self.runtime.spawn(Task { running, stopping }));
+                return None;
+            }
+            Ok(Poll::Ready(outcome)) => outcome,
+            Err(panic) => Err(panic),
+        };
+        drop_guarded(future);
+        match outcome {
+            Ok(()) => Some(Report { token, index, outcome: Ok(()) }),
+            Err(error) => failed(error),
+        }
+    }
+
+    fn attend(&self, work: &mut dyn FnMut()) {
+        let _context = self.runtime.enter();
+        work();
+    }
+
+    fn abandon(&self) {
+        self.tasks.abandon();
+    }
+}
+
+/// True if the runtime takes no task any more.
+pub(crate) fn has_shut_down(runtime: &Handle) -> bool {
+    // A runtime that has shut down cancels a task within the call that spawns it.
+    let mut task = runtime.spawn(async {});
+    task.is_finished()
+        && matches!(Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(Err(_)))
+}
+
+/// A job whose future was not ready at its first poll.
+struct Task<Fut> {
+    running: Running<Fut>,
+    /// The flag that the job can ask, while nobody polls it.
+    stopping: Option<Stopping>,
+}
+
+struct Running<Fut> {
+    /// `None` once the job is reported.
+    future: Option<Pin<Box<Fut>>>,
+    desk: Arc<dyn TaskDesk>,
+    tasks: Arc<Tasks>,
+    token: usize,
+    index: Index,
+    /// True once the job is on the list of those that run.
+    listed: bool,
+}
+
+impl<Fut: Future<Output = Result<(), BoxError>>> Future for Task<Fut> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Self { running, stopping } = self.get_mut();
+        let _own = running.desk.enter();
+        let _asks = Stopping::lend_here(stopping);
+        running.poll(context)
+    }
+}
+
+impl<Fut: Future<Output = Result<(), BoxError>>> Running<Fut> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(future) = &mut self.future else { return Poll::Ready(()) };
+        if !std::mem::replace(&mut self.listed, true) {
+            self.tasks.add(self.token, context.waker().clone());
+        }
+        let outcome = if self.tasks.are_abandoned() {
+            Err("it still ran when the time to stop was over".into())
+        } else {
+            match guarded(|| Ok(future.as_mut().poll(context))) {
+                Ok(Poll::Pending) => return Poll::Pending,
+                Ok(Poll::Ready(outcome)) => outcome,
+                Err(panic) => Err(panic),
+            }
+        };
+        self.end(outcome);
+        Poll::Ready(())
+    }
+}
+
+impl<Fut> Running<Fut> {
+    /// Drops the future, and reports the job. The name of the progress may be free after that, so
+    /// nothing of the job is left then.
+    fn end(&mut self, outcome: Result<(), BoxError>) {
+        let Some(future) = self.future.take() else { return };
+        drop_guarded(future);
+        if self.listed {
+            self.tasks.remove(self.token);
+        }
+        let outcome = outcome.map_err(Failure::boxed);
+        self.desk.report(Report { token: self.token, index: self.index, outcome });
+    }
+}
+
+impl<Fut> Drop for Running<Fut> {
+    /// The task was cancelled before the job was done. The runtime alone does that, when it shuts
+    /// down.
+    fn drop(&mut self) {
+        if self.future.is_some() {
+            let _own = self.desk.enter();
+            self.end(Err(Box::new(Error::Runtime)));
+        }
+    }
+}
+
+/// The tasks that run, so that they can be dropped before they are done.
+#[derive(Default)]
+struct Tasks {
+    /// True once the tasks are to be dropped. A task looks here after it got on the list.
+    abandoned: AtomicBool,
+    /// By token.
+    wakers: Mutex<Vec<Option<Waker>>>,
+}
+
+impl Tasks {
+    fn add(&self, token: usize, waker: Waker) {
+        let mut wakers = self.wakers.lock();
+        if wakers.len() <= token {
+            wakers.resize(token + 1, None);
+        }
+        wakers[token] = Some(waker);
+    }
+
+    fn remove(&self, token: usize) {
+        // The last waker of a task may drop the task, so it is dropped without the lock.
+        let waker = self.wakers.lock().get_mut(token).and_then(Option::take);
+        drop(waker);
+    }
+
+    fn are_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
+    }
+
+    /// Makes each task drop its future at its next poll, which comes now.
+    fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+        let wakers = std::mem::take(&mut *self.wakers.lock());
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+}
