@@ -87,6 +87,8 @@ pub use progress::{
 pub use run::worker::{Done, Job, Worker};
 pub use source::wakeup::Wakeup;
 pub use source::watermark::Watermark;
+#[cfg(feature = "tokio")]
+pub use source::{AsyncJobs, OnRuntime};
 pub use source::{Gate, Gated, Jobs, MemoryJobs};
 pub use store::{Durability, Rows, Store, StoreOptions, Table};
 

@@ -7,11 +7,15 @@ use crate::source::wakeup::Wakeup;
 use crate::source::watermark::Watermark;
 use std::ops::RangeInclusive;
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod gated;
 mod memory;
 pub(crate) mod wakeup;
 pub(crate) mod watermark;
 
+#[cfg(feature = "tokio")]
+pub use asynchronous::{AsyncJobs, OnRuntime};
 pub use gated::Gated;
 pub(crate) use gated::Rings;
 pub use memory::MemoryJobs;

@@ -756,3 +756,258 @@ mod awaited {
         });
     }
 }
+
+/// Sources whose calls are futures.
+mod sources {
+    use super::*;
+    use waterline::{AsyncJobs, Blocked, Gate, Index, Jobs, Wakeup};
+
+    /// A source at the other end of a network: each call takes some turns of the runtime, and may
+    /// wait for the test.
+    #[derive(Clone)]
+    struct Node(Arc<State>);
+
+    struct State {
+        first: AtomicU64,
+        head: AtomicU64,
+        /// The index at which there is nothing, and the index that cannot be read.
+        gap: AtomicU64,
+        fault: AtomicU64,
+        asked: AtomicUsize,
+        calls: AtomicUsize,
+        wakeups: Mutex<Vec<Wakeup>>,
+        /// Closed while calls go on at once.
+        hold: AtomicBool,
+        go: Semaphore,
+    }
+
+    impl Node {
+        fn up_to(head: Index) -> Self {
+            Self(Arc::new(State {
+                first: AtomicU64::new(0),
+                head: AtomicU64::new(head),
+                gap: AtomicU64::new(u64::MAX),
+                fault: AtomicU64::new(u64::MAX),
+                asked: AtomicUsize::new(0),
+                calls: AtomicUsize::new(0),
+                wakeups: Mutex::default(),
+                hold: AtomicBool::new(false),
+                go: Semaphore::new(0),
+            }))
+        }
+
+        async fn answers(&self) -> Result<(), BoxError> {
+            let call = self.0.calls.fetch_add(1, Ordering::SeqCst);
+            if self.0.hold.load(Ordering::SeqCst) {
+                self.0.asked.fetch_add(1, Ordering::SeqCst);
+                self.0.go.acquire().await?.forget();
+            }
+            match call % 3 {
+                0 => {}
+                1 => tokio::task::yield_now().await,
+                _ => tokio::time::sleep(Duration::from_micros(call as u64 % 7 * 100)).await,
+            }
+            Ok(())
+        }
+    }
+
+    impl AsyncJobs for Node {
+        type Job = Index;
+
+        async fn first(&self) -> Result<Index, BoxError> {
+            self.answers().await?;
+            Ok(self.0.first.load(Ordering::SeqCst))
+        }
+
+        async fn head(&self) -> Result<Option<Index>, BoxError> {
+            self.answers().await?;
+            Ok(Some(self.0.head.load(Ordering::SeqCst)))
+        }
+
+        async fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+            self.answers().await?;
+            if self.0.fault.load(Ordering::SeqCst) == index {
+                return Err("no connection".into());
+            }
+            let there = index >= self.0.first.load(Ordering::SeqCst) && index <= self.0.head.load(Ordering::SeqCst);
+            Ok((there && self.0.gap.load(Ordering::SeqCst) != index).then_some(index))
+        }
+
+        fn subscribe(&self, wakeup: Wakeup) -> bool {
+            self.0.wakeups.lock().push(wakeup);
+            true
+        }
+    }
+
+    #[test]
+    fn promise_01_of_an_async_source_with_delays_each_job_runs_once_in_each_mode() {
+        let runtime = threads();
+        for is_async in [false, true] {
+            let (node, progress, ran) = (Node::up_to(499), MemoryProgress::new(), Arc::new(Mutex::new(Vec::new())));
+            let (jobs, runs) =
+                (builder(node.on(runtime.handle()), &progress).max_processing(8).stop_at(499), ran.clone());
+            let run = move |job: waterline::Job<Index>| {
+                assert_eq!(job.index, job.payload);
+                runs.lock().push(job.index);
+                Ok(())
+            };
+            let consumer = match is_async {
+                true => jobs.start_async(runtime.handle(), move |job| std::future::ready(run(job))),
+                false => jobs.start(run),
+            };
+            consumer.unwrap().join().unwrap();
+            let mut ran = std::mem::take(&mut *ran.lock());
+            ran.sort_unstable();
+            assert_eq!(ran, (0..500).collect::<Vec<_>>());
+            assert_eq!(progress.last_processed(), Some(499));
+        }
+    }
+
+    #[test]
+    fn gaps_and_errors_of_an_async_source_are_named_and_new_jobs_are_rung_for() {
+        let (runtime, node, progress) = (threads(), Node::up_to(20), MemoryProgress::new());
+        node.0.gap.store(5, Ordering::SeqCst);
+        node.0.fault.store(9, Ordering::SeqCst);
+        let ring = |node: &Node| assert!(node.0.wakeups.lock().iter().all(Wakeup::ring));
+        let consumer = builder(node.clone().on(runtime.handle()), &progress)
+            .start_async(runtime.handle(), |_| async { Ok(()) })
+            .unwrap();
+        let handle = consumer.handle();
+        until(&handle, "the gap", |status| status.blocked == Blocked::Missing { index: 5 });
+        node.0.gap.store(u64::MAX, Ordering::SeqCst);
+        ring(&node);
+        until(
+            &handle,
+            "the error",
+            |status| matches!(&status.blocked, Blocked::Source { index: 9, error } if error == "no connection"),
+        );
+        node.0.fault.store(u64::MAX, Ordering::SeqCst);
+        assert!(handle.wait_for(20, LONG));
+        node.0.head.store(21, Ordering::SeqCst);
+        ring(&node);
+        assert!(handle.wait_for(21, LONG));
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn an_async_source_that_was_pruned_is_refused_at_the_start_and_halts_later() {
+        let (runtime, node, store) = (threads(), Node::up_to(20), Store::in_memory());
+        let start = |end| {
+            Consumer::builder(node.clone().on(runtime.handle()), store.progress("p"))
+                .stop_at(end)
+                .start_async(runtime.handle(), |_| async { Ok(()) })
+        };
+        start(3).unwrap().join().unwrap();
+        node.0.first.store(8, Ordering::SeqCst);
+        assert!(matches!(start(20), Err(Error::Truncated { next: 4, first: 8 })));
+        node.0.first.store(0, Ordering::SeqCst);
+        node.0.gap.store(6, Ordering::SeqCst);
+        let consumer = start(20).unwrap();
+        until(&consumer.handle(), "the gap", |status| status.blocked == Blocked::Missing { index: 6 });
+        node.0.first.store(8, Ordering::SeqCst);
+        assert!(matches!(consumer.join(), Err(Error::Truncated { next: 6, first: 8 })));
+    }
+
+    #[test]
+    fn a_call_that_has_no_answer_is_dropped_when_the_consumer_ends() {
+        for runtime in [threads(), undriven()] {
+            let node = Node::up_to(20);
+            // The call for the first index has an answer, and the call for the head has none.
+            node.0.hold.store(true, Ordering::SeqCst);
+            node.0.go.add_permits(1);
+            let consumer = builder(node.clone().on(runtime.handle()), &MemoryProgress::new())
+                .start_async(runtime.handle(), |_| async { Ok(()) })
+                .unwrap();
+            eventually("the call for the head", || node.0.asked.load(Ordering::SeqCst) == 2);
+            consumer.stop().unwrap();
+        }
+    }
+
+    /// A source that says where it begins when the runtime is driven.
+    struct Late;
+
+    impl AsyncJobs for Late {
+        type Job = Index;
+
+        async fn first(&self) -> Result<Index, BoxError> {
+            tokio::spawn(async { 7 }).await.map_err(BoxError::from)
+        }
+
+        async fn head(&self) -> Result<Option<Index>, BoxError> {
+            Ok(Some(9))
+        }
+
+        async fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+            Ok((7..=9).contains(&index).then_some(index))
+        }
+
+        fn gate(&self) -> Gate {
+            Gate::UpTo(8)
+        }
+
+        fn weight(&self, _: &Index) -> usize {
+            100
+        }
+    }
+
+    #[test]
+    fn a_start_that_keeps_its_runtime_from_answering_fails_and_within_spawn_blocking_it_does_not() {
+        let runtime = undriven();
+        runtime.block_on(async {
+            let start = |runtime: &tokio::runtime::Handle, progress: &MemoryProgress| {
+                builder(Late.on(runtime), progress).start_async(runtime, |_| async { Ok(()) })
+            };
+            let (here, progress) = (tokio::runtime::Handle::current(), MemoryProgress::new());
+            let error = start(&here, &progress).unwrap_err();
+            assert!(matches!(&error, Error::Source { .. }) && error.report().contains("spawn_blocking"), "{error:?}");
+            let (elsewhere, kept) = (here.clone(), progress.clone());
+            let consumer = tokio::task::spawn_blocking(move || start(&elsewhere, &kept)).await.unwrap().unwrap();
+            assert!(consumer.handle().wait_for_async(8, LONG).await);
+            assert_eq!(consumer.handle().status().blocked, Blocked::Upstream { index: 9 });
+            consumer.stop_async().await.unwrap();
+        });
+        let threads = threads();
+        threads.block_on(async {
+            let runtime = tokio::runtime::Handle::current();
+            let jobs = Late.on(&runtime);
+            assert_eq!((jobs.weight(&7), jobs.gate()), (100, Gate::UpTo(8)));
+            let consumer = builder(jobs, &MemoryProgress::new()).start_async(&runtime, |_| async { Ok(()) }).unwrap();
+            assert!(consumer.handle().wait_for_async(8, LONG).await);
+            consumer.stop_async().await.unwrap();
+        });
+    }
+
+    /// A source that needs the timers of its runtime for each look.
+    struct Timed(Arc<AtomicU64>);
+
+    impl AsyncJobs for Timed {
+        type Job = ();
+
+        async fn head(&self) -> Result<Option<Index>, BoxError> {
+            tokio::time::sleep(Duration::from_micros(1)).await;
+            Ok(Some(self.0.load(Ordering::SeqCst)))
+        }
+
+        async fn at_index(&self, _: Index) -> Result<Option<()>, BoxError> {
+            Ok(Some(()))
+        }
+    }
+
+    #[test]
+    fn a_source_whose_runtime_is_gone_fails_and_says_so_and_the_consumer_stops() {
+        let (runtime, other, head) = (threads(), threads(), Arc::new(AtomicU64::new(20)));
+        let consumer = builder(Timed(head.clone()).on(other.handle()), &MemoryProgress::new())
+            .start_async(runtime.handle(), |_| async { Ok(()) })
+            .unwrap();
+        let handle = consumer.handle();
+        assert!(handle.wait_for(20, LONG));
+        drop(other);
+        head.store(21, Ordering::SeqCst);
+        handle.check();
+        let is_named =
+            |blocked: &Blocked| matches!(blocked, Blocked::Source { error, .. } if error.contains("shutdown"));
+        until(&handle, "the error", |status| is_named(&status.blocked));
+        consumer.stop().unwrap();
+        assert_eq!(handle.last_processed_index(), Some(20));
+    }
+}

@@ -6,6 +6,8 @@
 //! looks once more.
 
 use crate::base::sync::{Arc, AtomicU8, Condvar, Mutex, Ordering, spin_until, wait_until};
+#[cfg(feature = "tokio")]
+use crate::base::wakers::Wakers;
 use crate::source::watermark::Watermark;
 use std::time::Instant;
 
@@ -39,6 +41,9 @@ pub(crate) struct Bell {
     /// Guards no data. It separates the moment before the last look at `bits` from the sleep.
     gate: Mutex<()>,
     rung: Condvar,
+    /// The calls into an async source that are dropped when the consumer is gone.
+    #[cfg(feature = "tokio")]
+    calls: Wakers,
 }
 
 impl Bell {
@@ -69,6 +74,8 @@ impl Bell {
     /// Closes the bell: nobody listens any more.
     pub(crate) fn close(&self) {
         self.set(CLOSED);
+        #[cfg(feature = "tokio")]
+        self.calls.wake_all();
     }
 
     fn set(&self, bit: u8) -> bool {
@@ -178,6 +185,12 @@ impl Wakeup {
     /// ended.
     pub(crate) fn ring_gate(&self) -> bool {
         self.bell.gate_moved()
+    }
+
+    /// The tasks that are woken when the consumer has ended.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn calls(&self) -> &Wakers {
+        &self.bell.calls
     }
 
     /// True if the consumer has ended.

@@ -1,0 +1,276 @@
+//! Sources whose calls are futures: clients of a network, for example.
+
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{Arc, Mutex};
+use crate::base::time;
+use crate::source::wakeup::Wakeup;
+use crate::source::{Gate, Jobs, READ_PATIENCE};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::pin::pin;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+/// The time for which the start of a consumer waits for the first index, if it may keep the runtime
+/// from finding it.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+
+const TOO_LONG: &str = "the source has not said for 10 s where it begins: if this thread is the one that drives the runtime, start \
+                        the consumer within `spawn_blocking`";
+
+/// [`Jobs`] whose calls are futures. [`on`](Self::on) makes a source of them, which calls them on a
+/// tokio runtime.
+///
+/// The rules are those of [`Jobs`]. The consumer makes one call at a time, ahead of the jobs that
+/// run (prefetch), from a thread of its own, which waits for the answer. So a slow source holds up
+/// no job that was read. A call that has no answer when the consumer ends is dropped, so a call
+/// that hangs holds up no stop.
+///
+/// ```
+/// use waterline::{AsyncJobs, BoxError, Consumer, Index, MemoryProgress};
+///
+/// /// A client of a node; each call is a request.
+/// struct Node(Vec<&'static str>);
+///
+/// impl AsyncJobs for Node {
+///     type Job = &'static str;
+///     async fn head(&self) -> Result<Option<Index>, BoxError> {
+///         tokio::task::yield_now().await;
+///         Ok((self.0.len() as Index).checked_sub(1))
+///     }
+///     async fn at_index(&self, index: Index) -> Result<Option<&'static str>, BoxError> {
+///         tokio::task::yield_now().await;
+///         Ok(self.0.get(index as usize).copied())
+///     }
+/// }
+///
+/// let runtime = tokio::runtime::Runtime::new()?;
+/// let node = Node(vec!["genesis", "alice pays bob", "bob pays carol"]);
+/// let consumer = Consumer::builder(node.on(runtime.handle()), MemoryProgress::new())
+///     .stop_at(2)
+///     .start_async(runtime.handle(), |job| async move {
+///         println!("{}: {}", job.index, job.payload);
+///         Ok(())
+///     })?;
+/// runtime.block_on(consumer.join_async())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait AsyncJobs: Send + Sync + 'static {
+    /// The job that a worker gets; see [`Jobs::Job`].
+    type Job: Send + 'static;
+
+    /// Returns the lowest index that the source still has; see [`Jobs::first`]. Default: 0.
+    ///
+    /// The start of the consumer waits for it. On the thread of a `current_thread` runtime that
+    /// keeps the runtime from going on: then the start fails after ten seconds, unless the answer
+    /// needs no runtime. Call it within `spawn_blocking` there.
+    ///
+    /// # Errors
+    /// Those of [`Jobs::first`].
+    fn first(&self) -> impl Future<Output = Result<Index, BoxError>> + Send {
+        std::future::ready(Ok(0))
+    }
+
+    /// Returns the highest index that is available, or `None` while there is none; see
+    /// [`Jobs::head`].
+    ///
+    /// # Errors
+    /// Those of [`Jobs::head`].
+    fn head(&self) -> impl Future<Output = Result<Option<Index>, BoxError>> + Send;
+
+    /// Returns the job at this index, or `None` if the source does not have it (yet); see
+    /// [`Jobs::at_index`].
+    ///
+    /// # Errors
+    /// Those of [`Jobs::at_index`].
+    fn at_index(&self, index: Index) -> impl Future<Output = Result<Option<Self::Job>, BoxError>> + Send;
+
+    /// Reads a run of consecutive jobs in one call; see [`Jobs::read`]. Implement it where one
+    /// request can bring many jobs, or where several requests may be under way at a time.
+    ///
+    /// The default awaits [`at_index`](Self::at_index) for one job after the other, and returns
+    /// after the first answer that comes later than 10 ms.
+    ///
+    /// # Errors
+    /// Those of [`Jobs::read`].
+    fn read(
+        &self,
+        run: RangeInclusive<Index>,
+        into: &mut Vec<Self::Job>,
+    ) -> impl Future<Output = Result<(), BoxError>> + Send {
+        async move {
+            let begun = time::coarse_uncached();
+            for index in run {
+                match self.at_index(index).await? {
+                    Some(job) => into.push(job),
+                    None => break,
+                }
+                if time::coarse_uncached().duration_since(begun) >= READ_PATIENCE {
+                    break;
+                }
+            }
+            Ok(())
+        }
+    }
+
+    /// Returns about how many bytes of memory this job takes; see [`Jobs::weight`]. Default: the
+    /// size of the type.
+    fn weight(&self, job: &Self::Job) -> usize {
+        let _ = job;
+        size_of::<Self::Job>()
+    }
+
+    /// Takes the wake-up to ring whenever a job appears, and returns true if it does so; see
+    /// [`Jobs::subscribe`]. Default: false, so the consumer asks for the head every second.
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        let _ = wakeup;
+        false
+    }
+
+    /// Returns the limit up to which jobs may start; see [`Jobs::gate`]. Default: [`Gate::Open`].
+    fn gate(&self) -> Gate {
+        Gate::Open
+    }
+
+    /// Makes a source of these jobs, whose calls run in the context of this runtime.
+    fn on(self, runtime: &Handle) -> OnRuntime<Self>
+    where
+        Self: Sized,
+    {
+        OnRuntime { jobs: self, runtime: runtime.clone(), wakeups: Mutex::default() }
+    }
+}
+
+/// [`AsyncJobs`] as a source of a consumer. Made by [`AsyncJobs::on`].
+///
+/// The thread that calls it waits for the answer. If the runtime has shut down, or nobody drives
+/// it, a call that needs it fails or hangs, as a source can: errors are tried again, and
+/// `status().blocked` names both.
+pub struct OnRuntime<J> {
+    jobs: J,
+    runtime: Handle,
+    /// Those of the consumers that read from here. Once all have ended, a call is dropped.
+    wakeups: Mutex<Vec<Wakeup>>,
+}
+
+impl<J: AsyncJobs> OnRuntime<J> {
+    /// Runs a call to its end on this thread, within the context of the runtime.
+    fn call<R>(&self, call: impl Future<Output = Result<R, BoxError>>) -> Result<R, BoxError> {
+        self.call_within(None, call)
+    }
+
+    /// The same with a limit of time.
+    fn call_within<R>(
+        &self,
+        limit: Option<Duration>,
+        call: impl Future<Output = Result<R, BoxError>>,
+    ) -> Result<R, BoxError> {
+        let _context = self.runtime.enter();
+        let waker = Waker::from(Arc::new(Unparks(std::thread::current())));
+        let context = &mut Context::from_waker(&waker);
+        let mut call = pin!(call);
+        if let Poll::Ready(answer) = call.as_mut().poll(context) {
+            return answer;
+        }
+        let until = limit.and_then(|limit| time::now().checked_add(limit));
+        let _ends = Ends::of(self.wakeups.lock().clone(), &waker);
+        loop {
+            if self.is_over() {
+                return Err("the consumer has ended, so the call was dropped".into());
+            }
+            match until.map(|until| until.saturating_duration_since(time::now())) {
+                Some(Duration::ZERO) => return Err(TOO_LONG.into()),
+                Some(left) => std::thread::park_timeout(left),
+                None => std::thread::park(),
+            }
+            if let Poll::Ready(answer) = call.as_mut().poll(context) {
+                return answer;
+            }
+        }
+    }
+
+    /// True if the consumers that read from here have all ended.
+    fn is_over(&self) -> bool {
+        let wakeups = self.wakeups.lock();
+        !wakeups.is_empty() && wakeups.iter().all(Wakeup::is_stale)
+    }
+}
+
+/// The consumers whose end wakes a call.
+struct Ends(Vec<(Wakeup, Option<u64>)>);
+
+impl Ends {
+    fn of(wakeups: Vec<Wakeup>, waker: &Waker) -> Self {
+        let enter = |wakeup: Wakeup| {
+            let mut place = None;
+            wakeup.calls().enter(&mut place, waker.clone());
+            (wakeup, place)
+        };
+        Self(wakeups.into_iter().map(enter).collect())
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|(wakeup, place)| wakeup.calls().leave(*place));
+    }
+}
+
+/// Wakes a thread that waits for an answer.
+struct Unparks(Thread);
+
+impl Wake for Unparks {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl<J: AsyncJobs> Jobs for OnRuntime<J> {
+    type Job = J::Job;
+
+    fn first(&self) -> Result<Index, BoxError> {
+        // The thread that waits here may be the one that would drive the runtime.
+        let may_block = self.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread && Handle::try_current().is_ok();
+        self.call_within(may_block.then_some(START_PATIENCE), self.jobs.first())
+    }
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        self.call(self.jobs.head())
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Self::Job>, BoxError> {
+        self.call(self.jobs.at_index(index))
+    }
+
+    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
+        self.call(self.jobs.read(run, into))
+    }
+
+    fn weight(&self, job: &Self::Job) -> usize {
+        self.jobs.weight(job)
+    }
+
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        let mut wakeups = self.wakeups.lock();
+        wakeups.retain(|wakeup| !wakeup.is_stale());
+        wakeups.push(wakeup.clone());
+        drop(wakeups);
+        self.jobs.subscribe(wakeup)
+    }
+
+    fn gate(&self) -> Gate {
+        self.jobs.gate()
+    }
+}
+
+impl<J> fmt::Debug for OnRuntime<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnRuntime").field("runtime", &self.runtime).finish_non_exhaustive()
+    }
+}
