@@ -20,7 +20,7 @@ test: setup ## Run all tests: on the store in memory, then on RocksDB
 	@bash .ci/test
 
 bench: setup ## Measure the cost of a job, as a ratio to the least possible cost
-	cargo bench --locked --bench ratios -- $(ARGS)
+	cargo bench --locked --features tokio --bench ratios -- $(ARGS)
 
 loom: ## Run the models of the threads: every order of their steps, up to a bound
 	@bash .ci/loom $(ARGS)

@@ -36,6 +36,8 @@ use std::time::{Duration, Instant};
 use waterline::window::{Action, Limits, Window};
 use waterline::{Builder, Consumer, Event, Index, Jobs, MemoryProgress, Progress};
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 #[path = "../../tests/common/mod.rs"]
 mod common;
 #[cfg(feature = "rocksdb")]
@@ -199,6 +201,8 @@ fn main() {
         let row = Row { name: &name, floor: "nobody listens", times: JOBS, most: 5.0 };
         table.row(row, || consume(MemoryProgress::new(), threads), || consume_observed(threads));
     }
+    #[cfg(feature = "tokio")]
+    asynchronous::rows(&table);
     for width in [10_000, 100_000, 1_000_000] {
         let name = format!("straggler, window {width}");
         let row = Row { name: &name, floor: "window 1000", times: COMPLETIONS, most: 2.0 };

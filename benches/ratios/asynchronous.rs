@@ -1,0 +1,66 @@
+//! Jobs that are futures on a tokio runtime, beside the `buffer_unordered` of the crate futures
+//! with the same futures on the same runtime.
+//!
+//! `buffer_unordered` runs all futures in one task, and knows neither a watermark nor a retry nor
+//! what is done. A job that is ready at its first poll costs no task here either. Any other job is
+//! a task of its own, which another core may run.
+
+use crate::sources::Numbers;
+use crate::{Row, Table};
+use futures_util::stream::{self, StreamExt};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use waterline::{Consumer, Index, MemoryProgress};
+
+const JOBS: u64 = 500_000;
+/// A number of jobs of a millisecond that take about a fifth of a second, 64 at a time.
+const WAITING_JOBS: u64 = 6_400;
+const AT_A_TIME: usize = 64;
+
+pub(crate) fn rows(table: &Table) {
+    let runtime = Runtime::new().expect("the runtime starts");
+    let row = Row { name: "async, 1 ms jobs, 64 in flight", floor: "buffer_unordered", times: WAITING_JOBS, most: 1.1 };
+    table.row(row, || unordered(&runtime, WAITING_JOBS, wait), || consume(&runtime, WAITING_JOBS, wait));
+    let row = Row { name: "async no-op, 64 in flight", floor: "buffer_unordered", times: JOBS, most: 2.0 };
+    table.row(row, || unordered(&runtime, JOBS, nothing), || consume(&runtime, JOBS, nothing));
+}
+
+async fn wait(index: Index) {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    black_box(index);
+}
+
+async fn nothing(index: Index) {
+    black_box(index);
+}
+
+fn unordered<Fut>(runtime: &Runtime, jobs: u64, job: impl Fn(Index) -> Fut) -> Duration
+where
+    Fut: Future<Output = ()>,
+{
+    let begun = Instant::now();
+    let done = runtime.block_on(stream::iter((0..jobs).map(job)).buffer_unordered(AT_A_TIME).count());
+    assert_eq!(done as u64, jobs);
+    begun.elapsed()
+}
+
+fn consume<Fut>(runtime: &Runtime, jobs: u64, job: impl Fn(Index) -> Fut + Copy + Send + Sync + 'static) -> Duration
+where
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    let begun = Instant::now();
+    let consumer = Consumer::builder(Numbers(jobs), MemoryProgress::new())
+        .max_processing(AT_A_TIME)
+        .max_search_ahead(100_000)
+        .stop_at(jobs - 1)
+        .start_async(runtime.handle(), move |work| {
+            let running = job(work.payload);
+            async move {
+                running.await;
+                Ok(())
+            }
+        });
+    consumer.and_then(Consumer::join).expect("jobs that do not fail");
+    begun.elapsed()
+}
