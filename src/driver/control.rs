@@ -232,7 +232,7 @@ impl<T: Send + 'static> Control for Driver<T> {
         self.crew.leave_as_owner();
         drop(own);
         match (error, timed_out) {
-            (Some(error), _) => Err(error),
+            (Some(error), _) => Err(*error),
             (None, Some(timed_out)) => Err(timed_out),
             (None, None) => Ok(()),
         }

@@ -25,11 +25,11 @@ pub(crate) struct Ending {
     /// True once everybody was told that nothing starts any more.
     pub(super) told: bool,
     /// The error that `stop` and `join` return.
-    pub(super) error: Option<Error>,
+    pub(super) error: Option<Box<Error>>,
     /// The report of the error. It stays when the error itself was handed out.
     report: Option<String>,
     /// The index at which the consumer halted, and the cause as a text.
-    pub(super) halted: Option<(Index, String)>,
+    pub(super) halted: Option<Box<(Index, String)>>,
     /// True if results are no longer counted.
     pub(super) abandoned: bool,
     /// The index that the watermark can never reach, whatever happens.
@@ -122,8 +122,8 @@ impl<T: Send + 'static> Core<T> {
         self.tell(&Event { attempt, ..event }, now);
         self.notice(|_| Notice::Halted { index, attempt, error: text.clone() });
         self.ending.report = Some(if cause.is_empty() { error.to_string() } else { format!("{error}: {cause}") });
-        self.ending.halted = Some((index, text));
-        self.ending.error = Some(error);
+        self.ending.halted = Some(Box::new((index, text)));
+        self.ending.error = Some(Box::new(error));
     }
 
     /// The last event for the observers.

@@ -67,7 +67,7 @@ impl<T: Send + 'static> Core<T> {
     fn blocked(&self, now: &Now) -> Blocked {
         let window = &self.window;
         let index = window.lowest_undone();
-        if let Some((index, error)) = &self.ending.halted {
+        if let Some((index, error)) = self.ending.halted.as_deref() {
             return Blocked::Halted { index: *index, error: error.clone() };
         }
         if let Some(error) = &self.saving.under_way.error {

@@ -62,7 +62,7 @@ impl<T: Send + 'static> Core<T> {
     /// The last line, behind all that is not said yet.
     pub(super) fn tell_end(&mut self, now: &Now) {
         self.watching.telling.end();
-        let error = self.ending.halted.as_ref().map(|(_, text)| text.clone());
+        let error = self.ending.halted.as_deref().map(|(_, text)| text.clone());
         let index = self.window.last_processed();
         self.tell(&Event { kind: Kind::Ended, index, attempt: None, error: error.as_deref(), elapsed: None }, now);
         if self.is_observed() {
