@@ -1,43 +1,54 @@
-//! Jobs on a tokio runtime. The consumer stays the same, and each job is a task that holds its
-//! `Done` token.
+//! Jobs and a source that are futures on a tokio runtime.
 //!
-//! `cargo run --release --example tokio`
+//! `cargo run --release --features tokio --example tokio`
 //!
 //! `max_processing` limits the tasks (backpressure), so there is no queue between them that could
-//! grow. A task that panics or is cancelled drops its token. That fails the job, and it is tried
-//! again.
+//! grow. A future that fails or panics fails its job, and it is tried again.
 
 use std::time::Duration;
-use tokio::runtime::Runtime;
-use waterline::{Consumer, MemoryJobs, MemoryProgress, Retry};
+use tokio::runtime::{Handle, Runtime};
+use waterline::{AsyncJobs, BoxError, Consumer, Index, MemoryProgress, Retry};
+
+/// Stands for a client of a server that lists its pages.
+struct Site {
+    pages: Index,
+}
+
+impl AsyncJobs for Site {
+    type Job = String;
+
+    async fn head(&self) -> Result<Option<Index>, BoxError> {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        Ok(self.pages.checked_sub(1))
+    }
+
+    async fn at_index(&self, index: Index) -> Result<Option<String>, BoxError> {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        Ok((index < self.pages).then(|| format!("/page/{index}")))
+    }
+}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let runtime = Runtime::new()?;
-    let spawner = runtime.handle().clone();
-    let pages: MemoryJobs<String> = (0..100).map(|n| format!("/page/{n}")).collect();
+    Runtime::new()?.block_on(async {
+        let runtime = Handle::current();
+        let consumer = Consumer::builder(Site { pages: 100 }.on(&runtime), MemoryProgress::new())
+            .max_processing(16)
+            .retry(Retry::exponential(Duration::from_millis(5), Duration::from_secs(1)).max_attempts(5).jitter(0.5))
+            .stop_at(99)
+            .start_async(&runtime, |job| async move {
+                fetch(&job.payload, job.attempt).await?;
+                Ok(())
+            })?;
 
-    let consumer = Consumer::builder(pages, MemoryProgress::new())
-        .max_processing(16)
-        .retry(Retry::exponential(Duration::from_millis(5), Duration::from_secs(1)).max_attempts(5).jitter(0.5))
-        .stop_at(99)
-        .start_deferred(move |job, done| {
-            spawner.spawn(async move {
-                match fetch(&job.payload, job.attempt).await {
-                    Ok(_) => done.complete(),
-                    Err(error) => done.fail(error),
-                }
-            });
-        })?;
+        let handle = consumer.handle();
+        assert!(handle.wait_for_async(9, Duration::from_secs(60)).await);
+        println!("{}", handle.status());
+        consumer.join_async().await?;
 
-    let handle = consumer.handle();
-    // `join` blocks, so async code gives it a thread that may block: here from within an async
-    // block.
-    runtime.block_on(async { tokio::task::spawn_blocking(|| consumer.join()).await })??;
-
-    let status = handle.status();
-    println!("{status}");
-    println!("{} pages fetched, {} attempts failed and were repeated", status.done, status.failed);
-    Ok(())
+        let status = handle.status();
+        println!("{} pages fetched, {} attempts failed and were repeated", status.done, status.failed);
+        Ok(())
+    })
 }
 
 /// Stands for a request. It takes a while, and the first attempt of some fails.

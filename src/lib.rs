@@ -12,7 +12,8 @@
         "[tokio]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/tokio.rs\n",
     )
 )]
-#![cfg_attr(feature = "rocksdb", doc = include_str!("../README.md"))]
+// Its programs need the feature `tokio` as well, so without it they are shown and not run.
+#![cfg_attr(all(feature = "rocksdb", any(feature = "tokio", not(doctest))), doc = include_str!("../README.md"))]
 #![cfg_attr(not(feature = "rocksdb"), doc = "Process an ordered stream in parallel, by index, and never skip a job.")]
 //!
 //! ## Where to look
@@ -35,6 +36,10 @@
 //! * [`why`]: the cases for another tool: rayon, a channel, a job queue, Kafka (consumer groups,
 //!   dead letter queues, rate limits).
 //! * [`window`]: the pure core.
+#![cfg_attr(
+    feature = "tokio",
+    doc = "* [`Builder::start_async`], [`AsyncJobs`]: jobs and sources that are futures on a tokio runtime."
+)]
 #![cfg_attr(
     feature = "testing",
     doc = "* [`testing`]: suites for a source or a progress of yours, and parts that fail on demand."
