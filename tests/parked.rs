@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, ConfigError, Consumer, Error, Failure, Index, Jobs, MemoryProgress, OnExhausted, Parked, Retry,
-    State, Store,
+    Blocked, BoxError, ConfigError, Consumer, Error, Event, Failure, Index, Jobs, MemoryProgress, OnExhausted, Outcome,
+    Parked, Retry, State, Store,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
@@ -516,4 +516,58 @@ fn a_deferred_job_frees_its_slot_and_counts_no_attempt() {
     ready.mend();
     consumer.join().unwrap();
     assert_eq!((handle.status().done, handle.status().failed, indices(&store)), (20, 0, vec![]));
+}
+
+#[test]
+fn observers_hear_of_parked_and_deferred_jobs() {
+    let (store, (say, said)) = (Store::in_memory(), crossbeam_channel::unbounded());
+    let deferred = AtomicBool::new(false);
+    Consumer::builder(numbers(3), store.progress("p"))
+        .on_exhausted(PARK)
+        .max_processing(1)
+        .stop_at(2)
+        .observe(move |event: &Event<'_>| match event {
+            Event::Parked { consumer, index, attempt, error, .. } => {
+                drop(say.send(format!("{consumer} parked {index} in attempt {attempt}: {error}")));
+            }
+            Event::AttemptEnded { index, attempt, outcome: Outcome::Deferred, .. } => {
+                drop(say.send(format!("deferred {index} in attempt {attempt}")));
+            }
+            _ => {}
+        })
+        .start(move |job| match job.index {
+            0 if !deferred.swap(true, Ordering::AcqRel) => Err(Failure::defer(Duration::ZERO).into()),
+            1 => Err("refused".into()),
+            _ => Ok(()),
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    let mut heard: Vec<String> = said.iter().collect();
+    heard.sort_unstable();
+    assert_eq!(heard, ["deferred 0 in attempt 1", "p parked 1 in attempt 1: refused"]);
+}
+
+#[test]
+fn deferred_tokens_park_and_run_once_more_too() {
+    let (store, mended) = (Store::in_memory(), Mended::default());
+    let consumer = Consumer::builder(numbers(9), store.progress("p"))
+        .on_exhausted(PARK)
+        .max_processing(4)
+        .start_deferred({
+            let mended = mended.clone();
+            move |job, done| match mended.run(job.index, |index| index % 4 == 0) {
+                Ok(()) => done.complete(),
+                Err(error) => done.fail(error),
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(8, LONG));
+    assert_eq!(indices(&store), [0, 4, 8]);
+    mended.mend();
+    assert_eq!(handle.redrive_all().unwrap(), 3);
+    until(&handle, "all are done", |status| status.parked == 0);
+    consumer.stop().unwrap();
+    assert_eq!(indices(&store), [0; 0]);
 }

@@ -2,6 +2,7 @@
 //! the lock.
 
 use super::Driver;
+use crate::base::failure::Verdict;
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
 use crate::base::sync::Arc;
@@ -48,6 +49,7 @@ impl<T: Send + 'static> Driver<T> {
     pub(super) fn observe_end(&self, report: &Report) {
         let outcome = match &report.outcome {
             Ok(()) => Outcome::Done,
+            Err(failure) if matches!(failure.verdict, Verdict::Defer(_)) => Outcome::Deferred,
             Err(failure) => Outcome::Failed { error: &failure.text },
         };
         self.observe(report.index, |observers| observers.attempt_ended(report.index, outcome, time::now()));

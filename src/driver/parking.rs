@@ -12,6 +12,7 @@ use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
 use crate::base::time::{self, Now};
 use crate::commit::changes::Changes;
+use crate::observe::observers::Notice;
 use crate::observe::{Event, Kind};
 use crate::progress::{LiveParking, ParkedRecord, ParkedRecords};
 use std::collections::BTreeMap;
@@ -79,6 +80,7 @@ impl<T: Send + 'static> Core<T> {
         }
         self.note_failure(index, attempt, &failure.text);
         self.tell(&Event::new(Kind::Parked, index).attempt(attempt).error(&failure.text), now);
+        self.notice(|_| Notice::Parked { index, attempt, error: failure.text.clone() });
         Ok(Some(failure.error))
     }
 

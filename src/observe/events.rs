@@ -136,6 +136,19 @@ pub enum Event<'a> {
         /// The status at that time. [`Status::lag`] is the lag in jobs.
         status: &'a Status,
     },
+    /// A job whose attempts are used up is [parked](crate::OnExhausted::Park): the next save has its
+    /// record.
+    #[non_exhaustive]
+    Parked {
+        /// The name of the progress, or `unnamed`.
+        consumer: &'a str,
+        /// The index of the job.
+        index: Index,
+        /// The number of the attempt that failed.
+        attempt: u32,
+        /// The text of the error with its sources.
+        error: &'a str,
+    },
     /// A failure stops the consumer. It comes at most once.
     #[non_exhaustive]
     Halted {
@@ -174,6 +187,7 @@ impl Event<'_> {
             | Self::Saved { consumer, .. }
             | Self::Stalled { consumer, .. }
             | Self::Measured { consumer, .. }
+            | Self::Parked { consumer, .. }
             | Self::Halted { consumer, .. }
             | Self::Ended { consumer, .. } => consumer,
         }
@@ -193,4 +207,7 @@ pub enum Outcome<'a> {
         /// The text of the error with its sources. For a panic it begins with `panicked: `.
         error: &'a str,
     },
+    /// The job is not ready, so the attempt does not count: see
+    /// [`Failure::defer`](crate::Failure::defer).
+    Deferred,
 }

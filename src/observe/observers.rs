@@ -86,6 +86,9 @@ impl Observers {
             }
             Notice::Stalled { elapsed, status } => Event::Stalled { consumer, elapsed: *elapsed, status },
             Notice::Measured { lag, status } => Event::Measured { consumer, lag: *lag, status },
+            Notice::Parked { index, attempt, error } => {
+                Event::Parked { consumer, index: *index, attempt: *attempt, error }
+            }
             Notice::Halted { index, attempt, error } => {
                 Event::Halted { consumer, index: *index, attempt: *attempt, error }
             }
@@ -144,6 +147,11 @@ pub(crate) enum Notice {
     Alarm {
         alarm: usize,
         status: Box<Status>,
+    },
+    Parked {
+        index: Index,
+        attempt: u32,
+        error: String,
     },
     Halted {
         index: Index,
