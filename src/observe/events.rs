@@ -136,8 +136,8 @@ pub enum Event<'a> {
         /// The status at that time. [`Status::lag`] is the lag in jobs.
         status: &'a Status,
     },
-    /// A job whose attempts are used up is [parked](crate::OnExhausted::Park): the next save has its
-    /// record.
+    /// A job whose attempts are used up is [parked](crate::OnExhausted::Park): the next save has
+    /// its record.
     #[non_exhaustive]
     Parked {
         /// The name of the progress, or `unnamed`.
