@@ -102,7 +102,7 @@ fn chance() -> f64 {
 }
 
 #[cfg(waterline_loom)]
-pub(crate) use self::model::{chance, coarse, coarse as coarse_uncached, now};
+pub(crate) use self::model::{chance, coarse, coarse as coarse_uncached, now, wall};
 
 /// The time of a model stands still until the model lets it pass, so each run of it is the same.
 #[cfg(waterline_loom)]
@@ -125,6 +125,10 @@ pub(crate) mod model {
 
     pub(crate) fn coarse() -> Coarse {
         Coarse::from_ticks(0)
+    }
+
+    pub(crate) fn wall() -> u64 {
+        PASSED.get().as_millis() as u64
     }
 
     pub(crate) fn chance() -> f64 {
