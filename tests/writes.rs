@@ -546,7 +546,9 @@ fn a_write_to_a_full_disk_is_an_error_and_changes_nothing_and_the_next_one_is_ma
     let table = store.table("sums").unwrap();
     disk.fail(0..2);
     let error = store.write(|effects| effects.add(&table, "jobs", 1)).unwrap_err();
-    assert!(matches!(error, Error::Store(_)) && error.report().contains("no space left"), "{}", error.report());
+    let report = error.report();
+    assert!(matches!(error, Error::Store(_)) && report.ends_with(": no space left on device"), "{report}");
+    assert_eq!(report.matches("look at its path").count(), 1, "{report}");
     assert!(matches!(begin_anew(&store), Err(Error::Store(_))));
     assert_eq!(counts(&store), [5; 3]);
     store.write(|effects| effects.add(&table, "jobs", 1)).unwrap();

@@ -1,10 +1,11 @@
 //! The wish to have something written, and the way in which its result is told.
 
-use crate::base::error::Error;
+use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Condvar, Mutex};
 use crate::commit::draft::Draft;
 use crate::commit::participant::Chore;
+use std::fmt;
 use std::time::Duration;
 
 /// A wish to have something written. It is resolved when its batch is made, so its content is true
@@ -30,6 +31,32 @@ pub(crate) trait Intent: Send {
     /// work runs as a chore.
     fn aftermath(&self) -> Option<Chore> {
         None
+    }
+}
+
+/// Returns the error of an intent that could not do this. If the store could not write, its cause
+/// takes the place of that error: otherwise the report would say twice where to look.
+pub(crate) fn failed(doing: &str, error: BoxError) -> StoreError {
+    let source = match error.downcast::<Arc<StoreError>>() {
+        Ok(shared) => Box::new(CauseOf(*shared)),
+        Err(error) => error,
+    };
+    StoreError { doing: doing.to_owned(), source }
+}
+
+/// The cause of an error that several intents share.
+#[derive(Debug)]
+struct CauseOf(Arc<StoreError>);
+
+impl fmt::Display for CauseOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.source.fmt(f)
+    }
+}
+
+impl std::error::Error for CauseOf {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.source()
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::Effects;
 use crate::base::config::DEFAULT_EFFECTS;
-use crate::base::error::{Error, StoreError};
+use crate::base::error::Error;
 use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::commit::changes::Changes;
 use crate::commit::draft::Draft;
-use crate::commit::intent::{Intent, Ticket};
+use crate::commit::intent::{Intent, Ticket, failed};
 use crate::progress::StoreProgress;
 use crate::store::Store;
 use std::time::Duration;
@@ -143,8 +143,8 @@ impl Intent for WriteIntent {
     }
 
     fn failed(&self, error: BoxError) -> Option<Duration> {
-        let failed = |source| StoreError { doing: "write".to_owned(), source }.into();
-        self.told.tell(Err(error.downcast().map_or_else(failed, |error| *error)));
+        let error = error.downcast().map_or_else(|error| failed("write", error).into(), |error| *error);
+        self.told.tell(Err(error));
         None
     }
 }

@@ -2,12 +2,12 @@
 
 use super::codec::Codec;
 use super::state::LogState;
-use crate::base::error::{Error, StoreError};
+use crate::base::error::Error;
 use crate::base::guard::guarded;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::draft::Draft;
-use crate::commit::intent::{Intent, Ticket};
+use crate::commit::intent::{Intent, Ticket, failed};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -90,8 +90,7 @@ impl Intent for PushIntent {
     }
 
     fn failed(&self, error: BoxError) -> Option<Duration> {
-        let doing = "push to a log".to_owned();
-        self.told.tell(Err(StoreError { doing, source: error }.into()));
+        self.told.tell(Err(failed("push to a log", error).into()));
         None
     }
 }

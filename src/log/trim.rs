@@ -2,12 +2,12 @@
 //! the items are kept.
 
 use super::state::{Deleted, LogState};
-use crate::base::error::{Error, StoreError};
+use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::commit::draft::Draft;
-use crate::commit::intent::{Intent, Ticket};
+use crate::commit::intent::{Intent, Ticket, failed};
 use crate::commit::participant::Chore;
 use crate::commit::writer::WeakWriter;
 use crate::source::watermark::Listener;
@@ -75,7 +75,7 @@ impl Intent for TrimIntent {
     }
 
     fn failed(&self, error: BoxError) -> Option<Duration> {
-        let error: Error = StoreError { doing: "trim a log".to_owned(), source: error }.into();
+        let error: Error = failed("trim a log", error).into();
         match &self.wanted {
             Wanted::Asked { told, .. } => {
                 told.tell(Err(error));
