@@ -69,13 +69,15 @@ fn promise_02_no_more_jobs_are_parked_than_the_budget_and_one_more_halts() {
     for (threads, budget) in [(1, 1), (1, 3), (8, 3), (8, 7)] {
         let store = Store::in_memory();
         for _life in 0..3 {
-            let error = Consumer::builder(numbers(1000), store.progress("p"))
+            let consumer = Consumer::builder(numbers(1000), store.progress("p"))
                 .max_processing(threads)
                 .on_exhausted(OnExhausted::Park { budget })
                 .start(|job| Err(format!("job {} is refused", job.index).into()))
-                .unwrap()
-                .join()
-                .unwrap_err();
+                .unwrap();
+            let handle = consumer.handle();
+            let error = consumer.join().unwrap_err();
+            let blocked = handle.status().blocked.to_string();
+            assert!(blocked.contains(&format!("the budget of {budget} parked jobs is used up")), "{blocked}");
             assert!(matches!(&error, Error::Job { .. }), "{error:?}");
             assert_eq!(indices(&store).len() as u64, budget, "with {threads} threads");
         }

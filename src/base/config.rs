@@ -42,6 +42,23 @@ pub enum OnExhausted {
     ///
     /// It needs the progress of a [`Store`](crate::Store), and is [`Error::Config`](crate::Error)
     /// with any other one.
+    ///
+    /// ```
+    /// use waterline::{Consumer, Error, MemoryJobs, OnExhausted, Store};
+    ///
+    /// let store = Store::in_memory();
+    /// let jobs: MemoryJobs<_> = ["1", "two", "3"].into_iter().collect();
+    /// Consumer::builder(jobs, store.progress("numbers"))
+    ///     .on_exhausted(OnExhausted::Park { budget: 100 })
+    ///     .stop_at(2)
+    ///     .start(|job| Ok(drop(job.payload.parse::<u64>()?)))?
+    ///     .join()?;
+    /// assert_eq!(store.progress("numbers").last_processed()?, Some(2));
+    /// let parked = store.parked("numbers")?;
+    /// assert_eq!((parked[0].index, parked[0].error.as_str()), (1, "invalid digit found in string"));
+    /// store.discard("numbers", 1)?;
+    /// # Ok::<(), Error>(())
+    /// ```
     Park {
         /// The most records of parked jobs that the name may have, at least 1. The next job whose
         /// attempts are used up halts the consumer, so that a service which is down cannot park the

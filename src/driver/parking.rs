@@ -84,6 +84,16 @@ impl<T: Send + 'static> Core<T> {
         Ok(Some(failure.error))
     }
 
+    /// Returns the rest of a sentence about a job that could not be parked.
+    pub(super) fn why_not_parked(&self) -> String {
+        match self.parking.as_ref().and_then(|parking| parking.budget) {
+            Some(budget) if self.parked() >= budget => {
+                format!("; the budget of {budget} parked jobs is used up: redrive or discard some, or raise it")
+            }
+            _ => String::new(),
+        }
+    }
+
     /// Keeps the record of a redriven job that has failed. A job that was discarded meanwhile has
     /// none.
     pub(super) fn redrive_failed(&mut self, index: Index, attempt: u32, text: &str, now: &Now) {

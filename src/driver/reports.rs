@@ -94,7 +94,7 @@ impl<T: Send + 'static> Core<T> {
         };
         self.failures.forget(index);
         self.tell(&Event::new(Kind::Exhausted, index).attempt(attempt).error(&failure.text), now);
-        let text = format!("job {index} failed in attempt {attempt}: {}", failure.text);
+        let text = format!("job {index} failed in attempt {attempt}: {}{}", failure.text, self.why_not_parked());
         self.ending.unreachable_from = self.ending.unreachable_from.min(index);
         self.waiting.rouse = true;
         self.halt(index, text, Error::Job { index, attempt, source: failure.error }, &failure.text, now)
