@@ -387,6 +387,33 @@ fn results_of_redriven_jobs_come_to_the_sink_beside_the_order() {
 }
 
 #[test]
+fn a_result_that_waits_for_a_parked_job_comes_to_the_sink_though_no_other_job_ends() {
+    let store = Store::in_memory();
+    let (begun, has_begun) = crossbeam_channel::bounded(1);
+    let (say, said) = crossbeam_channel::bounded(1);
+    let consumer = Consumer::builder(numbers(3), store.progress("p"))
+        .max_processing(2)
+        .on_exhausted(PARK)
+        .start_ordered(
+            move |job| match job.index {
+                // Job 2 begins in the slot of job 1, whose result waits by then.
+                0 => Err(has_begun.recv_timeout(LONG).map_or_else(Into::into, |()| "refused".into())),
+                1 => Ok(()),
+                _ => {
+                    begun.send(())?;
+                    Ok(said.recv_timeout(LONG)?)
+                }
+            },
+            move |index, ()| Ok(if index == 1 { say.send(())? }),
+        )
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(2, LONG), "{}", handle.status());
+    assert_eq!(indices(&store), [0]);
+    consumer.stop().unwrap();
+}
+
+#[test]
 fn a_stop_awaits_a_redriven_job_that_runs() {
     let store = Store::in_memory();
     let (begun, has_begun) = crossbeam_channel::bounded(1);

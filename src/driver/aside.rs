@@ -10,7 +10,8 @@ pub(crate) struct Aside {
     pub(super) attempts: BTreeMap<Index, u32>,
     /// True while a thread hands results to the sink.
     pub(super) sinking: bool,
-    /// True if the lowest undone job waits for its turn because of a pause.
+    /// True if the lowest undone job waits for its turn because of a pause, or since the job below
+    /// it was parked.
     pub(super) held: bool,
 }
 

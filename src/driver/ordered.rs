@@ -3,7 +3,7 @@
 //!
 //! No thread gets a turn while the consumer is paused, or once it stops. After a pause a thread of
 //! the pool takes the turn as soon as a slot is free, since there may be no job left whose report
-//! could do so.
+//! could do so. The same holds if the lowest undone job was parked: its report brought no result.
 
 use super::Driver;
 use super::core::Core;
@@ -52,7 +52,14 @@ impl<T: Send + 'static> Core<T> {
         Some(Delivery { index, token: self.running.flights.begin(flight) })
     }
 
-    /// True if a thread of the pool could take up a turn that a pause has held up.
+    /// A job was parked, so the turn may be at a result that waits, and no thread has it. A thread of
+    /// the pool takes it.
+    pub(super) fn hold_turn(&mut self) {
+        let aside = &mut self.running.aside;
+        aside.held |= !aside.sinking && aside.has(self.window.lowest_undone());
+    }
+
+    /// True if a thread of the pool could take up a turn that nobody has.
     #[inline]
     pub(super) fn has_turn(&self) -> bool {
         self.running.aside.held && self.may_resume_turn()

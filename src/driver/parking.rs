@@ -78,6 +78,7 @@ impl<T: Send + 'static> Core<T> {
         if !has_room || !self.window.handle_parked(index) {
             return Err(failure);
         }
+        self.hold_turn();
         self.note_failure(index, attempt, &failure.text);
         self.tell(&Event::new(Kind::Parked, index).attempt(attempt).error(&failure.text), now);
         self.notice(|_| Notice::Parked { index, attempt, error: failure.text.clone() });
