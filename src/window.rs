@@ -27,7 +27,15 @@ use crate::base::index::Index;
 use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
 
+/// Returns the reach of the failed jobs. It borrows one field alone, beside the retries.
+macro_rules! reach {
+    ($window:ident) => {
+        $crate::window::retries::Reach { closed_from: $window.closed_from(), redriven: &$window.redriven }
+    };
+}
+
 mod ahead;
+mod alone;
 mod aside;
 mod bits;
 mod fetching;
@@ -145,6 +153,8 @@ pub struct Window {
     /// True if too much waits for a save.
     full: bool,
     stopping: bool,
+    /// The only job that may start.
+    only: Option<Index>,
     /// The parked jobs that are to run once more, and those of them in flight.
     redriven: BTreeSet<Index>,
     /// True if the record of a parked job has changed since the last save began.
@@ -200,6 +210,7 @@ impl Window {
             paused: false,
             full: false,
             stopping: false,
+            only: None,
             redriven: BTreeSet::new(),
             changed: false,
             abandoned_save: false,
@@ -218,7 +229,7 @@ impl Window {
     pub fn handle_head(&mut self, head: Option<Index>) {
         self.head = head.map(|head| head.min(LAST_JOB));
         self.new_held = false;
-        self.retries.seek_missing(self.closed_from());
+        self.retries.seek_missing(reach!(self));
     }
 
     /// Reports that a job in flight succeeded. Returns false, and changes nothing, if the job
@@ -244,11 +255,12 @@ impl Window {
         self.retries.wait(index)
     }
 
-    /// Reports that the back-off of a failed job is over. Jobs are read and handed out again in the
+    /// Reports that the back-off of a failed job is over, or that a job which is
+    /// [redriven](Self::handle_redriven) may run. Jobs are read and handed out again in the
     /// order of these calls. Returns false, and changes nothing, if the job does not wait for a
     /// back-off.
     pub fn handle_due(&mut self, index: Index) -> bool {
-        self.retries.due(index, self.closed_from())
+        self.retries.due(index, reach!(self))
     }
 
     /// Reports that a save is about to be written, or written again. Returns its content as it is
@@ -278,7 +290,7 @@ impl Window {
         self.announce = Some(first..=end - 1);
         self.saved = end;
         self.any_saved = true;
-        self.retries.reach(self.closed_from());
+        self.retries.reach(reach!(self));
     }
 
     /// Reports that the save under way was given up. The window asks for no other save, and stops.
@@ -332,6 +344,9 @@ impl Window {
         if !self.has_slot() {
             return None;
         }
+        if self.only.is_some() {
+            return self.start_alone();
+        }
         let new = self.can_start_new();
         let again = if new && self.retried { None } else { self.retries.start() };
         let run = match again {
@@ -354,7 +369,12 @@ impl Window {
     #[inline]
     #[must_use]
     pub fn can_run(&self) -> bool {
-        self.has_slot() && (self.retries.can_start() || self.can_start_new())
+        self.has_slot()
+            && if self.only.is_some() {
+                self.can_start_alone()
+            } else {
+                self.retries.can_start() || self.can_start_new()
+            }
     }
 
     /// True if a new job was read and may start.

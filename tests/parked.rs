@@ -404,7 +404,11 @@ fn a_result_that_waits_for_a_parked_job_comes_to_the_sink_though_no_other_job_en
                     Ok(said.recv_timeout(LONG)?)
                 }
             },
-            move |index, ()| Ok(if index == 1 { say.send(())? }),
+            move |index, ()| {
+                Ok(if index == 1 {
+                    say.send(())?
+                })
+            },
         )
         .unwrap();
     let handle = consumer.handle();

@@ -152,6 +152,7 @@ impl<T: Send + 'static> Core<T> {
         if self.window.handle_redriven(index) {
             let waits = "it is parked, and is to run once more".to_owned();
             self.failures.redrive(index, brief.attempts, waits, now.get());
+            self.window.handle_due(index);
         }
         true
     }

@@ -15,7 +15,7 @@ impl Window {
     /// window asks for the rest again.
     pub fn handle_fetched(&mut self, count: u64) {
         self.take_in(count);
-        self.retries.rest_is_due(self.closed_from());
+        self.retries.rest_is_due(reach!(self));
     }
 
     /// Reports that the fetch under way returned this many jobs, and that the source does not have
@@ -25,7 +25,7 @@ impl Window {
         self.hold_new(count);
         self.take_in(count);
         self.retries.first_is_missing();
-        self.retries.rest_is_due(self.closed_from());
+        self.retries.rest_is_due(reach!(self));
     }
 
     /// Reports that the fetch under way returned this many jobs and then failed. The window asks
@@ -54,7 +54,7 @@ impl Window {
                 self.pass_restored();
             }
             Some(Fetch::Again) => {
-                self.retries.end_read(usize::try_from(count).unwrap_or(usize::MAX), self.closed_from());
+                self.retries.end_read(usize::try_from(count).unwrap_or(usize::MAX), reach!(self));
             }
             None => debug_assert!(false, "no fetch is under way"),
         }
@@ -108,6 +108,10 @@ impl Window {
     fn run_again(&self) -> Option<RangeInclusive<Index>> {
         if !self.retries.has_due() {
             return None;
+        }
+        if let Some(run) = self.only.and_then(|only| self.retries.run_of(only)) {
+            // It is all that may start, so it is read even if there is no room.
+            return Some(run);
         }
         let (most, retries) = (self.limits.read_ahead(), self.retries.len_read());
         let room = (most / 2).saturating_sub(retries).min(most.saturating_sub(self.idle())).min(self.room);

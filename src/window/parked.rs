@@ -3,7 +3,8 @@
 //!
 //! A parked job counts as done: the watermark passes it. The caller keeps the record of it. A job
 //! that is redriven is no longer part of the window, whichever index it has: it is read and handed
-//! out as a failed job is, counts in flight, and moves nothing when it ends.
+//! out as a failed job is, counts in flight, and moves nothing when it ends. It may be above the
+//! window, too.
 
 use super::Window;
 use crate::base::index::Index;
@@ -19,16 +20,15 @@ impl Window {
         true
     }
 
-    /// Reports that a parked job is to run once more. It is read and handed out in its turn among
-    /// the failed jobs. [`handle_done`](Self::handle_done), [`handle_failed`](Self::handle_failed)
+    /// Reports that a parked job is to run once more. It waits until [`handle_due`](Self::handle_due)
+    /// says that it may, and is then read and handed out in its turn among the failed jobs. [`handle_done`](Self::handle_done), [`handle_failed`](Self::handle_failed)
     /// or [`handle_withdrawn`](Self::handle_withdrawn) ends it. Returns false, and changes nothing,
     /// if the job is not done, or is to run already.
     pub fn handle_redriven(&mut self, index: Index) -> bool {
         if self.ended || !self.is_done(index) || !self.redriven.insert(index) {
             return false;
         }
-        self.retries.again(index, self.closed_from());
-        true
+        self.retries.wait(index)
     }
 
     /// Reports that a redriven job cannot be read, and is given up. Returns false, and changes

@@ -7,6 +7,7 @@
 
 mod fetches;
 mod model;
+mod passed;
 mod saves;
 
 use self::model::Reference;
@@ -54,6 +55,12 @@ pub(crate) enum Choice {
     Redrive(u8),
     /// A redriven job is given up, if it was not read.
     Withdraw(u8),
+    /// Only this failed job may start from now on.
+    Alone(u8),
+    /// Any job may start again.
+    Together,
+    /// A job that is due, and was not read, waits for another back-off.
+    PutBack(u8),
     /// The save that is due is being written.
     Saving,
     /// The save under way is on the disk.
@@ -74,6 +81,9 @@ pub(crate) enum Choice {
     SaveAbandoned,
     /// The process dies, and a new life begins with what is on the disk.
     Restart,
+    /// The same, and this life knows that the jobs up to this distance above the watermark were
+    /// handed out.
+    RestartKnowing(u8),
 }
 
 /// A window and its model, side by side.
@@ -165,49 +175,10 @@ impl Trial {
             Choice::Park(pick) => self.park(pick),
             Choice::Redrive(pick) => self.redrive(pick),
             Choice::Withdraw(pick) => self.withdraw(pick),
+            Choice::PutBack(pick) => self.put_back(pick),
             saving @ (Choice::Saving | Choice::Saved | Choice::Revoke(_) | Choice::SaveAbandoned) => self.save(saving),
             other => self.steer(other),
         }
-    }
-
-    fn park(&mut self, pick: u8) {
-        let failed = self.model.waiting.iter().filter(|index| !self.model.redriven.contains(index));
-        let Some(index) = nth(&failed.copied().collect(), pick) else { return };
-        assert!(self.window.handle_parked(index));
-        assert!(!self.window.handle_parked(index), "a job is parked once");
-        self.model.waiting.remove(&index);
-        self.model.done.insert(index);
-        self.model.parked.insert(index);
-        self.model.unwritten = true;
-        self.ever_done.insert(index);
-    }
-
-    fn redrive(&mut self, pick: u8) {
-        let Some(index) = nth(&self.model.parked, pick).filter(|_| !self.model.finished) else { return };
-        let is_new = self.model.redriven.insert(index);
-        assert_eq!(self.window.handle_redriven(index), is_new, "a job is redriven once at a time");
-        if is_new {
-            self.model.due.insert(index);
-            self.model.places.insert(index, self.model.next_place);
-            self.model.next_place += 1;
-        }
-    }
-
-    fn withdraw(&mut self, pick: u8) {
-        let Some(index) = nth(&self.model.redriven, pick) else { return };
-        let model = &mut self.model;
-        let waits = model.waiting.remove(&index) || model.due.remove(&index) || model.missing.remove(&index);
-        assert_eq!(self.window.handle_withdrawn(index), waits, "only a job that was not read is given up");
-        if waits {
-            model.redriven.remove(&index);
-        }
-    }
-
-    /// The caller no longer has a record of this job, and wants that saved.
-    fn unpark(&mut self, index: Index) {
-        self.model.parked.remove(&index);
-        self.window.handle_changed();
-        self.model.changed = true;
     }
 
     fn steer(&mut self, choice: Choice) {
@@ -233,6 +204,18 @@ impl Trial {
             Choice::Stop => {
                 self.window.handle_stop();
                 self.model.stopping = true;
+            }
+            Choice::Alone(pick) => {
+                self.model.only = nth(&self.model.waiting, pick).or(self.model.only);
+                self.window.handle_alone(self.model.only);
+            }
+            Choice::Together => {
+                self.window.handle_alone(None);
+                self.model.only = None;
+            }
+            Choice::RestartKnowing(by) => {
+                self.restart();
+                self.restore_waiting(by);
             }
             _ => self.restart(),
         }
@@ -357,6 +340,7 @@ impl Trial {
     pub(crate) fn settle(mut self) {
         self.choose(Choice::Pause(false));
         self.choose(Choice::Full(false));
+        self.choose(Choice::Together);
         self.choose(Choice::Gate(u8::MAX));
         let head = self.model.head;
         for _ in 0..100_000 {

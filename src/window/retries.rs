@@ -19,6 +19,20 @@ type Place = u64;
 #[derive(Debug, Default)]
 pub(super) struct Retries(Option<Box<Queues>>);
 
+/// The jobs that the window lets start: those below an index, and those that are redriven.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach<'a> {
+    pub(super) closed_from: Index,
+    pub(super) redriven: &'a BTreeSet<Index>,
+}
+
+impl Reach<'_> {
+    #[inline]
+    fn has(self, index: Index) -> bool {
+        index < self.closed_from || self.redriven.contains(&index)
+    }
+}
+
 /// Forwards these calls to the queues, if there are any.
 macro_rules! forward {
     ($($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> $answer:ty)?;)*) => {
@@ -36,11 +50,6 @@ impl Retries {
         self.0.get_or_insert_default().wait(index)
     }
 
-    /// Takes in a job that is due at once.
-    pub(super) fn again(&mut self, index: Index, closed_from: Index) {
-        self.0.get_or_insert_default().again(index, closed_from);
-    }
-
     /// Returns the next run to read again: see [`Queues::next_run`].
     pub(super) fn next_run(&self, most: u64) -> Option<RangeInclusive<Index>> {
         self.0.as_ref()?.next_run(most)
@@ -50,6 +59,16 @@ impl Retries {
     #[inline]
     pub(super) fn can_start(&self) -> bool {
         self.0.as_ref().is_some_and(|queues| queues.can_start())
+    }
+
+    /// True if this job was read and the window lets it start.
+    pub(super) fn is_read(&self, index: Index) -> bool {
+        self.0.as_ref().is_some_and(|queues| queues.read.places.contains_key(&index))
+    }
+
+    /// Returns the run of this one job, if it is to be read again.
+    pub(super) fn run_of(&self, index: Index) -> Option<RangeInclusive<Index>> {
+        self.0.as_ref().filter(|queues| queues.due.places.contains_key(&index)).map(|_| index..=index)
     }
 
     /// The number of jobs that were read. Jobs above the window count too.
@@ -68,13 +87,14 @@ impl Retries {
 forward! {
     forget(index: Index) -> bool;
     withdraw(index: Index) -> bool;
-    due(index: Index, closed_from: Index) -> bool;
-    seek_missing(closed_from: Index);
+    take(index: Index) -> bool;
+    due(index: Index, reach: Reach<'_>) -> bool;
+    seek_missing(reach: Reach<'_>);
     #[inline]
-    reach(closed_from: Index);
+    reach(reach: Reach<'_>);
     begin_read(run: &RangeInclusive<Index>);
-    end_read(count: usize, closed_from: Index);
-    rest_is_due(closed_from: Index);
+    end_read(count: usize, reach: Reach<'_>);
+    rest_is_due(reach: Reach<'_>);
     first_is_missing();
     rest_waits();
     #[inline]
@@ -108,12 +128,6 @@ impl Queues {
         self.waiting.remove(&index)
     }
 
-    /// Takes in a job that is due at once.
-    fn again(&mut self, index: Index, closed_from: Index) {
-        self.due.insert(index, self.next_place, closed_from);
-        self.next_place += 1;
-    }
-
     /// Lets go of a job that is not being read and was not read. Returns false if there is no such
     /// job.
     fn withdraw(&mut self, index: Index) -> bool {
@@ -124,26 +138,27 @@ impl Queues {
     }
 
     /// Ends the back-off of a job. Returns false if the job does not wait for one.
-    fn due(&mut self, index: Index, closed_from: Index) -> bool {
+    fn due(&mut self, index: Index, reach: Reach<'_>) -> bool {
         if !self.waiting.remove(&index) {
             return false;
         }
-        self.again(index, closed_from);
+        self.due.insert(index, self.next_place, reach);
+        self.next_place += 1;
         true
     }
 
     /// Makes the missing jobs due: the source was looked at, and may have them now.
-    fn seek_missing(&mut self, closed_from: Index) {
+    fn seek_missing(&mut self, reach: Reach<'_>) {
         for (index, place) in take(&mut self.missing) {
-            self.due.insert(index, place, closed_from);
+            self.due.insert(index, place, reach);
         }
     }
 
     /// Follows a window that moved or changed its width.
     #[inline]
-    fn reach(&mut self, closed_from: Index) {
-        self.due.reach(closed_from);
-        self.read.reach(closed_from);
+    fn reach(&mut self, reach: Reach<'_>) {
+        self.due.reach(reach);
+        self.read.reach(reach);
     }
 
     /// Returns the next run to read again, of at most `most` jobs: the job that has been due the
@@ -169,16 +184,16 @@ impl Queues {
     /// Takes in the first `count` of the jobs being read. The caller decides what becomes of the
     /// others, with [`rest_is_due`](Self::rest_is_due),
     /// [`first_is_missing`](Self::first_is_missing) or [`rest_waits`](Self::rest_waits).
-    fn end_read(&mut self, count: usize, closed_from: Index) {
+    fn end_read(&mut self, count: usize, reach: Reach<'_>) {
         for (index, place) in self.reading.drain(..count.min(self.reading.len())) {
-            self.read.insert(index, place, closed_from);
+            self.read.insert(index, place, reach);
         }
     }
 
     /// Makes the rest of the jobs being read due again, in their places.
-    fn rest_is_due(&mut self, closed_from: Index) {
+    fn rest_is_due(&mut self, reach: Reach<'_>) {
         for (index, place) in self.reading.drain(..) {
-            self.due.insert(index, place, closed_from);
+            self.due.insert(index, place, reach);
         }
     }
 
@@ -208,6 +223,11 @@ impl Queues {
         Some(index)
     }
 
+    /// Hands out this job. Returns false if it was not read, or if the window does not let it start.
+    fn take(&mut self, index: Index) -> bool {
+        self.read.remove(index).is_some()
+    }
+
     /// The number of jobs that were read. Jobs above the window count too.
     #[inline]
     fn len_read(&self) -> u64 {
@@ -232,8 +252,8 @@ struct Queue {
 }
 
 impl Queue {
-    fn insert(&mut self, index: Index, place: Place, closed_from: Index) {
-        if index < closed_from {
+    fn insert(&mut self, index: Index, place: Place, reach: Reach<'_>) {
+        if reach.has(index) {
             self.order.insert(place, index);
             self.places.insert(index, place);
         } else {
@@ -253,16 +273,16 @@ impl Queue {
     }
 
     #[inline]
-    fn reach(&mut self, closed_from: Index) {
-        if self.places.last_key_value().is_some_and(|(index, _)| *index >= closed_from) {
-            for (index, place) in self.places.split_off(&closed_from) {
+    fn reach(&mut self, reach: Reach<'_>) {
+        if self.places.last_key_value().is_some_and(|(index, _)| *index >= reach.closed_from) {
+            for (index, place) in self.places.split_off(&reach.closed_from) {
                 self.order.remove(&place);
-                self.above.insert(index, place);
+                self.insert(index, place, reach);
             }
         }
-        while let Some(first) = self.above.first_entry().filter(|first| *first.key() < closed_from) {
+        while let Some(first) = self.above.first_entry().filter(|first| *first.key() < reach.closed_from) {
             let (index, place) = first.remove_entry();
-            self.insert(index, place, closed_from);
+            self.insert(index, place, reach);
         }
     }
 }
@@ -271,10 +291,16 @@ impl Queue {
 mod tests {
     use super::*;
 
+    /// The window ends below this index.
+    fn below(closed_from: Index) -> Reach<'static> {
+        static NONE: BTreeSet<Index> = BTreeSet::new();
+        Reach { closed_from, redriven: &NONE }
+    }
+
     fn failed(indices: impl IntoIterator<Item = Index>) -> Retries {
         let mut retries = Retries::default();
         for index in indices {
-            assert!(retries.wait(index) && retries.due(index, 100));
+            assert!(retries.wait(index) && retries.due(index, below(100)));
         }
         retries
     }
@@ -287,8 +313,8 @@ mod tests {
         assert_eq!(retries.next_run(0), None);
         retries.begin_read(&(5..=7));
         assert_eq!(retries.next_run(64), Some(3..=4));
-        retries.end_read(1, 100);
-        retries.rest_is_due(100);
+        retries.end_read(1, below(100));
+        retries.rest_is_due(below(100));
         assert_eq!(retries.next_run(64), Some(3..=4), "job 3 was due before jobs 6 and 7");
         assert_eq!(retries.start(), Some(5));
     }
@@ -298,7 +324,7 @@ mod tests {
         let mut retries = failed([8, 2, 9, 1]);
         for run in [1..=1, 8..=9, 2..=2] {
             retries.begin_read(&run);
-            retries.end_read(run.count(), 100);
+            retries.end_read(run.count(), below(100));
         }
         let started: Vec<_> = core::iter::from_fn(|| retries.start()).collect();
         assert_eq!(started, [8, 2, 9, 1]);
@@ -307,15 +333,15 @@ mod tests {
     #[test]
     fn jobs_above_a_narrowed_window_keep_their_places() {
         let mut retries = failed([8, 2, 9]);
-        retries.reach(5);
+        retries.reach(below(5));
         assert_eq!((retries.next_run(64), retries.len_read()), (Some(2..=2), 0));
-        retries.reach(9);
+        retries.reach(below(9));
         assert_eq!(retries.next_run(64), Some(8..=8));
         retries.begin_read(&(8..=8));
-        retries.end_read(1, 9);
-        retries.reach(5);
+        retries.end_read(1, below(9));
+        retries.reach(below(5));
         assert!(!retries.can_start() && retries.len_read() == 1);
-        retries.reach(10);
+        retries.reach(below(10));
         assert_eq!(retries.start(), Some(8));
     }
 
@@ -323,14 +349,14 @@ mod tests {
     fn an_unreadable_job_waits_for_its_back_off_and_a_missing_one_for_the_next_look() {
         let mut retries = failed(1..=4);
         retries.begin_read(&(1..=4));
-        retries.end_read(1, 100);
+        retries.end_read(1, below(100));
         retries.first_is_missing();
-        retries.rest_is_due(100);
+        retries.rest_is_due(below(100));
         assert_eq!(retries.next_run(64), Some(3..=4));
-        retries.seek_missing(100);
+        retries.seek_missing(below(100));
         assert_eq!(retries.next_run(64), Some(2..=4), "job 2 kept its place");
         retries.begin_read(&(2..=4));
         retries.rest_waits();
-        assert!(!retries.has_due() && retries.due(3, 100) && !retries.due(3, 100));
+        assert!(!retries.has_due() && retries.due(3, below(100)) && !retries.due(3, below(100)));
     }
 }

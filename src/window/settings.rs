@@ -31,7 +31,7 @@ impl Window {
     /// Sets new limits. A lower limit takes back no job that is in flight.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
-        self.retries.reach(self.closed_from());
+        self.retries.reach(reach!(self));
     }
 
     /// Pauses or resumes. While the window is paused nothing starts, neither a new job nor a retry.

@@ -67,14 +67,16 @@ impl Trial {
             assert!(read + retries + count <= most || count == 1 && model.starved(), "read too far ahead");
             assert!(count <= model.room || count == 1 && model.starved(), "more is read than may weigh");
         } else {
+            let only = model.only.filter(|only| model.due.contains(only) && model.reaches(*only));
             assert_eq!(
                 Some(*run.start()),
-                model.first_of(&model.due),
+                only.or_else(|| model.first_of(&model.due)),
                 "the job that has been due the longest is read first"
             );
+            assert!(only.is_none() || count == 1, "others are read with the only job that may start");
             assert!(run.clone().all(|i| model.due.contains(&i)), "a failed job is read only when it is due");
-            assert!(model.is_in_window(*run.end()), "a retry above the window is read");
-            let needed = count == 1 && model.first_of(&model.retries_read).is_none();
+            assert!(model.reaches(*run.end()), "a retry above the window is read");
+            let needed = count == 1 && (model.first_of(&model.retries_read).is_none() || only.is_some());
             assert!(
                 retries + count <= most / 2 && read + retries + count <= most || needed,
                 "retries leave no room for new jobs"

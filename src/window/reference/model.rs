@@ -54,6 +54,8 @@ pub(super) struct Reference {
     /// The jobs that the save under way contains and the disk does not.
     pub(super) writing: BTreeSet<Index>,
     pub(super) announced: Index,
+    /// The only job that may start.
+    pub(super) only: Option<Index>,
     pub(super) paused: bool,
     pub(super) full: bool,
     pub(super) stopping: bool,
@@ -95,6 +97,7 @@ impl Reference {
             saving: None,
             writing: BTreeSet::new(),
             announced: disk.map_or(first, |d| d + 1),
+            only: None,
             paused: false,
             full: false,
             stopping: false,
@@ -150,6 +153,10 @@ impl Reference {
         {
             return None;
         }
+        if let Some(only) = self.only {
+            let starts = self.running.is_empty() && self.retries_read.contains(&only) && self.reaches(only);
+            return starts.then_some((only, true));
+        }
         let new = Some(self.next()).filter(|next| self.read.contains(next) && self.may_start(*next));
         let again = self.first_of(&self.retries_read);
         match (again, new) {
@@ -161,11 +168,16 @@ impl Reference {
 
     /// Of these jobs, the one in the window that became due first.
     pub(super) fn first_of(&self, failed: &BTreeSet<Index>) -> Option<Index> {
-        failed.iter().copied().filter(|index| self.is_in_window(*index)).min_by_key(|index| self.places[index])
+        failed.iter().copied().filter(|index| self.reaches(*index)).min_by_key(|index| self.places[index])
     }
 
     pub(super) fn is_in_window(&self, index: Index) -> bool {
         index.saturating_sub(self.base()) < self.limits.max_search_ahead
+    }
+
+    /// True if a failed job with this index may start, as far as the window is concerned.
+    pub(super) fn reaches(&self, index: Index) -> bool {
+        self.is_in_window(index) || self.redriven.contains(&index)
     }
 
     /// True if no job that was read can start, whatever else holds it.

@@ -23,6 +23,9 @@ fn choice() -> impl Strategy<Value = Choice> {
         2 => n().prop_map(Choice::Park),
         2 => n().prop_map(Choice::Redrive),
         1 => n().prop_map(Choice::Withdraw),
+        1 => n().prop_map(Choice::Alone),
+        2 => Just(Choice::Together),
+        1 => n().prop_map(Choice::PutBack),
         8 => Just(Choice::Saving),
         8 => Just(Choice::Saved),
         3 => n().prop_map(Choice::Revoke),
@@ -30,6 +33,7 @@ fn choice() -> impl Strategy<Value = Choice> {
         1 => any::<bool>().prop_map(Choice::Pause),
         1 => any::<bool>().prop_map(Choice::Full),
         1 => Just(Choice::Restart),
+        1 => n().prop_map(Choice::RestartKnowing),
     ]
 }
 
@@ -103,6 +107,16 @@ fn a_retry_above_a_narrowed_window_does_not_start() {
     assert_eq!((window.can_run(), window.poll_run()), (false, None));
     window.set_limits(Limits { max_processing: 4, max_search_ahead: 4 });
     assert_eq!(window.poll_run(), Some(Run { index: 3, retry: true }));
+}
+
+#[test]
+fn a_redriven_job_above_the_window_is_not_awaited_in_vain() {
+    let mut trial = Trial::new(0, limits(0, 0), None, true);
+    use Choice::{Grow, Park, Redrive, Restart, RestartKnowing, Saved, Saving, StopAt};
+    for choice in [RestartKnowing(2), Park(2), Saving, Saved, Restart, StopAt(5), Grow(0), Redrive(0)] {
+        trial.choose(choice);
+    }
+    trial.settle();
 }
 
 #[test]
