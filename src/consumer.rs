@@ -19,6 +19,7 @@ mod handle;
 mod inspect;
 mod launch;
 mod ordered;
+mod recover;
 mod transactional;
 
 pub use builder::Builder;

@@ -21,6 +21,7 @@ use std::sync::Weak;
 
 mod announcing;
 mod aside;
+pub(crate) mod care;
 pub(crate) mod control;
 mod core;
 pub(crate) mod effects;
@@ -30,6 +31,7 @@ mod failures;
 mod flights;
 mod handing_out;
 mod helping;
+mod life;
 #[cfg(all(test, waterline_loom))]
 mod loom;
 mod measuring;

@@ -11,6 +11,7 @@ use std::time::Duration;
 pub(crate) mod embedded;
 pub(crate) mod format;
 mod ledger;
+mod life;
 mod listing;
 mod memory;
 mod parked;
@@ -19,10 +20,11 @@ mod saves;
 mod tenure;
 
 pub use embedded::StoreProgress;
-pub use listing::ConsumerInfo;
+pub(crate) use life::{Halt, Life};
+pub use listing::{ConsumerInfo, LastHalt};
 pub use memory::MemoryProgress;
 pub use parked::Parked;
-pub(crate) use parked::{ParkedRecord, ParkedRecords};
+pub(crate) use parked::{Earlier, ParkedRecord, ParkedRecords};
 pub use saved::{SaveError, Saved};
 pub(crate) use saves::{DoneAhead, LiveParking, Restored, SaveDesk, Saves, Snapshot};
 pub(crate) use tenure::Tenant;
@@ -300,18 +302,28 @@ pub(crate) fn shared_writer<P: Progress>(progress: &mut P) -> Option<Arc<dyn Sav
     any.downcast_mut::<StoreProgress>()?.writer()
 }
 
-/// Returns the parked jobs of a progress that has its name, and the place of their records. `None`
-/// if this progress cannot keep them. With `parks` the store notes that there may be more of them.
-pub(crate) fn load_parked<P: Progress>(
-    progress: &mut P,
-    parks: bool,
-) -> Result<Option<(ParkedRecords, Vec<ParkedRecord>)>, Error> {
+/// Returns the records of single jobs, and of the life before, of a progress that has its name.
+/// `None` if this progress cannot keep them. With `parks` the store notes that there may be more of
+/// them.
+pub(crate) fn load_earlier<P: Progress>(progress: &mut P, parks: bool) -> Result<Option<Earlier>, Error> {
     let any: &mut dyn Any = progress;
     let Some(progress) = any.downcast_mut::<StoreProgress>() else { return Ok(None) };
     if parks {
         progress.note_parking()?;
     }
-    progress.load_parked().map(Some)
+    progress.load_earlier().map(Some)
+}
+
+/// Writes the records with which a life begins, in one write: that of the life, and those of jobs
+/// that are to run alone. The records of jobs that were passed are removed.
+pub(crate) fn open_life<'a, P: Progress>(
+    progress: &mut P,
+    life: &Life,
+    suspects: impl Iterator<Item = &'a ParkedRecord>,
+    passed: &[Index],
+) -> Result<(), Error> {
+    let any: &mut dyn Any = progress;
+    any.downcast_mut::<StoreProgress>().map_or(Ok(()), |progress| progress.open_life(life, suspects, passed))
 }
 
 /// Takes the name, and loads everything that is done. A progress of this crate need not put it in

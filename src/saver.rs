@@ -185,7 +185,7 @@ mod tests {
             assert!(all);
             self.0.lock().1 += 1;
             let ahead = DoneAhead::All { first: 0, words: vec![0b1100_0000] };
-            Some(Snapshot { last_processed: Some(4), next: 5, ahead })
+            Some(Snapshot { last_processed: Some(4), next: 5, ahead, life: None })
         }
         fn refused(&self, _: Refused, _: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {
             panic!("there are no effects");

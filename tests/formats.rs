@@ -223,9 +223,15 @@ fn every_fixture_reads_and_is_shown_as_it_stands_in_its_file() {
     }
 }
 
+/// Leaves out the records that say when a watermark moved, since they change from run to run.
+fn timeless(mut records: Vec<Record>) -> Vec<Record> {
+    records.retain(|record| !shown(std::slice::from_ref(record)).starts_with("waterline.system \"m"));
+    records
+}
+
 #[test]
 fn a_life_leaves_the_records_of_version_2_to_the_byte() {
-    let left = life::records();
+    let left = timeless(life::records());
     assert_eq!(shown(&left), shown(&records(VERSION_2)));
     assert_eq!(
         shown(&raised(records(VERSION_1))),

@@ -300,6 +300,8 @@ fn an_error_and_a_panic_are_the_outcome_of_their_attempt_in_every_mode() {
             Heard::Begun(0, 2),
             Heard::Failed(0, 2, "refused".to_owned()),
             Heard::Halted(0, Some(2), "job 0 failed in attempt 2: refused".to_owned()),
+            // The store keeps what the halt said.
+            Heard::Saved(None, 1),
             Heard::Ended(State::Halted, None, Some(error.report())),
         ];
         assert_eq!(heard, wanted, "{mode:?}");

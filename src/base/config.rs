@@ -15,6 +15,10 @@ pub(crate) fn available_parallelism() -> usize {
 /// repeat.
 pub(crate) const DEFAULT_SEARCH_AHEAD: u64 = 10_000;
 
+/// The default of `max_crashes` for a consumer that parks jobs: a machine that is restarted by
+/// force a few times in a row parks nothing that is sound.
+pub(crate) const DEFAULT_CRASHES: u32 = 5;
+
 /// The default of `poll_every`: rarely enough to cost nothing, often enough for a source that rings
 /// nobody.
 pub(crate) const DEFAULT_POLL: Duration = Duration::from_secs(1);
@@ -126,6 +130,12 @@ pub enum ConfigError {
     /// `OnExhausted::Park` with a progress that keeps no records of parked jobs.
     #[error("this progress cannot keep parked jobs: use `Store::progress`, or `OnExhausted::Halt`")]
     ParkUnsupported,
+    /// `max_crashes(0)`: no job could run after a crash.
+    #[error("max_crashes is 0, so a job that ran while its process died could never run again: use 1 or more")]
+    MaxCrashesZero,
+    /// `max_crashes` with a progress that cannot keep the count.
+    #[error("this progress cannot count crashes: use `Store::progress`, or leave max_crashes out")]
+    MaxCrashesUnsupported,
     /// `threads(0)`: no job would ever run.
     #[error("threads is 0, so no job would ever run: use at least 1, or leave it out")]
     ThreadsZero,
@@ -286,6 +296,8 @@ impl fmt::Debug for ConfigError {
                 Jitter { value },
                 ParkBudgetZero {},
                 ParkUnsupported {},
+                MaxCrashesZero {},
+                MaxCrashesUnsupported {},
                 ThreadsZero {},
                 ThreadsWithoutDeferred {},
                 EffectsWithoutTransactional {},

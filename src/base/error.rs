@@ -220,6 +220,20 @@ pub enum Error {
         reason: String,
     },
 
+    /// A job that has killed its process as often as
+    /// [`Builder::max_crashes`](crate::Builder::max_crashes) allows. It does not run any more. It
+    /// is parked, or the consumer halts.
+    #[error(
+        "the process died {crashes} times while job {index} ran alone, so the job is not run again: mend it, then redrive \
+         it if it is parked, raise max_crashes, or pass it with `StoreProgress::skip`"
+    )]
+    Crashed {
+        /// The index of the job.
+        index: Index,
+        /// The number of deaths while it ran alone.
+        crashes: u32,
+    },
+
     /// A job that is not parked, and that was to be redriven or discarded. Nothing was changed.
     #[error("job {index} of the progress {name:?} is not parked: `Store::parked` lists the jobs that are")]
     NotParked {
@@ -373,6 +387,7 @@ impl fmt::Debug for Error {
                 StopTimeout { running },
                 EffectsTooLarge { limit },
                 Counter { table, key, reason },
+                Crashed { index, crashes },
                 NotParked { name, index },
                 Item { log, source },
                 LogType { name, open, asked },

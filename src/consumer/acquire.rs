@@ -5,7 +5,7 @@ use crate::base::error::Error;
 use crate::base::guard::guarded;
 use crate::base::index::Index;
 use crate::driver::tenure::fenced;
-use crate::progress::{ParkedRecord, ParkedRecords, Progress, Saved, Tenure, acquire_all, load_parked};
+use crate::progress::{Earlier, Progress, Saved, Tenure, acquire_all, load_earlier};
 use crate::window::{Limits, Window};
 
 /// A progress that has its name.
@@ -16,8 +16,8 @@ pub(super) struct Acquired {
     pub(super) keeps_all: bool,
     /// Everything that earlier lives have saved.
     pub(super) saved: Option<Saved>,
-    /// The parked jobs, and the place of their records, if it keeps any.
-    pub(super) parked: Option<(ParkedRecords, Vec<ParkedRecord>)>,
+    /// The records of single jobs and of the life before, if it keeps any.
+    pub(super) earlier: Option<Earlier>,
 }
 
 impl Acquired {
@@ -31,19 +31,26 @@ impl Acquired {
     }
 
     /// Makes the window that goes on from here, or begins with `next`.
-    pub(super) fn window(self, next: Index, limits: Limits) -> Window {
+    pub(super) fn window(&mut self, next: Index, limits: Limits) -> Window {
         let loaded = self.last_processed();
         let mut window = loaded.map_or_else(|| Window::begin(next, limits), |last| Window::resume(last, limits));
         if self.keeps_all {
             window.keep_done_ahead();
-            window.restore(self.saved.into_iter().flat_map(|saved| saved.done));
+            window.restore(self.saved.iter_mut().flat_map(|saved| std::mem::take(&mut saved.done)));
         }
         window
     }
 }
 
+/// The things that the progress has to keep, beside all that is done.
+#[derive(Clone, Copy)]
+pub(super) struct Keeps {
+    pub(super) parked: bool,
+    pub(super) crashes: bool,
+}
+
 /// Takes the name, and loads everything that is saved under it.
-pub(super) fn acquire(progress: &mut impl Progress, parks: bool, tenure: &Tenure) -> Result<Acquired, Error> {
+pub(super) fn acquire(progress: &mut impl Progress, keeps: Keeps, tenure: &Tenure) -> Result<Acquired, Error> {
     let keeps_all = asked(|| {
         progress.subscribe(tenure.clone());
         progress.keeps_done_ahead()
@@ -55,13 +62,15 @@ pub(super) fn acquire(progress: &mut impl Progress, parks: bool, tenure: &Tenure
     if let Some(Err(reason)) = saved.as_ref().map(Saved::check) {
         return Err(Error::Corrupt { name: named(), reason });
     }
-    let parked = load_parked(progress, parks)?;
-    if parks && parked.is_none() {
-        return Err(ConfigError::ParkUnsupported.into());
+    let earlier = load_earlier(progress, keeps.parked || keeps.crashes)?;
+    match keeps {
+        Keeps { parked: true, .. } if earlier.is_none() => return Err(ConfigError::ParkUnsupported.into()),
+        Keeps { crashes: true, .. } if earlier.is_none() => return Err(ConfigError::MaxCrashesUnsupported.into()),
+        _ => {}
     }
     match tenure.take_lost() {
         Some(error) => Err(fenced(named(), error)),
-        None => Ok(Acquired { name, fence, keeps_all, saved, parked }),
+        None => Ok(Acquired { name, fence, keeps_all, saved, earlier }),
     }
 }
 

@@ -37,6 +37,7 @@ pub struct Builder<J, P> {
     pub(super) max_search_ahead: u64,
     pub(super) retry: Retry,
     pub(super) on_exhausted: OnExhausted,
+    pub(super) max_crashes: Option<u32>,
     pub(super) poll_every: Option<Duration>,
     pub(super) stop_at: Option<Index>,
     pub(super) on_job_done: Option<Arc<OnJobDone>>,
@@ -59,6 +60,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             max_search_ahead: config::DEFAULT_SEARCH_AHEAD,
             retry: Retry::none(),
             on_exhausted: OnExhausted::Halt,
+            max_crashes: None,
             poll_every: None,
             stop_at: None,
             on_job_done: None,
@@ -142,6 +144,46 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// Sets the treatment of a job whose attempts are used up. Default: [`OnExhausted::Halt`].
     pub fn on_exhausted(mut self, then: OnExhausted) -> Self {
         self.on_exhausted = then;
+        self
+    }
+
+    /// Limits how often a job may kill its process: by an abort, a stack overflow, or for want of
+    /// memory. Then the job is parked with [`OnExhausted::Park`], or the consumer halts with
+    /// [`Error::Crashed`](crate::Error::Crashed). At least 1. Default: 5 with `Park`, else no
+    /// limit, so that a long job outlives any number of forced restarts.
+    ///
+    /// The process dies at most this many times plus two for one job, and no other job is blamed.
+    /// After the first death, jobs are recorded in the store before they start, many in one write.
+    /// After the second, the recorded ones run alone, one after the other, and the store counts
+    /// before each of them. A death counts only for the job that runs alone. Success, or the end of
+    /// an attempt by an error, proves that the job did not do it. A process that somebody kills
+    /// looks the same as one that a job kills, so choose a number above 1.
+    ///
+    /// It costs two small writes for each life of the consumer, and nothing for each job. The
+    /// attempts of failed jobs are stored too, so the next life goes on counting them, and waits
+    /// for the rest of their back-off. It needs the progress of a [`Store`](crate::Store).
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, Retry, Store};
+    /// use std::time::Duration;
+    ///
+    /// let (store, jobs) = (Store::in_memory(), (0..1).collect::<MemoryJobs<_>>());
+    /// let retry = Retry::fixed(Duration::from_millis(20));
+    /// let life = || Consumer::builder(jobs.clone(), store.progress("p")).retry(retry).max_crashes(3);
+    /// let (say, said) = crossbeam_channel::unbounded();
+    /// let first = life().start(move |job| {
+    ///     say.send(job.attempt)?;
+    ///     Err("not yet".into())
+    /// })?;
+    /// said.recv()?;
+    /// first.stop()?;
+    /// // The next life goes on with the attempt after the last one.
+    /// let last = said.iter().last().unwrap_or(1);
+    /// life().stop_at(0).start(move |job| Ok(assert_eq!(job.attempt, last + 1)))?.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn max_crashes(mut self, n: u32) -> Self {
+        self.max_crashes = Some(n);
         self
     }
 
@@ -333,6 +375,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             (Some(None), _, _) => Err(ConfigError::StartAtMax),
             (_, Some(Index::MAX), _) => Err(ConfigError::StopAtMax),
             (_, _, Some(Duration::ZERO)) => Err(ConfigError::PollEveryZero),
+            _ if self.max_crashes == Some(0) => Err(ConfigError::MaxCrashesZero),
             _ if self.on_exhausted == OnExhausted::Park { budget: 0 } => Err(ConfigError::ParkBudgetZero),
             _ => Ok(Limits { max_processing: self.max_processing, max_search_ahead: self.max_search_ahead }),
         }

@@ -4,13 +4,15 @@
 //! The first two phases refuse everything that can be refused, before anything runs.
 
 use super::Consumer;
-use super::acquire::{Acquired, acquire};
+use super::acquire::{Acquired, Keeps, acquire};
 use super::builder::{Builder, OnProcessed};
 use super::inspect::{Inspected, Wanted, inspect};
+use super::recover::{Going, recover};
 use crate::base::config::{self, OnExhausted};
 use crate::base::error::Error;
 use crate::base::sync::{Arc, Mutex};
 use crate::base::time;
+use crate::driver::care::Recovered;
 use crate::driver::{Core, Driver};
 use crate::notifier::notify;
 use crate::observe::observers::Observers;
@@ -22,7 +24,7 @@ use crate::saver::{Saver, saver};
 use crate::source::Jobs;
 use crate::source::wakeup::Bell;
 use crate::source::watermark::Watermark;
-use crate::window::Limits;
+use crate::window::Window;
 use std::time::Duration;
 
 /// A driver that is ready to run, and the rest that its threads need.
@@ -45,8 +47,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let settings = mode.settings(self.asked)?;
         let limits = self.validate()?;
         let mut unstarted = Unstarted::new();
-        let parks = self.on_exhausted != OnExhausted::Halt;
-        let acquired = acquire(&mut self.progress, parks, &unstarted.tenure)?;
+        let going = self.going();
+        let keeps = Keeps { parked: going.budget.is_some(), crashes: going.max_crashes.is_some() };
+        let mut acquired = acquire(&mut self.progress, keeps, &unstarted.tenure)?;
         let wanted = Wanted {
             start_at: self.start_at.flatten(),
             stop_at: self.stop_at,
@@ -54,7 +57,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         };
         let inspected = inspect(&self.jobs, wanted, &acquired, &mut unstarted)?;
         let watermark = inspected.watermark.clone();
-        let assembled = self.assemble(settings, limits, acquired, inspected, &mut unstarted);
+        let mut window = acquired.window(inspected.next, limits);
+        let recovered = recover(&mut self.progress, &mut acquired, &mut window, going)?;
+        let assembled = self.assemble(settings, (window, recovered), acquired, inspected, &mut unstarted);
         let driver = assembled.driver.clone();
         driver.set_runner(driver.observed(runner(&driver, settings)));
         // From here on, a drop of the consumer stops everything that was started.
@@ -67,24 +72,29 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         Ok(consumer)
     }
 
+    /// Returns the settings that say how to go on after earlier lives.
+    fn going(&self) -> Going {
+        match self.on_exhausted {
+            OnExhausted::Halt => Going { budget: None, max_crashes: self.max_crashes },
+            OnExhausted::Park { budget } => {
+                let max_crashes = self.max_crashes.unwrap_or(config::DEFAULT_CRASHES);
+                Going { budget: Some(budget), max_crashes: Some(max_crashes) }
+            }
+        }
+    }
+
     /// Puts the driver together. Nothing can be refused any more, and nothing runs yet.
     fn assemble(
         self,
         settings: Settings,
-        limits: Limits,
-        mut acquired: Acquired,
+        (mut window, recovered): (Window, Option<Recovered>),
+        acquired: Acquired,
         inspected: Inspected,
         unstarted: &mut Unstarted,
     ) -> Assembled<J, P> {
         let Self { jobs, progress, poll_every, on_processed, .. } = self;
         let Inspected { watermark, upstreams, subscribed, next } = inspected;
-        let budget = match self.on_exhausted {
-            OnExhausted::Halt => None,
-            OnExhausted::Park { budget } => Some(budget),
-        };
-        let parked = acquired.parked.take();
         let (fence, keeps_all, loaded) = (acquired.fence, acquired.keeps_all, acquired.last_processed());
-        let mut window = acquired.window(next, limits);
         if let Some(index) = self.stop_at {
             window.stop_at(index);
         }
@@ -99,7 +109,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.watching.observers = Observers::new(watermark.name(), self.observers, alarms);
         self.stall_after.into_iter().for_each(|patience| core.watching.stalls.patience = patience);
         core.saving.effects.limit = settings.effects.unwrap_or(usize::MAX);
-        let keeps_parked = parked.and_then(|parked| core.keep_parked(parked, budget)).is_some();
+        let keeps_parked = recovered.and_then(|recovered| core.go_on(recovered)).is_some();
         let (saves, saver) = hand_over(progress, keeps_all, &mut core);
         // No follower looks at this watermark yet.
         watermark.hold(core.lowest_parked());

@@ -191,8 +191,7 @@ impl<T: Send + 'static> Control for Driver<T> {
         }
         let mut limits = core.window.limits();
         change(&mut limits);
-        core.window.set_limits(limits);
-        core.fit_prefetch();
+        core.change_limits(limits);
         core.workers.cap = None;
         self.settle(core, &Now::when_asked());
         // Threads that are now too many are asleep, if they are idle.

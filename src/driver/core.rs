@@ -8,6 +8,7 @@ use super::announcing::Announcing;
 use super::ending::Ending;
 use super::failures::Failures;
 use super::handing_out::demand;
+use super::life::KeptLife;
 use super::parking::Parking;
 use super::reach::Gates;
 use super::reading::Reading;
@@ -31,6 +32,7 @@ pub(crate) struct Core<T> {
     pub(crate) failures: Failures,
     /// The parked jobs; `None` if there are none, and there will be none.
     pub(crate) parking: Option<Box<Parking>>,
+    pub(crate) life: KeptLife,
     pub(crate) running: Running<T>,
     pub(crate) saving: Saving,
     pub(crate) tenancy: Tenancy,
@@ -51,6 +53,7 @@ impl<T: Send + 'static> Core<T> {
             gates: Gates::default(),
             failures: Failures::new(retry),
             parking: None,
+            life: KeptLife::default(),
             running: Running::default(),
             saving: Saving::default(),
             tenancy: Tenancy::default(),
@@ -67,6 +70,10 @@ impl<T: Send + 'static> Core<T> {
 
     /// Polls the window until it wants nothing more.
     pub(crate) fn drain(&mut self, now: &Now) -> Wakes {
+        if self.parking.is_some() {
+            self.take_care(now);
+        }
+        self.close_life(now);
         let mut wakes = Wakes { reader: std::mem::take(&mut self.reading.rouse), ..Wakes::default() };
         if self.window.is_stopping() && !std::mem::replace(&mut self.ending.told, true) {
             wakes.reader = true;

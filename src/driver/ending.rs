@@ -92,6 +92,11 @@ impl<T: Send + 'static> Core<T> {
         self.ending.abandoned = true;
         self.ending.unreachable_from = self.ending.unreachable_from.min(running.first().copied().unwrap_or(Index::MAX));
         self.waiting.rouse = true;
+        if let Some(alone) = self.alone() {
+            // It was no crash that ended this attempt.
+            self.outlived(alone);
+            self.note_start(alone, 0);
+        }
         self.window.handle_abandoned();
         (running, self.running.on_job_done.take())
     }
@@ -121,6 +126,7 @@ impl<T: Send + 'static> Core<T> {
         let attempt = if let Error::Job { attempt, .. } = &error { Some(*attempt) } else { None };
         self.tell(&Event { attempt, ..event }, now);
         self.notice(|_| Notice::Halted { index, attempt, error: text.clone() });
+        self.life.halts();
         self.ending.report = Some(if cause.is_empty() { error.to_string() } else { format!("{error}: {cause}") });
         self.ending.halted = Some(Box::new((index, text)));
         self.ending.error = Some(Box::new(error));

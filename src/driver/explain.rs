@@ -94,6 +94,9 @@ impl<T: Send + 'static> Core<T> {
             // Its turn comes as soon as a slot is free.
             return self.lowest_running(now).unwrap_or(Blocked::No);
         }
+        if let Some(alone) = self.alone().filter(|alone| *alone == index || self.failures.waiting(index).is_none()) {
+            return Blocked::Alone { index: alone };
+        }
         if let Some(failed) = self.failures.waiting(index) {
             return self.blocked_by_retry(index, failed, now);
         }
@@ -154,7 +157,10 @@ impl<T: Send + 'static> Core<T> {
         if window.ends_at().is_some_and(|last| last < index) {
             return Blocked::CaughtUp;
         }
-        let gated = || window.is_gated(index).then_some(Blocked::Upstream { index });
+        let recorded = || self.blocked_by_save(now);
+        let gated = || {
+            window.is_gated(index).then(|| if self.is_gated(index) { Blocked::Upstream { index } } else { recorded() })
+        };
         self.beyond_head(index).or_else(gated).unwrap_or_else(|| match &self.reading.unread {
             Some(unread) => self.unread(unread, index),
             None => Blocked::No,
@@ -164,7 +170,7 @@ impl<T: Send + 'static> Core<T> {
     /// Returns the time that the look has taken, if the look is all that this job waits for.
     fn look_awaited(&self, index: Index, now: &Now) -> Option<Duration> {
         let window = &self.window;
-        let known = window.head().is_some_and(|head| index <= head) && !window.is_gated(index);
+        let known = window.head().is_some_and(|head| index <= head) && !self.is_gated(index);
         let elapsed = self.reading.look.map(|since| now.get().saturating_duration_since(since));
         if !self.reading.seen {
             return Some(elapsed.unwrap_or_default());

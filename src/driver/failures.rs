@@ -40,6 +40,18 @@ pub(crate) struct Failed {
     pub(crate) deferred: bool,
 }
 
+impl Failed {
+    fn new(attempt: u32, due: Instant, error: String, first: Option<u64>) -> Self {
+        Self { attempt, due, error, first, unread: None, unreadable: 0, running: false, deferred: false }
+    }
+}
+
+/// Returns the end of a pause. A pause beyond the end of the clock never ends, so a very long one
+/// does as well.
+fn after(pause: Duration, now: Instant) -> Instant {
+    now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()))
+}
+
 impl Failures {
     pub(super) fn new(retry: Retry) -> Self {
         Self { retry, jobs: BTreeMap::new(), timers: BinaryHeap::new() }
@@ -52,13 +64,9 @@ impl Failures {
 
     /// Notes that this attempt failed, and that the next one is due after a pause.
     pub(super) fn note(&mut self, index: Index, attempt: u32, error: String, pause: Duration, now: Instant) {
-        // A pause beyond the end of the clock never ends, so a very long one does as well.
-        let due = now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
+        let due = after(pause, now);
         let first = Some(self.first_failed(index).unwrap_or_else(time::wall));
-        self.jobs.insert(
-            index,
-            Failed { attempt, due, error, first, unread: None, unreadable: 0, running: false, deferred: false },
-        );
+        self.jobs.insert(index, Failed::new(attempt, due, error, first));
         self.timers.push(Reverse((due, index)));
     }
 
@@ -76,17 +84,28 @@ impl Failures {
 
     /// Takes in a parked job that is to run once more, and is due now.
     pub(super) fn redrive(&mut self, index: Index, attempt: u32, text: String, due: Instant) {
-        let failed = Failed {
-            attempt,
-            due,
-            error: text,
-            first: None,
-            unread: None,
-            unreadable: 0,
-            running: false,
-            deferred: false,
-        };
-        self.jobs.insert(index, failed);
+        self.jobs.insert(index, Failed::new(attempt, due, text, None));
+    }
+
+    /// Takes in a job of an earlier life, which is due after a pause.
+    pub(super) fn restore(
+        &mut self,
+        index: Index,
+        attempt: u32,
+        text: String,
+        first: Option<u64>,
+        pause: Duration,
+        now: Instant,
+    ) {
+        self.jobs.insert(index, Failed::new(attempt, now, text, first));
+        self.wait_again(index, pause, now);
+    }
+
+    /// Makes a job that has failed before wait for another pause.
+    pub(super) fn wait_again(&mut self, index: Index, pause: Duration, now: Instant) {
+        let Some(failed) = self.jobs.get_mut(&index) else { return };
+        failed.due = after(pause, now);
+        self.timers.push(Reverse((failed.due, index)));
     }
 
     /// Forgets a parked job that is not to run once more, after all. Returns its attempts.
@@ -145,6 +164,11 @@ impl Failures {
         if let Some(failed) = self.jobs.get_mut(&index) {
             failed.unread = Some(Unread::Missing);
         }
+    }
+
+    /// True if the source did not show this job when it was asked last.
+    pub(super) fn is_missing_now(&self, index: Index) -> bool {
+        self.jobs.get(&index).is_some_and(|failed| matches!(failed.unread, Some(Unread::Missing)))
     }
 
     /// Puts off these jobs, which were to be read again: the source failed at the first of them.

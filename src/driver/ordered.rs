@@ -27,6 +27,7 @@ impl<T: Send + 'static> Core<T> {
         }
         let Flight { index, attempt, .. } = self.running.flights.end(token).filter(|_| !self.ending.abandoned)?;
         self.window.handle_set_aside(index);
+        self.set_aside_alone(index);
         self.running.aside.attempts.insert(index, attempt);
         // A stopping consumer gives no turn to this job, so the watermark never passes it.
         self.waiting.rouse |= self.window.is_stopping();
@@ -52,8 +53,8 @@ impl<T: Send + 'static> Core<T> {
         Some(Delivery { index, token: self.running.flights.begin(flight) })
     }
 
-    /// A job was parked, so the turn may be at a result that waits, and no thread has it. A thread of
-    /// the pool takes it.
+    /// A job was parked, so the turn may be at a result that waits, and no thread has it. A thread
+    /// of the pool takes it.
     pub(super) fn hold_turn(&mut self) {
         let aside = &mut self.running.aside;
         aside.held |= !aside.sinking && aside.has(self.window.lowest_undone());

@@ -5,6 +5,7 @@
 //! the record in one write with its effects, and its failure writes the record anew.
 
 use super::Driver;
+use super::care::{Care, Recovered};
 use super::core::Core;
 use crate::base::error::Error;
 use crate::base::guard::Failure;
@@ -18,51 +19,75 @@ use crate::progress::{LiveParking, ParkedRecord, ParkedRecords};
 use std::collections::BTreeMap;
 use std::sync::Weak;
 
-/// The parked jobs of a consumer whose progress can keep their records.
+/// The records of single jobs, of a consumer whose progress can keep them.
 pub(crate) struct Parking {
     records: ParkedRecords,
-    /// The most records; `None`: no job is parked by this consumer.
+    /// The most parked jobs; `None`: no job is parked by this consumer.
     budget: Option<u64>,
     /// The jobs that have a record, or will have one with the next save.
-    jobs: BTreeMap<Index, Brief>,
+    pub(super) jobs: BTreeMap<Index, Brief>,
+    /// The number of those that are parked.
+    parked: u64,
+    /// The state of the care for crashes, if they are counted.
+    pub(super) care: Option<Box<Care>>,
 }
 
 /// The part of a record that is needed in memory.
-#[derive(Clone, Copy)]
-struct Brief {
+#[derive(Clone, Copy, Default)]
+pub(super) struct Brief {
     attempts: u32,
+    pub(super) crashes: u32,
     first_failed: u64,
-    parked: u64,
+    /// The time at which it was parked; `None`: it is not parked.
+    parked: Option<u64>,
 }
 
 impl Brief {
     fn of(record: &ParkedRecord) -> Self {
-        Self { attempts: record.attempts, first_failed: record.first_failed, parked: record.parked }
+        let parked = (!record.pending).then_some(record.parked);
+        Self { attempts: record.attempts, crashes: record.crashes, first_failed: record.first_failed, parked }
     }
 }
 
 impl Parking {
-    /// Goes on with these records.
-    pub(crate) fn new(records: ParkedRecords, budget: Option<u64>, parked: &[ParkedRecord]) -> Self {
-        let jobs = parked.iter().map(|record| (record.index, Brief::of(record))).collect();
-        Self { records, budget, jobs }
+    /// Goes on with these records. `next` is the lowest index that was never handed out.
+    pub(crate) fn new(recovered: &Recovered, next: Index) -> Self {
+        let jobs: BTreeMap<_, _> = recovered.jobs.iter().map(|record| (record.index, Brief::of(record))).collect();
+        let parked = jobs.values().filter(|job| job.parked.is_some()).count() as u64;
+        let (records, care) = (recovered.place.clone(), Care::new(recovered, next));
+        Self { records, budget: recovered.budget, jobs, parked, care }
     }
 
-    /// True if this job may be parked: a job that has a record needs no other one.
+    fn parked_jobs(&self) -> impl Iterator<Item = Index> {
+        self.jobs.iter().filter(|(_, job)| job.parked.is_some()).map(|(index, _)| *index)
+    }
+
+    fn is_parked(&self, index: Index) -> bool {
+        self.jobs.get(&index).is_some_and(|job| job.parked.is_some())
+    }
+
+    /// True if this job may be parked: a job that is parked needs no other place.
     fn has_room(&self, index: Index) -> bool {
-        self.budget.is_some_and(|budget| (self.jobs.len() as u64) < budget || self.jobs.contains_key(&index))
+        self.budget.is_some_and(|budget| self.parked < budget || self.is_parked(index))
+    }
+
+    pub(super) fn take_back_crash(&mut self, index: Index) {
+        if let Some(job) = self.jobs.get_mut(&index) {
+            job.crashes = job.crashes.saturating_sub(1);
+        }
     }
 }
 
 impl<T: Send + 'static> Core<T> {
     /// Returns the number of parked jobs.
     pub(super) fn parked(&self) -> u64 {
-        self.parking.as_ref().map_or(0, |parking| parking.jobs.len() as u64)
+        self.parking.as_ref().map_or(0, |parking| parking.parked)
     }
 
     /// Returns the lowest parked job, whose item a log keeps.
     pub(crate) fn lowest_parked(&self) -> Option<Index> {
-        self.parking.as_ref()?.jobs.first_key_value().map(|(index, _)| *index)
+        let parking = self.parking.as_ref().filter(|parking| parking.parked > 0)?;
+        parking.parked_jobs().next()
     }
 
     /// Parks a job that waits, since it is not tried again. Gives the failure back if it cannot be
@@ -79,7 +104,8 @@ impl<T: Send + 'static> Core<T> {
             return Err(failure);
         }
         self.hold_turn();
-        self.note_failure(index, attempt, &failure.text);
+        self.no_suspect(index);
+        self.note_parked(index, attempt, &failure.text);
         self.tell(&Event::new(Kind::Parked, index).attempt(attempt).error(&failure.text), now);
         self.notice(|_| Notice::Parked { index, attempt, error: failure.text.clone() });
         Ok(Some(failure.error))
@@ -99,28 +125,97 @@ impl<T: Send + 'static> Core<T> {
     /// none.
     pub(super) fn redrive_failed(&mut self, index: Index, attempt: u32, text: &str, now: &Now) {
         self.failures.forget(index);
-        if self.parking.as_ref().is_some_and(|parking| parking.jobs.contains_key(&index)) {
-            self.note_failure(index, attempt, text);
+        self.outlived(index);
+        self.no_suspect(index);
+        if self.parking.as_ref().is_some_and(|parking| parking.is_parked(index)) {
+            self.note_parked(index, attempt, text);
         }
         self.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempt).error(text), now);
     }
 
     /// Keeps the record of a redriven job whose effects cannot be written.
     pub(super) fn redrive_refused(&mut self, index: Index, attempt: u32, text: &str, now: &Now) {
-        self.note_failure(index, attempt, text);
+        self.note_parked(index, attempt, text);
         self.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempt).error(text), now);
     }
 
     /// Writes the record of a parked job with the next save.
-    fn note_failure(&mut self, index: Index, attempts: u32, error: &str) {
+    fn note_parked(&mut self, index: Index, attempts: u32, error: &str) {
         let Some(parking) = &mut self.parking else { return };
         let wall = time::wall();
-        let fresh = Brief { attempts, first_failed: self.failures.first_failed(index).unwrap_or(wall), parked: wall };
-        let brief = parking.jobs.entry(index).or_insert(fresh);
-        brief.attempts = attempts;
-        let Brief { attempts, first_failed, parked } = *brief;
-        let error = error.to_owned();
-        let record = ParkedRecord { index, attempts, error, first_failed, last_failed: wall, parked, wanted: false };
+        let first_failed = self.failures.first_failed(index);
+        let job = parking.jobs.entry(index).or_default();
+        parking.parked += u64::from(job.parked.is_none());
+        *job = Brief {
+            attempts: attempts.max(job.attempts),
+            crashes: job.crashes,
+            first_failed: first_failed.unwrap_or(if job.first_failed > 0 { job.first_failed } else { wall }),
+            parked: Some(job.parked.unwrap_or(wall)),
+        };
+        self.write_record(index, wall, error, |_| {});
+    }
+
+    /// Writes the record of a job that failed and has attempts left with the next save, if attempts
+    /// are to outlive the process.
+    pub(super) fn note_attempt(&mut self, index: Index, attempts: u32, error: &str) {
+        if !self.counts_crashes() {
+            return;
+        }
+        self.outlived(index);
+        let (suspect, first_failed) = (self.is_suspect(index), self.failures.first_failed(index));
+        let Some(parking) = &mut self.parking else { return };
+        let wall = time::wall();
+        let job = parking.jobs.entry(index).or_default();
+        (job.attempts, job.first_failed) = (attempts, first_failed.unwrap_or(wall));
+        self.write_record(index, wall, error, |record| record.suspect = suspect);
+    }
+
+    /// The same for a job that was not ready: the attempt does not count. A job without a record
+    /// needs none.
+    pub(super) fn note_deferred(&mut self, index: Index, attempt: u32, error: &str) {
+        if self.parking.as_ref().is_some_and(|parking| parking.jobs.contains_key(&index)) {
+            self.note_attempt(index, attempt.saturating_sub(1), error);
+        }
+    }
+
+    /// Writes with the next save that a job may start from then on, and this number of crashes, if
+    /// it is not 0.
+    pub(super) fn note_start(&mut self, index: Index, crashes: u32) {
+        let (suspect, first_failed) = (self.is_suspect(index), self.failures.first_failed(index));
+        let error = self.failures.waiting(index).map_or_else(String::new, |failed| failed.error.clone());
+        let Some(parking) = &mut self.parking else { return };
+        let job = parking.jobs.entry(index).or_default();
+        job.crashes = job.crashes.max(crashes);
+        job.first_failed = first_failed.unwrap_or(job.first_failed);
+        self.write_record(index, time::wall(), &error, |record| (record.started, record.suspect) = (true, suspect));
+    }
+
+    /// Forgets the attempts of a job that halts its consumer. Its crashes stay.
+    pub(super) fn forget_attempts(&mut self, index: Index) {
+        self.outlived(index);
+        let suspect = self.is_suspect(index);
+        let Some(parking) = &mut self.parking else { return };
+        let Some(job) = parking.jobs.get_mut(&index).filter(|job| job.parked.is_none()) else { return };
+        (job.attempts, job.first_failed) = (0, 0);
+        self.write_record(index, time::wall(), "", |record| record.suspect = suspect);
+    }
+
+    /// Writes the record of this job with the next save.
+    fn write_record(&mut self, index: Index, wall: u64, error: &str, change: impl FnOnce(&mut ParkedRecord)) {
+        let Some(parking) = &self.parking else { return };
+        let Some(Brief { attempts, crashes, first_failed, parked }) = parking.jobs.get(&index).copied() else { return };
+        let mut record = ParkedRecord {
+            index,
+            attempts,
+            crashes,
+            error: error.to_owned(),
+            first_failed,
+            last_failed: wall,
+            parked: parked.unwrap_or(0),
+            pending: parked.is_none(),
+            ..ParkedRecord::default()
+        };
+        change(&mut record);
         let mut changes = Changes::default();
         let put = parking.records.put(&record, &mut changes);
         debug_assert!(put.is_ok(), "the text of an error has at most 4 KiB");
@@ -130,8 +225,10 @@ impl<T: Send + 'static> Core<T> {
     /// Removes the record of a job that has succeeded, among its effects.
     #[cold]
     pub(super) fn unpark(&mut self, index: Index, effects: &mut Changes) {
+        self.no_suspect(index);
         let Some(parking) = &mut self.parking else { return };
-        if parking.jobs.remove(&index).is_some() {
+        if let Some(job) = parking.jobs.remove(&index) {
+            parking.parked -= u64::from(job.parked.is_some());
             let removed = parking.records.remove(index, effects);
             debug_assert!(removed.is_ok(), "the key is short");
             self.window.handle_changed();
@@ -146,30 +243,36 @@ impl<T: Send + 'static> Core<T> {
 
     /// Makes a parked job run once more. False if it is not parked.
     pub(super) fn redrive(&mut self, index: Index, now: &Now) -> bool {
-        let Some(brief) = self.parking.as_ref().and_then(|parking| parking.jobs.get(&index)).copied() else {
-            return false;
-        };
+        let parked = self.parking.as_mut().and_then(|parking| parking.jobs.get_mut(&index));
+        let Some(brief) = parked.filter(|job| job.parked.is_some()).copied() else { return false };
+        if !self.is_suspect(index)
+            && let Some(job) = self.parking.as_mut().and_then(|parking| parking.jobs.get_mut(&index))
+        {
+            // A wish of the user's is a new beginning for a job that has killed its process.
+            job.crashes = 0;
+        }
         if self.window.handle_redriven(index) {
             let waits = "it is parked, and is to run once more".to_owned();
             self.failures.redrive(index, brief.attempts, waits, now.get());
-            self.window.handle_due(index);
+            self.make_due(index);
         }
         true
     }
 
-    /// Goes on with the parked jobs of earlier lives, and runs those once more that somebody asked
-    /// for while no consumer had the name. `None` if there are none and this consumer parks none.
-    pub(crate) fn keep_parked(
-        &mut self,
-        (records, parked): (ParkedRecords, Vec<ParkedRecord>),
-        budget: Option<u64>,
-    ) -> Option<()> {
-        if parked.is_empty() && budget.is_none() {
+    /// Goes on with the records of earlier lives, and runs those parked jobs once more that
+    /// somebody asked for while no consumer had the name. `None` if there are none and there will
+    /// be none.
+    pub(crate) fn go_on(&mut self, mut recovered: Recovered) -> Option<()> {
+        let now = Now::when_asked();
+        self.life.keep(recovered.life.take().map(Box::new), recovered.max_crashes.is_some());
+        if recovered.jobs.is_empty() && recovered.budget.is_none() && recovered.max_crashes.is_none() {
             return None;
         }
-        self.parking = Some(Box::new(Parking::new(records, budget, &parked)));
-        let wanted = parked.iter().filter(|record| record.wanted).map(|record| record.index);
-        self.redrive_wanted(wanted.collect::<Vec<_>>(), &Now::when_asked());
+        self.parking = Some(Box::new(Parking::new(&recovered, self.window.next())));
+        self.restore_waiting(&recovered, time::wall(), &now);
+        self.set_gate(Index::MAX);
+        let wanted = recovered.jobs.iter().filter(|record| record.wanted && !record.pending).map(|record| record.index);
+        self.redrive_wanted(wanted.collect::<Vec<_>>(), &now);
         Some(())
     }
 
@@ -186,7 +289,9 @@ impl<T: Send + 'static> Core<T> {
         }
         let attempts = self.failures.forget_redriven(index);
         let error = "the source no longer has this job, so it did not run once more";
-        self.note_failure(index, attempts, error);
+        self.outlived(index);
+        self.no_suspect(index);
+        self.note_parked(index, attempts, error);
         self.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempts).error(error), now);
     }
 }
@@ -215,8 +320,7 @@ impl<T: Send + 'static> Driver<T> {
         if core.window.has_ended() || core.window.is_stopping() {
             return Err(Error::Stopped);
         }
-        let all: Vec<Index> =
-            core.parking.as_ref().map(|parking| parking.jobs.keys().copied().collect()).unwrap_or_default();
+        let all: Vec<Index> = core.parking.iter().flat_map(|parking| parking.parked_jobs()).collect();
         let count = all.len() as u64;
         core.redrive_wanted(all, &now);
         self.settle(core, &now);
@@ -227,12 +331,13 @@ impl<T: Send + 'static> Driver<T> {
 impl<T: Send + 'static> LiveParking for Driver<T> {
     fn discard(&self, index: Index) -> bool {
         let mut core = self.core.lock();
-        let is_parked = core.parking.as_ref().is_some_and(|parking| parking.jobs.contains_key(&index));
+        let is_parked = core.parking.as_ref().is_some_and(|parking| parking.is_parked(index));
         if is_parked {
             // A redriven job that runs goes on. Its end finds no record to change.
             if core.window.handle_withdrawn(index) {
                 core.failures.forget_redriven(index);
             }
+            core.no_suspect(index);
             let mut changes = Changes::default();
             core.unpark(index, &mut changes);
             core.take_changes(&mut changes, index, 0);

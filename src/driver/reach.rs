@@ -91,7 +91,7 @@ impl Reach {
     pub(super) fn error(&mut self, window: &Window) -> Option<Error> {
         let Short { index, upstream } = self.short.take()?;
         let last_processed = upstream.last_processed();
-        let there = last_processed.is_none_or(|last| last < window.lowest_unprocessed());
+        let there = last_processed.is_none_or(|last| last < window.lowest_undone());
         there.then(|| Error::UpstreamEnded { upstream: upstream.name(), last_processed, index })
     }
 }

@@ -39,7 +39,7 @@ impl<T: Send + 'static> Core<T> {
         self.reading.supervises = false;
         for _ in 0..PIECE {
             let Some(index) = self.failures.take_due(now) else { return false };
-            let due = self.window.handle_due(index);
+            let due = self.make_due(index);
             // A parked job that was discarded leaves its timer behind.
             debug_assert!(due || self.parking.is_some(), "a timer is set for each failed job, once");
         }
@@ -155,7 +155,7 @@ impl<T: Send + 'static> Core<T> {
         self.reading.look = None;
         let beyond_head = |window: &Window| window.head().is_none_or(|head| !window.is_gated(head + 1));
         let was_beyond = self.window.head().is_some() && beyond_head(&self.window);
-        self.window.handle_gate(gate.open_below());
+        self.set_gate(gate.open_below());
         match beyond_head(&self.window) {
             false => Beyond::No,
             true if was_beyond => Beyond::Still,
@@ -168,7 +168,7 @@ impl<T: Send + 'static> Core<T> {
         self.reading.seen = true;
         self.reading.look_error = None;
         self.window.handle_head(head);
-        self.window.handle_gate(gate.open_below());
+        self.set_gate(gate.open_below());
         if self.reading.bounding == Bounding::Looking {
             self.reading.bounding = Bounding::No;
             match head {
@@ -220,6 +220,9 @@ impl<T: Send + 'static> Core<T> {
         }
         if outcome == Outcome::Missing && again {
             self.withdraw(missing, now);
+        }
+        if outcome != Outcome::Good && self.parking.is_some() {
+            self.suspect_not_read(missing, now);
         }
         self.fit_prefetch();
         Surplus { jobs, error }

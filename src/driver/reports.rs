@@ -65,6 +65,7 @@ impl<T: Send + 'static> Core<T> {
         self.waiting.rouse |= self.window.is_stopping();
         if let Verdict::Defer(delay) = failure.verdict {
             self.tell(&Event::new(Kind::Deferred, index).attempt(attempt).error(&failure.text), now);
+            self.note_deferred(index, attempt, &failure.text);
             self.failures.defer(index, attempt, failure.text, delay, now.get());
             self.reading.rouse = true;
             return Some(failure.error);
@@ -76,6 +77,7 @@ impl<T: Send + 'static> Core<T> {
             return self.exhausted(index, attempt, failure, now);
         };
         self.tell(&Event::new(Kind::AttemptFailed, index).attempt(attempt).error(&failure.text), now);
+        self.note_attempt(index, attempt, &failure.text);
         self.failures.note(index, attempt, failure.text, pause, now.get());
         self.reading.rouse = true;
         Some(failure.error)
@@ -92,6 +94,7 @@ impl<T: Send + 'static> Core<T> {
             }
             Err(failure) => failure,
         };
+        self.forget_attempts(index);
         self.failures.forget(index);
         self.tell(&Event::new(Kind::Exhausted, index).attempt(attempt).error(&failure.text), now);
         let text = format!("job {index} failed in attempt {attempt}: {}{}", failure.text, self.why_not_parked());

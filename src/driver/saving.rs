@@ -101,7 +101,8 @@ impl<T: Send + 'static> Core<T> {
         // This is the same critical section, so the effects of a job and its completion are written
         // together.
         self.saving.effects.hand_over(effects);
-        Some(Snapshot { last_processed, next, ahead })
+        self.records_taken();
+        Some(Snapshot { last_processed, next, ahead, life: self.life.take() })
     }
 
     /// Takes back that these jobs are done, the lowest first: they failed for good, since the
@@ -138,6 +139,8 @@ impl<T: Send + 'static> Core<T> {
         if self.window.lowest_unprocessed() > before {
             self.watching.stalls.moved(now);
         }
+        self.life_saved();
+        self.records_saved();
         self.saving.effects.written();
         self.window.set_full(self.saving.effects.is_full());
         if self.tenancy.is_lost() {

@@ -46,7 +46,7 @@ impl<T: Send + 'static> Core<T> {
     /// True if the watermark waits for something that a look at the source may bring: a job, or a
     /// gate that opens.
     pub(super) fn waits_for_look(&self) -> bool {
-        self.is_caught_up() || self.window.is_gated(self.window.lowest_undone())
+        self.is_caught_up() || self.is_gated(self.window.lowest_undone())
     }
 
     /// Notes that something begins that may stall. If it returns true, the caller has to

@@ -256,6 +256,13 @@ pub enum Blocked {
         /// The index of the job.
         index: Index,
     },
+    /// The process died while this job may have run, so it runs alone: see
+    /// [`Builder::max_crashes`](crate::Builder::max_crashes). It waits until no other job is in
+    /// flight and its crash is counted, or the other jobs wait until it has ended.
+    Alone {
+        /// The index of the job.
+        index: Index,
+    },
     /// The consumer is paused. Nothing starts until `resume`.
     Paused,
     /// The progress holds the consumer back: see [`Tenure::hold`](crate::Tenure::hold). Nothing
@@ -293,6 +300,11 @@ impl fmt::Display for Blocked {
             Self::Deferred { index, retry_in, error } => {
                 write!(f, "job {index} was not ready and is tried again in {retry_in:.1?}: {error}")
             }
+            Self::Alone { index } => write!(
+                f,
+                "the process died while job {index} may have run, so this job runs alone: it starts when no other job is in flight, \
+                 and the others go on after it"
+            ),
             Self::Threads { busy, elapsed } => {
                 let none = match busy {
                     1 => "the one thread of the consumer has not".to_owned(),

@@ -1,13 +1,14 @@
 //! The progress that the embedded store keeps.
 
-use super::format;
 use super::ledger::{Entry, Ledger, Loaded};
 use super::parked::{LiveNames, ParkedRecords};
 use super::{Checkpoint, DoneAhead, LiveParking, NOT_ACQUIRED, Progress, SaveDesk, SaveError, Saved, Saves, Snapshot};
+use super::{format, life};
 use crate::base::config::check_name;
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
+use crate::base::time;
 use crate::commit::changes::Changes;
 use crate::commit::draft::Draft;
 use crate::commit::intent::Intent;
@@ -129,6 +130,8 @@ impl StoreProgress {
                 changes.delete(family, &[&pair?.0])?;
             }
         }
+        changes.delete(family, &[&life::key(&self.name)])?;
+        changes.delete(family, &[&life::moved_key(&self.name)])?;
         ParkedRecords::of(&self.store, &self.name)?.remove_all(&mut changes)?;
         Ok(Removal { changes, _name: name })
     }
@@ -204,7 +207,7 @@ impl Progress for StoreProgress {
         let last = checkpoint.last_processed;
         let next = last.checked_add(1).ok_or("the last index is never a job")?;
         let ahead = DoneAhead::All { first: 0, words: Vec::new() };
-        self.save_page(&Snapshot { last_processed: Some(last), next, ahead })
+        self.save_page(&Snapshot { last_processed: Some(last), next, ahead, life: None })
     }
 
     fn keeps_done_ahead(&self) -> bool {
@@ -303,8 +306,15 @@ impl Intent for CommitIntent {
             let Some(without) = self.desk.refused(refused, all, &mut effects) else { return Ok(false) };
             snapshot = without;
         }
-        let entry = enter(&mut ledger, &snapshot, &self.ids)?;
+        let mut entry = enter(&mut ledger, &snapshot, &self.ids)?;
         draft.put(self.system, &entry.put.0, &entry.put.1)?;
+        if let Some((key, value)) = ledger.note_move(&mut entry, snapshot.next, time::wall()) {
+            draft.put(self.system, &key, &value)?;
+        }
+        if let Some(life) = &snapshot.life {
+            let (key, value) = life.entry(ledger.name());
+            draft.put(self.system, &key, &value)?;
+        }
         *self.entry.lock() = Some(entry);
         Ok(true)
     }

@@ -2,7 +2,7 @@
 //! is a delta to the page or a new page.
 
 use super::format::{self, Series};
-use super::{DoneAhead, Restored, Snapshot};
+use super::{DoneAhead, Restored, Snapshot, life};
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
 use crate::kv::Pair;
@@ -17,6 +17,9 @@ const MIN_DELTAS: usize = 64 * 1024;
 /// fits in three bytes.
 const MAX_SLOTS: u32 = 16 * 1024;
 
+/// The least time between two records of the time at which the watermark moved, in milliseconds.
+const MOVE_EVERY: u64 = 1000;
+
 /// The records of one progress that are on the disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
@@ -25,6 +28,8 @@ pub(crate) struct Ledger {
     page: Option<PageOnDisk>,
     /// The number of this progress in the store, once it has one.
     id: Option<u32>,
+    /// The time that was written last of a move of the watermark, and the lowest undone index then.
+    moved: (u64, Index),
 }
 
 /// The page, and the size of the deltas that were written after it.
@@ -40,6 +45,8 @@ struct PageOnDisk {
 /// One save: the key and the value that it puts, and the page that is on the disk afterwards.
 pub(crate) struct Entry {
     pub(crate) put: Pair,
+    /// The time of a move of the watermark that is written too, and the lowest undone index then.
+    moved: Option<(u64, Index)>,
     after: PageOnDisk,
 }
 
@@ -60,7 +67,7 @@ impl Loaded {
 impl Ledger {
     /// Returns the ledger of a progress that has no record yet.
     pub(crate) fn empty(name: &str) -> Self {
-        Self { name: name.into(), page: None, id: None }
+        Self { name: name.into(), page: None, id: None, moved: (0, 0) }
     }
 
     /// Reads the page, and all records whose keys begin with the prefix of its deltas.
@@ -100,10 +107,14 @@ impl Ledger {
         }
         restored.next = Some(next);
         Ok(Loaded {
-            ledger: Self { name: name.into(), page: Some(page), id: Some(series.id) },
+            ledger: Self { name: name.into(), page: Some(page), id: Some(series.id), moved: (0, 0) },
             last_processed,
             restored,
         })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns the number of this progress in the store, once it has one.
@@ -136,7 +147,7 @@ impl Ledger {
         let key = format::delta_key(id, page.slots);
         let value = format::encode_delta(&self.name, page.slots, generation, page.next, snapshot.next, new);
         let deltas = page.deltas + key.len() + value.len();
-        Entry { put: (key, value), after: PageOnDisk { slots: page.slots + 1, deltas, ..page } }
+        Entry { put: (key, value), moved: None, after: PageOnDisk { slots: page.slots + 1, deltas, ..page } }
     }
 
     fn new_page(&self, before: Option<PageOnDisk>, snapshot: &Snapshot) -> Option<Entry> {
@@ -148,12 +159,24 @@ impl Ledger {
         let (watermark, next) = (snapshot.last_processed.is_some(), snapshot.next);
         let value = format::encode_page(&self.name, series, watermark, next, (*first, words));
         let after = PageOnDisk { series, next, length: value.len(), slots: 0, deltas: 0 };
-        Some(Entry { put: (format::page_key(&self.name), value), after })
+        Some(Entry { put: (format::page_key(&self.name), value), moved: None, after })
+    }
+
+    /// Adds the record of the time to a save that moves the watermark, if the last such record is a
+    /// second old. Returns the record.
+    pub(crate) fn note_move(&self, entry: &mut Entry, next: Index, now: u64) -> Option<Pair> {
+        let (at, before) = self.moved;
+        if next == before || now.abs_diff(at) < MOVE_EVERY {
+            return None;
+        }
+        entry.moved = Some((now, next));
+        Some(life::moved_entry(&self.name, now))
     }
 
     /// Notes that this record is on the disk.
     pub(crate) fn written(&mut self, entry: &Entry) {
         self.page = Some(entry.after);
+        self.moved = entry.moved.unwrap_or(self.moved);
     }
 }
 

@@ -1,13 +1,15 @@
 //! The list of the consumers that have a progress in a store.
 
-use super::Saved;
 use super::ledger::Loaded;
+use super::life::{self, wall_time};
+use super::{Halt, Life, ParkedRecords, Saved};
 use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::store::{Store, keys};
+use std::time::SystemTime;
 
 /// A consumer whose progress is in a [`Store`], as [`Store::consumers`] lists it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ConsumerInfo {
     /// The name of the progress: see [`Store::progress`].
@@ -19,9 +21,34 @@ pub struct ConsumerInfo {
     pub next: Option<Index>,
     /// The number of jobs that are done above the watermark.
     pub done_ahead: u64,
+    /// The number of its parked jobs: see [`Store::parked`].
+    pub parked: u64,
+    /// The time at which the watermark moved last, by the wall clock. It may be up to a second too
+    /// early. `None` if the watermark has not moved since the store was first opened with a version
+    /// that notes the time.
+    pub moved_at: Option<SystemTime>,
+    /// True while a consumer has the name, and after a process that died with such a consumer. It
+    /// is known only for consumers that count crashes: see
+    /// [`Builder::max_crashes`](crate::Builder::max_crashes). `None` for others.
+    pub life_open: Option<bool>,
+    /// The failure at which a consumer with this name halted last. It stays after a life that ended
+    /// well, so look at its time.
+    pub last_halt: Option<LastHalt>,
     /// The reason why the records of the progress cannot be read. Then the values above are empty,
     /// but the name.
     pub unreadable: Option<String>,
+}
+
+/// The failure at which a consumer halted, as its store keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LastHalt {
+    /// The index at which it halted.
+    pub index: Index,
+    /// The failure, with its causes.
+    pub error: String,
+    /// The time, by the wall clock.
+    pub at: SystemTime,
 }
 
 impl Store {
@@ -49,9 +76,9 @@ impl Store {
             let (key, _) = pair?;
             let name = String::from_utf8_lossy(&key[keys::PAGE.len()..]).into_owned();
             let loaded = self.progress(name.as_str()).load();
-            let none = ConsumerInfo { name, last_processed: None, next: None, done_ahead: 0, unreadable: None };
-            match loaded {
-                Ok(Some(loaded)) => consumers.push(info(none, loaded)),
+            let none = ConsumerInfo { name, ..ConsumerInfo::default() };
+            match loaded.and_then(|loaded| loaded.map(|loaded| self.info(&none, loaded)).transpose()) {
+                Ok(Some(info)) => consumers.push(info),
                 // It was removed just now.
                 Ok(None) => {}
                 Err(error @ Error::Corrupt { .. }) => {
@@ -62,12 +89,28 @@ impl Store {
         }
         Ok(consumers)
     }
+
+    fn info(&self, none: &ConsumerInfo, loaded: Loaded) -> Result<ConsumerInfo, Error> {
+        let name = &none.name;
+        let life = Life::load(self, name)?;
+        let parked = ParkedRecords::of(self, name)?.load(self)?;
+        let info = ConsumerInfo {
+            parked: parked.iter().filter(|job| !job.pending).count() as u64,
+            moved_at: life::load_moved(self, name)?.map(wall_time),
+            life_open: life.as_ref().filter(|life| life.opened > 0).map(|life| life.open),
+            last_halt: life.and_then(|life| life.halted).map(LastHalt::from),
+            last_processed: loaded.last_processed,
+            ..none.clone()
+        };
+        let Some(next) = loaded.next() else { return Ok(info) };
+        let saved = Saved::new(loaded.last_processed, next, loaded.restored.done).in_order();
+        let done_ahead = saved.done.iter().map(|run| (run.end() - run.start()).saturating_add(1)).sum();
+        Ok(ConsumerInfo { next: Some(next), done_ahead, ..info })
+    }
 }
 
-fn info(none: ConsumerInfo, loaded: Loaded) -> ConsumerInfo {
-    let last_processed = loaded.last_processed;
-    let Some(next) = loaded.next() else { return ConsumerInfo { last_processed, ..none } };
-    let saved = Saved::new(last_processed, next, loaded.restored.done).in_order();
-    let done_ahead = saved.done.iter().map(|run| (run.end() - run.start()).saturating_add(1)).sum();
-    ConsumerInfo { last_processed, next: Some(next), done_ahead, ..none }
+impl From<Halt> for LastHalt {
+    fn from(halt: Halt) -> Self {
+        Self { index: halt.index, error: halt.text, at: wall_time(halt.at) }
+    }
 }

@@ -1,6 +1,7 @@
 //! Parked jobs: the records of jobs that failed for good and were passed.
 
 use super::embedded::StoreProgress;
+use super::life::{Life, wall_time};
 use super::saves::LiveParking;
 use crate::base::config::check_name;
 use crate::base::error::{Error, StoreError};
@@ -12,19 +13,26 @@ use crate::kv::{Family, PARKED};
 use crate::store::{Store, keys};
 use std::collections::HashMap;
 use std::sync::Weak;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// The name in use from the first consumer on that may park a job. An older program would trim the
 /// items of parked jobs from their log.
 const IN_USE: &str = "parked";
 
-/// The stored record: the version, the flags, the attempts, three times in milliseconds since 1970,
-/// and the text of the error. Its key is that of the progress, with the index behind it.
+/// The stored record: the version, the flags, the attempts, the crashes, three times in
+/// milliseconds since 1970, and the text of the error. Its key is that of the progress, with the
+/// index behind it.
 const SEAL: Kind = Kind { label: "parked", versions: &[1] };
-const FIXED: usize = 1 + 4 + 3 * 8;
+const FIXED: usize = 1 + 4 + 4 + 3 * 8;
 
 /// The flag of a job that the next life is to run once more.
 const WANTED: u8 = 1;
+/// The flag of a job that is not parked: it failed and has attempts left, or it may have started.
+const PENDING: u8 = 2;
+/// The flag of a job that may have started since this was written.
+const STARTED: u8 = 4;
+/// The flag of a job that is to run alone, since an earlier life died while it may have run.
+const SUSPECT: u8 = 8;
 
 /// A job that failed for good, and that the watermark has passed: see
 /// [`OnExhausted::Park`](crate::OnExhausted::Park) (elsewhere called a dead letter).
@@ -36,6 +44,9 @@ pub struct Parked {
     pub index: Index,
     /// The number of its attempts so far, with those of earlier lives.
     pub attempts: u32,
+    /// The number of times that its process died while it ran alone: see
+    /// [`Builder::max_crashes`](crate::Builder::max_crashes).
+    pub crashes: u32,
     /// The text of its last failure, with the causes.
     pub error: String,
     /// The time of its first failure in the life that parked it, by the wall clock.
@@ -48,31 +59,37 @@ pub struct Parked {
     pub redrive_wanted: bool,
 }
 
-/// The same with times as numbers, as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The same with times as numbers, as it is stored. A job that is not parked has such a record too
+/// if its attempts and crashes are to outlive the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParkedRecord {
     pub(crate) index: Index,
     pub(crate) attempts: u32,
+    pub(crate) crashes: u32,
     pub(crate) error: String,
     /// Milliseconds since 1970, as all times here.
     pub(crate) first_failed: u64,
     pub(crate) last_failed: u64,
     pub(crate) parked: u64,
     pub(crate) wanted: bool,
+    /// True if it is not parked.
+    pub(crate) pending: bool,
+    /// True if it may have started since this was written.
+    pub(crate) started: bool,
+    /// True if it is to run alone.
+    pub(crate) suspect: bool,
 }
 
 impl From<ParkedRecord> for Parked {
     fn from(record: ParkedRecord) -> Self {
-        // A time beyond the clock's range is no time that was ever written.
-        let time = |millis| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
-        let time = |millis| time(millis).unwrap_or(SystemTime::UNIX_EPOCH);
         Self {
             index: record.index,
             attempts: record.attempts,
+            crashes: record.crashes,
             error: record.error,
-            first_failed_at: time(record.first_failed),
-            last_failed_at: time(record.last_failed),
-            parked_at: time(record.parked),
+            first_failed_at: wall_time(record.first_failed),
+            last_failed_at: wall_time(record.last_failed),
+            parked_at: wall_time(record.parked),
             redrive_wanted: record.wanted,
         }
     }
@@ -81,8 +98,10 @@ impl From<ParkedRecord> for Parked {
 impl ParkedRecord {
     fn encode(&self, name: &str) -> Vec<u8> {
         let mut bytes = SEAL.begin(1 + FIXED + self.error.len() + SUM);
-        bytes.push(if self.wanted { WANTED } else { 0 });
+        let flags = [(self.wanted, WANTED), (self.pending, PENDING), (self.started, STARTED), (self.suspect, SUSPECT)];
+        bytes.push(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
         bytes.extend_from_slice(&self.attempts.to_be_bytes());
+        bytes.extend_from_slice(&self.crashes.to_be_bytes());
         let times = [self.first_failed, self.last_failed, self.parked];
         times.iter().for_each(|time| bytes.extend_from_slice(&time.to_be_bytes()));
         bytes.extend_from_slice(self.error.as_bytes());
@@ -93,18 +112,31 @@ impl ParkedRecord {
     fn decode(name: &str, index: Index, bytes: &[u8]) -> Result<Self, String> {
         let body = SEAL.open(name, &index.to_be_bytes(), bytes)?.body;
         let (fixed, error) = body.split_first_chunk::<FIXED>().ok_or("it is too short")?;
-        let time = |at: usize| fixed[5 + 8 * at..].first_chunk().map_or(0, |time| u64::from_be_bytes(*time));
+        let count = |at: usize| fixed[1 + 4 * at..].first_chunk().map_or(0, |count| u32::from_be_bytes(*count));
+        let time = |at: usize| fixed[9 + 8 * at..].first_chunk().map_or(0, |time| u64::from_be_bytes(*time));
+        let flag = |flag: u8| fixed[0] & flag != 0;
         let error = std::str::from_utf8(error).map_err(|_| "the text of its error is no text")?;
         Ok(Self {
             index,
-            attempts: fixed[1..].first_chunk().map_or(0, |count| u32::from_be_bytes(*count)),
+            attempts: count(0),
+            crashes: count(1),
             error: error.to_owned(),
             first_failed: time(0),
             last_failed: time(1),
             parked: time(2),
-            wanted: fixed[0] & WANTED != 0,
+            wanted: flag(WANTED),
+            pending: flag(PENDING),
+            started: flag(STARTED),
+            suspect: flag(SUSPECT),
         })
     }
+}
+
+/// The records of single jobs, and of the life before, as a new life finds them.
+pub(crate) struct Earlier {
+    pub(crate) place: ParkedRecords,
+    pub(crate) jobs: Vec<ParkedRecord>,
+    pub(crate) life: Option<Life>,
 }
 
 /// The place of one progress's records.
@@ -154,10 +186,10 @@ impl ParkedRecords {
     }
 
     fn get(&self, store: &Store, index: Index) -> Result<ParkedRecord, Error> {
-        match store.kv().get(&self.family, &self.key(index))? {
-            Some(value) => self.read(&index.to_be_bytes(), &value),
-            None => Err(Error::NotParked { name: self.name.clone(), index }),
-        }
+        let stored = store.kv().get(&self.family, &self.key(index))?;
+        let record = stored.map(|value| self.read(&index.to_be_bytes(), &value)).transpose()?;
+        let not_parked = || Error::NotParked { name: self.name.clone(), index };
+        record.filter(|record| !record.pending).ok_or_else(not_parked)
     }
 
     fn read(&self, index: &[u8], value: &[u8]) -> Result<ParkedRecord, Error> {
@@ -180,7 +212,7 @@ impl Store {
     /// [`Error::Store`] if the database fails.
     pub fn parked(&self, name: impl AsRef<str>) -> Result<Vec<Parked>, Error> {
         let records = ParkedRecords::of(self, name.as_ref())?.load(self)?;
-        Ok(records.into_iter().map(Parked::from).collect())
+        Ok(records.into_iter().filter(|record| !record.pending).map(Parked::from).collect())
     }
 
     /// Makes the next consumer with this name run a parked job once more. The watermark does not
@@ -194,7 +226,8 @@ impl Store {
         self.writable()?;
         let records = ParkedRecords::of(self, name.as_ref())?;
         let _name = self.reserve(name.as_ref())?;
-        let record = ParkedRecord { wanted: true, ..records.get(self, index)? };
+        // A wish of the user's is a new beginning for a job that has killed its process.
+        let record = ParkedRecord { wanted: true, crashes: 0, ..records.get(self, index)? };
         let mut changes = Changes::default();
         records.put(&record, &mut changes)?;
         Ok(self.write_records(changes.records())?)
@@ -248,11 +281,29 @@ impl LiveNames {
 }
 
 impl StoreProgress {
-    /// Returns the place of the records, and the records.
-    pub(super) fn load_parked(&self) -> Result<(ParkedRecords, Vec<ParkedRecord>), Error> {
-        let records = ParkedRecords::of(self.store(), self.name())?;
-        let parked = records.load(self.store())?;
-        Ok((records, parked))
+    /// Returns the records of single jobs, and that of the life before.
+    pub(super) fn load_earlier(&self) -> Result<Earlier, Error> {
+        let place = ParkedRecords::of(self.store(), self.name())?;
+        let jobs = place.load(self.store())?;
+        Ok(Earlier { place, jobs, life: Life::load(self.store(), self.name())? })
+    }
+
+    /// Writes the records with which a life begins, in one write.
+    pub(super) fn open_life<'a>(
+        &self,
+        life: &Life,
+        suspects: impl Iterator<Item = &'a ParkedRecord>,
+        passed: &[Index],
+    ) -> Result<(), Error> {
+        let (place, mut changes) = (ParkedRecords::of(self.store(), self.name())?, Changes::default());
+        life.put(self.store().system().id, self.name(), &mut changes)?;
+        for suspect in suspects {
+            place.put(suspect, &mut changes)?;
+        }
+        for index in passed {
+            place.remove(*index, &mut changes)?;
+        }
+        Ok(self.store().write_records(changes.records())?)
     }
 
     /// Notes in the store that jobs may be parked from now on.
@@ -267,7 +318,8 @@ mod tests {
 
     fn record() -> ParkedRecord {
         let error = "refused: no route".to_owned();
-        ParkedRecord { index: 7, attempts: 3, error, first_failed: 1, last_failed: 2, parked: 3, wanted: true }
+        let counts = ParkedRecord { index: 7, attempts: 3, crashes: 2, error, ..ParkedRecord::default() };
+        ParkedRecord { first_failed: 1, last_failed: 2, parked: 3, wanted: true, suspect: true, ..counts }
     }
 
     #[test]

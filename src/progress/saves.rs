@@ -1,7 +1,7 @@
 //! The seam between a consumer and the part that saves for it: the store's shared writer, or the
 //! saver thread of a [`Progress`](super::Progress).
 
-use super::{Checkpoint, Saved, format};
+use super::{Checkpoint, Life, Saved, format};
 use crate::base::index::{BoxError, Index};
 use crate::commit::changes::{Changes, Refused};
 use std::ops::RangeInclusive;
@@ -25,6 +25,8 @@ pub(crate) struct Snapshot {
     /// The lowest index that is not done.
     pub(crate) next: Index,
     pub(crate) ahead: DoneAhead,
+    /// The record of the consumer's life, if it is to be written with this save.
+    pub(crate) life: Option<Box<Life>>,
 }
 
 /// The jobs that are done above the lowest undone index.
@@ -64,7 +66,7 @@ impl TryFrom<&Saved> for Snapshot {
                 words[((index - first) / 64) as usize] |= 1 << (index % 64);
             }
         }
-        Ok(Self { last_processed, next, ahead: DoneAhead::All { first, words } })
+        Ok(Self { last_processed, next, ahead: DoneAhead::All { first, words }, life: None })
     }
 }
 

@@ -22,6 +22,10 @@ keys! {
     PAGE = b"p";
     /// The prefix of a delta. The number of the progress (4 bytes) and the slot (3 bytes) follow.
     DELTA = b"d";
+    /// The prefix of the record of a consumer's life. The name follows.
+    LIFE = b"s";
+    /// The prefix of the time at which a progress moved last. The name follows.
+    MOVED = b"m";
     /// The prefix of the bounds of a log. The name follows.
     LOG = b"l";
 }
@@ -64,7 +68,7 @@ mod tests {
 
     #[test]
     fn no_prefix_in_the_system_family_begins_with_another() {
-        assert_eq!(ALL.len(), 5);
+        assert_eq!(ALL.len(), 7);
         assert_eq!(overlaps(ALL), []);
         assert_eq!(overlaps(&[("a", b"fo"), ("b", b"x"), ("c", b"format")]), [("a", "c")]);
         assert_eq!(overlaps(&[("a", b"x"), ("b", b"x")]), [("a", "b")]);

@@ -1,5 +1,5 @@
-//! Jobs that a crash may have been the fault of: those that an earlier life had handed out, and a job
-//! that runs alone.
+//! Jobs that a crash may have been the fault of: those that an earlier life had handed out, and a
+//! job that runs alone.
 
 use super::{Run, Window};
 use crate::base::index::Index;
@@ -32,8 +32,8 @@ impl Window {
         self.retries.withdraw(index) && self.retries.wait(index)
     }
 
-    /// Returns the job that runs alone, if it was read and nothing else is in flight. The caller has
-    /// seen that there is a slot.
+    /// Returns the job that runs alone, if it was read and nothing else is in flight. The caller
+    /// has seen that there is a slot.
     #[cold]
     pub(super) fn start_alone(&mut self) -> Option<Run> {
         let index = self.only.filter(|_| self.in_flight == 0)?;

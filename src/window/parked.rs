@@ -20,10 +20,11 @@ impl Window {
         true
     }
 
-    /// Reports that a parked job is to run once more. It waits until [`handle_due`](Self::handle_due)
-    /// says that it may, and is then read and handed out in its turn among the failed jobs. [`handle_done`](Self::handle_done), [`handle_failed`](Self::handle_failed)
-    /// or [`handle_withdrawn`](Self::handle_withdrawn) ends it. Returns false, and changes nothing,
-    /// if the job is not done, or is to run already.
+    /// Reports that a parked job is to run once more. It waits until
+    /// [`handle_due`](Self::handle_due) says that it may, and is then read and handed out in its
+    /// turn among the failed jobs. [`handle_done`](Self::handle_done),
+    /// [`handle_failed`](Self::handle_failed) or [`handle_withdrawn`](Self::handle_withdrawn) ends
+    /// it. Returns false, and changes nothing, if the job is not done, or is to run already.
     pub fn handle_redriven(&mut self, index: Index) -> bool {
         if self.ended || !self.is_done(index) || !self.redriven.insert(index) {
             return false;
@@ -50,7 +51,8 @@ impl Window {
     }
 
     /// True if this job counts as done.
-    fn is_done(&self, index: Index) -> bool {
+    #[must_use]
+    pub fn is_done(&self, index: Index) -> bool {
         index < self.done || self.ahead.contains(index)
     }
 

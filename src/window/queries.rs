@@ -128,6 +128,17 @@ impl Window {
         self.paused
     }
 
+    /// True if nothing is in flight and nothing is to start any more, and the end only waits for
+    /// the last save.
+    #[inline]
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.in_flight == 0
+            && (self.stopping || self.stop_at.is_some_and(|last| self.done > last) && self.redriven.is_empty())
+            && !self.ended
+            && !self.abandoned_save
+    }
+
     /// True if nothing will start any more.
     #[inline]
     #[must_use]

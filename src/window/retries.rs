@@ -223,7 +223,8 @@ impl Queues {
         Some(index)
     }
 
-    /// Hands out this job. Returns false if it was not read, or if the window does not let it start.
+    /// Hands out this job. Returns false if it was not read, or if the window does not let it
+    /// start.
     fn take(&mut self, index: Index) -> bool {
         self.read.remove(index).is_some()
     }

@@ -71,7 +71,12 @@ fn piece(table: &Table, jobs: &[Index], bad: &[Index]) -> Changes {
 }
 
 fn done(next: Index, ahead: u64) -> Snapshot {
-    Snapshot { last_processed: next.checked_sub(1), next, ahead: DoneAhead::All { first: 0, words: vec![ahead] } }
+    Snapshot {
+        last_processed: next.checked_sub(1),
+        next,
+        ahead: DoneAhead::All { first: 0, words: vec![ahead] },
+        life: None,
+    }
 }
 
 /// A desk that has one more job done with each answer, far above the lowest undone one.
@@ -98,7 +103,7 @@ impl SaveDesk for Counting {
         } else {
             DoneAhead::New(vec![new])
         };
-        Some(Snapshot { last_processed: None, next: 0, ahead })
+        Some(Snapshot { last_processed: None, next: 0, ahead, life: None })
     }
 
     fn refused(&self, _: Refused, _: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {

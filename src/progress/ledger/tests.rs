@@ -45,7 +45,7 @@ impl Life {
         } else {
             DoneAhead::New(self.new.range(self.next..).copied().collect())
         };
-        Snapshot { last_processed: self.watermark.then(|| self.next - 1), next: self.next, ahead }
+        Snapshot { last_processed: self.watermark.then(|| self.next - 1), next: self.next, ahead, life: None }
     }
 
     /// Makes a save. A save that fails may be on the disk nevertheless.

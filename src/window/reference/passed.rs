@@ -1,5 +1,5 @@
-//! The choices that concern jobs which were passed without success, or were handed out by an earlier
-//! life.
+//! The choices that concern jobs which were passed without success, or were handed out by an
+//! earlier life.
 
 use super::{Trial, nth};
 use crate::base::index::Index;

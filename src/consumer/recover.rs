@@ -1,0 +1,73 @@
+//! The third phase of a start: the records of the life before say which jobs failed, and which may
+//! have killed the process.
+
+use super::acquire::Acquired;
+use crate::base::error::Error;
+use crate::base::index::Index;
+use crate::base::time;
+use crate::driver::care::Recovered;
+use crate::progress::{Earlier, Life, ParkedRecord, Progress, open_life};
+use crate::window::Window;
+
+/// The settings that say how to go on.
+#[derive(Clone, Copy)]
+pub(super) struct Going {
+    /// The most parked jobs; `None`: no job is parked.
+    pub(super) budget: Option<u64>,
+    /// The most crashes of a job; `None`: they are not counted.
+    pub(super) max_crashes: Option<u32>,
+}
+
+/// Tells the window of the jobs that failed in earlier lives, and opens the record of this life.
+pub(super) fn recover<P: Progress>(
+    progress: &mut P,
+    acquired: &mut Acquired,
+    window: &mut Window,
+    going: Going,
+) -> Result<Option<Recovered>, Error> {
+    let Some(Earlier { place, jobs, life }) = acquired.earlier.take() else { return Ok(None) };
+    let Some(max_crashes) = going.max_crashes else {
+        // The records of jobs that are not parked stay as they are.
+        let jobs = jobs.into_iter().filter(|job| !job.pending).collect();
+        return Ok(Some(Recovered { life, ..Recovered::new(place, jobs, going.budget) }));
+    };
+    let (before, width) = (life.unwrap_or_default(), window.limits().max_search_ahead);
+    let (mut kept, mut passed, mut last) = (Vec::with_capacity(jobs.len()), Vec::new(), None);
+    for job in jobs {
+        if job.pending && window.is_done(job.index) {
+            // Another program has run it, or somebody has moved the watermark.
+            passed.push(job.index);
+            continue;
+        }
+        let job = suspected(job, before.open);
+        if job.pending && (job.suspect || job.attempts > 0) {
+            last = Some(job.index);
+        }
+        kept.push(job);
+    }
+    let careful = careful_until(&before, window.lowest_undone());
+    let life = Life { open: true, opened: time::wall(), ended: 0, width, careful, halted: before.halted };
+    open_life(progress, &life, kept.iter().filter(|job| job.suspect), &passed)?;
+    let waiting = last.map(|last| window.restore_waiting(last)).unwrap_or_default();
+    let careful = careful.map(|last| (last, before.width == u64::MAX));
+    let recovered = Recovered { waiting, careful, ..Recovered::new(place, kept, going.budget) };
+    Ok(Some(Recovered { life: Some(life), max_crashes: Some(max_crashes), ..recovered }))
+}
+
+/// A job that may have been in flight when the life before died is a suspect from now on, and so is
+/// one that was a suspect. A parked one is to run once more as it was to.
+fn suspected(job: ParkedRecord, died: bool) -> ParkedRecord {
+    let was_running = job.started && died;
+    let suspect = job.suspect || was_running || job.pending && job.crashes > 0;
+    let wanted = job.wanted || !job.pending && was_running;
+    ParkedRecord { suspect, wanted, started: false, ..job }
+}
+
+/// Returns the last job that may have been in flight when the life before died, or a life before
+/// that.
+fn careful_until(before: &Life, next: Index) -> Option<Index> {
+    if before.open {
+        return Some(next.saturating_add(before.width.max(1) - 1).min(Index::MAX - 1).max(before.careful.unwrap_or(0)));
+    }
+    before.careful.filter(|last| *last >= next)
+}

@@ -1,0 +1,183 @@
+//! The record of a consumer's life: if it is open, how it ended, and which jobs it may have
+//! started.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 1 | the flags: 1 the life is open, 2 jobs up to an index are recorded before they start, 4 it halted |
+//! | 8 | the time at which it began, in milliseconds since 1970, as all times here |
+//! | 8 | the time at which it ended; 0 while it is open |
+//! | 8 | the width of its window |
+//! | 8 | the last index that is recorded before it starts; 0 if there is none |
+//! | 8, 8 | the index at which a life halted, and the time; 0 if none did |
+//! | the rest | the text of that halt |
+//!
+//! Beside it stands the time at which the watermark moved last. It is in the saves that moved the
+//! watermark, though at most once a second.
+
+use crate::base::error::{Error, StoreError};
+use crate::base::index::Index;
+use crate::commit::changes::Changes;
+use crate::commit::sealed::{Kind, SUM};
+use crate::kv::batch::FamilyId;
+use crate::store::{Store, keys};
+use std::time::{Duration, SystemTime};
+
+const SEAL: Kind = Kind { label: "life", versions: &[1] };
+const FIXED: usize = 1 + 6 * 8;
+
+const OPEN: u8 = 1;
+const CAREFUL: u8 = 2;
+const HALTED: u8 = 4;
+
+/// The longest text of a halt that is stored, in bytes.
+const MAX_TEXT: usize = 4096;
+
+/// The life of a consumer, as its record has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Life {
+    /// True from the write before its first job to its last save. A life that is found open has
+    /// died.
+    pub(crate) open: bool,
+    pub(crate) opened: u64,
+    pub(crate) ended: u64,
+    /// The width of the window: no job above the watermark plus this number has started.
+    pub(crate) width: u64,
+    /// The last index that is recorded before it starts, since an earlier life has died.
+    pub(crate) careful: Option<Index>,
+    /// The halt of this life, or of an earlier one.
+    pub(crate) halted: Option<Halt>,
+}
+
+/// The failure at which a life halted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Halt {
+    pub(crate) index: Index,
+    pub(crate) at: u64,
+    pub(crate) text: String,
+}
+
+impl Life {
+    fn encode(&self, name: &str) -> Vec<u8> {
+        let text = self.halted.as_ref().map_or("", |halt| shortened(&halt.text));
+        let mut bytes = SEAL.begin(1 + FIXED + text.len() + SUM);
+        let flags = [(self.open, OPEN), (self.careful.is_some(), CAREFUL), (self.halted.is_some(), HALTED)];
+        bytes.push(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
+        let (index, at) = self.halted.as_ref().map_or((0, 0), |halt| (halt.index, halt.at));
+        let numbers = [self.opened, self.ended, self.width, self.careful.unwrap_or(0), index, at];
+        numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_be_bytes()));
+        bytes.extend_from_slice(text.as_bytes());
+        SEAL.close(name, &[], &mut bytes);
+        bytes
+    }
+
+    fn decode(name: &str, bytes: &[u8]) -> Result<Self, String> {
+        let body = SEAL.open(name, &[], bytes)?.body;
+        let (fixed, text) = body.split_first_chunk::<FIXED>().ok_or("it is too short")?;
+        let text = std::str::from_utf8(text).map_err(|_| "the text of its halt is no text")?;
+        let number = |at: usize| fixed[1 + 8 * at..].first_chunk().map_or(0, |number| u64::from_be_bytes(*number));
+        let flag = |flag: u8| fixed[0] & flag != 0;
+        Ok(Self {
+            open: flag(OPEN),
+            opened: number(0),
+            ended: number(1),
+            width: number(2),
+            careful: flag(CAREFUL).then(|| number(3)),
+            halted: flag(HALTED).then(|| Halt { index: number(4), at: number(5), text: text.to_owned() }),
+        })
+    }
+
+    /// Returns the key of the record and the record.
+    pub(super) fn entry(&self, name: &str) -> (Vec<u8>, Vec<u8>) {
+        (key(name), self.encode(name))
+    }
+
+    /// Writes this record with the other changes.
+    pub(super) fn put(&self, system: FamilyId, name: &str, changes: &mut Changes) -> Result<(), StoreError> {
+        let (key, value) = self.entry(name);
+        changes.put(system, &[&key], &value)
+    }
+
+    /// Reads the record of this name, if there is one.
+    pub(super) fn load(store: &Store, name: &str) -> Result<Option<Self>, Error> {
+        let Some(bytes) = store.kv().get(store.system(), &key(name))? else { return Ok(None) };
+        let corrupt =
+            |reason| Error::Corrupt { name: name.to_owned(), reason: format!("the record of its life: {reason}") };
+        Self::decode(name, &bytes).map(Some).map_err(corrupt)
+    }
+}
+
+/// Returns a time that was stored in milliseconds since 1970.
+pub(super) fn wall_time(millis: u64) -> SystemTime {
+    // A time beyond the clock's range is no time that was ever written.
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Returns the begin of a text that is too long, up to the end of a letter.
+fn shortened(text: &str) -> &str {
+    let end = (0..=text.len().min(MAX_TEXT)).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
+}
+
+/// The time at which the watermark of a progress moved last, in milliseconds since 1970.
+const MOVED: Kind = Kind { label: "moved", versions: &[1] };
+
+/// Returns the key and the record of the time at which the watermark moved.
+pub(super) fn moved_entry(name: &str, at: u64) -> (Vec<u8>, Vec<u8>) {
+    let mut bytes = MOVED.begin(1 + 8 + SUM);
+    bytes.extend_from_slice(&at.to_be_bytes());
+    MOVED.close(name, &[], &mut bytes);
+    (moved_key(name), bytes)
+}
+
+/// Reads the time at which the watermark moved, if it is known.
+pub(super) fn load_moved(store: &Store, name: &str) -> Result<Option<u64>, Error> {
+    let Some(bytes) = store.kv().get(store.system(), &moved_key(name))? else { return Ok(None) };
+    let corrupt = |reason| Error::Corrupt { name: name.to_owned(), reason };
+    let opened = MOVED.open(name, &[], &bytes).map_err(|why| corrupt(format!("the time of its last move: {why}")))?;
+    let time = <[u8; 8]>::try_from(opened.body);
+    time.map(|time| Some(u64::from_be_bytes(time))).map_err(|_| corrupt("the time of its last move is no time".into()))
+}
+
+pub(super) fn moved_key(name: &str) -> Vec<u8> {
+    keys::key(keys::MOVED, name.as_bytes())
+}
+
+/// Returns the key of the record of this name.
+pub(super) fn key(name: &str) -> Vec<u8> {
+    keys::key(keys::LIFE, name.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lives() -> [Life; 3] {
+        let halted = Some(Halt { index: 7, at: 3, text: "job 7 failed".to_owned() });
+        let closed = Life { opened: 1, ended: 2, width: 10_000, halted, ..Life::default() };
+        let open = Life { open: true, ended: 0, careful: Some(9), ..closed.clone() };
+        [closed, open, Life::default()]
+    }
+
+    #[test]
+    fn promise_08_any_flipped_bit_of_the_record_of_a_life_is_refused() {
+        for life in lives() {
+            let bytes = life.encode("p");
+            assert_eq!(Life::decode("p", &bytes), Ok(life));
+            assert!(Life::decode("q", &bytes).is_err());
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(Life::decode("p", &flipped).is_err(), "bit {bit}");
+            }
+            assert!((0..bytes.len()).all(|cut| Life::decode("p", &bytes[..cut]).is_err()));
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_two_letters() {
+        let text = "é".repeat(MAX_TEXT);
+        let life = Life { halted: Some(Halt { index: 1, at: 2, text }), ..Life::default() };
+        let read = Life::decode("p", &life.encode("p")).unwrap();
+        assert_eq!(read.halted.map(|halt| halt.text), Some("é".repeat(MAX_TEXT / 2)));
+    }
+}
