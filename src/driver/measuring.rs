@@ -1,7 +1,9 @@
 //! Measurements for the observers: about one a second while there is work or something moves. The
 //! thread that watches for stalls makes them.
 
+use super::Driver;
 use super::core::Core;
+use crate::base::sync::MutexGuard;
 use crate::base::time::Now;
 use crate::observe::behind::Behind;
 use crate::observe::observers::Notice;
@@ -29,6 +31,16 @@ impl<T: Send + 'static> Core<T> {
         let (head, unprocessed) = (self.window.head(), self.window.lowest_unprocessed());
         self.watching.measuring.behind.shows(head, unprocessed, now.get());
         self.moves() && std::mem::take(&mut self.watching.measuring.idle)
+    }
+
+    /// Notes that a parked job is redriven or discarded, which no look at the source shows. If it
+    /// returns true, the caller has to [start](Driver::spawn_watch) the thread that watches.
+    fn note_parked(&mut self, now: &Now) -> bool {
+        if !self.is_observed() {
+            return false;
+        }
+        self.watching.measuring.idle = false;
+        self.stir(now.get())
     }
 
     /// Keeps a measurement for the observers.
@@ -64,7 +76,22 @@ impl<T: Send + 'static> Core<T> {
     fn moves(&self) -> bool {
         let window = &self.window;
         let is_behind = window.head().is_some_and(|head| head >= window.lowest_unprocessed());
-        is_behind || window.in_flight() > 0 || window.done_ahead() > 0
+        is_behind || window.in_flight() > 0 || window.done_ahead() > 0 || window.has_parked_work()
+    }
+}
+
+impl<T: Send + 'static> Driver<T> {
+    /// Carries out the actions after a parked job was redriven or discarded. The consumer may have
+    /// caught up long ago, so nobody else would measure.
+    pub(super) fn settle_parked(&self, mut core: MutexGuard<'_, Core<T>>, now: &Now) {
+        let watch = core.note_parked(now);
+        self.settle(core, now);
+        if watch {
+            self.spawn_watch();
+        } else {
+            // A thread that watches may sleep for seconds.
+            self.stall.notify_all();
+        }
     }
 }
 
@@ -124,5 +151,34 @@ mod tests {
         assert_eq!(measured(&mut core), [(Duration::ZERO, 0)], "at once, since there is no further one");
         assert_eq!(core.measure_if_due(None, &Now::at(at(9000))), None);
         assert_eq!(measured(&mut core), []);
+    }
+
+    #[test]
+    fn a_redriven_job_is_measured_until_its_save_has_ended() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut core = observed(start);
+        core.window = Window::begin(1, Limits { max_processing: 1, max_search_ahead: 100 });
+        assert_eq!(core.measure_if_due(None, &Now::at(at(0))), None);
+        assert!(core.window.handle_redriven(0));
+        assert!(core.note_parked(&Now::at(at(10))), "nobody watches");
+        let step = |core: &mut Core<()>, second| {
+            let again = core.measure_if_due(None, &Now::at(at(second)));
+            (again, measured(core).len())
+        };
+        measured(&mut core);
+        assert_eq!(step(&mut core, 10), (Some(at(11)), 1), "it waits for a slot");
+        while core.window.poll().is_some() {}
+        core.window.handle_fetched(1);
+        assert_eq!(core.window.poll_run().map(|job| job.index), Some(0));
+        assert_eq!(step(&mut core, 11), (Some(at(12)), 1), "it runs");
+        assert!(core.window.handle_done(0));
+        core.window.handle_changed();
+        assert_eq!(step(&mut core, 12), (Some(at(13)), 1), "its record is still there");
+        while core.window.poll().is_some() {}
+        assert!(core.window.handle_saving().is_some());
+        assert_eq!(step(&mut core, 13), (Some(at(14)), 1), "the save may still be refused");
+        core.window.handle_saved();
+        assert_eq!([step(&mut core, 14), step(&mut core, 15)], [(None, 1), (None, 0)]);
     }
 }

@@ -310,7 +310,7 @@ impl<T: Send + 'static> Driver<T> {
             return Err(Error::Stopped);
         }
         let is_parked = core.redrive(index, &now);
-        self.settle(core, &now);
+        self.settle_parked(core, &now);
         if is_parked { Ok(()) } else { Err(Error::NotParked { name: self.watermark.name(), index }) }
     }
 
@@ -323,7 +323,7 @@ impl<T: Send + 'static> Driver<T> {
         let all: Vec<Index> = core.parking.iter().flat_map(|parking| parking.parked_jobs()).collect();
         let count = all.len() as u64;
         core.redrive_wanted(all, &now);
-        self.settle(core, &now);
+        self.settle_parked(core, &now);
         Ok(count)
     }
 }
@@ -342,7 +342,7 @@ impl<T: Send + 'static> LiveParking for Driver<T> {
             core.unpark(index, &mut changes);
             core.take_changes(&mut changes, index, 0);
         }
-        self.settle(core, &Now::when_asked());
+        self.settle_parked(core, &Now::when_asked());
         is_parked
     }
 }

@@ -122,8 +122,8 @@ pub enum Event<'a> {
     },
     /// The numbers that are no events of their own, for gauges: about once a second while there is
     /// work or something moves, once when the consumer has caught up, and once before
-    /// [`Ended`](Self::Ended). In between nothing changes: a consumer that has caught up and sleeps
-    /// sends none.
+    /// [`Ended`](Self::Ended). A parked job that runs once more or is discarded is work too. In
+    /// between nothing changes: a consumer that has caught up and sleeps sends none.
     #[non_exhaustive]
     Measured {
         /// The name of the progress, or `unnamed`.

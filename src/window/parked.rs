@@ -6,7 +6,7 @@
 //! out as a failed job is, counts in flight, and moves nothing when it ends. It may be above the
 //! window, too.
 
-use super::Window;
+use super::{SaveState, Window};
 use crate::base::index::Index;
 
 impl Window {
@@ -48,6 +48,12 @@ impl Window {
     #[must_use]
     pub fn is_redriven(&self, index: Index) -> bool {
         self.redriven.contains(&index)
+    }
+
+    /// True while a redriven job has not ended, or a save with the record of a parked job has not.
+    #[must_use]
+    pub(crate) fn has_parked_work(&self) -> bool {
+        !self.redriven.is_empty() || self.changed || self.saving != SaveState::No
     }
 
     /// True if this job counts as done.
