@@ -8,6 +8,8 @@
         "[changelog]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/CHANGELOG.md\n",
         "[balances]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/balances.rs\n",
         "[git_history]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/git_history/main.rs\n",
+        "[grafana]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/grafana.json\n",
+        "[metrics]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/metrics.rs\n",
         "[service]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/service.rs\n",
         "[tokio]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/tokio.rs\n",
     )
@@ -39,6 +41,10 @@
 #![cfg_attr(
     feature = "tokio",
     doc = "* [`Builder::start_async`], [`AsyncJobs`]: jobs and sources that are futures on a tokio runtime."
+)]
+#![cfg_attr(
+    feature = "metrics",
+    doc = "* [`Builder::metrics`]: gauges, counters and histograms for Prometheus and others."
 )]
 #![cfg_attr(
     feature = "testing",

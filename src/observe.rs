@@ -11,6 +11,8 @@
 pub(crate) mod behind;
 pub(crate) mod ended;
 pub(crate) mod events;
+#[cfg(feature = "metrics")]
+pub(crate) mod metrics;
 pub(crate) mod observers;
 pub(crate) mod spans;
 pub(crate) mod status;

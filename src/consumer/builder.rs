@@ -47,6 +47,8 @@ pub struct Builder<J, P> {
     pub(super) stall_after: Option<Duration>,
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) on_stall: Vec<(Duration, Box<OnStall>)>,
+    #[cfg(feature = "metrics")]
+    pub(super) metrics: bool,
 }
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
@@ -70,6 +72,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             stall_after: None,
             observers: Vec::new(),
             on_stall: Vec::new(),
+            #[cfg(feature = "metrics")]
+            metrics: false,
         }
     }
 
@@ -257,6 +261,63 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// ```
     pub fn observe(mut self, observer: impl Observer) -> Self {
         self.observers.push(Box::new(observer));
+        self
+    }
+
+    /// Keeps metrics for the recorder of the crate [`metrics`](https://docs.rs/metrics), which may
+    /// export them to Prometheus and others. Install the recorder before the start, which makes the
+    /// handles of all metrics. Default: no metrics, since each attempt pays for them. It needs the
+    /// feature `metrics`.
+    ///
+    /// | metric | kind | value |
+    /// |---|---|---|
+    /// | `waterline_up` | gauge | 1 while the consumer runs, 0 once it has halted or ended |
+    /// | `waterline_head` | gauge | the highest index that the source has, or -1 |
+    /// | `waterline_watermark` | gauge | the saved index up to which every job is processed, or -1 |
+    /// | `waterline_lag_jobs` | gauge | [`Status::lag`] in jobs |
+    /// | `waterline_lag_seconds` | gauge | the lag of [`Event::Measured`] in seconds |
+    /// | `waterline_in_flight` | gauge | the jobs that were handed to a worker and not reported |
+    /// | `waterline_done_ahead` | gauge | the jobs that finished above the watermark |
+    /// | `waterline_parked` | gauge | the jobs that are parked, with those of earlier lives |
+    /// | `waterline_attempts_total` | counter | the attempts that began |
+    /// | `waterline_failures_total` | counter | the attempts that failed |
+    /// | `waterline_deferrals_total` | counter | the attempts that ended with [`Outcome::Deferred`] |
+    /// | `waterline_retries_total` | counter | the attempts that were not the first of their job |
+    /// | `waterline_saves_total` | counter | the saves of the progress that succeeded |
+    /// | `waterline_attempt_seconds` | histogram | the duration of each attempt, in seconds |
+    /// | `waterline_save_seconds` | histogram | the duration of each save, in seconds |
+    ///
+    /// The label `consumer` is the name of the progress, or `unnamed`. Consumers that run at the
+    /// same time need names of their own, or they overwrite each other's gauges. [`Event`] says how
+    /// durations are measured.
+    ///
+    /// The gauges are set about once a second while anything moves, and when the consumer has
+    /// caught up or ends. Between two such times nothing changes, so they are right in an idle
+    /// consumer too.
+    ///
+    /// A recorder forgets no gauge. So when a consumer ends, `waterline_up` and
+    /// `waterline_in_flight` become 0, and the other gauges stay where it ended: nobody looks at
+    /// the source any longer, so alert on `waterline_up` too. The next consumer of the same name
+    /// sets all of them before it is up, and the counters go on.
+    ///
+    /// The dashboard `examples/grafana.json` expects that the recorder exports histograms with
+    /// buckets. Some export quantiles by default.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..3).collect();
+    /// Consumer::builder(jobs, MemoryProgress::new()).stop_at(2).metrics().start(|_| Ok(()))?.join()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// [`Event`]: crate::Event
+    /// [`Event::Measured`]: crate::Event::Measured
+    /// [`Outcome::Deferred`]: crate::Outcome::Deferred
+    /// [`Status::lag`]: crate::Status::lag
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self) -> Self {
+        self.metrics = true;
         self
     }
 

@@ -15,6 +15,8 @@ use crate::base::time;
 use crate::driver::care::Recovered;
 use crate::driver::{Core, Driver};
 use crate::notifier::notify;
+#[cfg(feature = "metrics")]
+use crate::observe::metrics;
 use crate::observe::observers::Observers;
 use crate::progress::{Progress, Saves, Tenure, shared_writer};
 use crate::reader::{Reader, SharedSource};
@@ -59,6 +61,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let watermark = inspected.watermark.clone();
         let mut window = acquired.window(inspected.next, limits);
         let recovered = recover(&mut self.progress, &mut acquired, &mut window, going)?;
+        #[cfg(feature = "metrics")]
+        self.observers.extend(self.metrics.then(|| metrics::observer(watermark.name())).flatten());
         let assembled = self.assemble(settings, (window, recovered), acquired, inspected, &mut unstarted);
         let driver = assembled.driver.clone();
         driver.set_runner(driver.observed(runner(&driver, settings)));

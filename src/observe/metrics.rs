@@ -1,0 +1,218 @@
+//! The metrics of a consumer, for the recorder of the crate `metrics`: an observer that sets them.
+//!
+//! No metric can be taken back from a recorder, so the gauges of a consumer outlive it. The next
+//! consumer of the same name sets the same ones.
+
+use super::events::{Event, Observer, Outcome};
+use super::status::{State, Status};
+use crate::base::error::describe;
+use crate::base::guard::guarded;
+use crate::base::index::Index;
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
+use std::time::Duration;
+
+const METADATA: Metadata<'static> = Metadata::new("waterline", Level::INFO, None);
+
+/// The counters: name and description.
+const COUNTERS: [(&str, &str); 5] = [
+    ("waterline_attempts_total", "Attempts that began."),
+    ("waterline_failures_total", "Attempts that failed."),
+    ("waterline_deferrals_total", "Attempts that ended since the job was not ready."),
+    ("waterline_retries_total", "Attempts that began and were not the first of their job."),
+    ("waterline_saves_total", "Saves of the progress that succeeded."),
+];
+
+/// The gauges: name, unit and description.
+const GAUGES: [(&str, Unit, &str); 8] = [
+    ("waterline_up", Unit::Count, "1 while the consumer runs, 0 once it has halted or ended."),
+    ("waterline_head", Unit::Count, "The highest index that the source has, or -1 if it has none."),
+    ("waterline_watermark", Unit::Count, "The saved index up to which every job is processed, or -1 if there is none."),
+    ("waterline_lag_jobs", Unit::Count, "Jobs that are not processed yet."),
+    ("waterline_lag_seconds", Unit::Seconds, "For how long the head has been above what is now the watermark."),
+    ("waterline_in_flight", Unit::Count, "Jobs that were handed to a worker and not reported."),
+    ("waterline_done_ahead", Unit::Count, "Jobs that finished above the watermark."),
+    ("waterline_parked", Unit::Count, "Jobs that are parked."),
+];
+
+/// The histograms: name and description.
+const HISTOGRAMS: [(&str, &str); 2] = [
+    ("waterline_attempt_seconds", "The time from the beginning of an attempt to its report."),
+    ("waterline_save_seconds", "The time that a save took, with the tries that failed."),
+];
+
+/// Returns the observer that keeps the metrics of one consumer. The recorder is user code: if it
+/// panics, the consumer runs without metrics.
+pub(crate) fn observer(consumer: String) -> Option<Box<dyn Observer>> {
+    match guarded(|| Ok(Metrics::new(&consumer))) {
+        Ok(metrics) => Some(Box::new(metrics)),
+        Err(panic) => {
+            let error = describe(&*panic);
+            tracing::error!(consumer, error, "the recorder of metrics panicked; the consumer runs without metrics");
+            None
+        }
+    }
+}
+
+/// The handles of the metrics of one consumer. They are made once, at its start.
+struct Metrics {
+    attempts: Counter,
+    failures: Counter,
+    deferrals: Counter,
+    retries: Counter,
+    saves: Counter,
+    up: Gauge,
+    head: Gauge,
+    watermark: Gauge,
+    lag_jobs: Gauge,
+    lag_seconds: Gauge,
+    in_flight: Gauge,
+    done_ahead: Gauge,
+    parked: Gauge,
+    attempt_seconds: Histogram,
+    save_seconds: Histogram,
+}
+
+impl Metrics {
+    fn new(consumer: &str) -> Self {
+        with_recorder(|recorder| {
+            describe_all(recorder);
+            let key = |name: &'static str| Key::from_parts(name, vec![Label::new("consumer", consumer.to_owned())]);
+            let counter = |(name, _)| recorder.register_counter(&key(name), &METADATA);
+            let gauge = |(name, ..): (_, Unit, &str)| recorder.register_gauge(&key(name), &METADATA);
+            let histogram = |(name, _)| recorder.register_histogram(&key(name), &METADATA);
+            let [attempts, failures, deferrals, retries, saves] = COUNTERS.map(counter);
+            let [up, head, watermark, lag_jobs, lag_seconds, in_flight, done_ahead, parked] = GAUGES.map(gauge);
+            let [attempt_seconds, save_seconds] = HISTOGRAMS.map(histogram);
+            Self {
+                attempts,
+                failures,
+                deferrals,
+                retries,
+                saves,
+                up,
+                head,
+                watermark,
+                lag_jobs,
+                lag_seconds,
+                in_flight,
+                done_ahead,
+                parked,
+                attempt_seconds,
+                save_seconds,
+            }
+        })
+    }
+
+    fn measured(&self, lag: Duration, status: &Status) {
+        let is_over = matches!(status.state, State::Halted | State::Finished);
+        self.head.set(or_none(status.head));
+        self.watermark.set(or_none(status.last_processed));
+        self.lag_jobs.set(as_f64(status.lag()));
+        self.lag_seconds.set(lag);
+        self.in_flight.set(as_f64(status.processing as u64));
+        self.done_ahead.set(as_f64(status.done_ahead));
+        self.parked.set(as_f64(status.parked));
+        // This comes last: who sees it at 1 sees the other gauges of this life.
+        self.up.set(f64::from(u8::from(!is_over)));
+    }
+}
+
+impl Observer for Metrics {
+    fn observe(&self, event: &Event<'_>) {
+        match *event {
+            Event::AttemptBegun { attempt, .. } => {
+                self.attempts.increment(1);
+                if attempt > 1 {
+                    self.retries.increment(1);
+                }
+            }
+            Event::AttemptEnded { elapsed, outcome, .. } => {
+                self.attempt_seconds.record(elapsed);
+                match outcome {
+                    Outcome::Done => {}
+                    Outcome::Failed { .. } => self.failures.increment(1),
+                    Outcome::Deferred => self.deferrals.increment(1),
+                }
+            }
+            Event::Saved { elapsed, count, .. } => {
+                self.saves.increment(count);
+                self.save_seconds.record_many(elapsed, usize::try_from(count).unwrap_or(usize::MAX));
+            }
+            Event::Measured { lag, status, .. } => self.measured(lag, status),
+            // Jobs in flight still run after a halt, so only the end sets their number to 0.
+            Event::Halted { .. } => self.up.set(0.0),
+            Event::Ended { .. } => {
+                self.up.set(0.0);
+                // Abandoned jobs may still run, but nobody counts them.
+                self.in_flight.set(0.0);
+            }
+            // The next measurement has the number of parked jobs.
+            Event::Stalled { .. } | Event::Parked { .. } => {}
+        }
+    }
+}
+
+fn describe_all(recorder: &dyn Recorder) {
+    for (name, text) in COUNTERS {
+        recorder.describe_counter(name.into(), Some(Unit::Count), text.into());
+    }
+    for (name, unit, text) in GAUGES {
+        recorder.describe_gauge(name.into(), Some(unit), text.into());
+    }
+    for (name, text) in HISTOGRAMS {
+        recorder.describe_histogram(name.into(), Some(Unit::Seconds), text.into());
+    }
+}
+
+/// A gauge has no value for "none", and 0 is an index.
+fn or_none(index: Option<Index>) -> f64 {
+    index.map_or(-1.0, as_f64)
+}
+
+/// A gauge is a float, which is exact up to 2^53.
+fn as_f64(number: u64) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use metrics::HistogramFn;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Counts its values.
+    #[derive(Default)]
+    struct Count(AtomicU64);
+
+    impl HistogramFn for Count {
+        fn record(&self, _: f64) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_saved_event_that_stands_for_several_saves_counts_all_of_them() {
+        let (saves, durations) = (Arc::new(AtomicU64::new(0)), Arc::new(Count::default()));
+        let (counter, histogram) = (Counter::from_arc(saves.clone()), Histogram::from_arc(durations.clone()));
+        let metrics = Metrics { saves: counter, save_seconds: histogram, ..Metrics::new("p") };
+        for count in [1, 3] {
+            metrics.observe(&Event::Saved { consumer: "p", last_processed: None, elapsed: Duration::ZERO, count });
+        }
+        assert_eq!([&*saves, &durations.0].map(|number| number.load(Ordering::Relaxed)), [4, 4]);
+    }
+
+    #[test]
+    fn the_end_leaves_nothing_up_and_nothing_in_flight_whatever_was_measured_before() {
+        // The crate `metrics` keeps a gauge as the bits of a float.
+        let [up, in_flight] = [0, 1].map(|_| Arc::new(AtomicU64::new(2_f64.to_bits())));
+        let read = || [&up, &in_flight].map(|gauge| f64::from_bits(gauge.load(Ordering::Relaxed)));
+        let (up, in_flight) = (Gauge::from_arc(up.clone()), Gauge::from_arc(in_flight.clone()));
+        let metrics = Metrics { up, in_flight, ..Metrics::new("p") };
+        metrics.observe(&Event::Halted { consumer: "p", index: 1, attempt: None, error: "" });
+        assert_eq!(read(), [0.0, 2.0], "the jobs in flight still run");
+        let state = State::Halted;
+        metrics.observe(&Event::Ended { consumer: "p", state, last_processed: None, error: None });
+        assert_eq!(read(), [0.0, 0.0]);
+    }
+}
