@@ -32,6 +32,8 @@
 //! * [`JobLog`], [`Codec`], [`Json`], [`Bytes`]: a durable log of items, which one stage hands to
 //!   the next one.
 //! * [`OnExhausted`], [`Failure`], [`Parked`]: jobs that fail for good, or are not ready.
+//! * [`StoreProgress::seek`], [`StoreProgress::skip`], [`Move`]: to move a progress by hand, with a
+//!   history.
 //! * [`Saved`], [`SaveError`], [`Tenure`]: the parts for an engine of your own.
 //! * [`design`]: the parts and their work, the stored format, the guarantees that the disk must
 //!   give.
@@ -93,7 +95,7 @@ pub use observe::events::{Event, Observer, Outcome};
 pub use observe::status::{Attempt, Blocked, State, Status};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{
-    Checkpoint, ConsumerInfo, LastHalt, MemoryProgress, Parked, Progress, SaveError, Saved, StoreProgress, Tenure,
+    Checkpoint, ConsumerInfo, LastHalt, MemoryProgress, Move, MoveKind, Parked, Progress, SaveError, Saved, StoreProgress, Tenure,
 };
 pub use run::worker::{Done, Job, Worker};
 pub use source::wakeup::Wakeup;

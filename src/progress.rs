@@ -10,16 +10,19 @@ use std::time::Duration;
 
 pub(crate) mod embedded;
 pub(crate) mod format;
+mod history;
 mod ledger;
 mod life;
 mod listing;
 mod memory;
+mod moves;
 mod parked;
 mod saved;
 mod saves;
 mod tenure;
 
 pub use embedded::StoreProgress;
+pub use history::{Move, MoveKind};
 pub(crate) use life::{Halt, Life};
 pub use listing::{ConsumerInfo, LastHalt};
 pub use memory::MemoryProgress;

@@ -26,6 +26,13 @@ pub(crate) const DEFAULT_POLL: Duration = Duration::from_secs(1);
 /// The longest name, in bytes. The store's keys have one byte for its length.
 pub(crate) const MAX_NAME: usize = 255;
 
+/// The longest reason of a move, in bytes: room for a few sentences, or for a link to them.
+pub(crate) const MAX_REASON: usize = 1024;
+
+/// The distance from the lowest job that is not done at which no job can be skipped any more. A
+/// consumer keeps a bit for each job between the two, so this is 128 MiB.
+pub(crate) const MAX_SKIP: u64 = 1 << 30;
+
 /// The longest name of a codec, in bytes.
 pub(crate) const MAX_CODEC: usize = 32;
 
@@ -115,6 +122,29 @@ pub enum ConfigError {
     /// `stop_at(Index::MAX)`: the consumer would never stop.
     #[error("stop_at is {}, which is never a job: leave `stop_at` out to follow the stream for ever", Index::MAX)]
     StopAtMax,
+    /// [`StoreProgress::seek`](crate::StoreProgress::seek) to `Index::MAX`, or a
+    /// [`skip`](crate::StoreProgress::skip) of it.
+    #[error("the index is {}, which is never a job: seek to {} or below, and skip jobs up to there", Index::MAX, Index::MAX - 1)]
+    MoveToMax,
+    /// A reason of a move that is empty, or too long for its record: see
+    /// [`StoreProgress::seek`](crate::StoreProgress::seek).
+    #[error("the reason of the move is {length} bytes long: use 1 to {MAX_REASON} bytes")]
+    Reason {
+        /// The length of the reason, in bytes.
+        length: usize,
+    },
+    /// A [`StoreProgress::skip`](crate::StoreProgress::skip) of a job so far above the lowest one
+    /// that is not done that the consumer would need too much memory for the jobs between them.
+    #[error(
+        "job {index} is too far above job {next}, the lowest one that is not done, to be skipped: skip jobs below {}, or seek \
+         ahead first", next.saturating_add(MAX_SKIP)
+    )]
+    SkipTooFar {
+        /// The index of the job.
+        index: Index,
+        /// The lowest index that is not done.
+        next: Index,
+    },
     /// `Retry::max_attempts(0)`: no job would ever run.
     #[error("the retry allows 0 attempts, and the first attempt counts: use `Retry::none()` for a single attempt")]
     MaxAttemptsZero,
@@ -292,6 +322,9 @@ impl fmt::Debug for ConfigError {
                 MaxReadAheadZero {},
                 StartAtMax {},
                 StopAtMax {},
+                MoveToMax {},
+                Reason { length },
+                SkipTooFar { index, next },
                 MaxAttemptsZero {},
                 Jitter { value },
                 ParkBudgetZero {},
@@ -335,6 +368,14 @@ pub(crate) fn check_codec(name: &str) -> Result<(), ConfigError> {
     match name.len() {
         1..=MAX_CODEC => Ok(()),
         _ => Err(ConfigError::CodecName { name: name.to_owned() }),
+    }
+}
+
+/// Refuses an empty reason of a move, and one that is too long.
+pub(crate) fn check_reason(reason: &str) -> Result<(), ConfigError> {
+    match reason.len() {
+        1..=MAX_REASON => Ok(()),
+        length => Err(ConfigError::Reason { length }),
     }
 }
 

@@ -243,6 +243,30 @@ pub enum Error {
         index: Index,
     },
 
+    /// A job that is done or parked, and that was to be skipped: see
+    /// [`StoreProgress::skip`](crate::StoreProgress::skip). Nothing was changed.
+    #[error(
+        "job {index} of the progress {name:?} is done or parked, so it cannot be skipped: skip a job that is not done, or make \
+         this one run again with `StoreProgress::seek`"
+    )]
+    AlreadyDone {
+        /// The name of the progress.
+        name: String,
+        /// The index of the job.
+        index: Index,
+    },
+
+    /// A progress without anything saved, of which a job was to be skipped: the store does not know
+    /// where the stream begins. Nothing was changed.
+    #[error(
+        "nothing is saved under the progress {name:?}, so the store does not know where the stream begins: seek to its first \
+         job with `StoreProgress::seek`, and skip then"
+    )]
+    NothingSaved {
+        /// The name of the progress.
+        name: String,
+    },
+
     /// An item that the codec of its log cannot encode. Nothing was pushed.
     #[error("an item for the log {log:?} cannot be encoded, and nothing was pushed")]
     Item {
@@ -389,6 +413,8 @@ impl fmt::Debug for Error {
                 Counter { table, key, reason },
                 Crashed { index, crashes },
                 NotParked { name, index },
+                AlreadyDone { name, index },
+                NothingSaved { name },
                 Item { log, source },
                 LogType { name, open, asked },
                 Needed { log, index, last_processed },

@@ -1,5 +1,6 @@
 //! The progress that the embedded store keeps.
 
+use super::history::History;
 use super::ledger::{Entry, Ledger, Loaded};
 use super::parked::{LiveNames, ParkedRecords};
 use super::{Checkpoint, DoneAhead, LiveParking, NOT_ACQUIRED, Progress, SaveDesk, SaveError, Saved, Saves, Snapshot};
@@ -100,8 +101,9 @@ impl StoreProgress {
         Ok(self.load()?.and_then(|loaded| loaded.last_processed))
     }
 
-    /// Deletes the watermark, the list of the jobs that are done above it, and the records of
-    /// parked jobs, also if they cannot be read. The next consumer with this name starts anew.
+    /// Deletes the watermark, the list of the jobs that are done above it, the records of parked
+    /// jobs and the [history](Self::history), also if they cannot be read. The next consumer with
+    /// this name starts anew. To begin elsewhere and keep the rest, see [`seek`](Self::seek).
     ///
     /// The effects of its jobs stay, so a transactional consumer makes them a second time: every
     /// counter doubles. [`remove_with`](Self::remove_with) removes both in one write.
@@ -133,6 +135,7 @@ impl StoreProgress {
         changes.delete(family, &[&life::key(&self.name)])?;
         changes.delete(family, &[&life::moved_key(&self.name)])?;
         ParkedRecords::of(&self.store, &self.name)?.remove_all(&mut changes)?;
+        History::of(&self.store, &self.name).remove_all(&self.store, &mut changes)?;
         Ok(Removal { changes, _name: name })
     }
 
@@ -228,7 +231,7 @@ impl Progress for StoreProgress {
 }
 
 /// Returns the record that saves this snapshot.
-fn enter(ledger: &mut Ledger, snapshot: &Snapshot, ids: &Ids) -> Result<Entry, BoxError> {
+pub(super) fn enter(ledger: &mut Ledger, snapshot: &Snapshot, ids: &Ids) -> Result<Entry, BoxError> {
     if ledger.id().is_none() {
         ledger.set_id(ids.next()?);
     }

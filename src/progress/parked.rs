@@ -96,6 +96,12 @@ impl From<ParkedRecord> for Parked {
 }
 
 impl ParkedRecord {
+    /// Makes the record of a job that somebody skips at this time: it never failed.
+    pub(super) fn by_hand(index: Index, reason: &str, wall: u64) -> Self {
+        let error = format!("skipped by hand: {reason}");
+        Self { index, error, first_failed: wall, last_failed: wall, parked: wall, ..Self::default() }
+    }
+
     fn encode(&self, name: &str) -> Vec<u8> {
         let mut bytes = SEAL.begin(1 + FIXED + self.error.len() + SUM);
         let flags = [(self.wanted, WANTED), (self.pending, PENDING), (self.started, STARTED), (self.suspect, SUSPECT)];

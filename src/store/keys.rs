@@ -28,6 +28,9 @@ keys! {
     MOVED = b"m";
     /// The prefix of the bounds of a log. The name follows.
     LOG = b"l";
+    /// The prefix of the record of a move of a progress. The length of the name (one byte), the
+    /// name and the number of the move (8 bytes) follow.
+    HISTORY = b"h";
 }
 
 /// Returns the key of this kind with this name, or with what else its kind has behind the prefix.
@@ -68,7 +71,7 @@ mod tests {
 
     #[test]
     fn no_prefix_in_the_system_family_begins_with_another() {
-        assert_eq!(ALL.len(), 7);
+        assert_eq!(ALL.len(), 8);
         assert_eq!(overlaps(ALL), []);
         assert_eq!(overlaps(&[("a", b"fo"), ("b", b"x"), ("c", b"format")]), [("a", "c")]);
         assert_eq!(overlaps(&[("a", b"x"), ("b", b"x")]), [("a", "b")]);

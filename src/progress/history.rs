@@ -1,0 +1,213 @@
+//! The history of a progress: a record of each move that somebody made on purpose.
+
+use crate::base::error::{Error, StoreError};
+use crate::base::index::Index;
+use crate::commit::changes::Changes;
+use crate::commit::sealed::{Kind, SUM};
+use crate::kv::{Family, Pair};
+use crate::store::{Store, keys};
+use std::time::{Duration, SystemTime};
+
+/// The number of moves that are kept for each name, the newest ones.
+const KEPT: u64 = 1_000;
+
+/// The stored record: the version, the kind, the time in milliseconds since 1970, 1 or 0 for a
+/// progress that had something saved or nothing, the lowest undone index before the move or 0, the
+/// index of the move, and the text of the reason. Its key has the name of the progress, and the
+/// number of the move behind it.
+const SEAL: Kind = Kind { label: "move", versions: &[1] };
+const FIXED: usize = 1 + 8 + 1 + 8 + 8;
+
+const SEEK: u8 = 0;
+const SKIP: u8 = 1;
+
+/// A move of a progress that somebody made on purpose. [`StoreProgress::history`] lists them.
+///
+/// [`StoreProgress::history`]: crate::StoreProgress::history
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Move {
+    /// The time of the move, by the wall clock, in whole milliseconds.
+    pub at: SystemTime,
+    /// The kind of the move.
+    pub kind: MoveKind,
+    /// The lowest index that was not done before the move; `None` if nothing was saved.
+    pub from: Option<Index>,
+    /// The next job to run, of a seek; the job that was skipped, of a skip.
+    pub to: Index,
+    /// The reason that was given.
+    pub reason: String,
+}
+
+/// The kind of a [`Move`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MoveKind {
+    /// A [`StoreProgress::seek`](crate::StoreProgress::seek).
+    Seek,
+    /// A [`StoreProgress::skip`](crate::StoreProgress::skip).
+    Skip,
+}
+
+impl Move {
+    /// Makes the record of a move at this time, in milliseconds since 1970.
+    pub(super) fn new(kind: MoveKind, from: Option<Index>, to: Index, reason: &str, wall: u64) -> Self {
+        Self { at: from_millis(wall), kind, from, to, reason: reason.to_owned() }
+    }
+
+    fn encode(&self, name: &str, number: u64) -> Vec<u8> {
+        let mut bytes = SEAL.begin(1 + FIXED + self.reason.len() + SUM);
+        bytes.push(match self.kind {
+            MoveKind::Seek => SEEK,
+            MoveKind::Skip => SKIP,
+        });
+        let millis = self.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
+        bytes.extend_from_slice(&u64::try_from(millis).unwrap_or(u64::MAX).to_be_bytes());
+        bytes.push(u8::from(self.from.is_some()));
+        bytes.extend_from_slice(&self.from.unwrap_or(0).to_be_bytes());
+        bytes.extend_from_slice(&self.to.to_be_bytes());
+        bytes.extend_from_slice(self.reason.as_bytes());
+        SEAL.close(name, &number.to_be_bytes(), &mut bytes);
+        bytes
+    }
+
+    fn decode(name: &str, number: u64, bytes: &[u8]) -> Result<Self, String> {
+        let body = SEAL.open(name, &number.to_be_bytes(), bytes)?.body;
+        let (fixed, reason) = body.split_first_chunk::<FIXED>().ok_or("it is too short")?;
+        let [kind, at @ .., has_from] = *fixed.first_chunk::<10>().unwrap_or(&[0; 10]);
+        let index = |at: usize| fixed[at..].first_chunk().map_or(0, |index| Index::from_be_bytes(*index));
+        Ok(Self {
+            at: from_millis(u64::from_be_bytes(at)),
+            kind: match kind {
+                SEEK => MoveKind::Seek,
+                SKIP => MoveKind::Skip,
+                _ => return Err(format!("its kind is {kind}, and this program knows {SEEK} and {SKIP}")),
+            },
+            from: match has_from {
+                0 => None,
+                1 => Some(index(10)),
+                _ => return Err(format!("its mark for what was saved before is {has_from}, and not 0 or 1")),
+            },
+            to: index(18),
+            reason: std::str::from_utf8(reason).map_err(|_| "the text of its reason is no text")?.to_owned(),
+        })
+    }
+}
+
+/// A time beyond the clock's range is no time that was ever written.
+fn from_millis(millis: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// The place of one progress's history.
+pub(super) struct History {
+    family: Family,
+    name: String,
+    prefix: Vec<u8>,
+}
+
+impl History {
+    /// Returns the place for a name that was checked.
+    pub(super) fn of(store: &Store, name: &str) -> Self {
+        let prefix = keys::key(keys::HISTORY, &keys::table_prefix(name).unwrap_or_default());
+        Self { family: store.system().clone(), name: name.to_owned(), prefix }
+    }
+
+    fn key(&self, number: u64) -> Vec<u8> {
+        [&self.prefix[..], &number.to_be_bytes()].concat()
+    }
+
+    fn corrupt(&self, reason: String) -> Error {
+        Error::Corrupt { name: self.name.clone(), reason }
+    }
+
+    fn number(&self, key: &[u8]) -> Result<u64, Error> {
+        let number = <[u8; 8]>::try_from(&key[self.prefix.len()..]);
+        number.map(u64::from_be_bytes).map_err(|_| self.corrupt(format!("a move has the key {key:?}")))
+    }
+
+    /// Reads all moves, the oldest one first.
+    pub(super) fn load(&self, store: &Store) -> Result<Vec<Move>, Error> {
+        let read = |pair: Result<Pair, StoreError>| {
+            let (key, value) = pair?;
+            let number = self.number(&key)?;
+            let damaged = |reason| self.corrupt(format!("the record of move {number}: {reason}"));
+            Move::decode(&self.name, number, &value).map_err(damaged)
+        };
+        store.kv().scan(&self.family, &self.prefix).map(read).collect()
+    }
+
+    /// Writes the record of one more move with the other changes, and removes the oldest ones when
+    /// there are too many.
+    pub(super) fn add(&self, store: &Store, made: &Move, changes: &mut Changes) -> Result<(), Error> {
+        let last = store.kv().last(&self.family, &self.prefix)?;
+        let last = last.map(|key| self.number(&key)).transpose()?;
+        let next = last.map_or(Some(0), |last| last.checked_add(1));
+        let number = next.ok_or_else(|| self.corrupt("its last move has the highest number".to_owned()))?;
+        for pair in store.kv().scan(&self.family, &self.prefix) {
+            let key = pair?.0;
+            if number - self.number(&key)? < KEPT {
+                break;
+            }
+            changes.delete(self.family.id, &[&key])?;
+        }
+        Ok(changes.put(self.family.id, &[&self.key(number)], &made.encode(&self.name, number))?)
+    }
+
+    /// Removes all records with the other changes, also if they cannot be read.
+    pub(super) fn remove_all(&self, store: &Store, changes: &mut Changes) -> Result<(), StoreError> {
+        for pair in store.kv().scan(&self.family, &self.prefix) {
+            changes.delete(self.family.id, &[&pair?.0])?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skip() -> Move {
+        Move::new(MoveKind::Skip, Some(0x0102), 0x0304, "bad block", 0x0506)
+    }
+
+    #[test]
+    fn the_bytes_of_a_move_stay_as_they_are() {
+        let seek = Move::new(MoveKind::Seek, None, 7, "anew", 1_700_000_000_000);
+        let body = b"\x01\x00\x00\x00\x01\x8b\xcf\xe5\x68\x00\x00\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x00\x07anew";
+        let encoded = seek.encode("p", 3);
+        assert_eq!((&encoded[..body.len()], encoded.len()), (&body[..], body.len() + SUM));
+        let body = b"\x01\x01\0\0\0\0\0\0\x05\x06\x01\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\x03\x04bad block";
+        assert_eq!(&skip().encode("p", 3)[..body.len()], body);
+        for made in [seek, skip()] {
+            assert_eq!(Move::decode("p", 3, &made.encode("p", 3)), Ok(made));
+        }
+    }
+
+    #[test]
+    fn promise_08_any_flipped_bit_of_the_record_of_a_move_is_refused() {
+        let bytes = skip().encode("p", 3);
+        assert!(Move::decode("q", 3, &bytes).is_err() && Move::decode("p", 4, &bytes).is_err());
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Move::decode("p", 3, &flipped).is_err(), "bit {bit}");
+        }
+        assert!((0..bytes.len()).all(|cut| Move::decode("p", 3, &bytes[..cut]).is_err()));
+    }
+
+    #[test]
+    fn a_whole_record_that_no_version_writes_is_refused() {
+        let mut has_from = [0; FIXED];
+        has_from[9] = 2;
+        let mut kind = [0; FIXED];
+        kind[0] = 2;
+        for body in [&[0; FIXED - 1][..], &has_from, &kind, &[&[0; FIXED][..], &[0xff]].concat()] {
+            let mut bytes = SEAL.begin(64);
+            bytes.extend_from_slice(body);
+            SEAL.close("p", &3u64.to_be_bytes(), &mut bytes);
+            assert!(Move::decode("p", 3, &bytes).is_err(), "{body:?}");
+        }
+        assert!(from_millis(u64::MAX) >= SystemTime::UNIX_EPOCH, "no clock has this time");
+    }
+}

@@ -1,0 +1,225 @@
+//! Moves of a progress on purpose, while no consumer has it: a seek, and a skip of one job.
+
+use super::embedded::{StoreProgress, enter};
+use super::history::{History, Move, MoveKind};
+use super::ledger::{Ledger, Loaded};
+use super::parked::{ParkedRecord, ParkedRecords};
+use super::{Saved, Snapshot};
+use crate::base::config::{ConfigError, MAX_SKIP, check_name, check_reason};
+use crate::base::error::Error;
+use crate::base::index::{BoxError, Index};
+use crate::base::time;
+use crate::commit::changes::Changes;
+use crate::store::NameGuard;
+
+/// A move that is being made. It has the name until it is dropped.
+struct Moving<'a> {
+    progress: &'a StoreProgress,
+    /// Everything that was done before, in order; `None` if nothing was saved.
+    before: Option<Saved>,
+    ledger: Ledger,
+    _name: NameGuard,
+}
+
+impl StoreProgress {
+    /// Sets the next job to run: the next consumer begins with the job `next`, and everything below
+    /// it counts as processed. It goes both ways.
+    ///
+    /// The jobs that were done above the old watermark are forgotten, so all jobs from `next` on
+    /// run, those that ran before once more. The effects of these stay, so a transactional consumer
+    /// makes them a second time. A parked job keeps its record until the job is done: if it is at
+    /// or above `next`, it runs in its turn, and its success removes the record. A
+    /// [`discard`](crate::Store::discard) removes no more than the record of such a job. If nothing
+    /// was saved under this name, the stream begins with the job `next`, and
+    /// [`start_at`](crate::Builder::start_at) counts no more.
+    ///
+    /// The store does not know the source. If the source no longer has the job `next`, the next
+    /// start returns [`Error::Truncated`]. If it ends below `next` - 1, the consumer starts, waits
+    /// for it, and says so: [`Blocked::AheadOfSource`](crate::Blocked::AheadOfSource).
+    ///
+    /// The move and its record in the [history](Self::history) are one atomic write. The reason has
+    /// 1 to 1,024 bytes, since a reader of the history needs one.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, MoveKind, Store};
+    ///
+    /// let (store, jobs) = (Store::in_memory(), (0..9).collect::<MemoryJobs<u64>>());
+    /// let life = |first| {
+    ///     let consumer = Consumer::builder(jobs.clone(), store.progress("p")).stop_at(8);
+    ///     consumer.start(move |job| Ok(assert!(job.index >= first)))?.join()
+    /// };
+    /// life(0)?;
+    /// store.progress("p").seek(5, "the prices of blocks 5 to 8 were wrong")?;
+    /// assert_eq!(store.progress("p").last_processed()?, Some(4));
+    /// life(5)?;
+    ///
+    /// let history = store.progress("p").history()?;
+    /// assert_eq!((history[0].kind, history[0].from, history[0].to), (MoveKind::Seek, Some(9), 5));
+    /// assert_eq!(history[0].reason, "the prices of blocks 5 to 8 were wrong");
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Nothing is changed by a call that returns an error.
+    /// * [`Error::InUse`] while a consumer of this process has the name, also one that is about to
+    ///   start.
+    /// * [`Error::Config`] for a bad name or reason, and for [`Index::MAX`], which is never a job.
+    /// * [`Error::ReadOnly`] if the store is read-only, and [`Error::NotFound`] if nothing is saved
+    ///   and the store [makes nothing](crate::StoreOptions::create).
+    /// * [`Error::Corrupt`] if the progress cannot be read: [`remove`](Self::remove) begins anew.
+    /// * [`Error::Progress`] and [`Error::Store`] if the database fails.
+    pub fn seek(&self, next: Index, reason: &str) -> Result<(), Error> {
+        if next == Index::MAX {
+            return Err(ConfigError::MoveToMax.into());
+        }
+        let moving = self.begin_move(reason)?;
+        let after = Saved::new(next.checked_sub(1), next, Vec::new());
+        let made = Move::new(MoveKind::Seek, moving.from(), next, reason, time::wall());
+        moving.write(&after, &made, None)
+    }
+
+    /// Skips one job that is not done: no consumer runs it, and the watermark passes it. The job
+    /// counts as parked from now on, with no attempt and the error `skipped by hand: ` and the
+    /// reason. So [`Store::parked`](crate::Store::parked) lists it,
+    /// [`Store::redrive`](crate::Store::redrive) makes it run after all,
+    /// [`Store::discard`](crate::Store::discard) gives it up, and it counts in the
+    /// [budget](crate::OnExhausted::Park).
+    ///
+    /// The job may be anywhere from the lowest one on that is not done, up to 2^30 jobs above it:
+    /// until the watermark gets there, a consumer has a bit in memory for each job between them.
+    /// If the source has no such job yet, the consumer passes the index when it gets there.
+    ///
+    /// The move, the record of the parked job and the record in the [history](Self::history) are
+    /// one atomic write. The reason has 1 to 1,024 bytes.
+    ///
+    /// ```
+    /// use waterline::{Consumer, Error, MemoryJobs, Store};
+    ///
+    /// let (store, jobs) = (Store::in_memory(), (0..4).collect::<MemoryJobs<u64>>());
+    /// let life = || {
+    ///     let consumer = Consumer::builder(jobs.clone(), store.progress("p")).stop_at(3);
+    ///     consumer.start(|job| if job.payload == 2 { Err("a bad block".into()) } else { Ok(()) })?.join()
+    /// };
+    /// assert!(matches!(life(), Err(Error::Job { index: 2, .. })));
+    /// store.progress("p").skip(2, "this block is empty")?;
+    /// life()?;
+    /// assert_eq!(store.progress("p").last_processed()?, Some(3));
+    /// assert_eq!(store.parked("p")?[0].error, "skipped by hand: this block is empty");
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`seek`](Self::seek), and:
+    /// * [`Error::AlreadyDone`] if the job is done or parked.
+    /// * [`Error::NothingSaved`] if nothing is saved under this name. A store does not know where
+    ///   the stream begins, so [`seek`](Self::seek) there first.
+    /// * [`Error::Config`] for a job that is too far ahead, too.
+    pub fn skip(&self, index: Index, reason: &str) -> Result<(), Error> {
+        if index == Index::MAX {
+            return Err(ConfigError::MoveToMax.into());
+        }
+        let moving = self.begin_move(reason)?;
+        let Some(before) = &moving.before else { return Err(Error::NothingSaved { name: self.name().to_owned() }) };
+        let after =
+            with_done(before, index).ok_or_else(|| Error::AlreadyDone { name: self.name().to_owned(), index })?;
+        if index - before.next >= MAX_SKIP {
+            return Err(ConfigError::SkipTooFar { index, next: before.next }.into());
+        }
+        self.note_parking()?;
+        let wall = time::wall();
+        let made = Move::new(MoveKind::Skip, moving.from(), index, reason, wall);
+        moving.write(&after, &made, Some(&ParkedRecord::by_hand(index, reason, wall)))
+    }
+
+    /// Lists the moves that were made on purpose, with [`seek`](Self::seek) and
+    /// [`skip`](Self::skip): the last 1,000, the oldest one first. It does not take the name.
+    /// [`remove`](Self::remove) deletes them.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a bad name, [`Error::Corrupt`] for a record that cannot be read,
+    /// [`Error::Store`] if the database fails.
+    pub fn history(&self) -> Result<Vec<Move>, Error> {
+        check_name("progress", self.name())?;
+        History::of(self.store(), self.name()).load(self.store())
+    }
+
+    /// Takes the name, and loads everything that is done.
+    fn begin_move(&self, reason: &str) -> Result<Moving<'_>, Error> {
+        check_name("progress", self.name())?;
+        check_reason(reason)?;
+        self.store().writable()?;
+        let _name = self.store().reserve(self.name())?;
+        let Some(loaded) = self.load()? else {
+            if !self.store().creates() {
+                return self.store().not_found("progress", self.name());
+            }
+            return Ok(Moving { progress: self, before: None, ledger: Ledger::empty(self.name()), _name });
+        };
+        let next = loaded.next();
+        let Loaded { ledger, last_processed, restored } = loaded;
+        let before = next.map(|next| Saved::new(last_processed, next, restored.done).in_order());
+        Ok(Moving { progress: self, before, ledger, _name })
+    }
+}
+
+impl Moving<'_> {
+    /// Returns the lowest index that was not done before.
+    fn from(&self) -> Option<Index> {
+        self.before.as_ref().map(|before| before.next)
+    }
+
+    /// Writes the progress as it is after the move, with the record of the move and that of the job
+    /// which is parked by it.
+    fn write(mut self, after: &Saved, made: &Move, parked: Option<&ParkedRecord>) -> Result<(), Error> {
+        let (store, name) = (self.progress.store(), self.progress.name());
+        let failed = |source: BoxError| Error::Progress { source };
+        let snapshot = Snapshot::try_from(after).map_err(failed)?;
+        // It lists everything that is done, so this is a page, which voids the deltas before it.
+        let entry = enter(&mut self.ledger, &snapshot, store.ids()).map_err(failed)?;
+        let mut changes = Changes::default();
+        changes.put(store.system().id, &[&entry.put.0], &entry.put.1)?;
+        History::of(store, name).add(store, made, &mut changes)?;
+        if let Some(record) = parked {
+            ParkedRecords::of(store, name)?.put(record, &mut changes)?;
+        }
+        Ok(store.write_records(changes.records())?)
+    }
+}
+
+/// Returns everything that is done once this job is done too; `None` if it is done already.
+fn with_done(before: &Saved, index: Index) -> Option<Saved> {
+    let Saved { last_processed, next, ref done } = *before;
+    if index < next || done.iter().any(|run| run.contains(&index)) {
+        return None;
+    }
+    let mut done = done.clone();
+    if index > next {
+        done.push(index..=index);
+        return Some(Saved::new(last_processed, next, done).in_order());
+    }
+    // The watermark passes the job, and the run that is done behind it.
+    let behind = done.first().filter(|run| *run.start() == index + 1).cloned();
+    let last = behind.map_or(index, |run| *run.end());
+    done.retain(|run| *run.start() > last);
+    Some(Saved::new(Some(last), last + 1, done))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skipped_job_joins_the_runs_beside_it() {
+        let before = Saved::new(Some(4), 5, vec![6..=7, 9..=9]);
+        for done in [0, 4, 6, 7, 9] {
+            assert_eq!(with_done(&before, done), None, "job {done} is done");
+        }
+        assert_eq!(with_done(&before, 5), Some(Saved::new(Some(7), 8, vec![9..=9])));
+        assert_eq!(with_done(&before, 8), Some(Saved::new(Some(4), 5, vec![6..=9])));
+        assert_eq!(with_done(&before, 20), Some(Saved::new(Some(4), 5, vec![6..=7, 9..=9, 20..=20])));
+        let first = Saved::new(None, 0, vec![2..=3]);
+        assert_eq!(with_done(&first, 0), Some(Saved::new(Some(0), 1, vec![2..=3])));
+        let top = Saved::new(Some(Index::MAX - 3), Index::MAX - 2, vec![Index::MAX - 1..=Index::MAX - 1]);
+        assert_eq!(with_done(&top, Index::MAX - 2), Some(Saved::new(Some(Index::MAX - 1), Index::MAX, vec![])));
+    }
+}
