@@ -12,14 +12,19 @@ use common::*;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::SystemTime;
 use waterline::fuzzing::{Disk, Record};
-use waterline::{Bytes, Codec, Consumer, Error, Index, JobLog, Jobs, Progress, Store, StoreOptions};
+use waterline::{Bytes, Codec, Consumer, Error, Index, JobLog, Jobs, MoveKind, Progress, Store, StoreOptions};
 
 const VERSION_1: &str = include_str!("formats/version-1.txt");
 const VERSION_2: &str = include_str!("formats/version-2.txt");
 const CODECS: &str = include_str!("formats/codecs.txt");
+const MOVES: &str = include_str!("formats/moves.txt");
 const NEWER_VERSION: &str = include_str!("formats/newer-version.txt");
 const NEWER_PART: &str = include_str!("formats/newer-part.txt");
+
+/// The time of all moves in their fixture, in milliseconds since 1970.
+const MADE_AT: u128 = 1_795_344_985_248;
 
 const SYSTEM: &str = "waterline.system";
 const FAMILIES: [&str; 7] = [
@@ -159,6 +164,39 @@ fn all_codecs_go_on(open: impl Fn() -> Store) {
     assert_eq!(items(&blocks), (5, Some(5), vec![vec![5]]));
 }
 
+/// The moves of the fixture with moves, and the jobs that they have parked.
+#[track_caller]
+fn all_moves_are_there(store: &Store) {
+    let history = store.progress("moved").history().unwrap();
+    let moves: Vec<_> = history.iter().map(|made| (made.kind, made.from, made.to, made.reason.as_str())).collect();
+    let (seek, skip) = (MoveKind::Seek, MoveKind::Skip);
+    let expected = [
+        (seek, None, 3, "the stream begins with job 3"),
+        (skip, Some(3), 5, "\u{2026}"),
+        (skip, Some(3), 3, "broken"),
+        (seek, Some(4), 1, "back"),
+        (skip, Some(1), 2, "ahead"),
+    ];
+    assert_eq!(moves, expected);
+    let millis = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
+    assert!(history.iter().all(|made| millis(made.at) == MADE_AT));
+    let parked = store.parked("moved").unwrap();
+    let parked: Vec<_> = parked.iter().map(|job| (job.index, job.attempts, job.error.as_str())).collect();
+    let by_hand = ["skipped by hand: ahead", "skipped by hand: broken", "skipped by hand: \u{2026}"];
+    assert_eq!(parked, [(2, 0, by_hand[0]), (3, 0, by_hand[1]), (5, 0, by_hand[2])]);
+    assert_eq!(store.progress("moved").last_processed().unwrap(), Some(0));
+}
+
+/// The records of the family of the system without the times of moves and their checksums.
+fn without_times(mut records: Vec<Record>) -> Vec<Record> {
+    records.retain(|(family, ..)| family == SYSTEM);
+    for (_, _, value) in records.iter_mut().filter(|(_, key, _)| key.starts_with(b"h")) {
+        let sum = value.len() - 4;
+        [2..10, sum..sum + 4].into_iter().for_each(|bytes| value[bytes].fill(0));
+    }
+    records
+}
+
 /// The jobs of a life of this progress, to the last one of so many.
 fn run(store: &Store, name: &str, count: u64) -> Vec<Index> {
     let ran = Arc::new(Mutex::new(BTreeSet::new()));
@@ -215,7 +253,7 @@ fn disk(records: &[Record]) -> Disk {
 
 #[test]
 fn every_fixture_reads_and_is_shown_as_it_stands_in_its_file() {
-    for fixture in [VERSION_1, VERSION_2, CODECS, NEWER_VERSION, NEWER_PART] {
+    for fixture in [VERSION_1, VERSION_2, CODECS, MOVES, NEWER_VERSION, NEWER_PART] {
         let lines: String =
             fixture.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
         assert_eq!(shown(&records(fixture)), lines);
@@ -243,6 +281,27 @@ fn a_life_leaves_the_records_of_version_2_to_the_byte() {
 #[test]
 fn a_life_leaves_the_records_of_a_store_with_codecs_to_the_byte() {
     assert_eq!(shown(&life::records_with_codecs()), shown(&records(CODECS)));
+}
+
+#[test]
+fn a_life_leaves_the_records_of_a_store_with_moves_but_for_the_times() {
+    let left = without_times(life::records_with_moves());
+    assert_eq!(shown(&left), shown(&without_times(records(MOVES))));
+}
+
+#[test]
+fn promise_08_a_store_with_moves_is_opened_without_a_write_and_all_is_there() {
+    let disk = disk(&records(MOVES));
+    for options in [making(true), making(false), Store::options().read_only()] {
+        all_moves_are_there(&disk.open(&options).unwrap());
+        assert_eq!(disk.writes(), 1);
+    }
+    assert_eq!(shown(&disk.records()), shown(&records(MOVES)));
+    let store = disk.open(&making(false)).unwrap();
+    assert_eq!(run(&store, "moved", 8), [1, 3, 4, 5, 6, 7]);
+    store.progress("moved").seek(6, "on").unwrap();
+    let history = store.progress("moved").history().unwrap();
+    assert_eq!((history.len(), history[5].from, history[5].to), (6, Some(8), 6));
 }
 
 #[test]

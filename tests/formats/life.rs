@@ -38,6 +38,20 @@ pub fn records_with_codecs() -> Vec<Record> {
     disk.records()
 }
 
+/// The records of a store with moves, which have the times at which they were made.
+pub fn records_with_moves() -> Vec<Record> {
+    let disk = Disk::default();
+    let store = disk.open(&Store::options()).unwrap();
+    let moved = store.progress("moved");
+    moved.seek(3, "the stream begins with job 3").unwrap();
+    moved.skip(5, "\u{2026}").unwrap();
+    moved.skip(3, "broken").unwrap();
+    moved.seek(1, "back").unwrap();
+    moved.skip(2, "ahead").unwrap();
+    drop((moved, store));
+    disk.records()
+}
+
 fn tables(store: &Store) {
     let accounts = store.table("accounts").unwrap();
     accounts.put("", "the empty key").unwrap();
