@@ -95,7 +95,8 @@ pub use observe::events::{Event, Observer, Outcome};
 pub use observe::status::{Attempt, Blocked, State, Status};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{
-    Checkpoint, ConsumerInfo, LastHalt, MemoryProgress, Move, MoveKind, Parked, Progress, SaveError, Saved, StoreProgress, Tenure,
+    Checkpoint, ConsumerInfo, LastHalt, MemoryProgress, Move, MoveKind, Parked, Progress, SaveError, Saved,
+    StoreProgress, Tenure,
 };
 pub use run::worker::{Done, Job, Worker};
 pub use source::wakeup::Wakeup;

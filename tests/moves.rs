@@ -11,8 +11,8 @@ use std::time::SystemTime;
 use waterline::fuzzing::Disk;
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, ConfigError, Consumer, Error, Index, Job, Jobs, Move, MoveKind, OnExhausted, Progress, Saved,
-    Store, StoreOptions,
+    Blocked, BoxError, ConfigError, Consumer, Error, Index, Job, Jobs, Move, MoveKind, OnExhausted, Progress, Retry,
+    Saved, Store, StoreOptions,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
@@ -283,6 +283,56 @@ fn a_parked_job_that_a_seek_made_undone_is_redriven_and_discarded_without_a_seco
     assert_eq!(handle.status().parked, 1);
     consumer.stop().unwrap();
     assert_eq!(parked(&store), [2]);
+}
+
+/// The two jobs are refused in one save, mostly: then the first one is parked, and the second one
+/// is tried again.
+#[test]
+fn a_job_whose_effects_are_refused_first_has_no_record_once_they_are_written() {
+    const TWO: [Index; 2] = [1, 2];
+    let tried_again = (0..100).any(|_| {
+        let store = Store::in_memory();
+        assert_eq!(life(&store, numbers(4), 3, |index| TWO.contains(&index)).len(), 4);
+        store.progress("p").seek(1, "again").unwrap();
+        let sums = store.table("sums").unwrap();
+        sums.put("text", "no counter").unwrap();
+        let both = std::sync::Barrier::new(2);
+        let (again, is_again) = crossbeam_channel::unbounded();
+        let (go_on, may_go_on) = crossbeam_channel::bounded(1);
+        let consumer = Consumer::builder(numbers(4), store.progress("p"))
+            .max_processing(2)
+            .retry(Retry::fixed(HOUR))
+            .on_exhausted(PARK)
+            .start_transactional({
+                let (sums, ran) = (sums.clone(), Mutex::new(BTreeSet::new()));
+                move |job, effects| {
+                    if !TWO.contains(&job.index) {
+                        return Ok(());
+                    }
+                    if ran.lock().insert(job.index) {
+                        both.wait();
+                    } else {
+                        again.send(job.index)?;
+                        may_go_on.recv_timeout(LONG)?;
+                    }
+                    Ok(effects.add(&sums, "text", 1)?)
+                }
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        eventually("job 2 to be tried again, or to be parked too", || {
+            !is_again.is_empty() || store.parked("p").unwrap().iter().all(|parked| parked.error.contains("be counted"))
+        });
+        let tried = is_again.try_recv().ok();
+        sums.delete("text").unwrap();
+        go_on.send(()).unwrap();
+        assert!(handle.wait_for(3, LONG), "{}", handle.status());
+        consumer.stop().unwrap();
+        let records = tried.map_or(TWO.to_vec(), |tried| TWO.into_iter().filter(|index| *index != tried).collect());
+        assert_eq!(parked(&store), records, "{tried:?} was tried again");
+        tried.is_some()
+    });
+    assert!(tried_again, "the test proves nothing");
 }
 
 #[test]

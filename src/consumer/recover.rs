@@ -34,13 +34,15 @@ pub(super) fn recover<P: Progress>(
     let (before, width) = (life.unwrap_or_default(), window.limits().max_search_ahead);
     let (mut kept, mut passed, mut last) = (Vec::with_capacity(jobs.len()), Vec::new(), None);
     for job in jobs {
-        if job.pending && window.is_done(job.index) {
+        // A seek back puts parked jobs into the window, too.
+        let is_done = window.is_done(job.index);
+        if job.pending && is_done {
             // Another program has run it, or somebody has moved the watermark.
             passed.push(job.index);
             continue;
         }
-        let job = suspected(job, before.open);
-        if job.pending && (job.suspect || job.attempts > 0) {
+        let job = suspected(job, is_done, before.open);
+        if !is_done && (job.suspect || job.pending && job.attempts > 0) {
             last = Some(job.index);
         }
         kept.push(job);
@@ -56,9 +58,9 @@ pub(super) fn recover<P: Progress>(
 
 /// A job that may have been in flight when the life before died is a suspect from now on, and so is
 /// one that was a suspect. A parked one is to run once more as it was to.
-fn suspected(job: ParkedRecord, died: bool) -> ParkedRecord {
+fn suspected(job: ParkedRecord, is_done: bool, died: bool) -> ParkedRecord {
     let was_running = job.started && died;
-    let suspect = job.suspect || was_running || job.pending && job.crashes > 0;
+    let suspect = job.suspect || was_running || !is_done && job.crashes > 0;
     let wanted = job.wanted || !job.pending && was_running;
     ParkedRecord { suspect, wanted, started: false, ..job }
 }

@@ -143,7 +143,7 @@ impl<T: Send + 'static> Core<T> {
     /// Makes the jobs wait that an earlier life had handed out: for the rest of their back-off if
     /// they failed, and else for their turn.
     pub(super) fn restore_waiting(&mut self, recovered: &Recovered, wall: u64, now: &Now) {
-        let mut records = recovered.jobs.iter().filter(|job| job.pending).peekable();
+        let mut records = recovered.jobs.iter().peekable();
         for index in &recovered.waiting {
             while records.next_if(|record| record.index < *index).is_some() {}
             let record = records.next_if(|record| record.index == *index);

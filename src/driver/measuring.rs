@@ -35,7 +35,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Notes that a parked job is redriven or discarded, which no look at the source shows. If it
     /// returns true, the caller has to [start](Driver::spawn_watch) the thread that watches.
-    fn note_parked(&mut self, now: &Now) -> bool {
+    fn note_steered(&mut self, now: &Now) -> bool {
         if !self.is_observed() {
             return false;
         }
@@ -84,7 +84,7 @@ impl<T: Send + 'static> Driver<T> {
     /// Carries out the actions after a parked job was redriven or discarded. The consumer may have
     /// caught up long ago, so nobody else would measure.
     pub(super) fn settle_parked(&self, mut core: MutexGuard<'_, Core<T>>, now: &Now) {
-        let watch = core.note_parked(now);
+        let watch = core.note_steered(now);
         self.settle(core, now);
         if watch {
             self.spawn_watch();
@@ -161,7 +161,7 @@ mod tests {
         core.window = Window::begin(1, Limits { max_processing: 1, max_search_ahead: 100 });
         assert_eq!(core.measure_if_due(None, &Now::at(at(0))), None);
         assert!(core.window.handle_redriven(0));
-        assert!(core.note_parked(&Now::at(at(10))), "nobody watches");
+        assert!(core.note_steered(&Now::at(at(10))), "nobody watches");
         let step = |core: &mut Core<()>, second| {
             let again = core.measure_if_due(None, &Now::at(at(second)));
             (again, measured(core).len())

@@ -16,7 +16,7 @@ use crate::commit::changes::Changes;
 use crate::observe::observers::Notice;
 use crate::observe::{Event, Kind};
 use crate::progress::{LiveParking, ParkedRecord, ParkedRecords};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 
 /// The records of single jobs, of a consumer whose progress can keep them.
@@ -30,6 +30,9 @@ pub(crate) struct Parking {
     parked: u64,
     /// The state of the care for crashes, if they are counted.
     pub(super) care: Option<Box<Care>>,
+    /// The jobs of the window whose success was taken back, and with it perhaps the removal of a
+    /// record. (A seek back puts jobs with a record into the window.)
+    taken_back: BTreeSet<Index>,
 }
 
 /// The part of a record that is needed in memory.
@@ -55,7 +58,7 @@ impl Parking {
         let jobs: BTreeMap<_, _> = recovered.jobs.iter().map(|record| (record.index, Brief::of(record))).collect();
         let parked = jobs.values().filter(|job| job.parked.is_some()).count() as u64;
         let (records, care) = (recovered.place.clone(), Care::new(recovered, next));
-        Self { records, budget: recovered.budget, jobs, parked, care }
+        Self { records, budget: recovered.budget, jobs, parked, care, taken_back: BTreeSet::new() }
     }
 
     fn parked_jobs(&self) -> impl Iterator<Item = Index> {
@@ -137,6 +140,11 @@ impl<T: Send + 'static> Core<T> {
     pub(super) fn redrive_refused(&mut self, index: Index, attempt: u32, text: &str, now: &Now) {
         self.note_parked(index, attempt, text);
         self.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempt).error(text), now);
+    }
+
+    /// Notes that the success of a job of the window is taken back.
+    pub(super) fn take_back(&mut self, index: Index) {
+        self.parking.iter_mut().for_each(|parking| _ = parking.taken_back.insert(index));
     }
 
     /// Writes the record of a parked job with the next save.
@@ -227,8 +235,9 @@ impl<T: Send + 'static> Core<T> {
     pub(super) fn unpark(&mut self, index: Index, effects: &mut Changes) {
         self.no_suspect(index);
         let Some(parking) = &mut self.parking else { return };
-        if let Some(job) = parking.jobs.remove(&index) {
-            parking.parked -= u64::from(job.parked.is_some());
+        let removed = parking.jobs.remove(&index);
+        parking.parked -= u64::from(removed.is_some_and(|job| job.parked.is_some()));
+        if removed.is_some() | parking.taken_back.remove(&index) {
             let removed = parking.records.remove(index, effects);
             debug_assert!(removed.is_ok(), "the key is short");
             self.window.handle_changed();

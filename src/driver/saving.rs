@@ -119,6 +119,7 @@ impl<T: Send + 'static> Core<T> {
                 self.redrive_refused(*index, attempt, &failure.text, now);
             } else if lowest_failed.is_some() {
                 // If the lowest one is parked, the others are tried again, and refused one by one.
+                self.take_back(*index);
                 self.failures.note(*index, 0, failure.text.clone(), Duration::ZERO, now.get());
             } else {
                 lowest_failed = Some(*index);
