@@ -18,6 +18,7 @@ mod builder;
 mod handle;
 mod inspect;
 mod launch;
+mod listeners;
 mod ordered;
 mod recover;
 mod transactional;

@@ -160,7 +160,7 @@ mod tests {
         let mut core = observed(start);
         core.window = Window::begin(1, Limits { max_processing: 1, max_search_ahead: 100 });
         assert_eq!(core.measure_if_due(None, &Now::at(at(0))), None);
-        assert!(core.window.handle_redriven(0));
+        assert!(core.window.handle_redriven(0) && core.window.handle_due(0));
         assert!(core.note_steered(&Now::at(at(10))), "nobody watches");
         let step = |core: &mut Core<()>, second| {
             let again = core.measure_if_due(None, &Now::at(at(second)));

@@ -1,0 +1,137 @@
+//! Settings for code that hears what a consumer does.
+
+use super::builder::Builder;
+use crate::observe::events::Observer;
+use crate::observe::status::Status;
+use crate::progress::Progress;
+use crate::source::Jobs;
+use std::time::Duration;
+
+impl<J: Jobs, P: Progress> Builder<J, P> {
+    /// Adds an observer, which hears each [`Event`](crate::Event) of this consumer: attempts that
+    /// begin and end, saves, stalls, and the end. Each call adds one more. Default: none, and then
+    /// nothing is measured for them.
+    ///
+    /// No lock is held during a call, so an observer may call the [`Handle`](crate::Handle) and the
+    /// [`Store`](crate::Store). Events of attempts come on the thread of the attempt, so a slow
+    /// observer slows the jobs down. A panic in an observer is logged, at most once a second, and
+    /// changes nothing else. The observers are dropped once the consumer has ended, before
+    /// [`Consumer::join`] returns.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use std::sync::Arc;
+    /// use waterline::{Consumer, Event, MemoryJobs, MemoryProgress, Outcome, Retry};
+    ///
+    /// let failures = Arc::new(AtomicU64::new(0));
+    /// let jobs: MemoryJobs<_> = (0..3).collect();
+    /// Consumer::builder(jobs, MemoryProgress::new())
+    ///     .retry(Retry::fixed(std::time::Duration::ZERO))
+    ///     .stop_at(2)
+    ///     .observe({
+    ///         let failures = failures.clone();
+    ///         move |event: &Event<'_>| {
+    ///             if let Event::AttemptEnded { outcome: Outcome::Failed { .. }, .. } = event {
+    ///                 failures.fetch_add(1, Ordering::Relaxed);
+    ///             }
+    ///         }
+    ///     })
+    ///     .start(|job| if job.attempt == 1 { Err("not yet".into()) } else { Ok(()) })?
+    ///     .join()?;
+    /// assert_eq!(failures.load(Ordering::Relaxed), 3);
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    pub fn observe(mut self, observer: impl Observer) -> Self {
+        self.observers.push(Box::new(observer));
+        self
+    }
+
+    /// Keeps metrics for the recorder of the crate [`metrics`](https://docs.rs/metrics), which may
+    /// export them to Prometheus and others. Install the recorder before the start, which makes the
+    /// handles of all metrics. Default: no metrics, since each attempt pays for them. It needs the
+    /// feature `metrics`.
+    ///
+    /// | metric | kind | value |
+    /// |---|---|---|
+    /// | `waterline_up` | gauge | 1 while the consumer runs, 0 once it has halted or ended |
+    /// | `waterline_head` | gauge | the highest index that the source has, or -1 |
+    /// | `waterline_watermark` | gauge | the saved index up to which every job is processed, or -1 |
+    /// | `waterline_lag_jobs` | gauge | [`Status::lag`] in jobs |
+    /// | `waterline_lag_seconds` | gauge | the lag of [`Event::Measured`] in seconds |
+    /// | `waterline_in_flight` | gauge | the jobs that were handed to a worker and not reported |
+    /// | `waterline_done_ahead` | gauge | the jobs that finished above the watermark |
+    /// | `waterline_parked` | gauge | the jobs that are parked, with those of earlier lives |
+    /// | `waterline_attempts_total` | counter | the attempts that began |
+    /// | `waterline_failures_total` | counter | the attempts that failed |
+    /// | `waterline_deferrals_total` | counter | the attempts that ended with [`Outcome::Deferred`] |
+    /// | `waterline_retries_total` | counter | the attempts that were not the first of their job |
+    /// | `waterline_saves_total` | counter | the saves of the progress that succeeded |
+    /// | `waterline_attempt_seconds` | histogram | the duration of each attempt, in seconds |
+    /// | `waterline_save_seconds` | histogram | the duration of each save, in seconds |
+    ///
+    /// The label `consumer` is the name of the progress, or `unnamed`. Consumers that run at the
+    /// same time need names of their own, or they overwrite each other's gauges. [`Event`] says how
+    /// durations are measured.
+    ///
+    /// The gauges are set about once a second while anything moves, and when the consumer has
+    /// caught up or ends. Between two such times nothing changes, so they are right in an idle
+    /// consumer too.
+    ///
+    /// A recorder forgets no gauge. So when a consumer ends, `waterline_up` and
+    /// `waterline_in_flight` become 0, and the other gauges stay where it ended: nobody looks at
+    /// the source any longer, so alert on `waterline_up` too. The next consumer of the same name
+    /// sets all of them before it is up, and the counters go on.
+    ///
+    /// The dashboard `examples/grafana.json` expects that the recorder exports histograms with
+    /// buckets. Some export quantiles by default.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..3).collect();
+    /// Consumer::builder(jobs, MemoryProgress::new()).stop_at(2).metrics().start(|_| Ok(()))?.join()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// [`Event`]: crate::Event
+    /// [`Event::Measured`]: crate::Event::Measured
+    /// [`Outcome::Deferred`]: crate::Outcome::Deferred
+    /// [`Status::lag`]: crate::Status::lag
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self) -> Self {
+        self.metrics = true;
+        self
+    }
+
+    /// Calls this closure when the watermark has not moved for this long, though there is work:
+    /// once for each stall, and again for the next one.
+    /// [`Status::blocked`](crate::Status::blocked) names the cause. Each call of `on_stall` adds
+    /// one more closure, with a time of its own. A time of zero is refused. Default: none; a line
+    /// of the log says it after ten seconds.
+    ///
+    /// A stall begins when the watermark moves, when a consumer that had caught up sees a new job,
+    /// when its gate opens, and when it is resumed. A consumer that has caught up or is paused does
+    /// not stall. The closure is called on a thread of the consumer, and holds up the lines of the
+    /// log alone. It may call the [`Handle`](crate::Handle). A panic in it is logged and changes
+    /// nothing else.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+    ///
+    /// let (alert, alerts) = crossbeam_channel::unbounded();
+    /// let (end, ended) = crossbeam_channel::bounded(0);
+    /// let jobs: MemoryJobs<_> = (0..1).collect();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new())
+    ///     .on_stall(Duration::from_millis(20), move |status| _ = alert.send(status.blocked.to_string()))
+    ///     .start(move |_| Ok(ended.recv()?))?;
+    /// assert!(alerts.recv()?.starts_with("job 0 has been running for "));
+    /// end.send(())?;
+    /// consumer.stop()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_stall(mut self, after: Duration, callback: impl Fn(&Status) + Send + Sync + 'static) -> Self {
+        self.on_stall.push((after, Box::new(callback)));
+        self
+    }
+}
