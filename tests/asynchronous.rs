@@ -93,6 +93,30 @@ fn all_threads() -> usize {
 }
 
 #[test]
+fn with_an_observer_a_job_begins_in_the_context_of_the_runtime_and_is_dropped_at_the_end_of_a_stop() {
+    let (runtime, held) = (threads(), Held::new());
+    let jobs = held.clone();
+    let consumer = builder(numbers(2), &MemoryProgress::new())
+        .max_processing(2)
+        .observe(|_: &waterline::Event<'_>| ())
+        .start_async(runtime.handle(), move |job| {
+            // It panics outside of the context.
+            let spawned = tokio::spawn(async {});
+            let held = jobs.job();
+            async move {
+                spawned.await?;
+                if job.index == 0 { Ok(()) } else { held.await }
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    until(&handle, "job 0", |status| status.done == 1);
+    held.begun(1);
+    assert!(matches!(consumer.stop_within(Duration::ZERO), Err(Error::StopTimeout { .. })));
+    eventually("the drop of the future", || held.dropped.load(Ordering::SeqCst) == 1);
+}
+
+#[test]
 fn a_future_that_panics_fails_its_job_with_the_text_of_the_panic() {
     let runtime = threads();
     for late in [false, true] {

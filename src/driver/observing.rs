@@ -30,6 +30,14 @@ impl<T: Send + 'static> Runner<T> for Observed<T> {
     fn deliver(&self, turn: Delivery) {
         self.runner.deliver(turn);
     }
+
+    fn attend(&self, work: &mut dyn FnMut()) {
+        self.runner.attend(work);
+    }
+
+    fn abandon(&self) {
+        self.runner.abandon();
+    }
 }
 
 impl<T: Send + 'static> Driver<T> {
