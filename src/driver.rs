@@ -49,6 +49,7 @@ mod stalls;
 mod telling;
 pub(crate) mod tenure;
 mod threads;
+pub(crate) mod timeouts;
 mod waiters;
 mod waiting;
 mod wakes;
@@ -82,6 +83,8 @@ pub(crate) struct Driver<T> {
     confirms: bool,
     /// True if there is an observer.
     observes: bool,
+    /// True if an attempt whose timeout is over fails, though its token may still be used.
+    fails_overdue: bool,
     /// The observers, as long as attempts count.
     observers: Mutex<Option<Arc<Observers>>>,
 }
@@ -93,6 +96,7 @@ impl<T: Send + 'static> Driver<T> {
             crew: Crew::new(me.clone()),
             confirms: core.running.on_job_done.is_some() || core.is_observed(),
             observes: core.is_observed(),
+            fails_overdue: core.running.flights.timeouts.as_ref().is_some_and(|timeouts| timeouts.fails()),
             observers: Mutex::new(core.watching.observers.clone()),
             saves: Mutex::new(Some(saves)),
             stopping: core.ending.stopping.clone(),
@@ -202,7 +206,7 @@ impl<T: Send + 'static> Host for Driver<T> {
 
     fn with_roster<R>(&self, change: impl FnOnce(&mut Roster, usize) -> R) -> R {
         let mut core = self.core.lock();
-        let tokens = core.running.flights.len();
+        let tokens = core.running.flights.tokens();
         change(&mut core.roster, tokens)
     }
 

@@ -68,6 +68,9 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
         work();
     }
 
+    /// Hears that an attempt runs for longer than it may. The job was told already.
+    fn overdue(&self, _token: usize) {}
+
     /// Ends the jobs that run, if the mode can: they no longer count, and nobody waits for them.
     fn abandon(&self) {}
 }

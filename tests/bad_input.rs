@@ -37,6 +37,8 @@ fn values_that_make_no_sense_are_refused_and_say_what_to_write() {
         assert!(matches!(error, ConfigError::Jitter { .. }), "{error:?}");
     }
     assert_eq!(refused(|b| b.poll_every(Duration::ZERO)).0, ConfigError::PollEveryZero);
+    let (error, text) = refused(|b| b.attempt_timeout(Duration::ZERO));
+    assert!(error == ConfigError::AttemptTimeoutZero && text.contains("leave it out"), "{text}");
     assert_eq!(refused(|b| b.on_stall(Duration::ZERO, |_| ())).0, ConfigError::OnStallZero);
     let (error, text) = refused(|b| b.threads(2));
     assert!(error == ConfigError::ThreadsWithoutDeferred && text.contains("start_deferred"), "{text}");

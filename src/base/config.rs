@@ -183,6 +183,9 @@ pub enum ConfigError {
         "poll_every is zero, so the consumer would never sleep: use a millisecond or more, or let the source ring its `Wakeup`"
     )]
     PollEveryZero,
+    /// `attempt_timeout(0)`: each attempt would be over before it begins.
+    #[error("attempt_timeout is zero, so no attempt could end in time: leave it out for no timeout")]
+    AttemptTimeoutZero,
     /// `on_stall(0, …)`: each job would be a stall.
     #[error("the time of on_stall is zero, so each job would be a stall: use a second or more")]
     OnStallZero,
@@ -335,6 +338,7 @@ impl fmt::Debug for ConfigError {
                 ThreadsWithoutDeferred {},
                 EffectsWithoutTransactional {},
                 PollEveryZero {},
+                AttemptTimeoutZero {},
                 OnStallZero {},
                 Name { what, length },
                 RangeBackwards { table, start, end },

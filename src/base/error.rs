@@ -334,6 +334,22 @@ pub enum Error {
     #[error("the consumer has ended: start a new one")]
     Stopped,
 
+    /// An attempt that did not end in time: see
+    /// [`attempt_timeout`](crate::Builder::attempt_timeout). It has failed like any other attempt,
+    /// so this is the source of [`Error::Job`] if it was the last one.
+    #[error(
+        "attempt {attempt} of job {index} did not end within its timeout of {after:?}: make the work shorter, or raise \
+         `attempt_timeout`"
+    )]
+    AttemptTimeout {
+        /// The index of the job.
+        index: Index,
+        /// The number of the attempt, from 1.
+        attempt: u32,
+        /// The timeout.
+        after: Duration,
+    },
+
     /// A panic on one of the consumer's own threads, outside the user's code. The jobs that had
     /// finished are saved; the jobs in flight do not count.
     #[error(
@@ -409,6 +425,7 @@ impl fmt::Debug for Error {
                 Progress { source },
                 Callback { index, source },
                 StopTimeout { running },
+                AttemptTimeout { index, attempt, after },
                 EffectsTooLarge { limit },
                 Counter { table, key, reason },
                 Crashed { index, crashes },

@@ -35,6 +35,7 @@ pub struct Builder<J, P> {
     pub(super) asked: Asked,
     pub(super) max_search_ahead: u64,
     pub(super) retry: Retry,
+    pub(super) attempt_timeout: Option<Duration>,
     pub(super) on_exhausted: OnExhausted,
     pub(super) max_crashes: Option<u32>,
     pub(super) poll_every: Option<Duration>,
@@ -60,6 +61,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             asked: Asked::default(),
             max_search_ahead: config::DEFAULT_SEARCH_AHEAD,
             retry: Retry::none(),
+            attempt_timeout: None,
             on_exhausted: OnExhausted::Halt,
             max_crashes: None,
             poll_every: None,
@@ -141,6 +143,55 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// Sets how often and how soon a failed job is tried again. Default: [`Retry::none`].
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// Limits the time of each attempt. One that takes longer has failed, with
+    /// [`Error::AttemptTimeout`], and counts like any other failed attempt: the
+    /// [`Retry`] and [`on_exhausted`](Self::on_exhausted) decide what follows. A time of zero is
+    /// refused. Default: none, since only you know how long a job may take, and since an attempt
+    /// that is cut off may have had half of its effects.
+    ///
+    /// The time begins when the attempt is handed to its thread, and goes on during a pause and a
+    /// stop. It is right to within a tick of the system's timer (1 to 16 ms). Code that runs cannot
+    /// be ended from outside, so the start of the consumer decides what happens:
+    ///
+    /// * [`start_deferred`](Self::start_deferred): the attempt fails at once. Its token can be used
+    ///   later, and changes nothing then. From that moment [`Done::is_stopping`] is true. The code
+    ///   behind the attempt may go on, **beside `max_processing`**, and beside the next attempt of
+    ///   the same job. Neither a stop nor [`Consumer::join`] waits for it. But each token keeps the
+    ///   name of the progress in use until it is used or dropped, also after the end.
+    /// * `start_async` (feature `tokio`): the task drops the future and fails then, so the next
+    ///   attempt never runs beside this one. A future that blocks its thread is dropped once it
+    ///   gives the thread back, unless it is ready then.
+    /// * [`start`](Self::start), [`start_worker`](Self::start_worker),
+    ///   [`start_ordered`](Self::start_ordered) (for the work; the sink has no timeout) and
+    ///   `start_transactional`: nothing can end a thread. The job is told:
+    ///   [`Job::is_stopping`] is true on its thread, and [`Status::blocked`] names the job once the
+    ///   watermark waits for it. The attempt counts by its result, however late that is. If it is
+    ///   `Ok`, the work is done, and a transactional job has its effects. If it is an error, the
+    ///   attempt has failed.
+    ///
+    /// A thread of its own, `wl-timeouts`, notices the end of the time. It calls the
+    /// [observers](Self::observe) of a deferred attempt, so one that hangs holds up the timeouts.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::{Consumer, Error, MemoryJobs, MemoryProgress, Retry};
+    ///
+    /// let (forget, forgotten) = crossbeam_channel::unbounded();
+    /// let jobs: MemoryJobs<_> = (0..1).collect();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new())
+    ///     .attempt_timeout(Duration::from_millis(20))
+    ///     .retry(Retry::fixed(Duration::ZERO).max_attempts(2))
+    ///     .start_deferred(move |_, done| _ = forget.send(done))?;      // it never answers
+    /// let Err(Error::Job { attempt: 2, source, .. }) = consumer.join() else { panic!("it failed twice") };
+    /// assert!(matches!(source.downcast_ref(), Some(Error::AttemptTimeout { index: 0, .. })));
+    /// forgotten.iter().for_each(|done| done.complete());              // too late: nothing happens
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn attempt_timeout(mut self, after: Duration) -> Self {
+        self.attempt_timeout = Some(after);
         self
     }
 
@@ -290,8 +341,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// # Errors
     /// The errors of [`start`](Self::start).
     pub fn start_deferred(self, start: impl Fn(Job<J::Job>, Done) + Send + Sync + 'static) -> Result<Consumer, Error> {
+        let timed = self.attempt_timeout.is_some();
         self.launch(Mode::Deferred, |driver, _| {
-            Arc::new(Deferred { start, reports: driver.clone(), spans: driver.spans() })
+            Arc::new(Deferred { start, reports: driver.clone(), timed, spans: driver.spans() })
         })
     }
 
@@ -303,6 +355,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self.retry.validate()?;
         if self.on_stall.iter().any(|(after, _)| after.is_zero()) {
             return Err(ConfigError::OnStallZero);
+        }
+        if self.attempt_timeout.is_some_and(|after| after.is_zero()) {
+            return Err(ConfigError::AttemptTimeoutZero);
         }
         match (self.start_at, self.stop_at, self.poll_every) {
             (Some(None), _, _) => Err(ConfigError::StartAtMax),

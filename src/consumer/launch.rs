@@ -13,6 +13,7 @@ use crate::base::error::Error;
 use crate::base::sync::{Arc, Mutex};
 use crate::base::time;
 use crate::driver::care::Recovered;
+use crate::driver::timeouts::Timeouts;
 use crate::driver::{Core, Driver};
 use crate::notifier::notify;
 #[cfg(feature = "metrics")]
@@ -32,6 +33,8 @@ use std::time::Duration;
 /// A driver that is ready to run, and the rest that its threads need.
 struct Assembled<J: Jobs, P> {
     driver: Arc<Driver<J::Job>>,
+    /// True if attempts have a timeout.
+    timed: bool,
     /// The saver, if the progress is not that of a store.
     saver: Option<Saver<P>>,
     jobs: J,
@@ -64,6 +67,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         #[cfg(feature = "metrics")]
         self.observers.extend(self.metrics.then(|| metrics::observer(watermark.name())).flatten());
         let assembled = self.assemble(settings, (window, recovered), acquired, inspected, &mut unstarted);
+        let assembled = self.assemble(mode, settings, limits, acquired, inspected, &mut unstarted);
         let driver = assembled.driver.clone();
         driver.set_runner(driver.observed(runner(&driver, settings)));
         // From here on, a drop of the consumer stops everything that was started.
@@ -90,13 +94,14 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// Puts the driver together. Nothing can be refused any more, and nothing runs yet.
     fn assemble(
         self,
+        mode: Mode,
         settings: Settings,
         (mut window, recovered): (Window, Option<Recovered>),
         acquired: Acquired,
         inspected: Inspected,
         unstarted: &mut Unstarted,
     ) -> Assembled<J, P> {
-        let Self { jobs, progress, poll_every, on_processed, .. } = self;
+        let Self { jobs, progress, poll_every, on_processed, attempt_timeout, .. } = self;
         let Inspected { watermark, upstreams, subscribed, next } = inspected;
         let (fence, keeps_all, loaded) = (acquired.fence, acquired.keeps_all, acquired.last_processed());
         if let Some(index) = self.stop_at {
@@ -108,6 +113,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.workers.fixed = settings.threads;
         core.gates.upstreams = upstreams;
         core.tenancy.fence = fence;
+        core.running.flights.timeouts =
+            attempt_timeout.map(|after| Timeouts::new(after, mode == Mode::Deferred, !self.observers.is_empty()));
         let (after, alarms): (Vec<_>, Vec<_>) = self.on_stall.into_iter().unzip();
         core.watching.stalls.add_alarms(after);
         core.watching.observers = Observers::new(watermark.name(), self.observers, alarms);
@@ -125,20 +132,24 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         unstarted.watermark = None;
         driver.listen();
         let poll_every = poll_every.or((!subscribed).then_some(config::DEFAULT_POLL));
-        Assembled { driver, saver, jobs, poll_every, on_processed }
+        Assembled { driver, timed: attempt_timeout.is_some(), saver, jobs, poll_every, on_processed }
     }
 }
 
 /// Starts the threads: the saver, the notifier, the first worker, and last the reader, which brings
 /// the first job.
 fn spawn<J: Jobs, P: Progress>(assembled: Assembled<J, P>, unstarted: &Unstarted) -> Result<(), Error> {
-    let Assembled { driver, saver, jobs, poll_every, on_processed } = assembled;
+    let Assembled { driver, timed, saver, jobs, poll_every, on_processed } = assembled;
     if let Some(saver) = saver {
         driver.spawn("wl-saver", move || saver.run())?;
     }
     if let Some(callback) = on_processed {
         let desk = driver.clone();
         driver.spawn("wl-notifier", move || notify(&desk, callback))?;
+    }
+    if timed {
+        let driver = driver.clone();
+        driver.clone().spawn("wl-timeouts", move || driver.watch_timeouts())?;
     }
     driver.spawn_first_worker()?;
     let source = Arc::new(SharedSource::new(jobs));

@@ -54,6 +54,7 @@ impl<T: Send + 'static> Core<T> {
     /// Everything is over: the window wants nothing more.
     pub(super) fn finish(&mut self, wakes: &mut Wakes, now: &Now) {
         wakes.ended = true;
+        self.running.flights.timeouts.iter().for_each(|timeouts| timeouts.end());
         self.waiting.rouse = true;
         if let Some(error) = self.gates.reach.error(&self.window).filter(|_| self.ending.error.is_none()) {
             self.halt_for(self.window.lowest_undone(), error.to_string(), error, "", now);

@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use super::failures::Failed;
-use super::flights::Flight;
+use super::flights::{Flight, Timer};
 use super::reading::Unread;
 use crate::base::index::Index;
 use crate::base::time::Now;
@@ -78,7 +78,7 @@ impl<T: Send + 'static> Core<T> {
         }
         let in_flight = |flight: &&Flight| flight.index == index && !self.ending.abandoned;
         if let Some(flight) = self.running.flights.iter().find(in_flight) {
-            return running(flight, now);
+            return self.running(flight, now);
         }
         if index > window.lowest_unprocessed() {
             return self.blocked_by_save(now);
@@ -117,7 +117,18 @@ impl<T: Send + 'static> Core<T> {
     /// The lowest job that is in flight.
     fn lowest_running(&self, now: &Now) -> Option<Blocked> {
         let awaited = self.running.flights.iter().filter(|_| !self.ending.abandoned);
-        awaited.min_by_key(|flight| flight.index).map(|flight| running(flight, now))
+        awaited.min_by_key(|flight| flight.index).map(|flight| self.running(flight, now))
+    }
+
+    /// Says that this job runs, and if it runs for longer than it may.
+    pub(super) fn running(&self, flight: &Flight, now: &Now) -> Blocked {
+        let Flight { index, attempt, .. } = *flight;
+        let elapsed = now.coarse().duration_since(flight.started).into();
+        let timeouts = self.running.flights.timeouts.as_ref().filter(|_| flight.timer == Timer::Overdue);
+        match timeouts.map(|timeouts| timeouts.after()) {
+            Some(timeout) => Blocked::Overdue { index, attempt, elapsed, timeout },
+            None => Blocked::Running { index, attempt, elapsed },
+        }
     }
 
     /// Returns the answer for a job that could start, if for too long no thread has taken it. The
@@ -201,12 +212,6 @@ impl<T: Send + 'static> Core<T> {
             _ => head.is_none_or(|head| head < index).then_some(Blocked::CaughtUp),
         }
     }
-}
-
-/// Says that this job runs.
-pub(super) fn running(flight: &Flight, now: &Now) -> Blocked {
-    let elapsed = now.coarse().duration_since(flight.started).into();
-    Blocked::Running { index: flight.index, attempt: flight.attempt, elapsed }
 }
 
 fn unanswered(index: Index, silence: Duration) -> Blocked {

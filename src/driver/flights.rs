@@ -1,5 +1,6 @@
 //! The jobs in flight, by token.
 
+use super::timeouts::Timeouts;
 use crate::base::index::Index;
 use crate::base::time::Coarse;
 
@@ -12,15 +13,46 @@ pub(crate) struct Flight {
     pub(crate) again: bool,
     /// The time at which it began. It is coarse, since it is read for every job.
     pub(crate) started: Coarse,
+    /// The state of its timeout. Without a timeout it stays as it is.
+    pub(super) timer: Timer,
+    /// True if its timeout was looked at and is over. This is so of the oldest ones.
+    pub(super) passed: bool,
+}
+
+/// The state of a flight's timeout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Timer {
+    #[default]
+    Runs,
+    /// The time no longer counts: the attempt is being reported, or its result is at the sink.
+    Off,
+    /// The attempt runs for longer than it may, and only its own code can end it.
+    Overdue,
+    /// The attempt is about to fail, since it runs for longer than it may.
+    Failing,
+    /// The same, and its token was used meanwhile.
+    FailingUnheard,
+}
+
+impl Flight {
+    /// An attempt that begins.
+    #[inline]
+    pub(crate) fn new(index: Index, attempt: u32, again: bool, started: Coarse) -> Self {
+        Self { index, attempt, again, started, timer: Timer::Runs, passed: false }
+    }
 }
 
 /// A slab: beginning and ending a flight moves nothing and, once warm, allocates nothing. The
-/// flights are also a list by their beginning, so the oldest one is found without a search.
+/// flights are also a list by their beginning, so the oldest one is found without a search, and so
+/// is the next one whose timeout ends, since all timeouts are equal.
 #[derive(Debug)]
 pub(crate) struct Flights {
+    /// `None` if attempts have no timeout.
+    pub(crate) timeouts: Option<Box<Timeouts>>,
     slots: Vec<Slot>,
     /// The head of the list of free slots.
     free: usize,
+    /// The flights, and the tokens of those that have failed and whose tokens are not used yet.
     count: usize,
     oldest: usize,
     youngest: usize,
@@ -29,21 +61,26 @@ pub(crate) struct Flights {
 #[derive(Debug)]
 struct Slot {
     flight: Flight,
-    /// The flight that began before it; [`FREE`] in a free slot.
+    /// The flight that began before it; [`FREE`] in a free slot, [`STALE`] in a slot that waits for
+    /// its token.
     older: usize,
     /// The flight that began after it, or the next free slot.
     younger: usize,
 }
 
-/// No slot.
-const NONE: usize = usize::MAX;
+/// No slot. The two marks are above it, so one comparison finds a slot without a flight.
+pub(super) const NONE: usize = usize::MAX - 2;
 
 /// The mark of a slot that is free.
-const FREE: usize = usize::MAX - 1;
+const FREE: usize = usize::MAX;
+
+/// The mark of a slot whose attempt has failed, and whose token may still be used. So the token is
+/// given to no other attempt.
+const STALE: usize = usize::MAX - 1;
 
 impl Default for Flights {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: NONE, count: 0, oldest: NONE, youngest: NONE }
+        Self { timeouts: None, slots: Vec::new(), free: NONE, count: 0, oldest: NONE, youngest: NONE }
     }
 }
 
@@ -74,11 +111,38 @@ impl Flights {
 
     #[inline]
     pub(crate) fn end(&mut self, token: usize) -> Option<Flight> {
-        let slot = self.slots.get_mut(token).filter(|slot| slot.older != FREE)?;
-        let (flight, older, younger) = (slot.flight, slot.older, slot.younger);
-        (slot.older, slot.younger) = (FREE, self.free);
+        let flight = self.unlink(token, FREE)?;
+        self.give_back(token);
+        Some(flight)
+    }
+
+    /// Ends a flight whose token may still be used. The token stays out until it is
+    /// [forgotten](Self::forget).
+    pub(super) fn end_stale(&mut self, token: usize) -> Option<Flight> {
+        self.unlink(token, STALE)
+    }
+
+    /// Takes back the token of a flight that has ended before. False if it has not.
+    pub(super) fn forget(&mut self, token: usize) -> bool {
+        let Some(slot) = self.slots.get_mut(token).filter(|slot| slot.older == STALE) else { return false };
+        slot.older = FREE;
+        self.give_back(token);
+        true
+    }
+
+    #[inline]
+    fn give_back(&mut self, token: usize) {
+        self.slots[token].younger = self.free;
         self.free = token;
         self.count -= 1;
+    }
+
+    /// Takes a flight out of the list, and leaves a mark in its slot.
+    #[inline]
+    fn unlink(&mut self, token: usize, mark: usize) -> Option<Flight> {
+        let slot = self.slots.get_mut(token).filter(|slot| slot.older <= NONE)?;
+        let (flight, older, younger) = (slot.flight, slot.older, slot.younger);
+        slot.older = mark;
         match self.slots.get_mut(older) {
             Some(older) => older.younger = younger,
             None => self.oldest = younger,
@@ -87,14 +151,48 @@ impl Flights {
             Some(younger) => younger.older = older,
             None => self.youngest = older,
         }
+        if flight.passed {
+            self.unlink_passed(token, older);
+        }
         Some(flight)
     }
 
-    pub(crate) fn get(&self, token: usize) -> Option<&Flight> {
-        self.slots.get(token).filter(|slot| slot.older != FREE).map(|slot| &slot.flight)
+    #[cold]
+    fn unlink_passed(&mut self, token: usize, older: usize) {
+        if let Some(timeouts) = self.timeouts.as_mut().filter(|timeouts| timeouts.passed == token) {
+            // All flights that are older were passed before it.
+            timeouts.passed = older;
+        }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Returns the token of the flight whose timeout ends next.
+    pub(super) fn next_timeout(&self) -> Option<usize> {
+        let passed = self.timeouts.as_ref()?.passed;
+        let next = self.slots.get(passed).map_or(self.oldest, |passed| passed.younger);
+        (next < NONE).then_some(next)
+    }
+
+    /// Passes the flight whose timeout ends next, since it needs no further look.
+    pub(super) fn pass(&mut self, token: usize, timer: Timer) {
+        if let (Some(slot), Some(timeouts)) = (self.slots.get_mut(token), self.timeouts.as_mut()) {
+            (slot.flight.passed, slot.flight.timer) = (true, timer);
+            timeouts.passed = token;
+        }
+    }
+
+    pub(crate) fn get(&self, token: usize) -> Option<&Flight> {
+        self.slots.get(token).filter(|slot| slot.older <= NONE).map(|slot| &slot.flight)
+    }
+
+    /// Changes the state of the timeout of a flight.
+    pub(super) fn set_timer(&mut self, token: usize, timer: Timer) {
+        if let Some(slot) = self.slots.get_mut(token).filter(|slot| slot.older <= NONE) {
+            slot.flight.timer = timer;
+        }
+    }
+
+    /// Returns the number of tokens that are out.
+    pub(crate) fn tokens(&self) -> usize {
         self.count
     }
 
@@ -105,7 +203,7 @@ impl Flights {
 
     /// In the order of the tokens, which is none.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Flight> {
-        self.slots.iter().filter(|slot| slot.older != FREE).map(|slot| &slot.flight)
+        self.slots.iter().filter(|slot| slot.older <= NONE).map(|slot| &slot.flight)
     }
 }
 
@@ -115,7 +213,7 @@ mod tests {
 
     #[test]
     fn slots_are_used_again_and_a_token_ends_once() {
-        let flight = |index| Flight { index, attempt: 1, again: false, started: crate::base::time::coarse() };
+        let flight = |index| Flight::new(index, 1, false, crate::base::time::coarse());
         let mut flights = Flights::default();
         let (a, b) = (flights.begin(flight(1)), flights.begin(flight(2)));
         assert_eq!(flights.end(a).map(|f| f.index), Some(1));
@@ -124,7 +222,7 @@ mod tests {
         assert_eq!(flights.iter().map(|f| f.index).collect::<Vec<_>>(), [3, 2]);
         flights.end(a);
         flights.end(b);
-        assert_eq!(flights.len(), 0);
+        assert_eq!(flights.tokens(), 0);
     }
 
     proptest::proptest! {
@@ -137,7 +235,7 @@ mod tests {
                     proptest::prop_assert_eq!(flights.end(token).map(|flight| flight.index), Some(begun));
                     proptest::prop_assert!(flights.end(token).is_none(), "a token ends once");
                 } else {
-                    let flight = Flight { index, attempt: 1, again: false, started: crate::base::time::coarse() };
+                    let flight = Flight::new(index, 1, false, crate::base::time::coarse());
                     list.push((flights.begin(flight), index));
                 }
                 proptest::prop_assert_eq!(flights.oldest().map(|flight| flight.index), list.first().map(|(_, index)| *index));
@@ -146,7 +244,45 @@ mod tests {
                 all.sort_unstable();
                 listed.sort_unstable();
                 proptest::prop_assert_eq!(all, listed);
-                proptest::prop_assert_eq!(flights.len(), list.len());
+                proptest::prop_assert_eq!(flights.tokens(), list.len());
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_next_timeout_is_that_of_the_oldest_flight_that_was_not_passed(steps in proptest::collection::vec((0..4usize, 0..12usize), 0..300)) {
+            let mut flights = Flights { timeouts: Some(Timeouts::new(std::time::Duration::MAX, true, false)), ..Flights::default() };
+            // The flights by their beginning, each with its token, and if it was passed; and the
+            // tokens that are out without a flight.
+            let (mut list, mut stale) = (Vec::<(usize, bool)>::new(), Vec::new());
+            for (index, (step, at)) in (0..).zip(steps) {
+                match step {
+                    0 => list.push((flights.begin(Flight::new(index, 1, false, crate::base::time::coarse())), false)),
+                    1 => {
+                        if let Some(token) = flights.next_timeout() {
+                            flights.pass(token, Timer::Overdue);
+                            let first = list.iter_mut().find(|(_, passed)| !passed).unwrap();
+                            proptest::prop_assert_eq!(first.0, token);
+                            first.1 = true;
+                        }
+                    }
+                    2 if at < list.len() => {
+                        let (token, _) = list.remove(at);
+                        let ended = if at % 2 == 0 { flights.end(token) } else { flights.end_stale(token) };
+                        proptest::prop_assert!(ended.is_some() && flights.get(token).is_none());
+                        stale.extend((at % 2 == 1).then_some(token));
+                    }
+                    _ if at < stale.len() => {
+                        let token = stale.remove(at);
+                        proptest::prop_assert!(flights.forget(token) && !flights.forget(token));
+                    }
+                    _ => {}
+                }
+                proptest::prop_assert_eq!(flights.tokens(), list.len() + stale.len());
+                proptest::prop_assert_eq!(flights.iter().count(), list.len());
+                proptest::prop_assert_eq!(flights.next_timeout(), list.iter().find(|(_, passed)| !passed).map(|(token, _)| *token));
+                proptest::prop_assert!(list.iter().all(|(token, passed)| flights.get(*token).is_some_and(|flight| flight.passed == *passed)));
             }
         }
     }

@@ -84,8 +84,10 @@ impl<T: Send + 'static> Core<T> {
         }
         let started = now.coarse();
         self.workers.takes_job(started);
-        let token =
-            self.running.flights.begin(Flight { index: run.index, attempt: job.attempt, again: run.retry, started });
+        let token = self.running.flights.begin(Flight::new(run.index, job.attempt, run.retry, started));
+        if let Some(timeouts) = &mut self.running.flights.timeouts {
+            timeouts.begin(token);
+        }
         Some(Assignment { token, job })
     }
 

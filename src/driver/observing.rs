@@ -8,6 +8,7 @@ use crate::base::index::Index;
 use crate::base::sync::Arc;
 use crate::base::time::{self, Now};
 use crate::commit::changes::Changes;
+use crate::crew::stopping::Overdue;
 use crate::observe::events::Outcome;
 use crate::observe::observers::Observers;
 use crate::observe::spans::Spans;
@@ -24,6 +25,7 @@ impl<T: Send + 'static> Runner<T> for Observed<T> {
     fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report> {
         let (index, attempt) = (assignment.job.index, assignment.job.attempt);
         self.driver.observe(index, |observers| observers.attempt_begins(index, attempt, time::now));
+        Overdue::observed_here();
         self.runner.run(assignment, effects)
     }
 
@@ -33,6 +35,10 @@ impl<T: Send + 'static> Runner<T> for Observed<T> {
 
     fn attend(&self, work: &mut dyn FnMut()) {
         self.runner.attend(work);
+    }
+
+    fn overdue(&self, token: usize) {
+        self.runner.overdue(token);
     }
 
     fn abandon(&self) {

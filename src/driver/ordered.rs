@@ -21,9 +21,10 @@ impl<T: Send + 'static> Core<T> {
     /// turn it is, if nobody hands results to the sink.
     fn set_aside(&mut self, token: usize, now: &Now) -> Option<Delivery> {
         let flight = self.running.flights.get(token).filter(|_| !self.ending.abandoned);
-        if let Some(Flight { index, .. }) = flight.filter(|flight| self.window.is_redriven(flight.index)) {
+        if let Some(&Flight { index, .. }) = flight.filter(|flight| self.window.is_redriven(flight.index)) {
             // It is beside the order, so no turn is awaited, and none follows.
-            return Some(Delivery { index: *index, token });
+            self.leave_timeout(token);
+            return Some(Delivery { index, token });
         }
         let Flight { index, attempt, .. } = self.running.flights.end(token).filter(|_| !self.ending.abandoned)?;
         self.window.handle_set_aside(index);
@@ -49,8 +50,9 @@ impl<T: Send + 'static> Core<T> {
         let attempt = self.running.aside.attempts.remove(&index)?;
         self.running.aside.sinking = true;
         self.window.handle_taken_up();
-        let flight = Flight { index, attempt, again: attempt > 1, started: now.coarse() };
-        Some(Delivery { index, token: self.running.flights.begin(flight) })
+        let token = self.running.flights.begin(Flight::new(index, attempt, attempt > 1, now.coarse()));
+        self.leave_timeout(token);
+        Some(Delivery { index, token })
     }
 
     /// A job was parked, so the turn may be at a result that waits, and no thread has it. A thread

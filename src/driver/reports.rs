@@ -48,7 +48,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     #[cold]
-    fn attempt_failed(
+    pub(super) fn attempt_failed(
         &mut self,
         Flight { index, attempt, .. }: Flight,
         failure: Failure,
@@ -111,11 +111,14 @@ fn is_without_runtime(failure: &Failure) -> bool {
 
 impl<T: Send + 'static> Reported for Driver<T> {
     fn report(&self, mut report: Report) {
+        if self.fails_overdue && !self.may_report(report.token) {
+            return drop_guarded(report.outcome);
+        }
         self.confirm(&mut report);
         let mut core = self.core.lock();
         let now = Now::when_asked();
         let surplus = core.report(report.token, report.outcome, &mut Changes::default(), &now);
-        let tokens = core.running.flights.len();
+        let tokens = core.running.flights.tokens();
         let name = core.roster.release_name(tokens);
         self.settle(core, &now);
         drop_guarded(surplus);
@@ -142,6 +145,14 @@ impl<T: Send + 'static> crate::run::asynchronous::TaskDesk for Driver<T> {
 
     fn stopping(&self) -> crate::crew::stopping::Stopping {
         self.stopping.clone()
+    }
+
+    fn timed_out(&self, token: usize, index: Index) -> Error {
+        let core = self.core.lock();
+        let flights = &core.running.flights;
+        let attempt = flights.get(token).map_or(1, |flight| flight.attempt);
+        let after = flights.timeouts.as_ref().map_or_else(Default::default, |timeouts| timeouts.after());
+        Error::AttemptTimeout { index, attempt, after }
     }
 }
 

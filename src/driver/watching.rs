@@ -9,7 +9,6 @@
 
 use super::Driver;
 use super::core::Core;
-use super::explain::running;
 use super::measuring::Measuring;
 use super::stalls::{Said, Stalls};
 use crate::base::sync::{Arc, MutexGuard, wait_until};
@@ -129,7 +128,7 @@ impl<T: Send + 'static> Core<T> {
         let next = self.window.lowest_undone();
         let lowest = self.running.flights.iter().min_by_key(|flight| flight.index);
         if let Some(flight) = lowest.filter(|_| self.window.is_stopping()) {
-            let text = running(flight, now).to_string();
+            let text = self.running(flight, now).to_string();
             return Some((event(flight.index).attempt(flight.attempt), text));
         }
         if self.window.has_ended() {
@@ -138,7 +137,7 @@ impl<T: Send + 'static> Core<T> {
         }
         match &status.blocked {
             Blocked::CaughtUp | Blocked::Paused => None,
-            Blocked::Running { index, attempt, .. } => {
+            Blocked::Running { index, attempt, .. } | Blocked::Overdue { index, attempt, .. } => {
                 let mut text = status.blocked.to_string();
                 // A job that fails again and again is mostly seen while it runs.
                 if let Some(failed) = self.failures.before_this_attempt(*index) {

@@ -72,7 +72,9 @@ pub enum Event<'a> {
         attempt: u32,
     },
     /// An attempt has ended, on the thread that reports it, after
-    /// [`on_job_done`](crate::Builder::on_job_done).
+    /// [`on_job_done`](crate::Builder::on_job_done). If the
+    /// [timeout](crate::Builder::attempt_timeout) has ended a deferred attempt, a thread of the
+    /// consumer reports it, and its token says nothing later.
     ///
     /// Some attempts begin and have no such event: those that
     /// [`stop_within`](crate::Consumer::stop_within) gave up, and with

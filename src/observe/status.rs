@@ -190,6 +190,20 @@ pub enum Blocked {
         /// The time since the attempt began.
         elapsed: Duration,
     },
+    /// The next job runs for longer than [`attempt_timeout`](crate::Builder::attempt_timeout)
+    /// allows, and nothing can end it from outside: a thread cannot be ended, and a future that
+    /// blocks its thread cannot be dropped. [`Job::is_stopping`](crate::Job::is_stopping) tells the
+    /// job.
+    Overdue {
+        /// The index of the job.
+        index: Index,
+        /// The number of the attempt, from 1.
+        attempt: u32,
+        /// The time since the attempt began.
+        elapsed: Duration,
+        /// The longest time that it may take.
+        timeout: Duration,
+    },
     /// The next job failed and waits for its next attempt.
     Retrying {
         /// The index of the job.
@@ -288,6 +302,11 @@ impl fmt::Display for Blocked {
             Self::Running { index, attempt, elapsed } => {
                 write!(f, "job {index} has been running for {elapsed:.1?} (attempt {attempt})")
             }
+            Self::Overdue { index, attempt, elapsed, timeout } => write!(
+                f,
+                "job {index} has been running for {elapsed:.1?} (attempt {attempt}), longer than its timeout of {timeout:.1?}, and \
+                 cannot be ended from outside: let it return once `is_stopping` is true, and limit the calls in it that wait"
+            ),
             Self::Retrying { index, attempt, retry_in: Duration::ZERO, error } => {
                 write!(
                     f,

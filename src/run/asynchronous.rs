@@ -16,7 +16,7 @@ use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, AtomicBool, Mutex, Ordering};
 use crate::commit::changes::Changes;
 use crate::crew::Own;
-use crate::crew::stopping::Stopping;
+use crate::crew::stopping::{Asked, Overdue, Stopping};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
@@ -27,6 +27,8 @@ pub(crate) trait TaskDesk: Reported {
     fn enter(&self) -> Own;
     /// Returns the flag that says that the consumer stops.
     fn stopping(&self) -> Stopping;
+    /// Returns the error of an attempt that did not end in time.
+    fn timed_out(&self, token: usize, index: Index) -> Error;
 }
 
 /// Jobs that are done when their futures are.
@@ -59,9 +61,9 @@ where
         let outcome = match guarded(|| Ok(future.as_mut().poll(&mut Context::from_waker(Waker::noop())))) {
             Ok(Poll::Pending) => {
                 let (desk, tasks) = (self.desk.clone(), self.tasks.clone());
-                let stopping = Some(desk.stopping());
+                let asked = Some(Asked::new(desk.stopping(), Overdue::here()));
                 let running = Running { future: Some(future), desk, tasks, token, index, listed: false };
-                drop(self.runtime.spawn(Task { running, stopping }));
+                drop(self.runtime.spawn(Task { running, asked }));
                 return None;
             }
             Ok(Poll::Ready(outcome)) => outcome,
@@ -77,6 +79,10 @@ where
     fn attend(&self, work: &mut dyn FnMut()) {
         let _context = self.runtime.enter();
         work();
+    }
+
+    fn overdue(&self, token: usize) {
+        self.tasks.wake(token);
     }
 
     fn abandon(&self) {
@@ -95,8 +101,8 @@ pub(crate) fn has_shut_down(runtime: &Handle) -> bool {
 /// A job whose future was not ready at its first poll.
 struct Task<Fut> {
     running: Running<Fut>,
-    /// The flag that the job can ask, while nobody polls it.
-    stopping: Option<Stopping>,
+    /// The flags that the job can ask, while nobody polls it.
+    asked: Option<Asked>,
 }
 
 struct Running<Fut> {
@@ -114,21 +120,30 @@ impl<Fut: Future<Output = Result<(), BoxError>>> Future for Task<Fut> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Self { running, stopping } = self.get_mut();
+        let Self { running, asked } = self.get_mut();
+        running.enlist(context);
+        let overdue = asked.as_ref().is_some_and(Asked::is_overdue);
         let _own = running.desk.enter();
-        let _asks = Stopping::lend_here(stopping);
-        running.poll(context)
+        let _asks = Asked::lend_here(asked);
+        running.poll(context, overdue)
     }
 }
 
 impl<Fut: Future<Output = Result<(), BoxError>>> Running<Fut> {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let Some(future) = &mut self.future else { return Poll::Ready(()) };
-        if !std::mem::replace(&mut self.listed, true) {
+    /// Gets on the list of those that run. The task looks at its flags after that.
+    fn enlist(&mut self, context: &Context<'_>) {
+        if self.future.is_some() && !std::mem::replace(&mut self.listed, true) {
             self.tasks.add(self.token, context.waker().clone());
         }
+    }
+
+    /// Polls the future, or drops it if its time is over.
+    fn poll(&mut self, context: &mut Context<'_>, overdue: bool) -> Poll<()> {
+        let Some(future) = &mut self.future else { return Poll::Ready(()) };
         let outcome = if self.tasks.are_abandoned() {
             Err("it still ran when the time to stop was over".into())
+        } else if overdue {
+            Err(self.desk.timed_out(self.token, self.index).into())
         } else {
             match guarded(|| Ok(future.as_mut().poll(context))) {
                 Ok(Poll::Pending) => return Poll::Pending,
@@ -188,6 +203,12 @@ impl Tasks {
         // The last waker of a task may drop the task, so it is dropped without the lock.
         let waker = self.wakers.lock().get_mut(token).and_then(Option::take);
         drop(waker);
+    }
+
+    /// Makes a task that is overdue drop its future at its next poll, which comes now.
+    fn wake(&self, token: usize) {
+        let waker = self.wakers.lock().get(token).cloned().flatten();
+        waker.into_iter().for_each(Waker::wake);
     }
 
     fn are_abandoned(&self) -> bool {

@@ -12,6 +12,8 @@ use crate::observe::spans::Spans;
 pub(crate) struct Deferred<F> {
     pub(crate) start: F,
     pub(crate) reports: Arc<dyn Reported>,
+    /// True if attempts have a timeout.
+    pub(crate) timed: bool,
     pub(crate) spans: Spans,
 }
 
@@ -23,6 +25,7 @@ where
     fn run(&self, Assignment { token, job }: Assignment<T>, _: &mut Changes) -> Option<Report> {
         let index = job.index;
         let done = Done::new(self.reports.clone(), token, index);
+        let done = if self.timed { done.timed() } else { done };
         let started = guarded(|| {
             let _span = self.spans.enter(index, job.attempt);
             (self.start)(job, done);

@@ -4,7 +4,7 @@
 use crate::base::guard::Failure;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
-use crate::crew::stopping;
+use crate::crew::stopping::{self, Overdue};
 use std::fmt;
 
 /// One job in the hands of a worker.
@@ -40,6 +40,10 @@ impl<T> Job<T> {
     /// A stop waits for the jobs in flight, so a long job can ask, and return an error to end
     /// early. That attempt has failed, and the job runs again in the next life. If it was the last
     /// attempt, the error halts the consumer, as any error does.
+    ///
+    /// It is true as well once this attempt has run for longer than
+    /// [`attempt_timeout`](crate::Builder::attempt_timeout). The attempt then counts by its result:
+    /// return an error if the work is not done.
     ///
     /// It is cheap enough for an inner loop. Call it on the thread that runs the job. On any other
     /// thread, and for a job that you [made](Self::new) in a test, it returns false.
@@ -135,19 +139,28 @@ pub(crate) trait Reported: Send + Sync {
 /// The token of a deferred job, which reports the job from any thread or task.
 ///
 /// A token is used once, by value, so a job cannot be reported twice. To drop it unused is a failed
-/// attempt, so a job cannot be forgotten. A token that is used after the end of the consumer does
-/// nothing.
+/// attempt, so a job cannot be forgotten. A token that is used after the end of the consumer, or
+/// after the [timeout](crate::Builder::attempt_timeout) of its attempt, does nothing. But it keeps
+/// the name of the progress in use until then.
 #[must_use = "dropping the token fails the job; call `complete` or `fail`"]
 pub struct Done {
     /// `None` once it is used.
     to: Option<Arc<dyn Reported>>,
     token: usize,
     index: Index,
+    /// The flag of the attempt, if attempts have a timeout.
+    overdue: Option<Overdue>,
 }
 
 impl Done {
     pub(crate) fn new(to: Arc<dyn Reported>, token: usize, index: Index) -> Self {
-        Self { to: Some(to), token, index }
+        Self { to: Some(to), token, index, overdue: None }
+    }
+
+    /// The same for the attempt that begins on the calling thread, which has a timeout.
+    pub(crate) fn timed(mut self) -> Self {
+        self.overdue = Overdue::here();
+        self
     }
 
     /// Reports success: the job's effects are as durable as they need to be.
@@ -158,16 +171,19 @@ impl Done {
     /// Reports a failed attempt. The consumer tries again as its [`Retry`](crate::Retry) says.
     ///
     /// The error must not own another token. If it halts the consumer it is kept for `join`, and
-    /// `join` waits for every token.
+    /// `join` waits for every token whose attempt is not over.
     pub fn fail(mut self, error: impl Into<BoxError>) {
         self.report(Err(error.into()));
     }
 
     /// True once the consumer is stopping, as [`Job::is_stopping`]. It works on any thread and in
     /// any task. The consumer waits for this token.
+    ///
+    /// It is true as well once the attempt has failed, since it took longer than
+    /// [`attempt_timeout`](crate::Builder::attempt_timeout). Then nobody waits for this token.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
-        self.to.as_ref().is_some_and(|to| to.is_stopping())
+        self.overdue.as_ref().is_some_and(Overdue::has_begun) || self.to.as_ref().is_some_and(|to| to.is_stopping())
     }
 
     fn report(&mut self, outcome: Result<(), BoxError>) {

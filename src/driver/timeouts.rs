@@ -1,0 +1,360 @@
+//! The timeouts of attempts, and the thread that notices their ends.
+//!
+//! All attempts have the same timeout, so it ends for the oldest one first: each look begins behind
+//! the attempts that were looked at before. The thread `wl-timeouts` is there only if there is a
+//! timeout. No other thread could notice it: the reader may hang in the source, the workers in
+//! their jobs, and the thread that watches for stalls in a subscriber.
+//!
+//! A deferred attempt fails then. Its token may be used later, and changes nothing: its number is
+//! given to no other attempt until it is used. Any other attempt can only be told. The task of an
+//! async one then drops the future and reports the failure itself.
+
+use super::Driver;
+use super::core::Core;
+use super::flights::{NONE, Timer};
+use crate::base::error::Error;
+use crate::base::guard::{Failure, drop_guarded};
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{Arc, Condvar, wait_until};
+use crate::base::time::{self, Coarse, Now};
+use crate::crew::stopping::Overdue;
+use crate::run::worker::Report;
+use std::time::Duration;
+
+/// The most attempts that end in one critical section.
+const AT_ONCE: usize = 64;
+
+/// The shortest pause between two looks: the clock has moved on by then.
+const TICK: Duration = Duration::from_millis(1);
+
+/// The timeouts of one consumer.
+#[derive(Debug)]
+pub(crate) struct Timeouts {
+    after: Duration,
+    /// True if an attempt that is overdue fails at once, since its token is all that is left of it.
+    fails: bool,
+    /// True if there is an observer. It hears of the beginning of an attempt before the end.
+    observed: bool,
+    /// The token of the youngest attempt that was passed.
+    pub(super) passed: usize,
+    /// The flags of the attempts, by token.
+    flags: Vec<Overdue>,
+    /// True while the thread waits for an attempt that begins.
+    idle: bool,
+    /// The thread sleeps here.
+    bell: Arc<Condvar>,
+}
+
+/// An attempt whose timeout is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lapsed {
+    token: usize,
+    index: Index,
+    attempt: u32,
+}
+
+/// The time of the next look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// After this time.
+    In(Duration),
+    /// As soon as an attempt begins.
+    Called,
+    /// Never: the consumer has ended.
+    End,
+}
+
+impl Timeouts {
+    /// Makes timeouts of this length. `fails`: the mode is that of tokens.
+    pub(crate) fn new(after: Duration, fails: bool, observed: bool) -> Box<Self> {
+        let bell = Arc::new(Condvar::new());
+        Box::new(Self { after, fails, observed, passed: NONE, flags: Vec::new(), idle: false, bell })
+    }
+
+    /// True if an attempt that is overdue fails, and not only hears of it.
+    pub(super) fn fails(&self) -> bool {
+        self.fails
+    }
+
+    pub(super) fn after(&self) -> Duration {
+        self.after
+    }
+
+    /// Notes that an attempt begins on the calling thread.
+    pub(super) fn begin(&mut self, token: usize) {
+        // The flag before is often this same one, which can be used again then.
+        Overdue::set_here(None);
+        if self.flags.len() <= token {
+            self.flags.resize_with(token + 1, Overdue::default);
+        }
+        let flag = &mut self.flags[token];
+        flag.renew();
+        Overdue::set_here(Some(flag.clone()));
+        if std::mem::take(&mut self.idle) {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Wakes the thread, since the consumer has ended.
+    pub(super) fn end(&self) {
+        self.bell.notify_all();
+    }
+}
+
+impl<T: Send + 'static> Core<T> {
+    /// Notes that the time of an attempt no longer counts, and that the calling thread goes on with
+    /// something else than its work.
+    pub(super) fn leave_timeout(&mut self, token: usize) {
+        if self.running.flights.timeouts.is_some() {
+            self.running.flights.set_timer(token, Timer::Off);
+            Overdue::set_here(None);
+        }
+    }
+
+    /// Looks for attempts whose timeout is over, and takes in at most [`AT_ONCE`] of them.
+    fn look_at_timeouts(&mut self, now: Coarse, lapsed: &mut Vec<Lapsed>) -> Look {
+        if self.window.has_ended() {
+            return Look::End;
+        }
+        while lapsed.len() < AT_ONCE {
+            // The abandoned ones are not awaited, and do not count.
+            let next = self.running.flights.next_timeout().filter(|_| !self.ending.abandoned);
+            let flight = next.and_then(|token| Some((token, *self.running.flights.get(token)?)));
+            let Some(timeouts) = &mut self.running.flights.timeouts else { return Look::End };
+            let Some((token, flight)) = flight else {
+                timeouts.idle = true;
+                return Look::Called;
+            };
+            if flight.timer == Timer::Off {
+                self.running.flights.pass(token, Timer::Off);
+                continue;
+            }
+            let elapsed: Duration = now.duration_since(flight.started).into();
+            if elapsed < timeouts.after {
+                return Look::In((timeouts.after - elapsed).max(TICK));
+            }
+            let flag = timeouts.flags.get(token);
+            if timeouts.fails && timeouts.observed && !flag.is_some_and(Overdue::is_observed) {
+                return Look::In(TICK);
+            }
+            flag.into_iter().for_each(Overdue::begin);
+            let timer = if timeouts.fails { Timer::Failing } else { Timer::Overdue };
+            self.running.flights.pass(token, timer);
+            lapsed.push(Lapsed { token, index: flight.index, attempt: flight.attempt });
+        }
+        Look::In(Duration::ZERO)
+    }
+
+    /// Takes the failure of an attempt whose timeout is over, unless attempts no longer count. The
+    /// answer is to be dropped without the lock.
+    fn time_out(&mut self, token: usize, failure: Failure, now: &Now) -> Option<BoxError> {
+        let unheard = self.running.flights.get(token)?.timer == Timer::FailingUnheard;
+        if self.ending.abandoned && !unheard {
+            // Its token ends it, as that of any other abandoned attempt.
+            self.running.flights.set_timer(token, Timer::Off);
+            return Some(failure.error);
+        }
+        let flight = if unheard { self.running.flights.end(token) } else { self.running.flights.end_stale(token) };
+        match flight.filter(|_| !self.ending.abandoned) {
+            Some(flight) => self.attempt_failed(flight, failure, now),
+            None => Some(failure.error),
+        }
+    }
+
+    /// True if the token of a deferred attempt may report it. A token that comes too late is taken
+    /// back.
+    fn may_report(&mut self, token: usize) -> bool {
+        let flights = &mut self.running.flights;
+        match flights.get(token).map(|flight| flight.timer) {
+            Some(Timer::Failing) => {
+                flights.set_timer(token, Timer::FailingUnheard);
+                false
+            }
+            // The time for `on_job_done` and the observers is not that of the attempt.
+            Some(_) => {
+                flights.set_timer(token, Timer::Off);
+                true
+            }
+            None => !flights.forget(token),
+        }
+    }
+}
+
+impl<T: Send + 'static> Driver<T> {
+    /// Ends, or tells, the attempts whose timeout is over, until the consumer has ended.
+    pub(crate) fn watch_timeouts(&self) {
+        let mut lapsed = Vec::new();
+        let mut core = self.core.lock();
+        let Some(bell) = core.running.flights.timeouts.as_ref().map(|timeouts| timeouts.bell.clone()) else { return };
+        loop {
+            let look = core.look_at_timeouts(time::coarse(), &mut lapsed);
+            if !lapsed.is_empty() {
+                drop(core);
+                self.end_lapsed(&mut lapsed);
+                core = self.core.lock();
+                continue;
+            }
+            let until = match look {
+                // Beyond the end of the clock is for ever: until the next attempt or the end.
+                Look::In(pause) => time::now().checked_add(pause),
+                Look::Called => None,
+                Look::End => return,
+            };
+            wait_until(&bell, &mut core, until);
+        }
+    }
+
+    fn end_lapsed(&self, lapsed: &mut Vec<Lapsed>) {
+        if !self.fails_overdue {
+            let runner = self.core.lock().running.runner.clone();
+            for lapsed in lapsed.drain(..) {
+                runner.iter().for_each(|runner| runner.overdue(lapsed.token));
+            }
+            return drop_guarded(runner);
+        }
+        let after =
+            self.core.lock().running.flights.timeouts.as_ref().map_or(Duration::ZERO, |timeouts| timeouts.after);
+        let fail = |Lapsed { token, index, attempt }| {
+            let error = Error::AttemptTimeout { index, attempt, after };
+            let report = Report { token, index, outcome: Err(Failure::boxed(Box::new(error))) };
+            if self.observes {
+                self.observe_end(&report);
+            }
+            report
+        };
+        let reports: Vec<_> = lapsed.drain(..).map(fail).collect();
+        let mut core = self.core.lock();
+        let now = Now::when_asked();
+        let failed = reports.into_iter().filter_map(|report| Some((report.token, report.outcome.err()?)));
+        let surplus: Vec<_> = failed.filter_map(|(token, failure)| core.time_out(token, *failure, &now)).collect();
+        // A subscriber that hangs must not hold up the timeouts to come.
+        self.settle_saving(core, &now);
+        drop_guarded(surplus);
+    }
+
+    /// True if the token of a deferred attempt may report it. A token that comes after the timeout
+    /// changes nothing, but it has kept the name in use.
+    pub(super) fn may_report(&self, token: usize) -> bool {
+        let mut core = self.core.lock();
+        let may_report = core.may_report(token);
+        let tokens = core.running.flights.tokens();
+        let name = if may_report { None } else { core.roster.release_name(tokens) };
+        drop(core);
+        drop_guarded(name);
+        may_report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Retry;
+    use crate::driver::flights::Flight;
+    use crate::window::{Limits, Window};
+    use coarsetime::Duration as Ticks;
+
+    const AFTER: Duration = Duration::from_secs(10);
+
+    fn core(fails: bool, observed: bool) -> Core<()> {
+        let window = Window::begin(0, Limits { max_processing: 1000, max_search_ahead: 1000 });
+        let mut core = Core::new(window, Retry::none(), usize::MAX, time::now());
+        core.running.flights.timeouts = Some(Timeouts::new(AFTER, fails, observed));
+        core
+    }
+
+    /// Begins the attempt of a job, and returns its token.
+    fn begin(core: &mut Core<()>, index: Index, now: Coarse) -> usize {
+        let token = core.running.flights.begin(Flight::new(index, 1, false, now));
+        core.running.flights.timeouts.as_mut().unwrap().begin(token);
+        token
+    }
+
+    /// Looks once, and returns the jobs whose timeout is over.
+    fn look(core: &mut Core<()>, now: Coarse) -> (Vec<Index>, Look) {
+        let mut lapsed = Vec::new();
+        let look = core.look_at_timeouts(now, &mut lapsed);
+        (lapsed.iter().map(|lapsed| lapsed.index).collect(), look)
+    }
+
+    #[test]
+    fn each_timeout_ends_in_its_turn_and_not_before_and_those_that_no_longer_count_are_passed() {
+        let (start, mut core) = (time::coarse(), core(false, true));
+        let at = |seconds: u64| start + Ticks::from_secs(seconds);
+        let called = (Vec::new(), Look::Called);
+        assert_eq!(look(&mut core, start), called);
+        assert!(core.running.flights.timeouts.as_ref().is_some_and(|timeouts| timeouts.idle));
+        let tokens: Vec<usize> = (0..5).map(|index| begin(&mut core, index, at(index))).collect();
+        assert!(core.running.flights.timeouts.as_ref().is_some_and(|timeouts| !timeouts.idle), "it was called");
+        core.leave_timeout(tokens[1]);
+        let pause = |look: Look| if let Look::In(pause) = look { pause.as_secs_f64().round() } else { f64::NAN };
+        let (lapsed, again) = look(&mut core, at(9));
+        assert_eq!((lapsed, pause(again)), (vec![], 1.0));
+        let (lapsed, again) = look(&mut core, at(10));
+        assert_eq!((lapsed, pause(again)), (vec![0], 2.0), "job 1 is at the sink");
+        assert!(core.running.flights.end(tokens[2]).is_some());
+        let (lapsed, again) = look(&mut core, at(12));
+        assert_eq!((lapsed, pause(again)), (vec![], 1.0));
+        assert_eq!(look(&mut core, at(99)), (vec![3, 4], Look::Called));
+        assert_eq!(look(&mut core, at(999)), called, "each is told once");
+        // The slots are used again, in another order.
+        tokens.into_iter().for_each(|token| _ = core.running.flights.end(token));
+        (5..8).for_each(|index| _ = begin(&mut core, index, at(index + 1000)));
+        assert_eq!(look(&mut core, at(2000)), (vec![5, 6, 7], Look::Called));
+    }
+
+    #[test]
+    fn few_attempts_end_in_one_critical_section_and_abandoned_ones_do_not() {
+        let (start, mut core) = (time::coarse(), core(true, false));
+        (0..150).for_each(|index| _ = begin(&mut core, index, start));
+        let later = start + Ticks::from_secs(10);
+        let looks = [(); 3].map(|()| look(&mut core, later));
+        assert_eq!(looks.each_ref().map(|(lapsed, _)| lapsed.len()), [64, 64, 22]);
+        assert!(looks.iter().flat_map(|(lapsed, _)| lapsed).copied().eq(0..150));
+        assert_eq!(looks.map(|(_, look)| look), [Look::In(Duration::ZERO), Look::In(Duration::ZERO), Look::Called]);
+        begin(&mut core, 150, start);
+        core.ending.abandoned = true;
+        assert_eq!(look(&mut core, later), (vec![], Look::Called));
+    }
+
+    #[test]
+    fn a_deferred_attempt_does_not_end_before_the_observers_know_that_it_began() {
+        let (start, mut core) = (time::coarse(), core(true, true));
+        crate::crew::stopping::Stopping::default().ask_here();
+        begin(&mut core, 0, start);
+        let later = start + Ticks::from_secs(11);
+        assert_eq!(look(&mut core, later), (vec![], Look::In(TICK)));
+        Overdue::observed_here();
+        assert_eq!(look(&mut core, later), (vec![0], Look::Called));
+        assert!(crate::crew::stopping::here(), "the job is told");
+        begin(&mut core, 1, start);
+        assert!(!crate::crew::stopping::here(), "the next one has a flag of its own");
+    }
+
+    #[test]
+    fn a_token_that_comes_while_its_attempt_fails_or_after_it_may_not_report_and_is_given_back() {
+        for late in [false, true] {
+            let (start, mut core) = (time::coarse(), core(true, false));
+            let (token, other) = (begin(&mut core, 0, start), begin(&mut core, 1, start));
+            assert!(core.may_report(other), "it is in time");
+            assert_eq!(look(&mut core, start + Ticks::from_secs(10)).0, [0]);
+            let mut may_report = true;
+            if !late {
+                may_report = core.may_report(token);
+            }
+            let flights = &mut core.running.flights;
+            let unheard = flights.get(token).is_some_and(|flight| flight.timer == Timer::FailingUnheard);
+            assert_eq!(unheard, !late);
+            // The window knows nothing of these jobs, so the flight ends without it.
+            let ended = if unheard { flights.end(token) } else { flights.end_stale(token) };
+            assert!(ended.is_some() && flights.get(token).is_none());
+            if late {
+                assert_eq!(flights.tokens(), 2, "the token is out");
+                assert_ne!(begin(&mut core, 2, start), token, "and is given to no other attempt");
+                may_report = core.may_report(token);
+            }
+            assert!(!may_report);
+            assert_eq!(core.running.flights.tokens(), if late { 2 } else { 1 });
+            assert_eq!(begin(&mut core, 3, start), token, "it is free again");
+        }
+    }
+}
