@@ -134,8 +134,8 @@ impl Consumer {
     /// Stops the consumer: no new job starts, the jobs in flight finish, and what finished is
     /// saved. Retries are not awaited.
     ///
-    /// It also waits for every [`Done`](crate::Done) token, so a thread that holds one must not
-    /// call it.
+    /// It also waits for every [`Done`](crate::Done) token whose attempt is not over, so a thread
+    /// that holds one must not call it.
     ///
     /// # Errors
     /// The first failure: the one that halted the consumer, [`Error::Progress`] if the last save

@@ -261,14 +261,16 @@ fn a_late_token_does_not_report_the_attempt_that_came_after_it_into_its_slot() {
         .start_deferred(hands(give))
         .unwrap();
     let handle = consumer.handle();
-    let late: Vec<_> = (0..3).map(|index| token(&taken, index, 1)).collect();
+    // Several threads begin them, in any order.
+    let three = || -> Vec<Done> { (0..3).map(|_| taken.recv_timeout(LONG).expect("it begins").1).collect() };
+    let late = three();
     until(&handle, "the failures", |status| status.failed == 3);
     (3..6).for_each(|index| assert_eq!(jobs.push(index), index));
-    let mut running: Vec<_> = (3..6).map(|index| token(&taken, index, 1)).collect();
+    let running = three();
     late.into_iter().for_each(Done::complete);
     let status = handle.status();
     assert!(status.done == 0 && status.processing + usize::try_from(status.failed).unwrap() == 6, "{status:?}");
-    running.drain(..).for_each(|done| done.fail("enough"));
+    running.into_iter().for_each(|done| done.fail("enough"));
     until(&handle, "the last ones", |status| status.processing == 0 && status.failed == 6);
     consumer.stop().unwrap();
 }
@@ -429,6 +431,64 @@ fn a_token_that_is_used_in_time_is_no_timeout_however_long_on_job_done_takes() {
     consumer.join().unwrap();
     assert_eq!((handle.status().failed, handle.status().done), (failed, 1));
     reporter.join().unwrap();
+}
+
+/// An observer that stays in the event of a failed attempt until the test lets it go on.
+fn dwells(
+    builder: Builder<MemoryJobs<u64>, MemoryProgress>,
+) -> (Builder<MemoryJobs<u64>, MemoryProgress>, Receiver<()>, Sender<()>) {
+    let ((enter, entered), (go, gone)) = (unbounded(), bounded(0));
+    let builder = builder.observe(move |event: &Event<'_>| {
+        if let Event::AttemptEnded { outcome: Outcome::Failed { .. }, .. } = event {
+            let _ = enter.send(());
+            let _ = gone.recv_timeout(LONG);
+        }
+    });
+    (builder, entered, go)
+}
+
+#[test]
+fn a_token_that_is_used_while_the_observers_hear_of_the_timeout_changes_nothing() {
+    let (give, taken) = unbounded();
+    let (builder, entered, go) = dwells(timed(1).retry(NOW));
+    let consumer = builder.start_deferred(hands(give)).unwrap();
+    let handle = consumer.handle();
+    let late = token(&taken, 0, 1);
+    entered.recv_timeout(LONG).unwrap();
+    late.complete();
+    let status = handle.status();
+    assert_eq!((status.done, status.failed, status.processing), (0, 0, 1));
+    drop(go);
+    let (job, next) = taken.recv_timeout(LONG).expect("the next attempt");
+    assert_eq!(job.attempt, 2);
+    complete_in_time(&handle, &taken, next);
+    consumer.join().unwrap();
+}
+
+#[test]
+fn an_attempt_that_is_given_up_while_it_fails_is_listed_and_its_token_keeps_the_name() {
+    for used_before in [false, true] {
+        let (progress, (give, taken)) = (MemoryProgress::new(), unbounded());
+        let again = || builder(numbers(1), &progress).start(|_| Ok(()));
+        let (builder, entered, go) = dwells(builder(numbers(1), &progress).attempt_timeout(SHORT));
+        let consumer = builder.start_deferred(hands(give)).unwrap();
+        let handle = consumer.handle();
+        let mut late = Some(token(&taken, 0, 1));
+        entered.recv_timeout(LONG).unwrap();
+        if used_before {
+            drop(late.take());
+        }
+        let error = consumer.stop_within(Duration::ZERO).unwrap_err();
+        assert!(matches!(&error, Error::StopTimeout { running } if *running == [0]), "{error:?}");
+        drop(go);
+        eventually("the end of the threads", || handle.wait_end(Duration::ZERO).is_some());
+        assert_eq!((handle.status().failed, handle.status().done), (0, 0), "it no longer counts");
+        if let Some(late) = late {
+            assert!(matches!(again().map(drop), Err(Error::InUse { .. })));
+            late.complete();
+        }
+        again().expect("the name is free").stop().unwrap();
+    }
 }
 
 #[cfg(feature = "tokio")]
