@@ -278,7 +278,8 @@ fn a_late_token_does_not_report_the_attempt_that_came_after_it_into_its_slot() {
 #[test]
 fn deferred_attempts_that_are_used_up_halt_with_the_timeout_as_the_cause_or_park() {
     let (give, taken) = unbounded();
-    let consumer = timed(1).retry(NOW.max_attempts(3)).start_deferred(hands(give)).unwrap();
+    // During the pause no attempt runs, so the next one has to be noticed.
+    let consumer = timed(1).retry(Retry::fixed(SHORT).max_attempts(3)).start_deferred(hands(give)).unwrap();
     let error = consumer.join().unwrap_err();
     let Error::Job { index: 0, attempt: 3, source } = &error else { panic!("{error:?}") };
     assert!(is_timeout(source, 0, 3), "{error:?}");
