@@ -396,6 +396,6 @@ fn the_dashboard_and_the_documentation_name_the_metrics_that_there_are() {
     let all: BTreeSet<String> = scraped.kinds.keys().cloned().collect();
     assert_eq!(shown, all, "the dashboard shows each metric");
     let docs: String =
-        read("src/consumer/builder.rs").lines().filter(|line| line.contains("/// | `waterline_")).collect();
+        read("src/consumer/listeners.rs").lines().filter(|line| line.contains("/// | `waterline_")).collect();
     assert_eq!(names(&docs), all, "the documentation of `Builder::metrics` lists each metric");
 }

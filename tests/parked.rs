@@ -405,9 +405,10 @@ fn a_result_that_waits_for_a_parked_job_comes_to_the_sink_though_no_other_job_en
                 }
             },
             move |index, ()| {
-                Ok(if index == 1 {
-                    say.send(())?
-                })
+                if index == 1 {
+                    say.send(())?;
+                }
+                Ok(())
             },
         )
         .unwrap();

@@ -66,8 +66,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let recovered = recover(&mut self.progress, &mut acquired, &mut window, going)?;
         #[cfg(feature = "metrics")]
         self.observers.extend(self.metrics.then(|| metrics::observer(watermark.name())).flatten());
-        let assembled = self.assemble(settings, (window, recovered), acquired, inspected, &mut unstarted);
-        let assembled = self.assemble(mode, settings, limits, acquired, inspected, &mut unstarted);
+        let assembled = self.assemble((mode, settings), (window, recovered), acquired, inspected, &mut unstarted);
         let driver = assembled.driver.clone();
         driver.set_runner(driver.observed(runner(&driver, settings)));
         // From here on, a drop of the consumer stops everything that was started.
@@ -94,8 +93,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// Puts the driver together. Nothing can be refused any more, and nothing runs yet.
     fn assemble(
         self,
-        mode: Mode,
-        settings: Settings,
+        (mode, settings): (Mode, Settings),
         (mut window, recovered): (Window, Option<Recovered>),
         acquired: Acquired,
         inspected: Inspected,
