@@ -166,8 +166,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///   gives the thread back, unless it is ready then.
     /// * [`start`](Self::start), [`start_worker`](Self::start_worker),
     ///   [`start_ordered`](Self::start_ordered) (for the work; the sink has no timeout) and
-    ///   `start_transactional`: nothing can end a thread. The job is told:
-    ///   [`Job::is_stopping`] is true on its thread, and [`Status::blocked`] names the job once the
+    ///   `start_transactional`: nothing can end a thread. The job is told: [`Job::is_stopping`] is
+    ///   true on its thread, and [`Status::blocked`](crate::Status::blocked) names the job once the
     ///   watermark waits for it. The attempt counts by its result, however late that is. If it is
     ///   `Ok`, the work is done, and a transactional job has its effects. If it is an error, the
     ///   attempt has failed.

@@ -16,7 +16,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// [`Store`](crate::Store). Events of attempts come on the thread of the attempt, so a slow
     /// observer slows the jobs down. A panic in an observer is logged, at most once a second, and
     /// changes nothing else. The observers are dropped once the consumer has ended, before
-    /// [`Consumer::join`] returns.
+    /// [`Consumer::join`](crate::Consumer::join) returns.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
