@@ -295,6 +295,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// A save takes everything that was asked for.
     pub(super) fn records_taken(&mut self) {
+        self.parking.iter_mut().for_each(|parking| parking.leave(false));
         if let Some(asked) = self.care().and_then(|care| care.asked.as_mut()) {
             asked.taken = true;
         }
@@ -302,6 +303,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// The save is on the disk: the jobs that it records may start.
     pub(super) fn records_saved(&mut self) {
+        self.parking.iter_mut().for_each(|parking| parking.leave(true));
         let Some(care) = self.care() else { return };
         let Some(asked) = care.asked.take_if(|asked| asked.taken) else { return };
         care.recorded = care.recorded.max(asked.recorded);

@@ -28,6 +28,9 @@ pub(crate) struct Parking {
     pub(super) jobs: BTreeMap<Index, Brief>,
     /// The number of those that are parked.
     parked: u64,
+    /// The parked jobs whose record goes with the next save, and with the save under way. A save may
+    /// be refused the effects of such a job, and then its record stays.
+    leaving: (u64, u64),
     /// The state of the care for crashes, if they are counted.
     pub(super) care: Option<Box<Care>>,
     /// The jobs of the window whose success was taken back, and with it perhaps the removal of a
@@ -58,7 +61,7 @@ impl Parking {
         let jobs: BTreeMap<_, _> = recovered.jobs.iter().map(|record| (record.index, Brief::of(record))).collect();
         let parked = jobs.values().filter(|job| job.parked.is_some()).count() as u64;
         let (records, care) = (recovered.place.clone(), Care::new(recovered, next));
-        Self { records, budget: recovered.budget, jobs, parked, care, taken_back: BTreeSet::new() }
+        Self { records, budget: recovered.budget, jobs, parked, leaving: (0, 0), care, taken_back: BTreeSet::new() }
     }
 
     fn parked_jobs(&self) -> impl Iterator<Item = Index> {
@@ -71,7 +74,14 @@ impl Parking {
 
     /// True if this job may be parked: a job that is parked needs no other place.
     fn has_room(&self, index: Index) -> bool {
-        self.budget.is_some_and(|budget| self.parked < budget || self.is_parked(index))
+        let records = self.parked + self.leaving.0 + self.leaving.1;
+        self.budget.is_some_and(|budget| records < budget || self.is_parked(index))
+    }
+
+    /// A save takes everything that has changed, or it is on the disk.
+    pub(super) fn leave(&mut self, saved: bool) {
+        let (waiting, under_way) = self.leaving;
+        self.leaving = if saved { (waiting, 0) } else { (0, waiting + under_way) };
     }
 
     pub(super) fn take_back_crash(&mut self, index: Index) {
@@ -117,7 +127,7 @@ impl<T: Send + 'static> Core<T> {
     /// Returns the rest of a sentence about a job that could not be parked.
     pub(super) fn why_not_parked(&self) -> String {
         match self.parking.as_ref().and_then(|parking| parking.budget) {
-            Some(budget) if self.parked() >= budget => {
+            Some(budget) if self.parking.as_ref().is_some_and(|parking| !parking.has_room(Index::MAX)) => {
                 format!("; the budget of {budget} parked jobs is used up: redrive or discard some, or raise it")
             }
             _ => String::new(),
@@ -138,6 +148,9 @@ impl<T: Send + 'static> Core<T> {
 
     /// Keeps the record of a redriven job whose effects cannot be written.
     pub(super) fn redrive_refused(&mut self, index: Index, attempt: u32, text: &str, now: &Now) {
+        if let Some(parking) = self.parking.as_mut().filter(|parking| !parking.is_parked(index)) {
+            parking.leaving.1 = parking.leaving.1.saturating_sub(1);
+        }
         self.note_parked(index, attempt, text);
         self.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempt).error(text), now);
     }
@@ -236,7 +249,8 @@ impl<T: Send + 'static> Core<T> {
         self.no_suspect(index);
         let Some(parking) = &mut self.parking else { return };
         let removed = parking.jobs.remove(&index);
-        parking.parked -= u64::from(removed.is_some_and(|job| job.parked.is_some()));
+        let was_parked = u64::from(removed.is_some_and(|job| job.parked.is_some()));
+        (parking.parked, parking.leaving.0) = (parking.parked - was_parked, parking.leaving.0 + was_parked);
         if removed.is_some() | parking.taken_back.remove(&index) {
             let removed = parking.records.remove(index, effects);
             debug_assert!(removed.is_ok(), "the key is short");
