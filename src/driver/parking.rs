@@ -28,8 +28,8 @@ pub(crate) struct Parking {
     pub(super) jobs: BTreeMap<Index, Brief>,
     /// The number of those that are parked.
     parked: u64,
-    /// The parked jobs whose record goes with the next save, and with the save under way. A save may
-    /// be refused the effects of such a job, and then its record stays.
+    /// The parked jobs whose record goes with the next save, and with the save under way. A save
+    /// may be refused the effects of such a job, and then its record stays.
     leaving: (u64, u64),
     /// The state of the care for crashes, if they are counted.
     pub(super) care: Option<Box<Care>>,
