@@ -37,6 +37,8 @@ pub(crate) enum Kind {
     Exhausted,
     Parked,
     RedriveFailed,
+    Died,
+    RunsAlone,
     Retried,
     Missing,
     SourceFailed,
@@ -59,6 +61,8 @@ impl Kind {
             Self::Exhausted
             | Self::Parked
             | Self::RedriveFailed
+            | Self::Died
+            | Self::RunsAlone
             | Self::SourceFailed
             | Self::SaveFailed
             | Self::ClosurePanicked
@@ -76,6 +80,8 @@ impl Kind {
             Self::Exhausted => "an attempt failed, and the job has no attempt left",
             Self::Parked => "an attempt failed, the job has no attempt left, and it is parked: see `Store::parked`",
             Self::RedriveFailed => "a parked job ran once more and failed; it stays parked",
+            Self::Died => "the process died in the life before: jobs that may have been in flight are recorded first",
+            Self::RunsAlone => "a job runs alone, since the process died while it may have run",
             Self::Retried => "a failed job is tried again",
             Self::Missing => "the source reports a head at or above this index but returned no job at it; retrying",
             Self::SourceFailed => "the source failed; retrying",

@@ -12,6 +12,7 @@ use crate::base::error::Error;
 use crate::base::guard::Failure;
 use crate::base::index::{BoxError, Index};
 use crate::base::time::Now;
+use crate::observe::{Event, Kind};
 use crate::progress::{Life, ParkedRecord, ParkedRecords};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -140,6 +141,14 @@ impl<T: Send + 'static> Core<T> {
         self.window.handle_gate(open_below);
     }
 
+    /// Says that the life before died, if it did.
+    pub(super) fn tell_of_death(&mut self, recovered: &Recovered, now: &Now) {
+        let Some((last, _)) = recovered.careful else { return };
+        let suspects = recovered.jobs.iter().filter(|job| job.suspect).count();
+        let text = format!("jobs up to {last} may have been; {suspects} jobs run alone");
+        self.tell(&Event::new(Kind::Died, self.window.lowest_undone()).error(&text), now);
+    }
+
     /// Makes the jobs wait that an earlier life had handed out: for the rest of their back-off if
     /// they failed, and else for their turn.
     pub(super) fn restore_waiting(&mut self, recovered: &Recovered, wall: u64, now: &Now) {
@@ -220,6 +229,9 @@ impl<T: Send + 'static> Core<T> {
         if let Some(care) = self.care() {
             care.alone = Alone::Counting(index);
         }
+        let count =
+            format!("if the process dies now, that is death {} of {max} for which the job is to blame", crashes + 1);
+        self.tell(&Event::new(Kind::RunsAlone, index).error(&count), now);
         self.ask_for_records(crashes + 1, None, vec![index]);
     }
 

@@ -292,6 +292,7 @@ impl<T: Send + 'static> Core<T> {
             return None;
         }
         self.parking = Some(Box::new(Parking::new(&recovered, self.window.next())));
+        self.tell_of_death(&recovered, &now);
         self.restore_waiting(&recovered, time::wall(), &now);
         self.set_gate(Index::MAX);
         let wanted = recovered.jobs.iter().filter(|record| record.wanted && !record.pending).map(|record| record.index);
