@@ -20,8 +20,8 @@ impl Window {
         waiting
     }
 
-    /// True if the window lets a failed job with this index start: it is not above the window, or it
-    /// is redriven.
+    /// True if the window lets a failed job with this index start: it is not above the window, or
+    /// it is redriven.
     #[must_use]
     pub fn reaches(&self, index: Index) -> bool {
         index < self.closed_from() || self.is_redriven(index)
