@@ -55,7 +55,8 @@ impl<T: Send + 'static> Core<T> {
     /// Closes the record with the last save, once nothing is in flight and nothing starts any more.
     #[inline]
     pub(super) fn close_life(&mut self, now: &Now) {
-        if self.life.keeps && self.window.is_ending() {
+        // The window is asked first, since each job has brought it into the cache.
+        if self.window.is_ending() && self.life.keeps {
             self.write_end(now);
         }
     }
