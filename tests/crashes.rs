@@ -213,30 +213,6 @@ fn a_consumer_that_parks_nothing_halts_at_the_job_until_it_is_mended_or_may_cras
 }
 
 #[test]
-fn a_suspect_above_a_narrower_window_waits_for_the_window_and_holds_nobody() {
-    let mut lives = Lives::new();
-    for _ in 0..2 {
-        let with = |builder: Stream| builder.max_processing(8).max_crashes(3);
-        assert!(lives.live(with, |index| index == 5).is_err());
-    }
-    // Jobs above 5 are suspects too, and now they are above the window.
-    let with = |builder: Stream| builder.max_processing(8).max_crashes(3).max_search_ahead(1);
-    lives.live(with, |_| false).unwrap().unwrap();
-    assert_eq!(lives.disk.store().progress("p").last_processed().unwrap(), Some(JOBS - 1));
-}
-
-#[test]
-fn a_suspect_above_the_end_of_its_consumer_does_not_run() {
-    let mut lives = Lives::new();
-    for _ in 0..2 {
-        assert!(lives.live(|builder| builder.max_processing(8).max_crashes(3), |index| index == 20).is_err());
-    }
-    let end = lives.live(|builder| builder.max_processing(8).max_crashes(3).stop_at(10), |index| index > 10);
-    end.expect("no job above the end has run").unwrap();
-    assert!(lives.disk.store().progress("p").last_processed().unwrap() >= Some(10));
-}
-
-#[test]
 fn a_long_job_outlives_any_number_of_deaths_where_crashes_do_not_count() {
     let mut lives = Lives::new();
     for _ in 0..20 {

@@ -81,12 +81,11 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
 
     /// Returns the settings that say how to go on after earlier lives.
     fn going(&self) -> Going {
-        let stop_at = self.stop_at;
         match self.on_exhausted {
-            OnExhausted::Halt => Going { budget: None, max_crashes: self.max_crashes, stop_at },
+            OnExhausted::Halt => Going { budget: None, max_crashes: self.max_crashes },
             OnExhausted::Park { budget } => {
                 let max_crashes = self.max_crashes.unwrap_or(config::DEFAULT_CRASHES);
-                Going { budget: Some(budget), max_crashes: Some(max_crashes), stop_at }
+                Going { budget: Some(budget), max_crashes: Some(max_crashes) }
             }
         }
     }

@@ -16,8 +16,6 @@ pub(super) struct Going {
     pub(super) budget: Option<u64>,
     /// The most crashes of a job; `None`: they are not counted.
     pub(super) max_crashes: Option<u32>,
-    /// The last job of this life.
-    pub(super) stop_at: Option<Index>,
 }
 
 /// Tells the window of the jobs that failed in earlier lives, and opens the record of this life.
@@ -44,8 +42,7 @@ pub(super) fn recover<P: Progress>(
             continue;
         }
         let job = suspected(job, is_done, before.open);
-        let starts = going.stop_at.is_none_or(|end| job.index <= end);
-        if !is_done && starts && (job.suspect || job.pending && job.attempts > 0) {
+        if !is_done && (job.suspect || job.pending && job.attempts > 0) {
             last = Some(job.index);
         }
         kept.push(job);

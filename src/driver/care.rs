@@ -209,13 +209,9 @@ impl<T: Send + 'static> Core<T> {
     /// Lets the next suspect run alone, once nothing is in flight.
     fn give_turn(&mut self, now: &Now) {
         let (in_flight, paused) = (self.window.in_flight(), self.window.is_paused());
-        self.give_up_turn(in_flight);
-        let Some(parking) = &mut self.parking else { return };
-        let Some(care) = parking.care.as_mut() else { return };
+        let Some(care) = self.care() else { return };
         if care.alone == Alone::No && !paused {
-            // A suspect above a narrower window waits until the window reaches it.
-            let Some(index) = care.turns.first().copied().filter(|index| self.window.reaches(*index)) else { return };
-            care.turns.remove(&index);
+            let Some(index) = care.turns.pop_first() else { return };
             care.alone = Alone::Draining(index);
             self.window.handle_alone(Some(index));
         }
@@ -237,19 +233,6 @@ impl<T: Send + 'static> Core<T> {
             format!("if the process dies now, that is death {} of {max} for which the job is to blame", crashes + 1);
         self.tell(&Event::new(Kind::RunsAlone, index).error(&count), now);
         self.ask_for_records(crashes + 1, None, vec![index]);
-    }
-
-    /// A window that was narrowed meanwhile does not let the suspect start, so others go on first.
-    fn give_up_turn(&mut self, in_flight: usize) {
-        let running = self.alone().filter(|index| in_flight == 0 && !self.window.reaches(*index));
-        let Some(index) = running.filter(|_| self.care().is_some_and(|care| care.asked.is_none())) else { return };
-        self.outlived(index);
-        self.note_start(index, 0);
-        if self.window.handle_put_back(index)
-            && let Some(care) = self.care()
-        {
-            care.turns.insert(index);
-        }
     }
 
     /// A suspect has killed its process too often.
@@ -305,11 +288,6 @@ impl<T: Send + 'static> Core<T> {
         }
         if let Some(care) = self.care() {
             care.recorded = care.recorded.max(next);
-            if new.is_empty() && recorded == Index::MAX && care.recorded < recorded {
-                care.recorded = recorded;
-                let open_below = care.open_below();
-                self.window.handle_gate(open_below);
-            }
         }
         if !new.is_empty() || !due.is_empty() {
             self.ask_for_records(0, (!new.is_empty()).then_some((recorded, new)), due);

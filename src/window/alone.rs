@@ -20,13 +20,6 @@ impl Window {
         waiting
     }
 
-    /// True if the window lets a failed job with this index start: it is not above the window, or
-    /// it is redriven.
-    #[must_use]
-    pub fn reaches(&self, index: Index) -> bool {
-        index < self.closed_from() || self.is_redriven(index)
-    }
-
     /// From now on no job starts but this one, which waits for a back-off. It starts once it is
     /// [due](Self::handle_due) and no other job is in flight. `None`: any job may start again.
     pub fn handle_alone(&mut self, only: Option<Index>) {
