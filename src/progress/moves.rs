@@ -28,7 +28,8 @@ impl StoreProgress {
     /// The jobs that were done above the old watermark are forgotten, so all jobs from `next` on
     /// run, those that ran before once more. The effects of these stay, so a transactional consumer
     /// makes them a second time. A parked job keeps its record until the job is done: if it is at
-    /// or above `next`, it runs in its turn, and its success removes the record. A
+    /// or above `next`, it runs in its turn, and its success removes the record. Its
+    /// [crashes](crate::Builder::max_crashes) are forgotten, so it does run. A
     /// [`discard`](crate::Store::discard) removes no more than the record of such a job. If nothing
     /// was saved under this name, the stream begins with the job `next`, and
     /// [`start_at`](crate::Builder::start_at) counts no more.
@@ -75,7 +76,9 @@ impl StoreProgress {
         let moving = self.begin_move(reason)?;
         let after = Saved::new(next.checked_sub(1), next, Vec::new());
         let made = Move::new(MoveKind::Seek, moving.from(), next, reason, time::wall());
-        moving.write(&after, &made, None)
+        let mut changes = Changes::default();
+        ParkedRecords::of(self.store(), self.name())?.begin_anew(self.store(), next, &mut changes)?;
+        moving.write(&after, &made, changes)
     }
 
     /// Skips one job that is not done: no consumer runs it, and the watermark passes it. The job
@@ -128,7 +131,10 @@ impl StoreProgress {
         self.note_parking()?;
         let wall = time::wall();
         let made = Move::new(MoveKind::Skip, moving.from(), index, reason, wall);
-        moving.write(&after, &made, Some(&ParkedRecord::by_hand(index, reason, wall)))
+        let mut changes = Changes::default();
+        let record = ParkedRecord::by_hand(index, reason, wall);
+        ParkedRecords::of(self.store(), self.name())?.put(&record, &mut changes)?;
+        moving.write(&after, &made, changes)
     }
 
     /// Lists the moves that were made on purpose, with [`seek`](Self::seek) and
@@ -168,20 +174,16 @@ impl Moving<'_> {
         self.before.as_ref().map(|before| before.next)
     }
 
-    /// Writes the progress as it is after the move, with the record of the move and that of the job
-    /// which is parked by it.
-    fn write(mut self, after: &Saved, made: &Move, parked: Option<&ParkedRecord>) -> Result<(), Error> {
+    /// Writes the progress as it is after the move, with the record of the move and these changes to
+    /// the records of single jobs.
+    fn write(mut self, after: &Saved, made: &Move, mut changes: Changes) -> Result<(), Error> {
         let (store, name) = (self.progress.store(), self.progress.name());
         let failed = |source: BoxError| Error::Progress { source };
         let snapshot = Snapshot::try_from(after).map_err(failed)?;
         // It lists everything that is done, so this is a page, which voids the deltas before it.
         let entry = enter(&mut self.ledger, &snapshot, store.ids()).map_err(failed)?;
-        let mut changes = Changes::default();
         changes.put(store.system().id, &[&entry.put.0], &entry.put.1)?;
         History::of(store, name).add(store, made, &mut changes)?;
-        if let Some(record) = parked {
-            ParkedRecords::of(store, name)?.put(record, &mut changes)?;
-        }
         Ok(store.write_records(changes.records())?)
     }
 }

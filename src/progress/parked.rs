@@ -179,6 +179,20 @@ impl ParkedRecords {
         changes.clear_prefix(&self.family, &self.prefix)
     }
 
+    /// Forgets the crashes of all jobs from this one on, since they are to run as new ones, and the
+    /// records of those that are not parked.
+    pub(super) fn begin_anew(&self, store: &Store, next: Index, changes: &mut Changes) -> Result<(), Error> {
+        for job in self.load(store)? {
+            if job.pending {
+                self.remove(job.index, changes)?;
+            } else if job.index >= next && (job.crashes > 0 || job.suspect || job.started) {
+                let new = ParkedRecord { crashes: 0, suspect: false, started: false, ..job };
+                self.put(&new, changes)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Reads all records, in the order of the indices.
     pub(super) fn load(&self, store: &Store) -> Result<Vec<ParkedRecord>, Error> {
         store
