@@ -63,6 +63,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let inspected = inspect(&self.jobs, wanted, &acquired, &mut unstarted)?;
         let watermark = inspected.watermark.clone();
         let mut window = acquired.window(inspected.next, limits);
+        if let Some(index) = self.stop_at {
+            window.stop_at(index);
+        }
         let recovered = recover(&mut self.progress, &mut acquired, &mut window, going)?;
         #[cfg(feature = "metrics")]
         self.observers.extend(self.metrics.then(|| metrics::observer(watermark.name())).flatten());
@@ -94,7 +97,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     fn assemble(
         self,
         (mode, settings): (Mode, Settings),
-        (mut window, recovered): (Window, Option<Recovered>),
+        (window, recovered): (Window, Option<Recovered>),
         acquired: Acquired,
         inspected: Inspected,
         unstarted: &mut Unstarted,
@@ -102,9 +105,6 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let Self { jobs, progress, poll_every, on_processed, attempt_timeout, .. } = self;
         let Inspected { watermark, upstreams, subscribed, next } = inspected;
         let (fence, keeps_all, loaded) = (acquired.fence, acquired.keeps_all, acquired.last_processed());
-        if let Some(index) = self.stop_at {
-            window.stop_at(index);
-        }
         let mut core = Core::new(window, self.retry, self.max_read_ahead, time::now());
         core.announcing.wanted = on_processed.is_some();
         core.running.on_job_done = self.on_job_done;

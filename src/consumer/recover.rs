@@ -50,6 +50,8 @@ pub(super) fn recover<P: Progress>(
     let careful = careful_until(&before, window.lowest_undone());
     let life = Life { open: true, opened: time::wall(), ended: 0, width, careful, halted: before.halted };
     open_life(progress, &life, kept.iter().filter(|job| job.suspect), &passed)?;
+    // A job above the end does not run in this life.
+    let last = last.map(|last| last.min(window.ends_at().unwrap_or(last)));
     let waiting = last.map(|last| window.restore_waiting(last)).unwrap_or_default();
     let careful = careful.map(|last| (last, before.width == u64::MAX));
     let recovered = Recovered { waiting, careful, ..Recovered::new(place, kept, going.budget) };
