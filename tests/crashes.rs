@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, Builder, ConfigError, Consumer, Error, Failure, Index, MemoryJobs, MemoryProgress, OnExhausted, Retry,
-    Status, Store, StoreProgress,
+    Blocked, BoxError, Builder, ConfigError, Consumer, Error, Failure, Gate, Index, Jobs, MemoryJobs, MemoryProgress,
+    OnExhausted, Retry, Status, Store, StoreProgress,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
@@ -307,4 +307,314 @@ fn crashes_that_cannot_be_counted_are_refused() {
     assert!(matches!(refused, Err(Error::Config(ConfigError::MaxCrashesZero))), "{refused:?}");
     let refused = Consumer::builder(numbers(1), MemoryProgress::new()).max_crashes(1).start(|_| Ok(())).map(drop);
     assert!(matches!(refused, Err(Error::Config(ConfigError::MaxCrashesUnsupported))), "{refused:?}");
+}
+
+/// A source whose head and gate the test moves.
+#[derive(Clone)]
+struct Steered(Arc<(AtomicU64, AtomicU64)>);
+
+impl Steered {
+    fn new(head: Index, gate: Index) -> Self {
+        Self(Arc::new((head.into(), gate.into())))
+    }
+}
+
+impl Jobs for Steered {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(self.0.0.load(Ordering::SeqCst)))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok(Some(index))
+    }
+
+    fn gate(&self) -> Gate {
+        Gate::UpTo(self.0.1.load(Ordering::SeqCst))
+    }
+}
+
+/// Lets a consumer live until this job kills it, and returns the disk that is left.
+fn killed_by(
+    poison: Index,
+    disk: FaultyStore,
+    with: impl Fn(Builder<Steered, StoreProgress>) -> Builder<Steered, StoreProgress>,
+    jobs: &Steered,
+) -> FaultyStore {
+    let disk = Arc::new(disk);
+    let builder = Consumer::builder(jobs.clone(), disk.store().progress("p")).poll_every(Duration::from_millis(1));
+    let (say, said) = crossbeam_channel::bounded(99);
+    let consumer = with(builder).max_processing(1).start({
+        let disk = disk.clone();
+        move |job| {
+            if job.index == poison {
+                disk.freeze_at(0);
+                say.send(())?;
+            }
+            Ok(())
+        }
+    });
+    assert_eq!(said.recv_timeout(LONG), Ok(()), "{}", consumer.unwrap().handle().status());
+    disk.after_crash().unwrap()
+}
+
+#[test]
+fn a_suspect_that_was_counted_and_had_not_started_when_the_consumer_stopped_is_not_blamed() {
+    let mut lives = Lives::new();
+    let with = |builder: Stream| builder.max_processing(1).max_crashes(2).on_exhausted(PARK);
+    for _ in 0..2 {
+        assert!(lives.live(with, |index| index == 5).is_err());
+    }
+    for _life in 0..4 {
+        // The write after the one that opens the life counts the crash.
+        lives.disk.fail(1..);
+        let builder = Consumer::builder(numbers(JOBS), lives.disk.store().progress("p"));
+        let consumer = with(builder).start(|job| Err(format!("job {} ran", job.index).into())).unwrap();
+        let handle = consumer.handle();
+        until(&handle, "the count is refused", |status| matches!(status.blocked, Blocked::Progress { .. }));
+        handle.pause();
+        lives.disk.heal();
+        until(&handle, "it is counted", |status| status.saves > 0);
+        consumer.stop().unwrap();
+    }
+    lives.live(with, |_| false).unwrap().unwrap();
+    assert_eq!(lives.crashes(), BTreeMap::new());
+}
+
+#[test]
+fn a_suspect_above_a_window_that_was_narrowed_holds_up_no_job_below_it() {
+    let mut lives = Lives::new();
+    let with = |builder: Stream| builder.max_processing(4).max_crashes(2).on_exhausted(PARK);
+    for _ in 0..2 {
+        assert!(lives.live(with, |index| index == 5).is_err());
+    }
+    let builder = Consumer::builder(numbers(JOBS), lives.disk.store().progress("p"));
+    let pause = Retry::fixed(Duration::from_millis(20)).max_attempts(5);
+    let consumer = with(builder).max_search_ahead(1).retry(pause).stop_at(JOBS - 1).start(|job| match job.attempt {
+        1 | 2 => Err("not yet".into()),
+        _ => Ok(()),
+    });
+    let consumer = consumer.unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(JOBS - 1, LONG), "{}", handle.status());
+    consumer.join().unwrap();
+    assert_eq!(lives.crashes(), BTreeMap::new());
+}
+
+#[test]
+fn a_window_that_is_narrowed_while_a_suspect_is_counted_stands_not_still() {
+    let mut lives = Lives::new();
+    let with = |builder: Stream| builder.max_processing(4).max_crashes(2).on_exhausted(PARK);
+    for _ in 0..2 {
+        assert!(lives.live(with, |index| index == 5).is_err());
+    }
+    let pause = Retry::fixed(Duration::from_millis(50)).max_attempts(5);
+    let builder = Consumer::builder(numbers(JOBS), lives.disk.store().progress("p")).retry(pause).stop_at(JOBS - 1);
+    let (failed, has_failed) = crossbeam_channel::bounded(1);
+    let fails = AtomicBool::new(true);
+    let consumer = with(builder).start({
+        let disk = lives.disk.clone();
+        move |job| {
+            if fails.swap(false, Ordering::SeqCst) {
+                // Its record is not written, and neither is the count of the next suspect.
+                disk.fail(..);
+                failed.send(job.index)?;
+                return Err("not yet".into());
+            }
+            Ok(())
+        }
+    });
+    let consumer = consumer.unwrap();
+    let handle = consumer.handle();
+    let first = has_failed.recv_timeout(LONG).unwrap();
+    until(&handle, "the next one is counted", |status| matches!(status.blocked, Blocked::Progress { .. }));
+    handle.set_max_search_ahead(1).unwrap();
+    lives.disk.heal();
+    assert!(handle.wait_for(JOBS - 1, LONG), "job {first} failed: {}", handle.status());
+    consumer.join().unwrap();
+    assert_eq!(lives.crashes(), BTreeMap::new());
+}
+
+#[test]
+fn a_job_behind_a_gate_is_no_suspect_and_stays_behind_it() {
+    let jobs = Steered::new(40, 5);
+    let with = |builder: Builder<Steered, _>| builder.max_crashes(3).on_exhausted(PARK);
+    let disk = killed_by(3, FaultyStore::new().unwrap(), with, &jobs);
+    let disk = killed_by(3, disk, with, &jobs);
+    let highest = Arc::new(AtomicU64::new(0));
+    let builder = Consumer::builder(jobs.clone(), disk.store().progress("p")).poll_every(Duration::from_millis(1));
+    let consumer = with(builder).start({
+        let highest = highest.clone();
+        move |job| {
+            highest.fetch_max(job.index, Ordering::SeqCst);
+            Ok(())
+        }
+    });
+    let consumer = consumer.unwrap();
+    let handle = consumer.handle();
+    until(&handle, "the gate", |status| status.blocked == Blocked::Upstream { index: 6 } && status.unsaved == 0);
+    assert_eq!(highest.load(Ordering::SeqCst), 5);
+    jobs.0.1.store(40, Ordering::SeqCst);
+    assert!(handle.wait_for(40, LONG));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_wish_to_run_a_parked_job_once_more_outlives_a_stop_before_it_ran() {
+    let disk = FaultyStore::new().unwrap();
+    let builder = || Consumer::builder(numbers(4), disk.store().progress("p")).on_exhausted(PARK);
+    let bad = |index: Index| if index == 2 { Err("bad".into()) } else { Ok(()) };
+    builder().stop_at(3).start(move |job| bad(job.index)).unwrap().join().unwrap();
+    disk.store().redrive("p", 2).unwrap();
+    disk.fail(1..);
+    let consumer = builder().start(|_| Ok(())).unwrap();
+    let handle = consumer.handle();
+    until(&handle, "its start is not recorded", |status| matches!(status.blocked, Blocked::Progress { .. }));
+    handle.pause();
+    disk.heal();
+    until(&handle, "its start is recorded", |status| status.saves > 0);
+    consumer.stop().unwrap();
+    assert!(disk.store().parked("p").unwrap()[0].redrive_wanted);
+    builder().stop_at(3).start(|_| Ok(())).unwrap().join().unwrap();
+    assert_eq!(disk.store().parked("p").unwrap(), []);
+}
+
+#[test]
+fn a_job_that_was_parked_for_its_crashes_runs_again_after_a_seek_back() {
+    let mut lives = Lives::new();
+    let with = |builder: Stream| builder.max_processing(4).max_crashes(2).on_exhausted(PARK);
+    while lives.live(with, |index| index == 30).is_err() {}
+    assert_eq!(lives.crashes(), BTreeMap::from([(30, 2)]));
+    lives.disk.store().progress("p").seek(0, "job 30 is mended").unwrap();
+    // The jobs below it are new ones.
+    let builder = Consumer::builder(Steered::new(JOBS, 0), lives.disk.store().progress("p"));
+    let consumer = builder.max_crashes(2).on_exhausted(PARK).start(|_| Ok(())).unwrap();
+    assert!(consumer.handle().status().next <= 1);
+    consumer.stop().unwrap();
+    lives.live(with, |_| false).unwrap().unwrap();
+    assert_eq!(lives.crashes(), BTreeMap::new(), "it has run");
+}
+
+#[test]
+fn a_width_that_the_disk_does_not_have_yet_holds_for_no_smaller_one_either() {
+    let disk = Arc::new(FaultyStore::new().unwrap());
+    let (go, gate) = crossbeam_channel::unbounded::<()>();
+    let healed = Arc::new(AtomicBool::new(false));
+    let builder = Consumer::builder(numbers(JOBS), disk.store().progress("p")).max_crashes(2).max_processing(8);
+    let consumer = builder.max_search_ahead(1).stop_at(JOBS - 1).start({
+        let healed = healed.clone();
+        move |job| {
+            if job.index == 0 {
+                gate.recv()?;
+            } else {
+                assert!(healed.load(Ordering::SeqCst), "job {} started", job.index);
+            }
+            Ok(())
+        }
+    });
+    let consumer = consumer.unwrap();
+    let handle = consumer.handle();
+    until(&handle, "job 0 runs", |status| status.processing == 1);
+    disk.fail(..);
+    handle.set_max_search_ahead(100).unwrap();
+    handle.set_max_search_ahead(50).unwrap();
+    until(&handle, "the width is refused", |status| matches!(status.blocked, Blocked::Progress { .. }));
+    let writes = disk.writes();
+    eventually("it is refused again", || disk.writes() > writes + 1);
+    healed.store(true, Ordering::SeqCst);
+    disk.heal();
+    go.send(()).unwrap();
+    consumer.join().unwrap();
+}
+
+#[test]
+fn a_suspect_whose_effects_are_refused_is_not_blamed_for_a_crash() {
+    let mut lives = Lives::new();
+    let with = |builder: Stream| builder.max_processing(1).max_crashes(2);
+    for _ in 0..2 {
+        assert!(lives.live(with, |index| index == 0).is_err());
+    }
+    let text = lives.disk.store().table("text").unwrap();
+    text.put("no counter", "abc").unwrap();
+    for life in 0..4 {
+        let builder = Consumer::builder(numbers(JOBS), lives.disk.store().progress("p"));
+        let text = text.clone();
+        let consumer = with(builder).start_transactional(move |_, effects| Ok(effects.add(&text, "no counter", 1)?));
+        let error = consumer.unwrap().join().unwrap_err();
+        assert!(matches!(error, Error::Job { .. }), "life {life}: {error:?}");
+    }
+}
+
+#[test]
+fn a_source_that_shows_its_jobs_late_hides_no_job_that_kills_its_process() {
+    let jobs = Steered::new(0, JOBS);
+    let max = 2;
+    let with = |builder: Builder<Steered, _>| builder.unlimited_search_ahead().max_crashes(max).on_exhausted(PARK);
+    let mut disk = Arc::new(FaultyStore::new().unwrap());
+    for deaths in 0.. {
+        assert!(deaths <= max + 2, "it dies for ever");
+        jobs.0.0.store(0, Ordering::SeqCst);
+        let builder = Consumer::builder(jobs.clone(), disk.store().progress("p")).poll_every(Duration::from_millis(1));
+        let dies = Arc::new(AtomicBool::new(false));
+        let consumer = with(builder).max_processing(2).start({
+            let (disk, dies) = (disk.clone(), dies.clone());
+            move |job| {
+                if job.index == 30 {
+                    disk.freeze_at(0);
+                    dies.store(true, Ordering::SeqCst);
+                }
+                Ok(())
+            }
+        });
+        let consumer = consumer.unwrap();
+        until(&consumer.handle(), "a look", |status| status.head == Some(0));
+        jobs.0.0.store(JOBS, Ordering::SeqCst);
+        assert!(consumer.handle().wait_for(JOBS, LONG));
+        consumer.stop().unwrap();
+        if !dies.load(Ordering::SeqCst) {
+            break;
+        }
+        disk = Arc::new(disk.after_crash().unwrap());
+    }
+    assert_eq!(disk.store().parked("p").unwrap()[0].crashes, max);
+}
+
+#[test]
+fn new_jobs_above_those_of_a_life_that_died_do_not_wait_for_a_back_off_below_them() {
+    let jobs = Steered::new(3, JOBS);
+    let with = |builder: Builder<Steered, _>| builder.max_crashes(3).on_exhausted(PARK).max_search_ahead(4);
+    let disk = killed_by(2, FaultyStore::new().unwrap(), with, &jobs);
+    let builder = Consumer::builder(jobs.clone(), disk.store().progress("p")).poll_every(Duration::from_millis(1));
+    let hour = Retry::fixed(Duration::from_secs(3600));
+    let consumer =
+        builder.max_crashes(3).retry(hour).start(|job| if job.index == 3 { Err("no".into()) } else { Ok(()) });
+    let consumer = consumer.unwrap();
+    let handle = consumer.handle();
+    until(&handle, "job 3 waits", |status| status.failed == 1 && status.unsaved == 0 && status.processing == 0);
+    jobs.0.0.store(9, Ordering::SeqCst);
+    until(&handle, "jobs 4 to 9 are done", |status| status.done_ahead == 6);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_failed_job_of_an_earlier_life_does_not_run_above_the_end() {
+    let store = Store::in_memory();
+    let life = |stop_at, retry: Retry, ran: Arc<AtomicU64>| {
+        let builder = Consumer::builder(numbers(20), store.progress("p")).on_exhausted(PARK).max_processing(1);
+        let builder = builder.retry(retry.max_attempts(9)).stop_at(stop_at);
+        let consumer = builder.start(move |job| {
+            ran.fetch_or(1 << job.index, Ordering::SeqCst);
+            if [3, 15].contains(&job.index) && job.attempt < 3 { Err("not yet".into()) } else { Ok(()) }
+        });
+        consumer.unwrap()
+    };
+    let first = life(19, Retry::fixed(Duration::from_secs(3600)), Arc::default());
+    until(&first.handle(), "both wait", |status| status.done_ahead == 15 && status.unsaved == 0);
+    first.stop().unwrap();
+    let ran = Arc::new(AtomicU64::new(0));
+    life(10, Retry::fixed(Duration::ZERO), ran.clone()).join().unwrap();
+    assert_eq!(ran.load(Ordering::SeqCst), 1 << 3);
+    life(19, Retry::fixed(Duration::ZERO), ran.clone()).join().unwrap();
+    assert_eq!(ran.load(Ordering::SeqCst), 1 << 3 | 1 << 15);
 }

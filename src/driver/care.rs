@@ -8,6 +8,7 @@
 use super::core::Core;
 use super::failures::Failed;
 use super::parking::Parking;
+use crate::base::config::DEFAULT_SEARCH_AHEAD;
 use crate::base::error::Error;
 use crate::base::guard::Failure;
 use crate::base::index::{BoxError, Index};
@@ -51,6 +52,8 @@ pub(super) struct Care {
     until: Option<Index>,
     /// True if the first head that is seen bounds `until`.
     to_head: bool,
+    /// The lowest bound: a source may show more later than it does at first.
+    least: Index,
     /// New jobs below this index are recorded, and may start.
     recorded: Index,
     /// The gate of the source.
@@ -94,6 +97,7 @@ impl Care {
             max_crashes: recovered.max_crashes?,
             until: recovered.careful.map(|(last, _)| last),
             to_head: recovered.careful.is_some_and(|(_, to_head)| to_head),
+            least: next.saturating_add(DEFAULT_SEARCH_AHEAD - 1),
             recorded: next,
             gate: Index::MAX,
             suspects: suspects.map(|job| job.index).collect(),
@@ -195,7 +199,8 @@ impl<T: Send + 'static> Core<T> {
         let (head, undone) = (self.window.head(), self.window.lowest_undone());
         let Some(care) = self.care() else { return };
         if let Some(head) = head.filter(|_| std::mem::take(&mut care.to_head)) {
-            care.until = care.until.map(|until| until.min(head));
+            let least = care.least;
+            care.until = care.until.map(|until| until.min(head.max(least)));
         }
         if care.until.is_some_and(|until| until < undone) {
             care.until = None;
@@ -209,15 +214,19 @@ impl<T: Send + 'static> Core<T> {
     /// Lets the next suspect run alone, once nothing is in flight.
     fn give_turn(&mut self, now: &Now) {
         let (in_flight, paused) = (self.window.in_flight(), self.window.is_paused());
+        let turn_held = self.running.aside.held;
         let Some(care) = self.care() else { return };
         if care.alone == Alone::No && !paused {
-            let Some(index) = care.turns.pop_first() else { return };
+            // A window that was narrowed since it started may have to move first.
+            let Some(index) = self.next_turn() else { return };
+            let Some(care) = self.care() else { return };
             care.alone = Alone::Draining(index);
             self.window.handle_alone(Some(index));
         }
         let Some(care) = self.care() else { return };
         let Alone::Draining(index) = care.alone else { return };
-        if in_flight > 0 || care.asked.is_some() {
+        // A result that waits for its turn at the sink would be in flight beside it.
+        if in_flight > 0 || turn_held || care.asked.is_some() {
             return;
         }
         let max = care.max_crashes;
@@ -233,6 +242,27 @@ impl<T: Send + 'static> Core<T> {
             format!("if the process dies now, that is death {} of {max} for which the job is to blame", crashes + 1);
         self.tell(&Event::new(Kind::RunsAlone, index).error(&count), now);
         self.ask_for_records(crashes + 1, None, vec![index]);
+    }
+
+    /// Takes the lowest suspect that awaits its turn and that the window lets start.
+    fn next_turn(&mut self) -> Option<Index> {
+        let care = self.parking.as_mut()?.care.as_deref_mut()?;
+        let index = care.turns.iter().copied().find(|index| self.window.reaches(*index))?;
+        care.turns.remove(&index).then_some(index)
+    }
+
+    /// The window was narrowed: a suspect that it no longer lets start awaits its turn once more.
+    pub(super) fn put_off_turn(&mut self) {
+        let Some(index) = self.alone().filter(|index| !self.window.reaches(*index)) else { return };
+        // It may be read already. Then it starts as soon as anything may.
+        let runs = self.care().is_some_and(|care| matches!(care.alone, Alone::Running(_)));
+        if runs && !self.window.handle_put_back(index) {
+            return;
+        }
+        let asked = self.care().and_then(|care| care.asked.as_mut());
+        asked.into_iter().for_each(|asked| asked.due.retain(|due| *due != index));
+        self.release_alone();
+        self.care().into_iter().for_each(|care| _ = care.turns.insert(index));
     }
 
     /// A suspect has killed its process too often.
@@ -266,6 +296,8 @@ impl<T: Send + 'static> Core<T> {
         if care.asked.is_some() || care.alone != Alone::No {
             return;
         }
+        // A job behind the gate has not started, and the next life must not take it for one that has.
+        let below = care.gate.min(last + 1);
         let due = std::mem::take(&mut care.due);
         let mut recorded = care.recorded.max(next);
         let mut new = Vec::new();
@@ -274,7 +306,7 @@ impl<T: Send + 'static> Core<T> {
             if recorded - next <= (most / 2) as u64 {
                 while new.len() < most {
                     let index = self.window.unstarted_from(recorded);
-                    if index > until.min(last) {
+                    if index > until || index >= below {
                         break;
                     }
                     new.push(index);
@@ -287,7 +319,9 @@ impl<T: Send + 'static> Core<T> {
             }
         }
         if let Some(care) = self.care() {
-            care.recorded = care.recorded.max(next);
+            care.recorded = if new.is_empty() { recorded } else { care.recorded.max(next) };
+            let open_below = care.open_below();
+            self.window.handle_gate(open_below);
         }
         if !new.is_empty() || !due.is_empty() {
             self.ask_for_records(0, (!new.is_empty()).then_some((recorded, new)), due);
@@ -352,6 +386,14 @@ impl<T: Send + 'static> Core<T> {
             && let Some(parking) = &mut self.parking
         {
             parking.take_back_crash(index);
+        }
+    }
+
+    /// Nothing more starts: the job that runs alone, or was about to, is not to blame for that.
+    pub(super) fn release_alone(&mut self) {
+        if let Some(index) = self.alone() {
+            self.outlived(index);
+            self.note_start(index, 0);
         }
     }
 

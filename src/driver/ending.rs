@@ -93,11 +93,7 @@ impl<T: Send + 'static> Core<T> {
         self.ending.abandoned = true;
         self.ending.unreachable_from = self.ending.unreachable_from.min(running.first().copied().unwrap_or(Index::MAX));
         self.waiting.rouse = true;
-        if let Some(alone) = self.alone() {
-            // It was no crash that ended this attempt.
-            self.outlived(alone);
-            self.note_start(alone, 0);
-        }
+        self.release_alone();
         self.window.handle_abandoned();
         (running, self.running.on_job_done.take())
     }

@@ -15,6 +15,8 @@ pub(crate) struct KeptLife {
     /// True if the record is to be written before the end.
     owed: bool,
     writing: Writing,
+    /// The width that the record on the disk has, or a smaller one.
+    width: u64,
     /// The width that the window gets once the record has it.
     wider: Option<u64>,
 }
@@ -33,7 +35,8 @@ enum Writing {
 impl KeptLife {
     /// Goes on with this record. If crashes count, the record is open, and is closed at the end.
     pub(super) fn keep(&mut self, record: Option<Box<Life>>, counts_crashes: bool) {
-        *self = Self { record, keeps: true, owed: counts_crashes, ..Self::default() };
+        let width = record.as_ref().map_or(0, |record| record.width);
+        *self = Self { record, width, keeps: true, owed: counts_crashes, ..Self::default() };
     }
 
     /// The consumer halts, and the record is to say so.
@@ -71,6 +74,7 @@ impl<T: Send + 'static> Core<T> {
         }
         // A parked job that is to run once more from now on would run in a life that is closed.
         self.window.handle_stop();
+        self.release_alone();
         let (counts, careful, wall) = (self.counts_crashes(), self.careful_until(), time::wall());
         let record = self.life.record.get_or_insert_default();
         if counts {
@@ -94,6 +98,7 @@ impl<T: Send + 'static> Core<T> {
             return;
         }
         self.life.writing = Writing::No;
+        self.life.width = self.life.record.as_ref().map_or(0, |record| record.width);
         if let Some(max_search_ahead) = self.life.wider.take() {
             self.set_limits(Limits { max_search_ahead, ..self.window.limits() });
         }
@@ -104,7 +109,7 @@ impl<T: Send + 'static> Core<T> {
     pub(super) fn change_limits(&mut self, limits: Limits) {
         let now = self.window.limits().max_search_ahead;
         let recorded = self.life.record.as_ref().filter(|record| record.open && self.counts_crashes());
-        let Some(width) = recorded.map(|record| record.width).filter(|width| limits.max_search_ahead > *width) else {
+        let Some(width) = recorded.map(|_| self.life.width).filter(|width| limits.max_search_ahead > *width) else {
             self.life.wider = None;
             return self.set_limits(limits);
         };
@@ -118,6 +123,7 @@ impl<T: Send + 'static> Core<T> {
 
     fn set_limits(&mut self, limits: Limits) {
         self.window.set_limits(limits);
+        self.put_off_turn();
         self.fit_prefetch();
     }
 }

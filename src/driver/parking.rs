@@ -208,7 +208,11 @@ impl<T: Send + 'static> Core<T> {
         let job = parking.jobs.entry(index).or_default();
         job.crashes = job.crashes.max(crashes);
         job.first_failed = first_failed.unwrap_or(job.first_failed);
-        self.write_record(index, time::wall(), &error, |record| (record.started, record.suspect) = (true, suspect));
+        // A wish to run it once more stands until it has run.
+        let wanted = self.window.is_redriven(index);
+        self.write_record(index, time::wall(), &error, |record| {
+            (record.started, record.suspect, record.wanted) = (true, suspect, wanted);
+        });
     }
 
     /// Forgets the attempts of a job that halts its consumer. Its crashes stay.
@@ -216,7 +220,15 @@ impl<T: Send + 'static> Core<T> {
         self.outlived(index);
         let suspect = self.is_suspect(index);
         let Some(parking) = &mut self.parking else { return };
-        let Some(job) = parking.jobs.get_mut(&index).filter(|job| job.parked.is_none()) else { return };
+        let Some(job) = parking.jobs.get_mut(&index).filter(|job| job.parked.is_none()) else {
+            if !parking.jobs.contains_key(&index) && parking.taken_back.remove(&index) {
+                let mut changes = Changes::default();
+                let removed = parking.records.remove(index, &mut changes);
+                debug_assert!(removed.is_ok(), "the key is short");
+                self.take_changes(&mut changes, index, 0);
+            }
+            return;
+        };
         (job.attempts, job.first_failed) = (0, 0);
         self.write_record(index, time::wall(), "", |record| record.suspect = suspect);
     }

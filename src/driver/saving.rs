@@ -113,13 +113,16 @@ impl<T: Send + 'static> Core<T> {
         self.waiting.rouse = true;
         let mut lowest_failed = None;
         for index in jobs {
-            if !self.window.handle_revoked(*index) {
+            if self.window.handle_revoked(*index) {
+                self.take_back(*index);
+            } else {
                 // Only a parked job that ran once more is passed already.
                 debug_assert!(self.parking.is_some(), "job {index} was done, and is in the save that is being written");
                 self.redrive_refused(*index, attempt, &failure.text, now);
-            } else if lowest_failed.is_some() {
+                continue;
+            }
+            if lowest_failed.is_some() {
                 // If the lowest one is parked, the others are tried again, and refused one by one.
-                self.take_back(*index);
                 self.failures.note(*index, 0, failure.text.clone(), Duration::ZERO, now.get());
             } else {
                 lowest_failed = Some(*index);

@@ -32,6 +32,12 @@ impl Window {
         self.retries.withdraw(index) && self.retries.wait(index)
     }
 
+    /// True if this job, which waits, may start as far as the width of the window goes.
+    #[must_use]
+    pub fn reaches(&self, index: Index) -> bool {
+        index < self.closed_from() || self.redriven.contains(&index)
+    }
+
     /// Returns the job that runs alone, if it was read and nothing else is in flight. The caller
     /// has seen that there is a slot.
     #[cold]
