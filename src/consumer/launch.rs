@@ -52,7 +52,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let settings = mode.settings(self.asked)?;
         let limits = self.validate()?;
         let mut unstarted = Unstarted::new();
-        let going = self.going();
+        let going = self.going(mode);
         let keeps = Keeps { parked: going.budget.is_some(), crashes: going.max_crashes.is_some() };
         let mut acquired = acquire(&mut self.progress, keeps, &unstarted.tenure)?;
         let wanted = Wanted {
@@ -83,12 +83,13 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 
     /// Returns the settings that say how to go on after earlier lives.
-    fn going(&self) -> Going {
+    fn going(&self, mode: Mode) -> Going {
+        let in_order = mode == Mode::Ordered;
         match self.on_exhausted {
-            OnExhausted::Halt => Going { budget: None, max_crashes: self.max_crashes },
+            OnExhausted::Halt => Going { budget: None, max_crashes: self.max_crashes, in_order },
             OnExhausted::Park { budget } => {
                 let max_crashes = self.max_crashes.unwrap_or(config::DEFAULT_CRASHES);
-                Going { budget: Some(budget), max_crashes: Some(max_crashes) }
+                Going { budget: Some(budget), max_crashes: Some(max_crashes), in_order }
             }
         }
     }

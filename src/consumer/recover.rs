@@ -16,6 +16,8 @@ pub(super) struct Going {
     pub(super) budget: Option<u64>,
     /// The most crashes of a job; `None`: they are not counted.
     pub(super) max_crashes: Option<u32>,
+    /// True if a sink takes the results in order.
+    pub(super) in_order: bool,
 }
 
 /// Tells the window of the jobs that failed in earlier lives, and opens the record of this life.
@@ -54,7 +56,8 @@ pub(super) fn recover<P: Progress>(
     let last = last.map(|last| last.min(window.ends_at().unwrap_or(last)));
     let waiting = last.map(|last| window.restore_waiting(last)).unwrap_or_default();
     let careful = careful.map(|last| (last, before.width == u64::MAX));
-    let recovered = Recovered { waiting, careful, ..Recovered::new(place, kept, going.budget) };
+    let recovered =
+        Recovered { waiting, careful, in_order: going.in_order, ..Recovered::new(place, kept, going.budget) };
     Ok(Some(Recovered { life: Some(life), max_crashes: Some(max_crashes), ..recovered }))
 }
 

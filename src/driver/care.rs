@@ -37,11 +37,13 @@ pub(crate) struct Recovered {
     pub(crate) waiting: Vec<Index>,
     /// The last job that is recorded before it starts, and true if the head is the last one.
     pub(crate) careful: Option<(Index, bool)>,
+    /// True if a sink takes the results in order.
+    pub(crate) in_order: bool,
 }
 
 impl Recovered {
     pub(crate) fn new(place: ParkedRecords, jobs: Vec<ParkedRecord>, budget: Option<u64>) -> Self {
-        Self { place, jobs, life: None, budget, max_crashes: None, waiting: Vec::new(), careful: None }
+        Self { place, jobs, life: None, budget, max_crashes: None, waiting: Vec::new(), careful: None, in_order: false }
     }
 }
 
@@ -52,6 +54,8 @@ pub(super) struct Care {
     until: Option<Index>,
     /// True if the first head that is seen bounds `until`.
     to_head: bool,
+    /// True if a sink takes the results in order.
+    in_order: bool,
     /// The lowest bound: a source may show more later than it does at first.
     least: Index,
     /// New jobs below this index are recorded, and may start.
@@ -79,6 +83,9 @@ enum Alone {
     Counting(Index),
     /// It is read, and runs.
     Running(Index),
+    /// It no longer does. Others start once the disk does not count its crash any more; true if the
+    /// save that says so is under way.
+    Settling(bool),
 }
 
 /// Records that are in the next save, or in the one under way.
@@ -97,6 +104,7 @@ impl Care {
             max_crashes: recovered.max_crashes?,
             until: recovered.careful.map(|(last, _)| last),
             to_head: recovered.careful.is_some_and(|(_, to_head)| to_head),
+            in_order: recovered.in_order,
             least: next.saturating_add(DEFAULT_SEARCH_AHEAD - 1),
             recorded: next,
             gate: Index::MAX,
@@ -216,7 +224,10 @@ impl<T: Send + 'static> Core<T> {
         let (in_flight, paused) = (self.window.in_flight(), self.window.is_paused());
         let turn_held = self.running.aside.held;
         let Some(care) = self.care() else { return };
-        if care.alone == Alone::No && !paused {
+        // The count of the next one and the end of the last one are one save. In order, the sink may
+        // have a turn between them.
+        let settles = matches!(care.alone, Alone::Settling(_)) && !care.in_order;
+        if (care.alone == Alone::No || settles) && !paused {
             // A window that was narrowed since it started may have to move first.
             let Some(index) = self.next_turn() else { return };
             let Some(care) = self.care() else { return };
@@ -247,7 +258,11 @@ impl<T: Send + 'static> Core<T> {
     /// Takes the lowest suspect that awaits its turn and that the window lets start.
     fn next_turn(&mut self) -> Option<Index> {
         let care = self.parking.as_mut()?.care.as_deref_mut()?;
-        let index = care.turns.iter().copied().find(|index| self.window.reaches(*index))?;
+        let (window, undone) = (&self.window, self.window.lowest_undone());
+        // The sink takes results in order, so a job above would not run alone from end to end.
+        let in_order = |index| !care.in_order || index == undone || window.is_redriven(index);
+        let mut turns = care.turns.iter().copied();
+        let index = turns.find(|index| window.reaches(*index) && in_order(*index))?;
         care.turns.remove(&index).then_some(index)
     }
 
@@ -342,14 +357,21 @@ impl<T: Send + 'static> Core<T> {
     /// A save takes everything that was asked for.
     pub(super) fn records_taken(&mut self) {
         self.parking.iter_mut().for_each(|parking| parking.leave(false));
-        if let Some(asked) = self.care().and_then(|care| care.asked.as_mut()) {
-            asked.taken = true;
+        let Some(care) = self.care() else { return };
+        care.asked.iter_mut().for_each(|asked| asked.taken = true);
+        if let Alone::Settling(taken) = &mut care.alone {
+            *taken = true;
         }
     }
 
     /// The save is on the disk: the jobs that it records may start.
     pub(super) fn records_saved(&mut self) {
         self.parking.iter_mut().for_each(|parking| parking.leave(true));
+        let Some(care) = self.care() else { return };
+        if care.alone == Alone::Settling(true) {
+            care.alone = Alone::No;
+            self.window.handle_alone(None);
+        }
         let Some(care) = self.care() else { return };
         let Some(asked) = care.asked.take_if(|asked| asked.taken) else { return };
         care.recorded = care.recorded.max(asked.recorded);
@@ -364,7 +386,8 @@ impl<T: Send + 'static> Core<T> {
         self.reading.rouse = true;
     }
 
-    /// The job that ran alone no longer does: others may start.
+    /// The job that ran alone no longer does: others may start with the next save. The caller writes
+    /// its record, so if the process dies before, the job is still the only one that has started.
     fn no_longer_alone(&mut self, index: Index) -> bool {
         let Some(care) = self.care() else { return false };
         let (Alone::Draining(alone) | Alone::Counting(alone) | Alone::Running(alone)) = care.alone else {
@@ -374,8 +397,8 @@ impl<T: Send + 'static> Core<T> {
             return false;
         }
         let counted = !matches!(care.alone, Alone::Draining(_));
-        care.alone = Alone::No;
-        self.window.handle_alone(None);
+        care.alone = Alone::Settling(false);
+        self.window.handle_changed();
         counted
     }
 
@@ -395,12 +418,6 @@ impl<T: Send + 'static> Core<T> {
             self.outlived(index);
             self.note_start(index, 0);
         }
-    }
-
-    /// The work of a job has ended in mode *ordered*: its result waits. The crash stays counted
-    /// until the sink has taken the result.
-    pub(super) fn set_aside_alone(&mut self, index: Index) {
-        self.no_longer_alone(index);
     }
 
     /// A job has succeeded, or is parked.
@@ -441,10 +458,16 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
+    /// True until the disk no longer counts a crash of the job that ran alone.
+    pub(super) fn is_settling(&self) -> bool {
+        let care = self.parking.as_ref().and_then(|parking| parking.care.as_ref());
+        care.is_some_and(|care| matches!(care.alone, Alone::Settling(_)))
+    }
+
     /// Returns the job that runs alone, or is about to.
     pub(super) fn alone(&self) -> Option<Index> {
         match self.parking.as_ref()?.care.as_ref()?.alone {
-            Alone::No => None,
+            Alone::No | Alone::Settling(_) => None,
             Alone::Draining(index) | Alone::Counting(index) | Alone::Running(index) => Some(index),
         }
     }

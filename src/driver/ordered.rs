@@ -28,7 +28,6 @@ impl<T: Send + 'static> Core<T> {
         }
         let Flight { index, attempt, .. } = self.running.flights.end(token).filter(|_| !self.ending.abandoned)?;
         self.window.handle_set_aside(index);
-        self.set_aside_alone(index);
         self.running.aside.attempts.insert(index, attempt);
         // A stopping consumer gives no turn to this job, so the watermark never passes it.
         self.waiting.rouse |= self.window.is_stopping();
@@ -43,7 +42,7 @@ impl<T: Send + 'static> Core<T> {
         if self.ending.abandoned || self.window.is_stopping() || self.window.has_ended() {
             return None;
         }
-        if self.window.is_paused() {
+        if self.window.is_paused() || self.is_settling() {
             self.running.aside.held = self.running.aside.has(index);
             return None;
         }
@@ -72,7 +71,7 @@ impl<T: Send + 'static> Core<T> {
     fn may_resume_turn(&self) -> bool {
         let window = &self.window;
         let starts = !window.is_paused() && !window.is_stopping() && !window.has_ended();
-        starts && window.in_flight() < window.limits().max_processing
+        starts && window.in_flight() < window.limits().max_processing && !self.is_settling()
     }
 
     /// That turn, for a thread of the pool that asks.

@@ -1,0 +1,339 @@
+//! Random lives of consumers in all modes: jobs that kill their process, jobs that fail, stops,
+//! pauses, limits that change, disks that stop, and moves by hand. After the last life each job is
+//! done once or parked, and nobody but those that kill is blamed.
+
+mod common;
+
+use common::LONG;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use waterline::testing::FaultyStore;
+use waterline::{
+    BoxError, Builder, Consumer, Error, Failure, Gate, Index, Jobs, OnExhausted, Retry, Store, StoreProgress,
+};
+
+const JOBS: Index = 40;
+
+/// A source with a gate, and with jobs that it does not have for a while or fails at.
+#[derive(Clone, Default)]
+struct Source(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    head: AtomicU64,
+    gate: AtomicU64,
+    missing: AtomicU64,
+    failing: AtomicU64,
+}
+
+fn bit(index: Index) -> u64 {
+    1 << index
+}
+
+impl Jobs for Source {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(self.0.head.load(Ordering::SeqCst)))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        if self.0.failing.load(Ordering::SeqCst) & bit(index) != 0 {
+            return Err("it cannot be read".into());
+        }
+        Ok((self.0.missing.load(Ordering::SeqCst) & bit(index) == 0).then_some(index))
+    }
+
+    fn gate(&self) -> Gate {
+        Gate::UpTo(self.0.gate.load(Ordering::SeqCst))
+    }
+}
+
+/// The behaviour of the jobs, and what was seen of it.
+struct Plan {
+    seed: u64,
+    poison: BTreeSet<Index>,
+    /// True if the sink dies of the job, and not the work.
+    in_sink: bool,
+    flaky: BTreeSet<Index>,
+    deferring: BTreeSet<Index>,
+    panicking: BTreeSet<Index>,
+    attempts: u32,
+    failures: Mutex<BTreeMap<Index, u32>>,
+    deaths: Mutex<BTreeMap<Index, u32>>,
+    highest: AtomicU64,
+}
+
+struct Life {
+    plan: Arc<Plan>,
+    disk: Arc<FaultyStore>,
+    dead: AtomicBool,
+}
+
+impl Life {
+    fn die(&self, index: Index) {
+        // The first job that dies takes the process with it.
+        if self.plan.poison.contains(&index) && !self.dead.swap(true, Ordering::SeqCst) {
+            self.disk.freeze_at(0);
+            *self.plan.deaths.lock().entry(index).or_default() += 1;
+        }
+    }
+
+    fn run(&self, index: Index, attempt: u32) -> Result<(), BoxError> {
+        let plan = &self.plan;
+        plan.highest.fetch_max(index, Ordering::SeqCst);
+        if !plan.in_sink {
+            self.die(index);
+        }
+        std::thread::yield_now();
+        if self.dead.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mut failures = plan.failures.lock();
+        let times = failures.entry(index).or_default();
+        *times += 1;
+        if plan.deferring.contains(&index) && *times < 3 {
+            return Err(Failure::defer(Duration::from_micros(100)).into());
+        }
+        if plan.panicking.contains(&index) && *times < 3 && attempt < plan.attempts {
+            drop(failures);
+            std::panic::resume_unwind(Box::new("it panics"));
+        }
+        if plan.flaky.contains(&index) && *times < 4 && attempt < plan.attempts {
+            return Err("it fails".into());
+        }
+        Ok(())
+    }
+}
+
+fn some(random: &mut fastrand::Rng, most: usize) -> BTreeSet<Index> {
+    (0..random.usize(..=most)).map(|_| random.u64(..JOBS)).collect()
+}
+
+fn begin(
+    mode: u8,
+    builder: Builder<Source, StoreProgress>,
+    life: &Arc<Life>,
+    store: &Store,
+) -> Result<Consumer, Error> {
+    let life = life.clone();
+    match mode {
+        0 => builder.start(move |job| life.run(job.index, job.attempt)),
+        1 => builder.start_deferred(move |job, done| {
+            let life = life.clone();
+            std::thread::spawn(move || match life.run(job.index, job.attempt) {
+                Ok(()) => done.complete(),
+                Err(error) => done.fail(error),
+            });
+        }),
+        2 => {
+            let work = life.clone();
+            builder.start_ordered(
+                move |job| work.run(job.index, job.attempt),
+                move |index, ()| {
+                    if life.plan.in_sink {
+                        life.die(index);
+                    }
+                    Ok(())
+                },
+            )
+        }
+        _ => {
+            let counts = store.table("counts")?;
+            builder.start_transactional(move |job, effects| {
+                effects.add(&counts, job.index.to_be_bytes(), 1)?;
+                life.run(job.index, job.attempt)
+            })
+        }
+    }
+}
+
+/// Lets consumers live and die until one of them comes to its end, and checks what is left.
+fn live(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mode = random.u8(..4);
+    let plan = Arc::new(Plan {
+        seed,
+        poison: some(&mut random, 3),
+        in_sink: mode == 2 && random.bool(),
+        flaky: some(&mut random, 5),
+        deferring: some(&mut random, 3),
+        panicking: if mode == 1 { BTreeSet::new() } else { some(&mut random, 2) },
+        attempts: 3 + random.u32(..4),
+        failures: Mutex::default(),
+        deaths: Mutex::default(),
+        highest: AtomicU64::new(0),
+    });
+    let max = 1 + random.u32(..3);
+    let unjust = random.bool();
+    let mut disk = Arc::new(FaultyStore::new().unwrap());
+    // Lives that are disturbed come first, and each disturbance may cost one more death.
+    let mut disturbed = if random.bool() { 0 } else { random.u32(..8) };
+    let (mut lives, mut extra, mut gate) = (0, 0, 0);
+    loop {
+        lives += 1;
+        assert!(lives < 200, "seed {seed}: it never ends");
+        let source = Source::default();
+        source.0.head.store(JOBS - 1, Ordering::SeqCst);
+        source.0.gate.store(JOBS, Ordering::SeqCst);
+        let disturbs = disturbed > 0;
+        disturbed = disturbed.saturating_sub(1);
+        let threads = 1 + random.usize(..6);
+        let widths = [1, 2, 5, 12, 10_000];
+        let width = widths[random.usize(..widths.len())];
+        let mut builder = Consumer::builder(source.clone(), disk.store().progress("p"))
+            .poll_every(Duration::from_millis(1))
+            .max_processing(threads)
+            .max_crashes(max)
+            .retry(Retry::fixed(Duration::from_micros(random.u64(..300))).max_attempts(plan.attempts))
+            .on_exhausted(OnExhausted::Park { budget: 50 });
+        builder = match random.u8(..5) {
+            0 => builder.unlimited_search_ahead(),
+            _ => builder.max_search_ahead(width),
+        };
+        // The watermark of an upstream does not go back.
+        gate = if disturbs { gate.max(random.u64(..2 * JOBS)) } else { JOBS };
+        source.0.gate.store(gate, Ordering::SeqCst);
+        plan.highest.store(0, Ordering::SeqCst);
+        if disturbs {
+            match random.u8(..6) {
+                0 => source.0.missing.store(random.u64(..), Ordering::SeqCst),
+                1 => source.0.failing.store(random.u64(..), Ordering::SeqCst),
+                2 => source.0.head.store(random.u64(..JOBS), Ordering::SeqCst),
+                3 if unjust => {
+                    disk.freeze_at(random.u64(..8));
+                    extra += 1;
+                }
+                4 => {
+                    let from = 1 + random.u64(..6);
+                    disk.fail(from..from + random.u64(..4));
+                }
+                _ => builder = builder.stop_at(random.u64(..JOBS)),
+            }
+        } else {
+            builder = builder.stop_at(JOBS - 1);
+        }
+        let life = Arc::new(Life { plan: plan.clone(), disk: disk.clone(), dead: AtomicBool::new(false) });
+        let consumer = match begin(mode, builder, &life, &disk.store()) {
+            Ok(consumer) => consumer,
+            Err(error) => {
+                assert!(disturbs, "seed {seed}: {error:?}");
+                disk.heal();
+                continue;
+            }
+        };
+        let handle = consumer.handle();
+        let end = if disturbs {
+            for _ in 0..random.usize(..6) {
+                match random.u8(..8) {
+                    0 => handle.pause(),
+                    1 => handle.resume(),
+                    2 => drop(handle.set_max_search_ahead(widths[random.usize(..widths.len())])),
+                    3 => drop(handle.set_max_processing(1 + random.usize(..6))),
+                    4 => drop(handle.redrive_all()),
+                    5 => drop(handle.wait_for(random.u64(..JOBS), Duration::from_micros(random.u64(..3000)))),
+                    _ => std::thread::yield_now(),
+                }
+            }
+            handle.resume();
+            if random.bool() { consumer.stop_within(Duration::from_micros(random.u64(..500))) } else { consumer.stop() }
+        } else {
+            match handle.wait_end(LONG / 3) {
+                Some(_) => {}
+                None => panic!(
+                    "seed {seed}, mode {mode}, life {lives}: it stands still: {} {:?}",
+                    handle.status(),
+                    handle.status()
+                ),
+            }
+            consumer.join()
+        };
+        let dead = life.dead.load(Ordering::SeqCst);
+        assert!(plan.highest.load(Ordering::SeqCst) <= gate, "seed {seed}: a gate was passed");
+        disk.heal();
+        if std::env::var("TRACE").is_ok() {
+            let after = disk.after_crash().unwrap();
+            eprintln!(
+                "life {lives} mode {mode} max {max} poison {:?} disturbs {disturbs} gate {gate} threads {threads} width {width} dead {dead} end {end:?} info {:?} parked {:?} writes {}",
+                plan.poison,
+                after.store().consumers().unwrap(),
+                after.store().parked("p").unwrap().iter().map(|job| (job.index, job.crashes)).collect::<Vec<_>>(),
+                disk.writes()
+            );
+        }
+        if dead || disturbs {
+            // Whatever a straggler still does, this process is gone.
+            disk = Arc::new(disk.after_crash().unwrap());
+            if dead {
+                continue;
+            }
+        }
+        check_records(&plan, &disk.store(), extra);
+        if disturbs {
+            if matches!(&end, Err(Error::Progress { .. }))
+                || disk.store().consumers().unwrap().iter().any(|info| info.life_open == Some(true))
+            {
+                extra += 1;
+            }
+            continue;
+        }
+        end.unwrap();
+        break;
+    }
+    let store = disk.store();
+    let place = format!("seed {seed}, mode {mode}, at most {max} crashes");
+    assert_eq!(store.progress("p").last_processed().unwrap(), Some(JOBS - 1), "{place}");
+    let parked = check_records(&plan, &store, extra);
+    for index in 0..JOBS {
+        let deaths = plan.deaths.lock().get(&index).copied().unwrap_or(0);
+        let is_poison = plan.poison.contains(&index);
+        if unjust || extra > 0 {
+            continue;
+        }
+        assert_eq!(parked.contains_key(&index), is_poison, "{place}: job {index}");
+        // A job that dies beside another one may see more deaths than its own.
+        assert!(deaths <= max + 2, "{place}: job {index} has died {deaths} times");
+        if is_poison {
+            assert_eq!(parked[&index], max, "{place}: job {index}");
+        }
+    }
+    if mode == 3 {
+        let counts = store.table("counts").unwrap();
+        for index in 0..JOBS {
+            let times = counts.counter(index.to_be_bytes()).unwrap();
+            assert_eq!(times, i64::from(!parked.contains_key(&index)), "{place}: the effects of job {index}");
+        }
+    }
+    // Nothing is left of those that are done.
+    let writes = disk.writes();
+    let consumer = Consumer::builder(Source::default(), store.progress("p")).max_crashes(max).stop_at(JOBS - 1);
+    consumer.start(|_| Err("it runs again".into())).unwrap().join().unwrap();
+    assert!(disk.writes() <= writes + 2, "{place}");
+    let info = store.consumers().unwrap().remove(0);
+    assert_eq!((info.life_open, info.parked), (Some(false), parked.len() as u64), "{place}");
+}
+
+/// Returns the parked jobs with their crashes. Only those that kill are blamed.
+fn check_records(plan: &Plan, store: &Store, extra: u32) -> BTreeMap<Index, u32> {
+    let parked = store.parked("p").unwrap();
+    for job in &parked {
+        let may = plan.poison.contains(&job.index) || extra > 0;
+        assert!(may || job.crashes == 0, "seed {}: {job:?} is blamed", plan.seed);
+        assert!(plan.poison.contains(&job.index) || extra > 0, "seed {}: {job:?} is parked", plan.seed);
+    }
+    parked.into_iter().map(|job| (job.index, job.crashes)).collect()
+}
+
+#[test]
+fn random_lives_in_all_modes_leave_each_job_done_or_parked_and_blame_none_but_those_that_kill() {
+    let count = std::env::var("LIVES").ok().and_then(|count| count.parse().ok()).unwrap_or(150);
+    let first = std::env::var("LIVES_FROM").ok().and_then(|first| first.parse().ok()).unwrap_or(0);
+    let limit = Instant::now() + Duration::from_secs(500);
+    for seed in first..first + count {
+        live(seed);
+        assert!(Instant::now() < limit, "only {seed} seeds");
+    }
+}
