@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, Builder, ConfigError, Consumer, Error, Failure, Gate, Index, Jobs, MemoryJobs, MemoryProgress,
-    OnExhausted, Retry, Status, Store, StoreProgress,
+    Blocked, BoxError, Builder, ConfigError, Consumer, Error, Failure, Gate, Index, Job, Jobs, MemoryJobs,
+    MemoryProgress, OnExhausted, Retry, Status, Store, StoreProgress,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
@@ -617,4 +617,62 @@ fn a_failed_job_of_an_earlier_life_does_not_run_above_the_end() {
     assert_eq!(ran.load(Ordering::SeqCst), 1 << 3);
     life(19, Retry::fixed(Duration::ZERO), ran.clone()).join().unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 1 << 3 | 1 << 15);
+}
+
+#[test]
+fn nothing_else_starts_while_the_disk_still_counts_the_crash_of_a_job_that_ran_alone() {
+    let mut lives = Lives::new();
+    let with = |builder: Stream| builder.max_processing(1).max_search_ahead(8).max_crashes(1).on_exhausted(PARK);
+    lives.live(|builder| with(builder).stop_at(4), |_| false).unwrap().unwrap();
+    for _ in 0..2 {
+        assert!(lives.live(with, |index| index == 5).is_err());
+    }
+    // Jobs 5 to 12 are suspects now.
+    let healed = Arc::new(AtomicBool::new(false));
+    let builder = Consumer::builder(numbers(JOBS), lives.disk.store().progress("p")).stop_at(JOBS - 1);
+    let consumer = with(builder).start({
+        let (disk, healed) = (lives.disk.clone(), healed.clone());
+        move |job| {
+            if job.index == 12 {
+                disk.fail(..);
+            }
+            assert!(job.index <= 12 || healed.load(Ordering::SeqCst), "job {} starts", job.index);
+            Ok(())
+        }
+    });
+    let consumer = consumer.unwrap();
+    let handle = consumer.handle();
+    until(&handle, "a save fails", |status| matches!(status.blocked, Blocked::Progress { .. }));
+    let writes = lives.disk.writes();
+    eventually("it fails again", || lives.disk.writes() > writes + 1);
+    healed.store(true, Ordering::SeqCst);
+    lives.disk.heal();
+    consumer.join().unwrap();
+    assert_eq!(lives.crashes(), BTreeMap::new());
+}
+
+#[test]
+fn a_suspect_in_order_does_not_run_alone_before_its_turn_at_the_sink() {
+    let disk = FaultyStore::new().unwrap();
+    let jobs = Steered::new(9, JOBS);
+    let with = |builder: Builder<Steered, _>| builder.max_crashes(3).on_exhausted(PARK);
+    let disk = killed_by(0, disk, with, &jobs);
+    let disk = killed_by(0, disk, with, &jobs);
+    let ran = Arc::new(AtomicU64::new(0));
+    let hour = Retry::fixed(Duration::from_secs(3600));
+    let life = |retry: Retry| {
+        let builder = Consumer::builder(jobs.clone(), disk.store().progress("p")).stop_at(9);
+        let ran = ran.clone();
+        let work = move |job: Job<Index>| {
+            ran.fetch_or(1 << job.index, Ordering::SeqCst);
+            if job.attempt == 1 { Err("not yet".into()) } else { Ok(()) }
+        };
+        with(builder).max_processing(2).retry(retry).start_ordered(work, |_, ()| Ok(())).unwrap()
+    };
+    let consumer = life(hour);
+    until(&consumer.handle(), "job 0 has failed", |status| status.failed == 1 && status.unsaved == 0);
+    consumer.stop().unwrap();
+    assert_eq!(ran.load(Ordering::SeqCst), 1, "the others wait for job 0");
+    life(Retry::fixed(Duration::ZERO)).join().unwrap();
+    assert_eq!(disk.store().parked("p").unwrap(), []);
 }
