@@ -5,12 +5,12 @@ mod common;
 
 use common::{LONG, eventually, numbers, until};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, Builder, ConfigError, Consumer, Error, Failure, Gate, Index, Job, Jobs, MemoryJobs,
+    Blocked, BoxError, Builder, ConfigError, Consumer, Error, Failure, Gate, Handle, Index, Job, Jobs, MemoryJobs,
     MemoryProgress, OnExhausted, Retry, Status, Store, StoreProgress,
 };
 
@@ -675,4 +675,128 @@ fn a_suspect_in_order_does_not_run_alone_before_its_turn_at_the_sink() {
     assert_eq!(ran.load(Ordering::SeqCst), 1, "the others wait for job 0");
     life(Retry::fixed(Duration::ZERO)).join().unwrap();
     assert_eq!(disk.store().parked("p").unwrap(), []);
+}
+
+/// A process, as its jobs see it.
+struct Process {
+    /// The number of processes before it.
+    number: u32,
+    disk: FaultyStore,
+    dead: AtomicBool,
+    handle: OnceLock<Handle>,
+}
+
+impl Process {
+    fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::SeqCst)
+    }
+
+    fn die(&self) {
+        self.disk.freeze_at(0);
+        self.dead.store(true, Ordering::SeqCst);
+    }
+
+    fn handle(&self) -> &Handle {
+        self.handle.wait()
+    }
+}
+
+/// Starts processes until one of them comes to its end. Returns the number of those that died, and
+/// the parked jobs with their crashes.
+fn processes(
+    with: impl Fn(u32, Stream) -> Stream,
+    run: impl Fn(&Process, Job<u64>) -> Result<(), BoxError> + Clone + Send + Sync + 'static,
+) -> (u32, BTreeMap<Index, u32>) {
+    let (mut disk, mut deaths) = (FaultyStore::new().unwrap(), 0);
+    for number in 0..50 {
+        let process = Process { number, disk, dead: AtomicBool::new(false), handle: OnceLock::new() };
+        let process = Arc::new(process);
+        let builder = Consumer::builder(numbers(JOBS), process.disk.store().progress("p")).on_exhausted(PARK);
+        let consumer = with(number, builder).stop_at(JOBS - 1).start({
+            let (process, run) = (process.clone(), run.clone());
+            move |job| run(&process, job)
+        });
+        let consumer = consumer.unwrap();
+        let _ = process.handle.set(consumer.handle());
+        let end = consumer.join();
+        disk = process.disk.after_crash().unwrap();
+        deaths += u32::from(process.is_dead());
+        let store = disk.store();
+        if !process.is_dead() && store.progress("p").last_processed().unwrap() == Some(JOBS - 1) {
+            end.unwrap();
+            let parked = store.parked("p").unwrap();
+            return (deaths, parked.into_iter().map(|parked| (parked.index, parked.crashes)).collect());
+        }
+    }
+    panic!("it dies for ever");
+}
+
+#[test]
+fn the_last_job_of_a_window_is_recorded_before_it_starts_too() {
+    let with = |number, builder: Stream| {
+        builder.max_crashes(1).max_processing(8).max_search_ahead(if number == 0 { 4 } else { 100 })
+    };
+    let died = processes(with, |process, job| {
+        match job.index {
+            3 => process.die(),
+            // The window does not move before job 3 has killed the process.
+            0..3 if process.number == 0 => eventually("job 3 runs", || process.is_dead()),
+            _ => {}
+        }
+        Ok(())
+    });
+    assert_eq!(died, (3, BTreeMap::from([(3, 1)])));
+}
+
+#[test]
+fn a_job_of_a_window_that_was_raised_is_recorded_before_it_starts() {
+    let with = |number, builder: Stream| {
+        builder.max_crashes(1).max_processing(8).max_search_ahead(if number == 0 { 1 } else { 100 })
+    };
+    let died = processes(with, |process, job| {
+        match job.index {
+            5 => process.die(),
+            0 if process.number == 0 => {
+                process.handle().set_max_search_ahead(6)?;
+                eventually("job 5 runs", || process.is_dead());
+            }
+            1..5 if process.number == 0 => eventually("job 5 runs", || process.is_dead()),
+            _ => {}
+        }
+        Ok(())
+    });
+    assert_eq!(died, (3, BTreeMap::from([(5, 1)])));
+}
+
+#[test]
+fn a_job_that_kills_its_process_while_the_consumer_stops_is_counted() {
+    let with = |_, builder: Stream| builder.max_crashes(2).max_processing(2);
+    let died = processes(with, |process, job| {
+        if job.index == 9 {
+            process.handle().request_stop();
+            process.die();
+        }
+        Ok(())
+    });
+    assert_eq!(died, (4, BTreeMap::from([(9, 2)])));
+}
+
+#[test]
+fn a_suspect_that_has_failed_is_a_suspect_after_a_stop_too() {
+    let with = |_, builder: Stream| {
+        builder.max_crashes(2).max_processing(1).retry(Retry::fixed(Duration::from_secs(3600)).max_attempts(9))
+    };
+    let died = processes(with, |process, job| {
+        // The third process stops after a failure of the job, and the fourth knows no back-off.
+        match (job.index, process.number) {
+            (9, 2) => {
+                process.handle().request_stop();
+                return Err("not yet".into());
+            }
+            (9, _) => process.die(),
+            _ => {}
+        }
+        Ok(())
+    });
+    assert_eq!(died, (4, BTreeMap::from([(9, 2)])));
 }
