@@ -774,6 +774,8 @@ fn a_job_that_kills_its_process_while_the_consumer_stops_is_counted() {
     let died = processes(with, |process, job| {
         if job.index == 9 {
             process.handle().request_stop();
+            // A record that is closed too early would be on the disk by now.
+            std::thread::park_timeout(Duration::from_millis(50));
             process.die();
         }
         Ok(())
@@ -784,10 +786,10 @@ fn a_job_that_kills_its_process_while_the_consumer_stops_is_counted() {
 #[test]
 fn a_suspect_that_has_failed_is_a_suspect_after_a_stop_too() {
     let with = |_, builder: Stream| {
-        builder.max_crashes(2).max_processing(1).retry(Retry::fixed(Duration::from_secs(3600)).max_attempts(9))
+        builder.max_crashes(2).max_processing(1).retry(Retry::fixed(Duration::from_millis(1)).max_attempts(9))
     };
     let died = processes(with, |process, job| {
-        // The third process stops after a failure of the job, and the fourth knows no back-off.
+        // The third process stops after a failure of the job.
         match (job.index, process.number) {
             (9, 2) => {
                 process.handle().request_stop();
@@ -799,4 +801,30 @@ fn a_suspect_that_has_failed_is_a_suspect_after_a_stop_too() {
         Ok(())
     });
     assert_eq!(died, (4, BTreeMap::from([(9, 2)])));
+}
+
+#[test]
+fn a_suspect_is_not_counted_while_others_run() {
+    let with = |_, builder: Stream| {
+        builder.max_crashes(1).max_processing(2).retry(Retry::fixed(Duration::from_millis(1)).max_attempts(9))
+    };
+    let fails = AtomicBool::new(true);
+    let fails = Arc::new(fails);
+    let died = processes(with, move |process, job| {
+        match (job.index, process.number) {
+            (5, 0 | 1) => process.die(),
+            // Job 30 runs when the turn of job 5 comes.
+            (5, 2) if job.attempt < 9 && fails.load(Ordering::SeqCst) => return Err("not yet".into()),
+            (30, 2) => {
+                fails.store(false, Ordering::SeqCst);
+                eventually("job 5 waits", || process.handle().status().blocked == Blocked::Alone { index: 5 });
+                // A count would be on the disk by now.
+                std::thread::park_timeout(Duration::from_millis(50));
+                process.die();
+            }
+            _ => {}
+        }
+        Ok(())
+    });
+    assert_eq!(died, (3, BTreeMap::new()));
 }
