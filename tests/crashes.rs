@@ -658,21 +658,21 @@ fn a_suspect_in_order_does_not_run_alone_before_its_turn_at_the_sink() {
     let with = |builder: Builder<Steered, _>| builder.max_crashes(3).on_exhausted(PARK);
     let disk = killed_by(0, disk, with, &jobs);
     let disk = killed_by(0, disk, with, &jobs);
-    let ran = Arc::new(AtomicU64::new(0));
+    let (say, said) = crossbeam_channel::unbounded();
     let hour = Retry::fixed(Duration::from_secs(3600));
     let life = |retry: Retry| {
         let builder = Consumer::builder(jobs.clone(), disk.store().progress("p")).stop_at(9);
-        let ran = ran.clone();
+        let say = say.clone();
         let work = move |job: Job<Index>| {
-            ran.fetch_or(1 << job.index, Ordering::SeqCst);
+            say.send(job.index)?;
             if job.attempt == 1 { Err("not yet".into()) } else { Ok(()) }
         };
         with(builder).max_processing(2).retry(retry).start_ordered(work, |_, ()| Ok(())).unwrap()
     };
     let consumer = life(hour);
-    until(&consumer.handle(), "job 0 has failed", |status| status.failed == 1 && status.unsaved == 0);
+    assert_eq!(said.recv_timeout(LONG), Ok(0));
+    assert!(said.recv_timeout(Duration::from_millis(100)).is_err(), "the others wait for job 0");
     consumer.stop().unwrap();
-    assert_eq!(ran.load(Ordering::SeqCst), 1, "the others wait for job 0");
     life(Retry::fixed(Duration::ZERO)).join().unwrap();
     assert_eq!(disk.store().parked("p").unwrap(), []);
 }

@@ -151,104 +151,104 @@ fn begin(
     }
 }
 
-/// Lets consumers live and die until one of them comes to its end, and checks what is left.
-fn live(seed: u64) {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mode = random.u8(..4);
-    let plan = Arc::new(Plan {
+const WIDTHS: [u64; 5] = [1, 2, 5, 12, 10_000];
+
+fn plan(seed: u64, mode: u8, random: &mut fastrand::Rng) -> Plan {
+    Plan {
         seed,
-        poison: some(&mut random, 3),
+        poison: some(random, 3),
         in_sink: mode == 2 && random.bool(),
-        flaky: some(&mut random, 5),
-        deferring: some(&mut random, 3),
-        panicking: if mode == 1 { BTreeSet::new() } else { some(&mut random, 2) },
+        flaky: some(random, 5),
+        deferring: some(random, 3),
+        panicking: if mode == 1 { BTreeSet::new() } else { some(random, 2) },
         attempts: 3 + random.u32(..4),
         failures: Mutex::default(),
         deaths: Mutex::default(),
         highest: AtomicU64::new(0),
-    });
-    let max = 1 + random.u32(..3);
-    let unjust = random.bool();
+    }
+}
+
+fn width(random: &mut fastrand::Rng) -> u64 {
+    WIDTHS[random.usize(..WIDTHS.len())]
+}
+
+/// Disturbs a life from its start on. Returns the index at which it ends; `None`: it is stopped.
+fn disturb(random: &mut fastrand::Rng, source: &Source, disk: &FaultyStore, unjust: bool) -> Option<Index> {
+    match random.u8(..6) {
+        0 => source.0.missing.store(random.u64(..), Ordering::SeqCst),
+        1 => source.0.failing.store(random.u64(..), Ordering::SeqCst),
+        2 => source.0.head.store(random.u64(..JOBS), Ordering::SeqCst),
+        3 if unjust => disk.freeze_at(random.u64(..8)),
+        4 => {
+            let from = 1 + random.u64(..6);
+            disk.fail(from..from + random.u64(..4));
+        }
+        _ => return Some(random.u64(..JOBS)),
+    }
+    None
+}
+
+/// Steers a consumer for a moment, and stops it.
+fn steer(random: &mut fastrand::Rng, consumer: Consumer) -> Result<(), Error> {
+    let handle = consumer.handle();
+    for _ in 0..random.usize(..6) {
+        match random.u8(..8) {
+            0 => handle.pause(),
+            1 => handle.resume(),
+            2 => drop(handle.set_max_search_ahead(width(random))),
+            3 => drop(handle.set_max_processing(1 + random.usize(..6))),
+            4 => drop(handle.redrive_all()),
+            5 => _ = handle.wait_for(random.u64(..JOBS), Duration::from_micros(random.u64(..3000))),
+            _ => std::thread::yield_now(),
+        }
+    }
+    handle.resume();
+    if random.bool() { consumer.stop_within(Duration::from_micros(random.u64(..500))) } else { consumer.stop() }
+}
+
+/// Lets consumers live and die until one of them comes to its end, and checks what is left.
+fn live(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let random = &mut random;
+    let mode = random.u8(..4);
+    let plan = Arc::new(plan(seed, mode, random));
+    let (max, unjust) = (1 + random.u32(..3), random.bool());
     let mut disk = Arc::new(FaultyStore::new().unwrap());
-    // Lives that are disturbed come first, and each disturbance may cost one more death.
-    let mut disturbed = if random.bool() { 0 } else { random.u32(..8) };
-    let (mut lives, mut extra, mut gate) = (0, 0, 0);
-    loop {
-        lives += 1;
-        assert!(lives < 200, "seed {seed}: it never ends");
-        let source = Source::default();
-        source.0.head.store(JOBS - 1, Ordering::SeqCst);
-        source.0.gate.store(JOBS, Ordering::SeqCst);
-        let disturbs = disturbed > 0;
-        disturbed = disturbed.saturating_sub(1);
-        let threads = 1 + random.usize(..6);
-        let widths = [1, 2, 5, 12, 10_000];
-        let width = widths[random.usize(..widths.len())];
-        let mut builder = Consumer::builder(source.clone(), disk.store().progress("p"))
-            .poll_every(Duration::from_millis(1))
-            .max_processing(threads)
-            .max_crashes(max)
-            .retry(Retry::fixed(Duration::from_micros(random.u64(..300))).max_attempts(plan.attempts))
-            .on_exhausted(OnExhausted::Park { budget: 50 });
-        builder = match random.u8(..5) {
-            0 => builder.unlimited_search_ahead(),
-            _ => builder.max_search_ahead(width),
-        };
+    // Lives that are disturbed come first.
+    let disturbed = if random.bool() { 0 } else { random.u32(..8) };
+    // True once a process was killed that no job has killed.
+    let (mut killed, mut gate) = (unjust, 0);
+    for number in 0.. {
+        assert!(number < 200, "seed {seed}: it never ends");
+        let (source, disturbs) = (Source::default(), number < disturbed);
         // The watermark of an upstream does not go back.
         gate = if disturbs { gate.max(random.u64(..2 * JOBS)) } else { JOBS };
         source.0.gate.store(gate, Ordering::SeqCst);
+        source.0.head.store(JOBS - 1, Ordering::SeqCst);
         plan.highest.store(0, Ordering::SeqCst);
-        if disturbs {
-            match random.u8(..6) {
-                0 => source.0.missing.store(random.u64(..), Ordering::SeqCst),
-                1 => source.0.failing.store(random.u64(..), Ordering::SeqCst),
-                2 => source.0.head.store(random.u64(..JOBS), Ordering::SeqCst),
-                3 if unjust => {
-                    disk.freeze_at(random.u64(..8));
-                    extra += 1;
-                }
-                4 => {
-                    let from = 1 + random.u64(..6);
-                    disk.fail(from..from + random.u64(..4));
-                }
-                _ => builder = builder.stop_at(random.u64(..JOBS)),
-            }
-        } else {
-            builder = builder.stop_at(JOBS - 1);
-        }
-        let life = Arc::new(Life { plan: plan.clone(), disk: disk.clone(), dead: AtomicBool::new(false) });
-        let consumer = match begin(mode, builder, &life, &disk.store()) {
-            Ok(consumer) => consumer,
-            Err(error) => {
-                assert!(disturbs, "seed {seed}: {error:?}");
-                disk.heal();
-                continue;
-            }
+        let last = if disturbs { disturb(random, &source, &disk, unjust) } else { Some(JOBS - 1) };
+        let builder = Consumer::builder(source, disk.store().progress("p"))
+            .poll_every(Duration::from_millis(1))
+            .max_processing(1 + random.usize(..6))
+            .max_crashes(max)
+            .retry(Retry::fixed(Duration::from_micros(random.u64(..300))).max_attempts(plan.attempts))
+            .on_exhausted(OnExhausted::Park { budget: 50 });
+        let builder = match random.u8(..5) {
+            0 => builder.unlimited_search_ahead(),
+            _ => builder.max_search_ahead(width(random)),
         };
+        let builder = last.into_iter().fold(builder, Builder::stop_at);
+        let life = Arc::new(Life { plan: plan.clone(), disk: disk.clone(), dead: AtomicBool::new(false) });
+        let consumer = begin(mode, builder, &life, &disk.store()).unwrap();
         let handle = consumer.handle();
         let end = if disturbs {
-            for _ in 0..random.usize(..6) {
-                match random.u8(..8) {
-                    0 => handle.pause(),
-                    1 => handle.resume(),
-                    2 => drop(handle.set_max_search_ahead(widths[random.usize(..widths.len())])),
-                    3 => drop(handle.set_max_processing(1 + random.usize(..6))),
-                    4 => drop(handle.redrive_all()),
-                    5 => drop(handle.wait_for(random.u64(..JOBS), Duration::from_micros(random.u64(..3000)))),
-                    _ => std::thread::yield_now(),
-                }
-            }
-            handle.resume();
-            if random.bool() { consumer.stop_within(Duration::from_micros(random.u64(..500))) } else { consumer.stop() }
+            steer(random, consumer)
         } else {
-            match handle.wait_end(LONG / 3) {
-                Some(_) => {}
-                None => panic!(
-                    "seed {seed}, mode {mode}, life {lives}: it stands still: {} {:?}",
-                    handle.status(),
-                    handle.status()
-                ),
-            }
+            assert!(
+                handle.wait_end(LONG / 3).is_some(),
+                "seed {seed}, mode {mode}: it stands still: {}",
+                handle.status()
+            );
             consumer.join()
         };
         let dead = life.dead.load(Ordering::SeqCst);
@@ -257,45 +257,35 @@ fn live(seed: u64) {
         if dead || disturbs {
             // Whatever a straggler still does, this process is gone.
             disk = Arc::new(disk.after_crash().unwrap());
-            if dead {
-                continue;
-            }
         }
-        check_records(&plan, &disk.store(), extra);
-        if disturbs {
-            if matches!(&end, Err(Error::Progress { .. }))
-                || disk.store().consumers().unwrap().iter().any(|info| info.life_open == Some(true))
-            {
-                extra += 1;
-            }
-            continue;
+        if !dead && disturbs {
+            let is_open = disk.store().consumers().unwrap().iter().any(|info| info.life_open == Some(true));
+            killed |= is_open || matches!(&end, Err(Error::Progress { .. }));
+        } else if !dead {
+            end.unwrap();
+            break;
         }
-        end.unwrap();
-        break;
+        check_records(&plan, &disk.store(), killed);
     }
+    check_end(&plan, &disk, mode, max, killed);
+}
+
+/// Checks the disk after the last life, which has come to its end.
+fn check_end(plan: &Plan, disk: &FaultyStore, mode: u8, max: u32, killed: bool) {
     let store = disk.store();
-    let place = format!("seed {seed}, mode {mode}, at most {max} crashes");
+    let place = format!("seed {}, mode {mode}, at most {max} crashes", plan.seed);
     assert_eq!(store.progress("p").last_processed().unwrap(), Some(JOBS - 1), "{place}");
-    let parked = check_records(&plan, &store, extra);
-    for index in 0..JOBS {
+    let parked = check_records(plan, &store, killed);
+    for index in (0..JOBS).filter(|_| !killed) {
         let deaths = plan.deaths.lock().get(&index).copied().unwrap_or(0);
-        let is_poison = plan.poison.contains(&index);
-        if unjust || extra > 0 {
-            continue;
-        }
-        assert_eq!(parked.contains_key(&index), is_poison, "{place}: job {index}");
-        // A job that dies beside another one may see more deaths than its own.
+        let crashes = plan.poison.contains(&index).then_some(max);
+        assert_eq!(parked.get(&index).copied(), crashes, "{place}: job {index}");
         assert!(deaths <= max + 2, "{place}: job {index} has died {deaths} times");
-        if is_poison {
-            assert_eq!(parked[&index], max, "{place}: job {index}");
-        }
     }
-    if mode == 3 {
-        let counts = store.table("counts").unwrap();
-        for index in 0..JOBS {
-            let times = counts.counter(index.to_be_bytes()).unwrap();
-            assert_eq!(times, i64::from(!parked.contains_key(&index)), "{place}: the effects of job {index}");
-        }
+    let counts = store.table("counts").unwrap();
+    for index in (0..JOBS).filter(|_| mode == 3) {
+        let times = counts.counter(index.to_be_bytes()).unwrap();
+        assert_eq!(times, i64::from(!parked.contains_key(&index)), "{place}: the effects of job {index}");
     }
     // Nothing is left of those that are done.
     let writes = disk.writes();
@@ -307,12 +297,12 @@ fn live(seed: u64) {
 }
 
 /// Returns the parked jobs with their crashes. Only those that kill are blamed.
-fn check_records(plan: &Plan, store: &Store, extra: u32) -> BTreeMap<Index, u32> {
+fn check_records(plan: &Plan, store: &Store, killed: bool) -> BTreeMap<Index, u32> {
     let parked = store.parked("p").unwrap();
     for job in &parked {
-        let may = plan.poison.contains(&job.index) || extra > 0;
+        let may = plan.poison.contains(&job.index) || killed;
         assert!(may || job.crashes == 0, "seed {}: {job:?} is blamed", plan.seed);
-        assert!(plan.poison.contains(&job.index) || extra > 0, "seed {}: {job:?} is parked", plan.seed);
+        assert!(plan.poison.contains(&job.index) || killed, "seed {}: {job:?} is parked", plan.seed);
     }
     parked.into_iter().map(|job| (job.index, job.crashes)).collect()
 }
