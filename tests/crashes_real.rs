@@ -173,7 +173,8 @@ fn check(dir: &Path, place: &str) -> usize {
     kinds.len()
 }
 
-/// Lets the child run until it has printed this line, and kills it. Returns false if it ended before.
+/// Lets the child run until it has printed this line, and kills it. Returns false if it ended
+/// before.
 fn killed_after(dir: &Path, line: u64) -> bool {
     let mut child = child("moving_child", dir, line);
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();

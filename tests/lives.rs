@@ -255,7 +255,7 @@ fn live(seed: u64) {
         assert!(plan.highest.load(Ordering::SeqCst) <= gate, "seed {seed}: a gate was passed");
         disk.heal();
         if dead || disturbs {
-            // Whatever a straggler still does, this process is gone.
+            // This process is gone, and a straggler changes nothing any more.
             disk = Arc::new(disk.after_crash().unwrap());
         }
         if !dead && disturbs {

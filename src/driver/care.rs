@@ -227,7 +227,7 @@ impl<T: Send + 'static> Core<T> {
         if care.asked.is_some() || care.alone != Alone::No {
             return;
         }
-        // A job behind the gate has not started, and the next life must not take it for one that has.
+        // A job behind the gate has not started. The next life must not take it for one that has.
         let below = care.gate.min(last + 1);
         let due = std::mem::take(&mut care.due);
         let mut recorded = care.recorded.max(next);
@@ -302,8 +302,8 @@ impl<T: Send + 'static> Core<T> {
         self.reading.rouse = true;
     }
 
-    /// The job that ran alone no longer does: others may start with the next save. The caller writes
-    /// its record, so if the process dies before, the job is still the only one that has started.
+    /// The job that ran alone no longer does: others may start with the next save. The caller
+    /// writes its record, so if the process dies before, no other job has started.
     fn no_longer_alone(&mut self, index: Index) -> bool {
         let Some(care) = self.care() else { return false };
         let (Alone::Draining(alone) | Alone::Counting(alone) | Alone::Running(alone)) = care.alone else {

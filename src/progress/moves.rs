@@ -174,8 +174,8 @@ impl Moving<'_> {
         self.before.as_ref().map(|before| before.next)
     }
 
-    /// Writes the progress as it is after the move, with the record of the move and these changes to
-    /// the records of single jobs.
+    /// Writes the progress as it is after the move, with the record of the move and these changes
+    /// to the records of single jobs.
     fn write(mut self, after: &Saved, made: &Move, mut changes: Changes) -> Result<(), Error> {
         let (store, name) = (self.progress.store(), self.progress.name());
         let failed = |source: BoxError| Error::Progress { source };

@@ -15,8 +15,8 @@ impl<T: Send + 'static> Core<T> {
         let (in_flight, paused) = (self.window.in_flight(), self.window.is_paused());
         let turn_held = self.running.aside.held;
         let Some(care) = self.care() else { return };
-        // The count of the next one and the end of the last one are one save. In order, the sink may
-        // have a turn between them.
+        // The count of the next one and the end of the last one are one save. In order, the sink
+        // may have a turn between them.
         let settles = matches!(care.alone, Alone::Settling(_)) && !care.in_order;
         if (care.alone == Alone::No || settles) && !paused {
             // A window that was narrowed since it started may have to move first.
