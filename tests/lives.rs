@@ -239,7 +239,11 @@ fn live(seed: u64) {
         };
         let builder = last.into_iter().fold(builder, Builder::stop_at);
         let life = Arc::new(Life { plan: plan.clone(), disk: disk.clone(), dead: AtomicBool::new(false) });
-        let consumer = begin(mode, builder, &life, &disk.store()).unwrap();
+        let Ok(consumer) = begin(mode, builder, &life, &disk.store()) else {
+            assert!(disturbs, "seed {seed}: it does not start");
+            disk.heal();
+            continue;
+        };
         let handle = consumer.handle();
         let end = if disturbs {
             steer(random, consumer)
@@ -251,16 +255,17 @@ fn live(seed: u64) {
             );
             consumer.join()
         };
-        let dead = life.dead.load(Ordering::SeqCst);
+        // The attempts that are left do no more harm: this process is gone.
+        let dead = life.dead.swap(true, Ordering::SeqCst);
         assert!(plan.highest.load(Ordering::SeqCst) <= gate, "seed {seed}: a gate was passed");
         disk.heal();
         if dead || disturbs {
-            // This process is gone, and a straggler changes nothing any more.
             disk = Arc::new(disk.after_crash().unwrap());
         }
-        if !dead && disturbs {
+        if disturbs {
+            // An attempt that was abandoned may kill the process of a consumer that has ended.
             let is_open = disk.store().consumers().unwrap().iter().any(|info| info.life_open == Some(true));
-            killed |= is_open || matches!(&end, Err(Error::Progress { .. }));
+            killed |= is_open != dead || matches!(&end, Err(Error::Progress { .. }));
         } else if !dead {
             end.unwrap();
             break;
