@@ -5,9 +5,9 @@ use crate::base::error::Error;
 use crate::base::guard::Failure;
 use crate::base::index::{BoxError, Index};
 use crate::base::time::Now;
-use crate::observe::{Event, Kind};
 use crate::driver::core::Core;
 use crate::driver::failures::Failed;
+use crate::observe::{Event, Kind};
 
 impl<T: Send + 'static> Core<T> {
     /// Lets the next suspect run alone, once nothing is in flight.
