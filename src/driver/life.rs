@@ -1,4 +1,5 @@
-//! The record of the consumer's life: open from its start, closed with its last save.
+//! The record of the consumer's life: open from its start, closed with its last save. A halt is in
+//! it at once.
 
 use super::core::Core;
 use crate::base::time::{self, Now};
@@ -14,6 +15,8 @@ pub(crate) struct KeptLife {
     keeps: bool,
     /// True if the record is to be written before the end.
     owed: bool,
+    /// True once the record has the halt of this life.
+    has_halt: bool,
     writing: Writing,
     /// The width that the record on the disk has, or a smaller one.
     width: u64,
@@ -61,6 +64,29 @@ impl<T: Send + 'static> Core<T> {
         // The window is asked first, since each job has brought it into the cache.
         if self.window.is_ending() && self.life.keeps {
             self.write_end(now);
+        } else if self.window.is_stopping() {
+            self.write_halt();
+        }
+    }
+
+    /// Writes why the consumer halts while other jobs still run. They may run for ever, and then
+    /// somebody kills the process.
+    #[cold]
+    pub(super) fn write_halt(&mut self) {
+        if !self.life.keeps || self.ending.halted.is_none() || self.life.has_halt {
+            return;
+        }
+        if self.window.in_flight() > 0 && !self.tenancy.is_lost() {
+            self.note_halt();
+            self.write_life();
+        }
+    }
+
+    fn note_halt(&mut self) {
+        let Some((index, text)) = self.ending.halted.as_deref() else { return };
+        if !std::mem::replace(&mut self.life.has_halt, true) {
+            let halt = Halt { index: *index, at: time::wall(), text: text.clone() };
+            self.life.record.get_or_insert_default().halted = Some(halt);
         }
     }
 
@@ -75,15 +101,13 @@ impl<T: Send + 'static> Core<T> {
         // A parked job that is to run once more from now on would run in a life that is closed.
         self.window.handle_stop();
         self.release_alone();
+        self.note_halt();
         let (counts, careful, wall) = (self.counts_crashes(), self.careful_until(), time::wall());
         let record = self.life.record.get_or_insert_default();
         if counts {
             (record.open, record.careful) = (false, careful);
         }
         record.ended = wall;
-        if let Some((index, text)) = self.ending.halted.as_deref() {
-            record.halted = Some(Halt { index: *index, at: wall, text: text.clone() });
-        }
         self.write_life();
     }
 

@@ -228,6 +228,8 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         let mut core = self.core.lock();
         let now = Now::when_asked();
         let surplus = core.refused(&jobs, attempt, failure, &now);
+        // This save has the halt, if there is one.
+        core.write_halt();
         let snapshot = core.snapshot(all, effects);
         self.settle_saving(core, &now);
         drop_guarded(surplus);
