@@ -109,6 +109,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// one more closure, with a time of its own. A time of zero is refused. Default: none; a line
     /// of the log says it after ten seconds.
     ///
+    /// A status names a source or a store that has not answered for a second. If the shortest time
+    /// here is less, it names them after that time.
+    ///
     /// A stall begins when the watermark moves, when a consumer that had caught up sees a new job,
     /// when its gate opens, and when it is resumed. A consumer that has caught up or is paused does
     /// not stall. The closure is called on a thread of the consumer, and holds up the lines of the

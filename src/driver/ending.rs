@@ -59,7 +59,8 @@ impl<T: Send + 'static> Core<T> {
         if let Some(error) = self.gates.reach.error(&self.window).filter(|_| self.ending.error.is_none()) {
             self.halt_for(self.window.lowest_undone(), error.to_string(), error, "", now);
         }
-        self.watching.stalls.moved(now);
+        // Also if no thread watches: the time since the end is told.
+        self.watching.stalls.restart(now.get());
         self.tell_end(now);
         // There may be very many of them, so their memory is given back later, without the lock.
         let retries = self.failures.take_all();

@@ -11,13 +11,42 @@ use crate::source::watermark::Watermark;
 use std::time::{Duration, Instant};
 
 /// The time after which a source or a store that does not answer is named as the reason. Before
-/// that, it is at work.
+/// that, it is at work. A user for whom a shorter time is a stall has that time here, too.
 const SILENCE: Duration = Duration::from_secs(1);
+
+/// The moment of a status, and the time after which a call that has not returned is named in it.
+struct Moment<'a> {
+    now: &'a Now,
+    patience: Duration,
+}
+
+impl Moment<'_> {
+    /// Returns the time for which a call has not returned, if that is too long.
+    fn silence(&self, since: Option<Instant>) -> Option<Duration> {
+        let silence = self.now.get().saturating_duration_since(since?);
+        (silence >= self.patience).then_some(silence)
+    }
+}
 
 impl<T: Send + 'static> Core<T> {
     pub(crate) fn status(&self, now: &Now) -> Status {
+        let patience = SILENCE.min(self.watching.stalls.pause());
+        self.status_with(self.blocked(&Moment { now, patience }), now)
+    }
+
+    /// Returns the status of a watermark that has stood still for too long. A call that has just
+    /// begun is the reason too, if there is no other one.
+    pub(super) fn stalled_status(&self, now: &Now) -> Status {
+        match self.status(now) {
+            Status { blocked: Blocked::No, .. } => {
+                self.status_with(self.blocked(&Moment { now, patience: Duration::ZERO }), now)
+            }
+            status => status,
+        }
+    }
+
+    fn status_with(&self, blocked: Blocked, now: &Now) -> Status {
         let window = &self.window;
-        let blocked = self.blocked(now);
         let ended = match &blocked {
             Blocked::Upstream { index } => self.gates.upstreams.iter().find(|upstream| upstream.ended_below(*index)),
             _ => None,
@@ -64,48 +93,48 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Returns the one thing that the watermark waits for.
-    fn blocked(&self, now: &Now) -> Blocked {
+    fn blocked(&self, at: &Moment<'_>) -> Blocked {
         let window = &self.window;
         let index = window.lowest_undone();
         if let Some((index, error)) = self.ending.halted.as_deref() {
             return Blocked::Halted { index: *index, error: error.clone() };
         }
         if let Some(error) = &self.saving.under_way.error {
-            return Blocked::Progress { error: error.clone() };
+            return Blocked::Progress { index: window.lowest_unprocessed(), error: error.clone() };
         }
         if window.has_ended() {
-            return Blocked::No;
+            return self.blocked_by_end(at);
         }
         let in_flight = |flight: &&Flight| flight.index == index && !self.ending.abandoned;
         if let Some(flight) = self.running.flights.iter().find(in_flight) {
-            return self.running(flight, now);
+            return self.running(flight, at.now);
         }
         if index > window.lowest_unprocessed() {
-            return self.blocked_by_save(now);
+            return self.blocked_by_save(at);
         }
         if window.is_stopping() {
             // Nothing starts any more, so a job that has not started is not awaited.
-            return self.lowest_running(now).unwrap_or_else(|| self.blocked_by_save(now));
+            return self.lowest_running(at.now).unwrap_or_else(|| self.blocked_by_save(at));
         }
         if window.is_paused() {
             return self.tenancy.blocked();
         }
         if self.running.aside.has(index) {
             // Its turn comes as soon as a slot is free.
-            return self.lowest_running(now).unwrap_or(Blocked::No);
+            return self.lowest_running(at.now).unwrap_or(Blocked::No);
         }
         if let Some(alone) = self.alone().filter(|alone| *alone == index || self.failures.waiting(index).is_none()) {
-            return Blocked::Alone { index: alone };
+            return self.blocked_by_alone(alone, at);
         }
         if let Some(failed) = self.failures.waiting(index) {
-            return self.blocked_by_retry(index, failed, now);
+            return self.blocked_by_retry(index, failed, at);
         }
-        self.blocked_by_source(now)
+        self.blocked_by_source(at)
     }
 
-    fn blocked_by_retry(&self, index: Index, failed: &Failed, now: &Now) -> Blocked {
-        let retry_in = failed.due.saturating_duration_since(now.get());
-        match (&failed.unread, self.source_silence(now), self.blocked_by_threads(now)) {
+    fn blocked_by_retry(&self, index: Index, failed: &Failed, at: &Moment<'_>) -> Blocked {
+        let retry_in = failed.due.saturating_duration_since(at.now.get());
+        match (&failed.unread, self.source_silence(at), self.blocked_by_threads(at)) {
             (Some(unread), ..) => self.unread(unread, index),
             (None, _, Some(threads)) if self.reading.prefetch.has_again(index) => threads,
             (None, Some(silence), _) if retry_in.is_zero() => unanswered(index, silence),
@@ -134,22 +163,44 @@ impl<T: Send + 'static> Core<T> {
     /// Returns the answer for a job that could start, if for too long no thread has taken it. The
     /// threads that run a job are named elsewhere. So these threads are in user code outside of a
     /// job: for example in a destructor after the report, or in the start of a deferred job.
-    fn blocked_by_threads(&self, now: &Now) -> Option<Blocked> {
+    fn blocked_by_threads(&self, at: &Moment<'_>) -> Option<Blocked> {
         let busy = self.workers.all_busy(self.window.limits().max_processing).filter(|_| self.window.can_run())?;
         // A thread that came back since then would have taken the job.
-        let elapsed: Duration = now.coarse().duration_since(self.workers.last_taken()?).into();
-        (elapsed >= SILENCE).then_some(Blocked::Threads { busy, elapsed })
+        let elapsed: Duration = at.now.coarse().duration_since(self.workers.last_taken()?).into();
+        (elapsed >= at.patience).then_some(Blocked::Threads { busy, elapsed })
     }
 
     /// Returns the answer while finished jobs are saved. A save is named only if it takes long.
-    fn blocked_by_save(&self, now: &Now) -> Blocked {
-        match silence(self.saving.under_way.since, now) {
-            Some(silence) => Blocked::Progress { error: format!("the save has not returned for {silence:.1?}") },
+    fn blocked_by_save(&self, at: &Moment<'_>) -> Blocked {
+        let index = self.window.lowest_unprocessed();
+        match at.silence(self.saving.under_way.since) {
+            Some(silence) => Blocked::Progress { index, error: format!("the save has not returned for {silence:.1?}") },
             None => Blocked::No,
         }
     }
 
-    fn blocked_by_source(&self, now: &Now) -> Blocked {
+    /// Returns the answer while a job that may have killed its process is about to run alone. Once
+    /// nothing else is in flight, its crash is counted by a save, and then the source is asked.
+    fn blocked_by_alone(&self, index: Index, at: &Moment<'_>) -> Blocked {
+        if self.window.in_flight() > 0 {
+            return Blocked::Alone { index };
+        }
+        match (self.blocked_by_save(at), self.source_silence(at)) {
+            (Blocked::No, Some(silence)) => unanswered(index, silence),
+            (Blocked::No, None) => Blocked::Alone { index },
+            (save, _) => save,
+        }
+    }
+
+    /// Returns the answer after the end. Somebody may still wait for the threads.
+    fn blocked_by_end(&self, at: &Moment<'_>) -> Blocked {
+        match at.silence(Some(self.watching.stalls.since)).filter(|_| !self.roster.is_gone()) {
+            Some(elapsed) => Blocked::Leaving { elapsed },
+            None => Blocked::No,
+        }
+    }
+
+    fn blocked_by_source(&self, at: &Moment<'_>) -> Blocked {
         let window = &self.window;
         let index = window.lowest_undone();
         if let Some(error) = &self.reading.look_error {
@@ -157,24 +208,29 @@ impl<T: Send + 'static> Core<T> {
         }
         if index < window.unread_from() && window.can_run() {
             // It is read, and about to run.
-            return self.blocked_by_threads(now).unwrap_or(Blocked::No);
+            return self.blocked_by_threads(at).unwrap_or(Blocked::No);
         }
-        if let Some(silence) = self.source_silence(now) {
+        if let Some(silence) = self.source_silence(at) {
             return unanswered(index, silence);
         }
-        if let Some(elapsed) = self.look_awaited(index, now) {
+        if let Some(elapsed) = self.look_awaited(index, at.now) {
             return Blocked::Looking { elapsed };
         }
         if window.ends_at().is_some_and(|last| last < index) {
             return Blocked::CaughtUp;
         }
-        let recorded = || self.blocked_by_save(now);
+        let recorded = || self.blocked_by_save(at);
         let gated = || {
             window.is_gated(index).then(|| if self.is_gated(index) { Blocked::Upstream { index } } else { recorded() })
         };
         self.beyond_head(index).or_else(gated).unwrap_or_else(|| match &self.reading.unread {
             Some(unread) => self.unread(unread, index),
-            None => Blocked::No,
+            None => {
+                // Parked jobs that run once more may be in all slots.
+                let full = window.in_flight() >= window.limits().max_processing;
+                let running = self.lowest_running(at.now).filter(|_| full);
+                running.unwrap_or_else(|| self.blocked_by_save(at))
+            }
         })
     }
 
@@ -190,8 +246,8 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Returns the time for which a call into the source has not returned, if that is too long.
-    fn source_silence(&self, now: &Now) -> Option<Duration> {
-        silence(self.reading.call.into_iter().chain(self.reading.look).min(), now)
+    fn source_silence(&self, at: &Moment<'_>) -> Option<Duration> {
+        at.silence(self.reading.call.into_iter().chain(self.reading.look).min())
     }
 
     /// Returns the reason why a job that should be there could not be read.
@@ -218,7 +274,42 @@ fn unanswered(index: Index, silence: Duration) -> Blocked {
     Blocked::Source { index, error: format!("it has not answered for {silence:.1?}") }
 }
 
-/// Returns the time for which a call has not returned, if that is too long.
-fn silence(since: Option<Instant>, now: &Now) -> Option<Duration> {
-    since.map(|since| now.get().saturating_duration_since(since)).filter(|silence| *silence >= SILENCE)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Retry;
+    use crate::window::{Limits, Window};
+
+    /// A consumer whose first job is being read since this moment.
+    fn reading(now: Instant) -> Core<()> {
+        let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
+        let mut core = Core::new(window, Retry::none(), usize::MAX, now);
+        core.reading.seen = true;
+        core.window.handle_head(Some(5));
+        core.reading.call = Some(now);
+        core
+    }
+
+    #[test]
+    fn a_call_that_has_not_returned_is_named_after_a_second_and_at_once_in_a_stall() {
+        let (now, millis) = (Instant::now(), Duration::from_millis);
+        let mut core = reading(now);
+        let blocked = |core: &Core<()>, after| core.status(&Now::at(now + after)).blocked;
+        assert_eq!(blocked(&core, millis(999)), Blocked::No);
+        assert_eq!(blocked(&core, SILENCE), unanswered(0, SILENCE));
+        let stalled = core.stalled_status(&Now::at(now + millis(3))).blocked;
+        assert_eq!(stalled, unanswered(0, millis(3)), "nothing else is in the way");
+        // A user for whom twenty milliseconds are a stall need not wait for a second.
+        core.watching.stalls.add_alarms([millis(20), Duration::MAX]);
+        assert_eq!(blocked(&core, millis(19)), Blocked::No);
+        assert_eq!(blocked(&core, millis(20)), unanswered(0, millis(20)));
+    }
+
+    #[test]
+    fn a_call_that_has_just_begun_does_not_hide_the_error_of_the_one_before() {
+        let now = Instant::now();
+        let mut core = reading(now);
+        core.reading.unread = Some(Unread::Missing);
+        assert_eq!(core.stalled_status(&Now::at(now)).blocked, Blocked::Missing { index: 0 });
+    }
 }

@@ -111,10 +111,10 @@ impl<T: Send + 'static> Core<T> {
     /// Keeps a stall for the observers, and for the calls that the user wants.
     fn notice_stall(&mut self, said: &Said, elapsed: Duration, now: &Now) {
         if said.line {
-            self.notice(|core| Notice::Stalled { elapsed, status: Box::new(core.status(now)) });
+            self.notice(|core| Notice::Stalled { elapsed, status: Box::new(core.stalled_status(now)) });
         }
         for alarm in &said.alarms {
-            let status = Box::new(self.status(now));
+            let status = Box::new(self.stalled_status(now));
             self.watching.telling.notice(Notice::Alarm { alarm: *alarm, status });
         }
     }
@@ -124,7 +124,7 @@ impl<T: Send + 'static> Core<T> {
     fn stalled(&self, now: &Now) -> Option<(Event<'static>, String)> {
         let elapsed = Some(now.get().saturating_duration_since(self.watching.stalls.since));
         let event = |index| Event { elapsed, ..Event::new(Kind::Stalled, index) };
-        let status = self.status(now);
+        let status = self.stalled_status(now);
         let next = self.window.lowest_undone();
         let lowest = self.running.flights.iter().min_by_key(|flight| flight.index);
         if let Some(flight) = lowest.filter(|_| self.window.is_stopping()) {

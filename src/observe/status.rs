@@ -225,7 +225,8 @@ pub enum Blocked {
         error: String,
     },
     /// The next job could start, but all threads that could run it have been busy for a second or
-    /// more, and not with a job that the watermark waits for. They may be in the closure of
+    /// more (or the shortest time of [`on_stall`](crate::Builder::on_stall)), and not with a job
+    /// that the watermark waits for. They may be in the closure of
     /// [`start_deferred`](crate::Builder::start_deferred) after the job was reported, in a
     /// destructor, or in a job above the next one.
     Threads {
@@ -240,20 +241,25 @@ pub enum Blocked {
         index: Index,
     },
     /// The consumer asks the source for its head, and reads no job before the answer. After a
-    /// second this becomes [`Blocked::Source`].
+    /// second, or the shortest time of [`on_stall`](crate::Builder::on_stall), this becomes
+    /// [`Blocked::Source`].
     Looking {
         /// The time since the consumer asked.
         elapsed: Duration,
     },
-    /// The source fails or does not answer. The consumer tries again.
+    /// The source fails, and is asked again; or it has not answered for a second, or for the
+    /// shortest time of [`on_stall`](crate::Builder::on_stall).
     Source {
         /// The index that the watermark waits for.
         index: Index,
         /// The error of the source.
         error: String,
     },
-    /// The progress cannot be saved. The consumer tries again.
+    /// The progress cannot be saved, and the save is tried again; or the save has not returned for
+    /// a second, or for the shortest time of [`on_stall`](crate::Builder::on_stall).
     Progress {
+        /// The lowest index that is not saved.
+        index: Index,
         /// The error of the storage.
         error: String,
     },
@@ -285,6 +291,13 @@ pub enum Blocked {
         /// The reason that the progress gave.
         why: String,
     },
+    /// The consumer has ended and everything is saved, but its threads are not gone, and a `stop`
+    /// or `join` waits for them.
+    Leaving {
+        /// The time since the end, a second or the shortest time of
+        /// [`on_stall`](crate::Builder::on_stall) at least.
+        elapsed: Duration,
+    },
     /// A failure has stopped the consumer.
     Halted {
         /// The index at which it failed.
@@ -307,44 +320,37 @@ impl fmt::Display for Blocked {
                 "job {index} has been running for {elapsed:.1?} (attempt {attempt}), longer than its timeout of {timeout:.1?}, and \
                  cannot be ended from outside: let it return once `is_stopping` is true, and limit the calls in it that wait"
             ),
-            Self::Retrying { index, attempt, retry_in: Duration::ZERO, error } => {
-                write!(
-                    f,
-                    "job {index} failed in attempt {attempt} and is tried again as soon as a slot is free: {error}"
-                )
-            }
             Self::Retrying { index, attempt, retry_in, error } => {
-                write!(f, "job {index} failed in attempt {attempt} and is tried again in {retry_in:.1?}: {error}")
+                write!(f, "job {index} failed in attempt {attempt} and is tried again {}: {error}", soon(*retry_in))
             }
             Self::Deferred { index, retry_in, error } => {
-                write!(f, "job {index} was not ready and is tried again in {retry_in:.1?}: {error}")
+                write!(f, "job {index} was not ready and is tried again {}: {error}", soon(*retry_in))
             }
             Self::Alone { index } => write!(
                 f,
                 "the process died while job {index} may have run, so this job runs alone: it starts when no other job is in flight, \
                  and the others go on after it"
             ),
-            Self::Threads { busy, elapsed } => {
-                let none = match busy {
-                    1 => "the one thread of the consumer has not".to_owned(),
-                    _ => format!("none of the consumer's {busy} threads has"),
-                };
-                write!(
-                    f,
-                    "no job can start: {none} returned from a job, a closure, a callback or a destructor for {elapsed:.1?}; end what \
-                     blocks them there, or allow more threads"
-                )
-            }
-            Self::Missing { index } => {
-                write!(f, "the source reports a head at or above {index} but returned no job at {index}; retrying")
-            }
+            Self::Threads { busy, elapsed } => write!(
+                f,
+                "no job can start: {} returned from a job, a closure, a callback or a destructor for {elapsed:.1?}; end what \
+                 blocks them there, or allow more threads",
+                none_has(*busy)
+            ),
+            Self::Missing { index } => write!(
+                f,
+                "the source reports a head at or above {index} but returned no job at {index}; retrying; bring the job back, or \
+                 stop the consumer and skip it (StoreProgress::skip)"
+            ),
             Self::Looking { elapsed } => {
                 write!(f, "the source was asked for its head {elapsed:.1?} ago; no job is read before it answers")
             }
             Self::Source { index, error } => {
-                write!(f, "the source cannot be read at {index}; retrying: {error}")
+                write!(f, "the source cannot be read at {index}; the consumer goes on as soon as it can be: {error}")
             }
-            Self::Progress { error } => write!(f, "the progress cannot be saved; retrying: {error}"),
+            Self::Progress { index, error } => {
+                write!(f, "the progress cannot be saved at {index}; the consumer goes on as soon as it can be: {error}")
+            }
             Self::AheadOfSource { last_processed, head: Some(head) } => write!(
                 f,
                 "the source ends at {head}, below the last processed index {last_processed}: it lost jobs, or the \
@@ -364,8 +370,25 @@ impl fmt::Display for Blocked {
             Self::Held { why } => {
                 write!(f, "no job starts before the progress lets the consumer go on, which holds it back: {why}")
             }
+            Self::Leaving { elapsed } => write!(
+                f,
+                "the consumer ended {elapsed:.1?} ago, but a job, a call into the source, a callback or a destructor has not returned; \
+                 end what blocks it there"
+            ),
             Self::Halted { index, error } => write!(f, "the consumer halted at {index}: {error}"),
         }
+    }
+}
+
+/// Says when a job that waits is tried again.
+fn soon(retry_in: Duration) -> String {
+    if retry_in.is_zero() { "as soon as a slot is free".to_owned() } else { format!("in {retry_in:.1?}") }
+}
+
+fn none_has(threads: usize) -> String {
+    match threads {
+        1 => "the one thread of the consumer has not".to_owned(),
+        _ => format!("none of the consumer's {threads} threads has"),
     }
 }
 
