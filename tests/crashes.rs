@@ -99,7 +99,8 @@ fn a_job_that_kills_its_process_is_parked_after_its_crashes_and_no_other_one_is_
         let store = lives.disk.store();
         assert_eq!(store.progress("p").last_processed().unwrap(), Some(JOBS - 1));
         let error = &store.parked("p").unwrap()[0].error;
-        assert!(error.contains(&format!("died {max} times while job {poison} ran alone")), "{error}");
+        let times = if max == 1 { "once".to_owned() } else { format!("{max} times") };
+        assert!(error.contains(&format!("died {times} while job {poison} ran alone")), "{error}");
     }
 }
 
@@ -827,4 +828,32 @@ fn a_suspect_is_not_counted_while_others_run() {
         Ok(())
     });
     assert_eq!(died, (3, BTreeMap::new()));
+}
+
+#[test]
+fn a_parked_job_that_runs_once_more_keeps_its_error_and_times_until_it_has_run() {
+    let store = Store::in_memory();
+    let (go, may_go) = crossbeam_channel::bounded::<()>(0);
+    let consumer = Consumer::builder(numbers(1), store.progress("p"))
+        .on_exhausted(PARK)
+        .start(move |job| {
+            if job.attempt > 1 {
+                may_go.recv()?;
+            }
+            Err(format!("refused in attempt {}", job.attempt).into())
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(0, LONG));
+    let before = store.parked("p").unwrap().remove(0);
+    handle.redrive(0).unwrap();
+    until(&handle, "it runs", |status| status.processing == 1);
+    let running = store.parked("p").unwrap().remove(0);
+    assert!(running.redrive_wanted, "the wish stands until it has run");
+    let same =
+        |parked: &waterline::Parked| (parked.error.clone(), parked.last_failed_at, parked.parked_at, parked.attempts);
+    assert_eq!(same(&running), same(&before));
+    go.send(()).unwrap();
+    eventually("it has failed again", || store.parked("p").unwrap()[0].error == "refused in attempt 2");
+    consumer.stop().unwrap();
 }

@@ -887,7 +887,7 @@ mod crashes {
         let disk = (0..3).fold(FaultyStore::new().unwrap(), |disk, _| die(&disk, 1));
         let stuck = Stuck::on(disk.store());
         let consumer = stuck.builder(numbers(2)).max_crashes(1).start(|_| Ok(())).unwrap();
-        let error = stuck.halts(consumer, 1, "died 1 times while job 1 ran alone");
+        let error = stuck.halts(consumer, 1, "died once while job 1 ran alone");
         assert!(matches!(error, Error::Crashed { index: 1, crashes: 1 }), "{error:?}");
     }
 

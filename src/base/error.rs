@@ -10,7 +10,7 @@ mod structure;
 mod text;
 
 pub(crate) use text::describe;
-use text::{after_the_last, not_found, still};
+use text::{after_the_last, not_found, still, times};
 
 /// Every error of this crate: what happened, and what to do about it.
 ///
@@ -224,8 +224,9 @@ pub enum Error {
     /// [`Builder::max_crashes`](crate::Builder::max_crashes) allows. It does not run any more. It
     /// is parked, or the consumer halts.
     #[error(
-        "the process died {crashes} times while job {index} ran alone, so the job is not run again: mend it, then redrive \
-         it if it is parked, raise max_crashes, or pass it with `StoreProgress::skip`"
+        "the process died {} while job {index} ran alone, so the job is not run again: mend it, then redrive \
+         it if it is parked, raise max_crashes, or pass it with `StoreProgress::skip`",
+        times(*crashes)
     )]
     Crashed {
         /// The index of the job.

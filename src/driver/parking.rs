@@ -39,19 +39,24 @@ pub(crate) struct Parking {
 }
 
 /// The part of a record that is needed in memory.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Brief {
     attempts: u32,
     pub(super) crashes: u32,
     first_failed: u64,
+    last_failed: u64,
     /// The time at which it was parked; `None`: it is not parked.
     parked: Option<u64>,
+    /// The text of the last failure of a parked job. That of another job is where its back-off is.
+    error: Box<str>,
 }
 
 impl Brief {
     fn of(record: &ParkedRecord) -> Self {
+        let ParkedRecord { attempts, crashes, first_failed, last_failed, .. } = *record;
         let parked = (!record.pending).then_some(record.parked);
-        Self { attempts: record.attempts, crashes: record.crashes, first_failed: record.first_failed, parked }
+        let error = if record.pending { "" } else { &*record.error };
+        Self { attempts, crashes, first_failed, last_failed, parked, error: error.into() }
     }
 }
 
@@ -171,9 +176,11 @@ impl<T: Send + 'static> Core<T> {
             attempts: attempts.max(job.attempts),
             crashes: job.crashes,
             first_failed: first_failed.unwrap_or(if job.first_failed > 0 { job.first_failed } else { wall }),
+            last_failed: wall,
             parked: Some(job.parked.unwrap_or(wall)),
+            error: error.into(),
         };
-        self.write_record(index, wall, error, |_| {});
+        self.write_record(index, error, |_| {});
     }
 
     /// Writes the record of a job that failed and has attempts left with the next save, if attempts
@@ -187,8 +194,8 @@ impl<T: Send + 'static> Core<T> {
         let Some(parking) = &mut self.parking else { return };
         let wall = time::wall();
         let job = parking.jobs.entry(index).or_default();
-        (job.attempts, job.first_failed) = (attempts, first_failed.unwrap_or(wall));
-        self.write_record(index, wall, error, |record| record.suspect = suspect);
+        (job.attempts, job.first_failed, job.last_failed) = (attempts, first_failed.unwrap_or(wall), wall);
+        self.write_record(index, error, |record| record.suspect = suspect);
     }
 
     /// The same for a job that was not ready: the attempt does not count. A job without a record
@@ -203,14 +210,17 @@ impl<T: Send + 'static> Core<T> {
     /// it is not 0.
     pub(super) fn note_start(&mut self, index: Index, crashes: u32) {
         let (suspect, first_failed) = (self.is_suspect(index), self.failures.first_failed(index));
-        let error = self.failures.waiting(index).map_or_else(String::new, |failed| failed.error.clone());
         let Some(parking) = &mut self.parking else { return };
         let job = parking.jobs.entry(index).or_default();
+        let error = match job.parked {
+            Some(_) => job.error.to_string(),
+            None => self.failures.waiting(index).map_or_else(String::new, |failed| failed.error.clone()),
+        };
         job.crashes = job.crashes.max(crashes);
         job.first_failed = first_failed.unwrap_or(job.first_failed);
         // A wish to run it once more stands until it has run.
         let wanted = self.window.is_redriven(index);
-        self.write_record(index, time::wall(), &error, |record| {
+        self.write_record(index, &error, |record| {
             (record.started, record.suspect, record.wanted) = (true, suspect, wanted);
         });
     }
@@ -230,20 +240,21 @@ impl<T: Send + 'static> Core<T> {
             return;
         };
         (job.attempts, job.first_failed) = (0, 0);
-        self.write_record(index, time::wall(), "", |record| record.suspect = suspect);
+        self.write_record(index, "", |record| record.suspect = suspect);
     }
 
     /// Writes the record of this job with the next save.
-    fn write_record(&mut self, index: Index, wall: u64, error: &str, change: impl FnOnce(&mut ParkedRecord)) {
+    fn write_record(&mut self, index: Index, error: &str, change: impl FnOnce(&mut ParkedRecord)) {
         let Some(parking) = &self.parking else { return };
-        let Some(Brief { attempts, crashes, first_failed, parked }) = parking.jobs.get(&index).copied() else { return };
+        let Some(job) = parking.jobs.get(&index) else { return };
+        let Brief { attempts, crashes, first_failed, last_failed, parked, .. } = *job;
         let mut record = ParkedRecord {
             index,
             attempts,
             crashes,
             error: error.to_owned(),
             first_failed,
-            last_failed: wall,
+            last_failed,
             parked: parked.unwrap_or(0),
             pending: parked.is_none(),
             ..ParkedRecord::default()
@@ -261,7 +272,7 @@ impl<T: Send + 'static> Core<T> {
         self.no_suspect(index);
         let Some(parking) = &mut self.parking else { return };
         let removed = parking.jobs.remove(&index);
-        let was_parked = u64::from(removed.is_some_and(|job| job.parked.is_some()));
+        let was_parked = u64::from(removed.as_ref().is_some_and(|job| job.parked.is_some()));
         (parking.parked, parking.leaving.0) = (parking.parked - was_parked, parking.leaving.0 + was_parked);
         if removed.is_some() | parking.taken_back.remove(&index) {
             let removed = parking.records.remove(index, effects);
@@ -279,7 +290,7 @@ impl<T: Send + 'static> Core<T> {
     /// Makes a parked job run once more. False if it is not parked.
     pub(super) fn redrive(&mut self, index: Index, now: &Now) -> bool {
         let parked = self.parking.as_mut().and_then(|parking| parking.jobs.get_mut(&index));
-        let Some(brief) = parked.filter(|job| job.parked.is_some()).copied() else { return false };
+        let Some(attempts) = parked.filter(|job| job.parked.is_some()).map(|job| job.attempts) else { return false };
         if !self.is_suspect(index)
             && let Some(job) = self.parking.as_mut().and_then(|parking| parking.jobs.get_mut(&index))
         {
@@ -288,7 +299,7 @@ impl<T: Send + 'static> Core<T> {
         }
         if self.window.handle_redriven(index) {
             let waits = "it is parked, and is to run once more".to_owned();
-            self.failures.redrive(index, brief.attempts, waits, now.get());
+            self.failures.redrive(index, attempts, waits, now.get());
             self.make_due(index);
         }
         true

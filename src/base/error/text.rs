@@ -116,6 +116,14 @@ pub(super) fn not_found(what: &str, name: &str) -> String {
     }
 }
 
+/// Returns a number of times in words: `once`, `2 times`.
+pub(super) fn times(count: u32) -> String {
+    match count {
+        1 => "once".to_owned(),
+        more => format!("{more} times"),
+    }
+}
+
 /// Returns the rest of the text for the last attempt of a job: its state, and what to do.
 pub(super) fn after_the_last(source: &BoxError) -> &'static str {
     match source.downcast_ref() {
