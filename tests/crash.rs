@@ -179,7 +179,7 @@ fn full_disk_child() {
     let handle = consumer.handle();
     // Either the rows or the progress cannot be written. The status names the one that cannot.
     let status = until(&handle, "the full disk", |s| {
-        let (Blocked::Progress { error, .. } | Blocked::Retrying { error, .. }) = &s.blocked else { return false };
+        let (Blocked::Progress { error } | Blocked::Retrying { error, .. }) = &s.blocked else { return false };
         // On a busy machine the status may name a slow write before that.
         error.contains("File too large") && s.failed > 0
     });

@@ -342,7 +342,7 @@ fn a_save_error_that_may_pass_is_tried_again_and_named_in_the_status() {
     until(
         &handle,
         "the error",
-        |status| matches!(&status.blocked, Blocked::Progress { error, .. } if error.starts_with("the disk fails in write")),
+        |status| matches!(&status.blocked, Blocked::Progress { error } if error.starts_with("the disk fails in write")),
     );
     faults.heal();
     consumer.join().unwrap();

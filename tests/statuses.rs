@@ -88,3 +88,23 @@ fn a_destructor_that_hangs_on_the_only_thread_is_named_and_not_the_retry_that_is
     drop(hold);
     consumer.join().unwrap();
 }
+
+/// Programs name these fields without `..`, so a further field would break them: a reason with more
+/// to say is a variant of its own.
+#[test]
+fn reasons_to_wait_have_the_fields_that_programs_name() {
+    let index_of = |blocked: &Blocked| match blocked {
+        Blocked::No | Blocked::CaughtUp | Blocked::Paused => None,
+        Blocked::Running { index, attempt: _, elapsed: _ }
+        | Blocked::Retrying { index, attempt: _, retry_in: _, error: _ }
+        | Blocked::Missing { index }
+        | Blocked::Source { index, error: _ }
+        | Blocked::Upstream { index }
+        | Blocked::Halted { index, error: _ } => Some(*index),
+        Blocked::Progress { error: _ } => None,
+        Blocked::AheadOfSource { last_processed, head: _ } => Some(*last_processed),
+        _ => None,
+    };
+    assert_eq!(index_of(&Blocked::Missing { index: 7 }), Some(7));
+    assert_eq!(index_of(&Blocked::Progress { error: "full".to_owned() }), None);
+}

@@ -217,7 +217,7 @@ fn is_source(blocked: &Blocked) -> bool {
 }
 
 fn is_unsaved(blocked: &Blocked) -> bool {
-    matches!(blocked, Blocked::Progress { index: 1, .. })
+    matches!(blocked, Blocked::Progress { .. })
 }
 
 /// Waits for as long as a stall takes to be told of several times.
@@ -592,7 +592,7 @@ mod saves {
         assert!(consumer.handle().wait_for(0, LONG));
         disk.fail(..);
         jobs.push(1);
-        let says = "the progress cannot be saved at 1; the consumer goes on as soon as it can be: ";
+        let says = "the progress cannot be saved; the consumer goes on as soon as it can be: ";
         let status = stuck.stalls(&consumer.handle(), is_unsaved, says);
         assert_eq!((status.done, status.unsaved), (2, 1));
         disk.heal();
@@ -659,7 +659,7 @@ mod saves {
         assert!(handle.wait_for(0, LONG));
         disk.fail(..);
         (1..100).for_each(|index| _ = jobs.push(index));
-        let status = stuck.stalls(&handle, is_unsaved, "the progress cannot be saved at 1; ");
+        let status = stuck.stalls(&handle, is_unsaved, "the progress cannot be saved; ");
         assert!(status.done < 30, "the effects that wait are bounded: {status:#?}");
         disk.heal();
         assert!(handle.wait_for(99, LONG));
@@ -901,7 +901,7 @@ mod crashes {
         disk.fail(..);
         script.ungate();
         drop(gate);
-        let status = stuck.stalls(&consumer.handle(), is_unsaved, "the progress cannot be saved at 1; ");
+        let status = stuck.stalls(&consumer.handle(), is_unsaved, "the progress cannot be saved; ");
         assert_eq!((status.next, status.processing), (1, 0), "nothing starts before it is recorded");
         disk.heal();
         assert!(consumer.handle().wait_for(3, LONG));
@@ -964,7 +964,7 @@ mod crashes {
         let gate = script.gated();
         disk.fail(1..);
         let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
-        let status = stuck.stalls(&consumer.handle(), is_unsaved, "the progress cannot be saved at 1; ");
+        let status = stuck.stalls(&consumer.handle(), is_unsaved, "the progress cannot be saved; ");
         assert_eq!(status.processing, 0);
         disk.heal();
         script.ungate();

@@ -100,7 +100,7 @@ impl<T: Send + 'static> Core<T> {
             return Blocked::Halted { index: *index, error: error.clone() };
         }
         if let Some(error) = &self.saving.under_way.error {
-            return Blocked::Progress { index: window.lowest_unprocessed(), error: error.clone() };
+            return Blocked::Progress { error: error.clone() };
         }
         if window.has_ended() {
             return self.blocked_by_end(at);
@@ -172,9 +172,8 @@ impl<T: Send + 'static> Core<T> {
 
     /// Returns the answer while finished jobs are saved. A save is named only if it takes long.
     fn blocked_by_save(&self, at: &Moment<'_>) -> Blocked {
-        let index = self.window.lowest_unprocessed();
         match at.silence(self.saving.under_way.since) {
-            Some(silence) => Blocked::Progress { index, error: format!("the save has not returned for {silence:.1?}") },
+            Some(silence) => Blocked::Progress { error: format!("the save has not returned for {silence:.1?}") },
             None => Blocked::No,
         }
     }

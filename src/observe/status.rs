@@ -258,8 +258,6 @@ pub enum Blocked {
     /// The progress cannot be saved, and the save is tried again; or the save has not returned for
     /// a second, or for the shortest time of [`on_stall`](crate::Builder::on_stall).
     Progress {
-        /// The lowest index that is not saved.
-        index: Index,
         /// The error of the storage.
         error: String,
     },
@@ -348,8 +346,8 @@ impl fmt::Display for Blocked {
             Self::Source { index, error } => {
                 write!(f, "the source cannot be read at {index}; the consumer goes on as soon as it can be: {error}")
             }
-            Self::Progress { index, error } => {
-                write!(f, "the progress cannot be saved at {index}; the consumer goes on as soon as it can be: {error}")
+            Self::Progress { error } => {
+                write!(f, "the progress cannot be saved; the consumer goes on as soon as it can be: {error}")
             }
             Self::AheadOfSource { last_processed, head: Some(head) } => write!(
                 f,

@@ -83,7 +83,7 @@ fn promise_04_a_store_that_fails_for_long_is_named_and_nothing_moves() {
     let handle = consumer.handle();
     let deadline = Instant::now() + LONG;
     // On a busy machine its silence may be named before that.
-    let named = |blocked| matches!(blocked, Blocked::Progress { error, .. } if error.contains("no space left"));
+    let named = |blocked| matches!(blocked, Blocked::Progress { error } if error.contains("no space left"));
     while !named(handle.status().blocked) {
         assert!(Instant::now() < deadline, "{:?}", handle.status());
         std::thread::yield_now();
