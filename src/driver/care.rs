@@ -23,6 +23,9 @@ const LEAST: usize = 16;
 /// The pause after which a suspect that the source does not have is tried again.
 const MISSING: Duration = Duration::from_secs(1);
 
+/// The reason why a suspect waits.
+const SUSPICION: &str = "the process died while this job may have run, so it runs alone";
+
 /// The records that a new life goes on with.
 pub(crate) struct Recovered {
     pub(crate) place: ParkedRecords,
@@ -156,7 +159,10 @@ impl<T: Send + 'static> Core<T> {
     pub(super) fn tell_of_death(&mut self, recovered: &Recovered, now: &Now) {
         let Some((last, _)) = recovered.careful else { return };
         let suspects = recovered.jobs.iter().filter(|job| job.suspect).count();
-        let text = format!("jobs up to {last} may have been; {suspects} jobs run alone");
+        let text = match suspects {
+            0 => format!("jobs up to {last} may have been in flight"),
+            _ => format!("jobs up to {last} may have been in flight; jobs that run alone: {suspects}"),
+        };
         self.tell(&Event::new(Kind::Died, self.window.lowest_undone()).error(&text), now);
     }
 
@@ -173,7 +179,7 @@ impl<T: Send + 'static> Core<T> {
                 self.failures.delay(attempts, now).map(|delay| delay.saturating_sub(passed))
             });
             let error = match record {
-                Some(record) if record.suspect => suspicion(record.crashes),
+                Some(record) if record.suspect => SUSPICION.to_owned(),
                 Some(record) => record.error.clone(),
                 None => "an earlier life had handed it out".to_owned(),
             };
@@ -393,9 +399,4 @@ impl Parking {
     fn crashes(&self, index: Index) -> Option<u32> {
         self.jobs.get(&index).map(|job| job.crashes)
     }
-}
-
-/// Returns the reason why a suspect waits.
-fn suspicion(crashes: u32) -> String {
-    format!("the process died when it may have run ({crashes} times when it ran alone), so it runs alone")
 }
