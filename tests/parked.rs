@@ -346,7 +346,7 @@ fn promise_02_a_record_counts_within_the_budget_until_it_is_off_the_disk() {
     let handle = consumer.handle();
     until(&handle, "it is parked", |status| status.last_processed == Some(0));
     assert_eq!(indices(&store), [0]);
-    // The next write says that the job starts. The one that removes its record fails again and again.
+    // The next write says that the job starts. The one that removes its record fails for long.
     disk.fail(1..);
     handle.redrive(0).unwrap();
     until(&handle, "it has run", |status| status.done == 1 && status.processing == 1);
@@ -580,7 +580,7 @@ fn a_deferred_job_frees_its_slot_and_counts_no_attempt() {
         status.done == 19 && matches!(status.blocked, Blocked::Deferred { index: 3, .. })
     });
     assert_eq!((status.failed, status.retries, status.last_processed), (0, 0, Some(2)));
-    assert!(status.blocked.to_string().starts_with("job 3 was not ready and is tried again in"), "{}", status.blocked);
+    assert!(status.blocked.to_string().starts_with("job 3 was not ready and is tried again "), "{}", status.blocked);
     ready.mend();
     consumer.join().unwrap();
     assert_eq!((handle.status().done, handle.status().failed, indices(&store)), (20, 0, vec![]));
