@@ -42,6 +42,8 @@ enum Refusal {
     ReadOnly,
     TooLarge(usize),
     Needed(String, Index, Option<Index>),
+    /// A job that no queue takes.
+    Config(ConfigError),
     /// The log, and the text of the error. The caller of the change has got the error itself.
     Item(String, String),
 }
@@ -51,6 +53,7 @@ impl From<Refusal> for Error {
         match refused {
             Refusal::Foreign(what, name) => ConfigError::Foreign { what, name }.into(),
             Refusal::ReadOnly => Error::ReadOnly,
+            Refusal::Config(config) => config.into(),
             Refusal::TooLarge(limit) => Error::EffectsTooLarge { limit },
             Refusal::Needed(log, index, last_processed) => Error::Needed { log, index, last_processed },
             Refusal::Item(log, source) => Error::Item { log, source: source.into() },
@@ -233,7 +236,13 @@ impl Effects {
         self.admit(table.store(), "table", table.name(), length.saturating_add(table.key_prefix().len()))
     }
 
-    fn admit(&mut self, store: &Store, what: &'static str, name: &str, length: usize) -> Result<(), Error> {
+    /// Refuses something that cannot be, and returns the error.
+    pub(crate) fn refuse_config(&mut self, config: ConfigError) -> Error {
+        self.refuse(Refusal::Config(config))
+    }
+
+    /// Checks that the job may ask for so many more bytes of this store.
+    pub(crate) fn admit(&mut self, store: &Store, what: &'static str, name: &str, length: usize) -> Result<(), Error> {
         let more = length.saturating_add(OVERHEAD);
         if store.address() != self.store {
             Err(self.refuse(Refusal::Foreign(what, name.to_owned())))

@@ -27,8 +27,7 @@ pub(crate) const LOGS: &str = "waterline.logs";
 /// The column family of the records of parked jobs.
 pub(crate) const PARKED: &str = "waterline.parked";
 
-/// The column family of the rows and the payloads of queues. (Nothing is written to it so far, as
-/// to the families below.)
+/// The column family of the rows and the payloads of queues.
 pub(crate) const QUEUE: &str = "waterline.queue";
 
 /// The column family of the entries by which queues find their next job. They are deleted by the
@@ -37,7 +36,7 @@ pub(crate) const QUEUE: &str = "waterline.queue";
 pub(crate) const READY: &str = "waterline.ready";
 
 /// The column family of what a replaced tip of a source needs to be undone. Its entries are deleted
-/// by the range too.
+/// by the range too. (Nothing is written to it so far.)
 pub(crate) const UNDO: &str = "waterline.undo";
 
 /// All families of a store, in the order in which [`MemoryKv`](memory::MemoryKv) numbers them.

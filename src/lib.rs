@@ -73,6 +73,7 @@ mod notifier;
 mod observe;
 mod pipeline;
 mod progress;
+pub mod queue;
 mod reader;
 mod run;
 mod saver;

@@ -21,6 +21,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("progress", &["base", "kv", "commit", "store"]),
     ("log", &["base", "source", "kv", "commit", "store"]),
     ("effects", &["base", "commit", "store", "progress", "log"]),
+    ("queue", &["base", "kv", "commit", "store", "crew", "effects"]),
     ("run", &["base", "observe", "crew", "commit", "effects"]),
     ("reader", &["base", "source"]),
     ("saver", &["base", "commit", "progress"]),

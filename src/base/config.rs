@@ -83,6 +83,53 @@ pub enum OnExhausted {
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
+    /// An id of a job that is empty or too long.
+    #[error("the id of a job has {length} bytes: use 1 to 255")]
+    JobId {
+        /// The length of the id, in bytes.
+        length: usize,
+    },
+    /// An id of a job that begins as the ids do that a queue makes.
+    #[error("the id {id:?} begins with `~`, as those that the queue makes: use another one, or none")]
+    JobIdReserved {
+        /// The id.
+        id: String,
+    },
+    /// A kind of jobs whose name is empty or too long.
+    #[error("the kind of a job has {length} bytes: use 1 to 255")]
+    JobKind {
+        /// The length of the name, in bytes.
+        length: usize,
+    },
+    /// A time of a job that no calendar has.
+    #[error("the job is to run after the year 9999: use an earlier time, or a shorter delay")]
+    RunAt,
+    /// A lease of no time: a job would be taken back at once.
+    #[error("the lease is 0, so each job would be taken back at once: use some seconds at least")]
+    LeaseZero,
+    /// A queue that is open with other options.
+    #[error(
+        "the queue {name:?} is open with other options: use the same ones, or clone the queue (after a restart, other options hold)"
+    )]
+    QueueOptions {
+        /// The name of the queue.
+        name: String,
+    },
+    /// A runner with two handlers for one kind of jobs.
+    #[error("the runner has two handlers for the kind {kind:?}: use one")]
+    HandlerTwice {
+        /// The kind.
+        kind: String,
+    },
+    /// A runner without a handler.
+    #[error("the runner has no handler, so it would run nothing: add one with `on`")]
+    NoHandlers,
+    /// A factor of a back-off that is below 1, or no number.
+    #[error("the factor of the back-off is {value}: use 1 or more")]
+    Factor {
+        /// The value that was set.
+        value: f64,
+    },
     /// `max_processing(0)`: no job would ever run.
     #[error("max_processing is 0, so no job would ever run: use at least 1 (to hold a consumer back, use `pause`)")]
     MaxProcessingZero,
@@ -353,6 +400,15 @@ impl fmt::Debug for ConfigError {
                 StageTwice { name },
                 StageUnknown { stage, name },
                 StageForeign { name },
+                JobId { length },
+                JobIdReserved { id },
+                JobKind { length },
+                RunAt {},
+                LeaseZero {},
+                QueueOptions { name },
+                HandlerTwice { kind },
+                NoHandlers {},
+                Factor { value },
                 OwnThread {},
             ]
         )

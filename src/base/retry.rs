@@ -24,27 +24,75 @@ use std::time::Duration;
 pub struct Retry {
     first: Duration,
     cap: Duration,
-    doubling: bool,
+    growth: Growth,
     /// The highest number of attempts, the first one included; `None`: no limit.
     max_attempts: Option<u32>,
     jitter: f64,
 }
 
+/// The growth of the back-off from one attempt to the next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Growth {
+    None,
+    Doubling,
+    /// It is multiplied by this each time.
+    Factor(f64),
+    /// It is multiplied by the square of the number of attempts that failed.
+    Quadratic,
+}
+
+/// The length of a stored [`Retry`].
+pub(crate) const RETRY_BYTES: usize = 1 + 3 * 8 + 4 + 8;
+
 impl Retry {
     /// One attempt and no retry. The default.
     pub const fn none() -> Self {
-        Self { first: Duration::ZERO, cap: Duration::ZERO, doubling: false, max_attempts: Some(1), jitter: 0.0 }
+        Self { first: Duration::ZERO, cap: Duration::ZERO, growth: Growth::None, max_attempts: Some(1), jitter: 0.0 }
     }
 
     /// The same back-off before every retry, without end.
     pub const fn fixed(pause: Duration) -> Self {
-        Self { first: pause, cap: pause, doubling: false, max_attempts: None, jitter: 0.0 }
+        Self { first: pause, cap: pause, growth: Growth::None, max_attempts: None, jitter: 0.0 }
     }
 
     /// An exponential back-off without end: `first` before the second attempt, then twice as long
     /// before each further one, but never longer than `cap`.
     pub const fn exponential(first: Duration, cap: Duration) -> Self {
-        Self { first, cap, doubling: true, max_attempts: None, jitter: 0.0 }
+        Self { first, cap, growth: Growth::Doubling, max_attempts: None, jitter: 0.0 }
+    }
+
+    /// A quadratic back-off without end: `unit` before the second attempt, 4 times as long before
+    /// the third, 9 times before the fourth, but never longer than `cap`. It grows more slowly than
+    /// an exponential one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Retry;
+    ///
+    /// let retry = Retry::quadratic(Duration::from_secs(2), Duration::from_secs(3600));
+    /// let pauses = [1, 2, 3, 4].map(|attempt| retry.delay(attempt, 1.0).unwrap().as_secs());
+    /// assert_eq!(pauses, [2, 8, 18, 32]);
+    /// ```
+    pub const fn quadratic(unit: Duration, cap: Duration) -> Self {
+        Self { first: unit, cap, growth: Growth::Quadratic, max_attempts: None, jitter: 0.0 }
+    }
+
+    /// Sets the factor by which an [`exponential`](Self::exponential) back-off grows, in place of
+    /// 2. It does nothing to any other back-off. A factor below 1, or one that is no number, is
+    /// refused at start.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Retry;
+    ///
+    /// let retry = Retry::exponential(Duration::from_secs(60), Duration::from_secs(86_400)).factor(6.0);
+    /// assert_eq!(retry.delay(2, 1.0), Some(Duration::from_secs(360)));
+    /// ```
+    pub const fn factor(mut self, factor: f64) -> Self {
+        if matches!(self.growth, Growth::Doubling | Growth::Factor(_)) {
+            self.growth = Growth::Factor(factor);
+        }
+        self
     }
 
     /// Limits the number of attempts, the first one included. 0 is refused at start.
@@ -71,7 +119,12 @@ impl Retry {
         if self.max_attempts.is_some_and(|most| attempt >= most) {
             return None;
         }
-        let pause = if self.doubling { self.doubled(attempt.saturating_sub(1)) } else { self.first };
+        let pause = match self.growth {
+            Growth::None => self.first,
+            Growth::Doubling => self.doubled(attempt.saturating_sub(1)),
+            Growth::Factor(factor) => self.times(factor.powf(f64::from(attempt.saturating_sub(1)))),
+            Growth::Quadratic => self.times(f64::from(attempt) * f64::from(attempt)),
+        };
         if self.jitter == 0.0 {
             return Some(pause); // Floating point would round long pauses.
         }
@@ -93,12 +146,64 @@ impl Retry {
         if pause < cap { from_nanos(pause) } else { self.cap }
     }
 
+    /// Returns this many first pauses, up to the cap.
+    fn times(&self, times: f64) -> Duration {
+        let pause = Duration::try_from_secs_f64(self.first.as_secs_f64() * times);
+        pause.map_or(if self.first.is_zero() { Duration::ZERO } else { self.cap }, |pause| pause.min(self.cap))
+    }
+
+    /// Returns its bytes: the growth, the first pause, the cap and the factor (8 bytes each), the
+    /// attempts (0: no limit) and the jitter. Pauses are in nanoseconds, and at most 584 years.
+    pub(crate) fn to_bytes(self) -> [u8; RETRY_BYTES] {
+        let (growth, factor) = match self.growth {
+            Growth::None => (0, 0.0),
+            Growth::Doubling => (1, 0.0),
+            Growth::Factor(factor) => (2, factor),
+            Growth::Quadratic => (3, 0.0),
+        };
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).to_be_bytes();
+        let mut bytes = [0; RETRY_BYTES];
+        bytes[0] = growth;
+        bytes[1..9].copy_from_slice(&nanos(self.first));
+        bytes[9..17].copy_from_slice(&nanos(self.cap));
+        bytes[17..25].copy_from_slice(&f64::to_be_bytes(factor));
+        bytes[25..29].copy_from_slice(&self.max_attempts.unwrap_or(0).to_be_bytes());
+        bytes[29..].copy_from_slice(&self.jitter.to_be_bytes());
+        bytes
+    }
+
+    /// Reads its bytes; `None` if they are none of an acceptable value.
+    pub(crate) fn of_bytes(bytes: &[u8; RETRY_BYTES]) -> Option<Self> {
+        let number = |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let attempts = u32::from_be_bytes(*bytes[25..].first_chunk()?);
+        let growth = match bytes[0] {
+            0 => Growth::None,
+            1 => Growth::Doubling,
+            2 => Growth::Factor(f64::from_bits(number(17))),
+            3 => Growth::Quadratic,
+            _ => return None,
+        };
+        let retry = Self {
+            first: Duration::from_nanos(number(1)),
+            cap: Duration::from_nanos(number(9)),
+            growth,
+            max_attempts: (attempts > 0).then_some(attempts),
+            jitter: f64::from_bits(number(29)),
+        };
+        retry.validate().is_ok().then_some(retry)
+    }
+
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         if self.max_attempts == Some(0) {
             return Err(ConfigError::MaxAttemptsZero);
         }
         if !(0.0..=1.0).contains(&self.jitter) {
             return Err(ConfigError::Jitter { value: self.jitter });
+        }
+        if let Growth::Factor(factor) = self.growth
+            && !(1.0..=f64::MAX).contains(&factor)
+        {
+            return Err(ConfigError::Factor { value: factor });
         }
         Ok(())
     }

@@ -87,7 +87,7 @@ impl Batches {
         // next one.
         self.rests_until = now + SAVE_PACE;
         self.failing = false;
-        let write = || self.kv.write(draft.batch(), synced);
+        let write = || draft.close().and_then(|()| self.kv.write(draft.batch(), synced));
         let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write))
             .unwrap_or_else(|payload| Err(StoreError { doing: "write".to_owned(), source: Panic::caught(payload) }));
         let tails = draft.into_tails();

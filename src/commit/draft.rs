@@ -107,6 +107,11 @@ impl<'a> Draft<'a> {
         self.highest.clear();
     }
 
+    /// Lets the participants add the records of their new states. Nothing comes after that.
+    pub(super) fn close(&mut self) -> Result<(), StoreError> {
+        self.tails.close(&mut self.overlay)
+    }
+
     /// Hands over the tails of the participants once all is written, and lets others change rows
     /// again.
     pub(super) fn into_tails(self) -> Tails {

@@ -2,7 +2,7 @@
 
 use crate::base::error::StoreError;
 use crate::kv::batch::{Batch, FamilyId, Mark, Record, Records};
-use crate::kv::{Family, Kv, Scan};
+use crate::kv::{Family, KeyRange, Kv, Order, Scan};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -86,16 +86,20 @@ impl<'a> Overlay<'a> {
 
     /// Returns every pair whose key begins with the prefix, in the order of the keys.
     pub(crate) fn scan(&mut self, family: &Family, prefix: &[u8]) -> Scan<'_> {
+        self.rows(family, KeyRange::prefix(prefix))
+    }
+
+    /// Returns every pair whose key is in this range, in the order of the keys.
+    pub(crate) fn rows(&mut self, family: &Family, keys: KeyRange) -> Scan<'_> {
         let (kv, batch, changed) = self.look(family.id);
-        let stored = kv.scan(family, prefix);
+        let stored = kv.rows(family, keys.clone(), Order::Ascending);
         let mut stored =
             stored.filter(|pair| pair.as_ref().map_or(true, |(key, _)| changed.row(batch, key).is_none())).peekable();
-        let from = (Bound::Included(prefix), Bound::Unbounded);
-        let prefix = prefix.to_vec();
+        let KeyRange { from, to } = keys;
         let mut put = changed
             .keys
-            .range::<[u8], _>(from)
-            .take_while(move |(key, _)| key.starts_with(&prefix))
+            .range::<[u8], _>((Bound::Included(&from[..]), Bound::Unbounded))
+            .take_while(move |(key, _)| to.as_ref().is_none_or(|to| *key < to))
             .filter_map(|(key, _)| Some((key.clone(), changed.row(batch, key)??.to_vec())))
             .peekable();
         Box::new(std::iter::from_fn(move || {

@@ -1,6 +1,7 @@
 //! The trait that a product implements to have a part in each batch, and the states of all
 //! participants within one batch.
 
+use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::commit::overlay::Overlay;
@@ -36,6 +37,15 @@ pub(crate) trait Participant: Send + Sync + 'static {
     /// state before that intent.
     fn apply(&self, tail: &mut Self::Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
 
+    /// Adds the records that say its state after everything in the batch. The writer calls it once
+    /// for each batch, when nothing else comes into the batch.
+    ///
+    /// # Errors
+    /// Any error fails the whole batch.
+    fn close(&self, _tail: &mut Self::Tail, _batch: &mut Overlay<'_>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Makes the new state visible to everybody. The writer calls it when the batch is written, and
     /// before anybody is told so.
     fn publish(self: Arc<Self>, tail: Self::Tail) -> Option<Chore>;
@@ -64,6 +74,7 @@ struct Joined<P: Participant> {
 pub(crate) trait AnyJoined: Any + Send {
     fn fork(&self) -> Box<dyn AnyJoined>;
     fn apply(&mut self, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
+    fn close(&mut self, batch: &mut Overlay<'_>) -> Result<(), StoreError>;
     fn publish(self: Box<Self>) -> Option<Chore>;
 }
 
@@ -74,6 +85,10 @@ impl<P: Participant> AnyJoined for Joined<P> {
 
     fn apply(&mut self, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
         self.participant.apply(&mut self.tail, op, batch)
+    }
+
+    fn close(&mut self, batch: &mut Overlay<'_>) -> Result<(), StoreError> {
+        self.participant.close(&mut self.tail, batch)
     }
 
     fn publish(self: Box<Self>) -> Option<Chore> {
@@ -173,6 +188,11 @@ impl Tails {
             self.places.insert(address, place);
         }
         place
+    }
+
+    /// Lets each participant add the records of its new state.
+    pub(super) fn close(&mut self, batch: &mut Overlay<'_>) -> Result<(), StoreError> {
+        self.parts.iter_mut().try_for_each(|part| part.joined.close(batch))
     }
 
     /// Lets each participant publish its new state, and returns the chores that they leave.

@@ -36,6 +36,8 @@ pub(crate) struct Writer {
     batches: Arc<Mutex<Batches>>,
     rows: Arc<RwLock<()>>,
     thread: Arc<Mutex<Option<Started>>>,
+    /// The intents of the threads that wait for their turn to write.
+    arrived: Mutex<Vec<Pending>>,
     chores: Arc<Chores>,
 }
 
@@ -73,7 +75,7 @@ impl Writer {
         let rows: Arc<RwLock<()>> = Arc::default();
         let chores = Chores::new(kv.clone());
         let batches = Arc::new(Mutex::new(Batches::new(kv, rows.clone(), time::now())));
-        Self { batches, rows, thread: Arc::default(), chores }
+        Self { batches, rows, thread: Arc::default(), arrived: Mutex::default(), chores }
     }
 
     pub(crate) fn downgrade(&self) -> WeakWriter {
@@ -140,6 +142,22 @@ impl Writer {
             }
             None => self.submit(intent, true),
         }
+    }
+
+    /// Writes an intent on this thread, together with the intents of all other callers of this that
+    /// have arrived by then. It waits for a write that goes on, and finds its intent written if that
+    /// caller took it along. So callers hand the work to each other, and not to the writer's thread:
+    /// to wake that one would cost more than most writes.
+    pub(crate) fn write_together(&self, intent: Box<dyn Intent>) {
+        self.arrived.lock().push(Pending::new(intent, true));
+        let mut batches = self.batches.lock();
+        let arrived = std::mem::take(&mut *self.arrived.lock());
+        if arrived.is_empty() {
+            return;
+        }
+        batches.pending.extend(arrived);
+        write(&mut batches, time::now());
+        self.leave_rest(batches);
     }
 
     /// Writes everything that is due on the calling thread, unless somebody is writing. It is for

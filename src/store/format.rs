@@ -37,7 +37,9 @@ pub(crate) const SEAL: Kind = Kind { label: "format", versions: &[2] };
 /// |---|---|
 /// | `codec` | logs whose items are not JSON: their bounds are records of version 2 |
 /// | `parked` | consumers that may park jobs: their logs keep the items of parked jobs |
-const KNOWN: &[&str] = if cfg!(test) { &["codec", "known to tests", "parked"] } else { &["codec", "parked"] };
+/// | `queue` | queues: their rows, payloads and entries |
+const KNOWN: &[&str] =
+    if cfg!(test) { &["codec", "known to tests", "parked", "queue"] } else { &["codec", "parked", "queue"] };
 
 /// The format of an open store.
 #[derive(Debug, Default)]

@@ -1,0 +1,107 @@
+//! Claiming jobs: for a loop of the user's, and for the threads of a runner.
+
+use super::intent::call;
+use super::rules::End;
+use super::step::{AT_ONCE, Claim, Claimed};
+use super::{Lease, Queue, SOME};
+use crate::queue::error::QueueError;
+use crate::queue::job::millis;
+use std::time::{Duration, SystemTime};
+
+/// The settings of a call of [`Queue::accept`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Accept {
+    timeout: Option<Duration>,
+    max_run_at: Option<SystemTime>,
+}
+
+impl Accept {
+    /// Takes a job that is due, and answers at once if there is none.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits so long for a job. [`Duration::MAX`] waits without end.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Takes only a job that is due by this time. A time to come hands out jobs before they are
+    /// due, if none is ready. With a time that has passed, the first 256 ready jobs of each priority
+    /// are looked at.
+    pub fn max_run_at(mut self, time: SystemTime) -> Self {
+        self.max_run_at = Some(time);
+        self
+    }
+}
+
+impl Queue {
+    /// Claims the next job for the caller: the first one of the highest priority that is ready.
+    /// `None` if there is none, or while the queue is paused. The claim is written before this
+    /// returns.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] when the
+    /// database fails, or a stored row is damaged.
+    pub fn accept(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
+        let most = accept.max_run_at.map(millis).transpose()?;
+        let deadline = accept.timeout.and_then(|timeout| self.state.moment().now.checked_add(timeout));
+        loop {
+            let news = self.state.news();
+            if let Some(claimed) = self.claim(most)? {
+                return Ok(Some(Lease::new(self.clone(), *claimed)));
+            }
+            let now = self.state.moment().now;
+            let is_over = deadline.is_some_and(|deadline| deadline <= now);
+            if accept.timeout.is_none() || is_over {
+                return Ok(None);
+            }
+            self.state.sleep(news, deadline, true);
+        }
+    }
+
+    /// Claims the next job, and does beside it what time has brought.
+    pub(super) fn claim(&self, most: Option<u64>) -> Result<Option<Box<Claimed>>, QueueError> {
+        self.take_back_silent()?;
+        loop {
+            let claim = call(&self.store, &self.state, "claim a job", move |step| {
+                step.keep_house(SOME)?;
+                let claim = step.claim(most)?;
+                if matches!(claim, Claim::Nothing) {
+                    // Nobody waits for this, so it may take longer.
+                    step.keep_house(AT_ONCE)?;
+                }
+                Ok(claim)
+            })?;
+            match claim {
+                Claim::Job(claimed) => {
+                    self.state.pass_on();
+                    return Ok(Some(claimed));
+                }
+                Claim::Nothing => return Ok(None),
+                Claim::Again => {}
+            }
+        }
+    }
+
+    /// Takes back the jobs whose workers were silent for too long.
+    pub(super) fn take_back_silent(&self) -> Result<(), QueueError> {
+        for (token, id) in self.state.silent(self.state.moment().now) {
+            let error = format!("its worker was silent for {:?}", self.state.options.lease);
+            tracing::warn!(target: "waterline", queue = self.name(), id, "{error}, so the job is taken back");
+            let end = End::Failed { error, at: None };
+            let taken = call(&self.store, &self.state, "take back a job", {
+                let id = id.clone();
+                move |step| step.end(&id, token, end.clone(), None)
+            });
+            match taken {
+                // Its worker has ended it meanwhile.
+                Ok(_) | Err(QueueError::Halt { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

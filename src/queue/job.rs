@@ -1,0 +1,349 @@
+//! Jobs as users see them: a new one, its states, and a look at one that is stored.
+
+use crate::base::config::ConfigError;
+use crate::base::index::BoxError;
+use crate::base::retry::Retry;
+use crate::queue::error::QueueError;
+use crate::queue::row::Row;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The id of a job: 1 to 255 bytes. The queue makes one for a job that is pushed without an id: `~`
+/// and a number. An id of yours does not begin with `~`.
+pub type JobId = String;
+
+/// The longest id, and the longest kind of a job, in bytes.
+const LONGEST: usize = 255;
+
+/// The first byte of the ids that a queue makes.
+pub(super) const MADE: char = '~';
+
+/// The state of a job. At every instant, and after any crash, a job is in exactly one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum JobState {
+    /// It waits for its time: a delay, or the back-off after a failure.
+    Scheduled,
+    /// It waits for a worker.
+    Ready,
+    /// A worker has it.
+    Running,
+    /// It succeeded. Its row is kept for its [`Retention`].
+    Finished,
+    /// It failed for good (elsewhere called a dead letter). Its row is kept for
+    /// [`QueueOptions::dead_for`](crate::queue::QueueOptions::dead_for).
+    Dead,
+}
+
+impl JobState {
+    /// All states, in the order in which [`Counts`] and the stored counters have them.
+    pub(super) const ALL: [Self; 5] = [Self::Scheduled, Self::Ready, Self::Running, Self::Finished, Self::Dead];
+
+    /// Returns its place in `ALL`.
+    pub(super) fn number(self) -> usize {
+        self as usize
+    }
+}
+
+/// The number of jobs in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Jobs that wait for their time.
+    pub scheduled: u64,
+    /// Jobs that wait for a worker.
+    pub ready: u64,
+    /// Jobs that a worker has.
+    pub running: u64,
+    /// Jobs that succeeded, and are kept for their retention.
+    pub finished: u64,
+    /// Jobs that failed for good, and are kept for a while.
+    pub dead: u64,
+}
+
+impl Counts {
+    pub(super) fn of([scheduled, ready, running, finished, dead]: [u64; 5]) -> Self {
+        Self { scheduled, ready, running, finished, dead }
+    }
+
+    /// Returns the number of jobs in this state.
+    #[must_use]
+    pub fn of_state(&self, state: JobState) -> u64 {
+        [self.scheduled, self.ready, self.running, self.finished, self.dead][state.number()]
+    }
+}
+
+/// The priority of a job. Workers take the highest one first, and each eighth time the lowest one,
+/// so that no priority starves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Priority {
+    /// Before all others.
+    Urgent,
+    /// Before normal ones.
+    High,
+    /// The default.
+    #[default]
+    Normal,
+    /// When nothing else is ready.
+    Low,
+}
+
+impl Priority {
+    pub(super) const ALL: [Self; 4] = [Self::Urgent, Self::High, Self::Normal, Self::Low];
+}
+
+/// The time for which the row of a finished job is kept, to be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Retention {
+    /// For this time.
+    For(Duration),
+    /// Until it is removed.
+    Keep,
+    /// Not at all. A finished job is gone, which is the cheapest.
+    Drop,
+}
+
+/// The time at which a new job is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Now,
+    After(Duration),
+    At(SystemTime),
+}
+
+/// The latest time that a job can be due at, in milliseconds since 1970: it is in the year 9999.
+pub(super) const LATEST: u64 = 253_402_300_799_999;
+
+/// Returns a time in milliseconds since 1970. A time before that is 0.
+pub(super) fn millis(time: SystemTime) -> Result<u64, ConfigError> {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_millis()).ok().filter(|millis| *millis <= LATEST).ok_or(ConfigError::RunAt)
+}
+
+/// Returns the time that is so long after another one. It may be a little later, never earlier.
+pub(super) fn after(wall: u64, pause: Duration) -> Option<u64> {
+    let millis = u64::try_from(pause.as_nanos().div_ceil(1_000_000)).ok()?;
+    wall.checked_add(millis).filter(|due| *due <= LATEST)
+}
+
+pub(super) fn time(millis: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(millis.min(LATEST))
+}
+
+impl Due {
+    /// Returns the time in milliseconds since 1970; 0: at once.
+    pub(super) fn at(self, wall: u64) -> Result<u64, ConfigError> {
+        match self {
+            Self::Now => Ok(0),
+            Self::After(delay) => after(wall, delay).ok_or(ConfigError::RunAt),
+            Self::At(time) => millis(time),
+        }
+    }
+}
+
+/// A job to be pushed: its kind, its payload and its settings. See
+/// [`Queue::push`](crate::queue::Queue::push).
+///
+/// ```
+/// use std::time::Duration;
+/// use waterline::Retry;
+/// use waterline::queue::{NewJob, Priority};
+///
+/// let job = NewJob::new("welcome", &"ann@example.org")?
+///     .id("user:42")
+///     .delay(Duration::from_secs(60))
+///     .priority(Priority::High)
+///     .retry(Retry::fixed(Duration::from_secs(5)).max_attempts(3));
+/// # let _ = job;
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct NewJob {
+    pub(super) kind: String,
+    pub(super) payload: Vec<u8>,
+    pub(super) id: Option<JobId>,
+    pub(super) due: Due,
+    pub(super) priority: Priority,
+    pub(super) retry: Option<Retry>,
+    pub(super) retention: Option<Retention>,
+}
+
+impl NewJob {
+    /// Makes a job of this kind (1 to 255 bytes), by which a [`Runner`](crate::queue::Runner) finds
+    /// its handler. The payload is stored as JSON.
+    ///
+    /// # Errors
+    /// [`QueueError::Payload`] if the payload cannot be turned into JSON.
+    pub fn new(kind: impl Into<String>, payload: &(impl Serialize + ?Sized)) -> Result<Self, QueueError> {
+        let kind = kind.into();
+        let payload = to_json(&kind, payload)?;
+        let (priority, due) = (Priority::default(), Due::Now);
+        Ok(Self { kind, payload, id: None, due, priority, retry: None, retention: None })
+    }
+
+    /// Gives the job an id of yours: 1 to 255 bytes, not beginning with `~`. A job of this id that
+    /// is there already is treated as [`Queue::push`](crate::queue::Queue::push) says.
+    pub fn id(mut self, id: impl Into<JobId>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Runs the job when this time has passed.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.due = Due::After(delay);
+        self
+    }
+
+    /// Runs the job at this time. A time that has passed means at once. The clock is that of the
+    /// wall, so that a plan survives restarts: if somebody sets it forward, the job runs earlier.
+    pub fn run_at(mut self, time: SystemTime) -> Self {
+        self.due = Due::At(time);
+        self
+    }
+
+    /// Sets its priority. The default is [`Priority::Normal`].
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets the number of attempts and the back-off of this job, in place of the queue's.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = Some(retry);
+        self
+    }
+
+    /// Sets for how long its row is kept after it has finished, in place of the queue's setting.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = Some(retention);
+        self
+    }
+
+    /// Refuses what no job can have.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        check_kind(&self.kind)?;
+        self.id.as_deref().map_or(Ok(()), check_id)?;
+        self.retry.map_or(Ok(()), |retry| retry.validate())
+    }
+}
+
+pub(super) fn check_kind(kind: &str) -> Result<(), ConfigError> {
+    match kind.len() {
+        1..=LONGEST => Ok(()),
+        length => Err(ConfigError::JobKind { length }),
+    }
+}
+
+fn check_id(id: &str) -> Result<(), ConfigError> {
+    match id.len() {
+        1..=LONGEST if id.starts_with(MADE) => Err(ConfigError::JobIdReserved { id: id.to_owned() }),
+        1..=LONGEST => Ok(()),
+        length => Err(ConfigError::JobId { length }),
+    }
+}
+
+/// Turns a value into JSON. A panic of its code is an error.
+pub(super) fn to_json(id: &str, value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, QueueError> {
+    crate::base::guard::guarded(|| Ok(serde_json::to_vec(value)?))
+        .map_err(|source| QueueError::Payload { id: id.to_owned(), source })
+}
+
+/// Turns JSON into a value. A panic of its code is an error.
+pub(super) fn from_json<P: DeserializeOwned>(bytes: &[u8]) -> Result<P, BoxError> {
+    crate::base::guard::guarded(|| Ok(serde_json::from_slice(bytes)?))
+}
+
+/// The answer to a push.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pushed {
+    /// The id of the job.
+    pub id: JobId,
+    /// The effect of the push.
+    pub outcome: PushOutcome,
+}
+
+/// The effect of a push.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PushOutcome {
+    /// The job is new, or it had finished or died and is to run again, with the new payload.
+    Added,
+    /// A job of this id waits already, and is due at the same time. Nothing was changed.
+    Duplicate(JobId),
+    /// A job of this id waited for another time. It was moved, and has the new payload.
+    Rescheduled,
+    /// A job of this id is running. It runs once more when this run has succeeded, at the time of
+    /// this push and with the payload that it has.
+    Resubmit,
+}
+
+/// A stored job, as it was at the moment of the call.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct JobInfo {
+    /// Its id.
+    pub id: JobId,
+    /// Its kind.
+    pub kind: String,
+    /// Its state.
+    pub state: JobState,
+    /// Its priority.
+    pub priority: Priority,
+    /// The number of attempts that have failed since it was pushed or requeued.
+    pub failures: u32,
+    /// The number of times that its process died while it ran.
+    pub crashes: u32,
+    /// The time of the push.
+    pub pushed_at: SystemTime,
+    /// The time from which it may run; `None`: from the push on.
+    pub run_at: Option<SystemTime>,
+    /// The time at which it came into its state.
+    pub since: SystemTime,
+    /// The time at which its row goes away, if it has finished or died.
+    pub kept_until: Option<SystemTime>,
+    /// True if it was pushed once more while it runs.
+    pub resubmitted: bool,
+    /// The text of its last failure, with the causes.
+    pub error: Option<String>,
+    /// Its payload, as JSON.
+    pub payload: Vec<u8>,
+    /// The data that its worker has left, as JSON.
+    pub data: Option<serde_json::Value>,
+    pub(super) place: u64,
+}
+
+impl JobInfo {
+    pub(super) fn of(id: &str, row: &Row, payload: Vec<u8>, data: Option<serde_json::Value>) -> Self {
+        let ended = matches!(row.state, JobState::Finished | JobState::Dead);
+        Self {
+            id: id.to_owned(),
+            kind: row.kind.clone(),
+            state: row.state,
+            priority: row.priority,
+            failures: row.failures,
+            crashes: row.crashes,
+            pushed_at: time(row.pushed),
+            run_at: (row.due > 0).then(|| time(row.due)),
+            since: time(row.since),
+            kept_until: (ended && row.place != u64::MAX).then(|| time(row.place)),
+            resubmitted: row.resubmit.is_some(),
+            error: (!row.error.is_empty()).then(|| row.error.clone()),
+            payload,
+            data,
+            place: row.place,
+        }
+    }
+
+    /// Returns its payload.
+    ///
+    /// # Errors
+    /// [`QueueError::Payload`] if it does not fit the type.
+    pub fn payload<P: DeserializeOwned>(&self) -> Result<P, QueueError> {
+        from_json(&self.payload).map_err(|source| QueueError::Payload { id: self.id.clone(), source })
+    }
+}

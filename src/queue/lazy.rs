@@ -1,0 +1,74 @@
+//! A buffer for pushes that nobody waits for.
+
+use super::job::NewJob;
+use super::{Pushed, Queue};
+use crate::base::config::ConfigError;
+use crate::queue::error::QueueError;
+use std::fmt;
+
+/// A buffer for jobs, from [`Queue::lazy`]: they are pushed in one write by [`flush`](Self::flush),
+/// in the order of the calls. A job that no queue takes is refused at once.
+///
+/// A buffer that is dropped pushes what it has, and logs a failure.
+#[must_use]
+pub struct Lazy {
+    queue: Queue,
+    jobs: Vec<NewJob>,
+}
+
+impl Lazy {
+    pub(super) fn new(queue: Queue) -> Self {
+        Self { queue, jobs: Vec::new() }
+    }
+
+    /// Adds a job. Its delay counts from the flush.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a job that no queue takes. The buffer is as before then.
+    pub fn push(&mut self, job: NewJob) -> Result<(), QueueError> {
+        job.check().and_then(|()| job.due.at(0).map(|_| ())).map_err(|config: ConfigError| config)?;
+        self.jobs.push(job);
+        Ok(())
+    }
+
+    /// Returns the number of jobs in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// True if no job is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Pushes all of them in one atomic write.
+    ///
+    /// # Errors
+    /// Those of [`Queue::push`]. The jobs stay in the buffer then.
+    pub fn flush(&mut self) -> Result<Vec<Pushed>, QueueError> {
+        let pushed = self.queue.push_all(self.jobs.clone())?;
+        self.jobs.clear();
+        Ok(pushed)
+    }
+}
+
+impl Drop for Lazy {
+    fn drop(&mut self) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let (queue, jobs) = (self.queue.clone(), self.jobs.len());
+        if let Err(error) = self.flush() {
+            let error = error.report();
+            tracing::error!(target: "waterline", queue = queue.name(), jobs, error, "jobs of a dropped buffer were not pushed");
+        }
+    }
+}
+
+impl fmt::Debug for Lazy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lazy").field("jobs", &self.jobs.len()).finish_non_exhaustive()
+    }
+}

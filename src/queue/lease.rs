@@ -1,0 +1,276 @@
+//! The hold on one running job.
+
+use super::Queue;
+use super::intent::call_with;
+use super::job::{from_json, millis, to_json};
+use super::row::Row;
+use super::rules::End;
+use super::step::{Claimed, Step};
+use crate::base::config::DEFAULT_EFFECTS;
+use crate::base::error::{Error, describe};
+use crate::base::index::BoxError;
+use crate::commit::changes::Changes;
+use crate::effects::Effects;
+use crate::queue::error::QueueError;
+use crate::queue::job::{JobId, JobState};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::time::SystemTime;
+
+/// The hold on a running job, from [`Queue::accept`].
+///
+/// Each call is one atomic write, and is checked by the token of the lease: once the lease is over,
+/// it is [`QueueError::Halt`], and nothing is written. A call that fails for another reason leaves
+/// the lease as it was, so it can be tried again. A lease is over when its job has ended, was
+/// removed, or when the worker was silent for [`QueueOptions::lease`](crate::queue::QueueOptions::lease).
+///
+/// A lease that is dropped gives its job back as failed.
+pub struct Lease {
+    queue: Queue,
+    id: JobId,
+    row: Row,
+    payload: Vec<u8>,
+    ended: bool,
+}
+
+impl Lease {
+    pub(super) fn new(queue: Queue, claimed: Claimed) -> Self {
+        let Claimed { id, row, payload } = claimed;
+        let lease = Self { queue, id, row, payload, ended: false };
+        lease.prolong();
+        lease
+    }
+
+    fn token(&self) -> u64 {
+        self.row.place
+    }
+
+    fn prolong(&self) -> bool {
+        let state = self.queue.state();
+        state.renew(self.token(), state.moment().now.checked_add(state.options.lease))
+    }
+
+    /// Returns the id of the job.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the kind of the job.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.row.kind
+    }
+
+    /// Returns the number of this attempt, from 1. A snoozed attempt and a crash do not count.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.row.failures.saturating_add(1)
+    }
+
+    /// Returns the number of times that a process died while it ran this job.
+    #[must_use]
+    pub fn crashes(&self) -> u32 {
+        self.row.crashes
+    }
+
+    /// Returns the payload of the job.
+    ///
+    /// # Errors
+    /// [`QueueError::Payload`] if it does not fit the type.
+    pub fn payload<P: DeserializeOwned>(&self) -> Result<P, QueueError> {
+        from_json(&self.payload).map_err(|source| QueueError::Payload { id: self.id.clone(), source })
+    }
+
+    /// Returns the data that this attempt or an earlier one has left. `None` if there is none, or
+    /// if it cannot be read.
+    #[must_use]
+    pub fn data(&self) -> Option<serde_json::Value> {
+        let bytes =
+            if self.row.has_data { self.queue.bytes(&self.queue.state().keys.data(&self.id)) } else { Ok(None) };
+        from_json(&bytes.ok().flatten()?).ok()
+    }
+
+    /// True if the job was pushed once more while it runs, as far as the last call has shown. It
+    /// then runs again when this run has succeeded.
+    #[must_use]
+    pub fn is_resubmitted(&self) -> bool {
+        self.row.resubmit.is_some()
+    }
+
+    /// Renews the lease, and replaces the data of the job if there is some. Without data nothing is
+    /// written, and it costs next to nothing.
+    ///
+    /// # Errors
+    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is no JSON,
+    /// [`QueueError::Store`] when the database fails.
+    pub fn update(&mut self, data: Option<&(impl Serialize + ?Sized)>) -> Result<(), QueueError> {
+        let data = self.json(data)?;
+        let (id, token) = (self.id.clone(), self.token());
+        self.row = self.call("update a job", Changes::default(), move |step| match &data {
+            Some(data) => step.update(&id, token, data),
+            None => step.leased(&id, token),
+        })?;
+        self.renewed()
+    }
+
+    /// Makes writes of yours in one batch with the check of the lease: a worker that has lost its
+    /// job writes nothing. It renews the lease too.
+    ///
+    /// # Errors
+    /// [`QueueError::Halt`] if the lease is over; otherwise those of
+    /// [`Store::write`](crate::Store::write).
+    pub fn write(&mut self, writes: impl FnOnce(&mut Effects) -> Result<(), Error>) -> Result<(), QueueError> {
+        let effects = self.asked(writes)?;
+        let (id, token) = (self.id.clone(), self.token());
+        self.row = self.call("write for a job", effects, move |step| step.leased(&id, token))?;
+        self.renewed()
+    }
+
+    /// Ends the job with success, and leaves this data. Returns the state that the job has then:
+    /// [`JobState::Finished`], or another one if it was pushed once more while it ran; `None` if
+    /// nothing of it is kept.
+    ///
+    /// # Errors
+    /// Those of [`update`](Self::update).
+    pub fn finish(&mut self, data: Option<&(impl Serialize + ?Sized)>) -> Result<Option<JobState>, QueueError> {
+        let data = self.json(data)?;
+        self.end(End::Finished, data, Changes::default())
+    }
+
+    /// Ends the job with success, together with writes of yours: both happen, or neither.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    pub fn finish_with(
+        &mut self,
+        writes: impl FnOnce(&mut Effects) -> Result<(), Error>,
+    ) -> Result<Option<JobState>, QueueError> {
+        let effects = self.asked(writes)?;
+        self.end(End::Finished, None, effects)
+    }
+
+    /// Ends the attempt as failed. The job runs again after the back-off of its
+    /// [`Retry`](crate::Retry), or is dead if that was its last attempt.
+    ///
+    /// # Errors
+    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Store`] when the database fails.
+    pub fn retry(&mut self, error: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
+        self.end(End::Failed { error: describe(&*error.into()), at: None }, None, Changes::default())
+    }
+
+    /// The same, with the time of the next attempt.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a time beyond the year 9999; otherwise those of
+    /// [`retry`](Self::retry).
+    pub fn retry_at(&mut self, time: SystemTime, error: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
+        let at = Some(millis(time)?);
+        self.end(End::Failed { error: describe(&*error.into()), at }, None, Changes::default())
+    }
+
+    /// Ends the attempt without counting it: the job was not ready, and runs again at this time.
+    ///
+    /// # Errors
+    /// Those of [`retry_at`](Self::retry_at).
+    pub fn snooze(&mut self, until: SystemTime) -> Result<Option<JobState>, QueueError> {
+        self.end(End::Snoozed { at: millis(until)? }, None, Changes::default())
+    }
+
+    /// Ends the job as failed for good: it is dead, whatever its `Retry` says.
+    ///
+    /// # Errors
+    /// Those of [`retry`](Self::retry).
+    pub fn bury(&mut self, reason: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
+        self.end(End::Buried { reason: describe(&*reason.into()) }, None, Changes::default())
+    }
+
+    /// Makes the job run once more, at this time (`None`: at once), when this run has succeeded.
+    ///
+    /// # Errors
+    /// Those of [`retry_at`](Self::retry_at).
+    pub fn resubmit(&mut self, run_at: Option<SystemTime>) -> Result<(), QueueError> {
+        let due = run_at.map_or(Ok(0), millis)?;
+        let (id, token) = (self.id.clone(), self.token());
+        self.row = self.call("resubmit a job", Changes::default(), move |step| {
+            let row = Row { resubmit: Some(due), ..step.leased(&id, token)? };
+            step.write_row(&id, &row)?;
+            Ok(row)
+        })?;
+        self.renewed()
+    }
+
+    fn json(&self, data: Option<&(impl Serialize + ?Sized)>) -> Result<Option<Vec<u8>>, QueueError> {
+        data.map(|data| to_json(&self.id, data)).transpose()
+    }
+
+    fn asked(&self, writes: impl FnOnce(&mut Effects) -> Result<(), Error>) -> Result<Changes, QueueError> {
+        let mut effects = Effects::new(Changes::default(), self.queue.store().address(), DEFAULT_EFFECTS);
+        let answer = writes(&mut effects);
+        let (changes, refused) = effects.finish();
+        answer.and(refused)?;
+        Ok(changes)
+    }
+
+    fn end(&mut self, end: End, data: Option<Vec<u8>>, effects: Changes) -> Result<Option<JobState>, QueueError> {
+        let (id, token) = (self.id.clone(), self.token());
+        let run = move |step: &mut Step<'_, '_>| step.end(&id, token, end.clone(), data.as_deref());
+        let state = self.call("end a job", effects, run)?;
+        self.ended = true;
+        Ok(state)
+    }
+
+    /// Makes a transition, unless the lease is over.
+    fn call<R, F>(&mut self, doing: &'static str, effects: Changes, run: F) -> Result<R, QueueError>
+    where
+        R: Send + 'static,
+        F: Fn(&mut Step<'_, '_>) -> Result<R, BoxError> + Send + 'static,
+    {
+        let state = self.queue.state();
+        if self.ended || !state.holds(self.token(), state.moment().now) {
+            // The silence may have ended it before anybody has looked.
+            self.queue.take_back_silent()?;
+            self.ended = true;
+            return Err(QueueError::Halt { id: self.id.clone() });
+        }
+        call_with(self.queue.store(), state, doing, effects, run)
+    }
+
+    fn renewed(&self) -> Result<(), QueueError> {
+        if self.prolong() { Ok(()) } else { Err(QueueError::Halt { id: self.id.clone() }) }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        match self.retry("its lease was dropped before the job had ended") {
+            Ok(_) | Err(QueueError::Halt { .. }) => {}
+            Err(error) => {
+                let (queue, id) = (self.queue.name(), &self.id);
+                let after = self.queue.state().options.lease;
+                tracing::error!(
+                    target: "waterline",
+                    queue,
+                    id,
+                    error = error.report(),
+                    "a lease was dropped, and the job cannot be given back; it is taken back after {after:?}"
+                );
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lease = f.debug_struct("Lease");
+        lease
+            .field("id", &self.id)
+            .field("kind", &self.row.kind)
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,158 @@
+//! The rules of a queue. They are pure: no store, no clock, no thread. So a queue on another
+//! database can share them.
+
+use crate::base::retry::Retry;
+use crate::queue::head::Lane;
+use crate::queue::job::{JobState, LATEST, Retention, after};
+use std::time::Duration;
+
+/// The back-off after the second and each further crash, with full jitter. A job that kills its
+/// process then does not take the same neighbours down with it again and again.
+const AFTER_CRASH: Retry = Retry::exponential(Duration::from_secs(1), Duration::from_secs(300)).jitter(1.0);
+
+/// Each claim with a number that this divides takes the lowest priority that has a job.
+const TURN_OF_THE_LOWEST: u64 = 8;
+
+/// The treatment of a push whose id is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// The job waits and is due at the same time: nothing changes.
+    Same,
+    /// It waits for another time: it is moved, and gets the new payload.
+    Move,
+    /// It runs: it is flagged to run once more, and nothing else changes.
+    Flag,
+    /// It has ended: it runs again, with the new payload.
+    Renew,
+}
+
+/// These are the rules of CouchDB's `add`.
+pub(crate) fn push_again(state: JobState, due: u64, new_due: u64) -> Again {
+    match state {
+        JobState::Scheduled | JobState::Ready if due == new_due => Again::Same,
+        JobState::Scheduled | JobState::Ready => Again::Move,
+        JobState::Running => Again::Flag,
+        JobState::Finished | JobState::Dead => Again::Renew,
+    }
+}
+
+/// Returns the state of a job that waits. A job is due when its time has come, to the millisecond.
+pub(crate) fn waiting(due: u64, wall: u64) -> JobState {
+    if due <= wall { JobState::Ready } else { JobState::Scheduled }
+}
+
+/// Returns the ready log that the next claim takes from, by the number of claims so far.
+pub(crate) fn lane(lanes: &[Lane; 4], claims: u64) -> Option<usize> {
+    let mut full = (0..lanes.len()).filter(|lane| lanes[*lane].next < lanes[*lane].end);
+    if claims % TURN_OF_THE_LOWEST == TURN_OF_THE_LOWEST - 1 { full.next_back() } else { full.next() }
+}
+
+/// The end of an attempt, as its worker reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Finished,
+    /// It failed. The next attempt comes after the back-off, or at this time.
+    Failed {
+        error: String,
+        at: Option<u64>,
+    },
+    /// It was not ready: it runs again at this time, and the attempt does not count.
+    Snoozed {
+        at: u64,
+    },
+    /// It failed for good.
+    Buried {
+        reason: String,
+    },
+    /// Its process died while it ran.
+    Crashed,
+}
+
+/// The part of a row that decides what comes next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Past {
+    pub(crate) failures: u32,
+    pub(crate) crashes: u32,
+    pub(crate) retry: Retry,
+    pub(crate) max_crashes: Option<u32>,
+    /// It was pushed once more meanwhile, for this time.
+    pub(crate) resubmit: Option<u64>,
+}
+
+/// The next state of a job whose attempt has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Finish,
+    /// It was pushed meanwhile: it runs anew at this time.
+    Anew {
+        due: u64,
+        error: Option<String>,
+    },
+    /// It waits until this time; 0: for nothing.
+    Wait {
+        due: u64,
+        failures: u32,
+        crashes: u32,
+        error: Option<String>,
+    },
+    Die {
+        failures: u32,
+        crashes: u32,
+        error: String,
+    },
+}
+
+/// Decides what becomes of a job whose attempt has ended.
+pub(crate) fn next(past: &Past, end: End, wall: u64, chance: f64) -> Next {
+    let Past { failures, crashes, .. } = *past;
+    let next = match end {
+        End::Finished => Next::Finish,
+        End::Snoozed { at } => Next::Wait { due: at, failures, crashes, error: None },
+        End::Buried { reason } => Next::Die { failures: failures.saturating_add(1), crashes, error: reason },
+        End::Failed { error, at } => {
+            let failures = failures.saturating_add(1);
+            match past.retry.delay(failures, chance) {
+                None => Next::Die { failures, crashes, error },
+                Some(pause) => {
+                    let due = at.unwrap_or_else(|| soon(wall, pause));
+                    Next::Wait { due, failures, crashes, error: Some(error) }
+                }
+            }
+        }
+        End::Crashed => {
+            let crashes = crashes.saturating_add(1);
+            if past.max_crashes.is_some_and(|most| crashes >= most) {
+                let times = if crashes == 1 { "once".to_owned() } else { format!("{crashes} times") };
+                let error = format!("its process died {times} while it ran");
+                Next::Die { failures, crashes, error }
+            } else {
+                let pause = if crashes == 1 { None } else { AFTER_CRASH.delay(crashes - 1, chance) };
+                let due = pause.map_or(0, |pause| soon(wall, pause));
+                Next::Wait { due, failures, crashes, error: None }
+            }
+        }
+    };
+    match (next, past.resubmit) {
+        (Next::Finish, Some(due)) => Next::Anew { due, error: None },
+        // Whoever pushed it meanwhile asked for a new run, which has attempts of its own.
+        (Next::Die { error, crashes: before, .. }, Some(due)) if before == crashes => {
+            Next::Anew { due, error: Some(error) }
+        }
+        (next, _) => next,
+    }
+}
+
+/// Returns the time after this pause. A pause beyond the end of the calendar is the end of it.
+fn soon(wall: u64, pause: Duration) -> u64 {
+    after(wall, pause).unwrap_or(LATEST)
+}
+
+/// Returns the time at which the row of a finished job goes away; `None`: at once.
+pub(crate) fn kept_until(retention: Retention, wall: u64) -> Option<u64> {
+    match retention {
+        Retention::Drop => None,
+        Retention::Keep => Some(u64::MAX),
+        Retention::For(time) if time.is_zero() => None,
+        Retention::For(time) => Some(after(wall, time).unwrap_or(u64::MAX)),
+    }
+}

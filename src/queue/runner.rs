@@ -1,0 +1,379 @@
+//! Running the jobs of a queue with handlers.
+
+use super::{Queue, QueueError};
+use crate::base::config::{ConfigError, available_parallelism};
+use crate::base::error::Error;
+use crate::base::failure::Failure;
+use crate::base::index::BoxError;
+use crate::base::sync::Arc;
+use crate::effects::Effects;
+use crate::queue::job::{JobId, check_kind, from_json};
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+#[cfg(feature = "tokio")]
+mod asynchronous;
+mod attempts;
+mod drain;
+mod handler;
+mod pool;
+mod reports;
+mod running;
+mod timeouts;
+
+pub use drain::{Limits, Reached, Summary};
+pub use handler::Finisher;
+pub use running::Running;
+
+use self::handler::{Handler, Hooks};
+use self::pool::Pool;
+
+/// The end of a successful call of a handler.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The job is finished.
+    Done,
+    /// The job is finished, and leaves this data.
+    DoneWith(serde_json::Value),
+    /// The attempt failed, and the next one is at this time, whatever the back-off says.
+    RetryAt(SystemTime),
+    /// The job was not ready: it runs again at this time, and the attempt does not count.
+    Snooze(SystemTime),
+    /// The job failed for good, for this reason.
+    Dead(String),
+}
+
+/// The treatment of a job whose kind has no handler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unknown {
+    /// The job is dead at once, which everybody sees. The default.
+    #[default]
+    Dead,
+    /// The job runs again after this time, when a program with its handler may run. The attempt does
+    /// not count.
+    Snooze(Duration),
+}
+
+/// The end of an attempt, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// It succeeded.
+    Finished,
+    /// It failed, and the job runs again.
+    Retried {
+        /// The error, with its causes.
+        error: String,
+    },
+    /// It was not ready, and the job runs again.
+    Snoozed,
+    /// The job is dead.
+    Dead {
+        /// The error, with its causes.
+        error: String,
+    },
+    /// The job was removed while it ran, or somebody else has it, so nothing was written.
+    Lost,
+}
+
+/// A thing that happened in a runner, for [`RunnerBuilder::observe`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum QueueEvent<'a> {
+    /// An attempt begins, on the thread that runs it.
+    #[non_exhaustive]
+    AttemptBegun {
+        /// The name of the queue.
+        queue: &'a str,
+        /// The id of the job.
+        id: &'a str,
+        /// Its kind.
+        kind: &'a str,
+        /// The number of the attempt, from 1.
+        attempt: u32,
+    },
+    /// The end of an attempt is written.
+    #[non_exhaustive]
+    AttemptEnded {
+        /// The name of the queue.
+        queue: &'a str,
+        /// The id of the job.
+        id: &'a str,
+        /// Its kind.
+        kind: &'a str,
+        /// The number of the attempt, from 1.
+        attempt: u32,
+        /// The time from the claim to the written end.
+        elapsed: Duration,
+        /// The end.
+        ended: &'a Ended,
+    },
+}
+
+/// Runs the jobs of a queue, with a handler for each kind. Made by [`Runner::builder`]; there is one
+/// at most for each queue.
+///
+/// A runner that is dropped stops, as [`stop`](Self::stop) does.
+pub struct Runner {
+    pool: Option<Arc<Pool>>,
+}
+
+impl Runner {
+    /// Returns the settings of a runner of this queue.
+    pub fn builder(queue: &Queue) -> RunnerBuilder {
+        RunnerBuilder {
+            queue: queue.clone(),
+            handlers: HashMap::new(),
+            hooks: Hooks::default(),
+            unknown: Unknown::default(),
+            max_processing: None,
+            attempt_timeout: None,
+            refused: None,
+        }
+    }
+
+    /// Hands out no more jobs, waits for those that run, and returns when their ends are written.
+    /// On a thread of the runner itself it waits for nothing.
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] with [`Error::Thread`] if a thread of the runner panicked.
+    pub fn stop(mut self) -> Result<(), QueueError> {
+        self.pool.take().map_or(Ok(()), |pool| pool.stop(None))
+    }
+
+    /// Does the same, and waits for so long at most. Jobs that still run then keep their leases for
+    /// the time of [`QueueOptions::lease`](super::QueueOptions::lease): what they report by then
+    /// counts, and after it they are taken back as failed. Futures are dropped.
+    ///
+    /// # Errors
+    /// [`QueueError::StopTimeout`] with the jobs that still run.
+    pub fn stop_within(mut self, limit: Duration) -> Result<(), QueueError> {
+        self.pool.take().map_or(Ok(()), |pool| pool.stop(Some(limit)))
+    }
+
+    /// Returns the number of jobs that run.
+    #[must_use]
+    pub fn processing(&self) -> usize {
+        self.pool.as_ref().map_or(0, |pool| pool.in_flight())
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.pool.take().map(|pool| pool.stop(None)) {
+            tracing::error!(target: "waterline", error = error.report(), "a runner that was dropped did not stop well");
+        }
+    }
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").field("processing", &self.processing()).finish_non_exhaustive()
+    }
+}
+
+/// The settings of a [`Runner`].
+#[must_use]
+pub struct RunnerBuilder {
+    queue: Queue,
+    handlers: HashMap<String, Handler>,
+    hooks: Hooks,
+    unknown: Unknown,
+    max_processing: Option<usize>,
+    attempt_timeout: Option<Duration>,
+    /// The first setting that was refused. [`start`](Self::start) returns it.
+    refused: Option<ConfigError>,
+}
+
+impl RunnerBuilder {
+    /// Runs jobs of this kind with this function. An error, and a panic, is a failed attempt: the
+    /// [`Retry`](crate::Retry) of the job decides, unless the error is or contains a [`Failure`]. A
+    /// payload that does not fit the type makes the job dead, since no retry mends it.
+    pub fn on<P, F>(self, kind: impl Into<String>, handler: F) -> Self
+    where
+        P: DeserializeOwned,
+        F: Fn(&Running, P) -> Result<Outcome, BoxError> + Send + Sync + 'static,
+    {
+        self.add(kind, Handler::Direct(Box::new(move |job, payload| handler(job, decoded(job.id(), payload)?))))
+    }
+
+    /// Does the same with writes of the job's: they are made in one atomic write with its end if
+    /// that is [`Outcome::Done`] or [`Outcome::DoneWith`], and otherwise not at all.
+    pub fn on_transactional<P, F>(self, kind: impl Into<String>, handler: F) -> Self
+    where
+        P: DeserializeOwned,
+        F: Fn(&Running, P, &mut Effects) -> Result<Outcome, BoxError> + Send + Sync + 'static,
+    {
+        let handler = move |job: &Running, payload: &[u8], effects: &mut Effects| {
+            handler(job, decoded(job.id(), payload)?, effects)
+        };
+        self.add(kind, Handler::Transactional(Box::new(handler)))
+    }
+
+    /// Runs jobs of this kind with a function that only begins them: a job ends when its
+    /// [`Finisher`] is used, on any thread. It takes one of `max_processing`, and no thread.
+    pub fn on_deferred<P, F>(self, kind: impl Into<String>, handler: F) -> Self
+    where
+        P: DeserializeOwned,
+        F: Fn(Running, P, Finisher) + Send + Sync + 'static,
+    {
+        let handler = move |job: Running, payload: &[u8], done: Finisher| match decoded(job.id(), payload) {
+            Ok(payload) => handler(job, payload, done),
+            Err(error) => done.end(Err(error)),
+        };
+        self.add(kind, Handler::Deferred(Box::new(handler)))
+    }
+
+    /// Runs jobs of this kind as futures, on the tokio runtime on which [`start`](Self::start) is
+    /// called. A job takes one of `max_processing`, and no thread.
+    #[cfg(feature = "tokio")]
+    pub fn on_async<P, F, Fut>(self, kind: impl Into<String>, handler: F) -> Self
+    where
+        P: DeserializeOwned,
+        F: Fn(Running, P) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Outcome, BoxError>> + Send + 'static,
+    {
+        let handler = move |job: Running, payload: &[u8]| -> Result<handler::Boxed, BoxError> {
+            let payload = decoded(job.id(), payload)?;
+            Ok(Box::pin(handler(job, payload)))
+        };
+        self.add(kind, Handler::Async(Box::new(handler)))
+    }
+
+    fn add(mut self, kind: impl Into<String>, handler: Handler) -> Self {
+        let kind = kind.into();
+        if let Err(config) = check_kind(&kind) {
+            self.refused.get_or_insert(config);
+        }
+        if self.handlers.contains_key(&kind) {
+            self.refused.get_or_insert(ConfigError::HandlerTwice { kind: kind.clone() });
+        }
+        self.handlers.insert(kind, handler);
+        self
+    }
+
+    /// Sets the treatment of jobs whose kind has no handler. Default: [`Unknown::Dead`].
+    pub fn unknown(mut self, unknown: Unknown) -> Self {
+        self.unknown = unknown;
+        self
+    }
+
+    /// Sets the most jobs that run at once. Default: the available parallelism. No more jobs are
+    /// claimed than run, so that a crash counts for no other one.
+    pub fn max_processing(mut self, jobs: usize) -> Self {
+        self.max_processing = Some(jobs);
+        self
+    }
+
+    /// Sets a limit to the time of an attempt. Default: none. An attempt that is deferred or async
+    /// fails then, and what it reports later changes nothing. A function cannot be stopped: it sees
+    /// [`Running::is_stopping`], and its answer counts.
+    pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
+        self.attempt_timeout = Some(timeout);
+        self
+    }
+
+    /// Calls this before each attempt, in the order of the calls here. An error fails the attempt,
+    /// and the handler does not run.
+    pub fn before(mut self, hook: impl Fn(&Running) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
+        self.hooks.before.push(Box::new(hook));
+        self
+    }
+
+    /// Calls this after each attempt and before its end is written, also after a panic.
+    pub fn after(mut self, hook: impl Fn(&Running, &Result<Outcome, BoxError>) + Send + Sync + 'static) -> Self {
+        self.hooks.after.push(Box::new(hook));
+        self
+    }
+
+    /// Calls this once the end of each attempt is written. A panic in it is logged.
+    pub fn teardown(mut self, hook: impl Fn(&Running, &Ended) + Send + Sync + 'static) -> Self {
+        self.hooks.teardown.push(Box::new(hook));
+        self
+    }
+
+    /// Tells this of each attempt. A panic in it is logged.
+    pub fn observe(mut self, observer: impl Fn(&QueueEvent<'_>) + Send + Sync + 'static) -> Self {
+        self.hooks.observers.push(Box::new(observer));
+        self
+    }
+
+    /// Starts the runner.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a setting that cannot be, [`QueueError::Store`] with
+    /// [`Error::InUse`] while the queue has another runner, with [`Error::Runtime`] for an async
+    /// handler outside of a runtime, and with [`Error::Spawn`] if no thread can be started.
+    pub fn start(self) -> Result<Runner, QueueError> {
+        Ok(Runner { pool: Some(self.start_pool(None)?) })
+    }
+
+    /// Runs ready jobs until there are none, or a limit is reached, and returns the numbers. Jobs
+    /// that are scheduled for later stay.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start) and of [`Runner::stop`].
+    pub fn drain(self, limits: Limits) -> Result<Summary, QueueError> {
+        let pool = self.start_pool(Some(limits))?;
+        pool.wait_drained()?;
+        Ok(pool.summary())
+    }
+
+    fn start_pool(self, limits: Option<Limits>) -> Result<Arc<Pool>, QueueError> {
+        if let Some(config) = self.refused {
+            return Err(config.into());
+        }
+        if self.handlers.is_empty() {
+            return Err(ConfigError::NoHandlers.into());
+        }
+        let max_processing = self.max_processing.unwrap_or_else(available_parallelism);
+        crate::base::config::check_max_processing(max_processing)?;
+        if self.attempt_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(ConfigError::AttemptTimeoutZero.into());
+        }
+        #[cfg(feature = "tokio")]
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        #[cfg(feature = "tokio")]
+        if runtime.is_none() && self.handlers.values().any(|handler| matches!(handler, Handler::Async(_))) {
+            return Err(Error::Runtime.into());
+        }
+        self.queue.store().writable()?;
+        let name = self.queue.state().take_runner(max_processing);
+        let name = name.ok_or_else(|| Error::InUse { name: self.queue.name().to_owned() })?;
+        Pool::start(
+            pool::Settings {
+                queue: self.queue,
+                handlers: self.handlers,
+                hooks: self.hooks,
+                unknown: self.unknown,
+                max_processing,
+                attempt_timeout: self.attempt_timeout,
+                limits,
+                #[cfg(feature = "tokio")]
+                runtime,
+            },
+            Box::new(name),
+        )
+    }
+}
+
+impl fmt::Debug for RunnerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut kinds: Vec<_> = self.handlers.keys().collect();
+        kinds.sort();
+        f.debug_struct("RunnerBuilder")
+            .field("queue", &self.queue.name())
+            .field("kinds", &kinds)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the payload as its type. No retry mends a payload that does not fit.
+fn decoded<P: DeserializeOwned>(id: &str, payload: &[u8]) -> Result<P, BoxError> {
+    let misfit = |source| Failure::permanent(QueueError::Payload { id: JobId::from(id), source });
+    Ok(from_json(payload).map_err(misfit)?)
+}

@@ -1,0 +1,40 @@
+//! The attempts of a runner that are in flight.
+
+use super::Running;
+use super::handler::Hooks;
+use super::pool::Pool;
+use super::reports::Report;
+use crate::base::sync::Arc;
+
+/// An attempt in flight. Whoever has it reports its end, once.
+pub(super) struct Attempt {
+    pool: Arc<Pool>,
+    job: Running,
+}
+
+impl Attempt {
+    pub(super) fn new(pool: &Arc<Pool>, job: Running) -> Self {
+        Self { pool: pool.clone(), job }
+    }
+
+    pub(super) fn job(&self) -> &Running {
+        &self.job
+    }
+
+    pub(super) fn hooks(&self) -> &Hooks {
+        self.pool.hooks()
+    }
+
+    /// The time on the wall, in milliseconds since 1970.
+    pub(super) fn wall(&self) -> u64 {
+        self.pool.queue().state().moment().wall
+    }
+
+    /// Hands the end to the threads of the pool, unless its time was over before.
+    pub(super) fn report(self, report: impl FnOnce(&Self) -> Report) {
+        if self.pool.claim_end(self.job.token()) {
+            let report = report(&self);
+            self.pool.hand_in(report);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Running jobs until there are none, or a limit is reached.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The limits of [`RunnerBuilder::drain`](super::RunnerBuilder::drain). Each is looked at before a
+/// job is claimed; jobs that run go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Limits {
+    pub(super) jobs: Option<u64>,
+    pub(super) time: Option<Duration>,
+}
+
+impl Limits {
+    /// Runs so many attempts at most.
+    pub fn jobs(mut self, jobs: u64) -> Self {
+        self.jobs = Some(jobs);
+        self
+    }
+
+    /// Claims no job after this time.
+    pub fn time(mut self, time: Duration) -> Self {
+        self.time = Some(time);
+        self
+    }
+}
+
+/// The reason why a drain has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reached {
+    /// No job is ready.
+    NothingReady,
+    /// The queue is paused.
+    Paused,
+    /// The limit of attempts.
+    Jobs,
+    /// The limit of time.
+    Time,
+}
+
+/// The numbers of a drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// The attempts that succeeded.
+    pub finished: u64,
+    /// The attempts that failed, and whose jobs run again.
+    pub retried: u64,
+    /// The attempts that do not count, since the job was not ready.
+    pub snoozed: u64,
+    /// The jobs that died.
+    pub dead: u64,
+    /// The attempts whose jobs were removed while they ran.
+    pub lost: u64,
+    /// The time from the start to the end.
+    pub elapsed: Duration,
+    /// The reason of the end.
+    pub reached: Reached,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { finished, retried, snoozed, dead, lost, elapsed, reached } = self;
+        let reached = match reached {
+            Reached::NothingReady => "no job is ready",
+            Reached::Paused => "the queue is paused",
+            Reached::Jobs => "the limit of attempts is reached",
+            Reached::Time => "the limit of time is reached",
+        };
+        write!(
+            f,
+            "{finished} finished, {retried} to be tried again, {snoozed} not ready, {dead} dead, {lost} lost in {elapsed:.1?}: \
+             {reached}"
+        )
+    }
+}

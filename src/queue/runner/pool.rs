@@ -1,0 +1,633 @@
+//! The threads of a runner. Each reports the end of its job and claims the next one in the same
+//! atomic write, so a job costs one write beside its push.
+
+use super::attempts::Attempt;
+use super::drain::{Limits, Reached, Summary};
+use super::handler::{Finisher, Handler, Hooks};
+use super::reports::Report;
+use super::timeouts::Timeouts;
+use super::{Ended, QueueEvent, Running, Unknown};
+use crate::base::config::{ConfigError, DEFAULT_EFFECTS};
+use crate::base::error::{Error, describe};
+use crate::base::guard::guarded;
+use crate::base::index::BoxError;
+use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, wait_until};
+use crate::commit::changes::Changes;
+use crate::crew::{Crew, Host, Roster};
+use crate::effects::Effects;
+use crate::queue::intent::call_with;
+use crate::queue::job::{JobState, time};
+use crate::queue::rules::End;
+use crate::queue::step::{AT_ONCE, Claim, Claimed};
+use crate::queue::{Outcome, Queue, QueueError, SOME};
+use std::any::Any;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// The pause after a write that failed: the first one, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// The settings of a runner, which are checked.
+pub(super) struct Settings {
+    pub(super) queue: Queue,
+    pub(super) handlers: HashMap<String, Handler>,
+    pub(super) hooks: Hooks,
+    pub(super) unknown: Unknown,
+    pub(super) max_processing: usize,
+    pub(super) attempt_timeout: Option<Duration>,
+    pub(super) limits: Option<Limits>,
+    #[cfg(feature = "tokio")]
+    pub(super) runtime: Option<tokio::runtime::Handle>,
+}
+
+/// A runner and its threads.
+pub(super) struct Pool {
+    settings: Settings,
+    crew: Crew<Self>,
+    state: Mutex<State>,
+    /// Threads that wait for the end of a pause after a failed write sleep here.
+    stirred: Condvar,
+    stopping: Arc<AtomicBool>,
+    timeouts: Option<Timeouts>,
+    begun: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    roster: Roster,
+    threads: usize,
+    /// The threads that are in a handler.
+    busy: usize,
+    /// The jobs in flight, by the tokens of their leases.
+    flights: HashMap<u64, Flight>,
+    /// The slots of claims that are under way.
+    reserved: usize,
+    /// The ends that no thread has taken yet.
+    inbox: Vec<Report>,
+    /// True once no more jobs are claimed.
+    ending: bool,
+    over: bool,
+    claims: u64,
+    tally: Tally,
+    reached: Option<Reached>,
+    panicked: bool,
+}
+
+impl AsRef<Roster> for State {
+    fn as_ref(&self) -> &Roster {
+        &self.roster
+    }
+}
+
+struct Flight {
+    job: Running,
+    begun: Instant,
+    /// True once somebody reports its end.
+    ended: bool,
+    /// Ends its task.
+    #[cfg(feature = "tokio")]
+    task: Option<tokio::task::AbortHandle>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    finished: u64,
+    retried: u64,
+    snoozed: u64,
+    dead: u64,
+    lost: u64,
+}
+
+/// The answer to one write: the ends of attempts, and the next job.
+type Written = (Vec<Option<Option<JobState>>>, Claim);
+
+impl Host for Pool {
+    fn crew(&self) -> &Crew<Self> {
+        &self.crew
+    }
+
+    fn with_roster<R>(&self, change: impl FnOnce(&mut Roster, usize) -> R) -> R {
+        let mut state = self.state.lock();
+        let tokens = state.flights.len();
+        change(&mut state.roster, tokens)
+    }
+
+    fn thread_panicked(&self) {
+        let mut state = self.state.lock();
+        (state.panicked, state.ending) = (true, true);
+        self.end_if_over(&mut state);
+    }
+
+    fn clear_up(&self) {}
+
+    fn somebody_left(&self, _over: bool) {}
+
+    fn everybody_left(&self) {}
+}
+
+impl Pool {
+    pub(super) fn start(settings: Settings, name: Box<dyn Any + Send>) -> Result<Arc<Self>, QueueError> {
+        let begun = settings.queue.state().moment().now;
+        let timeouts = settings.attempt_timeout.map(Timeouts::new);
+        let pool = Arc::new_cyclic(|me| Self {
+            settings,
+            crew: Crew::new(me.clone()),
+            state: Mutex::default(),
+            stirred: Condvar::new(),
+            stopping: Arc::default(),
+            timeouts,
+            begun,
+        });
+        {
+            let mut state = pool.state.lock();
+            state.roster.keep_name(name);
+            state.threads = 1;
+        }
+        let started = pool.spawn().and_then(|()| pool.spawn_timeouts());
+        if let Err(error) = started {
+            pool.state.lock().threads -= 1;
+            let _ = pool.stop(None);
+            return Err(error.into());
+        }
+        Ok(pool)
+    }
+
+    /// Starts a thread, which is counted already.
+    fn spawn(self: &Arc<Self>) -> Result<(), Error> {
+        let me = self.clone();
+        self.crew.spawn("wl-queue", move || me.work())
+    }
+
+    fn spawn_timeouts(self: &Arc<Self>) -> Result<(), Error> {
+        if self.timeouts.is_none() {
+            return Ok(());
+        }
+        let me = self.clone();
+        self.crew.spawn("wl-timeouts", move || {
+            if let Some(timeouts) = &me.timeouts {
+                timeouts.watch(&me);
+            }
+        })
+    }
+
+    pub(super) fn queue(&self) -> &Queue {
+        &self.settings.queue
+    }
+
+    pub(super) fn hooks(&self) -> &Hooks {
+        &self.settings.hooks
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.state.lock().flights.len()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.state.lock().over
+    }
+
+    /// The loop of a thread.
+    fn work(self: &Arc<Self>) {
+        let mut reports = Vec::new();
+        while let Some(claimed) = self.next(&mut reports) {
+            self.grow();
+            let (job, payload) = Running::new(self.queue(), *claimed, &self.stopping);
+            let report = self.run(job, &payload);
+            self.state.lock().busy -= 1;
+            reports.extend(report);
+        }
+        self.state.lock().threads -= 1;
+    }
+
+    /// Starts one more thread if all are in handlers, so that one always looks for the next job.
+    fn grow(self: &Arc<Self>) {
+        {
+            let mut state = self.state.lock();
+            state.busy += 1;
+            if state.ending || state.busy < state.threads || state.threads >= self.settings.max_processing {
+                return;
+            }
+            state.threads += 1;
+        }
+        if let Err(error) = self.spawn() {
+            self.state.lock().threads -= 1;
+            tracing::warn!(target: "waterline", queue = self.queue().name(), %error, "the runner goes on with fewer threads");
+        }
+    }
+
+    /// Writes these reports, and returns the next job to run. `None` if this thread must end.
+    fn next(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Box<Claimed>> {
+        let mut pause = PAUSES.0;
+        loop {
+            let news = self.queue().state().news();
+            let wants = {
+                let mut state = self.state.lock();
+                reports.append(&mut state.inbox);
+                let wants = self.may_claim(&mut state, reports.len());
+                state.reserved += usize::from(wants);
+                if !wants && reports.is_empty() && self.end_if_over(&mut state) {
+                    return None;
+                }
+                wants
+            };
+            if !wants && reports.is_empty() {
+                self.queue().state().sleep(news, self.drain_deadline(), true);
+                continue;
+            }
+            match self.write(reports, wants) {
+                Ok(Claim::Job(claimed)) => return Some(claimed),
+                Ok(Claim::Again) => {}
+                Ok(Claim::Nothing) if wants => {
+                    if !self.drained() {
+                        self.queue().state().sleep(news, self.drain_deadline(), true);
+                    }
+                }
+                Ok(Claim::Nothing) => {}
+                Err(error) => {
+                    let (queue, error) = (self.queue().name(), error.report());
+                    tracing::warn!(target: "waterline", queue, error, "the queue cannot be written; it is tried again in {pause:.1?}");
+                    self.rest(pause);
+                    pause = (pause * 2).min(PAUSES.1);
+                }
+            }
+        }
+    }
+
+    fn rest(&self, pause: Duration) {
+        let until = crate::base::time::now().checked_add(pause);
+        let mut state = self.state.lock();
+        wait_until(&self.stirred, &mut state, until);
+    }
+
+    /// True if a thread may claim a job, now that it reports so many.
+    fn may_claim(&self, state: &mut State, reports: usize) -> bool {
+        if state.ending {
+            return false;
+        }
+        if let Some(limits) = self.settings.limits {
+            let elapsed = self.queue().state().moment().now.saturating_duration_since(self.begun);
+            let reached = if limits.jobs.is_some_and(|jobs| state.claims + state.reserved as u64 >= jobs) {
+                // A claim under way may find nothing, and then another one is due.
+                if state.claims >= limits.jobs.unwrap_or(0) { Some(Reached::Jobs) } else { None }
+            } else if limits.time.is_some_and(|time| elapsed >= time) {
+                Some(Reached::Time)
+            } else {
+                None
+            };
+            if reached.is_some() {
+                self.end(state, reached);
+                return false;
+            }
+            if limits.jobs.is_some_and(|jobs| state.claims + state.reserved as u64 >= jobs) {
+                return false;
+            }
+        }
+        state.flights.len().saturating_sub(reports) + state.reserved < self.settings.max_processing
+    }
+
+    fn drain_deadline(&self) -> Option<Instant> {
+        self.settings.limits.and_then(|limits| limits.time).and_then(|time| self.begun.checked_add(time))
+    }
+
+    /// Ends a drain that has found no job while none is in flight, which could push one. True if it
+    /// has ended.
+    fn drained(&self) -> bool {
+        if self.settings.limits.is_none() {
+            return false;
+        }
+        let at = self.queue().state().moment();
+        let paused = self.queue().state().look(|live| live.head.is_paused(at.wall));
+        let mut state = self.state.lock();
+        let is_idle = state.flights.is_empty() && state.reserved == 0 && state.inbox.is_empty();
+        if is_idle {
+            self.end(&mut state, Some(if paused { Reached::Paused } else { Reached::NothingReady }));
+        }
+        is_idle
+    }
+
+    /// Claims no more jobs from now on.
+    fn end(&self, state: &mut State, reached: Option<Reached>) {
+        state.ending = true;
+        state.reached = state.reached.or(reached);
+        self.end_if_over(state);
+    }
+
+    /// True if no job is left that has to be reported. The threads then end.
+    fn end_if_over(&self, state: &mut State) -> bool {
+        let is_over = state.ending && state.flights.is_empty() && state.reserved == 0 && state.inbox.is_empty();
+        if is_over && !state.over {
+            state.over = true;
+            state.roster.end(Box::new(()));
+            self.queue().state().ring();
+            self.timeouts.iter().for_each(Timeouts::ring);
+        }
+        state.over
+    }
+
+    /// Writes the ends of attempts, and claims the next job in the same batch. Reports that are
+    /// written are taken from the list.
+    fn write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Claim, QueueError> {
+        let answer = self.try_write(reports, wants);
+        let mut state = self.state.lock();
+        state.reserved -= usize::from(wants);
+        if let Ok(Claim::Job(claimed)) = &answer {
+            state.claims += 1;
+            let begun = self.queue().state().moment().now;
+            let (job, _) =
+                Running::new(self.queue(), Claimed { payload: Vec::new(), ..(**claimed).clone() }, &self.stopping);
+            let flight = Flight {
+                job,
+                begun,
+                ended: false,
+                #[cfg(feature = "tokio")]
+                task: None,
+            };
+            state.flights.insert(claimed.row.place, flight);
+        }
+        self.end_if_over(&mut state);
+        drop(state);
+        if matches!(answer, Ok(Claim::Job(_))) {
+            self.queue().state().pass_on();
+        }
+        answer
+    }
+
+    fn try_write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Claim, QueueError> {
+        self.queue().take_back_silent()?;
+        // Writes of the user's are in the batch only if the job is still this worker's, so each such
+        // report is a call of its own.
+        while let Some(at) = reports.iter().position(|report| !report.effects.is_empty()) {
+            let last = reports.len() == 1;
+            let (written, claim) = match self.call(&reports[at..=at], last && wants) {
+                Ok(written) => written,
+                Err(QueueError::Halt { .. }) => (vec![None], Claim::Again),
+                Err(QueueError::Store(error @ Error::Counter { .. })) => {
+                    // No retry mends that.
+                    let report = &mut reports[at];
+                    (report.end, report.effects) = (End::Buried { reason: describe(&error) }, Changes::default());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let report = reports.remove(at);
+            self.written(vec![report], written);
+            if last && wants {
+                return Ok(claim);
+            }
+        }
+        let (written, claim) = self.call(reports, wants)?;
+        self.written(std::mem::take(reports), written);
+        Ok(claim)
+    }
+
+    /// Makes one batch of these ends and of a claim.
+    fn call(&self, reports: &[Report], wants: bool) -> Result<Written, QueueError> {
+        if reports.is_empty() && !wants {
+            return Ok((Vec::new(), Claim::Nothing));
+        }
+        let end =
+            |report: &Report| (report.job.id().to_owned(), report.job.token(), report.end.clone(), report.data.clone());
+        let ends: Vec<_> = reports.iter().map(end).collect();
+        let effects = reports.first().map(|report| report.effects.clone()).unwrap_or_default();
+        let has_effects = !effects.is_empty();
+        let queue = self.queue();
+        call_with(queue.store(), queue.state(), "run a job", effects, move |step| {
+            step.keep_house(SOME)?;
+            let mut written = Vec::with_capacity(ends.len());
+            for (id, token, end, data) in &ends {
+                written.push(match step.end(id, *token, end.clone(), data.as_deref()) {
+                    Ok(state) => Some(state),
+                    Err(error) if !has_effects && is_halt(&error) => None,
+                    Err(error) => return Err(error),
+                });
+            }
+            let claim = if wants { step.claim(None)? } else { Claim::Nothing };
+            if wants && matches!(claim, Claim::Nothing) {
+                // No job waits for this, so it may take longer.
+                step.keep_house(AT_ONCE)?;
+            }
+            Ok((written, claim))
+        })
+    }
+
+    /// Notes that these ends are written, and tells everybody.
+    fn written(&self, reports: Vec<Report>, written: Vec<Option<Option<JobState>>>) {
+        for (report, written) in reports.into_iter().zip(written) {
+            let ended = report.ended(written);
+            let now = self.queue().state().moment().now;
+            let elapsed = {
+                let mut state = self.state.lock();
+                state.tally.count(&ended);
+                let flight = state.flights.remove(&report.job.token());
+                flight.map_or(Duration::ZERO, |flight| now.saturating_duration_since(flight.begun))
+            };
+            self.timeouts.iter().for_each(|timeouts| timeouts.forget(report.job.token()));
+            let job = &report.job;
+            log(job, &ended);
+            let (queue, id, kind, attempt) = (self.queue().name(), job.id(), job.kind(), job.attempt());
+            let ended_event = QueueEvent::AttemptEnded { queue, id, kind, attempt, elapsed, ended: &ended };
+            self.hooks().tell(job, &ended_event);
+            self.hooks().teardown(job, &ended);
+        }
+    }
+
+    /// Runs a job. `None`: somebody else reports it.
+    fn run(self: &Arc<Self>, job: Running, payload: &[u8]) -> Option<Report> {
+        let (queue, id, kind, attempt) = (self.queue().name(), job.id(), job.kind(), job.attempt());
+        self.hooks().tell(&job, &QueueEvent::AttemptBegun { queue, id, kind, attempt });
+        if let Some(timeouts) = &self.timeouts {
+            timeouts.begin(job.token(), self.queue().state().moment().now);
+        }
+        let attempt = Attempt::new(self, job.clone());
+        if let Err(error) = self.hooks().before(&job) {
+            return Some(Report::of(&attempt, Err(error)));
+        }
+        match self.settings.handlers.get(job.kind()) {
+            None => Some(Report::of(&attempt, Ok(self.unknown(&job)))),
+            Some(Handler::Direct(handler)) => Some(Report::of(&attempt, guarded(|| handler(&job, payload)))),
+            Some(Handler::Transactional(handler)) => {
+                let mut effects = Effects::new(Changes::default(), job.store_address(), DEFAULT_EFFECTS);
+                let outcome = guarded(|| handler(&job, payload, &mut effects));
+                let (effects, refused) = effects.finish();
+                let outcome = outcome.and_then(|outcome| Ok(refused.map(|()| outcome)?));
+                Some(Report::with_effects(&attempt, outcome, effects))
+            }
+            Some(Handler::Deferred(handler)) => {
+                let done = Finisher::new(attempt);
+                // If it panics, its finisher is dropped, and reports that.
+                let called = guarded(|| {
+                    handler(job.clone(), payload, done);
+                    Ok(())
+                });
+                if let Err(panic) = called {
+                    tracing::error!(target: "waterline", queue, id, %panic, "a handler panicked");
+                }
+                None
+            }
+            #[cfg(feature = "tokio")]
+            Some(Handler::Async(handler)) => match guarded(|| handler(job.clone(), payload)) {
+                Ok(future) => {
+                    let runtime = self.settings.runtime.as_ref();
+                    let task = runtime.map(|runtime| super::asynchronous::spawn(runtime, attempt, future));
+                    if let Some(flight) = self.state.lock().flights.get_mut(&job.token()) {
+                        flight.task = task;
+                    }
+                    None
+                }
+                Err(error) => Some(Report::of(&attempt, Err(error))),
+            },
+        }
+    }
+
+    fn unknown(&self, job: &Running) -> Outcome {
+        match self.settings.unknown {
+            Unknown::Dead => Outcome::Dead(format!("no handler has the kind {:?}", job.kind())),
+            Unknown::Snooze(delay) => {
+                let wall = self.queue().state().moment().wall;
+                Outcome::Snooze(crate::queue::job::after(wall, delay).map_or_else(|| time(u64::MAX), time))
+            }
+        }
+    }
+
+    // The ends of attempts that other threads report.
+
+    /// True if the caller is the one who reports the end of this attempt.
+    pub(super) fn claim_end(&self, token: u64) -> bool {
+        let mut state = self.state.lock();
+        state.flights.get_mut(&token).is_some_and(|flight| !std::mem::replace(&mut flight.ended, true))
+    }
+
+    /// Leaves the end of an attempt to the threads of the pool.
+    pub(super) fn hand_in(&self, report: Report) {
+        self.state.lock().inbox.push(report);
+        self.queue().state().ring();
+    }
+
+    /// Ends an attempt whose time is over: see
+    /// [`RunnerBuilder::attempt_timeout`](super::RunnerBuilder::attempt_timeout).
+    pub(super) fn overdue(self: &Arc<Self>, token: u64, after: Duration) {
+        let Some(job) = self.state.lock().flights.get(&token).map(|flight| flight.job.clone()) else { return };
+        job.ask_to_end();
+        let is_direct = matches!(
+            self.settings.handlers.get(job.kind()),
+            None | Some(Handler::Direct(_) | Handler::Transactional(_))
+        );
+        if is_direct {
+            return;
+        }
+        let error: BoxError = format!("the attempt took longer than {after:?}").into();
+        let attempt = Attempt::new(self, job);
+        attempt.report(|attempt| Report::of(attempt, Err(error)));
+        #[cfg(feature = "tokio")]
+        self.abort(&[token]);
+    }
+
+    /// Drops the futures of these jobs.
+    #[cfg(feature = "tokio")]
+    fn abort(&self, tokens: &[u64]) {
+        let mut state = self.state.lock();
+        let tasks = tokens.iter().filter_map(|token| state.flights.get_mut(token)?.task.take());
+        let tasks: Vec<_> = tasks.collect();
+        drop(state);
+        tasks.iter().for_each(tokio::task::AbortHandle::abort);
+    }
+
+    // The end.
+
+    pub(super) fn stop(&self, limit: Option<Duration>) -> Result<(), QueueError> {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.end(&mut self.state.lock(), None);
+        self.stirred.notify_all();
+        self.queue().state().ring();
+        self.wait(limit)
+    }
+
+    pub(super) fn wait_drained(&self) -> Result<(), QueueError> {
+        self.wait(None)
+    }
+
+    fn wait(&self, limit: Option<Duration>) -> Result<(), QueueError> {
+        if self.crew.is_own_thread() {
+            self.crew.leave_as_owner();
+            return Err(ConfigError::OwnThread.into());
+        }
+        let deadline = limit.and_then(|limit| crate::base::time::now().checked_add(limit));
+        let gone = {
+            let mut state = self.state.lock();
+            self.crew.wait_gone(&mut state, deadline)
+        };
+        let running = if gone { Vec::new() } else { self.abandon() };
+        let joined = gone && self.crew.join(deadline);
+        self.crew.leave_as_owner();
+        if !running.is_empty() || !joined {
+            return Err(QueueError::StopTimeout { running });
+        }
+        if self.state.lock().panicked {
+            return Err(Error::Thread.into());
+        }
+        Ok(())
+    }
+
+    /// Gives up the jobs that still run, and returns their ids. Their leases end by silence.
+    fn abandon(&self) -> Vec<String> {
+        let (ids, tokens) = {
+            let mut state = self.state.lock();
+            let mut jobs: Vec<_> = state.flights.values().map(|flight| flight.job.clone()).collect();
+            jobs.sort_by_key(Running::token);
+            state.flights.values_mut().for_each(|flight| flight.ended = true);
+            (jobs.iter().map(|job| job.id().to_owned()).collect(), jobs.iter().map(Running::token).collect::<Vec<_>>())
+        };
+        let state = self.queue().state();
+        let deadline = state.moment().now.checked_add(state.options.lease);
+        for token in &tokens {
+            state.renew(*token, deadline);
+        }
+        #[cfg(feature = "tokio")]
+        self.abort(&tokens);
+        let mut state = self.state.lock();
+        state.flights.clear();
+        self.end_if_over(&mut state);
+        ids
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        let elapsed = self.queue().state().moment().now.saturating_duration_since(self.begun);
+        let state = self.state.lock();
+        let Tally { finished, retried, snoozed, dead, lost } = state.tally;
+        let reached = state.reached.unwrap_or(Reached::NothingReady);
+        Summary { finished, retried, snoozed, dead, lost, elapsed, reached }
+    }
+}
+
+impl Tally {
+    fn count(&mut self, ended: &Ended) {
+        let count = match ended {
+            Ended::Finished => &mut self.finished,
+            Ended::Retried { .. } => &mut self.retried,
+            Ended::Snoozed => &mut self.snoozed,
+            Ended::Dead { .. } => &mut self.dead,
+            Ended::Lost => &mut self.lost,
+        };
+        *count += 1;
+    }
+}
+
+fn is_halt(error: &BoxError) -> bool {
+    matches!(error.downcast_ref(), Some(QueueError::Halt { .. }))
+}
+
+fn log(job: &Running, ended: &Ended) {
+    let (queue, id, kind, attempt) = (job.queue_name(), job.id(), job.kind(), job.attempt());
+    match ended {
+        Ended::Finished | Ended::Snoozed => {}
+        Ended::Retried { error } => {
+            tracing::debug!(target: "waterline", queue, id, kind, attempt, error, "a job failed, and is tried again");
+        }
+        Ended::Dead { error } => {
+            tracing::warn!(target: "waterline", queue, id, kind, attempt, error, "a job is dead: mend its cause and requeue it, or remove it");
+        }
+        Ended::Lost => {
+            tracing::warn!(target: "waterline", queue, id, kind, attempt, "a job was removed or taken over while it ran; its end was not written");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The ends of attempts, on their way to the store.
+
+use super::attempts::Attempt;
+use super::{Ended, Outcome, Running};
+use crate::base::error::describe;
+use crate::base::failure::{Verdict, verdict};
+use crate::base::guard::guarded;
+use crate::base::index::BoxError;
+use crate::commit::changes::Changes;
+use crate::queue::job::{JobState, LATEST, after, millis};
+use crate::queue::rules::End;
+
+/// The end of an attempt that is to be written.
+pub(super) struct Report {
+    pub(super) job: Running,
+    pub(super) end: End,
+    pub(super) data: Option<Vec<u8>>,
+    /// The writes that belong to it.
+    pub(super) effects: Changes,
+}
+
+impl Report {
+    /// Returns the report of an attempt with this outcome. It calls the user's code: the text of an
+    /// error is made here, with no lock held.
+    pub(super) fn of(attempt: &Attempt, outcome: Result<Outcome, BoxError>) -> Self {
+        Self::with_effects(attempt, outcome, Changes::default())
+    }
+
+    pub(super) fn with_effects(attempt: &Attempt, outcome: Result<Outcome, BoxError>, effects: Changes) -> Self {
+        let job = attempt.job().clone();
+        let outcome = attempt.hooks().after(&job, outcome);
+        let (end, data) = match outcome {
+            Ok(outcome) => end_of(outcome),
+            Err(error) => (end_of_error(&error, attempt.wall()), None),
+        };
+        let effects = if end == End::Finished { effects } else { Changes::default() };
+        Self { job, end, data, effects }
+    }
+
+    /// Returns the end as it was written; `None`: the job was no longer this worker's.
+    pub(super) fn ended(&self, written: Option<Option<JobState>>) -> Ended {
+        let Some(state) = written else { return Ended::Lost };
+        let error = || match &self.end {
+            End::Failed { error, .. } => error.clone(),
+            End::Buried { reason } => reason.clone(),
+            _ => String::new(),
+        };
+        match (&self.end, state) {
+            (End::Finished, _) => Ended::Finished,
+            (End::Snoozed { .. }, _) => Ended::Snoozed,
+            (_, Some(JobState::Dead) | None) => Ended::Dead { error: error() },
+            _ => Ended::Retried { error: error() },
+        }
+    }
+}
+
+fn end_of(outcome: Outcome) -> (End, Option<Vec<u8>>) {
+    let time = |time| millis(time).unwrap_or(LATEST);
+    match outcome {
+        Outcome::Done => (End::Finished, None),
+        // A value of JSON is always text of JSON.
+        Outcome::DoneWith(data) => (End::Finished, Some(data.to_string().into_bytes())),
+        Outcome::RetryAt(at) => {
+            (End::Failed { error: "it asked for another time".to_owned(), at: Some(time(at)) }, None)
+        }
+        Outcome::Snooze(at) => (End::Snoozed { at: time(at) }, None),
+        Outcome::Dead(reason) => (End::Buried { reason }, None),
+    }
+}
+
+/// Returns what an error makes of its attempt: see [`Failure`](crate::Failure).
+fn end_of_error(error: &BoxError, wall: u64) -> End {
+    let text = guarded(|| Ok(describe(&**error))).unwrap_or_default();
+    match verdict(&**error) {
+        Verdict::Retry => End::Failed { error: text, at: None },
+        Verdict::Permanent => End::Buried { reason: text },
+        Verdict::Defer(delay) => End::Snoozed { at: after(wall, delay).unwrap_or(LATEST) },
+    }
+}

@@ -1,0 +1,142 @@
+//! A job that a runner runs, as its handler sees it.
+
+use crate::base::sync::{Arc, AtomicBool, Ordering};
+use crate::queue::Queue;
+use crate::queue::error::QueueError;
+use crate::queue::intent::call;
+use crate::queue::job::from_json;
+use crate::queue::row::Row;
+use crate::queue::step::Claimed;
+use serde::Serialize;
+use std::fmt;
+
+/// A running job, as its handler sees it. A clone is the same job.
+///
+/// Its lease renews itself for as long as the job runs.
+#[derive(Clone)]
+pub struct Running(Arc<Inner>);
+
+struct Inner {
+    queue: Queue,
+    id: String,
+    row: Row,
+    resubmitted: AtomicBool,
+    /// The runner stops.
+    stopping: Arc<AtomicBool>,
+    /// This attempt is to end.
+    overdue: AtomicBool,
+}
+
+impl Running {
+    /// Returns the job, and its payload.
+    pub(super) fn new(queue: &Queue, claimed: Claimed, stopping: &Arc<AtomicBool>) -> (Self, Vec<u8>) {
+        let Claimed { id, row, payload } = claimed;
+        let inner = Inner {
+            queue: queue.clone(),
+            id,
+            row,
+            resubmitted: AtomicBool::new(false),
+            stopping: stopping.clone(),
+            overdue: AtomicBool::new(false),
+        };
+        (Self(Arc::new(inner)), payload)
+    }
+
+    /// Returns the id of the job.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// Returns the kind of the job.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.0.row.kind
+    }
+
+    /// Returns the name of its queue.
+    pub(super) fn queue_name(&self) -> &str {
+        self.0.queue.name()
+    }
+
+    /// Returns the number of this attempt, from 1. A snoozed attempt and a crash do not count.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.0.row.failures.saturating_add(1)
+    }
+
+    /// Returns the number of times that a process died while it ran this job.
+    #[must_use]
+    pub fn crashes(&self) -> u32 {
+        self.0.row.crashes
+    }
+
+    pub(super) fn token(&self) -> u64 {
+        self.0.row.place
+    }
+
+    /// True if the job is asked to come to its end: the runner stops, or the time of the attempt is
+    /// over.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.0.stopping.load(Ordering::Relaxed) || self.0.overdue.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn ask_to_end(&self) {
+        self.0.overdue.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the data that this attempt or an earlier one has left. `None` if there is none, or
+    /// if it cannot be read.
+    #[must_use]
+    pub fn data(&self) -> Option<serde_json::Value> {
+        from_json(&self.0.queue.bytes(&self.0.queue.state().keys.data(self.id())).ok().flatten()?).ok()
+    }
+
+    /// Replaces the data of the job, which the next attempt and [`Queue::get`] show.
+    ///
+    /// # Errors
+    /// [`QueueError::Halt`] if the job was removed, [`QueueError::Payload`] for data that is no
+    /// JSON, [`QueueError::Store`] when the database fails.
+    pub fn update(&self, data: &(impl Serialize + ?Sized)) -> Result<(), QueueError> {
+        let data = crate::queue::job::to_json(self.id(), data)?;
+        let (id, token) = (self.0.id.clone(), self.token());
+        let row = call(self.0.queue.store(), self.0.queue.state(), "update a job", move |step| {
+            step.update(&id, token, &data)
+        })?;
+        self.0.resubmitted.store(row.resubmit.is_some(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// True if the job was pushed once more while it runs, as far as the last
+    /// [`update`](Self::update) has shown.
+    #[must_use]
+    pub fn is_resubmitted(&self) -> bool {
+        self.0.resubmitted.load(Ordering::Relaxed)
+    }
+
+    /// Returns an error if the job is no longer this worker's.
+    ///
+    /// # Errors
+    /// [`QueueError::Halt`].
+    pub fn check(&self) -> Result<(), QueueError> {
+        let state = self.0.queue.state();
+        if state.holds(self.token(), state.moment().now) {
+            Ok(())
+        } else {
+            Err(QueueError::Halt { id: self.0.id.clone() })
+        }
+    }
+
+    pub(super) fn store_address(&self) -> usize {
+        self.0.queue.store().address()
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut running = f.debug_struct("Running");
+        running.field("id", &self.id()).field("kind", &self.kind()).field("attempt", &self.attempt());
+        running.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,146 @@
+//! The state of a queue in one sentence, and in numbers.
+
+use super::Queue;
+use super::job::{Counts, Priority};
+use crate::queue::error::QueueError;
+use crate::queue::job::JobId;
+use std::fmt;
+use std::time::Duration;
+
+/// The state of a queue, from [`Queue::status`]. `Display` says it in one sentence.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct QueueStatus {
+    /// The name of the queue.
+    pub queue: String,
+    /// The number of jobs in each state.
+    pub counts: Counts,
+    /// The ready job that has waited for the longest time in its priority, and its age. `None` if
+    /// no job is ready.
+    pub oldest_ready: Option<(JobId, Duration)>,
+    /// The reason why no job starts right now.
+    pub waits: Waits,
+}
+
+/// The reason why no job of a queue starts right now.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Waits {
+    /// Jobs start, or are about to.
+    No,
+    /// No job is ready.
+    NothingReady {
+        /// The time until the next scheduled job is due, if there is one.
+        due_in: Option<Duration>,
+    },
+    /// The queue is paused.
+    Paused {
+        /// The time until it ends; `None`: it ends with [`Queue::resume`].
+        left: Option<Duration>,
+    },
+    /// All slots of the runner are busy.
+    Busy {
+        /// The number of slots.
+        slots: usize,
+        /// The time for which the oldest running job has run.
+        since: Duration,
+        /// The id of that job.
+        oldest: JobId,
+    },
+    /// No runner runs, and nobody accepts jobs.
+    NoWorker,
+    /// The store cannot write, and the write is tried again.
+    StoreFails {
+        /// The error.
+        error: String,
+        /// The time since the first such failure.
+        since: Duration,
+    },
+}
+
+impl fmt::Display for QueueStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { scheduled, ready, running, finished, dead } = self.counts;
+        write!(f, "the queue {:?} ", self.queue)?;
+        match &self.waits {
+            Waits::No => f.write_str("runs its jobs")?,
+            Waits::NothingReady { due_in: None } => f.write_str("has no job that is ready or scheduled")?,
+            Waits::NothingReady { due_in: Some(due_in) } => {
+                write!(f, "has no job that is ready; the next one is due in {due_in:.1?}")?;
+            }
+            Waits::Paused { left: None } => f.write_str("is paused until somebody resumes it")?,
+            Waits::Paused { left: Some(left) } => write!(f, "is paused for another {left:.1?}")?,
+            Waits::Busy { slots, since, oldest } => write!(
+                f,
+                "has all {slots} slots busy; its oldest job, {oldest:?}, has run for {since:.1?}: raise max_processing, or find \
+                 out why that job takes so long"
+            )?,
+            Waits::NoWorker => f.write_str("has ready jobs, and no runner and no caller of accept: start one")?,
+            Waits::StoreFails { error, since } => {
+                write!(f, "cannot write to its store since {since:.1?}, and tries again: {error}")?;
+            }
+        }
+        write!(f, " (scheduled {scheduled}, ready {ready}, running {running}, finished {finished}, dead {dead}")?;
+        match &self.oldest_ready {
+            Some((id, age)) => write!(f, "; the oldest ready job, {id:?}, has waited for {age:.1?})"),
+            None => f.write_str(")"),
+        }
+    }
+}
+
+impl Queue {
+    /// Returns the state of the queue. It reads a few entries of the store, and waits for nobody.
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] when the database cannot be read.
+    pub fn status(&self) -> Result<QueueStatus, QueueError> {
+        let at = self.state.moment();
+        let mut oldest: Option<(JobId, u64)> = None;
+        for job in self.first_ready()? {
+            if oldest.as_ref().is_none_or(|(_, since)| job.1 < *since) {
+                oldest = Some(job);
+            }
+        }
+        let slots = self.state.slots();
+        let till = |wall: u64| Duration::from_millis(wall.saturating_sub(at.wall));
+        let (counts, waits) = self.state.look(|live| {
+            let counts = Counts::of(live.head.counts);
+            let oldest = live.running.values().min_by_key(|holder| holder.since);
+            let waits = if let Some((error, since)) = &live.failing {
+                Waits::StoreFails { error: error.clone(), since: at.now.saturating_duration_since(*since) }
+            } else if live.head.is_paused(at.wall) {
+                let until = live.head.paused_until;
+                Waits::Paused { left: (until < u64::MAX).then(|| till(until)) }
+            } else if counts.ready == 0 {
+                let scheduled = live.from[0];
+                Waits::NothingReady { due_in: (counts.scheduled > 0 && scheduled < u64::MAX).then(|| till(scheduled)) }
+            } else {
+                match (slots, oldest) {
+                    (Some(slots), Some(oldest)) if live.running.len() >= slots => {
+                        let since = at.now.saturating_duration_since(oldest.since);
+                        Waits::Busy { slots, since, oldest: oldest.id.clone() }
+                    }
+                    (None, _) if live.accepting() == 0 && live.running.is_empty() => Waits::NoWorker,
+                    _ => Waits::No,
+                }
+            };
+            (counts, waits)
+        });
+        let age = |since: u64| Duration::from_millis(at.wall.saturating_sub(since));
+        let oldest_ready = oldest.map(|(id, since)| (id, age(since)));
+        Ok(QueueStatus { queue: self.name().to_owned(), counts, oldest_ready, waits })
+    }
+
+    /// Returns the first ready job of each priority, with the time since which it is ready. Within
+    /// a priority it is the oldest.
+    fn first_ready(&self) -> Result<Vec<(JobId, u64)>, QueueError> {
+        let mut first = Vec::new();
+        for lane in 0..Priority::ALL.len() {
+            self.each_in_lane(lane, 0, &mut |id, row| {
+                first.push((id.to_owned(), row.since));
+                Ok(false)
+            })?;
+        }
+        Ok(first)
+    }
+}
