@@ -22,6 +22,7 @@
 //! * **put per job**: a job that puts 100 bytes as an effect, which is one write with the job's
 //!   completion. Beside the same puts in the same order by hand, 256 in a batch, on one thread,
 //!   without any progress. Synced: beside a flush for each put.
+//! * **queue**: jobs of a queue, beside a loop on RocksDB by hand. See `queue.rs`.
 //! * **slow source**: a source that takes a millisecond for each call, read in runs of 64 instead
 //!   of one by one.
 //!
@@ -51,6 +52,8 @@ mod late;
 mod log;
 #[path = "../../tests/memory/measures.rs"]
 mod measures;
+#[cfg(feature = "rocksdb")]
+mod queue;
 #[cfg(feature = "rocksdb")]
 mod resume;
 mod sources;
@@ -215,6 +218,7 @@ fn main() {
         on_rocksdb(&table);
         effects::rows(&table);
         log::rows(&table);
+        queue::rows(&table);
         store::rows(&table);
     }
     let row = Row { name: "slow source, in runs", floor: "one by one", times: SLOW_JOBS, most: 0.1 };

@@ -285,9 +285,10 @@ impl Step<'_, '_> {
             let Some(lane) = rules::lane(&self.tail.head.lanes, self.tail.head.claims) else {
                 return most.map_or(Ok(Claim::Nothing), |most| self.claim_early(most));
             };
+            // The entry that is claimed now is read below, so it is deleted with a later range.
+            self.delete_behind(lane)?;
             let index = self.tail.head.lanes[lane].next;
             self.head().lanes[lane].next += 1;
-            self.delete_behind(lane)?;
             if let Some((id, row)) = self.entry(lane, index)? {
                 return self.claim_job(id, row);
             }

@@ -1,0 +1,216 @@
+//! The cost of a job of a queue, beside a *raw loop* on RocksDB: one thread that writes the same
+//! records with the same reads, one batch for 256 pushes, and one for each end of a job together
+//! with the next claim. Payloads have 100 bytes, and handlers do nothing.
+//!
+//! * **synced**: beside a flush for each end and each claim.
+//! * **pickup**: the time from a push to the handler of an idle runner, beside that of an idle
+//!   consumer behind a `JobLog`.
+
+use crate::{Row, Table};
+use rocksdb::{ColumnFamily, DB, Options, WriteBatch, WriteOptions};
+use std::time::{Duration, Instant};
+use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
+use waterline::{Consumer, Durability, Store};
+
+/// The jobs of one round: a whole number of blocks.
+const JOBS: u64 = 200 * BLOCK;
+const BLOCK: u64 = 256;
+
+/// The jobs of a round in which each write is flushed.
+const SYNCED: u64 = 2 * BLOCK;
+
+/// The jobs that are pushed one by one to an idle worker.
+const PICKUPS: u64 = 2_000;
+
+/// The lengths of the records: a row, and the counters and cursors.
+const ROW: [u8; 48] = [7; 48];
+const HEAD: [u8; 181] = [3; 181];
+
+pub(crate) fn rows(table: &Table) {
+    let name = "queue: pushed, 256 in a write";
+    let row = Row { name, floor: "raw batches", times: JOBS, most: 2.0 };
+    table.row(row, || Raw::new(false).push(JOBS), || Ours::new(Durability::Buffered, Retention::Keep).push(JOBS));
+    for (name, retention) in
+        [("queue: run", Retention::For(Duration::from_secs(60))), ("queue: run, Retention::Drop", Retention::Drop)]
+    {
+        let row = Row { name, floor: "raw loop", times: JOBS, most: 2.0 };
+        let raw = || {
+            let raw = Raw::new(false);
+            raw.push(JOBS);
+            raw.run(JOBS, retention == Retention::Drop)
+        };
+        let ours = || {
+            let ours = Ours::new(Durability::Buffered, retention);
+            ours.push(JOBS);
+            ours.run(JOBS, 8)
+        };
+        table.row(row, raw, ours);
+    }
+    let row = Row { name: "queue: run, synced, 64 workers", floor: "flushes", times: SYNCED, most: 0.2 };
+    let raw = || {
+        let raw = Raw::new(true);
+        raw.push(SYNCED);
+        raw.run(SYNCED, true)
+    };
+    let ours = || {
+        let ours = Ours::new(Durability::Synced, Retention::Drop);
+        ours.push(SYNCED);
+        ours.run(SYNCED, 64)
+    };
+    table.row(row, raw, ours);
+    let row = Row { name: "queue: pickup by an idle runner", floor: "by a consumer", times: PICKUPS, most: 3.0 };
+    table.row(row, picked_up_by_a_consumer, picked_up_by_a_runner);
+}
+
+fn text() -> String {
+    "x".repeat(98)
+}
+
+/// A queue in a database of its own.
+struct Ours {
+    queue: Queue,
+    _dir: tempfile::TempDir,
+}
+
+impl Ours {
+    fn new(durability: Durability, retention: Retention) -> Self {
+        let dir = tempfile::tempdir().expect("a directory for the database");
+        let store = Store::options().durability(durability).open(dir.path()).expect("the database opens");
+        let options = QueueOptions::default().retention(retention);
+        Self { queue: Queue::open(&store, "q", options).expect("it opens"), _dir: dir }
+    }
+
+    fn push(&self, jobs: u64) -> Duration {
+        let payload = text();
+        let begun = Instant::now();
+        for _ in 0..jobs / BLOCK {
+            let block = (0..BLOCK).map(|_| NewJob::new("k", &payload).expect("it is text"));
+            self.queue.push_all(block).expect("the disk takes it");
+        }
+        begun.elapsed()
+    }
+
+    fn run(&self, jobs: u64, max_processing: usize) -> Duration {
+        let runner = Runner::builder(&self.queue).max_processing(max_processing);
+        let begun = Instant::now();
+        let summary = runner.on("k", |_, _: String| Ok(Outcome::Done)).drain(Limits::default());
+        let elapsed = begun.elapsed();
+        assert_eq!(summary.expect("the disk takes it").finished, jobs);
+        elapsed
+    }
+}
+
+/// The raw loop.
+struct Raw {
+    db: DB,
+    synced: bool,
+    _dir: tempfile::TempDir,
+}
+
+impl Raw {
+    fn new(synced: bool) -> Self {
+        let dir = tempfile::tempdir().expect("a directory for the database");
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        let db = DB::open_cf(&options, dir.path(), ["rows", "entries"]).expect("the database opens");
+        Self { db, synced, _dir: dir }
+    }
+
+    fn family(&self, name: &str) -> &ColumnFamily {
+        self.db.cf_handle(name).expect("it was opened with it")
+    }
+
+    fn write(&self, batch: WriteBatch, synced: bool) {
+        let mut options = WriteOptions::default();
+        options.set_sync(synced);
+        self.db.write_opt(batch, &options).expect("the disk takes it");
+    }
+
+    fn push(&self, jobs: u64) -> Duration {
+        let (rows, entries) = (self.family("rows"), self.family("entries"));
+        let payload = serde_json::to_vec(&text()).expect("it is text");
+        let begun = Instant::now();
+        for block in 0..jobs / BLOCK {
+            let mut batch = WriteBatch::default();
+            for job in block * BLOCK..(block + 1) * BLOCK {
+                batch.put_cf(rows, key(b'p', job), &payload);
+                batch.put_cf(entries, key(2, job), format!("~{job}"));
+                batch.put_cf(rows, key(b'j', job), ROW);
+            }
+            batch.put_cf(rows, key(b'h', 0), HEAD);
+            self.write(batch, false);
+        }
+        begun.elapsed()
+    }
+
+    fn run(&self, jobs: u64, drop: bool) -> Duration {
+        let (rows, entries) = (self.family("rows"), self.family("entries"));
+        let get = |family, key: Vec<u8>| self.db.get_cf(family, key).expect("it is read").expect("it is there");
+        let begun = Instant::now();
+        for job in 0..jobs {
+            let mut batch = WriteBatch::default();
+            if let Some(before) = job.checked_sub(1) {
+                batch.delete_cf(rows, key(b'r', before));
+                if drop {
+                    batch.delete_cf(rows, key(b'j', before));
+                    batch.delete_cf(rows, key(b'p', before));
+                } else {
+                    batch.put_cf(entries, key(b'f', before), []);
+                    batch.put_cf(rows, key(b'j', before), ROW);
+                }
+            }
+            let id = get(entries, key(2, job));
+            let (row, payload) = (get(rows, key(b'j', job)), get(rows, key(b'p', job)));
+            std::hint::black_box((row, payload));
+            batch.put_cf(rows, key(b'r', job), id);
+            batch.put_cf(rows, key(b'j', job), ROW);
+            batch.put_cf(rows, key(b'h', 0), HEAD);
+            self.write(batch, self.synced);
+        }
+        begun.elapsed()
+    }
+}
+
+fn key(part: u8, number: u64) -> Vec<u8> {
+    [&[0, 0, 0, 0, part][..], &number.to_be_bytes()].concat()
+}
+
+/// Pushes jobs one by one, and awaits each.
+fn picked_up(push: impl Fn(u64), said: &crossbeam_channel::Receiver<u64>) -> Duration {
+    let begun = Instant::now();
+    for job in 0..PICKUPS {
+        push(job);
+        assert_eq!(said.recv().expect("it runs"), job);
+    }
+    begun.elapsed()
+}
+
+fn picked_up_by_a_runner() -> Duration {
+    let ours = Ours::new(Durability::Buffered, Retention::Drop);
+    let (say, said) = crossbeam_channel::unbounded();
+    let runner = Runner::builder(&ours.queue).max_processing(2).on("k", move |_, job: u64| {
+        say.send(job)?;
+        Ok(Outcome::Done)
+    });
+    let runner = runner.start().expect("it starts");
+    let push = |job| _ = ours.queue.push(NewJob::new("k", &job).expect("it is a number")).expect("the disk takes it");
+    let elapsed = picked_up(push, &said);
+    runner.stop().expect("nothing fails");
+    elapsed
+}
+
+fn picked_up_by_a_consumer() -> Duration {
+    let dir = tempfile::tempdir().expect("a directory for the database");
+    let store = Store::open(dir.path()).expect("the database opens");
+    let log = store.log::<u64>("l").expect("it opens");
+    let (say, said) = crossbeam_channel::unbounded();
+    let consumer = Consumer::builder(log.clone(), store.progress("p")).max_processing(2).start(move |job| {
+        say.send(job.payload)?;
+        Ok(())
+    });
+    let consumer = consumer.expect("it starts");
+    let elapsed = picked_up(|job| _ = log.push(&job).expect("the disk takes it"), &said);
+    consumer.stop().expect("nothing fails");
+    elapsed
+}
