@@ -16,8 +16,9 @@ use waterline::{Consumer, Durability, Store};
 const JOBS: u64 = 200 * BLOCK;
 const BLOCK: u64 = 256;
 
-/// The jobs of a round in which each write is flushed.
-const SYNCED: u64 = 2 * BLOCK;
+/// The jobs of a round in which each write is flushed. The raw loop runs a part of them.
+const SYNCED: u64 = 16 * BLOCK;
+const PART: u64 = 16;
 
 /// The jobs that are pushed one by one to an idle worker.
 const PICKUPS: u64 = 2_000;
@@ -50,7 +51,7 @@ pub(crate) fn rows(table: &Table) {
     let raw = || {
         let raw = Raw::new(true);
         raw.push(SYNCED);
-        raw.run(SYNCED, true)
+        raw.run(SYNCED / PART, true) * PART as u32
     };
     let ours = || {
         let ours = Ours::new(Durability::Synced, Retention::Drop);

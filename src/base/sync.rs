@@ -11,7 +11,7 @@ mod model;
 pub(crate) use self::model::explore;
 #[cfg(waterline_loom)]
 pub(crate) use self::model::{
-    AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, RwLock, lock_awake, spin_until,
+    AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, RwLock, lock_awake, spin_until, try_lock_awake,
 };
 #[cfg(waterline_loom)]
 pub(crate) use loom::sync::RwLockWriteGuard;
@@ -30,13 +30,19 @@ const LOOKS: usize = 512;
 /// lock is held.
 #[cfg(not(waterline_loom))]
 pub(crate) fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    try_lock_awake(mutex).unwrap_or_else(|| mutex.lock())
+}
+
+/// Locks it if it is free now or within some microseconds.
+#[cfg(not(waterline_loom))]
+pub(crate) fn try_lock_awake<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..LOOKS {
         if let Some(guard) = mutex.try_lock() {
-            return guard;
+            return Some(guard);
         }
         std::hint::spin_loop();
     }
-    mutex.lock()
+    None
 }
 
 pub(crate) use std::sync::Arc;

@@ -8,7 +8,7 @@
 //!
 //! This file is the shell of the threads: it alone reads the clock, and [`Batches`] decides.
 
-use crate::base::sync::{Arc, Mutex, MutexGuard, RwLock};
+use crate::base::sync::{Arc, Mutex, MutexGuard, RwLock, try_lock_awake};
 use crate::base::time;
 use crate::commit::batches::{Batches, Next, Pending};
 use crate::commit::chores::Chores;
@@ -37,7 +37,7 @@ pub(crate) struct Writer {
     rows: Arc<RwLock<()>>,
     thread: Arc<Mutex<Option<Started>>>,
     /// The intents of the threads that wait for their turn to write.
-    arrived: Mutex<Vec<Pending>>,
+    arrived: Arc<Mutex<Vec<Pending>>>,
     chores: Arc<Chores>,
 }
 
@@ -75,7 +75,7 @@ impl Writer {
         let rows: Arc<RwLock<()>> = Arc::default();
         let chores = Chores::new(kv.clone());
         let batches = Arc::new(Mutex::new(Batches::new(kv, rows.clone(), time::now())));
-        Self { batches, rows, thread: Arc::default(), arrived: Mutex::default(), chores }
+        Self { batches, rows, thread: Arc::default(), arrived: Arc::default(), chores }
     }
 
     pub(crate) fn downgrade(&self) -> WeakWriter {
@@ -98,8 +98,8 @@ impl Writer {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let (sender, inbox) = unbounded();
-            let (batches, chores) = (self.batches.clone(), self.chores.clone());
-            let side = Thread { inbox: inbox.clone(), batches, chores };
+            let (batches, arrived, chores) = (self.batches.clone(), self.arrived.clone(), self.chores.clone());
+            let side = Thread { inbox: inbox.clone(), batches, arrived, chores };
             let handle = std::thread::Builder::new().name("wl-writer".to_owned()).spawn(move || run(side))?;
             *thread = Some(Started { sender, inbox, handle });
         }
@@ -144,19 +144,18 @@ impl Writer {
         }
     }
 
-    /// Writes an intent on this thread, together with the intents of all other callers of this that
-    /// have arrived by then. It waits for a write that goes on, and finds its intent written if that
-    /// caller took it along. So callers hand the work to each other, and not to the writer's thread:
-    /// to wake that one would cost more than most writes.
+    /// Writes an intent on this thread, together with those of other callers of this that have
+    /// arrived by then, unless somebody is writing. Otherwise it is in the next write. The caller
+    /// then waits for the answer to its intent, and for nothing else.
     pub(crate) fn write_together(&self, intent: Box<dyn Intent>) {
         self.arrived.lock().push(Pending::new(intent, true));
-        let mut batches = self.batches.lock();
+        // A write takes some microseconds, and to be woken takes longer.
+        let Some(mut batches) = try_lock_awake(&self.batches) else { return };
         let arrived = std::mem::take(&mut *self.arrived.lock());
-        if arrived.is_empty() {
-            return;
+        if !arrived.is_empty() {
+            batches.pending.extend(arrived);
+            write(&mut batches, time::now());
         }
-        batches.pending.extend(arrived);
-        write(&mut batches, time::now());
         self.leave_rest(batches);
     }
 
@@ -185,7 +184,8 @@ impl Writer {
     fn leave_rest(&self, mut batches: MutexGuard<'_, Batches>) {
         let (rest, chores) = (!batches.pending.is_empty(), batches.take_chores());
         drop(batches);
-        if rest {
+        // Those who came during the write have left their intents, and could not lock the list.
+        if rest || !self.arrived.lock().is_empty() {
             self.tell(WriterMessage::Look);
         }
         self.chores.hand_over(chores);
@@ -224,6 +224,7 @@ impl fmt::Debug for Writer {
 struct Thread {
     inbox: Receiver<WriterMessage>,
     batches: Arc<Mutex<Batches>>,
+    arrived: Arc<Mutex<Vec<Pending>>>,
     chores: Arc<Chores>,
 }
 
@@ -250,6 +251,7 @@ impl Thread {
     fn step(&self, now: Instant) -> Next {
         let mut batches = self.batches.lock();
         take_all(&self.inbox, &mut batches);
+        batches.pending.append(&mut self.arrived.lock());
         let next = batches.next(now);
         if next == Next::Write {
             write(&mut batches, now);
@@ -257,7 +259,8 @@ impl Thread {
         let chores = batches.take_chores();
         drop(batches);
         self.chores.hand_over(chores);
-        next
+        // Some may have come since the list was locked.
+        if self.arrived.lock().is_empty() { next } else { Next::Write }
     }
 }
 

@@ -243,7 +243,7 @@ impl Live {
         self.asleep
     }
 
-    fn ready(&self) -> u64 {
+    pub(super) fn ready(&self) -> u64 {
         self.head.lanes.iter().map(|lane| lane.end - lane.next).sum()
     }
 

@@ -126,6 +126,10 @@ pub(crate) fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
+pub(crate) fn try_lock_awake<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    mutex.try_lock()
+}
+
 /// Looks once: what comes a moment later is another order of the same events.
 pub(crate) fn spin_until(mut came: impl FnMut() -> bool) -> bool {
     came()

@@ -11,7 +11,7 @@ use crate::base::config::{ConfigError, DEFAULT_EFFECTS};
 use crate::base::error::{Error, describe};
 use crate::base::guard::guarded;
 use crate::base::index::BoxError;
-use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, wait_until};
+use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, wait_until};
 use crate::commit::changes::Changes;
 use crate::crew::{Crew, Host, Roster};
 use crate::effects::Effects;
@@ -26,6 +26,14 @@ use std::time::{Duration, Instant};
 
 /// The pause after a write that failed: the first one, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// The time between two claims that needs no further thread: most of it is the write.
+const BRISK: Duration = Duration::from_micros(20);
+
+/// The time for which the first thread in the line watches the others, and the claims in that time
+/// by which they cope.
+const LOOK: Duration = Duration::from_micros(200);
+const ENOUGH: u64 = 8;
 
 /// The settings of a runner, which are checked.
 pub(super) struct Settings {
@@ -45,6 +53,9 @@ pub(super) struct Pool {
     settings: Settings,
     crew: Crew<Self>,
     state: Mutex<State>,
+    /// The line of the threads without a job. The one that has the lock is the first in it, and
+    /// alone looks for a job.
+    line: Mutex<()>,
     /// Threads that wait for the end of a pause after a failed write sleep here.
     stirred: Condvar,
     stopping: Arc<AtomicBool>,
@@ -56,8 +67,8 @@ pub(super) struct Pool {
 struct State {
     roster: Roster,
     threads: usize,
-    /// The threads that are in a handler.
-    busy: usize,
+    /// The threads that wait for their turn to claim a job.
+    in_line: usize,
     /// The jobs in flight, by the tokens of their leases.
     flights: HashMap<u64, Flight>,
     /// The slots of claims that are under way.
@@ -98,6 +109,16 @@ struct Tally {
     lost: u64,
 }
 
+/// The result of a look by the first thread in the line.
+enum Turn {
+    /// It has claimed a job.
+    Job(Box<Claimed>),
+    /// It has a slot, and claims a job that is ready.
+    Claim,
+    /// No job will come.
+    End,
+}
+
 /// The answer to one write: the ends of attempts, and the next job.
 type Written = (Vec<Option<Option<JobState>>>, Claim);
 
@@ -133,6 +154,7 @@ impl Pool {
             settings,
             crew: Crew::new(me.clone()),
             state: Mutex::default(),
+            line: Mutex::default(),
             stirred: Condvar::new(),
             stopping: Arc::default(),
             timeouts,
@@ -189,22 +211,39 @@ impl Pool {
     /// The loop of a thread.
     fn work(self: &Arc<Self>) {
         let mut reports = Vec::new();
-        while let Some(claimed) = self.next(&mut reports) {
-            self.grow();
+        // The time at which the job before this one began, while it goes from job to job.
+        let (mut before, mut begun) = (None, None);
+        loop {
+            let next = if begun.is_some() && self.goes_on(before) { self.go_on(&mut reports) } else { None };
+            if next.is_none() {
+                (before, begun) = (None, None);
+            }
+            let Some(claimed) = next.or_else(|| self.stand_in_line(&mut reports)) else { break };
+            before = begun.replace(crate::base::time::now());
             let (job, payload) = Running::new(self.queue(), *claimed, &self.stopping);
-            let report = self.run(job, &payload);
-            self.state.lock().busy -= 1;
-            reports.extend(report);
+            reports.extend(self.run(job, &payload));
         }
         self.state.lock().threads -= 1;
     }
 
-    /// Starts one more thread if all are in handlers, so that one always looks for the next job.
+    /// True if a thread that has ended a job claims the next one at once. If several threads take
+    /// jobs faster than they can be written, one thread less is none the slower.
+    fn goes_on(&self, before: Option<Instant>) -> bool {
+        let Some(before) = before else { return true };
+        let active = {
+            let state = self.state.lock();
+            state.threads - state.in_line
+        };
+        let cycle = crate::base::time::now().saturating_duration_since(before);
+        active <= 1 || cycle >= BRISK * u32::try_from(active).unwrap_or(u32::MAX)
+    }
+
+    /// Starts one more thread if none is left in the line, so that one always looks for the next
+    /// job.
     fn grow(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
-            state.busy += 1;
-            if state.ending || state.busy < state.threads || state.threads >= self.settings.max_processing {
+            if state.ending || state.in_line > 0 || state.threads >= self.settings.max_processing {
                 return;
             }
             state.threads += 1;
@@ -215,42 +254,136 @@ impl Pool {
         }
     }
 
-    /// Writes these reports, and returns the next job to run. `None` if this thread must end.
-    fn next(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Box<Claimed>> {
+    /// Takes the ends that other threads have left, and says if a job may be claimed. Then a slot is
+    /// taken for it.
+    fn prepare(&self, reports: &mut Vec<Report>) -> bool {
+        let mut state = self.state.lock();
+        reports.append(&mut state.inbox);
+        let wants = self.may_claim(&mut state, reports.len());
+        state.reserved += usize::from(wants);
+        wants
+    }
+
+    /// Writes the end of a job, and claims the next one in the same write. `None`: there is none,
+    /// or the write failed. What could not be written is still in the list.
+    fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Box<Claimed>> {
+        let wants = self.prepare(reports);
+        if !wants && reports.is_empty() {
+            return None;
+        }
+        match self.write(reports, wants) {
+            Ok(Claim::Job(claimed)) => Some(claimed),
+            // The line waits, or tries it again.
+            _ => None,
+        }
+    }
+
+    /// Gets in the line for the next job, and writes what is left in the list. `None` if this thread
+    /// must end.
+    fn stand_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Box<Claimed>> {
+        loop {
+            self.state.lock().in_line += 1;
+            let first = self.first_in_line(reports);
+            let turn = self.look_for_job(reports);
+            self.state.lock().in_line -= 1;
+            drop(first);
+            match turn {
+                Turn::End => return None,
+                Turn::Job(claimed) => {
+                    self.grow();
+                    return Some(claimed);
+                }
+                Turn::Claim => {
+                    // A claim may take as long as a flush of the disk, so the next one in the line
+                    // looks meanwhile.
+                    self.grow();
+                    match self.write(reports, true) {
+                        Ok(Claim::Job(claimed)) => return Some(claimed),
+                        Ok(Claim::Again | Claim::Nothing) => {}
+                        Err(error) => {
+                            self.warn(&error, PAUSES.0);
+                            self.rest(PAUSES.0);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until this thread is the first in the line. It does not wait with ends to be written.
+    fn first_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> MutexGuard<'_, ()> {
+        while !reports.is_empty() {
+            if let Some(first) = self.line.try_lock() {
+                return first;
+            }
+            if let Err(error) = self.write(reports, false) {
+                // The first in the line tries it again.
+                self.warn(&error, PAUSES.0);
+                self.state.lock().inbox.append(reports);
+                self.queue().state().ring();
+            }
+        }
+        self.line.lock()
+    }
+
+    /// Looks for the next job, as the first in the line.
+    fn look_for_job(self: &Arc<Self>, reports: &mut Vec<Report>) -> Turn {
         let mut pause = PAUSES.0;
         loop {
             let news = self.queue().state().news();
-            let wants = {
-                let mut state = self.state.lock();
-                reports.append(&mut state.inbox);
-                let wants = self.may_claim(&mut state, reports.len());
-                state.reserved += usize::from(wants);
-                if !wants && reports.is_empty() && self.end_if_over(&mut state) {
-                    return None;
-                }
-                wants
-            };
+            let others_cope = reports.is_empty() && self.others_cope();
+            let wants = !others_cope && self.prepare(reports);
             if !wants && reports.is_empty() {
-                self.queue().state().sleep(news, self.drain_deadline(), true);
+                if self.end_if_over(&mut self.state.lock()) {
+                    return Turn::End;
+                }
+                if !others_cope {
+                    self.queue().state().sleep(news, self.drain_deadline(), true);
+                }
                 continue;
             }
+            if wants && self.queue().state().look(|live| live.ready()) > 0 {
+                return Turn::Claim;
+            }
             match self.write(reports, wants) {
-                Ok(Claim::Job(claimed)) => return Some(claimed),
-                Ok(Claim::Again) => {}
-                Ok(Claim::Nothing) if wants => {
-                    if !self.drained() {
-                        self.queue().state().sleep(news, self.drain_deadline(), true);
-                    }
+                Ok(Claim::Job(claimed)) => return Turn::Job(claimed),
+                Ok(Claim::Nothing) if wants && !self.drained() => {
+                    self.queue().state().sleep(news, self.drain_deadline(), true);
                 }
-                Ok(Claim::Nothing) => {}
+                Ok(Claim::Again | Claim::Nothing) => {}
                 Err(error) => {
-                    let (queue, error) = (self.queue().name(), error.report());
-                    tracing::warn!(target: "waterline", queue, error, "the queue cannot be written; it is tried again in {pause:.1?}");
+                    self.warn(&error, pause);
                     self.rest(pause);
                     pause = (pause * 2).min(PAUSES.1);
                 }
             }
         }
+    }
+
+    /// Watches the other threads for a moment, if there are some and jobs are ready. True if they
+    /// take jobs so fast that one thread more would not help: jobs of a few microseconds are
+    /// limited by their writes.
+    fn others_cope(&self) -> bool {
+        let claims = |state: &State| (state.claims, state.ending || !state.inbox.is_empty());
+        let before = {
+            let state = self.state.lock();
+            let active = state.threads - state.in_line;
+            if active == 0 || claims(&state).1 {
+                return false;
+            }
+            claims(&state).0
+        };
+        if self.queue().state().look(|live| live.ready()) == 0 {
+            return false;
+        }
+        self.rest(LOOK);
+        let (after, stirred) = claims(&self.state.lock());
+        !stirred && after - before >= ENOUGH
+    }
+
+    fn warn(&self, error: &QueueError, pause: Duration) {
+        let (queue, error) = (self.queue().name(), error.report());
+        tracing::warn!(target: "waterline", queue, error, "the queue cannot be written; it is tried again in {pause:.1?}");
     }
 
     fn rest(&self, pause: Duration) {
@@ -345,9 +478,12 @@ impl Pool {
             state.flights.insert(claimed.row.place, flight);
         }
         self.end_if_over(&mut state);
+        // The first in the line may wait for a slot, or for the last job of a drain.
+        let is_idle = state.flights.is_empty() && state.reserved == 0;
+        let frees_slots = (!wants || (self.settings.limits.is_some() && is_idle)) && !state.ending;
         drop(state);
-        if matches!(answer, Ok(Claim::Job(_))) {
-            self.queue().state().pass_on();
+        if frees_slots {
+            self.queue().state().ring();
         }
         answer
     }
