@@ -1,13 +1,17 @@
 //! Sources that keep the rules, and sources that break one each.
 
 use super::refusal;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 use waterline::testing::JobsSuite;
 use waterline::{BoxError, Index, Jobs, MemoryJobs, Wakeup};
+
+/// Longer than the longest patience of a suite here.
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn memory_jobs_keep_the_rules() {
@@ -191,9 +195,19 @@ struct Bent {
     salt: u64,
     state: Mutex<State>,
     calls: AtomicU64,
-    /// The position of a source that is not made for threads.
-    cursor: Mutex<Index>,
-    inside: Mutex<()>,
+    /// The thread that made it. It calls alone, before the others do.
+    maker: ThreadId,
+    meeting: Mutex<Meeting>,
+    met: Condvar,
+}
+
+/// The first two calls at the same time.
+#[derive(Default)]
+enum Meeting {
+    #[default]
+    Nobody,
+    One,
+    Two(Index),
 }
 
 #[derive(Default)]
@@ -202,6 +216,13 @@ struct State {
     end: Index,
     wakeups: Vec<Wakeup>,
     subscribed: bool,
+}
+
+/// The part of a call in the meeting.
+struct Met {
+    /// The index that the second call asks for, and that the first one takes for its own.
+    first_sees: Option<Index>,
+    is_second: bool,
 }
 
 impl Bent {
@@ -213,8 +234,9 @@ impl Bent {
             salt: if bug == MadeDiffers { number } else { 0 },
             state: Mutex::new(State { first, end: first + n, ..State::default() }),
             calls: AtomicU64::new(0),
-            cursor: Mutex::new(0),
-            inside: Mutex::new(()),
+            maker: thread::current().id(),
+            meeting: Mutex::default(),
+            met: Condvar::new(),
         }
     }
 
@@ -250,6 +272,30 @@ impl Bent {
             ChangesWhenGrown => format!("job {index} of {}", state.end.max(100)),
             ChangesWhenPruned => format!("job {index} from {}", state.first),
             _ => format!("job {index} of source {}", self.salt),
+        }
+    }
+
+    /// Holds back the first call from another thread than the maker's, until a second one is inside
+    /// as well. No other call waits, so a busy machine is as fast as an idle one.
+    fn meet(&self, index: Index) -> Met {
+        let nothing = Met { first_sees: None, is_second: false };
+        if thread::current().id() == self.maker {
+            return nothing;
+        }
+        let mut meeting = self.meeting.lock();
+        match *meeting {
+            Meeting::Nobody => {
+                *meeting = Meeting::One;
+                self.met.wait_while_for(&mut meeting, |meeting| matches!(meeting, Meeting::One), LONG);
+                let Meeting::Two(second) = *meeting else { return nothing };
+                Met { first_sees: Some(second), is_second: false }
+            }
+            Meeting::One => {
+                *meeting = Meeting::Two(index);
+                self.met.notify_all();
+                Met { first_sees: None, is_second: true }
+            }
+            Meeting::Two(_) => nothing,
         }
     }
 
@@ -309,15 +355,8 @@ impl Jobs for Bent {
             Gap if index == 42 => return Ok(None),
             Truncates => index = u64::from(index as u32),
             Overflows => _ = index.checked_add(1).expect("no overflow"),
-            Racy => {
-                *self.cursor.lock() = index;
-                (0..5).for_each(|_| std::thread::yield_now());
-                index = *self.cursor.lock();
-            }
-            Hangs => match self.inside.try_lock() {
-                Some(_inside) => (0..5).for_each(|_| std::thread::yield_now()),
-                None => std::thread::park_timeout(Duration::from_secs(5)),
-            },
+            Racy => index = self.meet(index).first_sees.unwrap_or(index),
+            Hangs if self.meet(index).is_second => thread::park_timeout(LONG),
             ConsumerStarves if index == 50 && self.state.lock().subscribed => return Err("it is tired".into()),
             _ => {}
         }
