@@ -2,12 +2,14 @@
 //! demand, and ways to wait.
 #![allow(dead_code, unused_imports)]
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 use waterline::{BoxError, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Status, Wakeup};
 
@@ -17,9 +19,49 @@ pub use waterline::testing::{FaultyProgress, StartedJob, manual_worker};
 pub const LONG: Duration = Duration::from_secs(60);
 pub const HOUR: Duration = Duration::from_secs(3600);
 
+thread_local! {
+    /// The outer `Some` marks the thread of a test. The inner one is there after a panic, and is
+    /// dropped when the test goes on or ends.
+    static WATCHED: Cell<Option<Option<Sender<()>>>> = const { Cell::new(None) };
+}
+
+/// Watches this test: if it panics, and then neither ends nor goes on, the process aborts with the
+/// text of the panic. A test that fails may drop a consumer while its job waits for the test, which
+/// takes for ever, and libtest would keep the text. Most helpers here call this.
+pub fn watch() {
+    static HOOK: Once = Once::new();
+    let thread = std::thread::current();
+    // A worker outlives the panics of its jobs.
+    if std::thread::panicking() || thread.name().is_some_and(|name| name.starts_with("wl-")) {
+        return;
+    }
+    WATCHED.set(Some(None));
+    HOOK.call_once(|| {
+        let others = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if WATCHED.take().is_some() {
+                let (alive, ended) = bounded(0);
+                WATCHED.set(Some(Some(alive)));
+                let text = format!("{:?}: {panic}", std::thread::current().name());
+                std::thread::spawn(move || abort_unless(&ended, &text));
+            }
+            others(panic);
+        }));
+    });
+}
+
+fn abort_unless(ended: &Receiver<()>, text: &str) {
+    if ended.recv_timeout(2 * LONG) == Err(RecvTimeoutError::Timeout) {
+        // Past the capture of libtest.
+        let _ = writeln!(std::io::stderr(), "a test failed, and hangs since then: {text}");
+        std::process::abort();
+    }
+}
+
 /// Waits until the status is as wanted.
 #[track_caller]
 pub fn until(handle: &Handle, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+    watch();
     let deadline = Instant::now() + LONG;
     loop {
         let status = handle.status();
@@ -34,6 +76,7 @@ pub fn until(handle: &Handle, what: &str, wanted: impl Fn(&Status) -> bool) -> S
 /// Waits until a condition of the test is true.
 #[track_caller]
 pub fn eventually(what: &str, is_true: impl Fn() -> bool) {
+    watch();
     let deadline = Instant::now() + LONG;
     while !is_true() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
@@ -51,10 +94,12 @@ pub fn own_threads() -> usize {
 
 /// Returns the jobs 0, 1, 2, … below `n`.
 pub fn numbers(n: u64) -> MemoryJobs<u64> {
+    watch();
     (0..n).collect()
 }
 
 pub fn builder<J: Jobs>(jobs: J, progress: &MemoryProgress) -> waterline::Builder<J, MemoryProgress> {
+    watch();
     Consumer::builder(jobs, progress.clone())
 }
 
@@ -123,6 +168,7 @@ impl SourceGate {
 
 impl Script {
     pub fn up_to(head: Index) -> Self {
+        watch();
         let script = Self::default();
         script.set_head(Some(head));
         script
