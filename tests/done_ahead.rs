@@ -177,7 +177,7 @@ fn promise_10_the_watermark_can_be_read_while_a_consumer_writes() {
         while handle.last_processed_index() != Some(COUNT - 1) {
             match hand.pick(&mut random, &BTreeSet::new()) {
                 Some((_, done)) => done.complete(),
-                None => std::thread::yield_now(),
+                None => rest(),
             }
         }
         ended.store(true, Ordering::Relaxed);
@@ -326,7 +326,7 @@ impl Trial {
                         self.finished_now.insert(index);
                         self.finished.insert(index);
                     }
-                    None => std::thread::yield_now(),
+                    None => rest(),
                 },
             }
         }
@@ -365,7 +365,7 @@ impl Trial {
         while !consumer.handle().wait_for(self.count - 1, Duration::ZERO) {
             assert!(Instant::now() < deadline, "seed {}: {:#?}", self.seed, consumer.handle().status());
             let Some((index, done)) = hand.pick(&mut self.random, &self.stuck) else {
-                std::thread::yield_now();
+                rest();
                 continue;
             };
             done.complete();
@@ -400,7 +400,7 @@ fn rows_at_random(store: &Store, seed: u64, count: u64) -> BTreeSet<Index> {
     let none = BTreeSet::new();
     while !consumer.handle().wait_for(count - 1, Duration::ZERO) {
         let Some((index, done)) = hand.pick(&mut random, &none) else {
-            std::thread::yield_now();
+            rest();
             continue;
         };
         match table.put(index.to_be_bytes(), "done") {

@@ -84,6 +84,12 @@ pub fn eventually(what: &str, is_true: impl Fn() -> bool) {
     }
 }
 
+/// Lets other threads run for a moment. A loop of many yields would take minutes on a busy machine,
+/// since each of them hands a whole time slice to another process.
+pub fn rest() {
+    std::thread::park_timeout(Duration::from_micros(20));
+}
+
 /// Returns the number of live threads of all consumers and stores of this process, by their names.
 /// It is 0 on a system that cannot tell.
 pub fn own_threads() -> usize {
