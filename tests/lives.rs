@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::LONG;
+use common::{LONG, rest};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Life {
         if !plan.in_sink {
             self.die(index);
         }
-        std::thread::yield_now();
+        rest();
         if self.dead.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -199,7 +199,7 @@ fn steer(random: &mut fastrand::Rng, consumer: Consumer) -> Result<(), Error> {
             3 => drop(handle.set_max_processing(1 + random.usize(..6))),
             4 => drop(handle.redrive_all()),
             5 => _ = handle.wait_for(random.u64(..JOBS), Duration::from_micros(random.u64(..3000))),
-            _ => std::thread::yield_now(),
+            _ => rest(),
         }
     }
     handle.resume();

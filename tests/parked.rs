@@ -548,8 +548,9 @@ fn a_permanent_failure_is_parked_at_once_and_halts_where_nothing_is_parked() {
     let parked = store.parked("p").unwrap();
     assert_eq!(parked.iter().map(|p| (p.index, p.attempts)).collect::<Vec<_>>(), [(1, 1), (4, 1), (7, 1)]);
     assert_eq!(parked[0].error, "job 1 makes no sense");
-    let halting = Consumer::builder(numbers(9), store.progress("q")).retry(forever()).start(move |job| fail(job.index));
-    let error = halting.unwrap().join().unwrap_err();
+    // One at a time, so that job 1 fails before job 4 does.
+    let halting = Consumer::builder(numbers(9), store.progress("q")).retry(forever()).max_processing(1);
+    let error = halting.start(move |job| fail(job.index)).unwrap().join().unwrap_err();
     assert!(matches!(error, Error::Job { index: 1, attempt: 1, .. }), "{error:?}");
     assert!(error.report().contains("and is not tried again") && error.report().ends_with("makes no sense"));
 }
