@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{LONG, eventually, numbers, until};
+use common::{LONG, eventually, numbers, rest, until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -59,7 +59,7 @@ impl Lives {
                     life.company.store(company, Ordering::SeqCst);
                 }
                 // Jobs are in flight side by side.
-                std::thread::yield_now();
+                rest();
                 life.in_flight.fetch_sub(1, Ordering::SeqCst);
                 Ok(())
             }

@@ -511,7 +511,7 @@ fn stop_awaits_the_thread_locals_of_threads_that_went_before() {
                         Bye(closed.clone())
                     });
                 });
-                std::thread::yield_now();
+                rest();
                 Ok(())
             }
         })

@@ -137,7 +137,7 @@ fn all_parked_jobs_run_once_more_beside_new_ones_within_max_processing() {
             let mended = mended.clone();
             move |job| {
                 assert!(running.fetch_add(1, Ordering::AcqRel) < 3);
-                std::thread::yield_now();
+                rest();
                 let outcome = mended.run(job.index, |index| index % 3 == 0);
                 running.fetch_sub(1, Ordering::AcqRel);
                 outcome

@@ -111,7 +111,7 @@ fn promise_02_many_workers_stay_within_the_limits() {
             let (running, most) = (running.clone(), most.clone());
             move |_| {
                 most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                std::thread::yield_now();
+                rest();
                 running.fetch_sub(1, Ordering::SeqCst);
                 Ok(())
             }
