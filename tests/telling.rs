@@ -324,6 +324,9 @@ fn an_observer_that_panics_is_told_of_once_a_second_and_no_panic_is_left_out_of_
     let (ends, lines): (Vec<_>, Vec<_>) =
         lines_of("observed").into_iter().partition(|line| line.message() == "the consumer has ended");
     assert_eq!(ends.len(), 1);
+    // On a busy machine the watermark may stand still for long enough to be told of.
+    let lines: Vec<_> =
+        lines.into_iter().filter(|line| !line.message().starts_with("the watermark does not")).collect();
     // One at once, one a second, the held one at the end, and the one of the last event.
     assert!(lines.len() <= seconds + 3, "{lines:#?}");
     for line in &lines {
