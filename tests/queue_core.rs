@@ -1,0 +1,25 @@
+//! Single rules of queues that a random test meets too seldom, or not at all.
+
+use waterline::Store;
+use waterline::queue::{Accept, NewJob, Queue, QueueOptions};
+
+fn job(payload: u64) -> NewJob {
+    NewJob::new("k", &payload).unwrap()
+}
+
+/// Entries of a ready log are deleted by the range, 10,000 at a time.
+#[test]
+fn the_job_at_the_end_of_a_range_that_is_deleted_is_claimed() {
+    let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
+    for _ in 0..2 {
+        queue.push_all((0..9_999).map(job)).unwrap();
+        assert_eq!(queue.purge().unwrap(), 9_999);
+        queue.push_all([job(9_999), job(10_000)]).unwrap();
+        for payload in [9_999, 10_000] {
+            let mut lease = queue.accept(Accept::new()).unwrap().expect("a job is ready");
+            assert_eq!(lease.payload::<u64>().unwrap(), payload);
+            lease.finish(None::<&()>).unwrap();
+        }
+        assert_eq!(queue.counts().ready, 0);
+    }
+}
