@@ -47,6 +47,7 @@ impl Row {
         let mut bytes = SEAL.begin(1 + FIXED + 64 + self.kind.len() + self.error.len() + SUM);
         let retention = self.retention.map(|retention| match retention {
             Retention::Drop => 0,
+            Retention::For(time) if time.is_zero() => 0,
             Retention::For(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX - 1).clamp(1, u64::MAX - 1),
             Retention::Keep => u64::MAX,
         });
