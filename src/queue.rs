@@ -187,6 +187,9 @@ impl Queue {
     /// | running | it runs once more, when this run has succeeded; its payload stays | `Resubmit` |
     /// | finished or dead | it runs again, with the new payload | `Added` |
     ///
+    /// A run that fails is followed by the next attempt. If that begins before the time of the push,
+    /// the job runs once more after it, too.
+    ///
     /// # Errors
     /// [`QueueError::Config`] for a job that no queue takes, [`QueueError::Store`] when the database
     /// fails. Nothing is pushed then. (After a failure of the database the job may be there in the

@@ -1,8 +1,18 @@
 //! Single rules of queues that a random test meets too seldom, or not at all.
 
-use std::time::Duration;
-use waterline::Store;
-use waterline::queue::{Accept, NewJob, Queue, QueueOptions, Retention};
+use std::time::{Duration, SystemTime};
+use waterline::queue::{Accept, Clock, JobState, Lease, NewJob, PushOutcome, Queue, QueueOptions, Retention};
+use waterline::{Retry, Store};
+
+/// Opens a queue on a clock that stands still. A job that fails waits for a second.
+fn queue_on(clock: &Clock) -> Queue {
+    let retry = Retry::fixed(Duration::from_secs(1));
+    Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone()).retry(retry)).unwrap()
+}
+
+fn accept(queue: &Queue) -> Lease {
+    queue.accept(Accept::new()).unwrap().expect("a job is ready")
+}
 
 fn job(payload: u64) -> NewJob {
     NewJob::new("k", &payload).unwrap()
@@ -17,7 +27,7 @@ fn the_job_at_the_end_of_a_range_that_is_deleted_is_claimed() {
         assert_eq!(queue.purge().unwrap(), 9_999);
         queue.push_all([job(9_999), job(10_000)]).unwrap();
         for payload in [9_999, 10_000] {
-            let mut lease = queue.accept(Accept::new()).unwrap().expect("a job is ready");
+            let mut lease = accept(&queue);
             assert_eq!(lease.payload::<u64>().unwrap(), payload);
             lease.finish(None::<&()>).unwrap();
         }
@@ -32,7 +42,36 @@ fn a_retention_of_no_time_keeps_nothing_be_it_of_the_queue_or_of_the_job() {
         let options = QueueOptions::default().retention(of_queue);
         let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();
         queue.push(of_job.into_iter().fold(job(1), NewJob::retention)).unwrap();
-        let mut lease = queue.accept(Accept::new()).unwrap().expect("a job is ready");
+        let mut lease = accept(&queue);
         assert_eq!(lease.finish(None::<&()>).unwrap(), None);
     }
+}
+
+#[test]
+fn a_push_for_later_is_not_lost_when_the_run_that_it_met_fails() {
+    let clock = Clock::manual(SystemTime::now());
+    let queue = queue_on(&clock);
+    queue.push(job(1).id("a")).unwrap();
+    let mut lease = accept(&queue);
+    let pushed = queue.push(job(2).id("a").delay(Duration::from_secs(60))).unwrap();
+    assert_eq!(pushed.outcome, PushOutcome::Resubmit);
+    assert_eq!(lease.retry("it fails").unwrap(), Some(JobState::Scheduled));
+    clock.advance(Duration::from_secs(1));
+    let mut lease = accept(&queue);
+    assert!(lease.is_resubmitted());
+    assert_eq!(lease.finish(None::<&()>).unwrap(), Some(JobState::Scheduled), "the run of the push is still to come");
+    clock.advance(Duration::from_secs(59));
+    assert_eq!(accept(&queue).finish(None::<&()>).unwrap(), Some(JobState::Finished));
+}
+
+#[test]
+fn an_attempt_that_begins_after_a_push_is_the_run_of_that_push() {
+    let clock = Clock::manual(SystemTime::now());
+    let queue = queue_on(&clock);
+    queue.push(job(1).id("a")).unwrap();
+    let mut lease = accept(&queue);
+    queue.push(job(2).id("a")).unwrap();
+    lease.retry("it fails").unwrap();
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(accept(&queue).finish(None::<&()>).unwrap(), Some(JobState::Finished));
 }

@@ -306,7 +306,7 @@ pub struct JobInfo {
     pub since: SystemTime,
     /// The time at which its row goes away, if it has finished or died.
     pub kept_until: Option<SystemTime>,
-    /// True if it was pushed once more while it runs.
+    /// True if it was pushed once more while it ran, and is to run for that when it has succeeded.
     pub resubmitted: bool,
     /// The text of its last failure, with the causes.
     pub error: Option<String>,

@@ -320,7 +320,9 @@ impl Step<'_, '_> {
 
     fn claim_job(&mut self, id: JobId, mut row: Row) -> Result<Claim, BoxError> {
         self.leave(&id, &row)?;
-        (row.state, row.resubmit) = (JobState::Running, None);
+        row.state = JobState::Running;
+        // This run does what was asked for up to now.
+        row.resubmit = row.resubmit.filter(|due| *due > self.at.wall);
         self.head().claims += 1;
         self.enter(&id, &mut row)?;
         self.tell(&id, Some(JobState::Running), None);
@@ -390,7 +392,12 @@ impl Step<'_, '_> {
         if let Some(data) = data {
             self.set_data(id, &mut row, data)?;
         }
-        let kept = match rules::next(&past, end, self.at.wall, self.at.chance) {
+        let next = rules::next(&past, end, self.at.wall, self.at.chance);
+        // An attempt that has failed has not done what was asked for meanwhile.
+        if !matches!(next, Next::Wait { .. }) {
+            row.resubmit = None;
+        }
+        let kept = match next {
             Next::Finish => {
                 (row.state, row.failures, row.crashes) = (JobState::Finished, 0, 0);
                 rules::kept_until(retention, self.at.wall)
@@ -411,7 +418,7 @@ impl Step<'_, '_> {
                 Some(0)
             }
         };
-        (row.resubmit, row.place) = (None, kept.unwrap_or(0));
+        row.place = kept.unwrap_or(0);
         self.tell(id, Some(row.state), data.map(<[u8]>::to_vec));
         if kept.is_none() {
             self.erase(id, &row)?;
