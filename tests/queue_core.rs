@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 use waterline::queue::{Accept, Clock, JobState, Lease, NewJob, PushOutcome, Queue, QueueOptions, Retention};
+use waterline::testing::FaultyStore;
 use waterline::{Retry, Store};
 
 /// Opens a queue on a clock that stands still. A job that fails waits for a second.
@@ -74,4 +75,19 @@ fn an_attempt_that_begins_after_a_push_is_the_run_of_that_push() {
     lease.retry("it fails").unwrap();
     clock.advance(Duration::from_secs(1));
     assert_eq!(accept(&queue).finish(None::<&()>).unwrap(), Some(JobState::Finished));
+}
+
+#[test]
+fn a_run_that_succeeds_clears_the_crashes_also_if_the_job_is_to_run_once_more() {
+    let disk = FaultyStore::new().unwrap();
+    let queue = Queue::open(&disk.store(), "q", QueueOptions::default()).unwrap();
+    queue.push(job(1).id("a")).unwrap();
+    std::mem::forget(accept(&queue));
+    let disk = disk.after_crash().unwrap();
+    let queue = Queue::open(&disk.store(), "q", QueueOptions::default()).unwrap();
+    let mut lease = accept(&queue);
+    assert_eq!(lease.crashes(), 1);
+    lease.resubmit(None).unwrap();
+    assert_eq!(lease.finish(None::<&()>).unwrap(), Some(JobState::Ready));
+    assert_eq!(accept(&queue).crashes(), 0);
 }

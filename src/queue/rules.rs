@@ -86,6 +86,7 @@ pub(crate) enum Next {
     /// It was pushed meanwhile: it runs anew at this time.
     Anew {
         due: u64,
+        crashes: u32,
         error: Option<String>,
     },
     /// It waits until this time; 0: for nothing.
@@ -133,10 +134,10 @@ pub(crate) fn next(past: &Past, end: End, wall: u64, chance: f64) -> Next {
         }
     };
     match (next, past.resubmit) {
-        (Next::Finish, Some(due)) => Next::Anew { due, error: None },
+        (Next::Finish, Some(due)) => Next::Anew { due, crashes: 0, error: None },
         // Whoever pushed it meanwhile asked for a new run, which has attempts of its own.
         (Next::Die { error, crashes: before, .. }, Some(due)) if before == crashes => {
-            Next::Anew { due, error: Some(error) }
+            Next::Anew { due, crashes, error: Some(error) }
         }
         (next, _) => next,
     }

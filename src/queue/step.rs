@@ -406,8 +406,8 @@ impl Step<'_, '_> {
                 (row.state, row.failures, row.crashes, row.error) = (JobState::Dead, failures, crashes, error);
                 rules::kept_until(dead_for, self.at.wall)
             }
-            Next::Anew { due, error } => {
-                (row.failures, row.due, row.error) = (0, due, error.unwrap_or_default());
+            Next::Anew { due, crashes, error } => {
+                (row.failures, row.crashes, row.due, row.error) = (0, crashes, due, error.unwrap_or_default());
                 row.state = rules::waiting(due, self.at.wall);
                 Some(0)
             }
