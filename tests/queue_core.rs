@@ -1,7 +1,7 @@
 //! Single rules of queues that a random test meets too seldom, or not at all.
 
 use std::time::{Duration, SystemTime};
-use waterline::queue::{Accept, Clock, JobState, Lease, NewJob, PushOutcome, Queue, QueueOptions, Retention};
+use waterline::queue::{Accept, Clock, JobState, Lease, NewJob, Priority, PushOutcome, Queue, QueueOptions, Retention};
 use waterline::testing::FaultyStore;
 use waterline::{Retry, Store};
 
@@ -90,4 +90,40 @@ fn a_run_that_succeeds_clears_the_crashes_also_if_the_job_is_to_run_once_more() 
     lease.resubmit(None).unwrap();
     assert_eq!(lease.finish(None::<&()>).unwrap(), Some(JobState::Ready));
     assert_eq!(accept(&queue).crashes(), 0);
+}
+
+/// Some programs always ask for jobs that are due by now, and the clock goes on meanwhile.
+#[test]
+fn a_queue_that_is_asked_only_for_jobs_that_were_due_by_a_past_time_hands_out_all_of_them() {
+    let clock = Clock::manual(SystemTime::now());
+    let queue = queue_on(&clock);
+    let past = SystemTime::now() - Duration::from_secs(60);
+    let was_due = || Accept::new().max_run_at(past);
+    queue.push_all((0..600).map(job)).unwrap();
+    queue.purge().unwrap();
+    let later = job(1000).run_at(past + Duration::from_secs(1));
+    queue.push_all([later].into_iter().chain((0..600).map(job))).unwrap();
+    for payload in 0..600 {
+        let mut lease = queue.accept(was_due()).unwrap().expect("a job is ready");
+        assert_eq!(lease.payload::<u64>().unwrap(), payload);
+        lease.finish(None::<&()>).unwrap();
+    }
+    assert!(queue.accept(was_due()).unwrap().is_none(), "the job that is left was due later");
+    assert_eq!(accept(&queue).payload::<u64>().unwrap(), 1000);
+}
+
+#[test]
+fn a_claim_of_a_job_that_was_due_by_a_past_time_lets_no_priority_starve() {
+    let clock = Clock::manual(SystemTime::now());
+    let queue = queue_on(&clock);
+    queue.push(job(1000).priority(Priority::Low)).unwrap();
+    queue.push_all((0..20).map(job)).unwrap();
+    let past = SystemTime::now() - Duration::from_secs(60);
+    let mut payloads = Vec::new();
+    for _ in 0..10 {
+        let mut lease = queue.accept(Accept::new().max_run_at(past)).unwrap().expect("a job is ready");
+        payloads.push(lease.payload::<u64>().unwrap());
+        lease.finish(None::<&()>).unwrap();
+    }
+    assert_eq!(payloads, [0, 1, 2, 3, 4, 5, 6, 1000, 7, 8]);
 }

@@ -44,7 +44,17 @@ pub(crate) fn waiting(due: u64, wall: u64) -> JobState {
 /// Returns the ready log that the next claim takes from, by the number of claims so far.
 pub(crate) fn lane(lanes: &[Lane; 4], claims: u64) -> Option<usize> {
     let mut full = (0..lanes.len()).filter(|lane| lanes[*lane].next < lanes[*lane].end);
-    if claims % TURN_OF_THE_LOWEST == TURN_OF_THE_LOWEST - 1 { full.next_back() } else { full.next() }
+    if is_turn_of_the_lowest(claims) { full.next_back() } else { full.next() }
+}
+
+/// Returns the ready logs in the order in which the next claim looks at them, by the number of
+/// claims so far.
+pub(crate) fn lanes(claims: u64) -> [usize; 4] {
+    if is_turn_of_the_lowest(claims) { [3, 2, 1, 0] } else { [0, 1, 2, 3] }
+}
+
+fn is_turn_of_the_lowest(claims: u64) -> bool {
+    claims % TURN_OF_THE_LOWEST == TURN_OF_THE_LOWEST - 1
 }
 
 /// The end of an attempt, as its worker reports it.

@@ -22,6 +22,10 @@ use crate::queue::job::{JobId, JobState, PushOutcome, Retention};
 /// stale, and is passed.
 const LOOKS: usize = 256;
 
+/// The entries that a claim of a job that was due by some time reads first. Mostly one of them is
+/// such a job.
+const FIRST_LOOKS: usize = 4;
+
 /// The entries of a ready log are deleted by the range, once it has so many.
 const RANGE: u64 = 10_000;
 
@@ -303,8 +307,7 @@ impl Step<'_, '_> {
         };
         let id = String::from_utf8(id).map_err(|_| self.queue.corrupt("an entry is no id".to_owned()))?;
         let row = self.row(&id)?;
-        let is_here = |row: &Row| row.state == JobState::Ready && row.place == index && row.priority as usize == lane;
-        Ok(row.filter(is_here).map(|row| (id, row)))
+        Ok(row.filter(|row| is_at(row, lane, index)).map(|row| (id, row)))
     }
 
     /// Deletes the entries of a ready log that were claimed, once they are many.
@@ -332,15 +335,67 @@ impl Step<'_, '_> {
 
     /// Claims a ready job that was due by this time. It may stand behind others.
     fn claim_due_by(&mut self, most: u64) -> Result<Claim, BoxError> {
-        for lane in 0..self.tail.head.lanes.len() {
-            let super::head::Lane { next, end, .. } = self.tail.head.lanes[lane];
-            for index in (next..end).take(LOOKS) {
-                if let Some((id, row)) = self.entry(lane, index)?.filter(|(_, row)| row.due <= most) {
-                    return self.claim_job(id, row);
+        let mut found_stale = false;
+        for lane in rules::lanes(self.tail.head.claims) {
+            match self.claim_in_lane(lane, most, &mut found_stale)? {
+                Claim::Nothing => {}
+                claim => return Ok(claim),
+            }
+        }
+        // They are deleted now, so the next look sees what is behind them.
+        Ok(if found_stale { Claim::Again } else { Claim::Nothing })
+    }
+
+    /// Claims a job among the first ones of a ready log. Entries that are stale are deleted: each
+    /// look begins at the front, which moves on only if everything there has gone.
+    fn claim_in_lane(&mut self, lane: usize, most: u64, found_stale: &mut bool) -> Result<Claim, BoxError> {
+        let (mut from, mut looks, mut page) = (self.tail.head.lanes[lane].next, LOOKS, FIRST_LOOKS);
+        let mut is_front = true;
+        while looks > 0 {
+            let entries = self.entries_of(lane, from, page.min(looks))?;
+            if is_front {
+                let front = entries.first().map_or(self.tail.head.lanes[lane].end, |(index, _)| *index);
+                self.move_front(lane, front);
+            }
+            let Some((last, _)) = entries.last() else { break };
+            (from, looks, page) = (last + 1, looks.saturating_sub(entries.len()), page * 4);
+            for (index, id) in entries {
+                let row = self.row(&id)?.filter(|row| is_at(row, lane, index));
+                if row.as_ref().is_some_and(|row| row.due > most) {
+                    is_front = false;
+                    continue;
+                }
+                self.delete(self.entries(), &self.queue.keys.ready(lane, index))?;
+                if is_front {
+                    self.move_front(lane, index + 1);
+                }
+                match row {
+                    Some(row) => return self.claim_job(id, row),
+                    None => *found_stale = true,
                 }
             }
         }
         Ok(Claim::Nothing)
+    }
+
+    fn move_front(&mut self, lane: usize, front: u64) {
+        if self.tail.head.lanes[lane].next < front {
+            self.head().lanes[lane].next = front;
+        }
+    }
+
+    /// Returns the entries of a ready log from this index on: so many at most.
+    fn entries_of(&mut self, lane: usize, from: u64, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
+        let (keys, end) = (self.queue.keys, self.tail.head.lanes[lane].end.max(from));
+        let range = KeyRange { from: keys.ready(lane, from), to: Some(keys.ready(lane, end)) };
+        let corrupt = || self.queue.corrupt("an entry is no id".to_owned());
+        let mut entries = Vec::new();
+        for pair in self.batch.rows(&self.queue.entries, range).take(most) {
+            let (key, id) = pair?;
+            let (index, _) = split_entry(&key).ok_or_else(corrupt)?;
+            entries.push((index, String::from_utf8(id).map_err(|_| corrupt())?));
+        }
+        Ok(entries)
     }
 
     /// Claims the scheduled job that is due first, if it is due by this time.
@@ -553,6 +608,11 @@ impl Step<'_, '_> {
         }
         Ok(count)
     }
+}
+
+/// True if the job is at this place of a ready log. Otherwise the entry there is stale.
+fn is_at(row: &Row, lane: usize, index: u64) -> bool {
+    row.state == JobState::Ready && row.place == index && row.priority as usize == lane
 }
 
 /// Returns the place of a list in [`Tail::from`].
