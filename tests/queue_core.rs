@@ -1,7 +1,13 @@
 //! Single rules of queues that a random test meets too seldom, or not at all.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use waterline::queue::{Accept, Clock, JobState, Lease, NewJob, Priority, PushOutcome, Queue, QueueOptions, Retention};
+use waterline::fuzzing::Disk;
+use waterline::queue::{
+    Accept, Clock, JobState, Lease, Limits, NewJob, Outcome, Priority, PushOutcome, Queue, QueueOptions, Retention,
+    Runner,
+};
 use waterline::testing::FaultyStore;
 use waterline::{Retry, Store};
 
@@ -126,4 +132,61 @@ fn a_claim_of_a_job_that_was_due_by_a_past_time_lets_no_priority_starve() {
         lease.finish(None::<&()>).unwrap();
     }
     assert_eq!(payloads, [0, 1, 2, 3, 4, 5, 6, 1000, 7, 8]);
+}
+
+/// A runner asks nobody before it writes the end of a job, so the token in the row is all that
+/// protects the next run of that job.
+#[test]
+fn a_runner_that_has_lost_its_job_ends_nothing_of_the_next_run_of_it() {
+    let queue = queue_on(&Clock::manual(SystemTime::now()));
+    queue.push(job(1).id("a")).unwrap();
+    let taken: Arc<Mutex<Option<Lease>>> = Arc::default();
+    let (inner, lease) = (queue.clone(), taken.clone());
+    let builder = Runner::builder(&queue).max_processing(1).on("k", move |job, _: u64| {
+        inner.remove(job.id())?;
+        inner.push(self::job(2).id("a"))?;
+        *lease.lock() = inner.accept(Accept::new())?;
+        Ok(Outcome::Done)
+    });
+    let summary = builder.drain(Limits::default()).unwrap();
+    assert_eq!((summary.finished, summary.lost), (0, 1));
+    assert_eq!(queue.state_of("a").unwrap(), Some(JobState::Running));
+    let mut lease = taken.lock().take().expect("the job was ready");
+    assert_eq!(lease.finish(None::<&()>).unwrap(), Some(JobState::Finished));
+}
+
+#[test]
+fn a_job_that_is_gone_leaves_no_record_of_its_own() {
+    let disk = Disk::default();
+    let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", QueueOptions::default()).unwrap();
+    let written = || {
+        let records = disk.records().into_iter();
+        let rows = records.filter(|(family, ..)| family == "waterline.queue" || family == "waterline.ready");
+        // An entry of a ready log stays for a while: the byte after the number of the queue is the
+        // priority.
+        rows.filter(|(_, key, _)| key[4] > 3).map(|(_, key, _)| key).collect::<Vec<_>>()
+    };
+    // The head and the name of the queue.
+    let before = written();
+    assert_eq!(before.len(), 2);
+    for way in 0..4 {
+        queue.push(job(1).id("a").retention(if way == 0 { Retention::Drop } else { Retention::Keep })).unwrap();
+        let mut lease = accept(&queue);
+        lease.update(Some(&way)).unwrap();
+        match way {
+            0 => drop(lease.finish(None::<&()>).unwrap()),
+            1 => queue.remove("a").unwrap(),
+            2 => {
+                lease.bury("no way").unwrap();
+                queue.push(job(2).id("a").delay(Duration::from_secs(1))).unwrap();
+                queue.push(job(3).id("a").delay(Duration::from_secs(2))).unwrap();
+                assert_eq!(queue.purge().unwrap(), 1);
+            }
+            _ => {
+                lease.finish(None::<&()>).unwrap();
+                queue.remove("a").unwrap();
+            }
+        }
+        assert_eq!(written(), before, "way {way}");
+    }
 }

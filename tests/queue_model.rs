@@ -85,7 +85,8 @@ enum Trouble {
 fn due() -> impl Strategy<Value = Due> {
     prop_oneof![
         4 => Just(Due::Now),
-        2 => (0..30_000u64).prop_map(Due::After),
+        1 => (0..30_000u64).prop_map(Due::After),
+        2 => (0..12u64).prop_map(|seconds| Due::After(1000 * seconds)),
         1 => (-30_000..90_000i64).prop_map(|at| Due::At(at / 10_000 * 10_000)),
         1 => Just(Due::At(i64::MIN)),
     ]
@@ -136,7 +137,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Purge),
         1 => proptest::option::of(0..60_000u64).prop_map(Op::Pause),
         1 => Just(Op::Resume),
-        5 => prop_oneof![0..3_000u64, Just(LEASE), 0..DEAD_FOR].prop_map(Op::Advance),
+        5 => prop_oneof![0..3_000u64, Just(1000), Just(10_000), Just(LEASE), 0..DEAD_FOR].prop_map(Op::Advance),
         1 => prop_oneof![Just(DAY as i64), Just(-(DAY as i64)), -5_000..5_000i64].prop_map(Op::Jump),
         1 => Just(Op::Reopen),
         3 => Just(Op::Crash),
