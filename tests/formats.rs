@@ -14,12 +14,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 use waterline::fuzzing::{Disk, Record};
+use waterline::queue::{Accept, JobState, NewJob, Queue, QueueError, QueueOptions, Waits};
 use waterline::{Bytes, Codec, Consumer, Error, Index, JobLog, Jobs, MoveKind, Progress, Store, StoreOptions};
 
 const VERSION_1: &str = include_str!("formats/version-1.txt");
 const VERSION_2: &str = include_str!("formats/version-2.txt");
 const CODECS: &str = include_str!("formats/codecs.txt");
 const MOVES: &str = include_str!("formats/moves.txt");
+const QUEUES: &str = include_str!("formats/queues.txt");
 const NEWER_VERSION: &str = include_str!("formats/newer-version.txt");
 const NEWER_PART: &str = include_str!("formats/newer-part.txt");
 
@@ -253,7 +255,7 @@ fn disk(records: &[Record]) -> Disk {
 
 #[test]
 fn every_fixture_reads_and_is_shown_as_it_stands_in_its_file() {
-    for fixture in [VERSION_1, VERSION_2, CODECS, MOVES, NEWER_VERSION, NEWER_PART] {
+    for fixture in [VERSION_1, VERSION_2, CODECS, MOVES, QUEUES, NEWER_VERSION, NEWER_PART] {
         let lines: String =
             fixture.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
         assert_eq!(shown(&records(fixture)), lines);
@@ -287,6 +289,73 @@ fn a_life_leaves_the_records_of_a_store_with_codecs_to_the_byte() {
 fn a_life_leaves_the_records_of_a_store_with_moves_but_for_the_times() {
     let left = without_times(life::records_with_moves());
     assert_eq!(shown(&left), shown(&without_times(records(MOVES))));
+}
+
+#[test]
+fn a_life_leaves_the_records_of_a_store_with_queues_to_the_byte() {
+    assert_eq!(shown(&life::records_with_queues()), shown(&records(QUEUES)));
+}
+
+fn queue(store: &Store, name: &str) -> Result<Queue, QueueError> {
+    Queue::open(store, name, QueueOptions::default().clock(life::clock()))
+}
+
+/// The ids of the jobs in a state.
+fn ids(queue: &Queue, state: JobState) -> Vec<String> {
+    queue.list(state, None, usize::MAX).unwrap().into_iter().map(|job| job.id).collect()
+}
+
+/// Whoever opens a queue takes over from a process that has died, so that is a write.
+#[test]
+fn promise_08_a_store_with_queues_is_opened_by_one_write_a_queue_and_all_is_there() {
+    let disk = disk(&records(QUEUES));
+    let store = disk.open(&making(false)).unwrap();
+    assert_eq!(disk.writes(), 1);
+    let (mail, other) = (queue(&store, "mail").unwrap(), queue(&store, "other").unwrap());
+    assert_eq!(disk.writes(), 3);
+    assert_eq!(ids(&mail, JobState::Scheduled), ["failed", "later"]);
+    assert_eq!(ids(&mail, JobState::Ready), ["moved", "running", "bare", "~0"]);
+    assert_eq!(ids(&mail, JobState::Finished), ["finished", "kept"]);
+    assert_eq!(ids(&mail, JobState::Dead), ["dead"]);
+    let get = |id: &str| mail.get(id).unwrap().unwrap();
+    let (running, dead) = (get("running"), get("dead"));
+    assert_eq!((running.crashes, running.resubmitted, running.data), (1, true, Some([1, 2].as_slice().into())));
+    assert_eq!((dead.failures, dead.error.as_deref()), (1, Some("no such address")));
+    assert_eq!((get("kept").kept_until, get("~0").payload::<u32>().unwrap()), (None, 7));
+    assert!(other.accept(Accept::new()).unwrap().is_none());
+    assert!(matches!(other.status().unwrap().waits, Waits::Paused { left: None }));
+    let pushed = mail.push(NewJob::new("digest", &8).unwrap()).unwrap();
+    assert_eq!(pushed.id, "~1", "no id is given out twice");
+}
+
+/// Each bit of the records that are sealed, one after the other.
+#[test]
+fn promise_08_a_record_of_a_queue_with_a_flipped_bit_is_refused_and_stays_as_it_is() {
+    let whole = records(QUEUES);
+    let id_of = |key: &[u8]| (key[4] == b'j').then(|| String::from_utf8(key[5..].to_vec()).unwrap());
+    let mut flipped = 0;
+    for (number, (family, key, value)) in whole.iter().enumerate() {
+        let is_name = key.starts_with(&[0xff; 4]);
+        if family != "waterline.queue" || !is_name && !b"hj".contains(&key[4]) {
+            continue;
+        }
+        for bit in (0..8 * value.len()).step_by(3) {
+            let mut bent = whole.clone();
+            bent[number].2[bit / 8] ^= 1 << (bit % 8);
+            let disk = disk(&bent);
+            let store = disk.open(&making(false)).unwrap();
+            let opened = ["mail", "other"].map(|name| queue(&store, name));
+            let refused = match (opened, id_of(key).filter(|_| !is_name)) {
+                ([Ok(mail), Ok(_)], Some(id)) => mail.get(id).map(drop),
+                ([mail, other], _) => mail.and(other).map(drop),
+            };
+            let Err(QueueError::Store(Error::Corrupt { .. })) = refused else { panic!("{key:?}, {bit}: {refused:?}") };
+            let kept = disk.records();
+            assert!(kept.contains(&bent[number]), "{key:?}, {bit}: it was written over");
+            flipped += 1;
+        }
+    }
+    assert!(flipped > 2000, "{flipped} bits");
 }
 
 #[test]
@@ -404,7 +473,7 @@ fn newer(opened: Result<Store, Error>, words: &[&str]) {
 #[test]
 fn promise_08_a_store_of_a_newer_version_is_refused_and_not_one_byte_of_it_changes() {
     for (fixture, words) in
-        [(NEWER_VERSION, ["version 3", "versions 1 and 2"]), (NEWER_PART, ["\"queue\"", "knows \"codec\""])]
+        [(NEWER_VERSION, ["version 3", "versions 1 and 2"]), (NEWER_PART, ["\"later\"", "knows \"codec\""])]
     {
         let before = records(fixture);
         let disk = disk(&before);
@@ -567,7 +636,7 @@ mod on_disk {
 
     #[test]
     fn promise_08_a_store_of_a_newer_version_keeps_every_byte_and_its_families() {
-        for (fixture, word) in [(NEWER_VERSION, "version 3"), (NEWER_PART, "\"queue\"")] {
+        for (fixture, word) in [(NEWER_VERSION, "version 3"), (NEWER_PART, "\"later\"")] {
             // Those that this program would make are not there.
             let directory = tempfile::tempdir().unwrap();
             let mut names: Vec<String> = records(fixture).into_iter().map(|(family, ..)| family).collect();

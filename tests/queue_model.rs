@@ -82,11 +82,16 @@ enum Trouble {
     Freeze(u64),
 }
 
+/// Whole seconds, in milliseconds, so that times meet.
+fn whole(seconds: std::ops::Range<u64>) -> impl Strategy<Value = u64> {
+    seconds.prop_map(|seconds| 1000 * seconds)
+}
+
 fn due() -> impl Strategy<Value = Due> {
     prop_oneof![
         4 => Just(Due::Now),
         1 => (0..30_000u64).prop_map(Due::After),
-        2 => (0..12u64).prop_map(|seconds| Due::After(1000 * seconds)),
+        2 => whole(0..12).prop_map(Due::After),
         1 => (-30_000..90_000i64).prop_map(|at| Due::At(at / 10_000 * 10_000)),
         1 => Just(Due::At(i64::MIN)),
     ]
@@ -129,7 +134,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => proptest::collection::vec(spec(), 0..12).prop_map(Op::PushAll),
         2 => proptest::collection::vec(spec(), 0..4).prop_map(Op::Enqueue),
         12 => Just(Op::Accept(None)),
-        3 => (-30_000..60_000i64).prop_map(|at| Op::Accept(Some(at))),
+        1 => (-30_000..60_000i64).prop_map(|at| Op::Accept(Some(at))),
+        3 => (-8..12i64).prop_map(|seconds| Op::Accept(Some(1000 * seconds))),
         14 => (any::<usize>(), act()).prop_map(|(lease, act)| Op::Act(lease, act)),
         2 => (0..12u8).prop_map(Op::Remove),
         2 => (0..12u8).prop_map(Op::Requeue),
@@ -137,7 +143,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Purge),
         1 => proptest::option::of(0..60_000u64).prop_map(Op::Pause),
         1 => Just(Op::Resume),
-        5 => prop_oneof![0..3_000u64, Just(1000), Just(10_000), Just(LEASE), 0..DEAD_FOR].prop_map(Op::Advance),
+        5 => prop_oneof![0..3_000u64, whole(0..100), whole(0..12), Just(LEASE), Just(DEAD_FOR / 2)].prop_map(Op::Advance),
         1 => prop_oneof![Just(DAY as i64), Just(-(DAY as i64)), -5_000..5_000i64].prop_map(Op::Jump),
         1 => Just(Op::Reopen),
         3 => Just(Op::Crash),
@@ -470,7 +476,7 @@ impl Pair {
             return match holds {
                 true => {
                     let error = "its lease was dropped before the job had ended".to_owned();
-                    drop(run.next.end(&id, End::Failed(error, None), wall));
+                    run.next.end(&id, End::Failed(error, None), wall);
                 }
                 // It may look in vain, or have ended before.
                 false if run.made(&self.disk) > 0 => run.next.take_back(time, &mut run.writes),

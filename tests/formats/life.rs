@@ -1,7 +1,9 @@
 //! A store's life that leaves records of all kinds, the same ones each time.
 
 use crate::common::*;
+use std::time::{Duration, UNIX_EPOCH};
 use waterline::fuzzing::{Disk, Record};
+use waterline::queue::{Accept, Clock, NewJob, Priority, Queue, QueueOptions, Retention};
 use waterline::{Bytes, Checkpoint, Consumer, Progress, Retry, Store};
 
 /// A progress in the first format of a page, which no version of a store writes any more: the
@@ -50,6 +52,48 @@ pub fn records_with_moves() -> Vec<Record> {
     moved.skip(2, "ahead").unwrap();
     drop((moved, store));
     disk.records()
+}
+
+/// The time of all jobs in the fixture with queues: this clock stands still.
+pub fn clock() -> Clock {
+    Clock::manual(UNIX_EPOCH + Duration::from_millis(1_800_000_000_123))
+}
+
+/// The records of a store with queues: a job in each state, with and without each part of a row.
+pub fn records_with_queues() -> Vec<Record> {
+    let disk = Disk::default();
+    let store = disk.open(&Store::options()).unwrap();
+    let options = QueueOptions::default().clock(clock());
+    let queue = Queue::open(&store, "mail", options.clone()).unwrap();
+    let accept = || queue.accept(Accept::new()).unwrap().expect("a job is ready");
+    let push = |job| drop(queue.push(job).unwrap());
+    let job = |id: &str| NewJob::new("welcome", "ann@example.org").unwrap().id(id);
+    let retry = Retry::exponential(Duration::from_secs(2), Duration::from_secs(60)).factor(3.0);
+
+    push(job("finished").retention(Retention::For(Duration::from_secs(7))));
+    accept().finish(Some("as good as new")).unwrap();
+    push(job("kept").retention(Retention::Keep));
+    accept().finish(None::<&()>).unwrap();
+    push(job("dead").retry(retry.max_attempts(4).jitter(0.5)));
+    accept().bury("no such address").unwrap();
+    push(job("failed"));
+    accept().retry("try later").unwrap();
+    push(job("running").retention(Retention::Drop).retry(Retry::quadratic(Duration::from_secs(1), HOUR)));
+    let mut running = accept();
+    running.update(Some(&[1, 2])).unwrap();
+    push(job("running").run_at(UNIX_EPOCH + Duration::from_millis(1_800_000_060_000)));
+    push(job("bare"));
+    let bare = accept();
+    push(job("later").delay(Duration::from_secs(60)).priority(Priority::Urgent));
+    push(job("moved"));
+    push(job("moved").run_at(UNIX_EPOCH + Duration::from_millis(1)).priority(Priority::High));
+    push(NewJob::new("digest", &7).unwrap().priority(Priority::Low).retry(Retry::none()));
+
+    let other = Queue::open(&store, "other", options).unwrap();
+    other.pause(None).unwrap();
+    let records = disk.records();
+    drop((running, bare));
+    records
 }
 
 fn tables(store: &Store) {
