@@ -15,8 +15,10 @@ use crate::window::reference::{Choice, Trial, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod disk;
+mod queue;
 
 pub use disk::{Disk, Record};
+pub use queue::queue;
 
 /// The most choices of one trial. The model, which is made of sets, does that many in a moment.
 const MOST_CHOICES: usize = 400;
@@ -403,6 +405,11 @@ mod tests {
         #[test]
         fn any_bytes_are_stored_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             stored(&bytes);
+        }
+
+        #[test]
+        fn any_bytes_are_records_of_a_queue(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            queue(&bytes);
         }
     }
 }

@@ -51,6 +51,8 @@ mod runner;
 mod state;
 mod status;
 mod step;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod stored;
 mod subscription;
 
 pub use accept::Accept;
@@ -187,8 +189,8 @@ impl Queue {
     /// | running | it runs once more, when this run has succeeded; its payload stays | `Resubmit` |
     /// | finished or dead | it runs again, with the new payload | `Added` |
     ///
-    /// A run that fails is followed by the next attempt. If that begins before the time of the push,
-    /// the job runs once more after it, too.
+    /// A run that fails is followed by the next attempt. If that begins before the time of the
+    /// push, the job runs once more after it, too.
     ///
     /// # Errors
     /// [`QueueError::Config`] for a job that no queue takes, [`QueueError::Store`] when the database

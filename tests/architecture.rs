@@ -33,7 +33,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ),
     ("pipeline", &["base", "observe", "source", "progress", "driver", "consumer"]),
     ("testing", &["base", "source", "kv", "store", "progress", "run", "consumer"]),
-    ("fuzzing", &["base", "window", "kv", "store", "progress"]),
+    ("fuzzing", &["base", "window", "kv", "store", "progress", "queue"]),
 ];
 
 /// The source files, by the path below `src` without its ending: `driver/core`.

@@ -305,7 +305,7 @@ fn ids(queue: &Queue, state: JobState) -> Vec<String> {
     queue.list(state, None, usize::MAX).unwrap().into_iter().map(|job| job.id).collect()
 }
 
-/// Whoever opens a queue takes over from a process that has died, so that is a write.
+/// A queue that is opened takes over from a process that has died, so that is a write.
 #[test]
 fn promise_08_a_store_with_queues_is_opened_by_one_write_a_queue_and_all_is_there() {
     let disk = disk(&records(QUEUES));

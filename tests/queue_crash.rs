@@ -1,6 +1,6 @@
-//! A life of a queue with every kind of transition, on a disk that stops at each write in turn, and
-//! on one on which each write in turn fails. After it each job is in one place, nothing is lost, and
-//! what a job has written with its end is there once.
+//! A life of a queue with every kind of transition, on a disk that stops at each write in turn,
+//! and on one on which each write in turn fails. After it each job is in one place, nothing is
+//! lost, and the writes that a job has made with its end are there once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};

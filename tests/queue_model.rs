@@ -374,7 +374,7 @@ impl Pair {
         self.end(run);
     }
 
-    /// Takes over the state of the model after a step; of one whose write has failed, that before it.
+    /// Takes over the state of the model after a step, or that before the write that has failed.
     fn end(&mut self, run: Run) {
         let (made, is_failed) = (self.disk.writes() - run.before, run.has_failed(&self.disk));
         let sure = run.writes.len() as u64;

@@ -58,7 +58,7 @@ const NOWHERE: &str = "";
 
 /// Returns the operation of a push: the number in its id (8 bytes; the highest one: none), the
 /// lengths of the id and of the row (4 bytes each), the id, the row and the payload.
-fn encode_push(push: &Push) -> Vec<u8> {
+pub(super) fn encode_push(push: &Push) -> Vec<u8> {
     let row = push.row.encode(NOWHERE, NOWHERE);
     let mut op = Vec::with_capacity(16 + push.id.len() + row.len() + push.payload.len());
     op.extend_from_slice(&push.made.unwrap_or(u64::MAX).to_be_bytes());

@@ -1,0 +1,39 @@
+//! The records of queues, for the fuzzers: each kind is read, and written as it was read.
+
+use super::enqueue::{decode_push, encode_push};
+use super::head::{self, Head, decode_number, encode_number};
+use super::row::{self, Row};
+use crate::commit::sealed::SUM;
+
+/// A kind of record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoredKind {
+    Row,
+    Head,
+    Number,
+    /// No record: the operation of a push in a write of the user's. Only its row has a checksum.
+    Push,
+}
+
+impl StoredKind {
+    /// Returns the checksum of a record of the job with this id; an operation has none.
+    pub(crate) fn checksum(self, queue: &str, id: &str, body: &[u8]) -> Option<[u8; SUM]> {
+        match self {
+            Self::Row => Some(row::SEAL.checksum(queue, id.as_bytes(), body)),
+            Self::Head => Some(head::SEAL.checksum(queue, &[], body)),
+            Self::Number => Some(head::NAME.checksum(queue, &[], body)),
+            Self::Push => None,
+        }
+    }
+
+    /// Reads a record, and returns the bytes that are written for what it says. `None`: it is
+    /// refused.
+    pub(crate) fn rewritten(self, queue: &str, id: &str, bytes: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Self::Row => Row::decode(queue, id, bytes).ok().map(|row| row.encode(queue, id)),
+            Self::Head => Head::decode(queue, bytes).ok().map(|head| head.encode(queue)),
+            Self::Number => decode_number(queue, bytes).ok().map(|number| encode_number(queue, number)),
+            Self::Push => decode_push(bytes).map(|push| encode_push(&push)),
+        }
+    }
+}
