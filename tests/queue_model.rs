@@ -188,6 +188,11 @@ fn at(wall: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(wall)
 }
 
+/// Loses a lease without giving its job back, as a process does that dies.
+fn leak<T>(value: T) {
+    let _ = std::mem::ManuallyDrop::new(value);
+}
+
 fn open(disk: &FaultyStore, options: &QueueOptions) -> Result<Queue, QueueError> {
     Queue::open(&disk.store(), "q", options.clone())
 }
@@ -320,26 +325,41 @@ impl Pair {
                 self.act(&mut run, lease, *act);
             }
             Op::Act(..) => {}
-            Op::Remove(id) => {
-                let id = self.some_id(*id);
-                let answer = self.queue.remove(&id);
-                let known = run.next.jobs.remove(&id).is_some();
-                match run.has_failed(&self.disk) {
-                    true => failed(&answer),
-                    false if known => answer.unwrap(),
-                    false => assert!(matches!(answer, Err(QueueError::NotFound { .. })), "{answer:?}"),
-                }
+            Op::Remove(id) | Op::Requeue(id) => {
+                self.steer_one(&mut run, &self.some_id(*id), matches!(op, Op::Remove(_)));
             }
-            Op::Requeue(id) => {
-                let id = self.some_id(*id);
-                let answer = self.queue.requeue(&id);
-                let want = run.next.jobs.contains_key(&id).then(|| run.next.requeue(&id, self.time.wall));
-                match (run.has_failed(&self.disk), want) {
-                    (true, _) => failed(&answer),
-                    (false, Some(want)) => assert_eq!(answer.unwrap(), want),
-                    (false, None) => assert!(matches!(answer, Err(QueueError::NotFound { .. })), "{answer:?}"),
-                }
+            Op::RequeueDead | Op::Purge | Op::Pause(_) | Op::Resume => self.steer(&mut run, op),
+            Op::Advance(by) => {
+                self.clock.advance(Duration::from_millis(*by));
+                (self.time.wall, self.time.now) = (self.time.wall + by, self.time.now + by);
             }
+            Op::Jump(by) => {
+                self.time.wall = self.wall(*by);
+                self.clock.set_wall(at(self.time.wall));
+            }
+            Op::Reopen => return self.reopen(&mut run),
+            Op::Crash => return self.crash(trouble),
+        }
+        self.end(run);
+    }
+
+    /// Removes or requeues a job, which may be unknown.
+    fn steer_one(&self, run: &mut Run, id: &str, removes: bool) {
+        let model = &mut run.next;
+        let is_known = model.jobs.contains_key(id);
+        let (answer, want) = match removes {
+            true => (self.queue.remove(id).map(|()| true), model.jobs.remove(id).is_some()),
+            false => (self.queue.requeue(id), is_known && model.requeue(id, self.time.wall)),
+        };
+        match run.has_failed(&self.disk) {
+            true => failed(&answer),
+            false if is_known => assert_eq!(answer.unwrap(), want),
+            false => assert!(matches!(answer, Err(QueueError::NotFound { .. })), "{answer:?}"),
+        }
+    }
+
+    fn steer(&self, run: &mut Run, op: &Op) {
+        match op {
             Op::RequeueDead => {
                 let answer = self.queue.requeue_dead();
                 let want = run.next.requeue_dead(self.time.wall);
@@ -360,18 +380,8 @@ impl Pair {
                 run.next.paused_until = 0;
                 run.is_answered(&self.disk, answer, ());
             }
-            Op::Advance(by) => {
-                self.clock.advance(Duration::from_millis(*by));
-                (self.time.wall, self.time.now) = (self.time.wall + by, self.time.now + by);
-            }
-            Op::Jump(by) => {
-                self.time.wall = self.wall(*by);
-                self.clock.set_wall(at(self.time.wall));
-            }
-            Op::Reopen => return self.reopen(&mut run),
-            Op::Crash => return self.crash(trouble),
+            _ => {}
         }
-        self.end(run);
     }
 
     /// Takes over the state of the model after a step, or that before the write that has failed.
@@ -466,22 +476,8 @@ impl Pair {
         let holds = run.next.jobs.get(&id).is_some_and(holds);
         let at = |relative: i64| at(wall.saturating_add_signed(relative));
         let soon = |relative: i64| wall.saturating_add_signed(relative);
-        if matches!(act, Act::Leak) {
-            std::mem::forget(self.leases.swap_remove(number));
-            self.leaked = true;
-            return;
-        }
-        if matches!(act, Act::Drop) {
-            drop(self.leases.swap_remove(number));
-            return match holds {
-                true => {
-                    let error = "its lease was dropped before the job had ended".to_owned();
-                    run.next.end(&id, End::Failed(error, None), wall);
-                }
-                // It may look in vain, or have ended before.
-                false if run.made(&self.disk) > 0 => run.next.take_back(time, &mut run.writes),
-                false => {}
-            };
+        if matches!(act, Act::Leak | Act::Drop) {
+            return self.release(run, number, matches!(act, Act::Leak), holds);
         }
         let effects = self.disk.store().table("effects").unwrap();
         let lease = &mut self.leases[number].lease;
@@ -537,6 +533,24 @@ impl Pair {
         assert!(!still || self.leases[number].lease.is_resubmitted() == is_resubmitted);
     }
 
+    /// Leaks or drops a lease. A drop gives the job back, if the lease still holds.
+    fn release(&mut self, run: &mut Run, number: usize, leaks: bool, holds: bool) {
+        let Held { lease, id, .. } = self.leases.swap_remove(number);
+        if leaks {
+            leak(lease);
+            self.leaked = true;
+            return;
+        }
+        drop(lease);
+        if holds {
+            let error = "its lease was dropped before the job had ended".to_owned();
+            run.next.end(&id, End::Failed(error, None), self.time.wall);
+        } else if run.made(&self.disk) > 0 {
+            // It has not ended before, so it looked for leases that are over.
+            run.next.take_back(self.time, &mut run.writes);
+        }
+    }
+
     /// Drops all handles, and opens the queue again in the same process.
     fn reopen(&mut self, run: &mut Run) {
         self.disk.heal();
@@ -571,7 +585,7 @@ impl Pair {
             Durability::Synced => self.disk.after_power_loss().unwrap(),
             _ => self.disk.after_crash().unwrap(),
         };
-        self.leases.drain(..).for_each(std::mem::forget);
+        self.leases.drain(..).for_each(leak);
         (self.disk, self.leaked, self.freeze_in) = (disk, false, None);
         if let Some(frozen) = self.frozen.take() {
             self.model = frozen;
