@@ -1,15 +1,17 @@
 //! Single rules of queues that a random test meets too seldom, or not at all.
 
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 use waterline::fuzzing::Disk;
 use waterline::queue::{
-    Accept, Clock, JobState, Lease, Limits, NewJob, Outcome, Priority, PushOutcome, Queue, QueueOptions, Retention,
-    Runner,
+    Accept, Clock, JobState, Lease, Limits, NewJob, Outcome, Priority, PushOutcome, Queue, QueueError, QueueOptions,
+    Retention, Runner,
 };
 use waterline::testing::FaultyStore;
-use waterline::{Retry, Store};
+use waterline::{Error, Retry, Store};
 
 /// Opens a queue on a clock that stands still. A job that fails waits for a second.
 fn queue_on(clock: &Clock) -> Queue {
@@ -193,5 +195,68 @@ fn a_job_that_is_gone_leaves_no_record_of_its_own() {
             }
         }
         assert_eq!(written(), before, "way {way}");
+    }
+}
+
+/// Does random things with the jobs of a few ids, and counts the runs that have ended well.
+fn disturb(queue: &Queue, store: &Store, mut random: fastrand::Rng, ended: &[AtomicI64]) {
+    let runs = store.table("runs").unwrap();
+    let mut leases: Vec<Lease> = Vec::new();
+    for _ in 0..300 {
+        let id = random.usize(..ended.len());
+        let name = id.to_string();
+        match random.u8(..12) {
+            0..4 => drop(queue.push(job(1).id(&name).delay(Duration::from_millis(random.u64(..3))))),
+            4..7 => leases.extend(queue.accept(Accept::new()).ok().flatten()),
+            7 => drop(queue.remove(&name)),
+            8 => drop(queue.requeue_dead()),
+            9 => drop(leases.pop()),
+            _ => {
+                let Some(lease) = leases.last_mut() else { continue };
+                let id: usize = lease.id().parse().unwrap();
+                match lease.finish_with(|effects| effects.add(&runs, id.to_string(), 1)) {
+                    Ok(_) => drop(ended[id].fetch_add(1, Ordering::SeqCst)),
+                    Err(QueueError::Halt { .. }) => {}
+                    // Nothing was written, and the lease is as it was.
+                    Err(QueueError::Store(Error::Store { .. })) => continue,
+                    Err(other) => panic!("{other:?}"),
+                }
+                leases.pop();
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_that_use_a_queue_while_writes_fail_leave_right_counts_and_each_effect_once() {
+    for seed in 0..8 {
+        let disk = FaultyStore::new().unwrap();
+        let store = disk.store();
+        let retry = Retry::fixed(Duration::from_millis(1)).max_attempts(3);
+        let queue = Queue::open(&store, "q", QueueOptions::default().retry(retry)).unwrap();
+        let ended: Vec<AtomicI64> = (0..12).map(|_| AtomicI64::new(0)).collect();
+        disk.fail(40 + seed..50 + 3 * seed);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (queue, store, ended) = (&queue, &store, &ended);
+                scope.spawn(move || disturb(queue, store, fastrand::Rng::with_seed(4 * seed + thread), ended));
+            }
+        });
+        disk.heal();
+        let runs = store.table("runs").unwrap();
+        for (id, ended) in ended.iter().enumerate() {
+            assert_eq!(runs.counter(id.to_string()).unwrap(), ended.load(Ordering::SeqCst), "seed {seed}");
+        }
+        // A process that opens the queue now sees the same jobs.
+        let after = disk.after_crash().unwrap();
+        let again = Queue::open(&after.store(), "q", QueueOptions::default()).unwrap();
+        let mut seen = BTreeSet::new();
+        for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead] {
+            let jobs = again.list(state, None, usize::MAX).unwrap();
+            assert_eq!(again.counts().of_state(state), jobs.len() as u64, "seed {seed}");
+            assert_eq!(queue.list(state, None, usize::MAX).unwrap().len(), queue.counts().of_state(state) as usize);
+            assert!(jobs.into_iter().all(|job| seen.insert(job.id)), "seed {seed}: a job is in two places");
+        }
+        assert_eq!(queue.counts(), again.counts(), "seed {seed}");
     }
 }
