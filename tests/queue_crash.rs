@@ -266,18 +266,21 @@ fn check_crash(life: &Life, writes: u64) {
 
 #[test]
 fn a_crash_between_any_two_writes_loses_no_job_and_doubles_no_effect() {
-    let disk = FaultyStore::new().unwrap();
-    // The new store has some already.
-    let first = disk.writes();
-    let all = Life::live(disk, &clock()).disk.writes();
-    assert!(all > first + 50, "only {all} writes");
-    for write in first..=all {
+    // A new store has some writes behind it.
+    let first = FaultyStore::new().unwrap().writes();
+    let mut lives = 0;
+    for write in first.. {
         let disk = FaultyStore::new().unwrap();
         disk.freeze_at(write - first);
         let life = Life::live(disk, &clock());
-        assert_eq!(life.disk.writes(), all, "each life makes the same writes");
         check_crash(&life, write);
+        lives += 1;
+        // A stream may write several of its jobs together, so a life has no fixed number of writes.
+        if write >= life.disk.writes() {
+            break;
+        }
     }
+    assert!(lives > 50, "only {lives} lives");
 }
 
 #[test]

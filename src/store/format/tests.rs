@@ -72,14 +72,14 @@ fn a_later_version_and_an_unknown_name_are_refused_with_the_place_and_what_to_do
         (sealed(3, b"whatever"), "version 3 of a store at /data", "versions 1 and 2"),
         (sealed(255, b""), "version 255 of a store at /data", "versions 1 and 2"),
         (
-            encode(&names(&["queue"])),
-            "\"queue\" in use in the store at /data",
-            "\"codec\", \"known to tests\" and \"parked\"",
+            encode(&names(&["later"])),
+            "\"later\" in use in the store at /data",
+            "\"codec\", \"known to tests\", \"parked\" and \"queue\"",
         ),
         (
-            encode(&names(&["queue", NAME, "undo"])),
-            "\"queue\" and \"undo\" in use in the store at /data",
-            "\"codec\", \"known to tests\" and \"parked\"",
+            encode(&names(&["later", NAME, "undo"])),
+            "\"later\" and \"undo\" in use in the store at /data",
+            "\"codec\", \"known to tests\", \"parked\" and \"queue\"",
         ),
     ];
     for (record, what, which) in later {
