@@ -174,7 +174,7 @@ impl Queue {
         &self.store
     }
 
-    pub(crate) fn state(&self) -> &Arc<QueueState> {
+    pub(crate) fn inner(&self) -> &Arc<QueueState> {
         &self.state
     }
 
@@ -225,7 +225,6 @@ impl Queue {
     }
 
     /// Returns a buffer for pushes that nobody waits for.
-    #[must_use]
     pub fn lazy(&self) -> Lazy {
         Lazy::new(self.clone())
     }

@@ -47,8 +47,8 @@ impl Effects {
             Err(config) => return Err(self.refuse_config(config)),
         };
         let op = encode_push(&push);
-        self.admit(queue.store(), "queue", &queue.state().name, op.len())?;
-        self.changes.op(queue.state().clone(), op);
+        self.admit(queue.store(), "queue", &queue.inner().name, op.len())?;
+        self.changes.op(queue.inner().clone(), op);
         Ok(push.id)
     }
 }

@@ -47,7 +47,7 @@ impl Lease {
     }
 
     fn prolong(&self) -> bool {
-        let state = self.queue.state();
+        let state = self.queue.inner();
         state.renew(self.token(), state.moment().now.checked_add(state.options.lease))
     }
 
@@ -88,7 +88,7 @@ impl Lease {
     #[must_use]
     pub fn data(&self) -> Option<serde_json::Value> {
         let bytes =
-            if self.row.has_data { self.queue.bytes(&self.queue.state().keys.data(&self.id)) } else { Ok(None) };
+            if self.row.has_data { self.queue.bytes(&self.queue.inner().keys.data(&self.id)) } else { Ok(None) };
         from_json(&bytes.ok().flatten()?).ok()
     }
 
@@ -227,7 +227,7 @@ impl Lease {
         R: Send + 'static,
         F: Fn(&mut Step<'_, '_>) -> Result<R, BoxError> + Send + 'static,
     {
-        let state = self.queue.state();
+        let state = self.queue.inner();
         if self.ended || !state.holds(self.token(), state.moment().now) {
             // The silence may have ended it before anybody has looked.
             self.queue.take_back_silent()?;
@@ -251,7 +251,7 @@ impl Drop for Lease {
             Ok(_) | Err(QueueError::Halt { .. }) => {}
             Err(error) => {
                 let (queue, id) = (self.queue.name(), &self.id);
-                let after = self.queue.state().options.lease;
+                let after = self.queue.inner().options.lease;
                 tracing::error!(
                     target: "waterline",
                     queue,

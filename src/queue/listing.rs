@@ -44,7 +44,7 @@ impl Queue {
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
-    pub fn state_of(&self, id: impl AsRef<str>) -> Result<Option<JobState>, QueueError> {
+    pub fn state(&self, id: impl AsRef<str>) -> Result<Option<JobState>, QueueError> {
         Ok(self.row(id.as_ref())?.map(|row| row.state))
     }
 

@@ -342,7 +342,7 @@ impl RunnerBuilder {
             return Err(Error::Runtime.into());
         }
         self.queue.store().writable()?;
-        let name = self.queue.state().take_runner(max_processing);
+        let name = self.queue.inner().take_runner(max_processing);
         let name = name.ok_or_else(|| Error::InUse { name: self.queue.name().to_owned() })?;
         Pool::start(
             pool::Settings {

@@ -27,7 +27,7 @@ impl Attempt {
 
     /// The time on the wall, in milliseconds since 1970.
     pub(super) fn wall(&self) -> u64 {
-        self.pool.queue().state().moment().wall
+        self.pool.queue().inner().moment().wall
     }
 
     /// Hands the end to the threads of the pool, unless its time was over before.

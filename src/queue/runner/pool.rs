@@ -148,7 +148,7 @@ impl Host for Pool {
 
 impl Pool {
     pub(super) fn start(settings: Settings, name: Box<dyn Any + Send>) -> Result<Arc<Self>, QueueError> {
-        let begun = settings.queue.state().moment().now;
+        let begun = settings.queue.inner().moment().now;
         let timeouts = settings.attempt_timeout.map(Timeouts::new);
         let pool = Arc::new_cyclic(|me| Self {
             settings,
@@ -320,7 +320,7 @@ impl Pool {
                 // The first in the line tries it again.
                 self.warn(&error, PAUSES.0);
                 self.state.lock().inbox.append(reports);
-                self.queue().state().ring();
+                self.queue().inner().ring();
             }
         }
         self.line.lock()
@@ -330,7 +330,7 @@ impl Pool {
     fn look_for_job(self: &Arc<Self>, reports: &mut Vec<Report>) -> Turn {
         let mut pause = PAUSES.0;
         loop {
-            let news = self.queue().state().news();
+            let news = self.queue().inner().news();
             let others_cope = reports.is_empty() && self.others_cope();
             let wants = !others_cope && self.prepare(reports);
             if !wants && reports.is_empty() {
@@ -338,17 +338,17 @@ impl Pool {
                     return Turn::End;
                 }
                 if !others_cope {
-                    self.queue().state().sleep(news, self.drain_deadline(), true);
+                    self.queue().inner().sleep(news, self.drain_deadline(), true);
                 }
                 continue;
             }
-            if wants && self.queue().state().look(|live| live.ready()) > 0 {
+            if wants && self.queue().inner().look(|live| live.ready()) > 0 {
                 return Turn::Claim;
             }
             match self.write(reports, wants) {
                 Ok(Claim::Job(claimed)) => return Turn::Job(claimed),
                 Ok(Claim::Nothing) if wants && !self.drained() => {
-                    self.queue().state().sleep(news, self.drain_deadline(), true);
+                    self.queue().inner().sleep(news, self.drain_deadline(), true);
                 }
                 Ok(Claim::Again | Claim::Nothing) => {}
                 Err(error) => {
@@ -373,7 +373,7 @@ impl Pool {
             }
             claims(&state).0
         };
-        if self.queue().state().look(|live| live.ready()) == 0 {
+        if self.queue().inner().look(|live| live.ready()) == 0 {
             return false;
         }
         self.rest(LOOK);
@@ -398,7 +398,7 @@ impl Pool {
             return false;
         }
         if let Some(limits) = self.settings.limits {
-            let elapsed = self.queue().state().moment().now.saturating_duration_since(self.begun);
+            let elapsed = self.queue().inner().moment().now.saturating_duration_since(self.begun);
             let reached = if limits.jobs.is_some_and(|jobs| state.claims + state.reserved as u64 >= jobs) {
                 // A claim under way may find nothing, and then another one is due.
                 if state.claims >= limits.jobs.unwrap_or(0) { Some(Reached::Jobs) } else { None }
@@ -428,8 +428,8 @@ impl Pool {
         if self.settings.limits.is_none() {
             return false;
         }
-        let at = self.queue().state().moment();
-        let paused = self.queue().state().look(|live| live.head.is_paused(at.wall));
+        let at = self.queue().inner().moment();
+        let paused = self.queue().inner().look(|live| live.head.is_paused(at.wall));
         let mut state = self.state.lock();
         let is_idle = state.flights.is_empty() && state.reserved == 0 && state.inbox.is_empty();
         if is_idle {
@@ -451,7 +451,7 @@ impl Pool {
         if is_over && !state.over {
             state.over = true;
             state.roster.end(Box::new(()));
-            self.queue().state().ring();
+            self.queue().inner().ring();
             self.timeouts.iter().for_each(Timeouts::ring);
         }
         state.over
@@ -465,7 +465,7 @@ impl Pool {
         state.reserved -= usize::from(wants);
         if let Ok(Claim::Job(claimed)) = &answer {
             state.claims += 1;
-            let begun = self.queue().state().moment().now;
+            let begun = self.queue().inner().moment().now;
             let (job, _) =
                 Running::new(self.queue(), Claimed { payload: Vec::new(), ..(**claimed).clone() }, &self.stopping);
             let flight = Flight {
@@ -483,7 +483,7 @@ impl Pool {
         let frees_slots = (!wants || (self.settings.limits.is_some() && is_idle)) && !state.ending;
         drop(state);
         if frees_slots {
-            self.queue().state().ring();
+            self.queue().inner().ring();
         }
         answer
     }
@@ -527,7 +527,7 @@ impl Pool {
         let effects = reports.first().map(|report| report.effects.clone()).unwrap_or_default();
         let has_effects = !effects.is_empty();
         let queue = self.queue();
-        call_with(queue.store(), queue.state(), "run a job", effects, move |step| {
+        call_with(queue.store(), queue.inner(), "run a job", effects, move |step| {
             step.keep_house(SOME)?;
             let mut written = Vec::with_capacity(ends.len());
             for (id, token, end, data) in &ends {
@@ -550,7 +550,7 @@ impl Pool {
     fn written(&self, reports: Vec<Report>, written: Vec<Option<Option<JobState>>>) {
         for (report, written) in reports.into_iter().zip(written) {
             let ended = report.ended(written);
-            let now = self.queue().state().moment().now;
+            let now = self.queue().inner().moment().now;
             let elapsed = {
                 let mut state = self.state.lock();
                 state.tally.count(&ended);
@@ -572,7 +572,7 @@ impl Pool {
         let (queue, id, kind, attempt) = (self.queue().name(), job.id(), job.kind(), job.attempt());
         self.hooks().tell(&job, &QueueEvent::AttemptBegun { queue, id, kind, attempt });
         if let Some(timeouts) = &self.timeouts {
-            timeouts.begin(job.token(), self.queue().state().moment().now);
+            timeouts.begin(job.token(), self.queue().inner().moment().now);
         }
         let attempt = Attempt::new(self, job.clone());
         if let Err(error) = self.hooks().before(&job) {
@@ -619,7 +619,7 @@ impl Pool {
         match self.settings.unknown {
             Unknown::Dead => Outcome::Dead(format!("no handler has the kind {:?}", job.kind())),
             Unknown::Snooze(delay) => {
-                let wall = self.queue().state().moment().wall;
+                let wall = self.queue().inner().moment().wall;
                 Outcome::Snooze(crate::queue::job::after(wall, delay).map_or_else(|| time(u64::MAX), time))
             }
         }
@@ -636,7 +636,7 @@ impl Pool {
     /// Leaves the end of an attempt to the threads of the pool.
     pub(super) fn hand_in(&self, report: Report) {
         self.state.lock().inbox.push(report);
-        self.queue().state().ring();
+        self.queue().inner().ring();
     }
 
     /// Ends an attempt whose time is over: see
@@ -674,7 +674,7 @@ impl Pool {
         self.stopping.store(true, Ordering::Relaxed);
         self.end(&mut self.state.lock(), None);
         self.stirred.notify_all();
-        self.queue().state().ring();
+        self.queue().inner().ring();
         self.wait(limit)
     }
 
@@ -713,7 +713,7 @@ impl Pool {
             state.flights.values_mut().for_each(|flight| flight.ended = true);
             (jobs.iter().map(|job| job.id().to_owned()).collect(), jobs.iter().map(Running::token).collect::<Vec<_>>())
         };
-        let state = self.queue().state();
+        let state = self.queue().inner();
         let deadline = state.moment().now.checked_add(state.options.lease);
         for token in &tokens {
             state.renew(*token, deadline);
@@ -727,7 +727,7 @@ impl Pool {
     }
 
     pub(super) fn summary(&self) -> Summary {
-        let elapsed = self.queue().state().moment().now.saturating_duration_since(self.begun);
+        let elapsed = self.queue().inner().moment().now.saturating_duration_since(self.begun);
         let state = self.state.lock();
         let Tally { finished, retried, snoozed, dead, lost } = state.tally;
         let reached = state.reached.unwrap_or(Reached::NothingReady);

@@ -90,7 +90,7 @@ impl Running {
     /// if it cannot be read.
     #[must_use]
     pub fn data(&self) -> Option<serde_json::Value> {
-        from_json(&self.0.queue.bytes(&self.0.queue.state().keys.data(self.id())).ok().flatten()?).ok()
+        from_json(&self.0.queue.bytes(&self.0.queue.inner().keys.data(self.id())).ok().flatten()?).ok()
     }
 
     /// Replaces the data of the job, which the next attempt and [`Queue::get`] show.
@@ -101,7 +101,7 @@ impl Running {
     pub fn update(&self, data: &(impl Serialize + ?Sized)) -> Result<(), QueueError> {
         let data = crate::queue::job::to_json(self.id(), data)?;
         let (id, token) = (self.0.id.clone(), self.token());
-        let row = call(self.0.queue.store(), self.0.queue.state(), "update a job", move |step| {
+        let row = call(self.0.queue.store(), self.0.queue.inner(), "update a job", move |step| {
             step.update(&id, token, &data)
         })?;
         self.0.resubmitted.store(row.resubmit.is_some(), Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl Running {
     /// # Errors
     /// [`QueueError::Halt`].
     pub fn check(&self) -> Result<(), QueueError> {
-        let state = self.0.queue.state();
+        let state = self.0.queue.inner();
         if state.holds(self.token(), state.moment().now) {
             Ok(())
         } else {

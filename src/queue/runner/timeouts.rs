@@ -53,7 +53,7 @@ impl Timeouts {
     /// The loop of the thread.
     pub(super) fn watch(&self, pool: &Arc<Pool>) {
         while !pool.is_over() {
-            let at = pool.queue().state().moment();
+            let at = pool.queue().inner().moment();
             let overdue = {
                 let mut ends = self.ends.lock();
                 let next = ends.by_time.first().copied();
@@ -65,7 +65,7 @@ impl Timeouts {
                     }
                     next => {
                         let pause = next.map(|(end, _)| end.saturating_duration_since(at.now));
-                        let until = pool.queue().state().options.clock.deadline(&at, pause);
+                        let until = pool.queue().inner().options.clock.deadline(&at, pause);
                         if !pool.is_over() {
                             wait_until(&self.bell, &mut ends, until);
                         }
