@@ -9,6 +9,7 @@
         "[balances]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/balances.rs\n",
         "[git_history]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/git_history/main.rs\n",
         "[grafana]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/grafana.json\n",
+        "[mailer]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/mailer.rs\n",
         "[metrics]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/metrics.rs\n",
         "[service]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/service.rs\n",
         "[tokio]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/tokio.rs\n",
@@ -31,14 +32,16 @@
 //! * [`Store`], [`Table`], [`Progress`]: the watermark, and rows beside it.
 //! * [`JobLog`], [`Codec`], [`Json`], [`Bytes`]: a durable log of items, which one stage hands to
 //!   the next one.
+//! * [`queue`]: jobs that are pushed one by one, run later, are tried again, and die visibly: a
+//!   durable job queue in the store (delay, priority, lease, heartbeat, dead letter).
 //! * [`OnExhausted`], [`Failure`], [`Parked`]: jobs that fail for good, or are not ready.
 //! * [`StoreProgress::seek`], [`StoreProgress::skip`], [`Move`]: to move a progress by hand, with a
 //!   history.
 //! * [`Saved`], [`SaveError`], [`Tenure`]: the parts for an engine of your own.
 //! * [`design`]: the parts and their work, the stored format, the guarantees that the disk must
 //!   give.
-//! * [`why`]: the cases for another tool: rayon, a channel, a job queue, Kafka (consumer groups,
-//!   dead letter queues, rate limits).
+//! * [`why`]: the cases for another tool: rayon, a channel, a job queue on a server, Kafka
+//!   (consumer groups, rate limits).
 //! * [`window`]: the pure core.
 #![cfg_attr(
     feature = "tokio",
