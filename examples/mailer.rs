@@ -134,7 +134,8 @@ impl Shop {
             // A real mailer waits for seconds, and the default does so.
             .retry(Retry::exponential(Duration::from_millis(2), Duration::from_millis(20)).max_attempts(5))
             .max_crashes(MAX_CRASHES)
-            // The account at the end looks at each job. A real mailer keeps the default of a minute.
+            // The account at the end looks at each job. A real mailer keeps the default of a
+            // minute.
             .retention(Retention::Keep);
         let queue = Queue::open(&store, "mail", options)?;
         Ok(Self { sent: store.table("sent")?, outbox: directory.join("outbox.txt"), queue, store })
@@ -203,8 +204,8 @@ fn send(
         return Err("the server is busy".into());
     }
     outbox.write_all(format!("{order} {address}\n").as_bytes())?;
-    // This is one write with the end of the job. If the process dies before it, neither happens, and
-    // the mail is sent again.
+    // This is one write with the end of the job. If the process dies before it, neither happens,
+    // and the mail is sent again.
     effects.add(sent, order.to_be_bytes(), 1)?;
     Ok(Outcome::DoneWith(serde_json::json!({ "attempts": job.attempt(), "crashes": job.crashes() })))
 }

@@ -15,8 +15,8 @@ use waterline::{Retry, Store};
 fn deaths_of_the_process_lose_no_mail_and_kill_no_neighbour_of_the_one_that_kills() {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeded(&example(Some(dir.path()), &["--orders", "300"]));
-    // One life is killed from outside, four die of the mail, and the last one ends well. If the kill
-    // comes late, it meets a life that has died of the mail already.
+    // One life is killed from outside, four die of the mail, and the last one ends well. If the
+    // kill comes late, it meets a life that has died of the mail already.
     let lives: Vec<&str> = text.lines().filter(|line| line.starts_with("life ")).collect();
     assert!((5..=6).contains(&lives.len()) && lives.last().unwrap().ends_with("exit status: 0"), "{text}");
     assert!(lives.iter().rev().skip(1).all(|line| line.contains("signal")), "{text}");
