@@ -429,9 +429,15 @@ impl Pool {
             return false;
         }
         let at = self.queue().inner().moment();
-        let paused = self.queue().inner().look(|live| live.head.is_paused(at.wall));
+        let ready = JobState::Ready.number();
+        let (paused, ready) =
+            self.queue().inner().look(|live| (live.head.is_paused(at.wall), live.head.counts[ready] > 0));
         let mut state = self.state.lock();
         let is_idle = state.flights.is_empty() && state.reserved == 0 && state.inbox.is_empty();
+        if ready && !paused {
+            // A job that ended in this write has pushed it, after the claim.
+            return false;
+        }
         if is_idle {
             self.end(&mut state, Some(if paused { Reached::Paused } else { Reached::NothingReady }));
         }
