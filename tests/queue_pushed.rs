@@ -1,6 +1,9 @@
 //! Jobs that a job pushes together with its own end: the runner that wrote both runs them, although
 //! its claim in the same write came too early to see them.
 
+mod common;
+
+use common::LONG;
 use waterline::Store;
 use waterline::queue::{
     JobState, Limits, NewJob, Outcome, Queue, QueueOptions, Reached, Retention, Runner, RunnerBuilder,
@@ -34,4 +37,24 @@ fn a_drain_ends_only_when_the_jobs_are_done_that_its_jobs_have_pushed_with_their
     queue.push(job(20)).unwrap();
     let summary = chain(&queue).drain(Limits::default()).unwrap();
     assert_eq!((summary.finished, summary.reached, queue.counts().ready), (21, Reached::NothingReady, 0));
+}
+
+#[test]
+fn a_job_that_is_pushed_in_a_write_whose_claim_passed_entries_of_removed_jobs_is_run() {
+    let queue = queue();
+    // The claim beside the end of the first job finds the entries of the others, which are stale.
+    // So the log gets shorter and longer in one write.
+    queue.push_all((1..=4).map(job)).unwrap();
+    (2..=4).for_each(|left| queue.remove(format!("link {left}")).unwrap());
+    let runner = chain(&queue).start().unwrap();
+    let mut last = match queue.subscribe("link 0") {
+        Ok(last) => last,
+        // It is not pushed yet.
+        Err(_) => {
+            queue.subscribe("link 1").unwrap().wait_for(JobState::Finished, LONG).unwrap().expect("the first job ends");
+            queue.subscribe("link 0").unwrap()
+        }
+    };
+    last.wait_for(JobState::Finished, LONG).unwrap().expect("the job that it pushed is run");
+    runner.stop().unwrap();
 }

@@ -299,10 +299,12 @@ impl Participant for QueueState {
         let now = self.moment().now;
         {
             let mut live = self.live.lock();
-            let before = (live.ready(), live.from, live.head.paused_until);
+            let before = (live.head.ends(), live.from, live.head.paused_until);
             told.iter().for_each(|happened| live.happened(happened, now));
             (live.head, live.from) = (tail.head, tail.from);
-            let more = live.ready().saturating_sub(before.0);
+            // New entries count, and not the length of the logs: a claim in the same batch may have
+            // passed as many stale ones.
+            let more = (live.head.ends() - before.0).min(live.ready());
             let sooner = live.from.iter().zip(&before.1).any(|(new, old)| new < old);
             if sooner || live.head.paused_until != before.2 {
                 self.wake_all(&mut live);
