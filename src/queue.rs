@@ -1,9 +1,9 @@
 //! A durable job queue in the store: jobs that are pushed one by one, run later, tried again, and
 //! die visibly.
 //!
-//! A stream is pulled, and its order matters: see [`Consumer`](crate::Consumer). A queue is for jobs
-//! that are independent of each other: someone creates a job, wants it to run later, again after a
-//! failure, and never twice at once, and wants to see what became of it.
+//! A stream is pulled, and its order matters: see [`Consumer`](crate::Consumer). A queue is for
+//! jobs that are independent of each other: someone creates a job, wants it to run later, again
+//! after a failure, and never twice at once, and wants to see what became of it.
 //!
 //! ```
 //! use waterline::Store;
@@ -23,15 +23,40 @@
 //! # Ok::<(), waterline::queue::QueueError>(())
 //! ```
 //!
+//! ## Where to look
+//!
+//! * [`Queue`] pushes jobs ([`NewJob`]), and shows and steers them. [`QueueOptions`] has the
+//!   settings and their defaults.
+//! * [`Effects::enqueue`](crate::Effects::enqueue) pushes in an atomic write: so a stream, or a
+//!   job, pushes exactly once.
+//! * [`Runner`] runs jobs with handlers: functions, deferred ones, futures. [`Outcome`] is the
+//!   answer of a handler, [`Failure`](crate::Failure) an error that says more, [`Running`] the job.
+//! * [`Queue::accept`] hands a job to a loop of yours, as a [`Lease`].
+//! * [`Queue::status`] says in one sentence what the queue waits for, [`Queue::counts`] how many
+//!   jobs are in each [`JobState`], [`Queue::list`] which ones, and [`Queue::subscribe`] tells you
+//!   when a job changes.
+//!
+//! The page [`design`](crate::design#the-queue) explains how it works.
+//!
+//! ## Promises
+//!
 //! | promise | holds |
 //! |---|---|
 //! | a job that was pushed is not lost | after any crash it is in exactly one state |
 //! | at least once | a job runs again if its process died before its end was written |
 //! | no worker overwrites another one | each call carries the token of its lease; a late one is [`QueueError::Halt`] |
-//! | attempts are bounded | failures by [`Retry`](crate::Retry), deaths of the process by `max_crashes` |
+//! | attempts are bounded | failures by [`Retry`](crate::Retry), deaths of the process by [`max_crashes`](QueueOptions::max_crashes) |
 //! | a failure is visible | a job that fails for good is [`JobState::Dead`], with its error |
 //!
-//! A queue belongs to one process, as its store does.
+//! Since a job may run again, make its effects the same when they are repeated. Or make them in one
+//! write with its end: [`RunnerBuilder::on_transactional`], [`Lease::finish_with`]. Only effects
+//! elsewhere (a mail, a request, a file) then happen again.
+//!
+//! A queue belongs to one process, as its store does. Its jobs are as durable as the store: with
+//! [`Durability::Buffered`](crate::Durability) the loss of power may take the last moments.
+//!
+//! Times are kept in milliseconds. A job never runs before its time. The clock on the wall decides
+//! when a job is due, and a monotonic one when a lease is over.
 
 mod accept;
 mod clock;
@@ -83,10 +108,14 @@ use std::fmt;
 use std::sync::Weak;
 use std::time::Duration;
 
-/// A durable queue of jobs in a [`Store`]. A clone is the same queue, and may be used by any thread.
+/// A durable queue of jobs in a [`Store`]. A clone is the same queue, and may be used by any
+/// thread. It keeps its store open.
 ///
-/// The [module](self) says when to use one. [`Runner`] runs its jobs, and [`accept`](Self::accept)
-/// hands one to a loop of yours.
+/// The [module](self) says when to use one, and shows a whole program. [`Runner`] runs its jobs,
+/// and [`accept`](Self::accept) hands one to a loop of yours.
+///
+/// Each call that changes something is one atomic write: it blocks its thread for the time of a
+/// write. If it fails, nothing is changed, and it can be made again.
 #[derive(Clone)]
 pub struct Queue {
     store: Store,
@@ -101,6 +130,9 @@ impl Queue {
     /// Opens the queue with this name: 1 to 255 bytes. It is made if there is none, unless
     /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`. From the first queue on,
     /// versions of this library that know no queues refuse the store ([`Error::Format`]).
+    ///
+    /// A queue may be opened any number of times at once, with the same options: all of them are
+    /// one queue. Nothing runs until there is a [`Runner`], or a call of [`accept`](Self::accept).
     ///
     /// A job that was running when its process died counts a crash here, and runs again: the first
     /// time at once, later after a back-off, and not once its crashes are used up.
@@ -192,10 +224,25 @@ impl Queue {
     /// A run that fails is followed by the next attempt. If that begins before the time of the
     /// push, the job runs once more after it, too.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    /// use waterline::queue::{NewJob, PushOutcome, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "digests", QueueOptions::default())?;
+    /// let digest = || NewJob::new("digest", &42).map(|job| job.id("user:42"));
+    /// assert_eq!(queue.push(digest()?)?.outcome, PushOutcome::Added);
+    /// assert_eq!(queue.push(digest()?)?.outcome, PushOutcome::Duplicate("user:42".into()));
+    /// let later = digest()?.delay(Duration::from_secs(60));
+    /// assert_eq!(queue.push(later)?.outcome, PushOutcome::Rescheduled);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`QueueError::Config`] for a job that no queue takes, [`QueueError::Store`] when the database
-    /// fails. Nothing is pushed then. (After a failure of the database the job may be there in the
-    /// next life of the process.)
+    /// [`QueueError::Config`] for a job that no queue takes (an id or a kind of the wrong length,
+    /// an id that begins with `~`, a time beyond the year 9999, a [`Retry`](crate::Retry) that
+    /// cannot be), [`QueueError::Store`] when the database fails. Nothing is pushed then. (After a
+    /// failure of the database the job may be there in the next life of the process.)
     pub fn push(&self, job: NewJob) -> Result<Pushed, QueueError> {
         let push = self.prepare(job)?;
         let id = push.id.clone();
@@ -265,8 +312,23 @@ impl Queue {
         call(&self.store, &self.state, "remove a job", move |step| step.remove(&id))
     }
 
-    /// Makes a dead job ready again, with no failures and no crashes. Returns false if the job is
-    /// not dead.
+    /// Makes a dead job ready again, with no failures and no crashes, and with its payload and
+    /// data. Returns false if the job is not dead.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// let id = queue.push(NewJob::new("k", &1)?)?.id;
+    /// queue.accept(Accept::new())?.expect("a job is ready").bury("no such customer")?;
+    /// for job in queue.list(JobState::Dead, None, 100)? {
+    ///     println!("{}: {}", job.id, job.error.as_deref().unwrap_or_default());
+    /// }
+    /// assert!(queue.requeue(&id)?);
+    /// assert_eq!(queue.state(&id)?, Some(JobState::Ready));
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`remove`](Self::remove).
@@ -275,8 +337,9 @@ impl Queue {
         call(&self.store, &self.state, "requeue a job", move |step| step.requeue(&id))
     }
 
-    /// Hands out no job for this time, or until [`resume`](Self::resume). Pushes go on, and running
-    /// jobs too. It survives a restart. The time is that of the clock on the wall.
+    /// Hands out no job for this time, or, with `None`, until [`resume`](Self::resume). Pushes go
+    /// on, and running jobs too. It survives a restart. The time is that of the clock on the wall.
+    /// A second pause replaces the first one.
     ///
     /// # Errors
     /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] when the

@@ -47,7 +47,8 @@ pub(crate) enum Verdict {
 
 impl Failure {
     /// The job will never succeed: it is not tried again, whatever [`Retry`](crate::Retry) says.
-    /// The consumer halts, or [parks](crate::OnExhausted::Park) the job.
+    /// The consumer halts, or [parks](crate::OnExhausted::Park) the job. A job of a
+    /// [`queue`](crate::queue) is dead.
     #[must_use]
     pub fn permanent(error: impl Into<BoxError>) -> Self {
         Self { error: Some(error.into()), verdict: Verdict::Permanent }

@@ -8,7 +8,8 @@ use crate::queue::error::QueueError;
 use crate::queue::job::millis;
 use std::time::{Duration, SystemTime};
 
-/// The settings of a call of [`Queue::accept`].
+/// The settings of a call of [`Queue::accept`]. Without any, it takes a job that is due, and
+/// answers at once if there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Accept {
@@ -17,7 +18,7 @@ pub struct Accept {
 }
 
 impl Accept {
-    /// Takes a job that is due, and answers at once if there is none.
+    /// Makes the default settings: a job that is due, and an answer at once if there is none.
     pub fn new() -> Self {
         Self::default()
     }
@@ -29,8 +30,8 @@ impl Accept {
     }
 
     /// Takes only a job that is due by this time. A time to come hands out jobs before they are
-    /// due, if none is ready. With a time that has passed, the first 256 ready jobs of each priority
-    /// are looked at.
+    /// due, if none is ready. With a time that has passed, the first 256 ready jobs of each
+    /// priority are looked at.
     pub fn max_run_at(mut self, time: SystemTime) -> Self {
         self.max_run_at = Some(time);
         self
@@ -40,7 +41,28 @@ impl Accept {
 impl Queue {
     /// Claims the next job for the caller: the first one of the highest priority that is ready.
     /// `None` if there is none, or while the queue is paused. The claim is written before this
-    /// returns.
+    /// returns. It blocks its thread for the time of [`Accept::timeout`] at most.
+    ///
+    /// Any number of threads may call it, also beside a [`Runner`](crate::queue::Runner). This loop
+    /// works until nothing has come for some time:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "thumbnails", QueueOptions::default())?;
+    /// queue.push_all([NewJob::new("png", "cat")?, NewJob::new("png", "dog")?, NewJob::new("gif", "")?])?;
+    /// while let Some(mut lease) = queue.accept(Accept::new().timeout(Duration::from_millis(1)))? {
+    ///     let name: String = lease.payload()?;
+    ///     match lease.kind() {
+    ///         "png" if !name.is_empty() => lease.finish(Some(&format!("{name}.png")))?,
+    ///         kind => lease.bury(format!("no thumbnail of {name:?} as {kind}"))?,
+    ///     };
+    /// }
+    /// assert_eq!((queue.counts().finished, queue.counts().dead), (2, 1));
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
     ///
     /// # Errors
     /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] when the

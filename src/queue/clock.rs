@@ -26,7 +26,7 @@ pub(super) trait Waits: Send + Sync {
 }
 
 /// The clock of a queue: that of the system, unless a test hands in another one
-/// ([`QueueOptions::clock`](crate::queue::QueueOptions::clock)).
+/// ([`QueueOptions::clock`](crate::queue::QueueOptions::clock)). A clone is the same clock.
 #[derive(Clone, Default)]
 pub struct Clock(Option<Arc<Manual>>);
 
@@ -44,6 +44,20 @@ impl Clock {
     /// Makes a clock that stands still, for tests: only [`advance`](Self::advance) and
     /// [`set_wall`](Self::set_wall) move it. Then no wait ends by itself, and jitter makes every
     /// back-off as long as it can be.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, Clock, NewJob, Queue, QueueOptions};
+    ///
+    /// let clock = Clock::manual(SystemTime::now());
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone()))?;
+    /// queue.push(NewJob::new("remind", "ann")?.delay(Duration::from_secs(3600)))?;
+    /// assert!(queue.accept(Accept::new())?.is_none());
+    /// clock.advance(Duration::from_secs(3600));
+    /// assert!(queue.accept(Accept::new())?.is_some());
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn manual(wall: SystemTime) -> Self {

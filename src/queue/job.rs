@@ -74,8 +74,8 @@ impl Counts {
     }
 }
 
-/// The priority of a job. Workers take the highest one first, and each eighth time the lowest one,
-/// so that no priority starves.
+/// The priority of a job. Workers take the highest one that has a ready job, and each eighth time
+/// the lowest one, so that no priority starves. Within a priority, first in, first out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Priority {
@@ -86,7 +86,7 @@ pub enum Priority {
     /// The default.
     #[default]
     Normal,
-    /// When nothing else is ready.
+    /// After all others.
     Low,
 }
 
@@ -192,7 +192,8 @@ impl NewJob {
         self
     }
 
-    /// Runs the job when this time has passed.
+    /// Runs the job when this time has passed since the push, counted in milliseconds and rounded
+    /// up. Default: at once.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.due = Due::After(delay);
         self
@@ -211,7 +212,8 @@ impl NewJob {
         self
     }
 
-    /// Sets the number of attempts and the back-off of this job, in place of the queue's.
+    /// Sets the number of attempts and the back-off of this job, in place of those of
+    /// [`QueueOptions::retry`](crate::queue::QueueOptions::retry). [`Retry::none`] is one attempt.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
         self

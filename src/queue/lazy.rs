@@ -9,7 +9,23 @@ use std::fmt;
 /// A buffer for jobs, from [`Queue::lazy`]: they are pushed in one write by [`flush`](Self::flush),
 /// in the order of the calls. A job that no queue takes is refused at once.
 ///
-/// A buffer that is dropped pushes what it has, and logs a failure.
+/// A buffer that is dropped pushes what it has, and logs a failure. If the process dies before
+/// that, the jobs are lost: use [`Queue::push`] for a job that must not be.
+///
+/// ```
+/// use waterline::Store;
+/// use waterline::queue::{NewJob, Queue, QueueOptions};
+///
+/// let queue = Queue::open(&Store::in_memory(), "views", QueueOptions::default())?;
+/// let mut views = queue.lazy();
+/// for page in ["/", "/help"] {
+///     views.push(NewJob::new("count", page)?)?;       // no write yet
+/// }
+/// assert_eq!((views.len(), queue.counts().ready), (2, 0));
+/// let pushed = views.flush()?;                        // one write
+/// assert_eq!((pushed.len(), queue.counts().ready), (2, 2));
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
 #[must_use]
 pub struct Lazy {
     queue: Queue,

@@ -23,9 +23,36 @@ use std::time::SystemTime;
 /// Each call is one atomic write, and is checked by the token of the lease: once the lease is over,
 /// it is [`QueueError::Halt`], and nothing is written. A call that fails for another reason leaves
 /// the lease as it was, so it can be tried again. A lease is over when its job has ended, was
-/// removed, or when the worker was silent for [`QueueOptions::lease`](crate::queue::QueueOptions::lease).
+/// removed, or when the worker was silent for
+/// [`QueueOptions::lease`](crate::queue::QueueOptions::lease).
 ///
 /// A lease that is dropped gives its job back as failed.
+///
+/// ```
+/// use waterline::Store;
+/// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueError, QueueOptions};
+///
+/// let store = Store::in_memory();
+/// let (queue, totals) = (Queue::open(&store, "imports", QueueOptions::default())?, store.table("totals")?);
+/// queue.push(NewJob::new("import", &[3, 4, 5])?)?;
+///
+/// let mut lease = queue.accept(Accept::new())?.expect("a job is ready");
+/// let rows: Vec<i64> = lease.payload()?;
+/// // The next attempt goes on where this one has left it.
+/// let done = lease.data().and_then(|data| data.as_u64()).unwrap_or(0) as usize;
+/// for (n, row) in rows.iter().enumerate().skip(done) {
+///     if *row < 0 {
+///         lease.retry("a row is negative")?;      // after the back-off, or dead
+///         return Ok(());
+///     }
+///     lease.update(Some(&(n + 1)))?;              // a heartbeat, with data
+/// }
+/// // The writes and the end are one write: both happen, or neither.
+/// lease.finish_with(|effects| effects.add(&totals, "rows", rows.len() as i64))?;
+/// assert_eq!(totals.counter("rows")?, 3);
+/// assert!(matches!(lease.finish(None::<&()>), Err(QueueError::Halt { .. })));
+/// # Ok::<(), QueueError>(())
+/// ```
 pub struct Lease {
     queue: Queue,
     id: JobId,
@@ -99,8 +126,10 @@ impl Lease {
         self.row.resubmit.is_some()
     }
 
-    /// Renews the lease, and replaces the data of the job if there is some. Without data nothing is
-    /// written, and it costs next to nothing.
+    /// Renews the lease, and replaces the data of the job if there is some (any type that
+    /// `serde_json` turns into JSON). Without data (`None::<&()>`) nothing is written, and it costs
+    /// next to nothing. Call it more often than each
+    /// [`QueueOptions::lease`](crate::queue::QueueOptions::lease).
     ///
     /// # Errors
     /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is no JSON,
@@ -116,7 +145,7 @@ impl Lease {
     }
 
     /// Makes writes of yours in one batch with the check of the lease: a worker that has lost its
-    /// job writes nothing. It renews the lease too.
+    /// job writes nothing. It renews the lease too. The writes may have 64 MiB.
     ///
     /// # Errors
     /// [`QueueError::Halt`] if the lease is over; otherwise those of
@@ -128,7 +157,8 @@ impl Lease {
         self.renewed()
     }
 
-    /// Ends the job with success, and leaves this data. Returns the state that the job has then:
+    /// Ends the job with success, and leaves this data (`None::<&()>`: that which it has). Returns
+    /// the state that the job has then:
     /// [`JobState::Finished`], or another one if it was pushed once more while it ran; `None` if
     /// nothing of it is kept.
     ///

@@ -55,9 +55,9 @@ impl Queue {
     }
 
     /// Lists jobs in this state: the ready ones as they are claimed within each priority, the
-    /// scheduled ones by their time, the running ones by their claims, and the finished and the dead
-    /// ones by the time at which they go away. The list goes on behind the job `from`, which may
-    /// have left the state meanwhile.
+    /// scheduled ones by their time, the running ones by their claims, and the finished and the
+    /// dead ones by the time at which they go away. The list goes on behind the job `from`, which
+    /// may have left the state meanwhile.
     ///
     /// ```
     /// use waterline::Store;

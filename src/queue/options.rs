@@ -62,8 +62,10 @@ impl Default for QueueOptions {
 
 impl QueueOptions {
     /// Sets the silence after which a running job is taken back from its [`Lease`], and counts as
-    /// failed. A lease is renewed by each of its calls. Default: 60 s. The jobs of a
-    /// [`Runner`](crate::queue::Runner) renew themselves for as long as they run.
+    /// failed. A lease is renewed by each of its calls. Default: 60 s, which is far above the
+    /// pauses of a healthy worker; a job of a worker that hangs is taken over within a minute. 0 is
+    /// refused. The jobs of a [`Runner`](crate::queue::Runner) renew themselves for as long as they
+    /// run.
     ///
     /// [`Lease`]: crate::queue::Lease
     pub fn lease(mut self, silence: Duration) -> Self {
@@ -72,15 +74,18 @@ impl QueueOptions {
     }
 
     /// Sets the number of attempts and the back-off of jobs that have none of their own. Default:
-    /// exponential from 1 s to 1 h, 10 attempts, a jitter of 0.2: the last attempt is some ten
-    /// minutes after the first.
+    /// exponential from 1 s to 1 h, 10 attempts, a jitter of 0.2: the last attempt is some eight
+    /// minutes after the first. So a service that is started anew kills no job, and a job that
+    /// never succeeds is seen while somebody remembers its cause.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// Sets the number of crashes of the process, while a job ran, after which that job is dead.
-    /// Default: 5.
+    /// Sets the number of crashes of the process, while a job ran, after which that job is dead. 0
+    /// is refused. Default: 5, so a machine that is restarted by force a few times in a row kills
+    /// no job that is sound. After the first crash the job is ready at once, later after a back-off
+    /// from 1 s to 5 min with full jitter.
     pub fn max_crashes(mut self, crashes: u32) -> Self {
         self.max_crashes = Some(crashes);
         self
@@ -92,20 +97,23 @@ impl QueueOptions {
         self
     }
 
-    /// Sets for how long the rows of finished jobs are kept. Default: 60 s.
+    /// Sets for how long the rows of finished jobs are kept, to be looked at with
+    /// [`Queue::get`](crate::queue::Queue::get). Default: 60 s, which is enough for whoever waits
+    /// for a job. [`Retention::Drop`] is the cheapest.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
     }
 
-    /// Sets for how long dead jobs are kept. Default: 7 days. After that they are gone from every
-    /// list and count.
+    /// Sets for how long dead jobs are kept. Default: 7 days, so somebody looks in time. After that
+    /// they are gone from every list and count. With a time of zero a job that dies is gone at
+    /// once.
     pub fn dead_for(mut self, time: Duration) -> Self {
         self.dead_for = time;
         self
     }
 
-    /// Sets the clock. Default: that of the system.
+    /// Sets the clock, for tests. Default: that of the system.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self

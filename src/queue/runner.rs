@@ -30,13 +30,15 @@ pub use running::Running;
 use self::handler::{Handler, Hooks};
 use self::pool::Pool;
 
-/// The end of a successful call of a handler.
+/// The answer of a handler that did not fail. (`Err` is a failed attempt: see
+/// [`RunnerBuilder::on`].) A time beyond the year 9999 is taken as the end of that year.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The job is finished.
     Done,
-    /// The job is finished, and leaves this data.
+    /// The job is finished, and leaves this data, which [`Queue::get`] and a
+    /// [`Subscription`](super::Subscription) show.
     DoneWith(serde_json::Value),
     /// The attempt failed, and the next one is at this time, whatever the back-off says.
     RetryAt(SystemTime),
@@ -53,8 +55,8 @@ pub enum Unknown {
     /// The job is dead at once, which everybody sees. The default.
     #[default]
     Dead,
-    /// The job runs again after this time, when a program with its handler may run. The attempt does
-    /// not count.
+    /// The job runs again after this time, when a program with its handler may run. The attempt
+    /// does not count.
     Snooze(Duration),
 }
 
@@ -114,10 +116,30 @@ pub enum QueueEvent<'a> {
     },
 }
 
-/// Runs the jobs of a queue, with a handler for each kind. Made by [`Runner::builder`]; there is one
-/// at most for each queue.
+/// Runs the jobs of a queue, with a handler for each kind. Made by [`Runner::builder`]; there is
+/// one at most for each queue.
 ///
-/// A runner that is dropped stops, as [`stop`](Self::stop) does.
+/// A runner that is dropped stops, as [`stop`](Self::stop) does, and waits as long.
+///
+/// ```
+/// use std::time::Duration;
+/// use waterline::Store;
+/// use waterline::queue::{Ended, JobState, NewJob, Outcome, Queue, QueueOptions, Runner};
+///
+/// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+/// let runner = Runner::builder(&queue)
+///     .on("welcome", |job, address: String| {
+///         println!("attempt {} for {address}", job.attempt());
+///         Ok(Outcome::Done)
+///     })
+///     .teardown(|job, ended| if let Ended::Dead { error } = ended { eprintln!("{}: {error}", job.id()) })
+///     .max_processing(8)
+///     .start()?;
+/// let id = queue.push(NewJob::new("welcome", "ann@example.org")?)?.id;
+/// queue.subscribe(&id)?.wait_for(JobState::Finished, Duration::from_secs(60))?.expect("it is sent");
+/// runner.stop_within(Duration::from_secs(30))?;
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
 pub struct Runner {
     pool: Option<Arc<Pool>>,
 }
@@ -137,10 +159,11 @@ impl Runner {
     }
 
     /// Hands out no more jobs, waits for those that run, and returns when their ends are written.
-    /// On a thread of the runner itself it waits for nothing.
+    /// It blocks its thread. On a thread of the runner itself it waits for nothing.
     ///
     /// # Errors
-    /// [`QueueError::Store`] with [`Error::Thread`] if a thread of the runner panicked.
+    /// [`QueueError::Store`] with [`Error::Thread`] if a thread of the runner panicked,
+    /// [`QueueError::Config`] on a thread of the runner itself, which stops all the same.
     pub fn stop(mut self) -> Result<(), QueueError> {
         self.pool.take().map_or(Ok(()), |pool| pool.stop(None))
     }
@@ -190,9 +213,10 @@ pub struct RunnerBuilder {
 }
 
 impl RunnerBuilder {
-    /// Runs jobs of this kind with this function. An error, and a panic, is a failed attempt: the
-    /// [`Retry`](crate::Retry) of the job decides, unless the error is or contains a [`Failure`]. A
-    /// payload that does not fit the type makes the job dead, since no retry mends it.
+    /// Runs jobs of this kind with this function, on a thread of the runner. An error, and a panic,
+    /// is a failed attempt: the [`Retry`](crate::Retry) of the job decides, unless the error is or
+    /// contains a [`Failure`]. A payload that does not fit the type makes the job dead, since no
+    /// retry mends it.
     pub fn on<P, F>(self, kind: impl Into<String>, handler: F) -> Self
     where
         P: DeserializeOwned,
@@ -201,8 +225,27 @@ impl RunnerBuilder {
         self.add(kind, Handler::Direct(Box::new(move |job, payload| handler(job, decoded(job.id(), payload)?))))
     }
 
-    /// Does the same with writes of the job's: they are made in one atomic write with its end if
-    /// that is [`Outcome::Done`] or [`Outcome::DoneWith`], and otherwise not at all.
+    /// Does the same with writes of the job's, of up to 64 MiB: they are made in one atomic write
+    /// with its end if that is [`Outcome::Done`] or [`Outcome::DoneWith`], and otherwise not at
+    /// all.
+    ///
+    /// ```
+    /// # use waterline::{Store, queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner}};
+    /// # let store = Store::in_memory();
+    /// # let queue = Queue::open(&store, "orders", QueueOptions::default())?;
+    /// # queue.push(NewJob::new("order", &3)?)?;
+    /// let (next, stock) = (queue.clone(), store.table("stock")?);
+    /// Runner::builder(&queue)
+    ///     .on_transactional("order", move |_job, pieces: i64, effects| {
+    ///         effects.add(&stock, "pieces", -pieces)?;
+    ///         effects.enqueue(&next, NewJob::new("parcel", &pieces)?)?;
+    ///         Ok(Outcome::Done)
+    ///     })
+    /// #   .on("parcel", |_job, _pieces: i64| Ok(Outcome::Done))
+    ///     .drain(Limits::default())?;
+    /// # assert_eq!((queue.counts().finished, store.table("stock")?.counter("pieces")?), (2, -3));
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
     pub fn on_transactional<P, F>(self, kind: impl Into<String>, handler: F) -> Self
     where
         P: DeserializeOwned,
@@ -216,6 +259,7 @@ impl RunnerBuilder {
 
     /// Runs jobs of this kind with a function that only begins them: a job ends when its
     /// [`Finisher`] is used, on any thread. It takes one of `max_processing`, and no thread.
+    /// [`Finisher`] has an example.
     pub fn on_deferred<P, F>(self, kind: impl Into<String>, handler: F) -> Self
     where
         P: DeserializeOwned,
@@ -228,8 +272,29 @@ impl RunnerBuilder {
         self.add(kind, Handler::Deferred(Box::new(handler)))
     }
 
-    /// Runs jobs of this kind as futures, on the tokio runtime on which [`start`](Self::start) is
-    /// called. A job takes one of `max_processing`, and no thread.
+    /// Runs jobs of this kind as futures, on the tokio runtime in whose context
+    /// [`start`](Self::start) is called. A job takes one of `max_processing`, and no thread.
+    ///
+    /// Stopping, draining and dropping a runner block their thread until the futures are done. So
+    /// in async code call them within `spawn_blocking`: on a runtime with one thread they would
+    /// wait for ever.
+    ///
+    /// ```
+    /// # use waterline::{Store, queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner}};
+    /// # let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
+    /// # queue.push(NewJob::new("fetch", "/")?)?;
+    /// let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    /// let _context = runtime.enter();
+    /// Runner::builder(&queue)
+    ///     .on_async("fetch", |_job, _page: String| async move {
+    ///         tokio::time::sleep(std::time::Duration::from_millis(1)).await;      // a request
+    ///         Ok(Outcome::Done)
+    ///     })
+    ///     .max_processing(1_000)
+    ///     .drain(Limits::default())?;
+    /// # assert_eq!(queue.counts().finished, 1);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
     #[cfg(feature = "tokio")]
     pub fn on_async<P, F, Fut>(self, kind: impl Into<String>, handler: F) -> Self
     where
@@ -262,14 +327,16 @@ impl RunnerBuilder {
         self
     }
 
-    /// Sets the most jobs that run at once. Default: the available parallelism. No more jobs are
-    /// claimed than run, so that a crash counts for no other one.
+    /// Sets the most jobs that run at once, at least 1. Default: the available parallelism, as is
+    /// right for computation; use more for jobs that wait. No more jobs are claimed than run, so
+    /// that a crash counts for no other one.
     pub fn max_processing(mut self, jobs: usize) -> Self {
         self.max_processing = Some(jobs);
         self
     }
 
-    /// Sets a limit to the time of an attempt. Default: none. An attempt that is deferred or async
+    /// Sets a limit to the time of an attempt; 0 is refused. Default: none, since only you know how
+    /// long a job may take. An attempt that is deferred or async
     /// fails then, and what it reports later changes nothing. A function cannot be stopped: it sees
     /// [`Running::is_stopping`], and its answer counts.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
@@ -277,26 +344,28 @@ impl RunnerBuilder {
         self
     }
 
-    /// Calls this before each attempt, in the order of the calls here. An error fails the attempt,
-    /// and the handler does not run.
+    /// Calls this before each attempt, on the thread that runs it, in the order of the calls here.
+    /// An error or a panic fails the attempt, and the handler does not run.
     pub fn before(mut self, hook: impl Fn(&Running) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
         self.hooks.before.push(Box::new(hook));
         self
     }
 
-    /// Calls this after each attempt and before its end is written, also after a panic.
+    /// Calls this after each attempt and before its end is written, also after a panic (which is
+    /// the error then). A panic in it fails the attempt.
     pub fn after(mut self, hook: impl Fn(&Running, &Result<Outcome, BoxError>) + Send + Sync + 'static) -> Self {
         self.hooks.after.push(Box::new(hook));
         self
     }
 
-    /// Calls this once the end of each attempt is written. A panic in it is logged.
+    /// Calls this once the end of each attempt is written, in the order of the calls here. A panic
+    /// in it is logged.
     pub fn teardown(mut self, hook: impl Fn(&Running, &Ended) + Send + Sync + 'static) -> Self {
         self.hooks.teardown.push(Box::new(hook));
         self
     }
 
-    /// Tells this of each attempt. A panic in it is logged.
+    /// Tells this of each attempt, for metrics and logs. A panic in it is logged.
     pub fn observe(mut self, observer: impl Fn(&QueueEvent<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.observers.push(Box::new(observer));
         self
@@ -313,7 +382,7 @@ impl RunnerBuilder {
     }
 
     /// Runs ready jobs until there are none, or a limit is reached, and returns the numbers. Jobs
-    /// that are scheduled for later stay.
+    /// that are scheduled for later stay. It blocks its thread. [`Limits`] has an example.
     ///
     /// # Errors
     /// Those of [`start`](Self::start) and of [`Runner::stop`].

@@ -91,6 +91,20 @@ impl fmt::Display for QueueStatus {
 impl Queue {
     /// Returns the state of the queue. It reads a few entries of the store, and waits for nobody.
     ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{NewJob, Queue, QueueOptions, Waits};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+    /// queue.push(NewJob::new("welcome", "ann")?.id("user:42"))?;
+    /// let status = queue.status()?;
+    /// assert_eq!(status.waits, Waits::NoWorker);
+    /// assert!(status.to_string().starts_with(
+    ///     "the queue \"mail\" has ready jobs, and no runner and no caller of accept: start one (scheduled 0, ready 1,",
+    /// ));
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`QueueError::Store`] when the database cannot be read.
     pub fn status(&self) -> Result<QueueStatus, QueueError> {

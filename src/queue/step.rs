@@ -261,8 +261,8 @@ impl Step<'_, '_> {
                 let mut row = Row { state, has_data: old.has_data, ..new.clone() };
                 self.drop_data(id, &mut row)?;
                 if again == Again::Move {
-                    // What it has on its record stays, or a push now and then would keep a job
-                    // alive that fails for ever.
+                    // Its failures stay, or a push now and then would keep a job alive that fails
+                    // for ever.
                     (row.failures, row.crashes, row.error) = (old.failures, old.crashes, old.error);
                 }
                 self.put(self.rows(), &self.queue.keys.payload(id), payload)?;
@@ -536,7 +536,7 @@ impl Step<'_, '_> {
         Ok(true)
     }
 
-    // What time brings.
+    // The work that time brings.
 
     /// Makes due jobs ready, and removes rows whose time is over: some of each.
     pub(super) fn keep_house(&mut self, most: usize) -> Result<(), BoxError> {

@@ -109,6 +109,7 @@ impl Subscription {
     }
 
     /// Waits until the job changes its state or its data, or was removed. `None`: the time is over.
+    /// A change that came since the last wait is told at once. It blocks its thread.
     ///
     /// # Errors
     /// [`QueueError::Payload`] if the data is no JSON.
@@ -118,7 +119,9 @@ impl Subscription {
     }
 
     /// Waits until the job is in this state, which may be now. `None`: the time is over, or the job
-    /// was removed.
+    /// was removed ([`state`](Self::state) tells which). A job that finishes with
+    /// [`Retention::Drop`](crate::queue::Retention::Drop) is told as finished. One that dies is
+    /// not: so wait for some time only, and look at the state, or use [`wait`](Self::wait).
     ///
     /// # Errors
     /// [`QueueError::Payload`] if the data is no JSON.

@@ -6,7 +6,7 @@ use super::pool::Pool;
 use super::reports::Report;
 use crate::base::sync::Arc;
 
-/// An attempt in flight. Whoever has it reports its end, once.
+/// An attempt in flight. Its holder reports its end, once.
 pub(super) struct Attempt {
     pool: Arc<Pool>,
     job: Running,

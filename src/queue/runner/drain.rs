@@ -4,7 +4,21 @@ use std::fmt;
 use std::time::Duration;
 
 /// The limits of [`RunnerBuilder::drain`](super::RunnerBuilder::drain). Each is looked at before a
-/// job is claimed; jobs that run go on.
+/// job is claimed; jobs that run go on. By default there are none.
+///
+/// ```
+/// use std::time::Duration;
+/// use waterline::Store;
+/// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Reached, Runner};
+///
+/// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+/// queue.push_all((0..5).map(|n| NewJob::new("k", &n).unwrap()))?;
+/// let summary = Runner::builder(&queue)
+///     .on("k", |_job, _n: u64| Ok(Outcome::Done))
+///     .drain(Limits::default().jobs(3).time(Duration::from_secs(60)))?;
+/// assert_eq!((summary.finished, summary.reached, queue.counts().ready), (3, Reached::Jobs, 2));
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Limits {
@@ -19,7 +33,7 @@ impl Limits {
         self
     }
 
-    /// Claims no job after this time.
+    /// Claims no job once so much time has passed since the start.
     pub fn time(mut self, time: Duration) -> Self {
         self.time = Some(time);
         self

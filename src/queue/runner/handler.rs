@@ -86,9 +86,27 @@ fn log_panic(job: &Running, who: &str, called: Result<(), BoxError>) {
     }
 }
 
-/// The way in which a deferred job ends: see [`RunnerBuilder::on_deferred`](super::RunnerBuilder).
+/// The way in which a deferred job ends: see
+/// [`RunnerBuilder::on_deferred`](super::RunnerBuilder::on_deferred).
 ///
 /// A finisher that is dropped unused fails its attempt.
+///
+/// ```
+/// use waterline::Store;
+/// use waterline::queue::{Limits, NewJob, Queue, QueueOptions, Runner};
+///
+/// let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
+/// queue.push_all([NewJob::new("fetch", "/")?, NewJob::new("fetch", "/help")?])?;
+/// let summary = Runner::builder(&queue)
+///     .on_deferred("fetch", |_job, page: String, done| {
+///         // A client with threads of its own calls back from one of them.
+///         std::thread::spawn(move || if page.is_empty() { done.fail("no page") } else { done.complete() });
+///     })
+///     .max_processing(100)
+///     .drain(Limits::default())?;
+/// assert_eq!(summary.finished, 2);
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
 #[must_use = "a finisher that is dropped fails its job"]
 pub struct Finisher(Option<Attempt>);
 
@@ -97,7 +115,8 @@ impl Finisher {
         Self(Some(attempt))
     }
 
-    /// Ends the job. It never waits: a thread of the runner writes the end.
+    /// Ends the attempt, as the answer of a function does. It never waits: a thread of the runner
+    /// writes the end. If the attempt is over already, by its timeout say, it changes nothing.
     pub fn end(mut self, outcome: Result<Outcome, BoxError>) {
         if let Some(attempt) = self.0.take() {
             attempt.report(|attempt| Report::of(attempt, outcome));
@@ -109,7 +128,8 @@ impl Finisher {
         self.end(Ok(Outcome::Done));
     }
 
-    /// Ends the attempt with this error.
+    /// Ends the attempt with this error, which may be or contain a
+    /// [`Failure`](crate::Failure).
     pub fn fail(self, error: impl Into<BoxError>) {
         self.end(Err(error.into()));
     }

@@ -12,7 +12,32 @@ use std::fmt;
 
 /// A running job, as its handler sees it. A clone is the same job.
 ///
-/// Its lease renews itself for as long as the job runs.
+/// Its lease renews itself for as long as the job runs. A long job leaves data for its next
+/// attempt, and ends early when it is asked to:
+///
+/// ```
+/// use waterline::Store;
+/// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+///
+/// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+/// queue.push(NewJob::new("rows", &300)?)?;
+/// let summary = Runner::builder(&queue)
+///     .on("rows", |job, rows: u64| {
+///         let done = job.data().and_then(|data| data.as_u64()).unwrap_or(0);
+///         for row in done..rows {
+///             if job.is_stopping() {
+///                 return Err("cut short".into());
+///             }
+///             if row % 100 == 0 {
+///                 job.update(&row)?;      // `Halt` if the job was removed meanwhile
+///             }
+///         }
+///         Ok(Outcome::Done)
+///     })
+///     .drain(Limits::default())?;
+/// assert_eq!(summary.finished, 1);
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
 #[derive(Clone)]
 pub struct Running(Arc<Inner>);
 
@@ -115,10 +140,11 @@ impl Running {
         self.0.resubmitted.load(Ordering::Relaxed)
     }
 
-    /// Returns an error if the job is no longer this worker's.
+    /// Returns an error if the job is no longer this worker's. It costs no read of the store, so a
+    /// long job may ask often.
     ///
     /// # Errors
-    /// [`QueueError::Halt`].
+    /// [`QueueError::Halt`] if the job was removed, or the runner has given it up.
     pub fn check(&self) -> Result<(), QueueError> {
         let state = self.0.queue.inner();
         if state.holds(self.token(), state.moment().now) {
