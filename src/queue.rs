@@ -52,6 +52,24 @@
 //! write with its end: [`RunnerBuilder::on_transactional`], [`Lease::finish_with`]. Only effects
 //! elsewhere (a mail, a request, a file) then happen again.
 //!
+//! ```
+//! # use waterline::{Store, queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner}};
+//! # let store = Store::in_memory();
+//! # let queue = Queue::open(&store, "orders", QueueOptions::default())?;
+//! # queue.push(NewJob::new("order", &3)?)?;
+//! let (next, stock) = (queue.clone(), store.table("stock")?);
+//! Runner::builder(&queue)
+//!     .on_transactional("order", move |_job, pieces: i64, effects| {
+//!         effects.add(&stock, "pieces", -pieces)?;
+//!         effects.enqueue(&next, NewJob::new("parcel", &pieces)?)?;
+//!         Ok(Outcome::Done)       // with both writes, or without either
+//!     })
+//!     .on("parcel", |_job, _pieces: i64| Ok(Outcome::Done))
+//!     .drain(Limits::default())?;
+//! # assert_eq!((queue.counts().finished, store.table("stock")?.counter("pieces")?), (2, -3));
+//! # Ok::<(), waterline::queue::QueueError>(())
+//! ```
+//!
 //! A queue belongs to one process, as its store does. Its jobs are as durable as the store: with
 //! [`Durability::Buffered`](crate::Durability) the loss of power may take the last moments.
 //!

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 /// The number of attempts of a job, and the back-off between them.
 ///
-/// [`Retry::none`] is the default: the first failure halts the consumer. A retry must be your
-/// decision, since a job may fail for ever. [`fixed`](Retry::fixed) and
-/// [`exponential`](Retry::exponential) retry without end unless you set
+/// [`Retry::none`] is the default of a consumer: the first failure halts it. A retry must be your
+/// decision, since a job may fail for ever. (A queue has [another
+/// default](crate::queue::QueueOptions::retry), since a job that fails holds up no other.)
+/// [`fixed`](Retry::fixed) and [`exponential`](Retry::exponential) retry without end unless you set
 /// [`max_attempts`](Retry::max_attempts).
 ///
 /// ```
@@ -95,7 +96,8 @@ impl Retry {
         self
     }
 
-    /// Limits the number of attempts, the first one included. 0 is refused at start.
+    /// Limits the number of attempts, the first one included. 0 is refused at start (by a queue: at
+    /// the push, or when it is opened).
     pub const fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = Some(attempts);
         self

@@ -306,7 +306,7 @@ pub struct JobInfo {
     pub run_at: Option<SystemTime>,
     /// The time at which it came into its state.
     pub since: SystemTime,
-    /// The time at which its row goes away, if it has finished or died.
+    /// The time at which its row goes away, if it has finished or died; `None`: it stays.
     pub kept_until: Option<SystemTime>,
     /// True if it was pushed once more while it ran, and is to run for that when it has succeeded.
     pub resubmitted: bool,

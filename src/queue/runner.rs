@@ -145,7 +145,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Returns the settings of a runner of this queue.
+    /// Returns the settings of a runner of this queue. It needs a handler at least.
     pub fn builder(queue: &Queue) -> RunnerBuilder {
         RunnerBuilder {
             queue: queue.clone(),
@@ -227,25 +227,7 @@ impl RunnerBuilder {
 
     /// Does the same with writes of the job's, of up to 64 MiB: they are made in one atomic write
     /// with its end if that is [`Outcome::Done`] or [`Outcome::DoneWith`], and otherwise not at
-    /// all.
-    ///
-    /// ```
-    /// # use waterline::{Store, queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner}};
-    /// # let store = Store::in_memory();
-    /// # let queue = Queue::open(&store, "orders", QueueOptions::default())?;
-    /// # queue.push(NewJob::new("order", &3)?)?;
-    /// let (next, stock) = (queue.clone(), store.table("stock")?);
-    /// Runner::builder(&queue)
-    ///     .on_transactional("order", move |_job, pieces: i64, effects| {
-    ///         effects.add(&stock, "pieces", -pieces)?;
-    ///         effects.enqueue(&next, NewJob::new("parcel", &pieces)?)?;
-    ///         Ok(Outcome::Done)
-    ///     })
-    /// #   .on("parcel", |_job, _pieces: i64| Ok(Outcome::Done))
-    ///     .drain(Limits::default())?;
-    /// # assert_eq!((queue.counts().finished, store.table("stock")?.counter("pieces")?), (2, -3));
-    /// # Ok::<(), waterline::queue::QueueError>(())
-    /// ```
+    /// all. The [module](super) has an example.
     pub fn on_transactional<P, F>(self, kind: impl Into<String>, handler: F) -> Self
     where
         P: DeserializeOwned,
