@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime};
 mod asynchronous;
 mod attempts;
 mod drain;
+mod events;
 mod handler;
 mod pool;
 mod reports;
@@ -24,6 +25,7 @@ mod running;
 mod timeouts;
 
 pub use drain::{Limits, Reached, Summary};
+pub use events::{Ended, QueueEvent};
 pub use handler::Finisher;
 pub use running::Running;
 
@@ -58,62 +60,6 @@ pub enum Unknown {
     /// The job runs again after this time, when a program with its handler may run. The attempt
     /// does not count.
     Snooze(Duration),
-}
-
-/// The end of an attempt, as it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Ended {
-    /// It succeeded.
-    Finished,
-    /// It failed, and the job runs again.
-    Retried {
-        /// The error, with its causes.
-        error: String,
-    },
-    /// It was not ready, and the job runs again.
-    Snoozed,
-    /// The job is dead.
-    Dead {
-        /// The error, with its causes.
-        error: String,
-    },
-    /// The job was removed while it ran, or somebody else has it, so nothing was written.
-    Lost,
-}
-
-/// A thing that happened in a runner, for [`RunnerBuilder::observe`].
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum QueueEvent<'a> {
-    /// An attempt begins, on the thread that runs it.
-    #[non_exhaustive]
-    AttemptBegun {
-        /// The name of the queue.
-        queue: &'a str,
-        /// The id of the job.
-        id: &'a str,
-        /// Its kind.
-        kind: &'a str,
-        /// The number of the attempt, from 1.
-        attempt: u32,
-    },
-    /// The end of an attempt is written.
-    #[non_exhaustive]
-    AttemptEnded {
-        /// The name of the queue.
-        queue: &'a str,
-        /// The id of the job.
-        id: &'a str,
-        /// Its kind.
-        kind: &'a str,
-        /// The number of the attempt, from 1.
-        attempt: u32,
-        /// The time from the claim to the written end.
-        elapsed: Duration,
-        /// The end.
-        ended: &'a Ended,
-    },
 }
 
 /// Runs the jobs of a queue, with a handler for each kind. Made by [`Runner::builder`]; there is
@@ -159,11 +105,10 @@ impl Runner {
     }
 
     /// Hands out no more jobs, waits for those that run, and returns when their ends are written.
-    /// It blocks its thread. On a thread of the runner itself it waits for nothing.
+    /// On a thread of the runner itself it waits for nothing.
     ///
     /// # Errors
-    /// [`QueueError::Store`] with [`Error::Thread`] if a thread of the runner panicked,
-    /// [`QueueError::Config`] on a thread of the runner itself, which stops all the same.
+    /// [`QueueError::Store`] with [`Error::Thread`] if a thread of the runner panicked.
     pub fn stop(mut self) -> Result<(), QueueError> {
         self.pool.take().map_or(Ok(()), |pool| pool.stop(None))
     }
@@ -200,6 +145,25 @@ impl fmt::Debug for Runner {
 }
 
 /// The settings of a [`Runner`].
+///
+/// ```
+/// use std::time::Duration;
+/// use waterline::Store;
+/// use waterline::queue::{Ended, NewJob, Outcome, Limits, Queue, QueueEvent, QueueOptions, Runner, Unknown};
+///
+/// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+/// queue.push_all([NewJob::new("welcome", "ann")?, NewJob::new("of a newer program", &1)?])?;
+/// let summary = Runner::builder(&queue)
+///     .on("welcome", |_job, _to: String| Ok(Outcome::Done))
+///     .unknown(Unknown::Snooze(Duration::from_secs(60)))      // instead of dead at once
+///     .before(|job| if job.attempt() > 3 { Err("too often".into()) } else { Ok(()) })
+///     .after(|job, answer| if let Err(error) = answer { eprintln!("{}: {error}", job.id()) })
+///     .teardown(|job, ended| if *ended == Ended::Finished { println!("{} is done", job.id()) })
+///     .observe(|event| if let QueueEvent::AttemptEnded { elapsed, .. } = event { println!("{elapsed:?}") })
+///     .drain(Limits::default())?;
+/// assert_eq!((summary.finished, summary.snoozed), (1, 1));
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
 #[must_use]
 pub struct RunnerBuilder {
     queue: Queue,

@@ -1,0 +1,60 @@
+//! The things that a runner tells of its attempts.
+
+use std::time::Duration;
+
+/// The end of an attempt, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// It succeeded.
+    Finished,
+    /// It failed, and the job runs again.
+    Retried {
+        /// The error, with its causes.
+        error: String,
+    },
+    /// It was not ready, and the job runs again.
+    Snoozed,
+    /// The job is dead.
+    Dead {
+        /// The error, with its causes.
+        error: String,
+    },
+    /// The job was removed while it ran, or somebody else has it, so nothing was written.
+    Lost,
+}
+
+/// A thing that happened in a runner, for
+/// [`RunnerBuilder::observe`](super::RunnerBuilder::observe).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum QueueEvent<'a> {
+    /// An attempt begins, on the thread that runs it.
+    #[non_exhaustive]
+    AttemptBegun {
+        /// The name of the queue.
+        queue: &'a str,
+        /// The id of the job.
+        id: &'a str,
+        /// Its kind.
+        kind: &'a str,
+        /// The number of the attempt, from 1.
+        attempt: u32,
+    },
+    /// The end of an attempt is written.
+    #[non_exhaustive]
+    AttemptEnded {
+        /// The name of the queue.
+        queue: &'a str,
+        /// The id of the job.
+        id: &'a str,
+        /// Its kind.
+        kind: &'a str,
+        /// The number of the attempt, from 1.
+        attempt: u32,
+        /// The time from the claim to the written end.
+        elapsed: Duration,
+        /// The end.
+        ended: &'a Ended,
+    },
+}
