@@ -157,7 +157,7 @@ fn a_runner_that_has_lost_its_job_ends_nothing_of_the_next_run_of_it() {
     });
     let summary = builder.drain(Limits::default()).unwrap();
     assert_eq!((summary.finished, summary.lost), (0, 1));
-    assert_eq!(queue.state_of("a").unwrap(), Some(JobState::Running));
+    assert_eq!(queue.state("a").unwrap(), Some(JobState::Running));
     let mut lease = taken.lock().take().expect("the job was ready");
     assert_eq!(lease.finish(None::<&()>).unwrap(), Some(JobState::Finished));
 }

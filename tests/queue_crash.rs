@@ -253,9 +253,9 @@ fn check_crash(life: &Life, writes: u64) {
     for id in &durable {
         let times = done.counter(id).unwrap();
         let is_removed = life.removed.get(*id).is_some_and(|at| *at < writes);
-        let may_be_dead = matches!(queue.state_of(id).unwrap(), Some(JobState::Dead));
+        let may_be_dead = matches!(queue.state(id).unwrap(), Some(JobState::Dead));
         if *id == "c" {
-            assert_eq!((times, queue.state_of(id).unwrap()), (0, Some(JobState::Dead)), "{place}");
+            assert_eq!((times, queue.state(id).unwrap()), (0, Some(JobState::Dead)), "{place}");
         } else if *id == "slow" && may_be_dead {
             assert_eq!(times, 0, "{place}: a job is done and dead");
         } else {

@@ -625,7 +625,7 @@ impl Pair {
             assert_eq!(paged, last_of_pages, "{state:?}");
         }
         for id in self.ids.iter().filter(|id| !seen.contains(*id)) {
-            assert_eq!((queue.get(id).unwrap(), queue.state_of(id).unwrap()), (None, None), "{id}");
+            assert_eq!((queue.get(id).unwrap(), queue.state(id).unwrap()), (None, None), "{id}");
         }
         let effects = self.disk.store().table("effects").unwrap();
         for id in &self.ids {

@@ -1,9 +1,9 @@
 //! Settings and their checks: the defaults, the bounds, and the error for a value that is refused.
 
 use crate::base::index::Index;
-use crate::base::structure::structure;
-use std::fmt;
 use std::time::Duration;
+
+mod structure;
 
 /// Returns the default number of threads that run a consumer's jobs, which is also their limit.
 pub(crate) fn available_parallelism() -> usize {
@@ -353,66 +353,6 @@ pub enum ConfigError {
          asked to stop and does so; call `Handle::request_stop` on such a thread, and `stop` or `join` on others"
     )]
     OwnThread,
-}
-
-impl fmt::Debug for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !f.alternate() {
-            return write!(f, "{self}");
-        }
-        structure!(
-            self,
-            f,
-            [],
-            [
-                MaxProcessingZero {},
-                MaxEffects { bytes },
-                Foreign { what, name },
-                SearchAheadZero {},
-                MaxReadAheadZero {},
-                StartAtMax {},
-                StopAtMax {},
-                MoveToMax {},
-                Reason { length },
-                SkipTooFar { index, next },
-                MaxAttemptsZero {},
-                Jitter { value },
-                ParkBudgetZero {},
-                ParkUnsupported {},
-                MaxCrashesZero {},
-                MaxCrashesUnsupported {},
-                ThreadsZero {},
-                ThreadsWithoutDeferred {},
-                EffectsWithoutTransactional {},
-                PollEveryZero {},
-                AttemptTimeoutZero {},
-                OnStallZero {},
-                Name { what, length },
-                RangeBackwards { table, start, end },
-                CodecName { name },
-                FamilyMissing { name },
-                FamilyUnknown { name },
-                FamilyReserved { name },
-                WatermarkInUse { name },
-                GateCycle { consumer, upstream },
-                UpstreamEnded { consumer, upstream, next, last_processed },
-                NoStages {},
-                StageTwice { name },
-                StageUnknown { stage, name },
-                StageForeign { name },
-                JobId { length },
-                JobIdReserved { id },
-                JobKind { length },
-                RunAt {},
-                LeaseZero {},
-                QueueOptions { name },
-                HandlerTwice { kind },
-                NoHandlers {},
-                Factor { value },
-                OwnThread {},
-            ]
-        )
-    }
 }
 
 /// Refuses an empty name, and one that is too long.

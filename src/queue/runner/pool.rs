@@ -216,7 +216,7 @@ impl Pool {
         loop {
             let next = if begun.is_some() && self.goes_on(before) { self.go_on(&mut reports) } else { None };
             if next.is_none() {
-                (before, begun) = (None, None);
+                begun = None;
             }
             let Some(claimed) = next.or_else(|| self.stand_in_line(&mut reports)) else { break };
             before = begun.replace(crate::base::time::now());
