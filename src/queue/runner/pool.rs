@@ -15,6 +15,7 @@ use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, wait_until};
 use crate::commit::changes::Changes;
 use crate::crew::{Crew, Host, Roster};
 use crate::effects::Effects;
+use crate::queue::clock::Waits;
 use crate::queue::intent::call_with;
 use crate::queue::job::{JobState, time};
 use crate::queue::rules::End;
@@ -22,6 +23,7 @@ use crate::queue::step::{AT_ONCE, Claim, Claimed};
 use crate::queue::{Outcome, Queue, QueueError, SOME};
 use std::any::Any;
 use std::collections::HashMap;
+use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 /// The pause after a write that failed: the first one, and the longest.
@@ -48,7 +50,7 @@ pub(super) struct Pool {
     /// Threads that wait for the end of a pause after a failed write sleep here.
     stirred: Condvar,
     stopping: Arc<AtomicBool>,
-    timeouts: Option<Timeouts>,
+    timeouts: Option<Arc<Timeouts>>,
     begun: Instant,
 }
 
@@ -128,7 +130,11 @@ impl Host for Pool {
 impl Pool {
     pub(super) fn start(settings: Settings, name: Box<dyn Any + Send>) -> Result<Arc<Self>, QueueError> {
         let begun = settings.queue.state().moment().now;
-        let timeouts = settings.attempt_timeout.map(Timeouts::new);
+        let timeouts = settings.attempt_timeout.map(|after| Arc::new(Timeouts::new(after)));
+        if let Some(timeouts) = &timeouts {
+            let waits: Weak<dyn Waits> = Arc::downgrade(&(timeouts.clone() as Arc<dyn Waits>));
+            settings.queue.state().options.clock.tell(waits);
+        }
         let pool = Arc::new_cyclic(|me| Self {
             settings,
             crew: Crew::new(me.clone()),
@@ -182,16 +188,11 @@ impl Pool {
         self.state.lock().flights.len()
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.state.lock().over
-    }
-
     /// The loop of a thread.
     fn work(self: &Arc<Self>) {
         let mut reports = Vec::new();
-        while let Some(claimed) = self.next(&mut reports) {
+        while let Some((job, payload)) = self.next(&mut reports) {
             self.grow();
-            let (job, payload) = Running::new(self.queue(), *claimed, &self.stopping);
             let report = self.run(job, &payload);
             self.state.lock().busy -= 1;
             reports.extend(report);
@@ -216,7 +217,7 @@ impl Pool {
     }
 
     /// Writes these reports, and returns the next job to run. `None` if this thread must end.
-    fn next(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Box<Claimed>> {
+    fn next(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<(Running, Vec<u8>)> {
         let mut pause = PAUSES.0;
         loop {
             let news = self.queue().state().news();
@@ -235,7 +236,7 @@ impl Pool {
                 continue;
             }
             match self.write(reports, wants) {
-                Ok(Claim::Job(claimed)) => return Some(claimed),
+                Ok(Claim::Job(claimed)) => return Some(self.take_up(*claimed)),
                 Ok(Claim::Again) => {}
                 Ok(Claim::Nothing) if wants => {
                     if !self.drained() {
@@ -319,7 +320,7 @@ impl Pool {
             state.over = true;
             state.roster.end(Box::new(()));
             self.queue().state().ring();
-            self.timeouts.iter().for_each(Timeouts::ring);
+            self.timeouts.iter().for_each(|timeouts| timeouts.close());
         }
         state.over
     }
@@ -328,28 +329,34 @@ impl Pool {
     /// written are taken from the list.
     fn write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Claim, QueueError> {
         let answer = self.try_write(reports, wants);
-        let mut state = self.state.lock();
-        state.reserved -= usize::from(wants);
-        if let Ok(Claim::Job(claimed)) = &answer {
-            state.claims += 1;
-            let begun = self.queue().state().moment().now;
-            let (job, _) =
-                Running::new(self.queue(), Claimed { payload: Vec::new(), ..(**claimed).clone() }, &self.stopping);
-            let flight = Flight {
-                job,
-                begun,
-                ended: false,
-                #[cfg(feature = "tokio")]
-                task: None,
-            };
-            state.flights.insert(claimed.row.place, flight);
-        }
-        self.end_if_over(&mut state);
-        drop(state);
-        if matches!(answer, Ok(Claim::Job(_))) {
-            self.queue().state().pass_on();
+        if !matches!(answer, Ok(Claim::Job(_))) {
+            let mut state = self.state.lock();
+            state.reserved -= usize::from(wants);
+            self.end_if_over(&mut state);
         }
         answer
+    }
+
+    /// Makes a job that was claimed one in flight. The handler gets the same [`Running`], so that it
+    /// sees when it is asked to end.
+    fn take_up(&self, claimed: Claimed) -> (Running, Vec<u8>) {
+        let begun = self.queue().state().moment().now;
+        let (job, payload) = Running::new(self.queue(), claimed, &self.stopping);
+        let flight = Flight {
+            job: job.clone(),
+            begun,
+            ended: false,
+            #[cfg(feature = "tokio")]
+            task: None,
+        };
+        {
+            let mut state = self.state.lock();
+            state.reserved -= 1;
+            state.claims += 1;
+            state.flights.insert(job.token(), flight);
+        }
+        self.queue().state().pass_on();
+        (job, payload)
     }
 
     fn try_write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Claim, QueueError> {

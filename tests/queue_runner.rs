@@ -1,0 +1,116 @@
+//! The runner of a queue: handlers, hooks, limits, timeouts, and its ends.
+
+mod common;
+
+use common::{HOUR, LONG, eventually, own_threads};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use waterline::queue::{
+    Accept, Clock, Ended, Finisher, JobState, Limits, NewJob, Outcome, Queue, QueueError, QueueEvent, QueueOptions,
+    Reached, Runner, Unknown, Waits,
+};
+use waterline::testing::FaultyStore;
+use waterline::{Error, Failure, Retry, Store};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The time on the wall at which each test begins.
+fn noon() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_700_000_000)
+}
+
+/// Returns a queue with a clock that the test moves.
+fn queue() -> (Queue, Clock) {
+    queue_with(QueueOptions::default())
+}
+
+fn queue_with(options: QueueOptions) -> (Queue, Clock) {
+    let clock = Clock::manual(noon());
+    let queue = Queue::open(&Store::in_memory(), "q", options.clock(clock.clone())).unwrap();
+    (queue, clock)
+}
+
+fn job(kind: &str) -> NewJob {
+    NewJob::new(kind, &()).unwrap()
+}
+
+fn state(queue: &Queue, id: &str) -> Option<JobState> {
+    queue.state_of(id).unwrap()
+}
+
+/// Waits until a job is in this state.
+#[track_caller]
+fn until(queue: &Queue, id: &str, wanted: JobState) {
+    eventually(&format!("{id} to be {wanted:?}"), || state(queue, id) == Some(wanted));
+}
+
+/// Runs this on a thread of its own, and fails if it does not end.
+#[track_caller]
+fn ends<R: Send + 'static>(what: &str, run: impl FnOnce() -> R + Send + 'static) -> R {
+    let (done, is_done) = bounded(1);
+    std::thread::spawn(move || {
+        let _ = done.send(run());
+    });
+    is_done.recv_timeout(LONG).unwrap_or_else(|_| panic!("{what} does not end"))
+}
+
+#[test]
+fn a_function_that_takes_too_long_sees_that_it_is_to_stop_and_its_answer_counts() {
+    let (queue, clock) = queue();
+    let (begun, has_begun) = bounded(1);
+    let runner = Runner::builder(&queue)
+        .on("k", move |job, ()| {
+            begun.send(job.is_stopping()).unwrap();
+            eventually("the flag of the job", || job.is_stopping());
+            Ok(Outcome::Done)
+        })
+        .attempt_timeout(SECOND)
+        .start()
+        .unwrap();
+    queue.push(job("k").id("a")).unwrap();
+    assert!(!has_begun.recv_timeout(LONG).unwrap());
+    clock.advance(SECOND);
+    until(&queue, "a", JobState::Finished);
+    runner.stop().unwrap();
+}
+
+#[test]
+fn a_deferred_job_that_takes_too_long_fails_and_its_late_report_changes_nothing() {
+    let (queue, clock) = queue();
+    let (begun, finishers) = unbounded::<Finisher>();
+    let runner = Runner::builder(&queue)
+        .on_deferred("k", move |_, (), done| begun.send(done).unwrap())
+        .attempt_timeout(SECOND)
+        .start()
+        .unwrap();
+    queue.push(job("k").id("a")).unwrap();
+    let done = finishers.recv_timeout(LONG).unwrap();
+    clock.advance(SECOND - Duration::from_millis(1));
+    assert_eq!(state(&queue, "a"), Some(JobState::Running));
+    clock.advance(Duration::from_millis(1));
+    until(&queue, "a", JobState::Scheduled);
+    done.complete();
+    let info = queue.get("a").unwrap().unwrap();
+    assert_eq!((info.state, info.failures), (JobState::Scheduled, 1));
+    assert_eq!(info.error.as_deref(), Some("the attempt took longer than 1s"));
+    runner.stop().unwrap();
+}
+
+/// The thread of the timeouts and the one that ends the runner each take the locks of both.
+#[test]
+fn runners_with_a_timeout_end_however_their_threads_meet() {
+    let (queue, _) = queue();
+    ends("a runner", move || {
+        for _ in 0..300 {
+            queue.push(job("k")).unwrap();
+            let drained = Runner::builder(&queue)
+                .on("k", |_, ()| Ok(Outcome::Done))
+                .attempt_timeout(HOUR)
+                .drain(Limits::default());
+            assert_eq!(drained.unwrap().finished, 1);
+        }
+    });
+}
