@@ -4,7 +4,7 @@ mod common;
 
 use common::{HOUR, LONG, eventually, own_threads};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use parking_lot::Mutex;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use waterline::queue::{
     Accept, Clock, Ended, Finisher, JobState, Limits, NewJob, Outcome, Queue, QueueError, QueueEvent, QueueOptions,
     Reached, Runner, Unknown, Waits,
 };
-use waterline::testing::FaultyStore;
+
 use waterline::{Error, Failure, Retry, Store};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -113,4 +113,81 @@ fn runners_with_a_timeout_end_however_their_threads_meet() {
             assert_eq!(drained.unwrap().finished, 1);
         }
     });
+}
+
+/// Returns a queue whose runner has all its slots taken by deferred jobs, with their finishers.
+fn full_runner(slots: usize) -> (Queue, Clock, Runner, Receiver<Finisher>) {
+    let (queue, clock) = queue();
+    let (begun, finishers) = unbounded();
+    let runner = Runner::builder(&queue)
+        .on_deferred("k", move |_, (), done| begun.send(done).unwrap())
+        .max_processing(slots)
+        .start()
+        .unwrap();
+    queue.push_all((0..slots).map(|_| job("k"))).unwrap();
+    eventually("all slots to be taken", || runner.processing() == slots && finishers.len() == slots);
+    (queue, clock, runner, finishers)
+}
+
+#[test]
+fn a_push_wakes_those_who_accept_although_the_threads_of_a_full_runner_sleep_too() {
+    for _ in 0..50 {
+        let (queue, _, runner, finishers) = full_runner(2);
+        let (sender, accepted) = bounded(1);
+        let acceptor = std::thread::spawn({
+            let queue = queue.clone();
+            move || {
+                let mut lease = queue.accept(Accept::new().timeout(Duration::MAX)).unwrap().unwrap();
+                sender.send(lease.id().to_owned()).unwrap();
+                lease.finish(None::<&()>).unwrap();
+            }
+        });
+        queue.push(job("k").id("a")).unwrap();
+        assert_eq!(accepted.recv_timeout(LONG).unwrap(), "a");
+        acceptor.join().unwrap();
+        finishers.iter().take(2).for_each(Finisher::complete);
+        runner.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_slot_that_is_free_again_is_filled_although_the_thread_that_freed_it_runs_a_long_job() {
+    for _ in 0..50 {
+        let (queue, _) = queue();
+        let (begun, finishers) = unbounded();
+        let (release, is_released) = bounded::<()>(0);
+        let runner = Runner::builder(&queue)
+            .on_deferred("deferred", move |_, (), done| begun.send(done).unwrap())
+            .on("long", move |_, ()| Ok(is_released.recv().map_or(Outcome::Done, |()| Outcome::Done)))
+            .on("short", |_, ()| Ok(Outcome::Done))
+            .max_processing(2)
+            .start()
+            .unwrap();
+        queue.push_all([job("deferred"), job("deferred")]).unwrap();
+        let finishers: Vec<Finisher> = (0..2).map(|_| finishers.recv_timeout(LONG).unwrap()).collect();
+        queue.push(job("long").id("long")).unwrap();
+        finishers.into_iter().for_each(Finisher::complete);
+        until(&queue, "long", JobState::Running);
+        queue.push(job("short").id("short")).unwrap();
+        until(&queue, "short", JobState::Finished);
+        drop(release);
+        runner.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_full_runner_does_what_time_brings_and_takes_back_the_job_of_a_silent_worker() {
+    let (queue, clock, runner, finishers) = full_runner(2);
+    queue.push(job("k").id("later").delay(SECOND)).unwrap();
+    queue.push(job("k").id("silent")).unwrap();
+    let lease = queue.accept(Accept::new()).unwrap().unwrap();
+    clock.advance(SECOND);
+    until(&queue, "later", JobState::Ready);
+    clock.advance(HOUR);
+    until(&queue, "silent", JobState::Scheduled);
+    drop(lease);
+    finishers.iter().take(2).for_each(Finisher::complete);
+    until(&queue, "later", JobState::Running);
+    finishers.recv_timeout(LONG).unwrap().complete();
+    runner.stop().unwrap();
 }

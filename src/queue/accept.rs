@@ -86,6 +86,12 @@ impl Queue {
         }
     }
 
+    /// Does what time has brought, for a runner that claims nothing.
+    pub(super) fn tidy(&self) -> Result<(), QueueError> {
+        self.take_back_silent()?;
+        call(&self.store, &self.state, "keep a queue in order", |step| step.keep_house(AT_ONCE))
+    }
+
     /// Takes back the jobs whose workers were silent for too long.
     pub(super) fn take_back_silent(&self) -> Result<(), QueueError> {
         for (token, id) in self.state.silent(self.state.moment().now) {

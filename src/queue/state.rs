@@ -37,6 +37,8 @@ pub(crate) struct QueueState {
     live: Mutex<Live>,
     /// Threads that wait for a job sleep here.
     changed: Condvar,
+    /// Threads that could take no job now sleep here, so that they use up no wake-up of another.
+    called: Condvar,
     pub(super) subscribers: Subscribers,
     /// The slots of the runner; 0: there is none.
     slots: AtomicUsize,
@@ -59,8 +61,10 @@ pub(super) struct Live {
     pub(super) running: HashMap<u64, Holder>,
     /// The ends of the leases that end by silence.
     deadlines: BTreeSet<(Instant, u64)>,
-    /// The number of threads that sleep until something changes.
+    /// The number of threads that sleep until there is a job.
     asleep: usize,
+    /// The number of threads that sleep although there may be a job, since their slots are taken.
+    full: usize,
     /// Counts the changes that a sleeper has to look at.
     news: u64,
     /// The reason why the last write failed, and the time of the first such failure.
@@ -83,8 +87,16 @@ impl QueueState {
         (head, from): (Head, [u64; 3]),
     ) -> Self {
         let next_id = AtomicU64::new(head.next_id);
-        let live =
-            Live { head, from, running: HashMap::new(), deadlines: BTreeSet::new(), asleep: 0, news: 0, failing: None };
+        let live = Live {
+            head,
+            from,
+            running: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            asleep: 0,
+            full: 0,
+            news: 0,
+            failing: None,
+        };
         Self {
             name: name.to_owned(),
             keys: Keys(number),
@@ -94,6 +106,7 @@ impl QueueState {
             next_id,
             live: Mutex::new(live),
             changed: Condvar::new(),
+            called: Condvar::new(),
             subscribers: Subscribers::default(),
             slots: AtomicUsize::new(0),
         }
@@ -188,25 +201,33 @@ impl QueueState {
         self.live.lock().news
     }
 
-    /// Sleeps until there is news, until time brings something, or until the deadline.
-    pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, paused_too: bool) {
+    /// Sleeps until there is news, until time brings something, or until the deadline. A thread that
+    /// `takes` no job is not woken for one. True: there is something to do that time has brought.
+    pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, takes: bool) -> bool {
         let mut live = self.live.lock();
         if live.news != news {
-            return;
+            return false;
         }
         let at = self.moment();
-        let next = live.next_change(&at, paused_too);
+        let next = live.next_change(&at);
         let pause = match (next, deadline.map(|deadline| deadline.saturating_duration_since(at.now))) {
             (Some(next), Some(rest)) => Some(next.min(rest)),
             (next, rest) => next.or(rest),
         };
         if pause.is_some_and(|pause| pause.is_zero()) {
-            return;
+            return next.is_some_and(|next| next.is_zero());
         }
         let until = self.options.clock.deadline(&at, pause);
-        live.asleep += 1;
-        while live.news == news && !wait_until(&self.changed, &mut live, until) {}
-        live.asleep -= 1;
+        if takes {
+            live.asleep += 1;
+            while live.news == news && !wait_until(&self.changed, &mut live, until) {}
+            live.asleep -= 1;
+        } else {
+            live.full += 1;
+            wait_until(&self.called, &mut live, until);
+            live.full -= 1;
+        }
+        false
     }
 
     fn wake(&self, live: &mut Live, jobs: u64) {
@@ -221,6 +242,9 @@ impl QueueState {
         if live.asleep > 0 {
             self.changed.notify_all();
         }
+        if live.full > 0 {
+            self.called.notify_all();
+        }
     }
 
     /// Wakes one thread that waits, since there is more than the caller takes.
@@ -231,6 +255,14 @@ impl QueueState {
         }
     }
 
+    /// Makes the threads look again that could take no job, since a slot may be free now.
+    pub(super) fn slot_is_free(&self) {
+        let live = self.live.lock();
+        if live.full > 0 {
+            self.called.notify_all();
+        }
+    }
+
     /// Makes every thread that waits look again.
     pub(super) fn ring(&self) {
         self.wake_all(&mut self.live.lock());
@@ -238,9 +270,9 @@ impl QueueState {
 }
 
 impl Live {
-    /// Returns the number of threads that wait for a job.
-    pub(super) fn accepting(&self) -> usize {
-        self.asleep
+    /// True if a thread waits for a job.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.asleep > 0
     }
 
     fn ready(&self) -> u64 {
@@ -248,9 +280,9 @@ impl Live {
     }
 
     /// Returns the time until something happens without anybody's doing; `None`: nothing will.
-    pub(super) fn next_change(&self, at: &Moment, paused_too: bool) -> Option<Duration> {
+    fn next_change(&self, at: &Moment) -> Option<Duration> {
         let [scheduled, finished, dead] = self.from;
-        let paused = if paused_too && self.head.is_paused(at.wall) { self.head.paused_until } else { u64::MAX };
+        let paused = if self.head.is_paused(at.wall) { self.head.paused_until } else { u64::MAX };
         let wall = scheduled.min(finished).min(dead).min(paused);
         let wall = (wall < u64::MAX).then(|| Duration::from_millis(wall.saturating_sub(at.wall)).min(LONGEST_SLEEP));
         let silence = self.deadlines.first().map(|(deadline, _)| deadline.saturating_duration_since(at.now));

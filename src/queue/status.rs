@@ -120,7 +120,7 @@ impl Queue {
                         let since = at.now.saturating_duration_since(oldest.since);
                         Waits::Busy { slots, since, oldest: oldest.id.clone() }
                     }
-                    (None, _) if live.accepting() == 0 && live.running.is_empty() => Waits::NoWorker,
+                    (None, _) if !live.is_awaited() && live.running.is_empty() => Waits::NoWorker,
                     _ => Waits::No,
                 }
             };

@@ -231,11 +231,15 @@ impl Pool {
                 }
                 wants
             };
-            if !wants && reports.is_empty() {
-                self.queue().state().sleep(news, self.drain_deadline(), true);
+            let written = if wants || !reports.is_empty() {
+                self.write(reports, wants)
+            } else if self.queue().state().sleep(news, self.drain_deadline(), false) {
+                // Its slots are taken, so no claim of this runner does it.
+                self.queue().tidy().map(|()| Claim::Nothing)
+            } else {
                 continue;
-            }
-            match self.write(reports, wants) {
+            };
+            match written {
                 Ok(Claim::Job(claimed)) => return Some(self.take_up(*claimed)),
                 Ok(Claim::Again) => {}
                 Ok(Claim::Nothing) if wants => {
@@ -286,7 +290,11 @@ impl Pool {
         state.flights.len().saturating_sub(reports) + state.reserved < self.settings.max_processing
     }
 
+    /// Returns the time at which a drain claims no more, if that is to come.
     fn drain_deadline(&self) -> Option<Instant> {
+        if self.state.lock().ending {
+            return None;
+        }
         self.settings.limits.and_then(|limits| limits.time).and_then(|time| self.begun.checked_add(time))
     }
 
@@ -355,6 +363,7 @@ impl Pool {
             state.claims += 1;
             state.flights.insert(job.token(), flight);
         }
+        self.queue().state().slot_is_free();
         self.queue().state().pass_on();
         (job, payload)
     }
