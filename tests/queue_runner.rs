@@ -115,6 +115,76 @@ fn runners_with_a_timeout_end_however_their_threads_meet() {
     });
 }
 
+#[test]
+fn a_job_that_outlives_stop_within_is_taken_back_after_the_lease_and_its_finisher_changes_nothing() {
+    let (queue, clock, runner, finishers) = full_runner(1);
+    let stopped = runner.stop_within(Duration::ZERO);
+    assert!(matches!(&stopped, Err(QueueError::StopTimeout { running }) if *running == ["~0"]), "{stopped:?}");
+    finishers.recv().unwrap().complete();
+    assert_eq!(state(&queue, "~0"), Some(JobState::Running));
+    clock.advance(Duration::from_secs(60) - Duration::from_millis(1));
+    assert!(queue.accept(Accept::new()).unwrap().is_none());
+    assert_eq!(state(&queue, "~0"), Some(JobState::Running), "the lease is not over");
+    clock.advance(Duration::from_millis(1));
+    assert!(queue.accept(Accept::new()).unwrap().is_none());
+    let info = queue.get("~0").unwrap().unwrap();
+    assert_eq!((info.state, info.failures), (JobState::Scheduled, 1));
+    assert!(info.error.unwrap().contains("silent"));
+    let next = Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done)).drain(Limits::default()).unwrap();
+    assert_eq!((next.finished, next.reached), (0, Reached::NothingReady), "the name is free");
+}
+
+#[test]
+fn the_answer_of_a_function_that_outlives_stop_within_counts_and_the_name_is_free_after_it() {
+    let (queue, _) = queue();
+    let (release, is_released) = bounded::<()>(0);
+    let (ended, ends) = unbounded();
+    let builder = || Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done));
+    let runner = Runner::builder(&queue)
+        .on("k", move |_, ()| Ok(is_released.recv().map_or(Outcome::Done, |()| Outcome::Done)))
+        .teardown(move |_, end| ended.send(end.clone()).unwrap())
+        .start()
+        .unwrap();
+    queue.push(job("k").id("a")).unwrap();
+    until(&queue, "a", JobState::Running);
+    eventually("the job to be in flight", || runner.processing() == 1);
+    assert!(matches!(runner.stop_within(Duration::ZERO), Err(QueueError::StopTimeout { .. })));
+    assert!(matches!(builder().start(), Err(QueueError::Store(Error::InUse { .. }))));
+    drop(release);
+    assert_eq!(ends.recv_timeout(LONG).unwrap(), Ended::Finished);
+    assert_eq!(state(&queue, "a"), Some(JobState::Finished));
+    eventually("the name to be free", || builder().start().is_ok());
+}
+
+#[test]
+fn a_job_that_was_claimed_while_stop_within_gave_up_is_taken_back_too() {
+    let (queue, clock) = queue();
+    let (torn, tears_down) = unbounded();
+    let (release, is_released) = bounded::<()>(0);
+    let (finish, is_finished) = bounded::<()>(0);
+    let runner = Runner::builder(&queue)
+        .on("first", |_, ()| Ok(Outcome::Done))
+        .on("second", move |_, ()| Ok(is_finished.recv().map_or(Outcome::Done, |()| Outcome::Done)))
+        .teardown(move |_, _| {
+            torn.send(()).unwrap();
+            let _ = is_released.recv();
+        })
+        .max_processing(1)
+        .start()
+        .unwrap();
+    queue.push_all([job("first"), job("second").id("b")]).unwrap();
+    tears_down.recv_timeout(LONG).unwrap();
+    let error = runner.stop_within(Duration::ZERO).unwrap_err();
+    assert!(error.to_string().starts_with("a hook of the runner"), "{error}");
+    drop(release);
+    eventually("the job to be given a lease", || {
+        clock.advance(HOUR);
+        queue.accept(Accept::new()).unwrap();
+        state(&queue, "b") != Some(JobState::Running)
+    });
+    drop(finish);
+}
+
 /// Returns a queue whose runner has all its slots taken by deferred jobs, with their finishers.
 fn full_runner(slots: usize) -> (Queue, Clock, Runner, Receiver<Finisher>) {
     let (queue, clock) = queue();

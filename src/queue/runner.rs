@@ -146,8 +146,9 @@ impl Runner {
     }
 
     /// Does the same, and waits for so long at most. Jobs that still run then keep their leases for
-    /// the time of [`QueueOptions::lease`](super::QueueOptions::lease): what they report by then
-    /// counts, and after it they are taken back as failed. Futures are dropped.
+    /// the time of [`QueueOptions::lease`](super::QueueOptions::lease): the answer of a function by
+    /// then counts, and after it they are taken back as failed. Futures are dropped, and a
+    /// [`Finisher`] changes nothing any more: those jobs are taken back after that time too.
     ///
     /// # Errors
     /// [`QueueError::StopTimeout`] with the jobs that still run.

@@ -68,6 +68,8 @@ struct State {
     inbox: Vec<Report>,
     /// True once no more jobs are claimed.
     ending: bool,
+    /// True once the jobs that still run are given up.
+    abandoned: bool,
     over: bool,
     claims: u64,
     tally: Tally,
@@ -83,7 +85,6 @@ impl AsRef<Roster> for State {
 
 struct Flight {
     job: Running,
-    begun: Instant,
     /// True once somebody reports its end.
     ended: bool,
     /// Ends its task.
@@ -348,11 +349,9 @@ impl Pool {
     /// Makes a job that was claimed one in flight. The handler gets the same [`Running`], so that it
     /// sees when it is asked to end.
     fn take_up(&self, claimed: Claimed) -> (Running, Vec<u8>) {
-        let begun = self.queue().state().moment().now;
         let (job, payload) = Running::new(self.queue(), claimed, &self.stopping);
         let flight = Flight {
             job: job.clone(),
-            begun,
             ended: false,
             #[cfg(feature = "tokio")]
             task: None,
@@ -361,7 +360,11 @@ impl Pool {
             let mut state = self.state.lock();
             state.reserved -= 1;
             state.claims += 1;
-            state.flights.insert(job.token(), flight);
+            if state.abandoned {
+                self.give_up(&job);
+            } else {
+                state.flights.insert(job.token(), flight);
+            }
         }
         self.queue().state().slot_is_free();
         self.queue().state().pass_on();
@@ -431,12 +434,12 @@ impl Pool {
         for (report, written) in reports.into_iter().zip(written) {
             let ended = report.ended(written);
             let now = self.queue().state().moment().now;
-            let elapsed = {
+            let elapsed = now.saturating_duration_since(report.job.begun());
+            {
                 let mut state = self.state.lock();
                 state.tally.count(&ended);
-                let flight = state.flights.remove(&report.job.token());
-                flight.map_or(Duration::ZERO, |flight| now.saturating_duration_since(flight.begun))
-            };
+                state.flights.remove(&report.job.token());
+            }
             self.timeouts.iter().for_each(|timeouts| timeouts.forget(report.job.token()));
             let job = &report.job;
             log(job, &ended);
@@ -584,26 +587,25 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives up the jobs that still run, and returns their ids. Their leases end by silence.
+    /// Gives up the jobs that still run, and returns their ids.
     fn abandon(&self) -> Vec<String> {
-        let (ids, tokens) = {
+        let mut flights: Vec<_> = {
             let mut state = self.state.lock();
-            let mut jobs: Vec<_> = state.flights.values().map(|flight| flight.job.clone()).collect();
-            jobs.sort_by_key(Running::token);
-            state.flights.values_mut().for_each(|flight| flight.ended = true);
-            (jobs.iter().map(|job| job.id().to_owned()).collect(), jobs.iter().map(Running::token).collect::<Vec<_>>())
+            state.abandoned = true;
+            std::mem::take(&mut state.flights).into_values().collect()
         };
-        let state = self.queue().state();
-        let deadline = state.moment().now.checked_add(state.options.lease);
-        for token in &tokens {
-            state.renew(*token, deadline);
-        }
+        flights.sort_by_key(|flight| flight.job.token());
+        flights.iter().for_each(|flight| self.give_up(&flight.job));
         #[cfg(feature = "tokio")]
-        self.abort(&tokens);
-        let mut state = self.state.lock();
-        state.flights.clear();
-        self.end_if_over(&mut state);
-        ids
+        flights.iter_mut().filter_map(|flight| flight.task.take()).for_each(|task| task.abort());
+        self.end_if_over(&mut self.state.lock());
+        flights.iter().map(|flight| flight.job.id().to_owned()).collect()
+    }
+
+    /// Lets the lease of a job end by silence.
+    fn give_up(&self, job: &Running) {
+        let state = self.queue().state();
+        state.renew(job.token(), state.moment().now.checked_add(state.options.lease));
     }
 
     pub(super) fn summary(&self) -> Summary {

@@ -9,6 +9,7 @@ use crate::queue::row::Row;
 use crate::queue::step::Claimed;
 use serde::Serialize;
 use std::fmt;
+use std::time::Instant;
 
 /// A running job, as its handler sees it. A clone is the same job.
 ///
@@ -20,6 +21,8 @@ struct Inner {
     queue: Queue,
     id: String,
     row: Row,
+    /// The time of the claim.
+    begun: Instant,
     resubmitted: AtomicBool,
     /// The runner stops.
     stopping: Arc<AtomicBool>,
@@ -35,6 +38,7 @@ impl Running {
             queue: queue.clone(),
             id,
             row,
+            begun: queue.state().moment().now,
             resubmitted: AtomicBool::new(false),
             stopping: stopping.clone(),
             overdue: AtomicBool::new(false),
@@ -69,6 +73,10 @@ impl Running {
     #[must_use]
     pub fn crashes(&self) -> u32 {
         self.0.row.crashes
+    }
+
+    pub(super) fn begun(&self) -> Instant {
+        self.0.begun
     }
 
     pub(super) fn token(&self) -> u64 {
