@@ -5,12 +5,13 @@ mod common;
 use common::{HOUR, LONG, eventually, own_threads};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use waterline::queue::{
     Accept, Clock, Ended, Finisher, JobState, Limits, NewJob, Outcome, Queue, QueueError, QueueEvent, QueueOptions,
-    Reached, Runner, Unknown, Waits,
+    Reached, Runner, Running, Unknown, Waits,
 };
 
 use waterline::{Error, Failure, Retry, Store};
@@ -183,6 +184,54 @@ fn a_job_that_was_claimed_while_stop_within_gave_up_is_taken_back_too() {
         state(&queue, "b") != Some(JobState::Running)
     });
     drop(finish);
+}
+
+/// The runner in the hands of its own handlers and hooks.
+type Shared = Arc<Mutex<Option<Runner>>>;
+
+fn stop_here(shared: &Shared, said: &Sender<Option<QueueError>>) {
+    let runner = shared.lock().take();
+    if let Some(runner) = runner {
+        said.send(runner.stop().err()).unwrap();
+    }
+}
+
+#[test]
+fn stop_on_a_thread_that_ends_a_job_waits_for_nothing_and_the_job_is_written() {
+    type Case = (&'static str, fn(&Queue, Shared, Sender<Option<QueueError>>) -> Runner);
+    let cases: [Case; 3] = [
+        ("handler", |queue, shared, said| {
+            let handler = move |_: &Running, ()| {
+                stop_here(&shared, &said);
+                Ok(Outcome::Done)
+            };
+            Runner::builder(queue).on("k", handler).start().unwrap()
+        }),
+        ("hook", |queue, shared, said| {
+            let builder = Runner::builder(queue).on("k", |_, ()| Ok(Outcome::Done));
+            builder.teardown(move |_, _| stop_here(&shared, &said)).start().unwrap()
+        }),
+        ("finisher", |queue, shared, said| {
+            let builder = Runner::builder(queue).on_deferred("k", |_, (), done: Finisher| {
+                std::thread::spawn(move || done.complete());
+            });
+            builder.after(move |_, _| stop_here(&shared, &said)).start().unwrap()
+        }),
+    ];
+    for (name, start) in cases {
+        let (queue, _) = queue();
+        let shared = Shared::default();
+        let (said, says) = unbounded();
+        let mut held = shared.lock();
+        *held = Some(start(&queue, shared.clone(), said));
+        drop(held);
+        queue.push(job("k").id("a")).unwrap();
+        let error = says.recv_timeout(LONG).unwrap_or_else(|_| panic!("the {name} waits for itself"));
+        assert!(matches!(error, Some(QueueError::Config(waterline::ConfigError::OwnThread))), "{name}: {error:?}");
+        until(&queue, "a", JobState::Finished);
+        let builder = || Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done));
+        eventually("the name to be free", || builder().start().is_ok());
+    }
 }
 
 /// Returns a queue whose runner has all its slots taken by deferred jobs, with their finishers.

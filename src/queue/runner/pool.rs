@@ -13,7 +13,7 @@ use crate::base::guard::guarded;
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, wait_until};
 use crate::commit::changes::Changes;
-use crate::crew::{Crew, Host, Roster};
+use crate::crew::{Crew, Host, Own, Roster};
 use crate::effects::Effects;
 use crate::queue::clock::Waits;
 use crate::queue::intent::call_with;
@@ -179,6 +179,10 @@ impl Pool {
 
     pub(super) fn queue(&self) -> &Queue {
         &self.settings.queue
+    }
+
+    pub(super) fn enter(&self) -> Own {
+        self.crew.enter()
     }
 
     pub(super) fn hooks(&self) -> &Hooks {
