@@ -234,6 +234,40 @@ fn stop_on_a_thread_that_ends_a_job_waits_for_nothing_and_the_job_is_written() {
     }
 }
 
+#[test]
+fn a_deferred_job_whose_time_ends_in_a_before_hook_is_reported_once_and_never_begins() {
+    for hook_fails in [false, true] {
+        let (queue, clock) = queue();
+        let (waits, is_waiting) = unbounded();
+        let (release, is_released) = bounded::<()>(0);
+        let (said, says) = unbounded();
+        let begun = said.clone();
+        let runner = Runner::builder(&queue)
+            .on_deferred("k", move |_, (), done| {
+                begun.send("begun".to_owned()).unwrap();
+                done.complete();
+            })
+            .before(move |_| {
+                waits.send(()).unwrap();
+                let _ = is_released.recv();
+                if hook_fails { Err("the hook failed".into()) } else { Ok(()) }
+            })
+            .teardown(move |_, end| said.send(format!("{end:?}")).unwrap())
+            .max_processing(2)
+            .attempt_timeout(SECOND)
+            .start()
+            .unwrap();
+        queue.push(job("k").id("a")).unwrap();
+        is_waiting.recv_timeout(LONG).unwrap();
+        clock.advance(SECOND);
+        until(&queue, "a", JobState::Scheduled);
+        drop(release);
+        runner.stop().unwrap();
+        let said: Vec<_> = says.try_iter().collect();
+        assert_eq!(said, [r#"Retried { error: "the attempt took longer than 1s" }"#]);
+    }
+}
+
 /// Returns a queue whose runner has all its slots taken by deferred jobs, with their finishers.
 fn full_runner(slots: usize) -> (Queue, Clock, Runner, Receiver<Finisher>) {
     let (queue, clock) = queue();

@@ -461,11 +461,17 @@ impl Pool {
         if let Some(timeouts) = &self.timeouts {
             timeouts.begin(job.token(), self.queue().state().moment().now);
         }
+        let before = self.hooks().before(&job);
+        let handler = self.settings.handlers.get(job.kind());
         let attempt = Attempt::new(self, job.clone());
-        if let Err(error) = self.hooks().before(&job) {
-            return Some(Report::of(&attempt, Err(error)));
+        if !is_direct(handler) && self.is_ended(job.token()) {
+            // Its time was over before it began.
+            return None;
         }
-        match self.settings.handlers.get(job.kind()) {
+        if let Err(error) = before {
+            return self.report_here(attempt, handler, error);
+        }
+        match handler {
             None => Some(Report::of(&attempt, Ok(self.unknown(&job)))),
             Some(Handler::Direct(handler)) => Some(Report::of(&attempt, guarded(|| handler(&job, payload)))),
             Some(Handler::Transactional(handler)) => {
@@ -483,23 +489,48 @@ impl Pool {
                     Ok(())
                 });
                 if let Err(panic) = called {
-                    tracing::error!(target: "waterline", queue, id, %panic, "a handler panicked");
+                    let attempt = job.attempt();
+                    tracing::error!(target: "waterline", queue, id, attempt, %panic, "a handler panicked");
                 }
                 None
             }
             #[cfg(feature = "tokio")]
-            Some(Handler::Async(handler)) => match guarded(|| handler(job.clone(), payload)) {
-                Ok(future) => {
-                    let runtime = self.settings.runtime.as_ref();
-                    let task = runtime.map(|runtime| super::asynchronous::spawn(runtime, attempt, future));
-                    if let Some(flight) = self.state.lock().flights.get_mut(&job.token()) {
-                        flight.task = task;
+            Some(async_handler @ Handler::Async(handler)) => {
+                let runtime = self.settings.runtime.as_ref()?;
+                let made = {
+                    let _context = runtime.enter();
+                    guarded(|| handler(job.clone(), payload))
+                };
+                match made {
+                    Ok(future) => {
+                        self.keep_task(job.token(), super::asynchronous::spawn(runtime, attempt, future));
+                        None
                     }
-                    None
+                    Err(error) => self.report_here(attempt, Some(async_handler), error),
                 }
-                Err(error) => Some(Report::of(&attempt, Err(error))),
-            },
+            }
         }
+    }
+
+    /// Returns the report of an attempt whose handler has not begun. If others could report it too,
+    /// since its time is over, only one does.
+    fn report_here(&self, attempt: Attempt, handler: Option<&Handler>, error: BoxError) -> Option<Report> {
+        let is_mine = is_direct(handler) || self.claim_end(attempt.job().token());
+        is_mine.then(|| Report::of(&attempt, Err(error)))
+    }
+
+    fn is_ended(&self, token: u64) -> bool {
+        self.state.lock().flights.get(&token).is_none_or(|flight| flight.ended)
+    }
+
+    /// Keeps the task of a job, to drop it when its time is over. That may be now.
+    #[cfg(feature = "tokio")]
+    fn keep_task(&self, token: u64, task: tokio::task::AbortHandle) {
+        if let Some(flight) = self.state.lock().flights.get_mut(&token).filter(|flight| !flight.ended) {
+            flight.task = Some(task);
+            return;
+        }
+        task.abort();
     }
 
     fn unknown(&self, job: &Running) -> Outcome {
@@ -531,28 +562,25 @@ impl Pool {
     pub(super) fn overdue(self: &Arc<Self>, token: u64, after: Duration) {
         let Some(job) = self.state.lock().flights.get(&token).map(|flight| flight.job.clone()) else { return };
         job.ask_to_end();
-        let is_direct = matches!(
-            self.settings.handlers.get(job.kind()),
-            None | Some(Handler::Direct(_) | Handler::Transactional(_))
-        );
-        if is_direct {
+        if is_direct(self.settings.handlers.get(job.kind())) {
+            return;
+        }
+        // The flight is gone as soon as the report is written, and its task with it.
+        #[cfg(feature = "tokio")]
+        let task = {
+            let mut state = self.state.lock();
+            let Some(flight) = state.flights.get_mut(&token).filter(|flight| !flight.ended) else { return };
+            flight.ended = true;
+            flight.task.take()
+        };
+        #[cfg(not(feature = "tokio"))]
+        if !self.claim_end(token) {
             return;
         }
         let error: BoxError = format!("the attempt took longer than {after:?}").into();
-        let attempt = Attempt::new(self, job);
-        attempt.report(|attempt| Report::of(attempt, Err(error)));
+        self.hand_in(Report::of(&Attempt::new(self, job), Err(error)));
         #[cfg(feature = "tokio")]
-        self.abort(&[token]);
-    }
-
-    /// Drops the futures of these jobs.
-    #[cfg(feature = "tokio")]
-    fn abort(&self, tokens: &[u64]) {
-        let mut state = self.state.lock();
-        let tasks = tokens.iter().filter_map(|token| state.flights.get_mut(token)?.task.take());
-        let tasks: Vec<_> = tasks.collect();
-        drop(state);
-        tasks.iter().for_each(tokio::task::AbortHandle::abort);
+        task.iter().for_each(tokio::task::AbortHandle::abort);
     }
 
     // The end.
@@ -632,6 +660,11 @@ impl Tally {
         };
         *count += 1;
     }
+}
+
+/// True if a thread of the runner runs the job to its end, and reports it.
+fn is_direct(handler: Option<&Handler>) -> bool {
+    matches!(handler, None | Some(Handler::Direct(_) | Handler::Transactional(_)))
 }
 
 fn is_halt(error: &BoxError) -> bool {
