@@ -268,6 +268,58 @@ fn a_deferred_job_whose_time_ends_in_a_before_hook_is_reported_once_and_never_be
     }
 }
 
+/// An error that panics where it can.
+struct Hostile(&'static str);
+
+impl std::fmt::Debug for Hostile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hostile")
+    }
+}
+
+impl std::fmt::Display for Hostile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        assert_ne!(self.0, "text", "in its text");
+        f.write_str("hostile")
+    }
+}
+
+impl std::error::Error for Hostile {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        assert_ne!(self.0, "source", "in its source");
+        None
+    }
+}
+
+impl Drop for Hostile {
+    fn drop(&mut self) {
+        assert_ne!(self.0, "drop", "in its destructor");
+    }
+}
+
+#[test]
+fn an_error_that_panics_fails_its_attempt_and_nothing_else() {
+    for (place, text) in [("drop", "hostile"), ("text", "whose text panics"), ("source", "panics")] {
+        let (queue, _) = queue();
+        let builder = Runner::builder(&queue).on("k", move |_, ()| Err(Hostile(place).into()));
+        let runner = builder.on("good", |_, ()| Ok(Outcome::Done)).max_processing(1).start().unwrap();
+        queue.push_all([job("k").id("bad"), job("good").id("good")]).unwrap();
+        until(&queue, "good", JobState::Finished);
+        until(&queue, "bad", JobState::Scheduled);
+        let error = queue.get("bad").unwrap().unwrap().error.unwrap_or_default();
+        assert!(error.contains(text), "{place}: {error}");
+        ends("the runner", move || runner.stop()).unwrap();
+    }
+    // A hook that panics takes the place of the error, whose destructor panics too.
+    let (queue, _) = queue();
+    queue.push(job("k").id("a")).unwrap();
+    let builder =
+        Runner::builder(&queue).on("k", |_, ()| Err(Hostile("drop").into())).after(|_, _| panic!("in a hook"));
+    let drained = builder.drain(Limits::default()).unwrap();
+    assert_eq!(drained.retried, 1, "{drained}");
+    assert_eq!(queue.get("a").unwrap().unwrap().error.as_deref(), Some("panicked: in a hook"));
+}
+
 /// Returns a queue whose runner has all its slots taken by deferred jobs, with their finishers.
 fn full_runner(slots: usize) -> (Queue, Clock, Runner, Receiver<Finisher>) {
     let (queue, clock) = queue();
