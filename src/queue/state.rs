@@ -350,6 +350,7 @@ impl Participant for QueueState {
 impl Waits for QueueState {
     fn clock_was_set(&self) {
         self.ring();
+        self.subscribers.ring();
     }
 }
 
