@@ -137,9 +137,10 @@ impl Runner {
     }
 
     /// Hands out no more jobs, waits for those that run, and returns when their ends are written.
-    /// On a thread of the runner itself it waits for nothing.
+    /// On a thread of the runner itself, and in a hook or a future of a job, it waits for nothing.
     ///
     /// # Errors
+    /// [`QueueError::Config`] with [`ConfigError::OwnThread`] where it did not wait,
     /// [`QueueError::Store`] with [`Error::Thread`] if a thread of the runner panicked.
     pub fn stop(mut self) -> Result<(), QueueError> {
         self.pool.take().map_or(Ok(()), |pool| pool.stop(None))
@@ -165,8 +166,12 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.pool.take().map(|pool| pool.stop(None)) {
-            tracing::error!(target: "waterline", error = error.report(), "a runner that was dropped did not stop well");
+        match self.pool.take().map(|pool| pool.stop(None)) {
+            // On its own thread it stops without a wait.
+            None | Some(Ok(()) | Err(QueueError::Config(ConfigError::OwnThread))) => {}
+            Some(Err(error)) => {
+                tracing::error!(target: "waterline", error = error.report(), "a runner that was dropped did not stop well")
+            }
         }
     }
 }
