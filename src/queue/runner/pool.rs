@@ -248,7 +248,7 @@ impl Pool {
                 Ok(Claim::Job(claimed)) => return Some(self.take_up(*claimed)),
                 Ok(Claim::Again) => {}
                 Ok(Claim::Nothing) if wants => {
-                    if !self.drained() {
+                    if !self.drained(news) {
                         self.queue().state().sleep(news, self.drain_deadline(), true);
                     }
                 }
@@ -305,7 +305,7 @@ impl Pool {
 
     /// Ends a drain that has found no job while none is in flight, which could push one. True if it
     /// has ended.
-    fn drained(&self) -> bool {
+    fn drained(&self, news: u64) -> bool {
         if self.settings.limits.is_none() {
             return false;
         }
@@ -313,6 +313,8 @@ impl Pool {
         let paused = self.queue().state().look(|live| live.head.is_paused(at.wall));
         let mut state = self.state.lock();
         let is_idle = state.flights.is_empty() && state.reserved == 0 && state.inbox.is_empty();
+        // The last job in flight may have pushed one after the claim looked.
+        let is_idle = is_idle && self.queue().state().news() == news;
         if is_idle {
             self.end(&mut state, Some(if paused { Reached::Paused } else { Reached::NothingReady }));
         }
