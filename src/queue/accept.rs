@@ -96,15 +96,21 @@ impl Queue {
     pub(super) fn take_back_silent(&self) -> Result<(), QueueError> {
         for (token, id) in self.state.silent(self.state.moment().now) {
             let error = format!("its worker was silent for {:?}", self.state.options.lease);
-            tracing::warn!(target: "waterline", queue = self.name(), id, "{error}, so the job is taken back");
-            let end = End::Failed { error, at: None };
+            let end = End::Failed { error: error.clone(), at: None };
             let taken = call(&self.store, &self.state, "take back a job", {
                 let id = id.clone();
-                move |step| step.end(&id, token, end.clone(), None)
+                move |step| {
+                    let attempt = step.leased(&id, token)?.failures.saturating_add(1);
+                    step.end(&id, token, end.clone(), None)?;
+                    Ok(attempt)
+                }
             });
             match taken {
+                Ok(attempt) => {
+                    tracing::warn!(target: "waterline", queue = self.name(), id, attempt, "{error}, so the job is taken back");
+                }
                 // Its worker has ended it meanwhile.
-                Ok(_) | Err(QueueError::Halt { .. }) => {}
+                Err(QueueError::Halt { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
