@@ -220,7 +220,6 @@ impl Queue {
     }
 
     /// Returns a buffer for pushes that nobody waits for.
-    #[must_use]
     pub fn lazy(&self) -> Lazy {
         Lazy::new(self.clone())
     }

@@ -388,7 +388,9 @@ fn c12_an_accept_with_a_timeout_ends_at_it_and_not_before_and_one_without_answer
 fn waiting(bench: &Bench, accept: Accept) -> crossbeam_channel::Receiver<Option<Lease>> {
     let (sender, answers) = bounded(1);
     let queue = bench.queue.clone();
-    std::thread::spawn(move || sender.send(queue.accept(accept).unwrap()));
+    std::thread::spawn(move || {
+        let _ = sender.send(queue.accept(accept).unwrap());
+    });
     answers
 }
 

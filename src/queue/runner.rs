@@ -170,7 +170,8 @@ impl Drop for Runner {
             // On its own thread it stops without a wait.
             None | Some(Ok(()) | Err(QueueError::Config(ConfigError::OwnThread))) => {}
             Some(Err(error)) => {
-                tracing::error!(target: "waterline", error = error.report(), "a runner that was dropped did not stop well")
+                let error = error.report();
+                tracing::error!(target: "waterline", error, "a runner that was dropped did not stop well");
             }
         }
     }

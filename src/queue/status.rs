@@ -76,7 +76,7 @@ impl fmt::Display for QueueStatus {
                  out why that job takes so long"
             )?,
             Waits::NoWorker => {
-                f.write_str("has jobs that are due, and no runner and no caller of accept: start one")?
+                f.write_str("has jobs that are due, and no runner and no caller of accept: start one")?;
             }
             Waits::StoreFails { error, since } => {
                 write!(f, "cannot write to its store since {since:.1?}, and tries again: {error}")?;
