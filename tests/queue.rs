@@ -449,6 +449,21 @@ fn c12_an_accept_that_waits_for_early_jobs_is_woken_by_one_behind_a_removed_one(
 }
 
 #[test]
+fn c12_a_push_wakes_an_accept_that_takes_it_and_not_only_one_that_takes_older_jobs() {
+    on_each(|bench| {
+        for n in 0..20 {
+            let old = waiting(&bench, Accept::new().timeout(Duration::MAX).max_run_at(noon() - HOUR));
+            let any = waiting(&bench, Accept::new().timeout(Duration::MAX));
+            bench.push(job(&format!("new {n}")).run_at(noon() - MINUTE));
+            any.recv_timeout(LONG).expect("it is woken").unwrap().finish(NONE).unwrap();
+            assert!(old.is_empty());
+            bench.push(job(&format!("old {n}")).run_at(noon() - HOUR));
+            old.recv_timeout(LONG).expect("it is woken").unwrap().finish(NONE).unwrap();
+        }
+    });
+}
+
+#[test]
 fn c12_each_of_many_pushes_wakes_one_of_many_who_accept() {
     on_each(|bench| {
         let answers: Vec<_> = (0..8).map(|_| waiting(&bench, Accept::new().timeout(Duration::MAX))).collect();

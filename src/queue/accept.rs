@@ -2,6 +2,7 @@
 
 use super::intent::call;
 use super::rules::End;
+use super::state::Takes;
 use super::step::{AT_ONCE, Claim, Claimed};
 use super::{Lease, Queue, SOME};
 use crate::queue::error::QueueError;
@@ -48,6 +49,7 @@ impl Queue {
     pub fn accept(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
         let most = accept.max_run_at.map(millis).transpose()?;
         let deadline = accept.timeout.and_then(|timeout| self.state.moment().now.checked_add(timeout));
+        let takes = if most.is_some() { Takes::Some } else { Takes::Each };
         loop {
             let news = self.state.news();
             if let Some(claimed) = self.claim(most)? {
@@ -58,7 +60,7 @@ impl Queue {
             if accept.timeout.is_none() || is_over {
                 return Ok(None);
             }
-            self.state.sleep(news, deadline, true);
+            self.state.sleep(news, deadline, takes);
         }
     }
 

@@ -137,6 +137,8 @@ impl Runner {
     }
 
     /// Hands out no more jobs, waits for those that run, and returns when their ends are written.
+    /// It blocks the calling thread, so a runtime with one thread never ends futures meanwhile.
+    ///
     /// On a thread of the runner itself, and in a hook or a future of a job, it waits for nothing.
     ///
     /// # Errors

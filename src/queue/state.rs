@@ -63,12 +63,24 @@ pub(super) struct Live {
     deadlines: BTreeSet<(Instant, u64)>,
     /// The number of threads that sleep until there is a job.
     asleep: usize,
+    /// The number of those who sleep until there is a job, but do not take each one.
+    picky: usize,
     /// The number of threads that sleep although there may be a job, since their slots are taken.
     full: usize,
     /// Counts the changes that a sleeper has to look at.
     news: u64,
     /// The reason why the last write failed, and the time of the first such failure.
     pub(super) failing: Option<(String, Instant)>,
+}
+
+/// The jobs that a thread takes when it is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    Each,
+    /// Those that are due by a time of its own.
+    Some,
+    /// None, since its slots are taken.
+    Nothing,
 }
 
 /// The holder of a lease.
@@ -93,6 +105,7 @@ impl QueueState {
             running: HashMap::new(),
             deadlines: BTreeSet::new(),
             asleep: 0,
+            picky: 0,
             full: 0,
             news: 0,
             failing: None,
@@ -170,10 +183,12 @@ impl QueueState {
         let mut live = self.live.lock();
         let Live { running, deadlines, .. } = &mut *live;
         let Some(holder) = running.get_mut(&token) else { return false };
+        // A lease that is only prolonged wakes nobody.
+        let first = deadlines.first().map(|(first, _)| *first);
         if let Some(old) = std::mem::replace(&mut holder.deadline, deadline) {
             deadlines.remove(&(old, token));
         }
-        let is_first = deadline.is_some_and(|new| deadlines.first().is_none_or(|(first, _)| new < *first));
+        let is_first = deadline.is_some_and(|new| first.is_none_or(|first| new < first));
         deadlines.extend(deadline.map(|deadline| (deadline, token)));
         if is_first {
             self.wake_all(&mut live);
@@ -202,8 +217,8 @@ impl QueueState {
     }
 
     /// Sleeps until there is news, until time brings something, or until the deadline. A thread that
-    /// `takes` no job is not woken for one. True: there is something to do that time has brought.
-    pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, takes: bool) -> bool {
+    /// takes no job is not woken for one. True: there is something to do that time has brought.
+    pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, takes: Takes) -> bool {
         let mut live = self.live.lock();
         if live.news != news {
             return false;
@@ -218,10 +233,13 @@ impl QueueState {
             return next.is_some_and(|next| next.is_zero());
         }
         let until = self.options.clock.deadline(&at, pause);
-        if takes {
+        if takes != Takes::Nothing {
+            let picky = usize::from(takes == Takes::Some);
             live.asleep += 1;
+            live.picky += picky;
             while live.news == news && !wait_until(&self.changed, &mut live, until) {}
             live.asleep -= 1;
+            live.picky -= picky;
         } else {
             live.full += 1;
             wait_until(&self.called, &mut live, until);
@@ -232,6 +250,11 @@ impl QueueState {
 
     fn wake(&self, live: &mut Live, jobs: u64) {
         live.news += 1;
+        if live.picky > 0 {
+            // The one who is woken may not take the job that another one takes.
+            self.changed.notify_all();
+            return;
+        }
         for _ in 0..jobs.min(live.asleep as u64) {
             self.changed.notify_one();
         }
@@ -383,4 +406,20 @@ pub(super) fn load(kv: &dyn Kv, name: &str, number: u32, [rows, entries]: &[Fami
         running.push(token.zip(id).ok_or_else(|| corrupt("the record of a running job is damaged".to_owned()))?);
     }
     Ok(Stored { head, from, running })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::queue::{Accept, NewJob, Queue, QueueOptions};
+    use crate::store::Store;
+
+    #[test]
+    fn a_lease_that_is_prolonged_wakes_nobody() {
+        let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).expect("it opens");
+        queue.push(NewJob::new("k", &1).expect("it is JSON")).expect("it is pushed");
+        let mut lease = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
+        let news = queue.state().news();
+        lease.update(None::<&()>).expect("the lease holds");
+        assert_eq!(queue.state().news(), news);
+    }
 }

@@ -19,6 +19,7 @@ use crate::queue::clock::Waits;
 use crate::queue::intent::call_with;
 use crate::queue::job::{JobState, time};
 use crate::queue::rules::End;
+use crate::queue::state::Takes;
 use crate::queue::step::{AT_ONCE, Claim, Claimed};
 use crate::queue::{Outcome, Queue, QueueError, SOME};
 use std::any::Any;
@@ -116,9 +117,12 @@ impl Host for Pool {
     }
 
     fn thread_panicked(&self) {
-        let mut state = self.state.lock();
-        (state.panicked, state.ending) = (true, true);
-        self.end_if_over(&mut state);
+        {
+            let mut state = self.state.lock();
+            (state.panicked, state.ending, state.reserved) = (true, true, 0);
+        }
+        // Nobody reports its job, or what it had to report, so others must not wait for that.
+        self.abandon();
     }
 
     fn clear_up(&self) {}
@@ -152,7 +156,6 @@ impl Pool {
         }
         let started = pool.spawn().and_then(|()| pool.spawn_timeouts());
         if let Err(error) = started {
-            pool.state.lock().threads -= 1;
             let _ = pool.stop(None);
             return Err(error.into());
         }
@@ -238,7 +241,7 @@ impl Pool {
             };
             let written = if wants || !reports.is_empty() {
                 self.write(reports, wants)
-            } else if self.queue().state().sleep(news, self.drain_deadline(), false) {
+            } else if self.queue().state().sleep(news, self.drain_deadline(), Takes::Nothing) {
                 // Its slots are taken, so no claim of this runner does it.
                 self.queue().tidy().map(|()| Claim::Nothing)
             } else {
@@ -249,7 +252,7 @@ impl Pool {
                 Ok(Claim::Again) => {}
                 Ok(Claim::Nothing) if wants => {
                     if !self.drained(news) {
-                        self.queue().state().sleep(news, self.drain_deadline(), true);
+                        self.queue().state().sleep(news, self.drain_deadline(), Takes::Each);
                     }
                 }
                 Ok(Claim::Nothing) => {}
@@ -346,7 +349,7 @@ impl Pool {
         let answer = self.try_write(reports, wants);
         if !matches!(answer, Ok(Claim::Job(_))) {
             let mut state = self.state.lock();
-            state.reserved -= usize::from(wants);
+            state.reserved = state.reserved.saturating_sub(usize::from(wants));
             self.end_if_over(&mut state);
         }
         answer
@@ -364,7 +367,7 @@ impl Pool {
         };
         {
             let mut state = self.state.lock();
-            state.reserved -= 1;
+            state.reserved = state.reserved.saturating_sub(1);
             state.claims += 1;
             if state.abandoned {
                 self.give_up(&job);

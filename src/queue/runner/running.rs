@@ -108,6 +108,7 @@ impl Running {
     /// JSON, [`QueueError::Store`] when the database fails.
     pub fn update(&self, data: &(impl Serialize + ?Sized)) -> Result<(), QueueError> {
         let data = crate::queue::job::to_json(self.id(), data)?;
+        self.check()?;
         let (id, token) = (self.0.id.clone(), self.token());
         let row = call(self.0.queue.store(), self.0.queue.state(), "update a job", move |step| {
             step.update(&id, token, &data)
