@@ -868,6 +868,34 @@ fn a_drain_runs_what_its_jobs_push_and_never_more_than_its_limit() {
 }
 
 #[test]
+fn a_thread_of_a_drain_that_finds_its_limit_reached_uses_up_no_wake_up() {
+    for _ in 0..30 {
+        let (queue, _) = queue();
+        let (begun, finishers) = unbounded::<Finisher>();
+        let builder = Runner::builder(&queue).on_deferred("k", move |_, (), done| begun.send(done).unwrap());
+        let builder = builder.max_processing(4);
+        queue.push(job("k")).unwrap();
+        let drain = std::thread::spawn(move || builder.drain(Limits::default().jobs(2)).unwrap());
+        let first = finishers.recv_timeout(LONG).unwrap();
+        let (sender, accepted) = bounded(1);
+        let accepts = queue.clone();
+        std::thread::spawn(move || {
+            let mut lease = accepts.accept(Accept::new().timeout(Duration::MAX)).unwrap().unwrap();
+            lease.finish(None::<&()>).unwrap();
+            sender.send(()).unwrap();
+        });
+        // One of the two is the last one of the drain.
+        queue.push(job("k")).unwrap();
+        eventually("the second job to be taken", || queue.counts().ready == 0);
+        queue.push(job("k")).unwrap();
+        accepted.recv_timeout(LONG).expect("it is woken");
+        first.complete();
+        finishers.recv_timeout(LONG).unwrap().complete();
+        assert_eq!(drain.join().unwrap().finished, 2);
+    }
+}
+
+#[test]
 fn a_runner_and_loops_of_accept_share_the_jobs() {
     let (queue, _) = queue();
     let (said, says) = unbounded();

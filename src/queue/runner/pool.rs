@@ -326,7 +326,10 @@ impl Pool {
 
     /// Claims no more jobs from now on.
     fn end(&self, state: &mut State, reached: Option<Reached>) {
-        state.ending = true;
+        if !std::mem::replace(&mut state.ending, true) {
+            // The thread that found it may have been woken for a job, which others take.
+            self.queue().state().ring();
+        }
         state.reached = state.reached.or(reached);
         self.end_if_over(state);
     }
