@@ -371,7 +371,7 @@ fn c12_an_accept_with_a_timeout_ends_at_it_and_not_before_and_one_without_answer
             let queue = bench.queue.clone();
             move || sender.send(queue.accept(Accept::new().timeout(MINUTE)).unwrap().is_some()).unwrap()
         });
-        // The waiting thread may begin at any time, so the time is moved until it has waited enough.
+        // The waiting thread may begin at any time, so time is moved until it has waited enough.
         let mut waited = Duration::ZERO;
         while answers.is_empty() {
             bench.clock.advance(SECOND);

@@ -216,8 +216,8 @@ impl QueueState {
         self.live.lock().news
     }
 
-    /// Sleeps until there is news, until time brings something, or until the deadline. A thread that
-    /// takes no job is not woken for one. True: there is something to do that time has brought.
+    /// Sleeps until there is news, until time brings something, or until the deadline. A thread
+    /// that takes no job is not woken for one. True: there is something to do that time has brought.
     pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, takes: Takes) -> bool {
         let mut live = self.live.lock();
         if live.news != news {

@@ -22,8 +22,8 @@ impl Attempt {
         &self.job
     }
 
-    /// Makes the calling thread one of the runner's own until the answer is dropped: user code on it
-    /// that stops the runner must not wait for this very attempt.
+    /// Makes the calling thread one of the runner's own until the answer is dropped. User code that
+    /// stops the runner there must not wait for this very attempt.
     pub(super) fn enter(&self) -> Own {
         self.pool.enter()
     }

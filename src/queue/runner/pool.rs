@@ -358,7 +358,7 @@ impl Pool {
         answer
     }
 
-    /// Makes a job that was claimed one in flight. The handler gets the same [`Running`], so that it
+    /// Makes a job that was claimed one in flight. The handler gets the same [`Running`], so it
     /// sees when it is asked to end.
     fn take_up(&self, claimed: Claimed) -> (Running, Vec<u8>) {
         let (job, payload) = Running::new(self.queue(), claimed, &self.stopping);
