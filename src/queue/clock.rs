@@ -4,7 +4,9 @@ use crate::base::sync::{Arc, Mutex};
 use crate::base::time::{self, Now};
 use std::fmt;
 use std::sync::Weak;
-use std::time::{Duration, Instant, SystemTime};
+#[cfg(any(test, feature = "testing"))]
+use std::time::SystemTime;
+use std::time::{Duration, Instant};
 
 /// The moment of one call: both clocks, and its chance.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,7 @@ pub(super) struct Moment {
 
 /// Hears that a clock was set, so that a wait is looked at again.
 pub(super) trait Waits: Send + Sync {
+    #[cfg_attr(not(any(test, feature = "testing")), allow(dead_code, reason = "only the clock of a test is set"))]
     fn clock_was_set(&self);
 }
 
