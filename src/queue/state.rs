@@ -302,6 +302,11 @@ impl Live {
         self.head.lanes.iter().map(|lane| lane.end - lane.next).sum()
     }
 
+    /// Returns the number of entries that were ever made for ready jobs.
+    fn entered(&self) -> u64 {
+        self.head.lanes.iter().map(|lane| lane.end).sum()
+    }
+
     /// Returns the time until something happens without anybody's doing; `None`: nothing will.
     fn next_change(&self, at: &Moment) -> Option<Duration> {
         let [scheduled, finished, dead] = self.from;
@@ -354,10 +359,11 @@ impl Participant for QueueState {
         let now = self.moment().now;
         {
             let mut live = self.live.lock();
-            let before = (live.ready(), live.from, live.head.paused_until);
+            let before = (live.entered(), live.from, live.head.paused_until);
             told.iter().for_each(|happened| live.happened(happened, now));
             (live.head, live.from) = (tail.head, tail.from);
-            let more = live.ready().saturating_sub(before.0);
+            // Claims of the same batch hide nothing: a thread may have looked before the push.
+            let more = live.entered().saturating_sub(before.0);
             let sooner = live.from.iter().zip(&before.1).any(|(new, old)| new < old);
             if sooner || live.head.paused_until != before.2 {
                 self.wake_all(&mut live);
