@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{HOUR, LONG};
+use common::{HOUR, LONG, eventually};
 use crossbeam_channel::bounded;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use waterline::queue::{
@@ -434,10 +434,9 @@ fn c12_a_waiting_accept_is_woken_by_a_push_a_due_time_a_resume_and_a_lost_lease(
         bench.push(job("silent").retry(retry));
         let silent = bench.claim();
         let answers = waiting(&bench, forever);
-        while answers.is_empty() {
-            bench.clock.advance(MINUTE);
-            std::thread::yield_now();
-        }
+        bench.clock.advance(MINUTE);
+        eventually("the silent job to be taken back", || bench.state("silent") == Some(JobState::Scheduled));
+        bench.clock.advance(MILLI);
         assert_eq!(get(answers), "silent");
         drop(silent);
     });
