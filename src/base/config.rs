@@ -349,8 +349,9 @@ pub enum ConfigError {
     },
     /// `stop` or `join` on one of the consumer's own threads. It would wait for itself.
     #[error(
-        "stop or join was called on one of the consumer's own threads, which would wait for itself: the consumer was \
-         asked to stop and does so; call `Handle::request_stop` on such a thread, and `stop` or `join` on others"
+        "stop or join was called on one of the consumer's own threads (or of the runner's), which would wait for itself: it \
+         was asked to stop and does so; on such a thread call `Handle::request_stop` (or drop the `Runner`), and `stop` or \
+         `join` on others"
     )]
     OwnThread,
 }

@@ -33,10 +33,13 @@ pub enum Error {
     #[error(transparent)]
     Config(#[from] ConfigError),
 
-    /// A progress that another live consumer of this process uses.
-    #[error("the progress {name:?} is in use by another consumer: stop that consumer first, or use another name")]
+    /// A progress that another live consumer of this process uses, or a queue that another runner
+    /// runs.
+    #[error(
+        "the progress or queue {name:?} is in use by another consumer or runner: stop that one first, or use another name"
+    )]
     InUse {
-        /// The name of the progress.
+        /// The name of the progress or of the queue.
         name: String,
     },
 

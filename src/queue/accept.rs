@@ -2,6 +2,7 @@
 
 use super::intent::call;
 use super::rules::End;
+use super::state::Takes;
 use super::step::{AT_ONCE, Claim, Claimed};
 use super::{Lease, Queue, SOME};
 use crate::queue::error::QueueError;
@@ -70,6 +71,7 @@ impl Queue {
     pub fn accept(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
         let most = accept.max_run_at.map(millis).transpose()?;
         let deadline = accept.timeout.and_then(|timeout| self.state.moment().now.checked_add(timeout));
+        let takes = if most.is_some() { Takes::Some } else { Takes::Each };
         loop {
             let news = self.state.news();
             if let Some(claimed) = self.claim(most)? {
@@ -80,7 +82,7 @@ impl Queue {
             if accept.timeout.is_none() || is_over {
                 return Ok(None);
             }
-            self.state.sleep(news, deadline, true);
+            self.state.sleep(news, deadline, takes);
         }
     }
 
@@ -108,19 +110,31 @@ impl Queue {
         }
     }
 
+    /// Does what time has brought, for a runner that claims nothing.
+    pub(super) fn tidy(&self) -> Result<(), QueueError> {
+        self.take_back_silent()?;
+        call(&self.store, &self.state, "keep a queue in order", |step| step.keep_house(AT_ONCE))
+    }
+
     /// Takes back the jobs whose workers were silent for too long.
     pub(super) fn take_back_silent(&self) -> Result<(), QueueError> {
         for (token, id) in self.state.silent(self.state.moment().now) {
             let error = format!("its worker was silent for {:?}", self.state.options.lease);
-            tracing::warn!(target: "waterline", queue = self.name(), id, "{error}, so the job is taken back");
-            let end = End::Failed { error, at: None };
+            let end = End::Failed { error: error.clone(), at: None };
             let taken = call(&self.store, &self.state, "take back a job", {
                 let id = id.clone();
-                move |step| step.end(&id, token, end.clone(), None)
+                move |step| {
+                    let attempt = step.leased(&id, token)?.failures.saturating_add(1);
+                    step.end(&id, token, end.clone(), None)?;
+                    Ok(attempt)
+                }
             });
             match taken {
+                Ok(attempt) => {
+                    tracing::warn!(target: "waterline", queue = self.name(), id, attempt, "{error}, so the job is taken back");
+                }
                 // Its worker has ended it meanwhile.
-                Ok(_) | Err(QueueError::Halt { .. }) => {}
+                Err(QueueError::Halt { .. }) => {}
                 Err(error) => return Err(error),
             }
         }

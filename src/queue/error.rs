@@ -45,8 +45,9 @@ pub enum QueueError {
         source: BoxError,
     },
 
-    /// Jobs that still ran when the time to stop was over.
-    #[error("{} jobs still ran when the time to stop was over; the first is {:?}", running.len(), first(running))]
+    /// Jobs that still ran when the time to stop was over. The list is empty if only a hook or a
+    /// write went on.
+    #[error("{}", still_running(running))]
     StopTimeout {
         /// The ids of these jobs.
         running: Vec<JobId>,
@@ -57,8 +58,21 @@ pub enum QueueError {
     Store(Error),
 }
 
-fn first(running: &[JobId]) -> &str {
-    running.first().map_or("", String::as_str)
+fn still_running(running: &[JobId]) -> String {
+    let after = "when the time to stop was over";
+    match running {
+        [] => format!(
+            "a hook of the runner or a write of the store went on {after}: allow more time, or look at the store"
+        ),
+        [job] => format!(
+            "the job {job:?} still ran {after}: it runs again after the lease of the queue, unless it ends by then"
+        ),
+        [first, ..] => format!(
+            "{} jobs still ran {after}, the first of them {first:?}: they run again after the lease of the queue, unless they \
+             end by then",
+            running.len()
+        ),
+    }
 }
 
 impl QueueError {

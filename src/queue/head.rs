@@ -73,11 +73,6 @@ impl Head {
         self.lanes.iter().all(|lane| lane.deleted <= lane.next && lane.next <= lane.end)
     }
 
-    /// Returns the number of entries that all ready logs have ever had.
-    pub(crate) fn ends(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.end).sum()
-    }
-
     pub(crate) fn is_paused(&self, wall: u64) -> bool {
         wall < self.paused_until
     }

@@ -23,7 +23,8 @@ struct Call<R, F> {
     synced: bool,
     doing: &'static str,
     answer: Mutex<Option<R>>,
-    told: Arc<Ticket<Result<R, QueueError>>>,
+    /// Its answer, and true if the batch was written.
+    told: Arc<Ticket<Result<(R, bool), QueueError>>>,
 }
 
 impl<R, F> Intent for Call<R, F>
@@ -50,7 +51,7 @@ where
         }
         let (tail, _) = draft.part(&self.queue)?;
         self.queue.learn(tail);
-        self.told.tell(Ok(Ok(answer)));
+        self.told.tell(Ok(Ok((answer, false))));
         Ok(false)
     }
 
@@ -60,7 +61,7 @@ where
 
     fn written(&self) {
         if let Some(answer) = self.answer.lock().take() {
-            self.told.tell(Ok(Ok(answer)));
+            self.told.tell(Ok(Ok((answer, true))));
         }
     }
 
@@ -109,8 +110,9 @@ where
     let answer = told.wait().map_err(QueueError::from).and_then(|answer| answer);
     match &answer {
         Err(error @ QueueError::Store(Error::Store { .. })) => queue.note_failing(Some(describe(error))),
-        Ok(_) if queue.look(|live| live.failing.is_some()) => queue.note_failing(None),
+        // A call that writes nothing says nothing about the store.
+        Ok((_, true)) if queue.look(|live| live.failing.is_some()) => queue.note_failing(None),
         _ => {}
     }
-    answer
+    answer.map(|(answer, _)| answer)
 }

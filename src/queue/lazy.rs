@@ -2,7 +2,6 @@
 
 use super::job::NewJob;
 use super::{Pushed, Queue};
-use crate::base::config::ConfigError;
 use crate::queue::error::QueueError;
 use std::fmt;
 
@@ -42,7 +41,8 @@ impl Lazy {
     /// # Errors
     /// [`QueueError::Config`] for a job that no queue takes. The buffer is as before then.
     pub fn push(&mut self, job: NewJob) -> Result<(), QueueError> {
-        job.check().and_then(|()| job.due.at(0).map(|_| ())).map_err(|config: ConfigError| config)?;
+        job.check()?;
+        job.due.at(self.queue.state.moment().wall)?;
         self.jobs.push(job);
         Ok(())
     }

@@ -92,7 +92,7 @@ impl Queue {
     }
 
     /// Shows the jobs in this state, until one is answered with false.
-    fn each(
+    pub(super) fn each(
         &self,
         state: JobState,
         from: Option<&JobInfo>,

@@ -105,17 +105,21 @@ impl Runner {
     }
 
     /// Hands out no more jobs, waits for those that run, and returns when their ends are written.
-    /// On a thread of the runner itself it waits for nothing.
+    /// It blocks the calling thread, so a runtime with one thread never ends futures meanwhile.
+    ///
+    /// On a thread of the runner itself, and in a hook or a future of a job, it waits for nothing.
     ///
     /// # Errors
+    /// [`QueueError::Config`] with [`ConfigError::OwnThread`] where it did not wait,
     /// [`QueueError::Store`] with [`Error::Thread`] if a thread of the runner panicked.
     pub fn stop(mut self) -> Result<(), QueueError> {
         self.pool.take().map_or(Ok(()), |pool| pool.stop(None))
     }
 
     /// Does the same, and waits for so long at most. Jobs that still run then keep their leases for
-    /// the time of [`QueueOptions::lease`](super::QueueOptions::lease): what they report by then
-    /// counts, and after it they are taken back as failed. Futures are dropped.
+    /// the time of [`QueueOptions::lease`](super::QueueOptions::lease): the answer of a function by
+    /// then counts, and after it they are taken back as failed. Futures are dropped, and a
+    /// [`Finisher`] changes nothing any more: those jobs are taken back after that time too.
     ///
     /// # Errors
     /// [`QueueError::StopTimeout`] with the jobs that still run.
@@ -132,8 +136,13 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.pool.take().map(|pool| pool.stop(None)) {
-            tracing::error!(target: "waterline", error = error.report(), "a runner that was dropped did not stop well");
+        match self.pool.take().map(|pool| pool.stop(None)) {
+            // On its own thread it stops without a wait.
+            None | Some(Ok(()) | Err(QueueError::Config(ConfigError::OwnThread))) => {}
+            Some(Err(error)) => {
+                let error = error.report();
+                tracing::error!(target: "waterline", error, "a runner that was dropped did not stop well");
+            }
         }
     }
 }

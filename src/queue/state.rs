@@ -37,6 +37,8 @@ pub(crate) struct QueueState {
     live: Mutex<Live>,
     /// Threads that wait for a job sleep here.
     changed: Condvar,
+    /// Threads that could take no job now sleep here, so that they use up no wake-up of another.
+    called: Condvar,
     pub(super) subscribers: Subscribers,
     /// The slots of the runner; 0: there is none.
     slots: AtomicUsize,
@@ -59,12 +61,26 @@ pub(super) struct Live {
     pub(super) running: HashMap<u64, Holder>,
     /// The ends of the leases that end by silence.
     deadlines: BTreeSet<(Instant, u64)>,
-    /// The number of threads that sleep until something changes.
+    /// The number of threads that sleep until there is a job.
     asleep: usize,
+    /// The number of those who sleep until there is a job, but do not take each one.
+    picky: usize,
+    /// The number of threads that sleep although there may be a job, since their slots are taken.
+    full: usize,
     /// Counts the changes that a sleeper has to look at.
     news: u64,
     /// The reason why the last write failed, and the time of the first such failure.
     pub(super) failing: Option<(String, Instant)>,
+}
+
+/// The jobs that a thread takes when it is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    Each,
+    /// Those that are due by a time of its own.
+    Some,
+    /// None, since its slots are taken.
+    Nothing,
 }
 
 /// The holder of a lease.
@@ -83,8 +99,17 @@ impl QueueState {
         (head, from): (Head, [u64; 3]),
     ) -> Self {
         let next_id = AtomicU64::new(head.next_id);
-        let live =
-            Live { head, from, running: HashMap::new(), deadlines: BTreeSet::new(), asleep: 0, news: 0, failing: None };
+        let live = Live {
+            head,
+            from,
+            running: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            asleep: 0,
+            picky: 0,
+            full: 0,
+            news: 0,
+            failing: None,
+        };
         Self {
             name: name.to_owned(),
             keys: Keys(number),
@@ -94,6 +119,7 @@ impl QueueState {
             next_id,
             live: Mutex::new(live),
             changed: Condvar::new(),
+            called: Condvar::new(),
             subscribers: Subscribers::default(),
             slots: AtomicUsize::new(0),
         }
@@ -157,10 +183,12 @@ impl QueueState {
         let mut live = self.live.lock();
         let Live { running, deadlines, .. } = &mut *live;
         let Some(holder) = running.get_mut(&token) else { return false };
+        // A lease that is only prolonged wakes nobody.
+        let first = deadlines.first().map(|(first, _)| *first);
         if let Some(old) = std::mem::replace(&mut holder.deadline, deadline) {
             deadlines.remove(&(old, token));
         }
-        let is_first = deadline.is_some_and(|new| deadlines.first().is_none_or(|(first, _)| new < *first));
+        let is_first = deadline.is_some_and(|new| first.is_none_or(|first| new < first));
         deadlines.extend(deadline.map(|deadline| (deadline, token)));
         if is_first {
             self.wake_all(&mut live);
@@ -188,29 +216,45 @@ impl QueueState {
         self.live.lock().news
     }
 
-    /// Sleeps until there is news, until time brings something, or until the deadline.
-    pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, paused_too: bool) {
+    /// Sleeps until there is news, until time brings something, or until the deadline. A thread
+    /// that takes no job is not woken for one. True: there is something to do that time has brought.
+    pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, takes: Takes) -> bool {
         let mut live = self.live.lock();
         if live.news != news {
-            return;
+            return false;
         }
         let at = self.moment();
-        let next = live.next_change(&at, paused_too);
+        let next = live.next_change(&at);
         let pause = match (next, deadline.map(|deadline| deadline.saturating_duration_since(at.now))) {
             (Some(next), Some(rest)) => Some(next.min(rest)),
             (next, rest) => next.or(rest),
         };
         if pause.is_some_and(|pause| pause.is_zero()) {
-            return;
+            return next.is_some_and(|next| next.is_zero());
         }
         let until = self.options.clock.deadline(&at, pause);
-        live.asleep += 1;
-        while live.news == news && !wait_until(&self.changed, &mut live, until) {}
-        live.asleep -= 1;
+        if takes != Takes::Nothing {
+            let picky = usize::from(takes == Takes::Some);
+            live.asleep += 1;
+            live.picky += picky;
+            while live.news == news && !wait_until(&self.changed, &mut live, until) {}
+            live.asleep -= 1;
+            live.picky -= picky;
+        } else {
+            live.full += 1;
+            wait_until(&self.called, &mut live, until);
+            live.full -= 1;
+        }
+        false
     }
 
     fn wake(&self, live: &mut Live, jobs: u64) {
         live.news += 1;
+        if live.picky > 0 {
+            // The one who is woken may not take the job that another one takes.
+            self.changed.notify_all();
+            return;
+        }
         for _ in 0..jobs.min(live.asleep as u64) {
             self.changed.notify_one();
         }
@@ -220,6 +264,9 @@ impl QueueState {
         live.news += 1;
         if live.asleep > 0 {
             self.changed.notify_all();
+        }
+        if live.full > 0 {
+            self.called.notify_all();
         }
     }
 
@@ -231,6 +278,14 @@ impl QueueState {
         }
     }
 
+    /// Makes the threads look again that could take no job, since a slot may be free now.
+    pub(super) fn slot_is_free(&self) {
+        let live = self.live.lock();
+        if live.full > 0 {
+            self.called.notify_all();
+        }
+    }
+
     /// Makes every thread that waits look again.
     pub(super) fn ring(&self) {
         self.wake_all(&mut self.live.lock());
@@ -238,19 +293,24 @@ impl QueueState {
 }
 
 impl Live {
-    /// Returns the number of threads that wait for a job.
-    pub(super) fn accepting(&self) -> usize {
-        self.asleep
+    /// True if a thread waits for a job.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.asleep > 0
     }
 
     pub(super) fn ready(&self) -> u64 {
         self.head.lanes.iter().map(|lane| lane.end - lane.next).sum()
     }
 
+    /// Returns the number of entries that were ever made for ready jobs.
+    fn entered(&self) -> u64 {
+        self.head.lanes.iter().map(|lane| lane.end).sum()
+    }
+
     /// Returns the time until something happens without anybody's doing; `None`: nothing will.
-    pub(super) fn next_change(&self, at: &Moment, paused_too: bool) -> Option<Duration> {
+    fn next_change(&self, at: &Moment) -> Option<Duration> {
         let [scheduled, finished, dead] = self.from;
-        let paused = if paused_too && self.head.is_paused(at.wall) { self.head.paused_until } else { u64::MAX };
+        let paused = if self.head.is_paused(at.wall) { self.head.paused_until } else { u64::MAX };
         let wall = scheduled.min(finished).min(dead).min(paused);
         let wall = (wall < u64::MAX).then(|| Duration::from_millis(wall.saturating_sub(at.wall)).min(LONGEST_SLEEP));
         let silence = self.deadlines.first().map(|(deadline, _)| deadline.saturating_duration_since(at.now));
@@ -299,12 +359,11 @@ impl Participant for QueueState {
         let now = self.moment().now;
         {
             let mut live = self.live.lock();
-            let before = (live.head.ends(), live.from, live.head.paused_until);
+            let before = (live.entered(), live.from, live.head.paused_until);
             told.iter().for_each(|happened| live.happened(happened, now));
             (live.head, live.from) = (tail.head, tail.from);
-            // New entries count, and not the length of the logs: a claim in the same batch may have
-            // passed as many stale ones.
-            let more = (live.head.ends() - before.0).min(live.ready());
+            // Claims of the same batch hide nothing: a thread may have looked before the push.
+            let more = live.entered().saturating_sub(before.0);
             let sooner = live.from.iter().zip(&before.1).any(|(new, old)| new < old);
             if sooner || live.head.paused_until != before.2 {
                 self.wake_all(&mut live);
@@ -320,6 +379,7 @@ impl Participant for QueueState {
 impl Waits for QueueState {
     fn clock_was_set(&self) {
         self.ring();
+        self.subscribers.ring();
     }
 }
 
@@ -352,4 +412,20 @@ pub(super) fn load(kv: &dyn Kv, name: &str, number: u32, [rows, entries]: &[Fami
         running.push(token.zip(id).ok_or_else(|| corrupt("the record of a running job is damaged".to_owned()))?);
     }
     Ok(Stored { head, from, running })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::queue::{Accept, NewJob, Queue, QueueOptions};
+    use crate::store::Store;
+
+    #[test]
+    fn a_lease_that_is_prolonged_wakes_nobody() {
+        let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).expect("it opens");
+        queue.push(NewJob::new("k", &1).expect("it is JSON")).expect("it is pushed");
+        let mut lease = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
+        let news = queue.inner().news();
+        lease.update(None::<&()>).expect("the lease holds");
+        assert_eq!(queue.inner().news(), news);
+    }
 }

@@ -3,7 +3,7 @@
 use super::Queue;
 use super::job::{Counts, Priority};
 use crate::queue::error::QueueError;
-use crate::queue::job::JobId;
+use crate::queue::job::{JobId, JobState};
 use std::fmt;
 use std::time::Duration;
 
@@ -75,7 +75,9 @@ impl fmt::Display for QueueStatus {
                 "has all {slots} slots busy; its oldest job, {oldest:?}, has run for {since:.1?}: raise max_processing, or find \
                  out why that job takes so long"
             )?,
-            Waits::NoWorker => f.write_str("has ready jobs, and no runner and no caller of accept: start one")?,
+            Waits::NoWorker => {
+                f.write_str("has jobs that are due, and no runner and no caller of accept: start one")?;
+            }
             Waits::StoreFails { error, since } => {
                 write!(f, "cannot write to its store since {since:.1?}, and tries again: {error}")?;
             }
@@ -115,6 +117,11 @@ impl Queue {
                 oldest = Some(job);
             }
         }
+        let mut due = None;
+        self.each(JobState::Scheduled, None, |_, row| {
+            due = Some(row.due);
+            Ok(false)
+        })?;
         let slots = self.state.slots();
         let till = |wall: u64| Duration::from_millis(wall.saturating_sub(at.wall));
         let (counts, waits) = self.state.look(|live| {
@@ -125,16 +132,15 @@ impl Queue {
             } else if live.head.is_paused(at.wall) {
                 let until = live.head.paused_until;
                 Waits::Paused { left: (until < u64::MAX).then(|| till(until)) }
-            } else if counts.ready == 0 {
-                let scheduled = live.from[0];
-                Waits::NothingReady { due_in: (counts.scheduled > 0 && scheduled < u64::MAX).then(|| till(scheduled)) }
+            } else if counts.ready == 0 && due.is_none_or(|due| due > at.wall) {
+                Waits::NothingReady { due_in: due.map(till) }
             } else {
                 match (slots, oldest) {
                     (Some(slots), Some(oldest)) if live.running.len() >= slots => {
                         let since = at.now.saturating_duration_since(oldest.since);
                         Waits::Busy { slots, since, oldest: oldest.id.clone() }
                     }
-                    (None, _) if live.accepting() == 0 && live.running.is_empty() => Waits::NoWorker,
+                    (None, _) if !live.is_awaited() && live.running.is_empty() => Waits::NoWorker,
                     _ => Waits::No,
                 }
             };

@@ -52,7 +52,8 @@ pub(crate) struct Tail {
 #[derive(Debug)]
 pub(super) enum Happened {
     /// A job has another state, or other data; `None`: it was removed.
-    Seen { id: JobId, state: Option<JobState>, data: Option<Vec<u8>> },
+    /// The data is new if there is some; `Some(None)`: it is gone.
+    Seen { id: JobId, state: Option<JobState>, data: Option<Option<Vec<u8>>> },
     /// A job has this lease from now on.
     Claimed { id: JobId, token: u64 },
     /// This lease is over.
@@ -213,7 +214,7 @@ impl Step<'_, '_> {
         self.write_row(id, row)
     }
 
-    fn tell(&mut self, id: &str, state: Option<JobState>, data: Option<Vec<u8>>) {
+    fn tell(&mut self, id: &str, state: Option<JobState>, data: Option<Option<Vec<u8>>>) {
         self.tail.tell(Happened::Seen { id: id.to_owned(), state, data });
     }
 
@@ -267,7 +268,7 @@ impl Step<'_, '_> {
                 }
                 self.put(self.rows(), &self.queue.keys.payload(id), payload)?;
                 self.enter(id, &mut row)?;
-                self.tell(id, Some(state), None);
+                self.tell(id, Some(state), Some(None));
                 Ok(if again == Again::Move { PushOutcome::Rescheduled } else { PushOutcome::Added })
             }
         }
@@ -400,7 +401,12 @@ impl Step<'_, '_> {
 
     /// Claims the scheduled job that is due first, if it is due by this time.
     fn claim_early(&mut self, most: u64) -> Result<Claim, BoxError> {
-        for (at, id) in self.listed(List::Scheduled, most, AT_ONCE)?.0 {
+        let (listed, next) = self.listed(List::Scheduled, most, AT_ONCE)?;
+        if listed.is_empty() {
+            // A push before the next one then wakes those who wait for it.
+            self.tail.from[number_of(List::Scheduled)] = next;
+        }
+        for (at, id) in listed {
             let row = self.row(&id)?.filter(|row| row.state == JobState::Scheduled && row.due == at);
             if let Some(row) = row {
                 return self.claim_job(id, row);
@@ -474,7 +480,7 @@ impl Step<'_, '_> {
             }
         };
         row.place = kept.unwrap_or(0);
-        self.tell(id, Some(row.state), data.map(<[u8]>::to_vec));
+        self.tell(id, Some(row.state), data.map(|data| Some(data.to_vec())));
         if kept.is_none() {
             self.erase(id, &row)?;
             return Ok(None);
@@ -491,7 +497,7 @@ impl Step<'_, '_> {
         if !had_data {
             self.write_row(id, &row)?;
         }
-        self.tell(id, Some(JobState::Running), Some(data.to_vec()));
+        self.tell(id, Some(JobState::Running), Some(Some(data.to_vec())));
         Ok(row)
     }
 
@@ -506,7 +512,7 @@ impl Step<'_, '_> {
     fn remove_row(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
         self.leave(id, row)?;
         self.erase(id, row)?;
-        self.tell(id, None, None);
+        self.tell(id, None, Some(None));
         Ok(())
     }
 

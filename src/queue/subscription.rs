@@ -61,9 +61,20 @@ impl Subscribers {
                 let mut told = slot.state.lock();
                 told.changes += 1;
                 told.state = state;
-                told.data = data.clone().or(told.data.take());
+                if let Some(data) = &data {
+                    told.data.clone_from(data);
+                }
                 slot.changed.notify_all();
             }
+        }
+    }
+
+    /// Makes all who wait look at the clock again.
+    pub(super) fn ring(&self) {
+        for slot in self.0.lock().values().flatten() {
+            // The lock makes sure that the thread sleeps, or has not looked yet.
+            drop(slot.state.lock());
+            slot.changed.notify_all();
         }
     }
 
@@ -97,6 +108,9 @@ impl Subscription {
             let mut told = me.slot.state.lock();
             if told.changes == 0 {
                 (told.state, told.data) = (Some(state), data);
+            } else if told.state == Some(state) && told.data.is_none() {
+                // The change was told without the data of before.
+                told.data = data;
             }
         }
         Ok(me)
@@ -133,12 +147,14 @@ impl Subscription {
     fn wait_until(&mut self, timeout: Duration, is_over: impl Fn(&Told) -> bool) -> Result<Option<Seen>, QueueError> {
         let deadline = self.queue.moment().now.checked_add(timeout);
         let mut told = self.slot.state.lock();
-        let mut timed_out = false;
         while !is_over(&told) {
-            if timed_out {
+            // Read under the lock, so that a clock which is set from now on rings a sleeper.
+            let at = self.queue.moment();
+            let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
+            if rest.is_some_and(|rest| rest.is_zero()) {
                 return Ok(None);
             }
-            timed_out = wait_until(&self.slot.changed, &mut told, deadline);
+            wait_until(&self.slot.changed, &mut told, self.queue.options.clock.deadline(&at, rest));
         }
         self.told = told.changes;
         let (state, data) = (told.state, told.data.clone());

@@ -28,6 +28,7 @@ impl Future for Task {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let me = self.get_mut();
         let Some(future) = &mut me.future else { return Poll::Ready(()) };
+        let own = me.attempt.as_ref().map(Attempt::enter);
         let polled = guarded(|| match future.as_mut().poll(context) {
             Poll::Ready(outcome) => outcome.map(Some),
             Poll::Pending => Ok(None),
@@ -37,13 +38,17 @@ impl Future for Task {
             Ok(Some(outcome)) => me.end(Ok(outcome)),
             Err(error) => me.end(Err(error)),
         }
+        drop(own);
         Poll::Ready(())
     }
 }
 
 impl Task {
     fn end(&mut self, outcome: Result<Outcome, BoxError>) {
-        drop_guarded(self.future.take());
+        {
+            let _own = self.attempt.as_ref().map(Attempt::enter);
+            drop_guarded(self.future.take());
+        }
         if let Some(attempt) = self.attempt.take() {
             attempt.report(|attempt| Report::of(attempt, outcome));
         }

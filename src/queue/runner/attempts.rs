@@ -5,6 +5,7 @@ use super::handler::Hooks;
 use super::pool::Pool;
 use super::reports::Report;
 use crate::base::sync::Arc;
+use crate::crew::Own;
 
 /// An attempt in flight. Its holder reports its end, once.
 pub(super) struct Attempt {
@@ -21,6 +22,12 @@ impl Attempt {
         &self.job
     }
 
+    /// Makes the calling thread one of the runner's own until the answer is dropped. User code that
+    /// stops the runner there must not wait for this very attempt.
+    pub(super) fn enter(&self) -> Own {
+        self.pool.enter()
+    }
+
     pub(super) fn hooks(&self) -> &Hooks {
         self.pool.hooks()
     }
@@ -33,7 +40,10 @@ impl Attempt {
     /// Hands the end to the threads of the pool, unless its time was over before.
     pub(super) fn report(self, report: impl FnOnce(&Self) -> Report) {
         if self.pool.claim_end(self.job.token()) {
-            let report = report(&self);
+            let report = {
+                let _own = self.enter();
+                report(&self)
+            };
             self.pool.hand_in(report);
         }
     }

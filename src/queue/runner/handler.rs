@@ -3,7 +3,7 @@
 use super::attempts::Attempt;
 use super::reports::Report;
 use super::{Ended, Outcome, QueueEvent, Running};
-use crate::base::guard::guarded;
+use crate::base::guard::{drop_guarded, guarded};
 use crate::base::index::BoxError;
 use crate::effects::Effects;
 use std::fmt;
@@ -53,7 +53,9 @@ impl Hooks {
                 hook(job, &outcome);
                 Ok(())
             });
-            outcome = called.and(outcome);
+            if let Err(panic) = called {
+                drop_guarded(std::mem::replace(&mut outcome, Err(panic)));
+            }
         }
         outcome
     }
@@ -82,7 +84,7 @@ impl Hooks {
 
 fn log_panic(job: &Running, who: &str, called: Result<(), BoxError>) {
     if let Err(panic) = called {
-        tracing::error!(target: "waterline", queue = job.queue_name(), id = job.id(), %panic, "{who} panicked; the job is not affected");
+        tracing::error!(target: "waterline", queue = job.queue_name(), id = job.id(), attempt = job.attempt(), %panic, "{who} panicked; the job is not affected");
     }
 }
 

@@ -13,15 +13,18 @@ use crate::base::guard::guarded;
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, wait_until};
 use crate::commit::changes::Changes;
-use crate::crew::{Crew, Host, Roster};
+use crate::crew::{Crew, Host, Own, Roster};
 use crate::effects::Effects;
+use crate::queue::clock::Waits;
 use crate::queue::intent::call_with;
 use crate::queue::job::{JobState, time};
 use crate::queue::rules::End;
+use crate::queue::state::Takes;
 use crate::queue::step::{AT_ONCE, Claim, Claimed};
 use crate::queue::{Outcome, Queue, QueueError, SOME};
 use std::any::Any;
 use std::collections::HashMap;
+use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 /// The pause after a write that failed: the first one, and the longest.
@@ -59,7 +62,7 @@ pub(super) struct Pool {
     /// Threads that wait for the end of a pause after a failed write sleep here.
     stirred: Condvar,
     stopping: Arc<AtomicBool>,
-    timeouts: Option<Timeouts>,
+    timeouts: Option<Arc<Timeouts>>,
     begun: Instant,
 }
 
@@ -77,6 +80,8 @@ struct State {
     inbox: Vec<Report>,
     /// True once no more jobs are claimed.
     ending: bool,
+    /// True once the jobs that still run are given up.
+    abandoned: bool,
     over: bool,
     claims: u64,
     tally: Tally,
@@ -92,7 +97,6 @@ impl AsRef<Roster> for State {
 
 struct Flight {
     job: Running,
-    begun: Instant,
     /// True once somebody reports its end.
     ended: bool,
     /// Ends its task.
@@ -109,10 +113,13 @@ struct Tally {
     lost: u64,
 }
 
+/// The next job of a thread, and its payload.
+type Next = (Running, Vec<u8>);
+
 /// The result of a look by the first thread in the line.
 enum Turn {
     /// It has claimed a job.
-    Job(Box<Claimed>),
+    Job(Next),
     /// It has a slot, and claims a job that is ready.
     Claim,
     /// No job will come.
@@ -134,9 +141,12 @@ impl Host for Pool {
     }
 
     fn thread_panicked(&self) {
-        let mut state = self.state.lock();
-        (state.panicked, state.ending) = (true, true);
-        self.end_if_over(&mut state);
+        {
+            let mut state = self.state.lock();
+            (state.panicked, state.ending, state.reserved) = (true, true, 0);
+        }
+        // Nobody reports its job, or what it had to report, so others must not wait for that.
+        self.abandon();
     }
 
     fn clear_up(&self) {}
@@ -149,7 +159,11 @@ impl Host for Pool {
 impl Pool {
     pub(super) fn start(settings: Settings, name: Box<dyn Any + Send>) -> Result<Arc<Self>, QueueError> {
         let begun = settings.queue.inner().moment().now;
-        let timeouts = settings.attempt_timeout.map(Timeouts::new);
+        let timeouts = settings.attempt_timeout.map(|after| Arc::new(Timeouts::new(after)));
+        if let Some(timeouts) = &timeouts {
+            let waits: Weak<dyn Waits> = Arc::downgrade(&(timeouts.clone() as Arc<dyn Waits>));
+            settings.queue.inner().options.clock.tell(waits);
+        }
         let pool = Arc::new_cyclic(|me| Self {
             settings,
             crew: Crew::new(me.clone()),
@@ -167,7 +181,6 @@ impl Pool {
         }
         let started = pool.spawn().and_then(|()| pool.spawn_timeouts());
         if let Err(error) = started {
-            pool.state.lock().threads -= 1;
             let _ = pool.stop(None);
             return Err(error.into());
         }
@@ -196,16 +209,16 @@ impl Pool {
         &self.settings.queue
     }
 
+    pub(super) fn enter(&self) -> Own {
+        self.crew.enter()
+    }
+
     pub(super) fn hooks(&self) -> &Hooks {
         &self.settings.hooks
     }
 
     pub(super) fn in_flight(&self) -> usize {
         self.state.lock().flights.len()
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.state.lock().over
     }
 
     /// The loop of a thread.
@@ -218,9 +231,8 @@ impl Pool {
             if next.is_none() {
                 begun = None;
             }
-            let Some(claimed) = next.or_else(|| self.stand_in_line(&mut reports)) else { break };
+            let Some((job, payload)) = next.or_else(|| self.stand_in_line(&mut reports)) else { break };
             before = begun.replace(crate::base::time::now());
-            let (job, payload) = Running::new(self.queue(), *claimed, &self.stopping);
             reports.extend(self.run(job, &payload));
         }
         self.state.lock().threads -= 1;
@@ -265,22 +277,21 @@ impl Pool {
     }
 
     /// Writes the end of a job, and claims the next one in the same write. `None`: there is none,
-    /// or the write failed. What could not be written is still in the list.
-    fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Box<Claimed>> {
+    /// or the write failed. Then the list still has the ends that could not be written.
+    fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
         let wants = self.prepare(reports);
-        if !wants && reports.is_empty() {
-            return None;
+        if wants || !reports.is_empty() {
+            if let Ok(Claim::Job(claimed)) = self.write(reports, wants) {
+                return Some(self.take_up(*claimed));
+            }
+            self.let_the_line_look();
         }
-        match self.write(reports, wants) {
-            Ok(Claim::Job(claimed)) => Some(claimed),
-            // The line waits, or tries it again.
-            _ => None,
-        }
+        None
     }
 
-    /// Gets in the line for the next job, and writes what is left in the list. `None` if this thread
+    /// Gets in the line for the next job, and writes the ends in the list. `None` if this thread
     /// must end.
-    fn stand_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Box<Claimed>> {
+    fn stand_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
         loop {
             self.state.lock().in_line += 1;
             let first = self.first_in_line(reports);
@@ -289,22 +300,23 @@ impl Pool {
             drop(first);
             match turn {
                 Turn::End => return None,
-                Turn::Job(claimed) => {
+                Turn::Job(next) => {
                     self.grow();
-                    return Some(claimed);
+                    return Some(next);
                 }
                 Turn::Claim => {
                     // A claim may take as long as a flush of the disk, so the next one in the line
                     // looks meanwhile.
                     self.grow();
                     match self.write(reports, true) {
-                        Ok(Claim::Job(claimed)) => return Some(claimed),
+                        Ok(Claim::Job(claimed)) => return Some(self.take_up(*claimed)),
                         Ok(Claim::Again | Claim::Nothing) => {}
                         Err(error) => {
                             self.warn(&error, PAUSES.0);
                             self.rest(PAUSES.0);
                         }
                     }
+                    self.let_the_line_look();
                 }
             }
         }
@@ -320,8 +332,8 @@ impl Pool {
                 // The first in the line tries it again.
                 self.warn(&error, PAUSES.0);
                 self.state.lock().inbox.append(reports);
-                self.queue().inner().ring();
             }
+            self.let_the_line_look();
         }
         self.line.lock()
     }
@@ -331,24 +343,29 @@ impl Pool {
         let mut pause = PAUSES.0;
         loop {
             let news = self.queue().inner().news();
-            let others_cope = reports.is_empty() && self.others_cope();
-            let wants = !others_cope && self.prepare(reports);
-            if !wants && reports.is_empty() {
-                if self.end_if_over(&mut self.state.lock()) {
-                    return Turn::End;
-                }
-                if !others_cope {
-                    self.queue().inner().sleep(news, self.drain_deadline(), true);
-                }
+            if reports.is_empty() && self.others_cope() {
                 continue;
             }
-            if wants && self.queue().inner().look(|live| live.ready()) > 0 {
+            let wants = self.prepare(reports);
+            if wants && self.ready() > 0 {
                 return Turn::Claim;
             }
-            match self.write(reports, wants) {
-                Ok(Claim::Job(claimed)) => return Turn::Job(claimed),
-                Ok(Claim::Nothing) if wants && !self.drained() => {
-                    self.queue().inner().sleep(news, self.drain_deadline(), true);
+            let written = if wants || !reports.is_empty() {
+                self.write(reports, wants)
+            } else if self.end_if_over(&mut self.state.lock()) {
+                return Turn::End;
+            } else if self.queue().inner().sleep(news, self.drain_deadline(), Takes::Nothing) {
+                // Its slots are taken, so no claim of this runner does it.
+                self.queue().tidy().map(|()| Claim::Nothing)
+            } else {
+                continue;
+            };
+            match written {
+                Ok(Claim::Job(claimed)) => return Turn::Job(self.take_up(*claimed)),
+                Ok(Claim::Nothing) if wants => {
+                    if !self.drained(news) {
+                        self.queue().inner().sleep(news, self.drain_deadline(), Takes::Each);
+                    }
                 }
                 Ok(Claim::Again | Claim::Nothing) => {}
                 Err(error) => {
@@ -360,25 +377,33 @@ impl Pool {
         }
     }
 
+    fn ready(&self) -> u64 {
+        self.queue().inner().look(|live| live.ready())
+    }
+
     /// Watches the other threads for a moment, if there are some and jobs are ready. True if they
     /// take jobs so fast that one thread more would not help: jobs of a few microseconds are
     /// limited by their writes.
     fn others_cope(&self) -> bool {
-        let claims = |state: &State| (state.claims, state.ending || !state.inbox.is_empty());
         let before = {
             let state = self.state.lock();
-            let active = state.threads - state.in_line;
-            if active == 0 || claims(&state).1 {
+            if state.threads == state.in_line || state.ending || !state.inbox.is_empty() {
                 return false;
             }
-            claims(&state).0
+            state.claims
         };
-        if self.queue().inner().look(|live| live.ready()) == 0 {
+        if self.ready() == 0 {
             return false;
         }
         self.rest(LOOK);
-        let (after, stirred) = claims(&self.state.lock());
-        !stirred && after - before >= ENOUGH
+        let state = self.state.lock();
+        !state.ending && state.inbox.is_empty() && state.claims - before >= ENOUGH
+    }
+
+    /// Makes the first thread in the line look again: a slot is free, or the last job of a drain
+    /// has ended.
+    fn let_the_line_look(&self) {
+        self.queue().inner().ring();
     }
 
     fn warn(&self, error: &QueueError, pause: Duration) {
@@ -418,26 +443,26 @@ impl Pool {
         state.flights.len().saturating_sub(reports) + state.reserved < self.settings.max_processing
     }
 
+    /// Returns the time at which a drain claims no more, if that is to come.
     fn drain_deadline(&self) -> Option<Instant> {
+        if self.state.lock().ending {
+            return None;
+        }
         self.settings.limits.and_then(|limits| limits.time).and_then(|time| self.begun.checked_add(time))
     }
 
     /// Ends a drain that has found no job while none is in flight, which could push one. True if it
     /// has ended.
-    fn drained(&self) -> bool {
+    fn drained(&self, news: u64) -> bool {
         if self.settings.limits.is_none() {
             return false;
         }
         let at = self.queue().inner().moment();
-        let ready = JobState::Ready.number();
-        let (paused, ready) =
-            self.queue().inner().look(|live| (live.head.is_paused(at.wall), live.head.counts[ready] > 0));
+        let paused = self.queue().inner().look(|live| live.head.is_paused(at.wall));
         let mut state = self.state.lock();
         let is_idle = state.flights.is_empty() && state.reserved == 0 && state.inbox.is_empty();
-        if ready && !paused {
-            // A job that ended in this write has pushed it, after the claim.
-            return false;
-        }
+        // The last job in flight may have pushed one after the claim looked.
+        let is_idle = is_idle && self.queue().inner().news() == news;
         if is_idle {
             self.end(&mut state, Some(if paused { Reached::Paused } else { Reached::NothingReady }));
         }
@@ -446,7 +471,10 @@ impl Pool {
 
     /// Claims no more jobs from now on.
     fn end(&self, state: &mut State, reached: Option<Reached>) {
-        state.ending = true;
+        if !std::mem::replace(&mut state.ending, true) {
+            // The thread that found it may have been woken for a job, which others take.
+            self.queue().inner().ring();
+        }
         state.reached = state.reached.or(reached);
         self.end_if_over(state);
     }
@@ -458,7 +486,7 @@ impl Pool {
             state.over = true;
             state.roster.end(Box::new(()));
             self.queue().inner().ring();
-            self.timeouts.iter().for_each(Timeouts::ring);
+            self.timeouts.iter().for_each(|timeouts| timeouts.close());
         }
         state.over
     }
@@ -467,37 +495,43 @@ impl Pool {
     /// written are taken from the list.
     fn write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Claim, QueueError> {
         let answer = self.try_write(reports, wants);
-        let mut state = self.state.lock();
-        state.reserved -= usize::from(wants);
-        if let Ok(Claim::Job(claimed)) = &answer {
-            state.claims += 1;
-            let begun = self.queue().inner().moment().now;
-            let (job, _) =
-                Running::new(self.queue(), Claimed { payload: Vec::new(), ..(**claimed).clone() }, &self.stopping);
-            let flight = Flight {
-                job,
-                begun,
-                ended: false,
-                #[cfg(feature = "tokio")]
-                task: None,
-            };
-            state.flights.insert(claimed.row.place, flight);
-        }
-        self.end_if_over(&mut state);
-        // The first in the line may wait for a slot, or for the last job of a drain.
-        let is_idle = state.flights.is_empty() && state.reserved == 0;
-        let frees_slots = (!wants || (self.settings.limits.is_some() && is_idle)) && !state.ending;
-        drop(state);
-        if frees_slots {
-            self.queue().inner().ring();
+        if !matches!(answer, Ok(Claim::Job(_))) {
+            let mut state = self.state.lock();
+            state.reserved = state.reserved.saturating_sub(usize::from(wants));
+            self.end_if_over(&mut state);
         }
         answer
     }
 
+    /// Makes a job that was claimed one in flight. The handler gets the same [`Running`], so it
+    /// sees when it is asked to end.
+    fn take_up(&self, claimed: Claimed) -> (Running, Vec<u8>) {
+        let (job, payload) = Running::new(self.queue(), claimed, &self.stopping);
+        let flight = Flight {
+            job: job.clone(),
+            ended: false,
+            #[cfg(feature = "tokio")]
+            task: None,
+        };
+        {
+            let mut state = self.state.lock();
+            state.reserved = state.reserved.saturating_sub(1);
+            state.claims += 1;
+            if state.abandoned {
+                self.give_up(&job);
+            } else {
+                state.flights.insert(job.token(), flight);
+            }
+        }
+        self.queue().inner().slot_is_free();
+        self.queue().inner().pass_on();
+        (job, payload)
+    }
+
     fn try_write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Claim, QueueError> {
         self.queue().take_back_silent()?;
-        // Writes of the user's are in the batch only if the job is still this worker's, so each
-        // such report is a call of its own.
+        // Writes of the user's are in the batch only if the job is still this worker's, so each such
+        // report is a call of its own.
         while let Some(at) = reports.iter().position(|report| !report.effects.is_empty()) {
             let last = reports.len() == 1;
             let (written, claim) = match self.call(&reports[at..=at], last && wants) {
@@ -557,12 +591,12 @@ impl Pool {
         for (report, written) in reports.into_iter().zip(written) {
             let ended = report.ended(written);
             let now = self.queue().inner().moment().now;
-            let elapsed = {
+            let elapsed = now.saturating_duration_since(report.job.begun());
+            {
                 let mut state = self.state.lock();
                 state.tally.count(&ended);
-                let flight = state.flights.remove(&report.job.token());
-                flight.map_or(Duration::ZERO, |flight| now.saturating_duration_since(flight.begun))
-            };
+                state.flights.remove(&report.job.token());
+            }
             self.timeouts.iter().for_each(|timeouts| timeouts.forget(report.job.token()));
             let job = &report.job;
             log(job, &ended);
@@ -580,11 +614,17 @@ impl Pool {
         if let Some(timeouts) = &self.timeouts {
             timeouts.begin(job.token(), self.queue().inner().moment().now);
         }
+        let before = self.hooks().before(&job);
+        let handler = self.settings.handlers.get(job.kind());
         let attempt = Attempt::new(self, job.clone());
-        if let Err(error) = self.hooks().before(&job) {
-            return Some(Report::of(&attempt, Err(error)));
+        if !is_direct(handler) && self.is_ended(job.token()) {
+            // Its time was over before it began.
+            return None;
         }
-        match self.settings.handlers.get(job.kind()) {
+        if let Err(error) = before {
+            return self.report_here(attempt, handler, error);
+        }
+        match handler {
             None => Some(Report::of(&attempt, Ok(self.unknown(&job)))),
             Some(Handler::Direct(handler)) => Some(Report::of(&attempt, guarded(|| handler(&job, payload)))),
             Some(Handler::Transactional(handler)) => {
@@ -602,23 +642,48 @@ impl Pool {
                     Ok(())
                 });
                 if let Err(panic) = called {
-                    tracing::error!(target: "waterline", queue, id, %panic, "a handler panicked");
+                    let attempt = job.attempt();
+                    tracing::error!(target: "waterline", queue, id, attempt, %panic, "a handler panicked");
                 }
                 None
             }
             #[cfg(feature = "tokio")]
-            Some(Handler::Async(handler)) => match guarded(|| handler(job.clone(), payload)) {
-                Ok(future) => {
-                    let runtime = self.settings.runtime.as_ref();
-                    let task = runtime.map(|runtime| super::asynchronous::spawn(runtime, attempt, future));
-                    if let Some(flight) = self.state.lock().flights.get_mut(&job.token()) {
-                        flight.task = task;
+            Some(async_handler @ Handler::Async(handler)) => {
+                let runtime = self.settings.runtime.as_ref()?;
+                let made = {
+                    let _context = runtime.enter();
+                    guarded(|| handler(job.clone(), payload))
+                };
+                match made {
+                    Ok(future) => {
+                        self.keep_task(job.token(), super::asynchronous::spawn(runtime, attempt, future));
+                        None
                     }
-                    None
+                    Err(error) => self.report_here(attempt, Some(async_handler), error),
                 }
-                Err(error) => Some(Report::of(&attempt, Err(error))),
-            },
+            }
         }
+    }
+
+    /// Returns the report of an attempt whose handler has not begun. If others could report it too,
+    /// since its time is over, only one does.
+    fn report_here(&self, attempt: Attempt, handler: Option<&Handler>, error: BoxError) -> Option<Report> {
+        let is_mine = is_direct(handler) || self.claim_end(attempt.job().token());
+        is_mine.then(|| Report::of(&attempt, Err(error)))
+    }
+
+    fn is_ended(&self, token: u64) -> bool {
+        self.state.lock().flights.get(&token).is_none_or(|flight| flight.ended)
+    }
+
+    /// Keeps the task of a job, to drop it when its time is over. That may be now.
+    #[cfg(feature = "tokio")]
+    fn keep_task(&self, token: u64, task: tokio::task::AbortHandle) {
+        if let Some(flight) = self.state.lock().flights.get_mut(&token).filter(|flight| !flight.ended) {
+            flight.task = Some(task);
+            return;
+        }
+        task.abort();
     }
 
     fn unknown(&self, job: &Running) -> Outcome {
@@ -650,28 +715,25 @@ impl Pool {
     pub(super) fn overdue(self: &Arc<Self>, token: u64, after: Duration) {
         let Some(job) = self.state.lock().flights.get(&token).map(|flight| flight.job.clone()) else { return };
         job.ask_to_end();
-        let is_direct = matches!(
-            self.settings.handlers.get(job.kind()),
-            None | Some(Handler::Direct(_) | Handler::Transactional(_))
-        );
-        if is_direct {
+        if is_direct(self.settings.handlers.get(job.kind())) {
+            return;
+        }
+        // The flight is gone as soon as the report is written, and its task with it.
+        #[cfg(feature = "tokio")]
+        let task = {
+            let mut state = self.state.lock();
+            let Some(flight) = state.flights.get_mut(&token).filter(|flight| !flight.ended) else { return };
+            flight.ended = true;
+            flight.task.take()
+        };
+        #[cfg(not(feature = "tokio"))]
+        if !self.claim_end(token) {
             return;
         }
         let error: BoxError = format!("the attempt took longer than {after:?}").into();
-        let attempt = Attempt::new(self, job);
-        attempt.report(|attempt| Report::of(attempt, Err(error)));
+        self.hand_in(Report::of(&Attempt::new(self, job), Err(error)));
         #[cfg(feature = "tokio")]
-        self.abort(&[token]);
-    }
-
-    /// Drops the futures of these jobs.
-    #[cfg(feature = "tokio")]
-    fn abort(&self, tokens: &[u64]) {
-        let mut state = self.state.lock();
-        let tasks = tokens.iter().filter_map(|token| state.flights.get_mut(token)?.task.take());
-        let tasks: Vec<_> = tasks.collect();
-        drop(state);
-        tasks.iter().for_each(tokio::task::AbortHandle::abort);
+        task.iter().for_each(tokio::task::AbortHandle::abort);
     }
 
     // The end.
@@ -710,26 +772,25 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives up the jobs that still run, and returns their ids. Their leases end by silence.
+    /// Gives up the jobs that still run, and returns their ids.
     fn abandon(&self) -> Vec<String> {
-        let (ids, tokens) = {
+        let mut flights: Vec<_> = {
             let mut state = self.state.lock();
-            let mut jobs: Vec<_> = state.flights.values().map(|flight| flight.job.clone()).collect();
-            jobs.sort_by_key(Running::token);
-            state.flights.values_mut().for_each(|flight| flight.ended = true);
-            (jobs.iter().map(|job| job.id().to_owned()).collect(), jobs.iter().map(Running::token).collect::<Vec<_>>())
+            state.abandoned = true;
+            std::mem::take(&mut state.flights).into_values().collect()
         };
-        let state = self.queue().inner();
-        let deadline = state.moment().now.checked_add(state.options.lease);
-        for token in &tokens {
-            state.renew(*token, deadline);
-        }
+        flights.sort_by_key(|flight| flight.job.token());
+        flights.iter().for_each(|flight| self.give_up(&flight.job));
         #[cfg(feature = "tokio")]
-        self.abort(&tokens);
-        let mut state = self.state.lock();
-        state.flights.clear();
-        self.end_if_over(&mut state);
-        ids
+        flights.iter_mut().filter_map(|flight| flight.task.take()).for_each(|task| task.abort());
+        self.end_if_over(&mut self.state.lock());
+        flights.iter().map(|flight| flight.job.id().to_owned()).collect()
+    }
+
+    /// Lets the lease of a job end by silence.
+    fn give_up(&self, job: &Running) {
+        let state = self.queue().inner();
+        state.renew(job.token(), state.moment().now.checked_add(state.options.lease));
     }
 
     pub(super) fn summary(&self) -> Summary {
@@ -752,6 +813,11 @@ impl Tally {
         };
         *count += 1;
     }
+}
+
+/// True if a thread of the runner runs the job to its end, and reports it.
+fn is_direct(handler: Option<&Handler>) -> bool {
+    matches!(handler, None | Some(Handler::Direct(_) | Handler::Transactional(_)))
 }
 
 fn is_halt(error: &BoxError) -> bool {

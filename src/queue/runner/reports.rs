@@ -4,7 +4,7 @@ use super::attempts::Attempt;
 use super::{Ended, Outcome, Running};
 use crate::base::error::describe;
 use crate::base::failure::{Verdict, verdict};
-use crate::base::guard::guarded;
+use crate::base::guard::drop_guarded;
 use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
 use crate::queue::job::{JobState, LATEST, after, millis};
@@ -31,7 +31,12 @@ impl Report {
         let outcome = attempt.hooks().after(&job, outcome);
         let (end, data) = match outcome {
             Ok(outcome) => end_of(outcome),
-            Err(error) => (end_of_error(&error, attempt.wall()), None),
+            Err(error) => {
+                let end = end_of_error(&error, attempt.wall());
+                // Its destructor must not end a thread of the runner, with the report.
+                drop_guarded(error);
+                (end, None)
+            }
         };
         let effects = if end == End::Finished { effects } else { Changes::default() };
         Self { job, end, data, effects }
@@ -70,7 +75,7 @@ fn end_of(outcome: Outcome) -> (End, Option<Vec<u8>>) {
 
 /// Returns what an error makes of its attempt: see [`Failure`](crate::Failure).
 fn end_of_error(error: &BoxError, wall: u64) -> End {
-    let text = guarded(|| Ok(describe(&**error))).unwrap_or_default();
+    let text = describe(&**error);
     match verdict(&**error) {
         Verdict::Retry => End::Failed { error: text, at: None },
         Verdict::Permanent => End::Buried { reason: text },

@@ -9,6 +9,7 @@ use crate::queue::row::Row;
 use crate::queue::step::Claimed;
 use serde::Serialize;
 use std::fmt;
+use std::time::Instant;
 
 /// A running job, as its handler sees it. A clone is the same job.
 ///
@@ -45,6 +46,8 @@ struct Inner {
     queue: Queue,
     id: String,
     row: Row,
+    /// The time of the claim.
+    begun: Instant,
     resubmitted: AtomicBool,
     /// The runner stops.
     stopping: Arc<AtomicBool>,
@@ -60,6 +63,7 @@ impl Running {
             queue: queue.clone(),
             id,
             row,
+            begun: queue.inner().moment().now,
             resubmitted: AtomicBool::new(false),
             stopping: stopping.clone(),
             overdue: AtomicBool::new(false),
@@ -96,6 +100,10 @@ impl Running {
         self.0.row.crashes
     }
 
+    pub(super) fn begun(&self) -> Instant {
+        self.0.begun
+    }
+
     pub(super) fn token(&self) -> u64 {
         self.0.row.place
     }
@@ -125,6 +133,7 @@ impl Running {
     /// JSON, [`QueueError::Store`] when the database fails.
     pub fn update(&self, data: &(impl Serialize + ?Sized)) -> Result<(), QueueError> {
         let data = crate::queue::job::to_json(self.id(), data)?;
+        self.check()?;
         let (id, token) = (self.0.id.clone(), self.token());
         let row = call(self.0.queue.store(), self.0.queue.inner(), "update a job", move |step| {
             step.update(&id, token, &data)

@@ -2,6 +2,7 @@
 
 use super::pool::Pool;
 use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
+use crate::queue::clock::Waits;
 use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ pub(super) struct Timeouts {
 struct Ends {
     by_time: BTreeSet<(Instant, u64)>,
     by_token: HashMap<u64, Instant>,
+    /// True once no attempt is left, and none will begin.
+    over: bool,
 }
 
 impl Timeouts {
@@ -44,38 +47,46 @@ impl Timeouts {
         }
     }
 
-    pub(super) fn ring(&self) {
-        // The lock makes sure that the thread sleeps, or has not looked yet.
-        drop(self.ends.lock());
+    /// Ends the thread. The caller may hold the lock of the pool, so this side never asks the pool
+    /// while it holds its own.
+    pub(super) fn close(&self) {
+        self.ends.lock().over = true;
         self.bell.notify_all();
     }
 
     /// The loop of the thread.
     pub(super) fn watch(&self, pool: &Arc<Pool>) {
-        while !pool.is_over() {
-            let at = pool.queue().inner().moment();
+        let state = pool.queue().inner();
+        loop {
             let overdue = {
                 let mut ends = self.ends.lock();
-                let next = ends.by_time.first().copied();
-                match next {
+                if ends.over {
+                    return;
+                }
+                // Read under the lock, so that a clock which is set from now on rings a sleeper.
+                let at = state.moment();
+                match ends.by_time.first().copied() {
                     Some((end, token)) if end <= at.now => {
                         ends.by_time.remove(&(end, token));
                         ends.by_token.remove(&token);
-                        Some(token)
+                        token
                     }
                     next => {
                         let pause = next.map(|(end, _)| end.saturating_duration_since(at.now));
-                        let until = pool.queue().inner().options.clock.deadline(&at, pause);
-                        if !pool.is_over() {
-                            wait_until(&self.bell, &mut ends, until);
-                        }
-                        None
+                        wait_until(&self.bell, &mut ends, state.options.clock.deadline(&at, pause));
+                        continue;
                     }
                 }
             };
-            if let Some(token) = overdue {
-                pool.overdue(token, self.after);
-            }
+            pool.overdue(overdue, self.after);
         }
+    }
+}
+
+impl Waits for Timeouts {
+    fn clock_was_set(&self) {
+        // The lock makes sure that the thread sleeps, or has not looked yet.
+        drop(self.ends.lock());
+        self.bell.notify_all();
     }
 }
