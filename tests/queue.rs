@@ -73,7 +73,7 @@ impl Bench {
     }
 
     fn state(&self, id: &str) -> Option<JobState> {
-        self.queue.state_of(id).unwrap()
+        self.queue.state(id).unwrap()
     }
 
     fn payload(&self, id: &str) -> u32 {
@@ -1089,7 +1089,7 @@ fn calls_on_a_store_that_fails_change_nothing_and_leave_the_lease_usable() {
     assert_eq!(lazy.flush().unwrap().len(), 1);
     let status = queue.status().unwrap().to_string();
     assert!(!status.contains("cannot write"), "{status}");
-    assert_eq!(queue.state_of("b").unwrap(), None);
+    assert_eq!(queue.state("b").unwrap(), None);
 }
 
 #[test]
@@ -1105,5 +1105,5 @@ fn a_lease_that_is_dropped_while_the_store_fails_is_taken_back_after_its_silence
     assert!(queue.accept(Accept::new()).is_err(), "it cannot be taken back yet");
     faulty.heal();
     assert!(queue.accept(Accept::new()).unwrap().is_none());
-    assert_eq!(queue.state_of("a").unwrap(), Some(JobState::Scheduled));
+    assert_eq!(queue.state("a").unwrap(), Some(JobState::Scheduled));
 }

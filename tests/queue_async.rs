@@ -29,7 +29,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[track_caller]
 fn until(queue: &Queue, id: &str, wanted: JobState) {
-    eventually(&format!("{id} to be {wanted:?}"), || queue.state_of(id).unwrap() == Some(wanted));
+    eventually(&format!("{id} to be {wanted:?}"), || queue.state(id).unwrap() == Some(wanted));
 }
 
 #[test]
@@ -165,10 +165,10 @@ fn stop_within_drops_the_futures_and_their_jobs_come_back_after_the_lease() {
     has_begun.recv_timeout(LONG).unwrap();
     assert!(matches!(runner.stop_within(Duration::ZERO), Err(QueueError::StopTimeout { .. })));
     is_dropped.recv_timeout(LONG).unwrap();
-    assert_eq!(queue.state_of("a").unwrap(), Some(JobState::Running));
+    assert_eq!(queue.state("a").unwrap(), Some(JobState::Running));
     clock.advance(Duration::from_secs(60));
     assert!(queue.accept(waterline::queue::Accept::new()).unwrap().is_none());
-    assert_eq!(queue.state_of("a").unwrap(), Some(JobState::Scheduled));
+    assert_eq!(queue.state("a").unwrap(), Some(JobState::Scheduled));
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn job(kind: &str) -> NewJob {
 }
 
 fn state(queue: &Queue, id: &str) -> Option<JobState> {
-    queue.state_of(id).unwrap()
+    queue.state(id).unwrap()
 }
 
 /// Waits until a job is in this state.

@@ -377,8 +377,10 @@ impl Pool {
         }
     }
 
+    /// Returns the number of entries that a claim may find now.
     fn ready(&self) -> u64 {
-        self.queue().inner().look(|live| live.ready())
+        let wall = self.queue().inner().moment().wall;
+        self.queue().inner().look(|live| if live.head.is_paused(wall) { 0 } else { live.ready() })
     }
 
     /// Watches the other threads for a moment, if there are some and jobs are ready. True if they
