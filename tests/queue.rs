@@ -397,7 +397,7 @@ fn waiting(bench: &Bench, accept: Accept) -> crossbeam_channel::Receiver<Option<
 /// Gives a thread that was started the time to fall asleep. The test is right if it does not, and
 /// proves less.
 fn most_likely_asleep() {
-    (0..2000).for_each(|_| std::thread::yield_now());
+    (0..200).for_each(|_| std::thread::yield_now());
 }
 
 #[test]

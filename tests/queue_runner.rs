@@ -350,7 +350,7 @@ fn a_push_wakes_those_who_accept_although_the_threads_of_a_full_runner_sleep_too
             }
         });
         // It most likely sleeps by then. The test is right if it does not, and proves less.
-        (0..2000).for_each(|_| std::thread::yield_now());
+        (0..200).for_each(|_| std::thread::yield_now());
         queue.push(job("k").id("a")).unwrap();
         assert_eq!(accepted.recv_timeout(LONG).unwrap(), "a");
         acceptor.join().unwrap();
