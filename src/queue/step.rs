@@ -4,7 +4,7 @@
 //! This file moves jobs, and [`rules`] decides where to.
 
 use super::head::Head;
-use super::keys::{List, split_entry};
+use super::keys::List;
 use super::row::Row;
 use super::rules::{self, Again, End, Next, Past};
 use super::state::QueueState;
@@ -13,21 +13,12 @@ use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::overlay::Overlay;
 use crate::kv::batch::FamilyId;
-use crate::kv::{KeyRange, Pair};
 use crate::queue::clock::Moment;
 use crate::queue::error::QueueError;
 use crate::queue::job::{JobId, JobState, PushOutcome, Retention};
 
-/// The most entries of ready jobs that one claim looks at. An entry whose job has moved or gone is
-/// stale, and is passed.
-const LOOKS: usize = 256;
-
-/// The entries that a claim of a job that was due by some time reads first. Mostly one of them is
-/// such a job.
-const FIRST_LOOKS: usize = 4;
-
-/// The entries of a ready log are deleted by the range, once it has so many.
-const RANGE: u64 = 10_000;
+mod claiming;
+mod time;
 
 /// The most entries that one look at a list moves. A larger backlog takes several batches, so that
 /// no batch gets long.
@@ -274,147 +265,6 @@ impl Step<'_, '_> {
         }
     }
 
-    // Claiming.
-
-    /// Claims the next job. With `most`, only a job that is due by then, which may be a time to
-    /// come.
-    pub(super) fn claim(&mut self, most: Option<u64>) -> Result<Claim, BoxError> {
-        if self.tail.head.is_paused(self.at.wall) {
-            return Ok(Claim::Nothing);
-        }
-        match most {
-            Some(most) if most < self.at.wall => return self.claim_due_by(most),
-            _ => {}
-        }
-        for _ in 0..LOOKS {
-            let Some(lane) = rules::lane(&self.tail.head.lanes, self.tail.head.claims) else {
-                return most.map_or(Ok(Claim::Nothing), |most| self.claim_early(most));
-            };
-            // The entry that is claimed now is read below, so it is deleted with a later range.
-            self.delete_behind(lane)?;
-            let index = self.tail.head.lanes[lane].next;
-            self.head().lanes[lane].next += 1;
-            if let Some((id, row)) = self.entry(lane, index)? {
-                return self.claim_job(id, row);
-            }
-        }
-        Ok(Claim::Again)
-    }
-
-    /// Returns the job that is at this place of a ready log; `None` if the entry is stale.
-    fn entry(&mut self, lane: usize, index: u64) -> Result<Option<(JobId, Row)>, BoxError> {
-        let Some(id) = self.batch.get(&self.queue.entries, &self.queue.keys.ready(lane, index))? else {
-            return Ok(None);
-        };
-        let id = String::from_utf8(id).map_err(|_| self.queue.corrupt("an entry is no id".to_owned()))?;
-        let row = self.row(&id)?;
-        Ok(row.filter(|row| is_at(row, lane, index)).map(|row| (id, row)))
-    }
-
-    /// Deletes the entries of a ready log that were claimed, once they are many.
-    fn delete_behind(&mut self, lane: usize) -> Result<(), StoreError> {
-        let super::head::Lane { next, deleted, .. } = self.tail.head.lanes[lane];
-        if next - deleted < RANGE {
-            return Ok(());
-        }
-        self.head().lanes[lane].deleted = next;
-        let (from, to) = (self.queue.keys.ready(lane, deleted), self.queue.keys.ready(lane, next));
-        self.batch.delete_range(self.entries(), &from, &to)
-    }
-
-    fn claim_job(&mut self, id: JobId, mut row: Row) -> Result<Claim, BoxError> {
-        self.leave(&id, &row)?;
-        row.state = JobState::Running;
-        // This run does what was asked for up to now.
-        row.resubmit = row.resubmit.filter(|due| *due > self.at.wall);
-        self.head().claims += 1;
-        self.enter(&id, &mut row)?;
-        self.tell(&id, Some(JobState::Running), None);
-        let payload = self.payload(&id)?;
-        Ok(Claim::Job(Box::new(Claimed { id, row, payload })))
-    }
-
-    /// Claims a ready job that was due by this time. It may stand behind others.
-    fn claim_due_by(&mut self, most: u64) -> Result<Claim, BoxError> {
-        let mut found_stale = false;
-        for lane in rules::lanes(self.tail.head.claims) {
-            match self.claim_in_lane(lane, most, &mut found_stale)? {
-                Claim::Nothing => {}
-                claim => return Ok(claim),
-            }
-        }
-        // They are deleted now, so the next look sees what is behind them.
-        Ok(if found_stale { Claim::Again } else { Claim::Nothing })
-    }
-
-    /// Claims a job among the first ones of a ready log. Entries that are stale are deleted: each
-    /// look begins at the front, which moves on only if everything there has gone.
-    fn claim_in_lane(&mut self, lane: usize, most: u64, found_stale: &mut bool) -> Result<Claim, BoxError> {
-        let (mut from, mut looks, mut page) = (self.tail.head.lanes[lane].next, LOOKS, FIRST_LOOKS);
-        let mut is_front = true;
-        while looks > 0 {
-            let entries = self.entries_of(lane, from, page.min(looks))?;
-            if is_front {
-                let front = entries.first().map_or(self.tail.head.lanes[lane].end, |(index, _)| *index);
-                self.move_front(lane, front);
-            }
-            let Some((last, _)) = entries.last() else { break };
-            (from, looks, page) = (last + 1, looks.saturating_sub(entries.len()), page * 4);
-            for (index, id) in entries {
-                let row = self.row(&id)?.filter(|row| is_at(row, lane, index));
-                if row.as_ref().is_some_and(|row| row.due > most) {
-                    is_front = false;
-                    continue;
-                }
-                self.delete(self.entries(), &self.queue.keys.ready(lane, index))?;
-                if is_front {
-                    self.move_front(lane, index + 1);
-                }
-                match row {
-                    Some(row) => return self.claim_job(id, row),
-                    None => *found_stale = true,
-                }
-            }
-        }
-        Ok(Claim::Nothing)
-    }
-
-    fn move_front(&mut self, lane: usize, front: u64) {
-        if self.tail.head.lanes[lane].next < front {
-            self.head().lanes[lane].next = front;
-        }
-    }
-
-    /// Returns the entries of a ready log from this index on: so many at most.
-    fn entries_of(&mut self, lane: usize, from: u64, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
-        let (keys, end) = (self.queue.keys, self.tail.head.lanes[lane].end.max(from));
-        let range = KeyRange { from: keys.ready(lane, from), to: Some(keys.ready(lane, end)) };
-        let corrupt = || self.queue.corrupt("an entry is no id".to_owned());
-        let mut entries = Vec::new();
-        for pair in self.batch.rows(&self.queue.entries, range).take(most) {
-            let (key, id) = pair?;
-            let (index, _) = split_entry(&key).ok_or_else(corrupt)?;
-            entries.push((index, String::from_utf8(id).map_err(|_| corrupt())?));
-        }
-        Ok(entries)
-    }
-
-    /// Claims the scheduled job that is due first, if it is due by this time.
-    fn claim_early(&mut self, most: u64) -> Result<Claim, BoxError> {
-        let (listed, next) = self.listed(List::Scheduled, most, AT_ONCE)?;
-        if listed.is_empty() {
-            // A push before the next one then wakes those who wait for it.
-            self.tail.from[number_of(List::Scheduled)] = next;
-        }
-        for (at, id) in listed {
-            let row = self.row(&id)?.filter(|row| row.state == JobState::Scheduled && row.due == at);
-            if let Some(row) = row {
-                return self.claim_job(id, row);
-            }
-        }
-        Ok(Claim::Nothing)
-    }
-
     // The ends of attempts.
 
     /// Returns the row of the job that has this lease.
@@ -541,84 +391,6 @@ impl Step<'_, '_> {
         self.tell(id, Some(JobState::Ready), None);
         Ok(true)
     }
-
-    // The work that time brings.
-
-    /// Makes due jobs ready, and removes rows whose time is over: some of each.
-    pub(super) fn keep_house(&mut self, most: usize) -> Result<(), BoxError> {
-        let wall = self.at.wall;
-        if self.tail.from[number_of(List::Scheduled)] <= wall {
-            for (at, id) in self.take_listed(List::Scheduled, most)? {
-                let row = self.row(&id)?.filter(|row| row.state == JobState::Scheduled && row.due == at);
-                match row {
-                    Some(mut row) => {
-                        self.leave(&id, &row)?;
-                        row.state = JobState::Ready;
-                        self.enter(&id, &mut row)?;
-                        self.tell(&id, Some(JobState::Ready), None);
-                    }
-                    None => self.remove_entry(List::Scheduled, at, &id)?,
-                }
-            }
-        }
-        for (list, state) in [(List::Finished, JobState::Finished), (List::Dead, JobState::Dead)] {
-            if self.tail.from[number_of(list)] > wall {
-                continue;
-            }
-            for (at, id) in self.take_listed(list, most)? {
-                match self.row(&id)?.filter(|row| row.state == state && row.place == at) {
-                    Some(row) => self.remove_row(&id, &row)?,
-                    None => self.remove_entry(list, at, &id)?,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the entries of a list whose time has come, and notes where the next look begins.
-    fn take_listed(&mut self, list: List, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
-        let (listed, next) = self.listed(list, self.at.wall, most)?;
-        self.tail.from[number_of(list)] = next;
-        Ok(listed)
-    }
-
-    /// Returns the first entries of a list up to this time, and the number of the entry behind
-    /// them; `u64::MAX` if there is none.
-    fn listed(&mut self, list: List, until: u64, most: usize) -> Result<(Vec<(u64, JobId)>, u64), BoxError> {
-        let keys = self.queue.keys;
-        let from = keys.entries_from(list, self.tail.from[number_of(list)]);
-        let mut listed = Vec::new();
-        for pair in self.batch.rows(&self.queue.entries, KeyRange { from, to: Some(keys.entries_end(list)) }) {
-            let (key, _): Pair = pair?;
-            let (at, id) = split_entry(&key).ok_or_else(|| self.queue.corrupt("an entry has no id".to_owned()))?;
-            if at > until || listed.len() == most {
-                return Ok((listed, at));
-            }
-            listed.push((at, id.to_owned()));
-        }
-        Ok((listed, u64::MAX))
-    }
-
-    /// Takes over from a process that has died: its running jobs count a crash each.
-    pub(super) fn recover(&mut self, running: &[(u64, JobId)]) -> Result<u64, BoxError> {
-        self.head().epoch += 1;
-        let mut count = 0;
-        for (token, id) in running {
-            match self.row(id)?.filter(|row| row.state == JobState::Running && row.place == *token) {
-                Some(row) => {
-                    self.end_row(id, row, End::Crashed, None)?;
-                    count += 1;
-                }
-                None => self.delete(self.rows(), &self.queue.keys.running(*token))?,
-            }
-        }
-        Ok(count)
-    }
-}
-
-/// True if the job is at this place of a ready log. Otherwise the entry there is stale.
-fn is_at(row: &Row, lane: usize, index: u64) -> bool {
-    row.state == JobState::Ready && row.place == index && row.priority as usize == lane
 }
 
 /// Returns the place of a list in [`Tail::from`].

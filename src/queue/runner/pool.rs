@@ -3,40 +3,27 @@
 
 use super::attempts::Attempt;
 use super::drain::{Limits, Reached, Summary};
-use super::handler::{Finisher, Handler, Hooks};
+use super::handler::{Handler, Hooks};
 use super::reports::Report;
 use super::timeouts::Timeouts;
-use super::{Ended, QueueEvent, Running, Unknown};
-use crate::base::config::{ConfigError, DEFAULT_EFFECTS};
-use crate::base::error::{Error, describe};
-use crate::base::guard::guarded;
+use super::{Ended, Running, Unknown};
+use crate::base::config::ConfigError;
+use crate::base::error::Error;
 use crate::base::index::BoxError;
-use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering, wait_until};
-use crate::commit::changes::Changes;
+use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, wait_until};
 use crate::crew::{Crew, Host, Own, Roster};
-use crate::effects::Effects;
 use crate::queue::clock::Waits;
-use crate::queue::intent::call_with;
-use crate::queue::job::{JobState, time};
-use crate::queue::rules::End;
-use crate::queue::state::Takes;
-use crate::queue::step::{AT_ONCE, Claim, Claimed};
-use crate::queue::{Outcome, Queue, QueueError, SOME};
+use crate::queue::{Queue, QueueError};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-/// The pause after a write that failed: the first one, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+mod attempting;
+mod line;
+mod writing;
 
-/// The time between two claims that needs no further thread: most of it is the write.
-const BRISK: Duration = Duration::from_micros(20);
-
-/// The time for which the first thread in the line watches the others, and the claims in that time
-/// by which they cope.
-const LOOK: Duration = Duration::from_micros(200);
-const ENOUGH: u64 = 8;
+use self::attempting::is_direct;
 
 /// The settings of a runner, which are checked.
 pub(super) struct Settings {
@@ -112,22 +99,6 @@ struct Tally {
     dead: u64,
     lost: u64,
 }
-
-/// The next job of a thread, and its payload.
-type Next = (Running, Vec<u8>);
-
-/// The result of a look by the first thread in the line.
-enum Turn {
-    /// It has claimed a job.
-    Job(Next),
-    /// It has a slot, and claims a job that is ready.
-    Claim,
-    /// No job will come.
-    End,
-}
-
-/// The answer to one write: the ends of attempts, and the next job.
-type Written = (Vec<Option<Option<JobState>>>, Claim);
 
 impl Host for Pool {
     fn crew(&self) -> &Crew<Self> {
@@ -221,198 +192,6 @@ impl Pool {
         self.state.lock().flights.len()
     }
 
-    /// The loop of a thread.
-    fn work(self: &Arc<Self>) {
-        let mut reports = Vec::new();
-        // The time at which the job before this one began, while it goes from job to job.
-        let (mut before, mut begun) = (None, None);
-        loop {
-            let next = if begun.is_some() && self.goes_on(before) { self.go_on(&mut reports) } else { None };
-            if next.is_none() {
-                begun = None;
-            }
-            let Some((job, payload)) = next.or_else(|| self.stand_in_line(&mut reports)) else { break };
-            before = begun.replace(crate::base::time::now());
-            reports.extend(self.run(job, &payload));
-        }
-        self.state.lock().threads -= 1;
-    }
-
-    /// True if a thread that has ended a job claims the next one at once. If several threads take
-    /// jobs faster than they can be written, one thread less is none the slower.
-    fn goes_on(&self, before: Option<Instant>) -> bool {
-        let Some(before) = before else { return true };
-        let active = {
-            let state = self.state.lock();
-            state.threads - state.in_line
-        };
-        let cycle = crate::base::time::now().saturating_duration_since(before);
-        active <= 1 || cycle >= BRISK * u32::try_from(active).unwrap_or(u32::MAX)
-    }
-
-    /// Starts one more thread if none is left in the line, so that one always looks for the next
-    /// job.
-    fn grow(self: &Arc<Self>) {
-        {
-            let mut state = self.state.lock();
-            if state.ending || state.in_line > 0 || state.threads >= self.settings.max_processing {
-                return;
-            }
-            state.threads += 1;
-        }
-        if let Err(error) = self.spawn() {
-            self.state.lock().threads -= 1;
-            tracing::warn!(target: "waterline", queue = self.queue().name(), %error, "the runner goes on with fewer threads");
-        }
-    }
-
-    /// Takes the ends that other threads have left, and says if a job may be claimed. Then a slot is
-    /// taken for it.
-    fn prepare(&self, reports: &mut Vec<Report>) -> bool {
-        let mut state = self.state.lock();
-        reports.append(&mut state.inbox);
-        let wants = self.may_claim(&mut state, reports.len());
-        state.reserved += usize::from(wants);
-        wants
-    }
-
-    /// Writes the end of a job, and claims the next one in the same write. `None`: there is none,
-    /// or the write failed. Then the list still has the ends that could not be written.
-    fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
-        let wants = self.prepare(reports);
-        if wants || !reports.is_empty() {
-            if let Ok(Claim::Job(claimed)) = self.write(reports, wants) {
-                return Some(self.take_up(*claimed));
-            }
-            self.let_the_line_look();
-        }
-        None
-    }
-
-    /// Gets in the line for the next job, and writes the ends in the list. `None` if this thread
-    /// must end.
-    fn stand_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
-        loop {
-            self.state.lock().in_line += 1;
-            let first = self.first_in_line(reports);
-            let turn = self.look_for_job(reports);
-            self.state.lock().in_line -= 1;
-            drop(first);
-            match turn {
-                Turn::End => return None,
-                Turn::Job(next) => {
-                    self.grow();
-                    return Some(next);
-                }
-                Turn::Claim => {
-                    // A claim may take as long as a flush of the disk, so the next one in the line
-                    // looks meanwhile.
-                    self.grow();
-                    match self.write(reports, true) {
-                        Ok(Claim::Job(claimed)) => return Some(self.take_up(*claimed)),
-                        Ok(Claim::Again | Claim::Nothing) => {}
-                        Err(error) => {
-                            self.warn(&error, PAUSES.0);
-                            self.rest(PAUSES.0);
-                        }
-                    }
-                    self.let_the_line_look();
-                }
-            }
-        }
-    }
-
-    /// Waits until this thread is the first in the line. It does not wait with ends to be written.
-    fn first_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> MutexGuard<'_, ()> {
-        while !reports.is_empty() {
-            if let Some(first) = self.line.try_lock() {
-                return first;
-            }
-            if let Err(error) = self.write(reports, false) {
-                // The first in the line tries it again.
-                self.warn(&error, PAUSES.0);
-                self.state.lock().inbox.append(reports);
-            }
-            self.let_the_line_look();
-        }
-        self.line.lock()
-    }
-
-    /// Looks for the next job, as the first in the line.
-    fn look_for_job(self: &Arc<Self>, reports: &mut Vec<Report>) -> Turn {
-        let mut pause = PAUSES.0;
-        loop {
-            let news = self.queue().inner().news();
-            if reports.is_empty() && self.others_cope() {
-                continue;
-            }
-            let wants = self.prepare(reports);
-            if wants && self.ready() > 0 {
-                return Turn::Claim;
-            }
-            let written = if wants || !reports.is_empty() {
-                self.write(reports, wants)
-            } else if self.end_if_over(&mut self.state.lock()) {
-                return Turn::End;
-            } else if self.queue().inner().sleep(news, self.drain_deadline(), Takes::Nothing) {
-                // Its slots are taken, so no claim of this runner does it.
-                self.queue().tidy().map(|()| Claim::Nothing)
-            } else {
-                continue;
-            };
-            match written {
-                Ok(Claim::Job(claimed)) => return Turn::Job(self.take_up(*claimed)),
-                Ok(Claim::Nothing) if wants => {
-                    if !self.drained(news) {
-                        self.queue().inner().sleep(news, self.drain_deadline(), Takes::Each);
-                    }
-                }
-                Ok(Claim::Again | Claim::Nothing) => {}
-                Err(error) => {
-                    self.warn(&error, pause);
-                    self.rest(pause);
-                    pause = (pause * 2).min(PAUSES.1);
-                }
-            }
-        }
-    }
-
-    /// Returns the number of entries that a claim may find now.
-    fn ready(&self) -> u64 {
-        let wall = self.queue().inner().moment().wall;
-        self.queue().inner().look(|live| if live.head.is_paused(wall) { 0 } else { live.ready() })
-    }
-
-    /// Watches the other threads for a moment, if there are some and jobs are ready. True if they
-    /// take jobs so fast that one thread more would not help: jobs of a few microseconds are
-    /// limited by their writes.
-    fn others_cope(&self) -> bool {
-        let before = {
-            let state = self.state.lock();
-            if state.threads == state.in_line || state.ending || !state.inbox.is_empty() {
-                return false;
-            }
-            state.claims
-        };
-        if self.ready() == 0 {
-            return false;
-        }
-        self.rest(LOOK);
-        let state = self.state.lock();
-        !state.ending && state.inbox.is_empty() && state.claims - before >= ENOUGH
-    }
-
-    /// Makes the first thread in the line look again: a slot is free, or the last job of a drain
-    /// has ended.
-    fn let_the_line_look(&self) {
-        self.queue().inner().ring();
-    }
-
-    fn warn(&self, error: &QueueError, pause: Duration) {
-        let (queue, error) = (self.queue().name(), error.report());
-        tracing::warn!(target: "waterline", queue, error, "the queue cannot be written; it is tried again in {pause:.1?}");
-    }
-
     fn rest(&self, pause: Duration) {
         let until = crate::base::time::now().checked_add(pause);
         let mut state = self.state.lock();
@@ -491,211 +270,6 @@ impl Pool {
             self.timeouts.iter().for_each(|timeouts| timeouts.close());
         }
         state.over
-    }
-
-    /// Writes the ends of attempts, and claims the next job in the same batch. Reports that are
-    /// written are taken from the list.
-    fn write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Claim, QueueError> {
-        let answer = self.try_write(reports, wants);
-        if !matches!(answer, Ok(Claim::Job(_))) {
-            let mut state = self.state.lock();
-            state.reserved = state.reserved.saturating_sub(usize::from(wants));
-            self.end_if_over(&mut state);
-        }
-        answer
-    }
-
-    /// Makes a job that was claimed one in flight. The handler gets the same [`Running`], so it
-    /// sees when it is asked to end.
-    fn take_up(&self, claimed: Claimed) -> (Running, Vec<u8>) {
-        let (job, payload) = Running::new(self.queue(), claimed, &self.stopping);
-        let flight = Flight {
-            job: job.clone(),
-            ended: false,
-            #[cfg(feature = "tokio")]
-            task: None,
-        };
-        {
-            let mut state = self.state.lock();
-            state.reserved = state.reserved.saturating_sub(1);
-            state.claims += 1;
-            if state.abandoned {
-                self.give_up(&job);
-            } else {
-                state.flights.insert(job.token(), flight);
-            }
-        }
-        self.queue().inner().slot_is_free();
-        self.queue().inner().pass_on();
-        (job, payload)
-    }
-
-    fn try_write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Claim, QueueError> {
-        self.queue().take_back_silent()?;
-        // Writes of the user's are in the batch only if the job is still this worker's, so each such
-        // report is a call of its own.
-        while let Some(at) = reports.iter().position(|report| !report.effects.is_empty()) {
-            let last = reports.len() == 1;
-            let (written, claim) = match self.call(&reports[at..=at], last && wants) {
-                Ok(written) => written,
-                Err(QueueError::Halt { .. }) => (vec![None], Claim::Again),
-                Err(QueueError::Store(error @ Error::Counter { .. })) => {
-                    // No retry mends that.
-                    let report = &mut reports[at];
-                    (report.end, report.effects) = (End::Buried { reason: describe(&error) }, Changes::default());
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let report = reports.remove(at);
-            self.written(vec![report], written);
-            if last && wants {
-                return Ok(claim);
-            }
-        }
-        let (written, claim) = self.call(reports, wants)?;
-        self.written(std::mem::take(reports), written);
-        Ok(claim)
-    }
-
-    /// Makes one batch of these ends and of a claim.
-    fn call(&self, reports: &[Report], wants: bool) -> Result<Written, QueueError> {
-        if reports.is_empty() && !wants {
-            return Ok((Vec::new(), Claim::Nothing));
-        }
-        let end =
-            |report: &Report| (report.job.id().to_owned(), report.job.token(), report.end.clone(), report.data.clone());
-        let ends: Vec<_> = reports.iter().map(end).collect();
-        let effects = reports.first().map(|report| report.effects.clone()).unwrap_or_default();
-        let has_effects = !effects.is_empty();
-        let queue = self.queue();
-        call_with(queue.store(), queue.inner(), "run a job", effects, move |step| {
-            step.keep_house(SOME)?;
-            let mut written = Vec::with_capacity(ends.len());
-            for (id, token, end, data) in &ends {
-                written.push(match step.end(id, *token, end.clone(), data.as_deref()) {
-                    Ok(state) => Some(state),
-                    Err(error) if !has_effects && is_halt(&error) => None,
-                    Err(error) => return Err(error),
-                });
-            }
-            let claim = if wants { step.claim(None)? } else { Claim::Nothing };
-            if wants && matches!(claim, Claim::Nothing) {
-                // No job waits for this, so it may take longer.
-                step.keep_house(AT_ONCE)?;
-            }
-            Ok((written, claim))
-        })
-    }
-
-    /// Notes that these ends are written, and tells everybody.
-    fn written(&self, reports: Vec<Report>, written: Vec<Option<Option<JobState>>>) {
-        for (report, written) in reports.into_iter().zip(written) {
-            let ended = report.ended(written);
-            let now = self.queue().inner().moment().now;
-            let elapsed = now.saturating_duration_since(report.job.begun());
-            {
-                let mut state = self.state.lock();
-                state.tally.count(&ended);
-                state.flights.remove(&report.job.token());
-            }
-            self.timeouts.iter().for_each(|timeouts| timeouts.forget(report.job.token()));
-            let job = &report.job;
-            log(job, &ended);
-            let (queue, id, kind, attempt) = (self.queue().name(), job.id(), job.kind(), job.attempt());
-            let ended_event = QueueEvent::AttemptEnded { queue, id, kind, attempt, elapsed, ended: &ended };
-            self.hooks().tell(job, &ended_event);
-            self.hooks().teardown(job, &ended);
-        }
-    }
-
-    /// Runs a job. `None`: somebody else reports it.
-    fn run(self: &Arc<Self>, job: Running, payload: &[u8]) -> Option<Report> {
-        let (queue, id, kind, attempt) = (self.queue().name(), job.id(), job.kind(), job.attempt());
-        self.hooks().tell(&job, &QueueEvent::AttemptBegun { queue, id, kind, attempt });
-        if let Some(timeouts) = &self.timeouts {
-            timeouts.begin(job.token(), self.queue().inner().moment().now);
-        }
-        let before = self.hooks().before(&job);
-        let handler = self.settings.handlers.get(job.kind());
-        let attempt = Attempt::new(self, job.clone());
-        if !is_direct(handler) && self.is_ended(job.token()) {
-            // Its time was over before it began.
-            return None;
-        }
-        if let Err(error) = before {
-            return self.report_here(attempt, handler, error);
-        }
-        match handler {
-            None => Some(Report::of(&attempt, Ok(self.unknown(&job)))),
-            Some(Handler::Direct(handler)) => Some(Report::of(&attempt, guarded(|| handler(&job, payload)))),
-            Some(Handler::Transactional(handler)) => {
-                let mut effects = Effects::new(Changes::default(), job.store_address(), DEFAULT_EFFECTS);
-                let outcome = guarded(|| handler(&job, payload, &mut effects));
-                let (effects, refused) = effects.finish();
-                let outcome = outcome.and_then(|outcome| Ok(refused.map(|()| outcome)?));
-                Some(Report::with_effects(&attempt, outcome, effects))
-            }
-            Some(Handler::Deferred(handler)) => {
-                let done = Finisher::new(attempt);
-                // If it panics, its finisher is dropped, and reports that.
-                let called = guarded(|| {
-                    handler(job.clone(), payload, done);
-                    Ok(())
-                });
-                if let Err(panic) = called {
-                    let attempt = job.attempt();
-                    tracing::error!(target: "waterline", queue, id, attempt, %panic, "a handler panicked");
-                }
-                None
-            }
-            #[cfg(feature = "tokio")]
-            Some(async_handler @ Handler::Async(handler)) => {
-                let runtime = self.settings.runtime.as_ref()?;
-                let made = {
-                    let _context = runtime.enter();
-                    guarded(|| handler(job.clone(), payload))
-                };
-                match made {
-                    Ok(future) => {
-                        self.keep_task(job.token(), super::asynchronous::spawn(runtime, attempt, future));
-                        None
-                    }
-                    Err(error) => self.report_here(attempt, Some(async_handler), error),
-                }
-            }
-        }
-    }
-
-    /// Returns the report of an attempt whose handler has not begun. If others could report it too,
-    /// since its time is over, only one does.
-    fn report_here(&self, attempt: Attempt, handler: Option<&Handler>, error: BoxError) -> Option<Report> {
-        let is_mine = is_direct(handler) || self.claim_end(attempt.job().token());
-        is_mine.then(|| Report::of(&attempt, Err(error)))
-    }
-
-    fn is_ended(&self, token: u64) -> bool {
-        self.state.lock().flights.get(&token).is_none_or(|flight| flight.ended)
-    }
-
-    /// Keeps the task of a job, to drop it when its time is over. That may be now.
-    #[cfg(feature = "tokio")]
-    fn keep_task(&self, token: u64, task: tokio::task::AbortHandle) {
-        if let Some(flight) = self.state.lock().flights.get_mut(&token).filter(|flight| !flight.ended) {
-            flight.task = Some(task);
-            return;
-        }
-        task.abort();
-    }
-
-    fn unknown(&self, job: &Running) -> Outcome {
-        match self.settings.unknown {
-            Unknown::Dead => Outcome::Dead(format!("no handler has the kind {:?}", job.kind())),
-            Unknown::Snooze(delay) => {
-                let wall = self.queue().inner().moment().wall;
-                Outcome::Snooze(crate::queue::job::after(wall, delay).map_or_else(|| time(u64::MAX), time))
-            }
-        }
     }
 
     // The ends of attempts that other threads report.
@@ -814,30 +388,5 @@ impl Tally {
             Ended::Lost => &mut self.lost,
         };
         *count += 1;
-    }
-}
-
-/// True if a thread of the runner runs the job to its end, and reports it.
-fn is_direct(handler: Option<&Handler>) -> bool {
-    matches!(handler, None | Some(Handler::Direct(_) | Handler::Transactional(_)))
-}
-
-fn is_halt(error: &BoxError) -> bool {
-    matches!(error.downcast_ref(), Some(QueueError::Halt { .. }))
-}
-
-fn log(job: &Running, ended: &Ended) {
-    let (queue, id, kind, attempt) = (job.queue_name(), job.id(), job.kind(), job.attempt());
-    match ended {
-        Ended::Finished | Ended::Snoozed => {}
-        Ended::Retried { error } => {
-            tracing::debug!(target: "waterline", queue, id, kind, attempt, error, "a job failed, and is tried again");
-        }
-        Ended::Dead { error } => {
-            tracing::warn!(target: "waterline", queue, id, kind, attempt, error, "a job is dead: mend its cause and requeue it, or remove it");
-        }
-        Ended::Lost => {
-            tracing::warn!(target: "waterline", queue, id, kind, attempt, "a job was removed or taken over while it ran; its end was not written");
-        }
     }
 }

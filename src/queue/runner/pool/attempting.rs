@@ -1,0 +1,114 @@
+//! The call of a handler.
+
+use super::Pool;
+use crate::base::config::DEFAULT_EFFECTS;
+use crate::base::guard::guarded;
+use crate::base::index::BoxError;
+use crate::base::sync::Arc;
+use crate::commit::changes::Changes;
+use crate::effects::Effects;
+use crate::queue::Outcome;
+use crate::queue::job::time;
+use crate::queue::runner::attempts::Attempt;
+use crate::queue::runner::handler::{Finisher, Handler};
+use crate::queue::runner::reports::Report;
+use crate::queue::runner::{QueueEvent, Running, Unknown};
+
+impl Pool {
+    /// Runs a job. `None`: somebody else reports it.
+    pub(super) fn run(self: &Arc<Self>, job: Running, payload: &[u8]) -> Option<Report> {
+        let (queue, id, kind, attempt) = (self.queue().name(), job.id(), job.kind(), job.attempt());
+        self.hooks().tell(&job, &QueueEvent::AttemptBegun { queue, id, kind, attempt });
+        if let Some(timeouts) = &self.timeouts {
+            timeouts.begin(job.token(), self.queue().inner().moment().now);
+        }
+        let before = self.hooks().before(&job);
+        let handler = self.settings.handlers.get(job.kind());
+        let attempt = Attempt::new(self, job.clone());
+        if !is_direct(handler) && self.is_ended(job.token()) {
+            // Its time was over before it began.
+            return None;
+        }
+        if let Err(error) = before {
+            return self.report_here(attempt, handler, error);
+        }
+        match handler {
+            None => Some(Report::of(&attempt, Ok(self.unknown(&job)))),
+            Some(Handler::Direct(handler)) => Some(Report::of(&attempt, guarded(|| handler(&job, payload)))),
+            Some(Handler::Transactional(handler)) => {
+                let mut effects = Effects::new(Changes::default(), job.store_address(), DEFAULT_EFFECTS);
+                let outcome = guarded(|| handler(&job, payload, &mut effects));
+                let (effects, refused) = effects.finish();
+                let outcome = outcome.and_then(|outcome| Ok(refused.map(|()| outcome)?));
+                Some(Report::with_effects(&attempt, outcome, effects))
+            }
+            Some(Handler::Deferred(handler)) => {
+                let done = Finisher::new(attempt);
+                // If it panics, its finisher is dropped, and reports that.
+                let called = guarded(|| {
+                    handler(job.clone(), payload, done);
+                    Ok(())
+                });
+                if let Err(panic) = called {
+                    let attempt = job.attempt();
+                    tracing::error!(target: "waterline", queue, id, attempt, %panic, "a handler panicked");
+                }
+                None
+            }
+            #[cfg(feature = "tokio")]
+            Some(async_handler @ Handler::Async(handler)) => {
+                let runtime = self.settings.runtime.as_ref()?;
+                let made = {
+                    let _context = runtime.enter();
+                    guarded(|| handler(job.clone(), payload))
+                };
+                match made {
+                    Ok(future) => {
+                        self.keep_task(
+                            job.token(),
+                            crate::queue::runner::asynchronous::spawn(runtime, attempt, future),
+                        );
+                        None
+                    }
+                    Err(error) => self.report_here(attempt, Some(async_handler), error),
+                }
+            }
+        }
+    }
+
+    /// Returns the report of an attempt whose handler has not begun. If others could report it too,
+    /// since its time is over, only one does.
+    pub(super) fn report_here(&self, attempt: Attempt, handler: Option<&Handler>, error: BoxError) -> Option<Report> {
+        let is_mine = is_direct(handler) || self.claim_end(attempt.job().token());
+        is_mine.then(|| Report::of(&attempt, Err(error)))
+    }
+
+    pub(super) fn is_ended(&self, token: u64) -> bool {
+        self.state.lock().flights.get(&token).is_none_or(|flight| flight.ended)
+    }
+
+    /// Keeps the task of a job, to drop it when its time is over. That may be now.
+    #[cfg(feature = "tokio")]
+    pub(super) fn keep_task(&self, token: u64, task: tokio::task::AbortHandle) {
+        if let Some(flight) = self.state.lock().flights.get_mut(&token).filter(|flight| !flight.ended) {
+            flight.task = Some(task);
+            return;
+        }
+        task.abort();
+    }
+
+    pub(super) fn unknown(&self, job: &Running) -> Outcome {
+        match self.settings.unknown {
+            Unknown::Dead => Outcome::Dead(format!("no handler has the kind {:?}", job.kind())),
+            Unknown::Snooze(delay) => {
+                let wall = self.queue().inner().moment().wall;
+                Outcome::Snooze(crate::queue::job::after(wall, delay).map_or_else(|| time(u64::MAX), time))
+            }
+        }
+    }
+}
+
+/// True if a thread of the runner runs the job to its end, and reports it.
+pub(super) fn is_direct(handler: Option<&Handler>) -> bool {
+    matches!(handler, None | Some(Handler::Direct(_) | Handler::Transactional(_)))
+}

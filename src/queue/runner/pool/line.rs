@@ -1,0 +1,231 @@
+//! The line in which the threads of a runner wait for the next job.
+//!
+//! To wake a thread costs as much as several short jobs. So one thread alone looks for a job, the
+//! first in the line, and it leaves short ones to the threads that are awake.
+
+use super::Pool;
+use crate::base::sync::{Arc, MutexGuard};
+use crate::queue::QueueError;
+use crate::queue::runner::Running;
+use crate::queue::runner::reports::Report;
+use crate::queue::state::Takes;
+use crate::queue::step::Claim;
+use std::time::{Duration, Instant};
+
+/// The pause after a write that failed: the first one, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// The time between two claims that needs no further thread: most of it is the write.
+const BRISK: Duration = Duration::from_micros(20);
+
+/// The time for which the first thread in the line watches the others, and the claims in that time
+/// by which they cope.
+const LOOK: Duration = Duration::from_micros(200);
+const ENOUGH: u64 = 8;
+
+/// The next job of a thread, and its payload.
+pub(super) type Next = (Running, Vec<u8>);
+
+/// The result of a look by the first thread in the line.
+pub(super) enum Turn {
+    /// It has claimed a job.
+    Job(Next),
+    /// It has a slot, and claims a job that is ready.
+    Claim,
+    /// No job will come.
+    End,
+}
+
+impl Pool {
+    /// The loop of a thread.
+    pub(super) fn work(self: &Arc<Self>) {
+        let mut reports = Vec::new();
+        // The time at which the job before this one began, while it goes from job to job.
+        let (mut before, mut begun) = (None, None);
+        loop {
+            let next = if begun.is_some() && self.goes_on(before) { self.go_on(&mut reports) } else { None };
+            if next.is_none() {
+                begun = None;
+            }
+            let Some((job, payload)) = next.or_else(|| self.stand_in_line(&mut reports)) else { break };
+            before = begun.replace(crate::base::time::now());
+            reports.extend(self.run(job, &payload));
+        }
+        self.state.lock().threads -= 1;
+    }
+
+    /// True if a thread that has ended a job claims the next one at once. If several threads take
+    /// jobs faster than they can be written, one thread less is none the slower.
+    pub(super) fn goes_on(&self, before: Option<Instant>) -> bool {
+        let Some(before) = before else { return true };
+        let active = {
+            let state = self.state.lock();
+            state.threads - state.in_line
+        };
+        let cycle = crate::base::time::now().saturating_duration_since(before);
+        active <= 1 || cycle >= BRISK * u32::try_from(active).unwrap_or(u32::MAX)
+    }
+
+    /// Starts one more thread if none is left in the line, so that one always looks for the next
+    /// job.
+    pub(super) fn grow(self: &Arc<Self>) {
+        {
+            let mut state = self.state.lock();
+            if state.ending || state.in_line > 0 || state.threads >= self.settings.max_processing {
+                return;
+            }
+            state.threads += 1;
+        }
+        if let Err(error) = self.spawn() {
+            self.state.lock().threads -= 1;
+            tracing::warn!(target: "waterline", queue = self.queue().name(), %error, "the runner goes on with fewer threads");
+        }
+    }
+
+    /// Takes the ends that other threads have left, and says if a job may be claimed. Then a slot is
+    /// taken for it.
+    pub(super) fn prepare(&self, reports: &mut Vec<Report>) -> bool {
+        let mut state = self.state.lock();
+        reports.append(&mut state.inbox);
+        let wants = self.may_claim(&mut state, reports.len());
+        state.reserved += usize::from(wants);
+        wants
+    }
+
+    /// Writes the end of a job, and claims the next one in the same write. `None`: there is none,
+    /// or the write failed. Then the list still has the ends that could not be written.
+    pub(super) fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
+        let wants = self.prepare(reports);
+        if wants || !reports.is_empty() {
+            if let Ok(Claim::Job(claimed)) = self.write(reports, wants) {
+                return Some(self.take_up(*claimed));
+            }
+            self.let_the_line_look();
+        }
+        None
+    }
+
+    /// Gets in the line for the next job, and writes the ends in the list. `None` if this thread
+    /// must end.
+    pub(super) fn stand_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
+        loop {
+            self.state.lock().in_line += 1;
+            let first = self.first_in_line(reports);
+            let turn = self.look_for_job(reports);
+            self.state.lock().in_line -= 1;
+            drop(first);
+            match turn {
+                Turn::End => return None,
+                Turn::Job(next) => {
+                    self.grow();
+                    return Some(next);
+                }
+                Turn::Claim => {
+                    // A claim may take as long as a flush of the disk, so the next one in the line
+                    // looks meanwhile.
+                    self.grow();
+                    match self.write(reports, true) {
+                        Ok(Claim::Job(claimed)) => return Some(self.take_up(*claimed)),
+                        Ok(Claim::Again | Claim::Nothing) => {}
+                        Err(error) => {
+                            self.warn(&error, PAUSES.0);
+                            self.rest(PAUSES.0);
+                        }
+                    }
+                    self.let_the_line_look();
+                }
+            }
+        }
+    }
+
+    /// Waits until this thread is the first in the line. It does not wait with ends to be written.
+    pub(super) fn first_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> MutexGuard<'_, ()> {
+        while !reports.is_empty() {
+            if let Some(first) = self.line.try_lock() {
+                return first;
+            }
+            if let Err(error) = self.write(reports, false) {
+                // The first in the line tries it again.
+                self.warn(&error, PAUSES.0);
+                self.state.lock().inbox.append(reports);
+            }
+            self.let_the_line_look();
+        }
+        self.line.lock()
+    }
+
+    /// Looks for the next job, as the first in the line.
+    pub(super) fn look_for_job(self: &Arc<Self>, reports: &mut Vec<Report>) -> Turn {
+        let mut pause = PAUSES.0;
+        loop {
+            let news = self.queue().inner().news();
+            if reports.is_empty() && self.others_cope() {
+                continue;
+            }
+            let wants = self.prepare(reports);
+            if wants && self.ready() > 0 {
+                return Turn::Claim;
+            }
+            let written = if wants || !reports.is_empty() {
+                self.write(reports, wants)
+            } else if self.end_if_over(&mut self.state.lock()) {
+                return Turn::End;
+            } else if self.queue().inner().sleep(news, self.drain_deadline(), Takes::Nothing) {
+                // Its slots are taken, so no claim of this runner does it.
+                self.queue().tidy().map(|()| Claim::Nothing)
+            } else {
+                continue;
+            };
+            match written {
+                Ok(Claim::Job(claimed)) => return Turn::Job(self.take_up(*claimed)),
+                Ok(Claim::Nothing) if wants => {
+                    if !self.drained(news) {
+                        self.queue().inner().sleep(news, self.drain_deadline(), Takes::Each);
+                    }
+                }
+                Ok(Claim::Again | Claim::Nothing) => {}
+                Err(error) => {
+                    self.warn(&error, pause);
+                    self.rest(pause);
+                    pause = (pause * 2).min(PAUSES.1);
+                }
+            }
+        }
+    }
+
+    /// Returns the number of entries that a claim may find now.
+    pub(super) fn ready(&self) -> u64 {
+        let wall = self.queue().inner().moment().wall;
+        self.queue().inner().look(|live| if live.head.is_paused(wall) { 0 } else { live.ready() })
+    }
+
+    /// Watches the other threads for a moment, if there are some and jobs are ready. True if they
+    /// take jobs so fast that one thread more would not help: jobs of a few microseconds are
+    /// limited by their writes.
+    pub(super) fn others_cope(&self) -> bool {
+        let before = {
+            let state = self.state.lock();
+            if state.threads == state.in_line || state.ending || !state.inbox.is_empty() {
+                return false;
+            }
+            state.claims
+        };
+        if self.ready() == 0 {
+            return false;
+        }
+        self.rest(LOOK);
+        let state = self.state.lock();
+        !state.ending && state.inbox.is_empty() && state.claims - before >= ENOUGH
+    }
+
+    /// Makes the first thread in the line look again: a slot is free, or the last job of a drain
+    /// has ended.
+    pub(super) fn let_the_line_look(&self) {
+        self.queue().inner().ring();
+    }
+
+    pub(super) fn warn(&self, error: &QueueError, pause: Duration) {
+        let (queue, error) = (self.queue().name(), error.report());
+        tracing::warn!(target: "waterline", queue, error, "the queue cannot be written; it is tried again in {pause:.1?}");
+    }
+}

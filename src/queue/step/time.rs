@@ -1,0 +1,82 @@
+//! The work that time brings: jobs that are due, rows whose time is over, and jobs of a process that
+//! has died.
+
+use super::{Step, number_of};
+use crate::base::index::BoxError;
+use crate::kv::{KeyRange, Pair};
+use crate::queue::job::{JobId, JobState};
+use crate::queue::keys::{List, split_entry};
+use crate::queue::rules::End;
+
+impl Step<'_, '_> {
+    /// Makes due jobs ready, and removes rows whose time is over: some of each.
+    pub(in crate::queue) fn keep_house(&mut self, most: usize) -> Result<(), BoxError> {
+        let wall = self.at.wall;
+        if self.tail.from[number_of(List::Scheduled)] <= wall {
+            for (at, id) in self.take_listed(List::Scheduled, most)? {
+                let row = self.row(&id)?.filter(|row| row.state == JobState::Scheduled && row.due == at);
+                match row {
+                    Some(mut row) => {
+                        self.leave(&id, &row)?;
+                        row.state = JobState::Ready;
+                        self.enter(&id, &mut row)?;
+                        self.tell(&id, Some(JobState::Ready), None);
+                    }
+                    None => self.remove_entry(List::Scheduled, at, &id)?,
+                }
+            }
+        }
+        for (list, state) in [(List::Finished, JobState::Finished), (List::Dead, JobState::Dead)] {
+            if self.tail.from[number_of(list)] > wall {
+                continue;
+            }
+            for (at, id) in self.take_listed(list, most)? {
+                match self.row(&id)?.filter(|row| row.state == state && row.place == at) {
+                    Some(row) => self.remove_row(&id, &row)?,
+                    None => self.remove_entry(list, at, &id)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the entries of a list whose time has come, and notes where the next look begins.
+    pub(super) fn take_listed(&mut self, list: List, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
+        let (listed, next) = self.listed(list, self.at.wall, most)?;
+        self.tail.from[number_of(list)] = next;
+        Ok(listed)
+    }
+
+    /// Returns the first entries of a list up to this time, and the number of the entry behind
+    /// them; `u64::MAX` if there is none.
+    pub(super) fn listed(&mut self, list: List, until: u64, most: usize) -> Result<(Vec<(u64, JobId)>, u64), BoxError> {
+        let keys = self.queue.keys;
+        let from = keys.entries_from(list, self.tail.from[number_of(list)]);
+        let mut listed = Vec::new();
+        for pair in self.batch.rows(&self.queue.entries, KeyRange { from, to: Some(keys.entries_end(list)) }) {
+            let (key, _): Pair = pair?;
+            let (at, id) = split_entry(&key).ok_or_else(|| self.queue.corrupt("an entry has no id".to_owned()))?;
+            if at > until || listed.len() == most {
+                return Ok((listed, at));
+            }
+            listed.push((at, id.to_owned()));
+        }
+        Ok((listed, u64::MAX))
+    }
+
+    /// Takes over from a process that has died: its running jobs count a crash each.
+    pub(in crate::queue) fn recover(&mut self, running: &[(u64, JobId)]) -> Result<u64, BoxError> {
+        self.head().epoch += 1;
+        let mut count = 0;
+        for (token, id) in running {
+            match self.row(id)?.filter(|row| row.state == JobState::Running && row.place == *token) {
+                Some(row) => {
+                    self.end_row(id, row, End::Crashed, None)?;
+                    count += 1;
+                }
+                None => self.delete(self.rows(), &self.queue.keys.running(*token))?,
+            }
+        }
+        Ok(count)
+    }
+}
