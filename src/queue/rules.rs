@@ -145,7 +145,7 @@ pub(crate) fn next(past: &Past, end: End, wall: u64, chance: f64) -> Next {
     };
     match (next, past.resubmit) {
         (Next::Finish, Some(due)) => Next::Anew { due, crashes: 0, error: None },
-        // Whoever pushed it meanwhile asked for a new run, which has attempts of its own.
+        // The push asked for a new run, which has attempts of its own.
         (Next::Die { error, crashes: before, .. }, Some(due)) if before == crashes => {
             Next::Anew { due, crashes, error: Some(error) }
         }

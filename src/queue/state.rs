@@ -217,7 +217,8 @@ impl QueueState {
     }
 
     /// Sleeps until there is news, until time brings something, or until the deadline. A thread
-    /// that takes no job is not woken for one. True: there is something to do that time has brought.
+    /// that takes no job is not woken for one. True: there is something to do that time has
+    /// brought.
     pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, takes: Takes) -> bool {
         let mut live = self.live.lock();
         if live.news != news {

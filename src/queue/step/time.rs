@@ -1,5 +1,5 @@
-//! The work that time brings: jobs that are due, rows whose time is over, and jobs of a process that
-//! has died.
+//! The work that time brings: jobs that are due, rows whose time is over, and jobs of a process
+//! that has died.
 
 use super::{Step, number_of};
 use crate::base::index::BoxError;

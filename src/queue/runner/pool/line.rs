@@ -82,8 +82,8 @@ impl Pool {
         }
     }
 
-    /// Takes the ends that other threads have left, and says if a job may be claimed. Then a slot is
-    /// taken for it.
+    /// Takes the ends that other threads have left, and says if a job may be claimed. Then a slot
+    /// is taken for it.
     pub(super) fn prepare(&self, reports: &mut Vec<Report>) -> bool {
         let mut state = self.state.lock();
         reports.append(&mut state.inbox);

@@ -56,8 +56,8 @@ impl Pool {
 
     pub(super) fn try_write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Claim, QueueError> {
         self.queue().take_back_silent()?;
-        // Writes of the user's are in the batch only if the job is still this worker's, so each such
-        // report is a call of its own.
+        // Writes of the user's are in the batch only if the job is still this worker's, so each
+        // such report is a call of its own.
         while let Some(at) = reports.iter().position(|report| !report.effects.is_empty()) {
             let last = reports.len() == 1;
             let (written, claim) = match self.call(&reports[at..=at], last && wants) {
