@@ -72,7 +72,7 @@ fn turn_over(queue: &Queue, first: u64) -> Result<(), BoxError> {
         let new = |job: u64| {
             let kind = if job % SELDOM == 1 { "fails once" } else { "k" };
             let new = NewJob::new(kind, &payload)?;
-            Ok(if job % SELDOM == 0 { new.delay(SOON) } else { new })
+            Ok(if job.is_multiple_of(SELDOM) { new.delay(SOON) } else { new })
         };
         queue.push_all((jobs..jobs + 250).map(new).collect::<Result<Vec<_>, BoxError>>()?)?;
     }

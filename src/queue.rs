@@ -394,7 +394,7 @@ impl Queue {
     /// let id = queue.push(NewJob::new("k", &1)?)?.id;
     /// let mut subscription = queue.subscribe(&id)?;
     /// let mut lease = queue.accept(Accept::new())?.expect("a job is ready");
-    /// lease.finish(Some(&"as good as new"))?;
+    /// lease.finish(Some("as good as new".into()))?;
     /// let seen = subscription.wait_for(JobState::Finished, Duration::from_secs(60))?.expect("it is");
     /// assert_eq!(seen.data, Some("as good as new".into()));
     /// # Ok::<(), waterline::queue::QueueError>(())

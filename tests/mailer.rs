@@ -65,7 +65,7 @@ fn a_mail_that_is_lost_doubled_or_sent_too_often_is_found() {
         let id = queue.push(NewJob::new("mail", &payload).unwrap()).unwrap().id;
         let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
         assert_eq!(lease.id(), id);
-        lease.finish(Some(&1)).unwrap();
+        lease.finish(Some(1.into())).unwrap();
     });
     refused(dir.path(), "has a second mail");
 }

@@ -43,7 +43,7 @@ fn the_job_at_the_end_of_a_range_that_is_deleted_is_claimed() {
         for payload in [9_999, 10_000] {
             let mut lease = accept(&queue);
             assert_eq!(lease.payload::<u64>().unwrap(), payload);
-            lease.finish(None::<&()>).unwrap();
+            lease.finish(None).unwrap();
         }
         assert_eq!(queue.counts().ready, 0);
     }
@@ -57,7 +57,7 @@ fn a_retention_of_no_time_keeps_nothing_be_it_of_the_queue_or_of_the_job() {
         let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();
         queue.push(of_job.into_iter().fold(job(1), NewJob::retention)).unwrap();
         let mut lease = accept(&queue);
-        assert_eq!(lease.finish(None::<&()>).unwrap(), None);
+        assert_eq!(lease.finish(None).unwrap(), None);
     }
 }
 
@@ -73,9 +73,9 @@ fn a_push_for_later_is_not_lost_when_the_run_that_it_met_fails() {
     clock.advance(Duration::from_secs(1));
     let mut lease = accept(&queue);
     assert!(lease.is_resubmitted());
-    assert_eq!(lease.finish(None::<&()>).unwrap(), Some(JobState::Scheduled), "the run of the push is still to come");
+    assert_eq!(lease.finish(None).unwrap(), Some(JobState::Scheduled), "the run of the push is still to come");
     clock.advance(Duration::from_secs(59));
-    assert_eq!(accept(&queue).finish(None::<&()>).unwrap(), Some(JobState::Finished));
+    assert_eq!(accept(&queue).finish(None).unwrap(), Some(JobState::Finished));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn an_attempt_that_begins_after_a_push_is_the_run_of_that_push() {
     queue.push(job(2).id("a")).unwrap();
     lease.retry("it fails").unwrap();
     clock.advance(Duration::from_secs(1));
-    assert_eq!(accept(&queue).finish(None::<&()>).unwrap(), Some(JobState::Finished));
+    assert_eq!(accept(&queue).finish(None).unwrap(), Some(JobState::Finished));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_run_that_succeeds_clears_the_crashes_also_if_the_job_is_to_run_once_more() 
     let mut lease = accept(&queue);
     assert_eq!(lease.crashes(), 1);
     lease.resubmit(None).unwrap();
-    assert_eq!(lease.finish(None::<&()>).unwrap(), Some(JobState::Ready));
+    assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
     assert_eq!(accept(&queue).crashes(), 0);
 }
 
@@ -119,7 +119,7 @@ fn a_queue_that_is_asked_only_for_jobs_that_were_due_by_a_past_time_hands_out_al
     for payload in 0..600 {
         let mut lease = queue.accept(was_due()).unwrap().expect("a job is ready");
         assert_eq!(lease.payload::<u64>().unwrap(), payload);
-        lease.finish(None::<&()>).unwrap();
+        lease.finish(None).unwrap();
     }
     assert!(queue.accept(was_due()).unwrap().is_none(), "the job that is left was due later");
     assert_eq!(accept(&queue).payload::<u64>().unwrap(), 1000);
@@ -136,7 +136,7 @@ fn a_claim_of_a_job_that_was_due_by_a_past_time_lets_no_priority_starve() {
     for _ in 0..10 {
         let mut lease = queue.accept(Accept::new().max_run_at(past)).unwrap().expect("a job is ready");
         payloads.push(lease.payload::<u64>().unwrap());
-        lease.finish(None::<&()>).unwrap();
+        lease.finish(None).unwrap();
     }
     assert_eq!(payloads, [0, 1, 2, 3, 4, 5, 6, 1000, 7, 8]);
 }
@@ -159,7 +159,7 @@ fn a_runner_that_has_lost_its_job_ends_nothing_of_the_next_run_of_it() {
     assert_eq!((summary.finished, summary.lost), (0, 1));
     assert_eq!(queue.state("a").unwrap(), Some(JobState::Running));
     let mut lease = taken.lock().take().expect("the job was ready");
-    assert_eq!(lease.finish(None::<&()>).unwrap(), Some(JobState::Finished));
+    assert_eq!(lease.finish(None).unwrap(), Some(JobState::Finished));
 }
 
 #[test]
@@ -179,9 +179,9 @@ fn a_job_that_is_gone_leaves_no_record_of_its_own() {
     for way in 0..4 {
         queue.push(job(1).id("a").retention(if way == 0 { Retention::Drop } else { Retention::Keep })).unwrap();
         let mut lease = accept(&queue);
-        lease.update(Some(&way)).unwrap();
+        lease.update(Some(way.into())).unwrap();
         match way {
-            0 => drop(lease.finish(None::<&()>).unwrap()),
+            0 => drop(lease.finish(None).unwrap()),
             1 => queue.remove("a").unwrap(),
             2 => {
                 lease.bury("no way").unwrap();
@@ -190,7 +190,7 @@ fn a_job_that_is_gone_leaves_no_record_of_its_own() {
                 assert_eq!(queue.purge().unwrap(), 1);
             }
             _ => {
-                lease.finish(None::<&()>).unwrap();
+                lease.finish(None).unwrap();
                 queue.remove("a").unwrap();
             }
         }

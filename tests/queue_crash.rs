@@ -144,9 +144,9 @@ impl Life {
         let done = self.disk.store().table("done").unwrap();
         self.push(new("twice", "count"), "twice");
         let mut lease = self.accept();
-        again(&mut self.failed, || lease.update(Some(&1)));
+        again(&mut self.failed, || lease.update(Some(1.into())));
         again(&mut self.failed, || lease.resubmit(None));
-        assert_eq!(again(&mut self.failed, || lease.finish(Some(&2))), Some(JobState::Ready));
+        assert_eq!(again(&mut self.failed, || lease.finish(Some(2.into()))), Some(JobState::Ready));
         let mut lease = self.accept();
         again(&mut self.failed, || lease.finish_with(|effects| effects.add(&done, "twice", 1)));
         self.push(new("slow", "count"), "slow");

@@ -483,10 +483,10 @@ impl Pair {
         let lease = &mut self.leases[number].lease;
         let count = |effects_of: &mut waterline::Effects| effects_of.add(&effects, id.as_bytes(), 1);
         let answer = match act {
-            Act::Heartbeat => lease.update(None::<&u64>).map(|()| None),
-            Act::Update(data) => lease.update(Some(&data)).map(|()| None),
+            Act::Heartbeat => lease.update(None).map(|()| None),
+            Act::Update(data) => lease.update(Some(data.into())).map(|()| None),
             Act::Write => lease.write(count).map(|()| None),
-            Act::Finish(data) => lease.finish(data.as_ref()),
+            Act::Finish(data) => lease.finish(data.map(Into::into)),
             Act::FinishWith => lease.finish_with(count),
             Act::Retry => lease.retry("it fails"),
             Act::RetryAt(relative) => lease.retry_at(at(relative), "it fails too"),

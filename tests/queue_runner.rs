@@ -346,7 +346,7 @@ fn a_push_wakes_those_who_accept_although_the_threads_of_a_full_runner_sleep_too
             move || {
                 let mut lease = queue.accept(Accept::new().timeout(Duration::MAX)).unwrap().unwrap();
                 sender.send(lease.id().to_owned()).unwrap();
-                lease.finish(None::<&()>).unwrap();
+                lease.finish(None).unwrap();
             }
         });
         // It most likely sleeps by then. The test is right if it does not, and proves less.
@@ -883,7 +883,7 @@ fn a_thread_of_a_drain_that_finds_its_limit_reached_uses_up_no_wake_up() {
         let accepts = queue.clone();
         std::thread::spawn(move || {
             let mut lease = accepts.accept(Accept::new().timeout(Duration::MAX)).unwrap().unwrap();
-            lease.finish(None::<&()>).unwrap();
+            lease.finish(None).unwrap();
             sender.send(()).unwrap();
         });
         // One of the two is the last one of the drain.
@@ -916,7 +916,7 @@ fn a_runner_and_loops_of_accept_share_the_jobs() {
             std::thread::spawn(move || {
                 while let Some(mut lease) = queue.accept(Accept::new().timeout(MINUTE)).unwrap() {
                     said.send(lease.id().to_owned()).unwrap();
-                    lease.finish(None::<&()>).unwrap();
+                    lease.finish(None).unwrap();
                 }
             })
         })

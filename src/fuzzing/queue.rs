@@ -122,7 +122,7 @@ fn database(input: &mut Input<'_>) {
         queue.push(job(id)).expect("the memory takes writes");
     }
     let mut lease = accept(&queue).expect("it is whole").expect("a job is ready");
-    lease.finish(Some("done")).expect("it is whole");
+    lease.finish(Some("done".into())).expect("it is whole");
     let mut lease = accept(&queue).expect("it is whole").expect("a job is ready");
     lease.bury("no way").expect("it is whole");
     let lease = accept(&queue).expect("it is whole").expect("a job is ready");
@@ -153,7 +153,7 @@ fn database(input: &mut Input<'_>) {
         drop((queue.get(id), queue.push(job(id))));
     }
     if let Ok(Some(mut lease)) = accept(&queue) {
-        drop(lease.finish(Some(&1)));
+        drop(lease.finish(Some(1.into())));
     }
     for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead] {
         drop(queue.list(state, None, 100));

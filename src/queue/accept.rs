@@ -57,7 +57,7 @@ impl Queue {
     /// while let Some(mut lease) = queue.accept(Accept::new().timeout(Duration::from_millis(1)))? {
     ///     let name: String = lease.payload()?;
     ///     match lease.kind() {
-    ///         "png" if !name.is_empty() => lease.finish(Some(&format!("{name}.png")))?,
+    ///         "png" if !name.is_empty() => lease.finish(Some(format!("{name}.png").into()))?,
     ///         kind => lease.bury(format!("no thumbnail of {name:?} as {kind}"))?,
     ///     };
     /// }

@@ -2,7 +2,7 @@
 
 use super::Queue;
 use super::intent::call_with;
-use super::job::{from_json, millis, to_json};
+use super::job::{from_json, millis};
 use super::row::Row;
 use super::rules::End;
 use super::step::{Claimed, Step};
@@ -13,8 +13,8 @@ use crate::commit::changes::Changes;
 use crate::effects::Effects;
 use crate::queue::error::QueueError;
 use crate::queue::job::{JobId, JobState};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -45,12 +45,12 @@ use std::time::SystemTime;
 ///         lease.retry("a row is negative")?;      // after the back-off, or dead
 ///         return Ok(());
 ///     }
-///     lease.update(Some(&(n + 1)))?;              // a heartbeat, with data
+///     lease.update(Some((n + 1).into()))?;             // a heartbeat, with data
 /// }
 /// // The writes and the end are one write: both happen, or neither.
 /// lease.finish_with(|effects| effects.add(&totals, "rows", rows.len() as i64))?;
 /// assert_eq!(totals.counter("rows")?, 3);
-/// assert!(matches!(lease.finish(None::<&()>), Err(QueueError::Halt { .. })));
+/// assert!(matches!(lease.finish(None), Err(QueueError::Halt { .. })));
 /// # Ok::<(), QueueError>(())
 /// ```
 pub struct Lease {
@@ -113,7 +113,7 @@ impl Lease {
     /// Returns the data that this attempt or an earlier one has left. `None` if there is none, or
     /// if it cannot be read.
     #[must_use]
-    pub fn data(&self) -> Option<serde_json::Value> {
+    pub fn data(&self) -> Option<Value> {
         let bytes =
             if self.row.has_data { self.queue.bytes(&self.queue.inner().keys.data(&self.id)) } else { Ok(None) };
         from_json(&bytes.ok().flatten()?).ok()
@@ -126,16 +126,14 @@ impl Lease {
         self.row.resubmit.is_some()
     }
 
-    /// Renews the lease, and replaces the data of the job if there is some (any type that
-    /// `serde_json` turns into JSON). Without data (`None::<&()>`) nothing is written, and it costs
-    /// next to nothing. Call it more often than each
+    /// Renews the lease, and replaces the data of the job if there is some. Without data nothing is
+    /// written, and it costs next to nothing. Call it more often than each
     /// [`QueueOptions::lease`](crate::queue::QueueOptions::lease).
     ///
     /// # Errors
-    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is no JSON,
-    /// [`QueueError::Store`] when the database fails.
-    pub fn update(&mut self, data: Option<&(impl Serialize + ?Sized)>) -> Result<(), QueueError> {
-        let data = self.json(data)?;
+    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Store`] when the database fails.
+    pub fn update(&mut self, data: Option<Value>) -> Result<(), QueueError> {
+        let data = data.map(json);
         let (id, token) = (self.id.clone(), self.token());
         self.row = self.call("update a job", Changes::default(), move |step| match &data {
             Some(data) => step.update(&id, token, data),
@@ -157,16 +155,14 @@ impl Lease {
         self.renewed()
     }
 
-    /// Ends the job with success, and leaves this data (`None::<&()>`: that which it has). Returns
-    /// the state that the job has then:
-    /// [`JobState::Finished`], or another one if it was pushed once more while it ran; `None` if
-    /// nothing of it is kept.
+    /// Ends the job with success, and leaves this data; `None`: that which it has. Returns the state
+    /// that the job has then: [`JobState::Finished`], or another one if it was pushed once more
+    /// while it ran; `None` if nothing of it is kept.
     ///
     /// # Errors
     /// Those of [`update`](Self::update).
-    pub fn finish(&mut self, data: Option<&(impl Serialize + ?Sized)>) -> Result<Option<JobState>, QueueError> {
-        let data = self.json(data)?;
-        self.end(End::Finished, data, Changes::default())
+    pub fn finish(&mut self, data: Option<Value>) -> Result<Option<JobState>, QueueError> {
+        self.end(End::Finished, data.map(json), Changes::default())
     }
 
     /// Ends the job with success, together with writes of yours: both happen, or neither.
@@ -231,10 +227,6 @@ impl Lease {
         self.renewed()
     }
 
-    fn json(&self, data: Option<&(impl Serialize + ?Sized)>) -> Result<Option<Vec<u8>>, QueueError> {
-        data.map(|data| to_json(&self.id, data)).transpose()
-    }
-
     fn asked(&self, writes: impl FnOnce(&mut Effects) -> Result<(), Error>) -> Result<Changes, QueueError> {
         let mut effects = Effects::new(Changes::default(), self.queue.store().address(), DEFAULT_EFFECTS);
         let answer = writes(&mut effects);
@@ -270,6 +262,11 @@ impl Lease {
     fn renewed(&self) -> Result<(), QueueError> {
         if self.prolong() { Ok(()) } else { Err(QueueError::Halt { id: self.id.clone() }) }
     }
+}
+
+/// Returns a value of JSON as its text.
+fn json(data: Value) -> Vec<u8> {
+    data.to_string().into_bytes()
 }
 
 impl Drop for Lease {

@@ -426,7 +426,7 @@ mod tests {
         queue.push(NewJob::new("k", &1).expect("it is JSON")).expect("it is pushed");
         let mut lease = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
         let news = queue.inner().news();
-        lease.update(None::<&()>).expect("the lease holds");
+        lease.update(None).expect("the lease holds");
         assert_eq!(queue.inner().news(), news);
     }
 }

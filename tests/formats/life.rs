@@ -71,16 +71,16 @@ pub fn records_with_queues() -> Vec<Record> {
     let retry = Retry::exponential(Duration::from_secs(2), Duration::from_secs(60)).factor(3.0);
 
     push(job("finished").retention(Retention::For(Duration::from_secs(7))));
-    accept().finish(Some("as good as new")).unwrap();
+    accept().finish(Some("as good as new".into())).unwrap();
     push(job("kept").retention(Retention::Keep));
-    accept().finish(None::<&()>).unwrap();
+    accept().finish(None).unwrap();
     push(job("dead").retry(retry.max_attempts(4).jitter(0.5)));
     accept().bury("no such address").unwrap();
     push(job("failed"));
     accept().retry("try later").unwrap();
     push(job("running").retention(Retention::Drop).retry(Retry::quadratic(Duration::from_secs(1), HOUR)));
     let mut running = accept();
-    running.update(Some(&[1, 2])).unwrap();
+    running.update(Some(vec![1, 2].into())).unwrap();
     push(job("running").run_at(UNIX_EPOCH + Duration::from_millis(1_800_000_060_000)));
     push(job("bare"));
     let bare = accept();
