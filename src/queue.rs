@@ -189,9 +189,12 @@ impl Queue {
         let waits: Weak<dyn clock::Waits> = Arc::downgrade(&(state.clone() as Arc<dyn clock::Waits>));
         state.options.clock.tell(waits);
         let running = stored.running;
-        let crashed = call(store, &state, "open a queue", move |step| step.recover(&running))?;
+        let (crashed, damaged) = call(store, &state, "open a queue", move |step| step.recover(&running))?;
         if crashed > 0 {
             tracing::warn!(target: "waterline", queue = name, jobs = crashed, "the process died while jobs ran; each counts a crash");
+        }
+        for id in damaged {
+            tracing::error!(target: "waterline", queue = name, id, "the row of a running job cannot be read: restore it from a backup, or remove the job");
         }
         Ok(state)
     }
@@ -321,7 +324,8 @@ impl Queue {
     }
 
     /// Removes a job in any state. If a worker has it, its next call tells it so
-    /// ([`QueueError::Halt`]), and it writes nothing more.
+    /// ([`QueueError::Halt`]), and it writes nothing more. A job whose row is damaged can be
+    /// removed too: all jobs are then counted anew, which takes a while if they are many.
     ///
     /// # Errors
     /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Store`] when the database fails.

@@ -1076,7 +1076,7 @@ fn calls_on_a_store_that_fails_change_nothing_and_leave_the_lease_usable() {
     assert!(lease.finish(None).is_err());
     assert!(queue.accept(Accept::new()).unwrap().is_none());
     let status = queue.status().unwrap().to_string();
-    assert!(status.contains("cannot write to its store"), "a call that writes nothing hides nothing: {status}");
+    assert!(status.contains("cannot use its store"), "a call that writes nothing hides nothing: {status}");
     faulty.heal();
     assert_eq!(lease.finish(None).unwrap(), Some(JobState::Finished));
     assert_eq!(lazy.flush().unwrap().len(), 1);

@@ -109,7 +109,9 @@ where
     store.writer().write_together(Box::new(call));
     let answer = told.wait().map_err(QueueError::from).and_then(|answer| answer);
     match &answer {
-        Err(error @ QueueError::Store(Error::Store { .. })) => queue.note_failing(Some(describe(error))),
+        Err(error @ QueueError::Store(Error::Store { .. } | Error::Corrupt { .. })) => {
+            queue.note_failing(Some(describe(error)));
+        }
         // A call that writes nothing says nothing about the store.
         Ok((_, true)) if queue.look(|live| live.failing.is_some()) => queue.note_failing(None),
         _ => {}

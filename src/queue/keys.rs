@@ -44,6 +44,10 @@ impl Keys {
         self.of(b'j', &[id.as_bytes()])
     }
 
+    pub(super) fn all_rows(self) -> Vec<u8> {
+        self.of(b'j', &[])
+    }
+
     pub(super) fn payload(self, id: &str) -> Vec<u8> {
         self.of(b'p', &[id.as_bytes()])
     }
@@ -96,4 +100,9 @@ pub(super) fn split_entry(key: &[u8]) -> Option<(u64, &str)> {
 pub(super) fn split_running(key: &[u8]) -> Option<u64> {
     let token = key.get(PREFIX..)?;
     Some(u64::from_be_bytes(token.try_into().ok()?))
+}
+
+/// Reads the id from the key of a row.
+pub(super) fn id_of_row(key: &[u8]) -> Option<&str> {
+    std::str::from_utf8(key.get(PREFIX..)?).ok()
 }

@@ -155,9 +155,9 @@ impl Lease {
         self.renewed()
     }
 
-    /// Ends the job with success, and leaves this data; `None`: that which it has. Returns the state
-    /// that the job has then: [`JobState::Finished`], or another one if it was pushed once more
-    /// while it ran; `None` if nothing of it is kept.
+    /// Ends the job with success, and leaves this data; `None`: that which it has. Returns the
+    /// state that the job has then: [`JobState::Finished`], or another one if it was pushed once
+    /// more while it ran; `None` if nothing of it is kept.
     ///
     /// # Errors
     /// Those of [`update`](Self::update).

@@ -2,6 +2,7 @@
 
 use super::Queue;
 use super::job::{Counts, Priority};
+use crate::base::error::Error;
 use crate::queue::error::QueueError;
 use crate::queue::job::{JobId, JobState};
 use std::fmt;
@@ -49,7 +50,7 @@ pub enum Waits {
     },
     /// No runner runs, and nobody accepts jobs.
     NoWorker,
-    /// The store cannot write, and the write is tried again.
+    /// The store cannot be used, or a record in it is damaged. The call is tried again.
     StoreFails {
         /// The error.
         error: String,
@@ -79,7 +80,7 @@ impl fmt::Display for QueueStatus {
                 f.write_str("has jobs that are due, and no runner and no caller of accept: start one")?;
             }
             Waits::StoreFails { error, since } => {
-                write!(f, "cannot write to its store since {since:.1?}, and tries again: {error}")?;
+                write!(f, "cannot use its store since {since:.1?}, and tries again: {error}")?;
             }
         }
         write!(f, " (scheduled {scheduled}, ready {ready}, running {running}, finished {finished}, dead {dead}")?;
@@ -112,7 +113,12 @@ impl Queue {
     pub fn status(&self) -> Result<QueueStatus, QueueError> {
         let at = self.state.moment();
         let mut oldest: Option<(JobId, u64)> = None;
-        for job in self.first_ready()? {
+        // A damaged row is among the reasons why no job starts.
+        let first_ready = match self.first_ready() {
+            Err(QueueError::Store(Error::Corrupt { .. })) => Vec::new(),
+            first_ready => first_ready?,
+        };
+        for job in first_ready {
             if oldest.as_ref().is_none_or(|(_, since)| job.1 < *since) {
                 oldest = Some(job);
             }

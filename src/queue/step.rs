@@ -18,7 +18,10 @@ use crate::queue::error::QueueError;
 use crate::queue::job::{JobId, JobState, PushOutcome, Retention};
 
 mod claiming;
+mod damage;
 mod time;
+
+pub(super) use damage::is_damage;
 
 /// The most entries that one look at a list moves. A larger backlog takes several batches, so that
 /// no batch gets long.
@@ -355,7 +358,10 @@ impl Step<'_, '_> {
 
     /// Removes a job in any state. A worker that has it learns it from its next call.
     pub(super) fn remove(&mut self, id: &str) -> Result<(), BoxError> {
-        let row = self.row(id)?.ok_or_else(|| QueueError::NotFound { id: id.to_owned() })?;
+        let row = match self.row(id) {
+            Err(error) if is_damage(&error) => return self.remove_damaged(id),
+            row => row?.ok_or_else(|| QueueError::NotFound { id: id.to_owned() })?,
+        };
         self.remove_row(id, &row)
     }
 

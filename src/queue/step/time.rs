@@ -1,7 +1,7 @@
 //! The work that time brings: jobs that are due, rows whose time is over, and jobs of a process
 //! that has died.
 
-use super::{Step, number_of};
+use super::{Step, is_damage, number_of};
 use crate::base::index::BoxError;
 use crate::kv::{KeyRange, Pair};
 use crate::queue::job::{JobId, JobState};
@@ -64,12 +64,20 @@ impl Step<'_, '_> {
         Ok((listed, u64::MAX))
     }
 
-    /// Takes over from a process that has died: its running jobs count a crash each.
-    pub(in crate::queue) fn recover(&mut self, running: &[(u64, JobId)]) -> Result<u64, BoxError> {
+    /// Takes over from a process that has died: its running jobs count a crash each. Returns their
+    /// number, and the jobs that cannot be read and stay as they are.
+    pub(in crate::queue) fn recover(&mut self, running: &[(u64, JobId)]) -> Result<(u64, Vec<JobId>), BoxError> {
         self.head().epoch += 1;
-        let mut count = 0;
+        let (mut count, mut damaged) = (0, Vec::new());
         for (token, id) in running {
-            match self.row(id)?.filter(|row| row.state == JobState::Running && row.place == *token) {
+            let row = match self.row(id) {
+                Err(error) if is_damage(&error) => {
+                    damaged.push(id.clone());
+                    continue;
+                }
+                row => row?,
+            };
+            match row.filter(|row| row.state == JobState::Running && row.place == *token) {
                 Some(row) => {
                     self.end_row(id, row, End::Crashed, None)?;
                     count += 1;
@@ -77,6 +85,6 @@ impl Step<'_, '_> {
                 None => self.delete(self.rows(), &self.queue.keys.running(*token))?,
             }
         }
-        Ok(count)
+        Ok((count, damaged))
     }
 }

@@ -10,7 +10,7 @@ use crate::queue::job::JobState;
 use crate::queue::rules::End;
 use crate::queue::runner::reports::Report;
 use crate::queue::runner::{Ended, QueueEvent, Running};
-use crate::queue::step::{AT_ONCE, Claim, Claimed};
+use crate::queue::step::{AT_ONCE, Claim, Claimed, is_damage};
 use crate::queue::{QueueError, SOME};
 
 /// The answer to one write: the ends of attempts, and the next job.
@@ -99,7 +99,7 @@ impl Pool {
             for (id, token, end, data) in &ends {
                 written.push(match step.end(id, *token, end.clone(), data.as_deref()) {
                     Ok(state) => Some(state),
-                    Err(error) if !has_effects && is_halt(&error) => None,
+                    Err(error) if !has_effects && (is_halt(&error) || is_damage(&error)) => None,
                     Err(error) => return Err(error),
                 });
             }
