@@ -102,9 +102,7 @@ impl Queue {
     /// queue.push(NewJob::new("welcome", "ann")?.id("user:42"))?;
     /// let status = queue.status()?;
     /// assert_eq!(status.waits, Waits::NoWorker);
-    /// assert!(status.to_string().starts_with(
-    ///     "the queue \"mail\" has ready jobs, and no runner and no caller of accept: start one (scheduled 0, ready 1,",
-    /// ));
+    /// assert!(status.to_string().contains("no runner and no caller of accept: start one"));
     /// # Ok::<(), waterline::queue::QueueError>(())
     /// ```
     ///
