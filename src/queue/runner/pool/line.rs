@@ -108,6 +108,7 @@ impl Pool {
     /// Gets in the line for the next job, and writes the ends in the list. `None` if this thread
     /// must end.
     pub(super) fn stand_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
+        let mut pause = PAUSES.0;
         loop {
             self.state.lock().in_line += 1;
             let first = self.first_in_line(reports);
@@ -128,8 +129,9 @@ impl Pool {
                         Ok(Claim::Job(claimed)) => return Some(self.take_up(*claimed)),
                         Ok(Claim::Again | Claim::Nothing) => {}
                         Err(error) => {
-                            self.warn(&error, PAUSES.0);
-                            self.rest(PAUSES.0);
+                            self.warn(&error, pause);
+                            self.rest(pause);
+                            pause = (pause * 2).min(PAUSES.1);
                         }
                     }
                     self.let_the_line_look();
