@@ -306,7 +306,9 @@ impl Step<'_, '_> {
         if let Some(data) = data {
             self.set_data(id, &mut row, data)?;
         }
-        let next = rules::next(&past, end, self.at.wall, self.at.chance);
+        // Each job has a chance of its own: those that failed, or crashed, together are to part.
+        let chance = if end == End::Finished { 1.0 } else { self.queue.moment().chance };
+        let next = rules::next(&past, end, self.at.wall, chance);
         // An attempt that has failed has not done what was asked for meanwhile.
         if !matches!(next, Next::Wait { .. }) {
             row.resubmit = None;

@@ -88,3 +88,29 @@ impl Step<'_, '_> {
         Ok((count, damaged))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Store;
+    use crate::queue::intent::call;
+    use crate::queue::{Accept, JobState, NewJob, Queue, QueueOptions};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn jobs_that_were_running_when_their_process_died_a_second_time_part() {
+        let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
+        queue.push_all((0..10).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
+        let mut leases = Vec::new();
+        for life in 0..2 {
+            let claimed: Vec<_> = (0..10).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
+            let running: Vec<_> = (life * 10..).zip(claimed.iter().map(|lease| lease.id().to_owned())).collect();
+            let died = call(queue.store(), queue.inner(), "open a queue", move |step| step.recover(&running));
+            assert_eq!(died.unwrap(), (10, vec![]));
+            leases.extend(claimed);
+        }
+        let scheduled = queue.list(JobState::Scheduled, None, 10).unwrap();
+        let due: BTreeSet<_> = scheduled.iter().map(|job| job.run_at).collect();
+        // Each waits for a time of its own within a second, so few of them meet.
+        assert!(scheduled.len() >= 8 && due.len() >= scheduled.len() - 3, "{due:?}");
+    }
+}
