@@ -43,7 +43,9 @@ fn main() -> Result<(), BoxError> {
         }
         costs.sort_unstable();
         medians.push(costs[costs.len() / 2]);
-        bar.println(format!("million {million}: {} ns a job, {} MB", costs[costs.len() / 2], megabytes(dir.path())?));
+        bar.suspend(|| {
+            println!("million {million}: {} ns a job, {} MB", costs[costs.len() / 2], megabytes(dir.path())?)
+        });
     }
     bar.finish_and_clear();
     // An idle runner removes the rows whose time is over.
