@@ -43,9 +43,8 @@ fn main() -> Result<(), BoxError> {
         }
         costs.sort_unstable();
         medians.push(costs[costs.len() / 2]);
-        bar.suspend(|| {
-            println!("million {million}: {} ns a job, {} MB", costs[costs.len() / 2], megabytes(dir.path())?)
-        });
+        let (cost, megabytes) = (costs[costs.len() / 2], megabytes(dir.path())?);
+        bar.suspend(|| println!("million {million}: {cost} ns a job, {megabytes} MB"));
     }
     bar.finish_and_clear();
     // An idle runner removes the rows whose time is over.
