@@ -4,40 +4,16 @@
 
 mod common;
 
+use common::dying::{Lines, child, dir_of_child, killed_after};
 use common::numbers;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use waterline::{Consumer, Failure, Index, MoveKind, OnExhausted, Store};
-
-const DIR: &str = "WATERLINE_CRASHES_DIR";
-/// The variable with the number of the line after which the child waits to be killed.
-const LINE: &str = "WATERLINE_CRASHES_LINE";
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 10 };
 const MAX: u32 = 2;
 const JOBS: Index = 60;
 const POISON: Index = 17;
-
-fn child(role: &str, dir: &Path, line: u64) -> Child {
-    Command::new("sh")
-        .args(["-c", "ulimit -c 0; exec \"$0\" --exact \"$1\" --nocapture --include-ignored"])
-        .arg(std::env::current_exe().unwrap())
-        .arg(role)
-        .env(DIR, dir)
-        .env(LINE, line.to_string())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
-fn dir_of_child() -> Option<PathBuf> {
-    std::env::var_os(DIR).map(Into::into)
-}
 
 fn count(store: &Store, index: Index) -> i64 {
     store.table("counts").unwrap().counter(index.to_be_bytes()).unwrap()
@@ -85,24 +61,6 @@ const BAD: Index = 3;
 const SOUGHT: Index = 5;
 const SKIPPED: Index = 10;
 
-/// Prints a line. After the line with the number that the test wants it waits to be killed.
-struct Lines {
-    number: AtomicU64,
-    wanted: u64,
-}
-
-impl Lines {
-    fn say(&self, text: &str) {
-        println!("step {text}");
-        if self.number.fetch_add(1, Ordering::SeqCst) + 1 == self.wanted {
-            println!("reached");
-            loop {
-                std::thread::park();
-            }
-        }
-    }
-}
-
 /// Processes the jobs up to this one, and says each start and each save.
 fn live(store: &Store, lines: &Arc<Lines>, last: Index, mended: bool) {
     let counts = store.table("counts").unwrap();
@@ -124,8 +82,7 @@ fn live(store: &Store, lines: &Arc<Lines>, last: Index, mended: bool) {
 #[ignore = "a child of the tests below"]
 fn moving_child() {
     let Some(dir) = dir_of_child() else { return };
-    let wanted = std::env::var(LINE).unwrap().parse().unwrap();
-    let lines = Arc::new(Lines { number: AtomicU64::new(0), wanted });
+    let lines = Lines::of_child();
     let store = Store::open(dir).unwrap();
     let moves = || store.progress("p").history().unwrap().len();
     if moves() == 0 {
@@ -173,36 +130,23 @@ fn check(dir: &Path, place: &str) -> usize {
     kinds.len()
 }
 
-/// Lets the child run until it has printed this line, and kills it. Returns false if it ended
-/// before.
-fn killed_after(dir: &Path, line: u64) -> bool {
-    let mut child = child("moving_child", dir, line);
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let reached = lines.map_while(Result::ok).any(|line| line.contains("reached"));
-    if reached {
-        child.kill().unwrap();
-    }
-    assert_eq!(child.wait().unwrap().success(), !reached, "after line {line}");
-    reached
-}
-
 #[test]
 fn wherever_a_process_is_killed_beside_a_redrive_or_a_move_each_job_is_done_or_parked_once() {
     let mut killed = 0;
     for line in 1.. {
         let dir = tempfile::tempdir().unwrap();
-        if !killed_after(dir.path(), line) {
+        if !killed_after("moving_child", dir.path(), line) {
             break;
         }
         killed += 1;
         check(dir.path(), &format!("killed after line {line}"));
         // The jobs of the next processes are recorded before they start, or run alone.
         for again in [line / 2 + 1, 2] {
-            if killed_after(dir.path(), again) {
+            if killed_after("moving_child", dir.path(), again) {
                 check(dir.path(), &format!("killed after line {line}, and again after line {again}"));
             }
         }
-        assert!(!killed_after(dir.path(), 0));
+        assert!(!killed_after("moving_child", dir.path(), 0));
         assert_eq!(check(dir.path(), &format!("at the end, killed after line {line}")), 2);
         let store = Store::open(dir.path()).unwrap();
         assert_eq!(store.progress("p").last_processed().unwrap(), Some(14));

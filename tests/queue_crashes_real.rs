@@ -2,18 +2,14 @@
 //! Each test runs this program again as its child, with a directory to work in.
 #![cfg(all(feature = "rocksdb", unix))]
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+#[path = "common/dying.rs"]
+mod dying;
+
+use dying::{Lines, child, dir_of_child, killed_after};
+use std::path::Path;
 use std::time::Duration;
 use waterline::queue::{JobState, NewJob, Outcome, Queue, QueueOptions, Retention, Runner, RunnerBuilder};
 use waterline::{Retry, Store};
-
-const DIR: &str = "WATERLINE_QUEUE_DIR";
-/// The variable with the number of the line after which the child waits to be killed.
-const LINE: &str = "WATERLINE_QUEUE_LINE";
 
 const LONG: Duration = Duration::from_secs(120);
 const MAX: u32 = 5;
@@ -21,24 +17,6 @@ const JOBS: usize = 40;
 const POISON: usize = 17;
 const STATES: [JobState; 5] =
     [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead];
-
-fn child(role: &str, dir: &Path, line: u64) -> Child {
-    Command::new("sh")
-        .args(["-c", "ulimit -c 0; exec \"$0\" --exact \"$1\" --nocapture --include-ignored"])
-        .arg(std::env::current_exe().unwrap())
-        .arg(role)
-        .env(DIR, dir)
-        .env(LINE, line.to_string())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
-fn dir_of_child() -> Option<PathBuf> {
-    std::env::var_os(DIR).map(Into::into)
-}
 
 fn open(dir: &Path) -> (Store, Queue) {
     let store = Store::open(dir).unwrap();
@@ -135,24 +113,6 @@ fn a_job_that_aborts_its_process_ends_dead_after_its_last_crash_and_its_neighbou
     assert_eq!(queue.counts().finished, JOBS as u64 - 1);
 }
 
-/// Prints a line. After the line with the number that the test wants it waits to be killed.
-struct Lines {
-    number: AtomicU64,
-    wanted: u64,
-}
-
-impl Lines {
-    fn say(&self, text: &str) {
-        println!("step {text}");
-        if self.number.fetch_add(1, Ordering::SeqCst) + 1 == self.wanted {
-            println!("reached");
-            loop {
-                std::thread::park();
-            }
-        }
-    }
-}
-
 /// The jobs of a process that is killed. One of them fails once.
 const FEW: usize = 6;
 
@@ -160,8 +120,7 @@ const FEW: usize = 6;
 #[ignore = "a child of the tests below"]
 fn killed_child() {
     let Some(dir) = dir_of_child() else { return };
-    let wanted = std::env::var(LINE).unwrap().parse().unwrap();
-    let lines = Arc::new(Lines { number: AtomicU64::new(0), wanted });
+    let lines = Lines::of_child();
     let (store, queue) = open(&dir);
     lines.say("the queue is open");
     push_once(&store, &queue, FEW);
@@ -182,25 +141,12 @@ fn killed_child() {
     run(&store, &queue, FEW, builder);
 }
 
-/// Lets the child run until it has printed this line, and kills it. Returns false if it ended
-/// before.
-fn killed_after(dir: &Path, line: u64) -> bool {
-    let mut child = child("killed_child", dir, line);
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let reached = lines.map_while(Result::ok).any(|line| line.contains("reached"));
-    if reached {
-        child.kill().unwrap();
-    }
-    assert_eq!(child.wait().unwrap().success(), !reached, "after line {line}");
-    reached
-}
-
 #[test]
 fn wherever_a_process_is_killed_beside_its_jobs_each_of_them_is_done_once() {
     let mut killed = 0;
     for line in 1.. {
         let dir = tempfile::tempdir().unwrap();
-        if !killed_after(dir.path(), line) {
+        if !killed_after("killed_child", dir.path(), line) {
             break;
         }
         killed += 1;
@@ -209,7 +155,7 @@ fn wherever_a_process_is_killed_beside_its_jobs_each_of_them_is_done_once() {
             let (store, queue) = open(dir.path());
             check(&store, &queue, FEW, &format!("killed after line {line}"));
         }
-        assert!(!killed_after(dir.path(), 0));
+        assert!(!killed_after("killed_child", dir.path(), 0));
         let (store, queue) = open(dir.path());
         check(&store, &queue, FEW, &format!("at the end, killed after line {line}"));
         assert_eq!(queue.counts().finished, FEW as u64);

@@ -13,6 +13,9 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 use waterline::{BoxError, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Status, Wakeup};
 
+#[cfg(unix)]
+pub mod dying;
+
 pub use waterline::testing::{FaultyProgress, StartedJob, manual_worker};
 
 /// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.

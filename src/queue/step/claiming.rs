@@ -58,7 +58,7 @@ impl Step<'_, '_> {
     }
 
     /// Deletes the entries of a ready log that were claimed, once they are many.
-    pub(super) fn delete_behind(&mut self, lane: usize) -> Result<(), StoreError> {
+    fn delete_behind(&mut self, lane: usize) -> Result<(), StoreError> {
         let Lane { next, deleted, .. } = self.tail.head.lanes[lane];
         if next - deleted < RANGE {
             return Ok(());
@@ -68,7 +68,7 @@ impl Step<'_, '_> {
         self.batch.delete_range(self.entries(), &from, &to)
     }
 
-    pub(super) fn claim_job(&mut self, id: JobId, mut row: Row) -> Result<Claim, BoxError> {
+    fn claim_job(&mut self, id: JobId, mut row: Row) -> Result<Claim, BoxError> {
         self.leave(&id, &row)?;
         row.state = JobState::Running;
         // This run does what was asked for up to now.
@@ -81,7 +81,7 @@ impl Step<'_, '_> {
     }
 
     /// Claims a ready job that was due by this time. It may stand behind others.
-    pub(super) fn claim_due_by(&mut self, most: u64) -> Result<Claim, BoxError> {
+    fn claim_due_by(&mut self, most: u64) -> Result<Claim, BoxError> {
         let mut found_stale = false;
         for lane in rules::lanes(self.tail.head.claims) {
             match self.claim_in_lane(lane, most, &mut found_stale)? {
@@ -95,7 +95,7 @@ impl Step<'_, '_> {
 
     /// Claims a job among the first ones of a ready log. Entries that are stale are deleted: each
     /// look begins at the front, which moves on only if everything there has gone.
-    pub(super) fn claim_in_lane(&mut self, lane: usize, most: u64, found_stale: &mut bool) -> Result<Claim, BoxError> {
+    fn claim_in_lane(&mut self, lane: usize, most: u64, found_stale: &mut bool) -> Result<Claim, BoxError> {
         let (mut from, mut looks, mut page) = (self.tail.head.lanes[lane].next, LOOKS, FIRST_LOOKS);
         let mut is_front = true;
         while looks > 0 {
@@ -125,14 +125,14 @@ impl Step<'_, '_> {
         Ok(Claim::Nothing)
     }
 
-    pub(super) fn move_front(&mut self, lane: usize, front: u64) {
+    fn move_front(&mut self, lane: usize, front: u64) {
         if self.tail.head.lanes[lane].next < front {
             self.head().lanes[lane].next = front;
         }
     }
 
     /// Returns the entries of a ready log from this index on: so many at most.
-    pub(super) fn entries_of(&mut self, lane: usize, from: u64, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
+    fn entries_of(&mut self, lane: usize, from: u64, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
         let (keys, end) = (self.queue.keys, self.tail.head.lanes[lane].end.max(from));
         let range = KeyRange { from: keys.ready(lane, from), to: Some(keys.ready(lane, end)) };
         let corrupt = || self.queue.corrupt("an entry is no id".to_owned());
@@ -146,7 +146,7 @@ impl Step<'_, '_> {
     }
 
     /// Claims the scheduled job that is due first, if it is due by this time.
-    pub(super) fn claim_early(&mut self, most: u64) -> Result<Claim, BoxError> {
+    fn claim_early(&mut self, most: u64) -> Result<Claim, BoxError> {
         let (listed, next) = self.listed(List::Scheduled, most, AT_ONCE)?;
         if listed.is_empty() {
             // A push before the next one then wakes those who wait for it.

@@ -41,7 +41,7 @@ impl Step<'_, '_> {
     }
 
     /// Returns the entries of a list whose time has come, and notes where the next look begins.
-    pub(super) fn take_listed(&mut self, list: List, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
+    fn take_listed(&mut self, list: List, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
         let (listed, next) = self.listed(list, self.at.wall, most)?;
         self.tail.from[number_of(list)] = next;
         Ok(listed)

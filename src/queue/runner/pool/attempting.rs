@@ -78,18 +78,18 @@ impl Pool {
 
     /// Returns the report of an attempt whose handler has not begun. If others could report it too,
     /// since its time is over, only one does.
-    pub(super) fn report_here(&self, attempt: Attempt, handler: Option<&Handler>, error: BoxError) -> Option<Report> {
+    fn report_here(&self, attempt: Attempt, handler: Option<&Handler>, error: BoxError) -> Option<Report> {
         let is_mine = is_direct(handler) || self.claim_end(attempt.job().token());
         is_mine.then(|| Report::of(&attempt, Err(error)))
     }
 
-    pub(super) fn is_ended(&self, token: u64) -> bool {
+    fn is_ended(&self, token: u64) -> bool {
         self.state.lock().flights.get(&token).is_none_or(|flight| flight.ended)
     }
 
     /// Keeps the task of a job, to drop it when its time is over. That may be now.
     #[cfg(feature = "tokio")]
-    pub(super) fn keep_task(&self, token: u64, task: tokio::task::AbortHandle) {
+    fn keep_task(&self, token: u64, task: tokio::task::AbortHandle) {
         if let Some(flight) = self.state.lock().flights.get_mut(&token).filter(|flight| !flight.ended) {
             flight.task = Some(task);
             return;

@@ -24,10 +24,10 @@ const LOOK: Duration = Duration::from_micros(200);
 const ENOUGH: u64 = 8;
 
 /// The next job of a thread, and its payload.
-pub(super) type Next = (Running, Vec<u8>);
+type Next = (Running, Vec<u8>);
 
 /// The result of a look by the first thread in the line.
-pub(super) enum Turn {
+enum Turn {
     /// It has claimed a job.
     Job(Next),
     /// It has a slot, and claims a job that is ready.
@@ -56,7 +56,7 @@ impl Pool {
 
     /// True if a thread that has ended a job claims the next one at once. If several threads take
     /// jobs faster than they can be written, one thread less is none the slower.
-    pub(super) fn goes_on(&self, before: Option<Instant>) -> bool {
+    fn goes_on(&self, before: Option<Instant>) -> bool {
         let Some(before) = before else { return true };
         let active = {
             let state = self.state.lock();
@@ -68,7 +68,7 @@ impl Pool {
 
     /// Starts one more thread if none is left in the line, so that one always looks for the next
     /// job.
-    pub(super) fn grow(self: &Arc<Self>) {
+    fn grow(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
             if state.ending || state.in_line > 0 || state.threads >= self.settings.max_processing {
@@ -94,7 +94,7 @@ impl Pool {
 
     /// Writes the end of a job, and claims the next one in the same write. `None`: there is none,
     /// or the write failed. Then the list still has the ends that could not be written.
-    pub(super) fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
+    fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
         let wants = self.prepare(reports);
         if wants || !reports.is_empty() {
             if let Ok(Claim::Job(claimed)) = self.write(reports, wants) {
@@ -107,7 +107,7 @@ impl Pool {
 
     /// Gets in the line for the next job, and writes the ends in the list. `None` if this thread
     /// must end.
-    pub(super) fn stand_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
+    fn stand_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
         let mut pause = PAUSES.0;
         loop {
             self.state.lock().in_line += 1;
@@ -141,7 +141,7 @@ impl Pool {
     }
 
     /// Waits until this thread is the first in the line. It does not wait with ends to be written.
-    pub(super) fn first_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> MutexGuard<'_, ()> {
+    fn first_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> MutexGuard<'_, ()> {
         while !reports.is_empty() {
             if let Some(first) = self.line.try_lock() {
                 return first;
@@ -157,7 +157,7 @@ impl Pool {
     }
 
     /// Looks for the next job, as the first in the line.
-    pub(super) fn look_for_job(self: &Arc<Self>, reports: &mut Vec<Report>) -> Turn {
+    fn look_for_job(self: &Arc<Self>, reports: &mut Vec<Report>) -> Turn {
         let mut pause = PAUSES.0;
         loop {
             let news = self.queue().inner().news();
@@ -204,7 +204,7 @@ impl Pool {
     /// Watches the other threads for a moment, if there are some and jobs are ready. True if they
     /// take jobs so fast that one thread more would not help: jobs of a few microseconds are
     /// limited by their writes.
-    pub(super) fn others_cope(&self) -> bool {
+    fn others_cope(&self) -> bool {
         let before = {
             let state = self.state.lock();
             if state.threads == state.in_line || state.ending || !state.inbox.is_empty() {
@@ -222,7 +222,7 @@ impl Pool {
 
     /// Makes the first thread in the line look again: a slot is free, or the last job of a drain
     /// has ended.
-    pub(super) fn let_the_line_look(&self) {
+    fn let_the_line_look(&self) {
         self.queue().inner().ring();
     }
 

@@ -14,7 +14,7 @@ use crate::queue::step::{AT_ONCE, Claim, Claimed, is_damage};
 use crate::queue::{QueueError, SOME};
 
 /// The answer to one write: the ends of attempts, and the next job.
-pub(super) type Written = (Vec<Option<Option<JobState>>>, Claim);
+type Written = (Vec<Option<Option<JobState>>>, Claim);
 
 impl Pool {
     /// Writes the ends of attempts, and claims the next job in the same batch. Reports that are
@@ -54,7 +54,7 @@ impl Pool {
         (job, payload)
     }
 
-    pub(super) fn try_write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Claim, QueueError> {
+    fn try_write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Claim, QueueError> {
         self.queue().take_back_silent()?;
         // Writes of the user's are in the batch only if the job is still this worker's, so each
         // such report is a call of its own.

@@ -1,0 +1,68 @@
+//! Processes that die: a test runs its own program again as a child, which works in a directory,
+//! prints what it does, and is killed at a line that the test chooses.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const DIR: &str = "WATERLINE_DYING_DIR";
+/// The variable with the number of the line after which the child waits to be killed.
+const LINE: &str = "WATERLINE_DYING_LINE";
+
+/// Starts the ignored test with this name as a child. It leaves no core file.
+pub fn child(role: &str, dir: &Path, line: u64) -> Child {
+    Command::new("sh")
+        .args(["-c", "ulimit -c 0; exec \"$0\" --exact \"$1\" --nocapture --include-ignored"])
+        .arg(std::env::current_exe().unwrap())
+        .arg(role)
+        .env(DIR, dir)
+        .env(LINE, line.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Returns the directory of a child; `None`: this process is none.
+pub fn dir_of_child() -> Option<PathBuf> {
+    std::env::var_os(DIR).map(Into::into)
+}
+
+/// Lets a child run until it has printed this line, and kills it. Returns false if it ended before.
+pub fn killed_after(role: &str, dir: &Path, line: u64) -> bool {
+    let mut child = child(role, dir, line);
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let reached = lines.map_while(Result::ok).any(|line| line.contains("reached"));
+    if reached {
+        child.kill().unwrap();
+    }
+    assert_eq!(child.wait().unwrap().success(), !reached, "after line {line}");
+    reached
+}
+
+/// Prints a line. After the line with the number that the test wants it waits to be killed.
+pub struct Lines {
+    number: AtomicU64,
+    wanted: u64,
+}
+
+impl Lines {
+    /// Returns the lines of this child.
+    pub fn of_child() -> Arc<Self> {
+        let wanted = std::env::var(LINE).unwrap().parse().unwrap();
+        Arc::new(Self { number: AtomicU64::new(0), wanted })
+    }
+
+    pub fn say(&self, text: &str) {
+        println!("step {text}");
+        if self.number.fetch_add(1, Ordering::SeqCst) + 1 == self.wanted {
+            println!("reached");
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}
