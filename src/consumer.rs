@@ -14,6 +14,7 @@ mod acquire;
 mod asynchronous;
 #[cfg(feature = "tokio")]
 mod awaiting;
+mod batched;
 mod builder;
 mod handle;
 mod inspect;
@@ -21,7 +22,9 @@ mod launch;
 mod listeners;
 mod ordered;
 mod recover;
+mod standby;
 mod transactional;
+mod writing;
 
 pub use builder::Builder;
 pub(crate) use builder::lowest_end;
@@ -46,8 +49,9 @@ pub use handle::Handle;
 /// 6. Stopping finishes the jobs in flight and saves the watermark. After [`stop`](Self::stop) has
 ///    returned, no callback runs, and no thread of the consumer lives.
 /// 7. Progress never goes back, and two consumers never write one progress: a second consumer with
-///    the same name is refused. If a name can be taken over, a stale token changes nothing: the
-///    storage refuses each save of the life before, and its consumer halts with [`Error::Fenced`].
+///    the same name is refused, or [waits](Builder::standby) until the name is free. If a name can
+///    be taken over, a stale token changes nothing: the storage refuses each save of the life
+///    before, and its consumer halts with [`Error::Fenced`].
 /// 8. A bad stored value is a typed error, never "all done" and never "start again".
 /// 9. Exactly once: with [`start_transactional`](Builder::start_transactional) a job's effects, its
 ///    completion and the watermark are one atomic write. After any crash each job has its effects

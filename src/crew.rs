@@ -50,6 +50,8 @@ pub(crate) trait Host: Send + Sync + Sized + 'static {
     fn clear_up(&self);
     /// Hears that a thread or the owner has left.
     fn somebody_left(&self, over: bool);
+    /// Hears that the name is free again: others of this process may wait for it.
+    fn name_freed(&self) {}
     /// Hears that nobody is left.
     fn everybody_left(&self);
 }
@@ -184,7 +186,10 @@ impl<H: Host> Crew<H> {
             self.tell_gone();
         }
         host.somebody_left(over);
-        drop_guarded(name);
+        if let Some(name) = name {
+            drop_guarded(name);
+            host.name_freed();
+        }
         if last {
             host.everybody_left();
         }
@@ -212,6 +217,12 @@ impl<H: Host> Crew<H> {
             }
             timed_out = wait_until(&self.gone, state, deadline);
         }
+    }
+
+    /// Returns the number of threads that have not ended.
+    #[cfg(test)]
+    pub(crate) fn running(&self) -> usize {
+        self.threads.lock().iter().filter(|thread| !thread.is_finished()).count()
     }
 
     /// Returns the number of threads that were not joined.

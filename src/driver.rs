@@ -21,6 +21,7 @@ use std::sync::Weak;
 
 mod announcing;
 mod aside;
+mod batches;
 pub(crate) mod care;
 pub(crate) mod control;
 mod core;
@@ -29,6 +30,7 @@ mod ending;
 mod explain;
 mod failures;
 mod flights;
+mod freed;
 mod handing_out;
 mod helping;
 mod life;
@@ -46,6 +48,7 @@ mod reports;
 mod running;
 mod saving;
 mod stalls;
+pub(crate) mod standby;
 mod telling;
 pub(crate) mod tenure;
 mod threads;
@@ -54,6 +57,7 @@ mod waiters;
 mod waiting;
 mod wakes;
 mod watching;
+pub(crate) mod writing;
 
 pub(crate) use self::core::Core;
 use self::patience::Patience;
@@ -66,7 +70,7 @@ pub(crate) struct Driver<T> {
     work: Condvar,
     /// Tells the worker that stays awake for a moment that there is a job.
     beckoned: AtomicBool,
-    /// The notifier sleeps here.
+    /// The notifier sleeps here, and before it the thread that waits for the name.
     news: Condvar,
     /// `stop` and `join` sleep here.
     changed: Condvar,
@@ -92,13 +96,17 @@ pub(crate) struct Driver<T> {
 impl<T: Send + 'static> Driver<T> {
     pub(crate) fn new(mut core: Core<T>, bell: Arc<Bell>, watermark: Watermark, saves: Arc<dyn Saves>) -> Arc<Self> {
         core.saving.patience = Patience::new(saves.takes_help());
+        Self::with(core, bell, watermark, Some(saves))
+    }
+
+    fn with(core: Core<T>, bell: Arc<Bell>, watermark: Watermark, saves: Option<Arc<dyn Saves>>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             crew: Crew::new(me.clone()),
             confirms: core.running.on_job_done.is_some() || core.is_observed(),
             observes: core.is_observed(),
             fails_overdue: core.running.flights.timeouts.as_ref().is_some_and(|timeouts| timeouts.fails()),
             observers: Mutex::new(core.watching.observers.clone()),
-            saves: Mutex::new(Some(saves)),
+            saves: Mutex::new(saves),
             stopping: core.ending.stopping.clone(),
             watermark,
             core: Mutex::new(core),
@@ -236,6 +244,12 @@ impl<T: Send + 'static> Host for Driver<T> {
             self.stall.notify_all();
         }
         self.changed.notify_all();
+    }
+
+    fn name_freed(&self) {
+        if freed::anybody_waits() {
+            freed::tell(&self.watermark.name());
+        }
     }
 
     fn everybody_left(&self) {

@@ -5,6 +5,7 @@
     doc = concat!(
         "[why]: crate::why\n",
         "[design]: crate::design\n",
+        "[parity]: crate::queue::parity\n",
         "[changelog]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/CHANGELOG.md\n",
         "[balances]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/balances.rs\n",
         "[git_history]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/git_history/main.rs\n",
@@ -12,6 +13,8 @@
         "[mailer]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/mailer.rs\n",
         "[metrics]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/metrics.rs\n",
         "[service]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/service.rs\n",
+        "[your_database]: crate::your_database\n",
+        "[sqlite]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/sqlite.rs\n",
         "[tokio]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/tokio.rs\n",
     )
 )]
@@ -42,10 +45,16 @@
 //!   give.
 //! * [`why`]: the cases for another tool: rayon, a channel, a job queue on a server, Kafka
 //!   (consumer groups, rate limits).
+//! * [`your_database`]: progress and results in a database of yours, in one transaction
+//!   ([`Transactional`], [`Sparse`]).
 //! * [`window`]: the pure core.
 #![cfg_attr(
     feature = "tokio",
     doc = "* [`Builder::start_async`], [`AsyncJobs`]: jobs and sources that are futures on a tokio runtime."
+)]
+#![cfg_attr(
+    feature = "cron",
+    doc = "* [`queue::Cron`]: periodic jobs of a queue by a cron expression, in any time zone."
 )]
 #![cfg_attr(
     feature = "metrics",
@@ -99,15 +108,15 @@ pub use observe::events::{Event, Observer, Outcome};
 pub use observe::status::{Attempt, Blocked, State, Status};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{
-    Checkpoint, ConsumerInfo, LastHalt, MemoryProgress, Move, MoveKind, Parked, Progress, SaveError, Saved,
-    StoreProgress, Tenure,
+    Checkpoint, CommitError, ConsumerInfo, LastHalt, MemoryProgress, Move, MoveKind, Parked, Progress, Record,
+    SaveError, Saved, StoreProgress, Tenure, Transactional,
 };
 pub use run::worker::{Done, Job, Worker};
 pub use source::wakeup::Wakeup;
 pub use source::watermark::Watermark;
 #[cfg(feature = "tokio")]
 pub use source::{AsyncJobs, OnRuntime};
-pub use source::{Gate, Gated, Jobs, MemoryJobs};
+pub use source::{Confirmed, Gate, Gated, Item, Jobs, MemoryJobs, Sparse, SparseError};
 pub use store::{Durability, Rows, Store, StoreOptions, Table};
 
 #[doc = include_str!("design.md")]
@@ -115,3 +124,6 @@ pub mod design {}
 
 #[doc = include_str!("why.md")]
 pub mod why {}
+
+#[doc = include_str!("your_database.md")]
+pub mod your_database {}

@@ -34,6 +34,7 @@ const CROWD: usize = 1024;
 pub(crate) enum Kind {
     AttemptFailed,
     Deferred,
+    BatchFailed,
     Exhausted,
     Parked,
     RedriveFailed,
@@ -41,12 +42,15 @@ pub(crate) enum Kind {
     RunsAlone,
     Retried,
     Missing,
+    Gone,
     SourceFailed,
     SaveFailed,
     ClosurePanicked,
     ThreadRefused,
     ObserverPanicked,
     Stalled,
+    Waits,
+    TookOver,
     Halted,
     /// Last, so that the lines which are held back of the other kinds come before it.
     Ended,
@@ -57,12 +61,16 @@ const KINDS: usize = Kind::Ended as usize + 1;
 impl Kind {
     fn level(self) -> Level {
         match self {
-            Self::AttemptFailed | Self::Deferred | Self::Retried | Self::Missing | Self::Ended => Level::DEBUG,
+            Self::AttemptFailed | Self::Deferred | Self::BatchFailed | Self::Retried | Self::Missing | Self::Ended => {
+                Level::DEBUG
+            }
+            Self::Waits | Self::TookOver => Level::INFO,
             Self::Exhausted
             | Self::Parked
             | Self::RedriveFailed
             | Self::Died
             | Self::RunsAlone
+            | Self::Gone
             | Self::SourceFailed
             | Self::SaveFailed
             | Self::ClosurePanicked
@@ -77,6 +85,7 @@ impl Kind {
         match self {
             Self::AttemptFailed => "an attempt failed, and the job has attempts left",
             Self::Deferred => "a job is not ready; it is tried again, and the attempt does not count",
+            Self::BatchFailed => "a batch of jobs failed; each of them runs alone, and the attempt does not count",
             Self::Exhausted => "an attempt failed, and the job has no attempt left",
             Self::Parked => "an attempt failed, the job has no attempt left, and it is parked: see `Store::parked`",
             Self::RedriveFailed => "a parked job ran once more and failed; it stays parked",
@@ -84,12 +93,15 @@ impl Kind {
             Self::RunsAlone => "a job runs alone, since the process died while it may have run",
             Self::Retried => "a failed job is tried again",
             Self::Missing => "the source reports a head at or above this index but returned no job at it; retrying",
+            Self::Gone => "a failed job is no longer there and never will be: the source calls it a gap; it is passed",
             Self::SourceFailed => "the source failed; retrying",
             Self::SaveFailed => "the progress could not be saved",
             Self::ClosurePanicked => "the closure that starts deferred jobs panicked",
             Self::ThreadRefused => "a thread could not be started; the consumer goes on with fewer threads",
             Self::ObserverPanicked => "an observer or a call of on_stall panicked; nothing else changes",
             Self::Stalled => "the watermark does not move, though there is work",
+            Self::Waits => "another consumer has the name; this one waits, and takes over once the name is free",
+            Self::TookOver => "the consumer has the name that it waited for, and takes over",
             Self::Halted => "the consumer halts",
             Self::Ended => "the consumer has ended",
         }
@@ -165,10 +177,14 @@ impl Line {
         let Self { kind, index, attempt, error, elapsed, count } = self;
         let (error, seconds) = (error.as_deref(), elapsed.map(|elapsed| elapsed.as_secs_f64()));
         let message = kind.message();
-        if kind.level() == Level::WARN {
-            tracing::warn!(target: "waterline", consumer, index, attempt, error, seconds, count, "{message}");
-        } else {
-            tracing::debug!(target: "waterline", consumer, index, attempt, error, seconds, count, "{message}");
+        match kind.level() {
+            Level::WARN => {
+                tracing::warn!(target: "waterline", consumer, index, attempt, error, seconds, count, "{message}");
+            }
+            Level::INFO => {
+                tracing::info!(target: "waterline", consumer, index, attempt, error, seconds, count, "{message}");
+            }
+            _ => tracing::debug!(target: "waterline", consumer, index, attempt, error, seconds, count, "{message}"),
         }
     }
 }

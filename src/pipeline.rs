@@ -38,7 +38,9 @@ type Start<'a> = Box<dyn FnOnce(&Stage<'_>) -> Result<Consumer, Error> + 'a>;
 ///   the jobs that they left: the items of its log up to the head, or everything up to the lowest
 ///   watermark of its upstreams. A stage that goes through the stream of the first stage beside it,
 ///   so that a later stage is behind both, goes as far as the first stage. Any other stage without
-///   an upstream goes as far as the head of its source. A stage that is paused stops at once.
+///   an upstream goes as far as the head of its source. A stage that is paused stops at once, and
+///   so does a stage that waits for its name ([`Builder::standby`]). But if the first stage has
+///   reached its end, the later ones are awaited until they have their names.
 /// * **Upstreams outside**: a stage may also be gated by a consumer that is not part of the
 ///   pipeline. If that consumer ends below the index that the stage goes to, the stage processes
 ///   the jobs that its gate lets through, and ends there. This is [`Error::UpstreamEnded`] where
@@ -165,7 +167,7 @@ impl<'a> PipelineBuilder<'a> {
             let weight = stage.weight.into_inner();
             let consumer = started.map_err(|source| Error::Stage { name: name.clone(), source: source.into() })?;
             let handle = consumer.handle();
-            let rate = Mutex::new(Rate::new(time::now(), handle.status().unprocessed));
+            let rate = Mutex::new(Rate::of(time::now(), &handle.status()));
             consumers.insert(0, consumer);
             running.insert(0, RunningStage { name, handle, weight, rate });
         }

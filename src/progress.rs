@@ -17,9 +17,11 @@ mod listing;
 mod memory;
 mod moves;
 mod parked;
+mod records;
 mod saved;
 mod saves;
 mod tenure;
+mod transactional;
 
 pub use embedded::StoreProgress;
 pub use history::{Move, MoveKind};
@@ -28,10 +30,14 @@ pub use listing::{ConsumerInfo, LastHalt};
 pub use memory::MemoryProgress;
 pub use parked::Parked;
 pub(crate) use parked::{Earlier, ParkedRecord, ParkedRecords};
+pub use records::Record;
+pub(crate) use records::{NewRecords, load as load_records};
 pub use saved::{SaveError, Saved};
-pub(crate) use saves::{DoneAhead, LiveParking, Restored, SaveDesk, Saves, Snapshot};
+pub(crate) use saves::{DoneAhead, LiveParking, Restored, SaveDesk, Saves, Snapshot, WrittenJobs};
 pub(crate) use tenure::Tenant;
 pub use tenure::Tenure;
+pub use transactional::{CommitError, Transactional};
+pub(crate) use transactional::{Commits, NotWritten, commit};
 
 /// The saved state of a progress that keeps only the watermark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,10 +212,12 @@ impl Checkpoint {
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Progress: Send + 'static {
-    /// Takes the name, and loads the last saved checkpoint, or `None` if nothing was ever saved.
-    /// A consumer calls it once, when it starts. If another live value has the name, it fails or
-    /// shuts that value out: see [the rules](Self#the-rules). The name is free again when the value
-    /// is dropped.
+    /// Takes the name, and loads the last saved checkpoint, or `None` if nothing was ever saved. A
+    /// consumer calls it when it starts, once. A [standby](crate::Builder::standby) calls it again
+    /// after [`Error::InUse`] and [`Error::Leased`], from a thread of its own, and not after it
+    /// succeeded or failed otherwise. If another live value has the name, it fails or shuts that
+    /// value out: see [the rules](Self#the-rules). The name is free again when the value is
+    /// dropped.
     ///
     /// # Errors
     /// * [`Error::InUse`] if another live consumer of this process has the name.
@@ -217,7 +225,8 @@ pub trait Progress: Send + 'static {
     /// * [`Error::Corrupt`] if the stored value cannot be read.
     /// * [`Error::Progress`] if the storage cannot be reached.
     ///
-    /// `start` returns the error unchanged.
+    /// `start` returns the error unchanged. A [standby](crate::Builder::standby) waits after the
+    /// first two.
     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error>;
 
     /// Saves the watermark. A separate thread calls it, one call at a time. The checkpoint never
@@ -236,6 +245,16 @@ pub trait Progress: Send + 'static {
     /// instead of [`acquire`](Self::acquire) and [`save`](Self::save), and a job that is saved as
     /// done never runs again. A consumer calls it once, before it takes the name. Default: false.
     fn keeps_done_ahead(&self) -> bool {
+        false
+    }
+
+    /// Returns true if the progress also keeps the small rows in
+    /// [`Saved::records`](Saved::records). The consumer then calls
+    /// [`acquire_all`](Self::acquire_all) and [`save_all`](Self::save_all) as well, and can
+    /// [park](crate::OnExhausted::Park) jobs and [count crashes](crate::Builder::max_crashes). A
+    /// progress that is [`Transactional`] keeps them in each commit, whatever this returns. A
+    /// consumer calls it once, before it takes the name. Default: false.
+    fn keeps_records(&self) -> bool {
         false
     }
 
@@ -305,8 +324,8 @@ pub(crate) fn shared_writer<P: Progress>(progress: &mut P) -> Option<Arc<dyn Sav
     any.downcast_mut::<StoreProgress>()?.writer()
 }
 
-/// Returns the records of single jobs, and of the life before, of a progress that has its name.
-/// `None` if this progress cannot keep them. With `parks` the store notes that there may be more of
+/// Returns the records of single jobs, and of the life before, of a store's progress that has its
+/// name. `None` for any other progress. With `parks` the store notes that there may be more of
 /// them.
 pub(crate) fn load_earlier<P: Progress>(progress: &mut P, parks: bool) -> Result<Option<Earlier>, Error> {
     let any: &mut dyn Any = progress;
@@ -317,16 +336,36 @@ pub(crate) fn load_earlier<P: Progress>(progress: &mut P, parks: bool) -> Result
     progress.load_earlier().map(Some)
 }
 
-/// Writes the records with which a life begins, in one write: that of the life, and those of jobs
-/// that are to run alone. The records of jobs that were passed are removed.
-pub(crate) fn open_life<'a, P: Progress>(
+/// The parts of the write with which a life begins.
+pub(crate) struct Opening<'a> {
+    pub(crate) life: &'a Life,
+    /// The jobs that are to run alone.
+    pub(crate) suspects: Vec<&'a ParkedRecord>,
+    /// The jobs that were passed, whose records are removed.
+    pub(crate) passed: &'a [Index],
+    /// Everything that is saved, if an engine keeps the records.
+    pub(crate) saved: Option<Saved>,
+    pub(crate) name: &'a str,
+}
+
+/// Writes the records with which a life begins, in one write.
+pub(crate) fn open_life<P: Progress>(
     progress: &mut P,
-    life: &Life,
-    suspects: impl Iterator<Item = &'a ParkedRecord>,
-    passed: &[Index],
+    commits: Option<&mut dyn Commits<P>>,
+    opening: Opening<'_>,
 ) -> Result<(), Error> {
     let any: &mut dyn Any = progress;
-    any.downcast_mut::<StoreProgress>().map_or(Ok(()), |progress| progress.open_life(life, suspects, passed))
+    if let Some(store) = any.downcast_mut::<StoreProgress>() {
+        return store.open_life(opening.life, opening.suspects.into_iter(), opening.passed);
+    }
+    transactional::open_life(progress, commits, opening)
+}
+
+/// Closes the record of a life in which nothing ran: the consumer was stopped while it took its
+/// name. `name` is the progress, if it is one that keeps such a record.
+pub(crate) fn close_unused(name: &mut (dyn Any + Send), life: &Life) -> Result<(), Error> {
+    let closed = Life { open: false, ended: life.opened, ..life.clone() };
+    name.downcast_mut::<StoreProgress>().map_or(Ok(()), |progress| progress.open_life(&closed, std::iter::empty(), &[]))
 }
 
 /// Takes the name, and loads everything that is done. A progress of this crate need not put it in

@@ -31,12 +31,24 @@
 //!   job, pushes exactly once.
 //! * [`Runner`] runs jobs with handlers: functions, deferred ones, futures. [`Outcome`] is the
 //!   answer of a handler, [`Failure`](crate::Failure) an error that says more, [`Running`] the job.
+//! * [`NewJob::after`] and [`Queue::push_batch`] run a job when others have ended,
+//!   [`NewJob::unique`] refuses twins, and [`NewJob::expires`] gives a job up.
+//! * [`Queue::periodic`] makes jobs by a schedule: see [below](#periodic-jobs).
+//! * [`Limit`] bounds the jobs that run at once and the rate at which they begin: of the queue, of
+//!   a kind or of each key. A [`Gate`] stops a runner while something else is short, such as the
+//!   disk.
 //! * [`Queue::accept`] hands a job to a loop of yours, as a [`Lease`].
+//! * [`Group`] uses several queues as one: a push goes to the queue of its kind, and one runner or
+//!   one loop takes from all of them, by shares or by rank ([`Fair`]).
 //! * [`Queue::status`] says in one sentence what the queue waits for, [`Queue::counts`] how many
-//!   jobs are in each [`JobState`], [`Queue::list`] which ones, and [`Queue::subscribe`] tells you
-//!   when a job changes.
+//!   jobs are in each [`JobState`], and [`Queue::list`] which ones.
+//!   [`Queue::subscribe`] tells you when a job changes, and [`Queue::watch`] when any job does.
+//!   Jobs that die, are skipped or are held have lines of `tracing` with queue, id and attempt.
+//! * [`NewJob::meta`] and [`Queue::notes`] keep values beside a job and for all jobs of a kind, and
+//!   [`Running::progress`] shows how far a job is.
 //!
-//! The page [`design`](crate::design#the-queue) explains how it works.
+//! The page [`design`](crate::design#the-queue) explains how it works. The page [`parity`] compares
+//! it with the queues that it learned from, feature by feature.
 //!
 //! ## Promises
 //!
@@ -70,6 +82,23 @@
 //! # Ok::<(), waterline::queue::QueueError>(())
 //! ```
 //!
+//! ## Periodic jobs
+//!
+//! [`Queue::periodic`] makes a job at each tick of a schedule: [`Every`], a fixed interval, or,
+//! with the feature `cron`, `Cron`, a cron expression in any time zone.
+//!
+//! * A new name has its first tick at once, unless it says
+//!   [`start_at_next`](PeriodicBuilder::start_at_next). Its last tick is stored, so a restart
+//!   brings no second first tick.
+//! * There is one run that has not ended, at most: [`Overlap::Skip`] passes a tick that comes too
+//!   soon, and counts it. A run ends when its job has finished or died. One whose process died runs
+//!   again as any other job, and holds up the ticks until it ends, and no longer.
+//! * Ticks that were missed while the process was down make one job for all of them
+//!   ([`CatchUp::One`]), or none, or one each.
+//! * Ticks go by the clock on the wall. If it is set back, no tick comes twice: there is none until
+//!   the last one has come again. If it is set forward, the ticks in between were missed.
+//! * The job of a tick is an ordinary one. `pushed_at` is the time of its tick, in each attempt.
+//!
 //! A queue belongs to one process, as its store does. Its jobs are as durable as the store: with
 //! [`Durability::Buffered`](crate::Durability) the loss of power may take the last moments.
 //!
@@ -77,17 +106,36 @@
 //! when a job is due, and a monotonic one when a lease is over.
 
 mod accept;
+mod batch;
+mod bell;
+mod bound;
 mod clock;
+mod durations;
 mod enqueue;
 mod error;
+mod extras;
+mod fingerprint;
+mod group;
 mod head;
+mod hook;
 mod intent;
 mod job;
 mod keys;
 mod lazy;
 mod lease;
+mod limit;
+mod lines;
 mod listing;
+mod marks;
+mod meta;
+mod new_job;
+mod notes;
 mod options;
+mod pausing;
+mod periodic;
+mod prepare;
+mod progress;
+mod related;
 mod row;
 mod rules;
 mod runner;
@@ -97,25 +145,42 @@ mod step;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod stored;
 mod subscription;
+mod unique;
+mod watch;
 
+pub use crate::base::config::LimitError;
 pub use accept::Accept;
 pub use clock::Clock;
+pub use durations::Durations;
 pub use error::QueueError;
-pub use job::{Counts, JobId, JobInfo, JobState, NewJob, Priority, PushOutcome, Pushed, Retention};
+pub use group::{Fair, Group, GroupBuilder, GroupError, GroupStatus};
+pub use hook::Proposed;
+pub use job::{Counts, JobId, JobInfo, JobState, Priority, PushOutcome, Pushed, Retention};
 pub use lazy::Lazy;
 pub use lease::Lease;
+pub use limit::{Limit, LimitOf, Rate};
+pub use new_job::NewJob;
+pub use notes::{Note, Notes};
 pub use options::QueueOptions;
+#[cfg(feature = "cron")]
+pub use periodic::Cron;
+pub use periodic::{CatchUp, Every, Overlap, PeriodicBuilder, PeriodicInfo, Schedule};
+pub use progress::JobProgress;
+pub use related::{OnDead, Root, Skipped};
 pub use runner::{
-    Ended, Finisher, Limits, Outcome, QueueEvent, Reached, Runner, RunnerBuilder, Running, Summary, Unknown,
+    Ended, Finisher, Gate, Limits, Outcome, QueueEvent, Reached, Runner, RunnerBuilder, Running, Summary, Unknown,
 };
 pub use status::{QueueStatus, Waits};
 pub use subscription::{Seen, Subscription};
+pub use unique::{Clash, Unique};
+pub use watch::{QueueChange, Watch};
 
+use self::durations::Averages;
 use self::head::{decode_number, encode_number};
 use self::intent::call;
-use self::row::Row;
+use self::keys::Keys;
 use self::state::QueueState;
-use self::step::Push;
+use self::step::{Claimed, Push};
 use crate::base::config::{ConfigError, check_name};
 use crate::base::error::Error;
 use crate::base::sync::{Arc, Mutex};
@@ -124,7 +189,9 @@ use crate::kv::{Family, QUEUE, READY};
 use crate::store::Store;
 use std::fmt;
 use std::sync::Weak;
-use std::time::Duration;
+
+#[doc = include_str!("queue/parity.md")]
+pub mod parity {}
 
 /// A durable queue of jobs in a [`Store`]. A clone is the same queue, and may be used by any
 /// thread. It keeps its store open.
@@ -183,13 +250,20 @@ impl Queue {
     fn load(store: &Store, name: &str, options: QueueOptions) -> Result<Arc<QueueState>, QueueError> {
         let families = [store.family(QUEUE)?, store.family(READY)?];
         let number = Self::number(store, name, &families[0])?;
-        let stored = state::load(store.kv(), name, number, &families)?;
-        let state = QueueState::new(name, number, families, options, (stored.head, stored.from));
+        let stored = state::loading::load(store.kv(), name, number, &families)?;
+        let wall = options.clock.moment().wall;
+        let (averages, old) = Averages::load(store.kv(), name, Keys(number), &families[0], wall)?;
+        let state = QueueState::new(name, number, families, options, (stored.head, stored.from), averages);
         let state = Arc::new(state);
         let waits: Weak<dyn clock::Waits> = Arc::downgrade(&(state.clone() as Arc<dyn clock::Waits>));
         state.options.clock.tell(waits);
         let running = stored.running;
-        let (crashed, damaged) = call(store, &state, "open a queue", move |step| step.recover(&running))?;
+        let (crashed, damaged) = call(store, &state, "open a queue", move |step| {
+            for key in &old {
+                step.batch.delete(step.queue.rows.id, &[key])?;
+            }
+            step.recover(&running)
+        })?;
         if crashed > 0 {
             tracing::warn!(target: "waterline", queue = name, jobs = crashed, "the process died while jobs ran; each counts a crash");
         }
@@ -262,17 +336,15 @@ impl Queue {
     /// # Errors
     /// [`QueueError::Config`] for a job that no queue takes (an id or a kind of the wrong length,
     /// an id that begins with `~`, a time beyond the year 9999, a [`Retry`](crate::Retry) that
-    /// cannot be), [`QueueError::Store`] when the database fails. Nothing is pushed then. (After a
+    /// cannot be); [`QueueError::NotFound`], [`QueueError::Cycle`] and [`QueueError::AlreadyRuns`]
+    /// for a job that cannot run [`after`](NewJob::after) those that it names;
+    /// [`QueueError::Full`] if too many jobs wait; [`QueueError::Refused`] by the hook of the
+    /// queue; [`QueueError::Store`] when the database fails. Nothing is pushed then. (After a
     /// failure of the database the job may be there in the next life of the process.)
     pub fn push(&self, job: NewJob) -> Result<Pushed, QueueError> {
+        self.ask_before_push(&job)?;
         let push = self.prepare(job)?;
-        let id = push.id.clone();
-        let outcome = call(&self.store, &self.state, "push a job", move |step| {
-            let outcome = step.push(&push)?;
-            step.keep_house(SOME)?;
-            Ok(outcome)
-        })?;
-        Ok(Pushed { id, outcome })
+        Ok(self.push_prepared(vec![push])?.remove(0))
     }
 
     /// Pushes jobs in one atomic write: all of them or none. Nothing in, nothing out.
@@ -280,16 +352,9 @@ impl Queue {
     /// # Errors
     /// Those of [`push`](Self::push).
     pub fn push_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Pushed>, QueueError> {
-        let pushes = jobs.into_iter().map(|job| self.prepare(job)).collect::<Result<Vec<_>, _>>()?;
-        if pushes.is_empty() {
-            return Ok(Vec::new());
-        }
-        call(&self.store, &self.state, "push jobs", move |step| {
-            let pushed = pushes.iter().map(|push| Ok(Pushed { id: push.id.clone(), outcome: step.push(push)? }));
-            let pushed = pushed.collect::<Result<Vec<_>, crate::BoxError>>()?;
-            step.keep_house(SOME)?;
-            Ok(pushed)
-        })
+        let jobs: Vec<_> = jobs.into_iter().collect();
+        jobs.iter().try_for_each(|job| self.ask_before_push(job))?;
+        self.push_asked(jobs)
     }
 
     /// Returns a buffer for pushes that nobody waits for.
@@ -299,28 +364,7 @@ impl Queue {
 
     /// Checks a job, and gives it an id if it has none.
     fn prepare(&self, job: NewJob) -> Result<Push, ConfigError> {
-        job.check()?;
-        let wall = self.state.moment().wall;
-        let due = job.due.at(wall)?;
-        let made = if job.id.is_none() { Some(self.state.make_id()) } else { None };
-        let id = job.id.unwrap_or_else(|| format!("{}{}", job::MADE, made.unwrap_or_default()));
-        let row = Row {
-            state: JobState::Ready,
-            priority: job.priority,
-            kind: job.kind,
-            retry: job.retry,
-            retention: job.retention,
-            failures: 0,
-            crashes: 0,
-            pushed: wall,
-            due,
-            since: wall,
-            place: 0,
-            resubmit: None,
-            has_data: false,
-            error: String::new(),
-        };
-        Ok(Push { id, made, row, payload: job.payload })
+        self.state.prepare(job, self.state.moment().wall)
     }
 
     /// Removes a job in any state. If a worker has it, its next call tells it so
@@ -357,62 +401,6 @@ impl Queue {
     pub fn requeue(&self, id: impl Into<JobId>) -> Result<bool, QueueError> {
         let id = id.into();
         call(&self.store, &self.state, "requeue a job", move |step| step.requeue(&id))
-    }
-
-    /// Hands out no job for this time, or, with `None`, until [`resume`](Self::resume). Pushes go
-    /// on, and running jobs too. It survives a restart. The time is that of the clock on the wall.
-    /// A second pause replaces the first one.
-    ///
-    /// # Errors
-    /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] when the
-    /// database fails.
-    pub fn pause(&self, time: Option<Duration>) -> Result<(), QueueError> {
-        let wall = self.state.moment().wall;
-        let until = time.map_or(Ok(u64::MAX), |time| job::after(wall, time).ok_or(ConfigError::RunAt))?;
-        self.pause_until(until)
-    }
-
-    /// Ends a [`pause`](Self::pause). Does nothing if there is none.
-    ///
-    /// # Errors
-    /// [`QueueError::Store`] when the database fails.
-    pub fn resume(&self) -> Result<(), QueueError> {
-        self.pause_until(0)
-    }
-
-    fn pause_until(&self, until: u64) -> Result<(), QueueError> {
-        call(&self.store, &self.state, "pause a queue", move |step| {
-            step.head().paused_until = until;
-            Ok(())
-        })
-    }
-
-    /// Subscribes to the changes of a job.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use waterline::Store;
-    /// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueOptions};
-    ///
-    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
-    /// let id = queue.push(NewJob::new("k", &1)?)?.id;
-    /// let mut subscription = queue.subscribe(&id)?;
-    /// let mut lease = queue.accept(Accept::new())?.expect("a job is ready");
-    /// lease.finish(Some("as good as new".into()))?;
-    /// let seen = subscription.wait_for(JobState::Finished, Duration::from_secs(60))?.expect("it is");
-    /// assert_eq!(seen.data, Some("as good as new".into()));
-    /// # Ok::<(), waterline::queue::QueueError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Store`] when the database fails.
-    pub fn subscribe(&self, id: impl AsRef<str>) -> Result<Subscription, QueueError> {
-        let id = id.as_ref();
-        Subscription::new(&self.state, id, || {
-            let Some(row) = self.row(id)? else { return Ok(None) };
-            let data = if row.has_data { self.bytes(&self.state.keys.data(id))? } else { None };
-            Ok(Some((row.state, data)))
-        })
     }
 }
 

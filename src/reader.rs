@@ -10,8 +10,8 @@ use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::base::time::{self, Now, Sleep};
 use crate::source::wakeup::{Bell, Rung};
-use crate::source::{Gate, Jobs};
-use std::ops::RangeInclusive;
+use crate::source::{Gate, Jobs, Sparse, Steps, next_of};
+use std::num::NonZero;
 use std::time::{Duration, Instant};
 
 mod looks;
@@ -27,7 +27,7 @@ const QUICK: Duration = Duration::from_micros(20);
 
 /// The next thing that the reader does.
 pub(crate) enum Order {
-    Read(RangeInclusive<Index>),
+    Read(Ask),
     /// Ask for the head.
     Look,
     /// A read did not go well: this is to be noted.
@@ -37,10 +37,34 @@ pub(crate) enum Order {
     End,
 }
 
+/// The run that is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    pub(crate) first: Index,
+    /// The last index that a job may have, if there are gaps.
+    pub(crate) last: Index,
+    /// It is not 0, so that no ask takes no room of its own.
+    most: NonZero<u32>,
+}
+
+impl Ask {
+    pub(crate) fn new(first: Index, last: Index, most: u64) -> Self {
+        let most = u32::try_from(most).ok().and_then(NonZero::new).unwrap_or(NonZero::<u32>::MAX);
+        Self { first, last, most }
+    }
+
+    /// The most jobs.
+    pub(crate) fn most(self) -> usize {
+        self.most.get() as usize
+    }
+}
+
 /// The result of an order to read.
 pub(crate) struct Fetched<T> {
     /// From the start of the order's run.
     pub(crate) jobs: Vec<T>,
+    /// The gaps between and behind them. It is empty if there are none.
+    pub(crate) steps: Steps,
     /// Of each of these jobs.
     pub(crate) weights: Weights,
     /// The reason why there are no more of them.
@@ -62,6 +86,18 @@ pub(crate) enum Then {
         first: Index,
     },
     Failed(Failure),
+}
+
+impl<T> Fetched<T> {
+    /// True if the source said nothing at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.steps.is_empty()
+    }
+
+    /// Returns the lowest index of which the source said nothing when it was asked from `first` on.
+    pub(crate) fn next(&self, first: Index) -> Index {
+        next_of(first, &self.steps, self.jobs.len())
+    }
 }
 
 impl From<&Then> for Outcome {
@@ -118,7 +154,7 @@ struct Reply<R> {
 /// The part of the source that a worker needs.
 pub(crate) trait ReadRuns<T>: Send + Sync {
     /// Reads a run, or as much of it as there is.
-    fn read_run(&self, run: RangeInclusive<Index>) -> Fetched<T>;
+    fn read_run(&self, run: Ask) -> Fetched<T>;
 }
 
 impl<J: Jobs> SharedSource<J> {
@@ -149,26 +185,23 @@ impl<R> Reply<R> {
 }
 
 impl<J: Jobs> ReadRuns<J::Job> for SharedSource<J> {
-    fn read_run(&self, run: RangeInclusive<Index>) -> Fetched<J::Job> {
+    fn read_run(&self, ask: Ask) -> Fetched<J::Job> {
+        let (start, last, most) = (ask.first, ask.last, ask.most());
         let _turn = self.turn.lock();
         let begun = time::now();
-        let start = *run.start();
-        let asked = usize::try_from(run.end() - start).unwrap_or(usize::MAX).saturating_add(1);
-        let mut jobs = Vec::new();
-        let outcome = guarded(|| self.jobs.read(run, &mut jobs)).and_then(|()| match jobs.len() {
-            more if more > asked => Err(format!("it returned {more} jobs when {asked} were asked for").into()),
-            _ => Ok(()),
-        });
-        if jobs.len() > asked {
-            jobs.drain(asked..).for_each(drop_guarded);
-        }
+        let mut read = Sparse::within(start, last, most);
+        let outcome = guarded(|| self.jobs.read_sparse(start..=last, most, &mut read));
+        let (jobs, steps, surplus, fault) = read.into_parts();
+        let outcome = outcome.and(fault.map_or(Ok(()), |fault| Err(fault.into())));
+        surplus.into_iter().for_each(drop_guarded);
         let (weights, outcome) = match guarded(|| Ok(jobs.iter().map(|job| self.jobs.weight(job)).collect())) {
             Ok(weights) => (weights, outcome),
             // The jobs are sound; it is the source that has to be mended.
             Err(panic) => (Weights::equal(jobs.len(), size_of::<J::Job>()), outcome.and(Err(panic))),
         };
+        let is_empty = jobs.is_empty() && steps.is_empty();
         let then = match outcome {
-            Ok(()) if !jobs.is_empty() => Then::Unasked,
+            Ok(()) if !is_empty => Then::Unasked,
             Ok(()) => match guarded(|| self.jobs.first()) {
                 Ok(first) if first > start => Then::Truncated { next: start, first },
                 Ok(_) => Then::Missing,
@@ -176,14 +209,14 @@ impl<J: Jobs> ReadRuns<J::Job> for SharedSource<J> {
             },
             // A source may say by itself that it begins above.
             Err(error) => match error.downcast_ref() {
-                Some(Error::Truncated { first, .. }) if jobs.is_empty() && *first > start => {
+                Some(Error::Truncated { first, .. }) if is_empty && *first > start => {
                     Then::Truncated { next: start, first: *first }
                 }
                 _ => Then::Failed(error.into()),
             },
         };
         let ended = time::now();
-        Fetched { jobs, weights, then, quick: ended.saturating_duration_since(begun) < QUICK, ended }
+        Fetched { jobs, steps, weights, then, quick: ended.saturating_duration_since(begun) < QUICK, ended }
     }
 }
 
@@ -264,10 +297,10 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
                 // Reading goes on for as long as there is something to read; looks are not to wait
                 // for its end.
                 let rung = self.bell.take();
-                if rung.look && read.jobs.is_empty() {
+                if rung.look && read.is_empty() {
                     self.looks.echo(read.ended);
                 }
-                self.hear(Rung { look: rung.look && !read.jobs.is_empty(), ..rung }, read.ended, now);
+                self.hear(Rung { look: rung.look && !read.is_empty(), ..rung }, read.ended, now);
                 self.fetched = Some(read);
             }
             Order::Note(reply) => self.looks.note(reply, now.get(), now.chance()),

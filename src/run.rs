@@ -3,21 +3,26 @@
 //!
 //! * [`direct`]: a job is done when the worker returns.
 //! * [`deferred`]: a job is done when its token says so, on any thread.
+//! * [`batched`]: several jobs are done, or have failed, together.
 //! * `asynchronous`: a job is a future, and is done when the future is (feature `tokio`).
 //! * [`ordered`]: a job is done when the sink has taken its result, in index order.
 //! * [`transactional`]: a job's effects and its completion are one atomic write.
+//! * [`writing`]: a job is done when a transaction of the user's has its result.
 //!
 //! [`mode`] refuses the settings that do not fit a mode.
 
 #[cfg(feature = "tokio")]
 pub(crate) mod asynchronous;
+pub(crate) mod batched;
 pub(crate) mod deferred;
 pub(crate) mod direct;
 pub(crate) mod mode;
 pub(crate) mod ordered;
 pub(crate) mod transactional;
 pub(crate) mod worker;
+pub(crate) mod writing;
 
+use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::Index;
 use crate::commit::changes::Changes;
 use crate::run::worker::{Job, Report};
@@ -26,6 +31,23 @@ use crate::run::worker::{Job, Report};
 pub(crate) struct Assignment<T> {
     pub(crate) token: usize,
     pub(crate) job: Job<T>,
+}
+
+/// Several jobs that run together, and then the report of their one attempt.
+pub(crate) struct Batch<T> {
+    /// The jobs, until they run.
+    pub(crate) jobs: Vec<Job<T>>,
+    pub(crate) tickets: Vec<Ticket>,
+    /// The end of the attempt.
+    pub(crate) outcome: Result<(), Box<Failure>>,
+}
+
+/// A job of a batch, to be reported.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    pub(crate) token: usize,
+    pub(crate) index: Index,
+    pub(crate) attempt: u32,
 }
 
 /// The job whose result goes to the sink now, and the token to report it with.
@@ -49,6 +71,10 @@ pub(crate) trait JobDesk<T>: Send + Sync + 'static {
     /// The report is taken out of its place field by field: a copy of the whole would cost more
     /// than the lock.
     fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>>;
+
+    /// The same for a batch: reports the one that has run, if there is one, and puts the next one
+    /// in its place. Returns false if this thread must end.
+    fn next_batch(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool;
 }
 
 /// Runs a job in one mode, on a thread of the pool.
@@ -63,10 +89,27 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
         debug_assert!(false, "job {} has a turn, and there is no sink", turn.index);
     }
 
+    /// True if jobs run in batches: then [`run_batch`](Self::run_batch) is called in place of
+    /// [`run`](Self::run).
+    fn runs_batches(&self) -> bool {
+        false
+    }
+
+    /// Runs the jobs of a batch, which are done or fail as a whole. It leaves their effects as
+    /// [`run`](Self::run) does.
+    fn run_batch(&self, jobs: Vec<Job<T>>, _effects: &mut Changes) -> Result<(), Box<Failure>> {
+        debug_assert!(false, "this mode runs no batches");
+        drop_guarded(jobs);
+        Ok(())
+    }
+
     /// Does all the work of a thread of the pool, in the surroundings that the mode needs there.
     fn attend(&self, work: &mut dyn FnMut()) {
         work();
     }
+
+    /// Hears that a job which succeeded has failed after all, so its result is not awaited.
+    fn forget(&self, _index: Index) {}
 
     /// Hears that an attempt runs for longer than it may. The job was told already.
     fn overdue(&self, _token: usize) {}
@@ -78,6 +121,9 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
 /// Runs a thread of the pool until its end.
 pub(crate) fn work<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
     runner.attend(&mut || {
+        if runner.runs_batches() {
+            return work_in_batches(desk, runner);
+        }
         let mut report = None;
         let mut effects = Changes::default();
         while let Some(task) = desk.next(&mut report, &mut effects) {
@@ -87,6 +133,14 @@ pub(crate) fn work<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
             }
         }
     });
+}
+
+fn work_in_batches<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
+    let mut batch = Batch { jobs: Vec::new(), tickets: Vec::new(), outcome: Ok(()) };
+    let mut effects = Changes::default();
+    while desk.next_batch(&mut batch, &mut effects) {
+        batch.outcome = runner.run_batch(std::mem::take(&mut batch.jobs), &mut effects);
+    }
 }
 
 /// The user's callback after a successful attempt, before the job counts as done.

@@ -4,7 +4,8 @@ use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, Mutex};
 use crate::base::time::{self, Now, Sleep};
 use crate::commit::SAVE_PACE;
-use crate::progress::{Progress, SaveDesk, SaveError, Saves};
+use crate::commit::changes::Changes;
+use crate::progress::{CommitError, Commits, NewRecords, NotWritten, Progress, SaveDesk, SaveError, Saved, Saves};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
 use std::time::{Duration, Instant};
 
@@ -24,11 +25,36 @@ pub(crate) struct SaverHandle(Sender<SaverMessage>);
 pub(crate) struct Saver<P> {
     inbox: Receiver<SaverMessage>,
     progress: Arc<Mutex<P>>,
-    /// True if it keeps what is done above the watermark.
-    keeps_all: bool,
+    keeps: Keeps<P>,
     asked: Option<DueSave>,
     /// The end of the pace after the last save.
     paced: When,
+}
+
+/// The content of a save.
+pub(crate) enum Keeps<P> {
+    /// The watermark alone.
+    Watermark,
+    /// Everything that is done.
+    All,
+    /// The records of single jobs as well.
+    Records(Box<Recorded<P>>),
+}
+
+/// The parts of a save that has records.
+pub(crate) struct Recorded<P> {
+    /// True if the progress keeps the jobs that are done above the watermark.
+    done_ahead: bool,
+    /// Writes the results of jobs with the save, if the jobs have results.
+    commits: Option<Box<dyn Commits<P>>>,
+    /// The records that are not saved yet.
+    changes: Vec<Changes>,
+}
+
+impl<P> Keeps<P> {
+    pub(crate) fn records(done_ahead: bool, commits: Option<Box<dyn Commits<P>>>) -> Self {
+        Self::Records(Box::new(Recorded { done_ahead, commits, changes: Vec::new() }))
+    }
 }
 
 /// A save that was asked for and not made.
@@ -53,9 +79,9 @@ impl When {
 }
 
 /// Returns both sides. The progress is shared with the one that keeps its name in use.
-pub(crate) fn saver<P: Progress>(progress: Arc<Mutex<P>>, keeps_all: bool) -> (SaverHandle, Saver<P>) {
+pub(crate) fn saver<P: Progress>(progress: Arc<Mutex<P>>, keeps: Keeps<P>) -> (SaverHandle, Saver<P>) {
     let (sender, inbox) = unbounded();
-    (SaverHandle(sender), Saver { inbox, progress, keeps_all, asked: None, paced: When::AtOnce })
+    (SaverHandle(sender), Saver { inbox, progress, keeps, asked: None, paced: When::AtOnce })
 }
 
 impl Saves for SaverHandle {
@@ -130,11 +156,19 @@ impl<P: Progress> Saver<P> {
                 desk.saved();
                 None
             }
-            Some(Err(SaveError::Lost(error))) => {
+            Some(Err(NotWritten::Error(CommitError::Lost(error)))) => {
                 desk.save_lost(error);
                 None
             }
-            Some(Err(SaveError::Retry(error))) => desk.save_failed(error),
+            Some(Err(NotWritten::Error(CommitError::Retry(error)))) => desk.save_failed(error),
+            Some(Err(NotWritten::Error(CommitError::Write(error)))) => {
+                desk.write_failed(error);
+                Some(Duration::ZERO)
+            }
+            Some(Err(NotWritten::Unknown(error))) => {
+                desk.save_unknown(error);
+                None
+            }
         };
         match again {
             Some(pause) => self.asked = Some(DueSave { desk, when: When::after(pause) }),
@@ -149,16 +183,62 @@ impl<P: Progress> Saver<P> {
 
     /// Saves what is true now; `None`: nothing any more. All that is done is listed only for a
     /// progress that keeps it.
-    fn try_save(&self, desk: &dyn SaveDesk) -> Option<Result<(), SaveError>> {
-        if self.keeps_all {
-            let saved = desk.snapshot(true, &mut Vec::new())?.into_saved();
-            let saved = saved.expect("all of it was asked for");
-            let outcome = guarded(|| Ok(self.progress.lock().save_all(&saved)));
-            return Some(outcome.unwrap_or_else(|panic| Err(SaveError::Retry(panic))));
-        }
-        let checkpoint = desk.checkpoint()?;
-        Some(guarded(|| self.progress.lock().save(&checkpoint)).map_err(SaveError::from))
+    fn try_save(&mut self, desk: &dyn SaveDesk) -> Option<Result<(), NotWritten>> {
+        let Self { progress, keeps, .. } = self;
+        let saved = match keeps {
+            Keeps::Watermark => {
+                let checkpoint = desk.checkpoint()?;
+                let saved = guarded(|| progress.lock().save(&checkpoint));
+                return Some(saved.map_err(|error| not_saved(SaveError::from(error))));
+            }
+            Keeps::Records(recorded) => return recorded.try_save(progress, desk),
+            Keeps::All => desk.snapshot(true, &mut Vec::new())?.into_saved(),
+        };
+        let saved = saved.expect("all of it was asked for");
+        Some(save_all(progress, &saved))
     }
+}
+
+impl<P: Progress> Recorded<P> {
+    /// Saves everything with the records that are new, and with the results of jobs.
+    fn try_save(&mut self, progress: &Mutex<P>, desk: &dyn SaveDesk) -> Option<Result<(), NotWritten>> {
+        let mut snapshot = desk.snapshot(true, &mut self.changes)?;
+        let (batch, life) = (snapshot.batch.take().unwrap_or_default(), snapshot.life.take());
+        let mut records = NewRecords::default();
+        self.changes.iter().for_each(|changes| records.take(changes));
+        batch.unparked.iter().for_each(|index| records.remove_job(*index));
+        life.iter().for_each(|life| records.put_life(life));
+        let mut saved = snapshot.into_saved().expect("all of it was asked for");
+        if !self.done_ahead {
+            // Only parked jobs are done there, and their records say so.
+            saved.done.clear();
+        }
+        records.list(&mut saved);
+        let outcome = match &mut self.commits {
+            Some(commits) => commits.commit(&mut progress.lock(), &saved, &batch.jobs),
+            None => save_all(progress, &saved),
+        };
+        let outcome = match outcome {
+            // There is nothing of the user's in it.
+            Err(NotWritten::Error(CommitError::Write(error))) if batch.jobs.is_empty() => {
+                Err(NotWritten::Error(CommitError::Retry(error)))
+            }
+            outcome => outcome,
+        };
+        if outcome.is_ok() {
+            self.changes.clear();
+        }
+        Some(outcome)
+    }
+}
+
+fn save_all<P: Progress>(progress: &Mutex<P>, saved: &Saved) -> Result<(), NotWritten> {
+    let outcome = guarded(|| Ok(progress.lock().save_all(saved)));
+    outcome.unwrap_or_else(|panic| Err(SaveError::Retry(panic))).map_err(not_saved)
+}
+
+fn not_saved(error: SaveError) -> NotWritten {
+    NotWritten::Error(error.into())
 }
 
 #[cfg(test)]
@@ -185,7 +265,7 @@ mod tests {
             assert!(all);
             self.0.lock().1 += 1;
             let ahead = DoneAhead::All { first: 0, words: vec![0b1100_0000] };
-            Some(Snapshot { last_processed: Some(4), next: 5, ahead, life: None })
+            Some(Snapshot { last_processed: Some(4), next: 5, ahead, life: None, batch: None })
         }
         fn refused(&self, _: Refused, _: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {
             panic!("there are no effects");
@@ -221,7 +301,8 @@ mod tests {
         let all = Saved::new(Some(4), 5, vec![6..=7]);
         for (keeps_all, counted, saved) in [(false, (2, 0), None), (true, (0, 2), Some(all))] {
             let (progress, desk) = (Arc::new(Mutex::new(Takes::default())), Arc::new(Counting::default()));
-            let (handle, saver) = saver(progress.clone(), keeps_all);
+            let keeps = if keeps_all { Keeps::All } else { Keeps::Watermark };
+            let (handle, saver) = saver(progress.clone(), keeps);
             (0..2).for_each(|_| handle.save(desk.clone(), true));
             drop(handle);
             saver.run();
@@ -232,7 +313,7 @@ mod tests {
     #[test]
     fn a_save_is_made_when_the_pace_of_the_last_one_is_over_or_in_a_hurry_at_once() {
         let (progress, desk) = (Arc::new(Mutex::new(Takes::default())), Arc::new(Counting::default()));
-        let (handle, mut saver) = saver(progress.clone(), false);
+        let (handle, mut saver) = saver(progress.clone(), Keeps::Watermark);
         let (begun, saves) = (Instant::now(), || progress.lock().0.len());
         assert_eq!(saver.step(&Now::at(begun)), Sleep::Until(None), "nobody asked");
         handle.save(desk.clone(), false);

@@ -9,16 +9,21 @@ use std::ops::RangeInclusive;
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod confirmed;
 mod gated;
 mod memory;
+mod sparse;
 pub(crate) mod wakeup;
 pub(crate) mod watermark;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncJobs, OnRuntime};
+pub use confirmed::Confirmed;
 pub use gated::Gated;
 pub(crate) use gated::Rings;
 pub use memory::MemoryJobs;
+pub use sparse::{Item, Sparse, SparseError};
+pub(crate) use sparse::{Steps, next_of};
 
 /// The limit up to which a source lets jobs start, below its head; see [`Jobs::gate`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,6 +145,74 @@ pub trait Jobs: Send + Sync + 'static {
         read_one_by_one(run, into, |index| self.at_index(index), time::coarse_uncached)
     }
 
+    /// Reads jobs of a source whose indices have *gaps*, at which there will never be a job. Think
+    /// of deleted rows, or of a sequence in SQL. Implement it in place of [`read`](Self::read); a
+    /// source without gaps does not need it.
+    ///
+    /// Say at most `most` jobs of the run in index order, with [`Sparse::job`], and what is missing
+    /// for good. `run` ends where the window of the consumer does, so it may be very long, and its
+    /// start is [`into.next()`](Sparse::next). A gap is settled at once: it is part of the ranges
+    /// of `on_processed`, and [`Status::absent`](crate::Status::absent) counts it. A job that
+    /// failed and waits for its retry may become a gap: the consumer passes it, with a warning. A
+    /// gap must never become a job. If nothing is said, the first index is missing for now, as in
+    /// `read`, and the consumer asks again later.
+    ///
+    /// The default calls `read` with a run of `most` indices, and knows no gap.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use std::ops::RangeInclusive;
+    /// use waterline::{BoxError, Index, Jobs, Sparse};
+    ///
+    /// /// A table whose rows have ascending ids, some of which were never used.
+    /// struct Rows(BTreeMap<Index, String>);
+    ///
+    /// impl Jobs for Rows {
+    ///     type Job = String;
+    ///     fn head(&self) -> Result<Option<Index>, BoxError> {
+    ///         Ok(self.0.keys().next_back().copied())
+    ///     }
+    ///     fn at_index(&self, index: Index) -> Result<Option<String>, BoxError> {
+    ///         Ok(self.0.get(&index).cloned())
+    ///     }
+    ///     fn read_sparse(
+    ///         &self,
+    ///         run: RangeInclusive<Index>,
+    ///         most: usize,
+    ///         into: &mut Sparse<String>,
+    ///     ) -> Result<(), BoxError> {
+    ///         let (last, mut left) = (*run.end(), most);
+    ///         // select id, row from rows where id between $1 and $2 order by id limit $3
+    ///         for (index, row) in self.0.range(run).take(most) {
+    ///             into.job(*index, row.clone());
+    ///             left -= 1;
+    ///         }
+    ///         // These were all rows of the run. Only what is below the head is final.
+    ///         if left > 0 && let Some(head) = self.head()? {
+    ///             into.none_through(last.min(head));
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    /// # let rows = Rows(BTreeMap::from([(3, "a".to_owned()), (9, "b".to_owned())]));
+    /// # let mut read = Sparse::new(0);
+    /// # rows.read_sparse(0..=20, 64, &mut read).unwrap();
+    /// # assert_eq!(read.next(), 10);
+    /// ```
+    ///
+    /// # Errors
+    /// All that was said before the error is valid. The default returns a
+    /// [`ConfigError`](crate::ConfigError) if `most` is 0, and a [`SparseError`] if the run does
+    /// not start at `into.next()`.
+    fn read_sparse(
+        &self,
+        run: RangeInclusive<Index>,
+        most: usize,
+        into: &mut Sparse<Self::Job>,
+    ) -> Result<(), BoxError> {
+        self.read(sparse::dense_run(&run, most, into)?, into.dense())
+    }
+
     /// Returns about how many bytes of memory this job takes. They count towards
     /// [`Builder::max_read_ahead`](crate::Builder::max_read_ahead) from the read of the job until
     /// it is handed out. The default is the size of the type, without the memory that it points to.
@@ -216,6 +289,26 @@ pub trait Jobs: Send + Sync + 'static {
         Gated::new(self, upstream.as_ref().clone())
     }
 
+    /// Shows only the jobs that have at least `n` others above them, for a chain whose newest
+    /// blocks may still be replaced: its head is that of this source minus `n`. All else is as it
+    /// was. A new job rings the wake-up, and confirms the one that is `n` below it.
+    ///
+    /// ```
+    /// use waterline::{Jobs, MemoryJobs};
+    ///
+    /// let blocks: MemoryJobs<_> = ["genesis", "b", "c", "d"].into_iter().collect();
+    /// let final_blocks = blocks.clone().confirmed(2);
+    /// assert_eq!(final_blocks.head().unwrap(), Some(1));
+    /// blocks.push("e");
+    /// assert_eq!(final_blocks.head().unwrap(), Some(2));
+    /// ```
+    fn confirmed(self, n: u64) -> Confirmed<Self>
+    where
+        Self: Sized,
+    {
+        Confirmed::new(self, n)
+    }
+
     /// Returns the jobs without their gates, and these gates, so that a further gate is added to
     /// the list instead of around the source. It only saves stack where thousands of gates are one
     /// behind the other: an adapter of yours does not need it.
@@ -264,6 +357,10 @@ impl<J: Jobs + ?Sized> Jobs for Arc<J> {
 
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
         (**self).read(run, into)
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<J::Job>) -> Result<(), BoxError> {
+        (**self).read_sparse(run, most, into)
     }
 
     fn weight(&self, job: &Self::Job) -> usize {

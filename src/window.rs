@@ -37,8 +37,10 @@ macro_rules! reach {
 mod ahead;
 mod alone;
 mod aside;
+pub(crate) mod batches;
 mod bits;
 mod fetching;
+mod gaps;
 mod parked;
 mod queries;
 #[cfg(any(test, feature = "testing"))]
@@ -81,8 +83,9 @@ impl Limits {
 #[non_exhaustive]
 pub enum Action {
     /// Read these jobs, in order. Answer with [`Window::handle_fetched`],
-    /// [`Window::handle_missing`] or [`Window::handle_unreadable`]. The window asks for one fetch
-    /// at a time.
+    /// [`Window::handle_missing`] or [`Window::handle_unreadable`]. If there are gaps, as many jobs
+    /// may lie further apart, up to [`Window::fetch_through`]: answer with [`Window::handle_part`]
+    /// and [`Window::handle_gap`] first. The window asks for one fetch at a time.
     Fetch(RangeInclusive<Index>),
     /// Save the progress, since a job has finished. When the write begins, call
     /// [`Window::handle_saving`] for its content. Answer with [`Window::handle_saved`] or
@@ -159,6 +162,10 @@ pub struct Window {
     redriven: BTreeSet<Index>,
     /// True if the record of a parked job has changed since the last save began.
     changed: bool,
+    /// True if the source said that there are gaps.
+    gaps: bool,
+    /// The number of indices that were found to be gaps.
+    absent: u64,
     /// True if a save was given up for good.
     abandoned_save: bool,
     ended: bool,
@@ -213,6 +220,8 @@ impl Window {
             only: None,
             redriven: BTreeSet::new(),
             changed: false,
+            gaps: false,
+            absent: 0,
             abandoned_save: false,
             ended: false,
         }
@@ -418,7 +427,7 @@ impl Window {
     fn bound(&self) -> Index {
         let Some(head) = self.head else { return 0 };
         let last = head.min(self.stop_at.unwrap_or(LAST_JOB)).min(LAST_JOB);
-        self.closed_from().min(last + 1).min(self.gate)
+        self.starts_below().min(last + 1).min(self.gate)
     }
 
     #[inline]

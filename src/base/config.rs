@@ -1,82 +1,17 @@
 //! Settings and their checks: the defaults, the bounds, and the error for a value that is refused.
 
 use crate::base::index::Index;
-use std::time::Duration;
 
+mod bounds;
+mod exhausted;
+mod group;
+mod limit;
 mod structure;
 
-/// Returns the default number of threads that run a consumer's jobs, which is also their limit.
-pub(crate) fn available_parallelism() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// The default of `max_search_ahead`. It is wide, so that one slow job in thousands stalls nothing.
-/// It is narrow enough that a stuck job shows before the jobs done above it are expensive to
-/// repeat.
-pub(crate) const DEFAULT_SEARCH_AHEAD: u64 = 10_000;
-
-/// The default of `max_crashes` for a consumer that parks jobs: a machine that is restarted by
-/// force a few times in a row parks nothing that is sound.
-pub(crate) const DEFAULT_CRASHES: u32 = 5;
-
-/// The default of `poll_every`: rarely enough to cost nothing, often enough for a source that rings
-/// nobody.
-pub(crate) const DEFAULT_POLL: Duration = Duration::from_secs(1);
-
-/// The longest name, in bytes. The store's keys have one byte for its length.
-pub(crate) const MAX_NAME: usize = 255;
-
-/// The longest reason of a move, in bytes: room for a few sentences, or for a link to them.
-pub(crate) const MAX_REASON: usize = 1024;
-
-/// The distance from the lowest job that is not done at which no job can be skipped any more. A
-/// consumer keeps a bit for each job between the two, so this is 128 MiB.
-pub(crate) const MAX_SKIP: u64 = 1 << 30;
-
-/// The longest name of a codec, in bytes.
-pub(crate) const MAX_CODEC: usize = 32;
-
-/// The treatment of a job whose attempts are used up (elsewhere called a dead letter).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnExhausted {
-    /// Stop at the job. Running jobs finish, no new job starts, everything below the job is saved,
-    /// and `join` and `stop` return [`Error::Job`](crate::Error::Job). This is the default, since
-    /// nothing else is right for every stream.
-    #[default]
-    Halt,
-    /// Park the job: its record is kept in the store, and the watermark passes it, in one atomic
-    /// write. [`Store::parked`](crate::Store::parked) lists the records,
-    /// [`Handle::redrive`](crate::Handle::redrive) runs a parked job once more, and
-    /// [`Store::discard`](crate::Store::discard) gives it up. Gates, `wait_for`, `stop_at` and the
-    /// lag count a parked job as processed.
-    ///
-    /// It needs the progress of a [`Store`](crate::Store), and is [`Error::Config`](crate::Error)
-    /// with any other one.
-    ///
-    /// ```
-    /// use waterline::{Consumer, Error, MemoryJobs, OnExhausted, Store};
-    ///
-    /// let store = Store::in_memory();
-    /// let jobs: MemoryJobs<_> = ["1", "two", "3"].into_iter().collect();
-    /// Consumer::builder(jobs, store.progress("numbers"))
-    ///     .on_exhausted(OnExhausted::Park { budget: 100 })
-    ///     .stop_at(2)
-    ///     .start(|job| Ok(drop(job.payload.parse::<u64>()?)))?
-    ///     .join()?;
-    /// assert_eq!(store.progress("numbers").last_processed()?, Some(2));
-    /// let parked = store.parked("numbers")?;
-    /// assert_eq!((parked[0].index, parked[0].error.as_str()), (1, "invalid digit found in string"));
-    /// store.discard("numbers", 1)?;
-    /// # Ok::<(), Error>(())
-    /// ```
-    Park {
-        /// The most records of parked jobs that the name may have, at least 1. The next job whose
-        /// attempts are used up halts the consumer, so that a service which is down cannot park the
-        /// whole stream.
-        budget: u64,
-    },
-}
+pub(crate) use self::bounds::*;
+pub use self::exhausted::OnExhausted;
+pub use self::group::GroupError;
+pub use self::limit::LimitError;
 
 /// A setting that was refused. `Display` says why, and what to write instead. `{:?}` shows the same
 /// sentence, `{:#?}` the structure.
@@ -88,6 +23,56 @@ pub enum ConfigError {
     JobId {
         /// The length of the id, in bytes.
         length: usize,
+    },
+    /// A signature of a root that is empty or too long.
+    #[error("the signature of a root has {length} bytes: use 1 to 255")]
+    Signature {
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// A key of metadata that is empty or too long.
+    #[error("a key of metadata, or of a note, has {length} bytes: use 1 to 255")]
+    MetaKey {
+        /// The length of the key, in bytes.
+        length: usize,
+    },
+    /// Metadata of a job, or a note of a kind of jobs, that is too large.
+    #[error("the metadata, or the note, would have {bytes} bytes: use at most 65,536, and keep more in a table")]
+    MetaSize {
+        /// Its length as JSON, in bytes.
+        bytes: usize,
+    },
+    /// Progress of a job that is no fraction.
+    #[error("the progress of the job is {value}: use 0 to 1")]
+    Fraction {
+        /// The value.
+        value: f64,
+    },
+    /// A note of a job's progress that is too long.
+    #[error("the note of the progress has {length} bytes: use at most 1,024")]
+    ProgressNote {
+        /// The length of the note, in bytes.
+        length: usize,
+    },
+    /// A key of a job's limits that is empty or too long.
+    #[error("the key of a job's limits has {length} bytes: use 1 to 255")]
+    JobKey {
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// A job that takes no token of a rate.
+    #[error("the cost of the job is 0: use 1 at least, or no rate for such jobs")]
+    CostZero,
+    /// A limit of a queue that cannot be.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// A job that is compared by a field which its payload does not have.
+    #[error(
+        "the job is compared with others by the field {field:?}, which its payload does not have: the payload must be an object with that field"
+    )]
+    FingerprintField {
+        /// The name of the field.
+        field: String,
     },
     /// An id of a job that begins as the ids do that a queue makes.
     #[error("the id {id:?} begins with `~`, as those that the queue makes: use another one, or none")]
@@ -101,12 +86,90 @@ pub enum ConfigError {
         /// The length of the name, in bytes.
         length: usize,
     },
-    /// A time of a job that no calendar has.
-    #[error("the job is to run after the year 9999: use an earlier time, or a shorter delay")]
+    /// A time after the year 9999: that of a run, a root, an expiry, a window of a unique job or a
+    /// pause.
+    #[error("the time of the job, or of the pause, is after the year 9999: use an earlier or a shorter one")]
     RunAt,
     /// A lease of no time: a job would be taken back at once.
     #[error("the lease is 0, so each job would be taken back at once: use some seconds at least")]
     LeaseZero,
+    /// A gate whose answers hold for no time: the runner would ask it without a pause.
+    #[error("the answers of the gate {gate:?} hold for no time: use some milliseconds at least")]
+    GateEveryZero {
+        /// The name of the gate.
+        gate: String,
+    },
+    /// A time of 0 after which a run heals its job: each failure would be the first one.
+    #[error("heal_after is 0, so no job would ever use up its attempts: use a time, or leave it out")]
+    HealAfterZero,
+    /// An interval of zero: the job would run without a pause.
+    #[error("the interval of the periodic job is 0, so it would run without a pause: use a millisecond or more")]
+    EveryZero,
+    /// A periodic job of this name that is registered with another schedule, job or setting.
+    #[error(
+        "the periodic job {name:?} is registered with another schedule, job or setting: use the same one, or call \
+         `remove_periodic` first (after a restart, another one holds)"
+    )]
+    PeriodicTwice {
+        /// The name of the periodic job.
+        name: String,
+    },
+    /// A periodic job whose job has an id, a time of its own, or jobs that it waits for. Each tick
+    /// makes a new job for its time.
+    #[error(
+        "the job of the periodic job {name:?} has an id, a delay or a time of its own, or waits for other jobs: leave them \
+         out, since each tick makes a new job at its time"
+    )]
+    PeriodicJob {
+        /// The name of the periodic job.
+        name: String,
+    },
+    /// A periodic job that makes up for each missed tick, and may have one run alone.
+    #[error(
+        "the periodic job {name:?} makes up for all missed ticks at once, and skips a tick while a run has not ended: allow \
+         runs side by side with `Overlap::Allow`, or use `CatchUp::One`"
+    )]
+    CatchUpSkips {
+        /// The name of the periodic job.
+        name: String,
+    },
+    /// A cron expression with more or fewer than five fields.
+    #[error(
+        "the cron expression {expression:?} has {fields} fields: use 5 (minute, hour, day of month, month, day of week)"
+    )]
+    CronFields {
+        /// The expression.
+        expression: String,
+        /// The number of its fields.
+        fields: usize,
+    },
+    /// A field of a cron expression that cannot be read.
+    #[error("the {field} {value:?} of the cron expression {expression:?} cannot be read: {reason}")]
+    CronField {
+        /// The expression.
+        expression: String,
+        /// The name of the field: "minute", "hour", "day of month", "month" or "day of week".
+        field: &'static str,
+        /// The field.
+        value: String,
+        /// The reason.
+        reason: String,
+    },
+    /// A cron expression that no time matches, for example the 30th of February.
+    #[error("no time matches the cron expression {expression:?}, so the job would never run: use a date that exists")]
+    CronNever {
+        /// The expression.
+        expression: String,
+    },
+    /// A time zone that does not exist.
+    #[error("there is no time zone {name:?}: use a name of the IANA time zone database, for example \"Europe/Berlin\"")]
+    TimeZone {
+        /// The name.
+        name: String,
+    },
+    /// A queue in which no job may wait: nothing could ever be pushed.
+    #[error("max_waiting is 0, so each push would be refused: use 1 or more (to hold the jobs back, pause the queue)")]
+    MaxWaitingZero,
     /// A queue that is open with other options.
     #[error(
         "the queue {name:?} is open with other options: use the same ones, or clone the queue (after a restart, other options hold)"
@@ -121,6 +184,9 @@ pub enum ConfigError {
         /// The kind.
         kind: String,
     },
+    /// A group of queues that cannot be.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// A runner without a handler.
     #[error("the runner has no handler, so it would run nothing: add one with `on`")]
     NoHandlers,
@@ -131,7 +197,9 @@ pub enum ConfigError {
         value: f64,
     },
     /// `max_processing(0)`: no job would ever run.
-    #[error("max_processing is 0, so no job would ever run: use at least 1 (to hold a consumer back, use `pause`)")]
+    #[error(
+        "max_processing is 0, so no job would ever run: use at least 1 (to hold a consumer or a queue back, use `pause`)"
+    )]
     MaxProcessingZero,
     /// `max_effects(0)`, with which no job could change anything, or more than 1 GiB, which is too
     /// much for one write.
@@ -158,6 +226,9 @@ pub enum ConfigError {
          other, or `unlimited_search_ahead()` for no limit"
     )]
     SearchAheadZero,
+    /// A read of a source that may bring no job.
+    #[error("a read for 0 jobs says nothing: use 1 at least for `most`")]
+    MostZero,
     /// `max_read_ahead(0)`: no job would have room in memory.
     #[error(
         "max_read_ahead is 0 bytes, which has no room for any job: use 1 or more (with 1, jobs are read one at a time)"
@@ -205,13 +276,17 @@ pub enum ConfigError {
     #[error("the budget of parked jobs is 0, so none could be parked: use 1 or more, or `OnExhausted::Halt`")]
     ParkBudgetZero,
     /// `OnExhausted::Park` with a progress that keeps no records of parked jobs.
-    #[error("this progress cannot keep parked jobs: use `Store::progress`, or `OnExhausted::Halt`")]
+    #[error(
+        "this progress cannot keep parked jobs: use `Store::progress` or one that keeps records, or `OnExhausted::Halt`"
+    )]
     ParkUnsupported,
     /// `max_crashes(0)`: no job could run after a crash.
     #[error("max_crashes is 0, so a job that ran while its process died could never run again: use 1 or more")]
     MaxCrashesZero,
     /// `max_crashes` with a progress that cannot keep the count.
-    #[error("this progress cannot count crashes: use `Store::progress`, or leave max_crashes out")]
+    #[error(
+        "this progress cannot count crashes: use `Store::progress` or one that keeps records, or leave max_crashes out"
+    )]
     MaxCrashesUnsupported,
     /// `threads(0)`: no job would ever run.
     #[error("threads is 0, so no job would ever run: use at least 1, or leave it out")]
@@ -223,8 +298,22 @@ pub enum ConfigError {
     )]
     ThreadsWithoutDeferred,
     /// `max_effects` without `start_transactional`: jobs have no effects there.
-    #[error("max_effects is only for `start_transactional`; here jobs have no effects: leave it out")]
+    #[error("max_effects is only for `start_transactional`, also in batches; here jobs have no effects: leave it out")]
     EffectsWithoutTransactional,
+    /// Batches of no job, or of more jobs than may be in flight.
+    #[error("the most jobs of a batch are {max}: use 1 to {max_processing}, which is max_processing, or raise that")]
+    BatchSize {
+        /// The most jobs of a batch.
+        max: usize,
+        /// The most jobs in flight.
+        max_processing: usize,
+    },
+    /// `max_unwritten(0)`: no job would ever start.
+    #[error("max_unwritten is 0, so no job would ever start: use 1 or more, or leave it out")]
+    MaxUnwrittenZero,
+    /// `max_unwritten` without `start_writing`: no job waits to be written there.
+    #[error("max_unwritten is only for `start_writing`; here no job waits to be written: leave it out")]
+    UnwrittenWithoutWriting,
     /// `poll_every(0)`: the consumer would never sleep.
     #[error(
         "poll_every is zero, so the consumer would never sleep: use a millisecond or more, or let the source ring its `Wakeup`"
@@ -354,54 +443,4 @@ pub enum ConfigError {
          `join` on others"
     )]
     OwnThread,
-}
-
-/// Refuses an empty name, and one that is too long.
-pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ConfigError> {
-    match name.len() {
-        1..=MAX_NAME => Ok(()),
-        length => Err(ConfigError::Name { what, length }),
-    }
-}
-
-/// Refuses an empty name of a codec, and one that is too long.
-pub(crate) fn check_codec(name: &str) -> Result<(), ConfigError> {
-    match name.len() {
-        1..=MAX_CODEC => Ok(()),
-        _ => Err(ConfigError::CodecName { name: name.to_owned() }),
-    }
-}
-
-/// Refuses an empty reason of a move, and one that is too long.
-pub(crate) fn check_reason(reason: &str) -> Result<(), ConfigError> {
-    match reason.len() {
-        1..=MAX_REASON => Ok(()),
-        length => Err(ConfigError::Reason { length }),
-    }
-}
-
-/// The default of `max_effects`: the most bytes of effects that wait for their save.
-pub(crate) const DEFAULT_EFFECTS: usize = 64 << 20;
-
-/// The bound of `max_effects`. RocksDB takes at most 4 GiB in one write, and several consumers may
-/// share one.
-pub(crate) const MAX_EFFECTS: usize = 1 << 30;
-
-pub(crate) fn check_effects(bytes: usize) -> Result<(), ConfigError> {
-    if (1..=MAX_EFFECTS).contains(&bytes) { Ok(()) } else { Err(ConfigError::MaxEffects { bytes }) }
-}
-
-/// The default of `max_read_ahead`: the most bytes of jobs that were read and have not started.
-pub(crate) const DEFAULT_READ_AHEAD: usize = 64 << 20;
-
-pub(crate) fn check_read_ahead(bytes: usize) -> Result<(), ConfigError> {
-    if bytes == 0 { Err(ConfigError::MaxReadAheadZero) } else { Ok(()) }
-}
-
-pub(crate) fn check_max_processing(n: usize) -> Result<(), ConfigError> {
-    if n == 0 { Err(ConfigError::MaxProcessingZero) } else { Ok(()) }
-}
-
-pub(crate) fn check_search_ahead(n: u64) -> Result<(), ConfigError> {
-    if n == 0 { Err(ConfigError::SearchAheadZero) } else { Ok(()) }
 }

@@ -36,7 +36,8 @@ pub enum Error {
     /// A progress that another live consumer of this process uses, or a queue that another runner
     /// runs.
     #[error(
-        "the progress or queue {name:?} is in use by another consumer or runner: stop that one first, or use another name"
+        "the progress or queue {name:?} is in use by another consumer or runner: stop that one first, use another name, or \
+         wait for it (a consumer does with `Builder::standby`)"
     )]
     InUse {
         /// The name of the progress or of the queue.
@@ -47,7 +48,7 @@ pub enum Error {
     /// The jobs that it had not saved run again in the life of the other one.
     #[error(
         "another consumer has taken over the progress {name:?} ({holder}), so this one halted and saves nothing more: let the \
-         other one go on, or stop it before you start this one again"
+         other one go on, or start this one again with `Builder::standby`, so that it waits until the other one has ended"
     )]
     Fenced {
         /// The name of the progress, or "unnamed".
@@ -59,8 +60,8 @@ pub enum Error {
     /// A progress that somebody else has for a time, even if that one no longer lives. Nothing was
     /// started.
     #[error(
-        "the progress {name:?} is leased to {holder} for another {expires_in:.1?}: stop that consumer first, or start again when \
-         the lease has run out"
+        "the progress {name:?} is leased to {holder} for another {expires_in:.1?}: stop that consumer first, or wait until the \
+         lease has run out (`Builder::standby` does)"
     )]
     Leased {
         /// The name of the progress.

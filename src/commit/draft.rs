@@ -33,7 +33,7 @@ pub(crate) struct Draft<'a> {
 }
 
 /// A state to which a draft can go back.
-pub(super) struct DraftMark {
+pub(crate) struct DraftMark {
     batch: Mark,
     tails: TailsMark,
 }
@@ -94,13 +94,18 @@ impl<'a> Draft<'a> {
         self.overlay.batch()
     }
 
+    /// True if anybody has something in it.
+    pub(crate) fn is_touched(&self) -> bool {
+        !self.batch().is_empty() || !self.tails.is_empty()
+    }
+
     /// Marks the state of now. A mark copies nothing.
-    pub(super) fn mark(&mut self) -> DraftMark {
+    pub(crate) fn mark(&mut self) -> DraftMark {
         DraftMark { batch: self.overlay.mark(), tails: self.tails.mark() }
     }
 
     /// Takes back everything that came after the mark.
-    pub(super) fn go_back(&mut self, mark: DraftMark) {
+    pub(crate) fn go_back(&mut self, mark: DraftMark) {
         self.overlay.go_back(mark.batch);
         self.tails.go_back(mark.tails);
         self.cells.clear();

@@ -131,6 +131,12 @@ pub(super) struct TailsMark {
 }
 
 impl Tails {
+    /// True if no participant is in the batch. (It may change its state alone, which becomes a
+    /// record at the end.)
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     pub(super) fn mark(&mut self) -> TailsMark {
         self.marks += 1;
         TailsMark { parts: self.parts.len(), journal: self.journal.len() }

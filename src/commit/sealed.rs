@@ -79,6 +79,14 @@ impl Kind {
         record
     }
 
+    /// Begins a record of this version, for a body that an older program can read too.
+    pub(crate) fn begin_as(&self, version: u8, capacity: usize) -> Vec<u8> {
+        debug_assert!(self.versions.contains(&version), "a version that the kind has");
+        let mut record = Vec::with_capacity(capacity);
+        record.push(version);
+        record
+    }
+
     /// Ends a record with its checksum.
     pub(crate) fn close(&self, name: &str, place: &[u8], record: &mut Vec<u8>) {
         let sum = self.checksum(name, place, record);

@@ -168,6 +168,8 @@ impl Writer {
         let Some(inbox) = self.thread.lock().as_ref().map(|started| started.inbox.clone()) else { return };
         let Some(mut batches) = self.batches.try_lock() else { return };
         if batches.failing {
+            drop(batches);
+            self.leave_late(false);
             return;
         }
         take_all(&inbox, &mut batches);
@@ -184,11 +186,16 @@ impl Writer {
     fn leave_rest(&self, mut batches: MutexGuard<'_, Batches>) {
         let (rest, chores) = (!batches.pending.is_empty(), batches.take_chores());
         drop(batches);
-        // Those who came during the write have left their intents, and could not lock the list.
+        self.leave_late(rest);
+        self.chores.hand_over(chores);
+    }
+
+    /// Wakes the thread for the rest of the list, and for those who came while the caller had
+    /// locked it: they have left their intents, and wait for the answers.
+    fn leave_late(&self, rest: bool) {
         if rest || !self.arrived.lock().is_empty() {
             self.tell(WriterMessage::Look);
         }
-        self.chores.hand_over(chores);
     }
 
     /// Writes at once all intents that wait for the pace or for a back-off.

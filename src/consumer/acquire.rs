@@ -5,7 +5,7 @@ use crate::base::error::Error;
 use crate::base::guard::guarded;
 use crate::base::index::Index;
 use crate::driver::tenure::fenced;
-use crate::progress::{Earlier, Progress, Saved, Tenure, acquire_all, load_earlier};
+use crate::progress::{Earlier, Progress, Saved, Tenure, acquire_all, load_earlier, load_records};
 use crate::window::{Limits, Window};
 
 /// A progress that has its name.
@@ -18,6 +18,8 @@ pub(super) struct Acquired {
     pub(super) saved: Option<Saved>,
     /// The records of single jobs and of the life before, if it keeps any.
     pub(super) earlier: Option<Earlier>,
+    /// The content of the save with which the life begins, if an engine keeps the records.
+    pub(super) opening: Option<Saved>,
 }
 
 impl Acquired {
@@ -47,22 +49,43 @@ impl Acquired {
 pub(super) struct Keeps {
     pub(super) parked: bool,
     pub(super) crashes: bool,
+    /// True if it keeps the jobs that are done above the watermark.
+    pub(super) all: bool,
+    /// True if it keeps records of single jobs. The transactions of an engine do.
+    pub(super) records: bool,
+}
+
+/// Hands the tenure over. Returns true if the progress keeps the jobs that are done above the
+/// watermark, and true if it keeps records.
+pub(super) fn subscribe(progress: &mut impl Progress, tenure: &Tenure) -> Result<(bool, bool), Error> {
+    asked(|| {
+        progress.subscribe(tenure.clone());
+        (progress.keeps_done_ahead(), progress.keeps_records())
+    })
 }
 
 /// Takes the name, and loads everything that is saved under it.
 pub(super) fn acquire(progress: &mut impl Progress, keeps: Keeps, tenure: &Tenure) -> Result<Acquired, Error> {
-    let keeps_all = asked(|| {
-        progress.subscribe(tenure.clone());
-        progress.keeps_done_ahead()
-    })?;
-    let loaded = asked(|| if keeps_all { acquire_all(progress) } else { Ok(progress.acquire()?.map(Saved::from)) })?;
-    let saved = loaded?;
+    let Keeps { all: keeps_all, records: keeps_records, .. } = keeps;
+    let loads_all = keeps_all || keeps_records;
+    let loaded = asked(|| if loads_all { acquire_all(progress) } else { Ok(progress.acquire()?.map(Saved::from)) })?;
+    let mut saved = loaded?;
     let (name, fence) = asked(|| (progress.label(), progress.fence()))?;
     let named = || name.clone().unwrap_or_else(|| "unnamed".to_owned());
     if let Some(Err(reason)) = saved.as_ref().map(Saved::check) {
         return Err(Error::Corrupt { name: named(), reason });
     }
-    let earlier = load_earlier(progress, keeps.parked || keeps.crashes)?;
+    let asks = keeps.parked || keeps.crashes;
+    let mut earlier = load_earlier(progress, asks)?;
+    let mut opening = None;
+    if keeps_records && earlier.is_none() {
+        let nothing = &mut Saved::new(None, 0, Vec::new());
+        earlier = load_records(saved.as_mut().unwrap_or(nothing), asks, &named())?;
+        if !keeps_all {
+            saved.iter_mut().for_each(|saved| saved.done.clear());
+        }
+        opening = earlier.as_ref().and(saved.clone());
+    }
     match keeps {
         Keeps { parked: true, .. } if earlier.is_none() => return Err(ConfigError::ParkUnsupported.into()),
         Keeps { crashes: true, .. } if earlier.is_none() => return Err(ConfigError::MaxCrashesUnsupported.into()),
@@ -70,7 +93,7 @@ pub(super) fn acquire(progress: &mut impl Progress, keeps: Keeps, tenure: &Tenur
     }
     match tenure.take_lost() {
         Some(error) => Err(fenced(named(), error)),
-        None => Ok(Acquired { name, fence, keeps_all, saved, earlier }),
+        None => Ok(Acquired { name, fence, keeps_all, saved, earlier, opening }),
     }
 }
 

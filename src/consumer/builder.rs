@@ -44,6 +44,7 @@ pub struct Builder<J, P> {
     pub(super) on_processed: Option<OnProcessed>,
     pub(super) max_read_ahead: usize,
     pub(super) watermark: Option<Watermark>,
+    pub(super) standby: bool,
     pub(super) stall_after: Option<Duration>,
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) on_stall: Vec<(Duration, Box<OnStall>)>,
@@ -70,6 +71,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             on_processed: None,
             max_read_ahead: config::DEFAULT_READ_AHEAD,
             watermark: None,
+            standby: false,
             stall_after: None,
             observers: Vec::new(),
             on_stall: Vec::new(),
@@ -165,12 +167,12 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///   attempt never runs beside this one. A future that blocks its thread is dropped once it
     ///   gives the thread back, unless it is ready then.
     /// * [`start`](Self::start), [`start_worker`](Self::start_worker),
-    ///   [`start_ordered`](Self::start_ordered) (for the work; the sink has no timeout) and
-    ///   `start_transactional`: nothing can end a thread. The job is told: [`Job::is_stopping`] is
-    ///   true on its thread, and [`Status::blocked`](crate::Status::blocked) names the job once the
-    ///   watermark waits for it. The attempt counts by its result, however late that is. If it is
-    ///   `Ok`, the work is done, and a transactional job has its effects. If it is an error, the
-    ///   attempt has failed.
+    ///   [`start_ordered`](Self::start_ordered) (for the work; the sink has no timeout),
+    ///   `start_transactional` and the starts with batches: nothing can end a thread. The job is
+    ///   told: [`Job::is_stopping`] is true on its thread, and
+    ///   [`Status::blocked`](crate::Status::blocked) names the job once the watermark waits for it.
+    ///   The attempt counts by its result, however late that is. If it is `Ok`, the work is done,
+    ///   and a transactional job has its effects. If it is an error, the attempt has failed.
     ///
     /// A thread of its own, `wl-timeouts`, notices the end of the time. It calls the
     /// [observers](Self::observe) of a deferred attempt, so one that hangs holds up the timeouts.
@@ -210,8 +212,10 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// After the first death, jobs are recorded in the store before they start, many in one write.
     /// After the second, the recorded ones run alone, one after the other, and the store counts
     /// before each of them. A death counts only for the job that runs alone. Success, or the end of
-    /// an attempt by an error, proves that the job did not do it. A process that somebody kills
-    /// looks the same as one that a job kills, so choose a number above 1.
+    /// an attempt by an error, proves that the job did not do it. If that attempt fails, the other
+    /// jobs have at least four times as long as it took before the next one, whatever the back-off
+    /// is. A process that somebody kills looks the same as one that a job kills, so choose a number
+    /// above 1.
     ///
     /// It costs two small writes for each life of the consumer, and nothing for each job. The
     /// attempts of failed jobs are stored too, so the next life goes on counting them, and waits
@@ -304,6 +308,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// * [`Error::Truncated`] if the source begins above the next index.
     /// * [`Error::Spawn`] if a thread cannot be started.
     ///
+    /// With [`standby`](Self::standby) the consumer waits after [`Error::InUse`] and
+    /// [`Error::Leased`].
+    ///
     /// An error of [`Jobs::head`] is none of these: the consumer tries again, and its status shows
     /// it.
     pub fn start<F>(self, run: F) -> Result<Consumer, Error>
@@ -342,7 +349,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// The errors of [`start`](Self::start).
     pub fn start_deferred(self, start: impl Fn(Job<J::Job>, Done) + Send + Sync + 'static) -> Result<Consumer, Error> {
         let timed = self.attempt_timeout.is_some();
-        self.launch(Mode::Deferred, |driver, _| {
+        self.launch(Mode::Deferred, move |driver, _| {
             Arc::new(Deferred { start, reports: driver.clone(), timed, spans: driver.spans() })
         })
     }

@@ -137,7 +137,8 @@ impl Handle {
     /// done, out of order.
     ///
     /// # Errors
-    /// [`Error::NotParked`] if the job is not parked, [`Error::Stopped`] once the consumer stops.
+    /// [`Error::NotParked`] if the job is not parked, [`Error::InUse`] while the consumer
+    /// [waits](crate::Builder::standby) for its name, [`Error::Stopped`] once the consumer stops.
     pub fn redrive(&self, index: Index) -> Result<(), Error> {
         self.control.redrive(index)
     }
@@ -146,7 +147,7 @@ impl Handle {
     /// many there are.
     ///
     /// # Errors
-    /// [`Error::Stopped`] once the consumer stops.
+    /// [`Error::InUse`] and [`Error::Stopped`], as those of [`redrive`](Self::redrive).
     pub fn redrive_all(&self) -> Result<u64, Error> {
         self.control.redrive_all()
     }

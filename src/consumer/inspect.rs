@@ -44,8 +44,7 @@ pub(super) fn inspect(
     let wakeup = Wakeup::new(unstarted.bell.clone(), watermark.clone());
     let subscribed = guarded(|| Ok(jobs.subscribe(wakeup.clone()))).map_err(failed)?;
     let upstreams = wakeup.take_upstreams();
-    watermark.reserve(acquired.name.clone(), upstreams.clone())?;
-    unstarted.watermark = Some(watermark.clone());
+    unstarted.reserve(&watermark, acquired.name.clone(), upstreams.clone())?;
     let first = guarded(|| jobs.first()).map_err(failed)?;
     let next = begun.unwrap_or(first);
     // A consumer that has reached its end needs nothing from the source any more.
@@ -53,7 +52,10 @@ pub(super) fn inspect(
         if first > next {
             return Err(Error::Truncated { next, first });
         }
-        check_upstreams(&watermark, &upstreams, next)?;
+        // An upstream that ended while the consumer waited for its name is no mistake of the start.
+        if !unstarted.has_waited() {
+            check_upstreams(&watermark, &upstreams, next)?;
+        }
     }
     Ok(Inspected { watermark, upstreams, subscribed, next })
 }

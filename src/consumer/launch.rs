@@ -4,74 +4,119 @@
 //! The first two phases refuse everything that can be refused, before anything runs.
 
 use super::Consumer;
-use super::acquire::{Acquired, Keeps, acquire};
+use super::acquire::{Acquired, Keeps, acquire, subscribe};
 use super::builder::{Builder, OnProcessed};
 use super::inspect::{Inspected, Wanted, inspect};
 use super::recover::{Going, recover};
-use crate::base::config::{self, OnExhausted};
+use crate::base::config::{self, ConfigError, OnExhausted};
 use crate::base::error::Error;
 use crate::base::sync::{Arc, Mutex};
 use crate::base::time;
 use crate::driver::care::Recovered;
+use crate::driver::standby::Refusal;
 use crate::driver::timeouts::Timeouts;
+use crate::driver::writing::Writing;
 use crate::driver::{Core, Driver};
 use crate::notifier::notify;
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;
 use crate::observe::observers::Observers;
-use crate::progress::{Progress, Saves, Tenure, shared_writer};
+use crate::progress::{Commits, Progress, Saves, Tenure, shared_writer};
 use crate::reader::{Reader, SharedSource};
 use crate::run::Runner;
 use crate::run::mode::{Mode, Settings};
-use crate::saver::{Saver, saver};
+use crate::saver::{self, Saver, saver};
 use crate::source::Jobs;
 use crate::source::wakeup::Bell;
 use crate::source::watermark::Watermark;
-use crate::window::Window;
+use crate::window::{Limits, Window};
+use std::any::Any;
 use std::time::Duration;
 
 /// A driver that is ready to run, and the rest that its threads need.
-struct Assembled<J: Jobs, P> {
-    driver: Arc<Driver<J::Job>>,
+pub(super) struct Assembled<J: Jobs, P> {
+    pub(super) driver: Arc<Driver<J::Job>>,
     /// True if attempts have a timeout.
-    timed: bool,
+    pub(super) timed: bool,
     /// The saver, if the progress is not that of a store.
-    saver: Option<Saver<P>>,
-    jobs: J,
+    pub(super) saver: Option<Saver<P>>,
+    pub(super) source: Arc<SharedSource<J>>,
     /// The pause between two looks at a source that does not ring.
-    poll_every: Option<Duration>,
-    on_processed: Option<OnProcessed>,
+    pub(super) poll_every: Option<Duration>,
+    pub(super) on_processed: Option<OnProcessed>,
+}
+
+/// The mode of a consumer, and the settings that were checked before anything was asked.
+#[derive(Clone, Copy)]
+pub(super) struct Checked {
+    pub(super) mode: Mode,
+    pub(super) settings: Settings,
+    pub(super) limits: Limits,
+    pub(super) keeps: Keeps,
+}
+
+impl Checked {
+    /// Returns the content of each save, of a progress that is not that of a store.
+    pub(super) fn saver_keeps<P>(self, commits: Option<Box<dyn Commits<P>>>) -> saver::Keeps<P> {
+        match (commits, self.keeps.all) {
+            (commits, all) if commits.is_some() || self.keeps.records => saver::Keeps::records(all, commits),
+            (_, true) => saver::Keeps::All,
+            (_, false) => saver::Keeps::Watermark,
+        }
+    }
+}
+
+/// Everything that is known once the progress and the source have let the consumer begin.
+pub(super) struct Opened {
+    pub(super) acquired: Acquired,
+    pub(super) inspected: Inspected,
+    pub(super) window: Window,
+    pub(super) recovered: Option<Recovered>,
 }
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
     /// Starts the consumer in this mode.
-    pub(super) fn launch<R>(mut self, mode: Mode, runner: R) -> Result<Consumer, Error>
+    pub(super) fn launch<R>(self, mode: Mode, runner: R) -> Result<Consumer, Error>
     where
-        R: FnOnce(&Arc<Driver<J::Job>>, Settings) -> Arc<dyn Runner<J::Job>>,
+        R: FnOnce(&Arc<Driver<J::Job>>, Settings) -> Arc<dyn Runner<J::Job>> + Send + 'static,
+    {
+        self.launch_with(mode, None, runner)
+    }
+
+    /// Starts the consumer in a mode whose jobs may have results that are written with each save.
+    pub(super) fn launch_with<R>(
+        mut self,
+        mode: Mode,
+        mut commits: Option<Box<dyn Commits<P>>>,
+        runner: R,
+    ) -> Result<Consumer, Error>
+    where
+        R: FnOnce(&Arc<Driver<J::Job>>, Settings) -> Arc<dyn Runner<J::Job>> + Send + 'static,
     {
         let settings = mode.settings(self.asked)?;
         let limits = self.validate()?;
         let mut unstarted = Unstarted::new();
         let going = self.going(mode);
-        let keeps = Keeps { parked: going.budget.is_some(), crashes: going.max_crashes.is_some() };
-        let mut acquired = acquire(&mut self.progress, keeps, &unstarted.tenure)?;
-        let wanted = Wanted {
-            start_at: self.start_at.flatten(),
-            stop_at: self.stop_at,
-            watermark: self.watermark.take().unwrap_or_default(),
+        let (parked, crashes) = (going.budget.is_some(), going.max_crashes.is_some());
+        let (all, records) = subscribe(&mut self.progress, &unstarted.tenure)?;
+        let keeps = Keeps { parked, crashes, all, records: records || commits.is_some() };
+        let limits = settings.unwritten.map_or(limits, |most| Writing::new(most, all).narrow(limits));
+        let checked = Checked { mode, settings, limits, keeps };
+        let acquired = match acquire(&mut self.progress, keeps, &unstarted.tenure) {
+            Err(error) if self.standby => {
+                return self.stand_by(checked, Refusal::of(error)?, commits, runner, unstarted);
+            }
+            acquired => acquired?,
         };
-        let inspected = inspect(&self.jobs, wanted, &acquired, &mut unstarted)?;
-        let watermark = inspected.watermark.clone();
-        let mut window = acquired.window(inspected.next, limits);
-        if let Some(index) = self.stop_at {
-            window.stop_at(index);
-        }
-        let recovered = recover(&mut self.progress, &mut acquired, &mut window, going)?;
+        let opened =
+            self.open(checked, acquired, commits.as_deref_mut().map(|commits| commits as _), &mut unstarted)?;
+        let watermark = opened.inspected.watermark.clone();
         #[cfg(feature = "metrics")]
         self.observers.extend(self.metrics.then(|| metrics::observer(watermark.name())).flatten());
-        let assembled = self.assemble((mode, settings), (window, recovered), acquired, inspected, &mut unstarted);
+        let assembled = self.assemble(checked, opened, commits, &mut unstarted);
         let driver = assembled.driver.clone();
         driver.set_runner(driver.observed(runner(&driver, settings)));
+        driver.set_source(assembled.source.clone());
         // From here on, a drop of the consumer stops everything that was started.
         let consumer = Consumer::new(driver.clone());
         spawn(assembled, &unstarted)?;
@@ -80,6 +125,32 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         // Followers that started earlier hear only from here how far an earlier life has come.
         watermark.announce();
         Ok(consumer)
+    }
+
+    /// Asks the source, and goes on after earlier lives. The progress has its name.
+    pub(super) fn open(
+        &mut self,
+        checked: Checked,
+        mut acquired: Acquired,
+        commits: Option<&mut dyn Commits<P>>,
+        unstarted: &mut Unstarted,
+    ) -> Result<Opened, Error> {
+        let wanted = Wanted {
+            start_at: self.start_at.flatten(),
+            stop_at: self.stop_at,
+            watermark: self.watermark.take().unwrap_or_default(),
+        };
+        let inspected = inspect(&self.jobs, wanted, &acquired, unstarted)?;
+        let mut window = acquired.window(inspected.next, checked.limits);
+        if let Some(index) = self.stop_at {
+            window.stop_at(index);
+        }
+        let going = self.going(checked.mode);
+        // Results that are written in order are taken in order.
+        let in_order = going.in_order || checked.settings.unwritten.is_some() && !checked.keeps.all;
+        let going = Going { in_order, ..going };
+        let recovered = recover(&mut self.progress, commits, &mut acquired, &mut window, going)?;
+        Ok(Opened { acquired, inspected, window, recovered })
     }
 
     /// Returns the settings that say how to go on after earlier lives.
@@ -94,36 +165,44 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         }
     }
 
-    /// Puts the driver together. Nothing can be refused any more, and nothing runs yet.
-    fn assemble(
-        self,
-        (mode, settings): (Mode, Settings),
-        (window, recovered): (Window, Option<Recovered>),
-        acquired: Acquired,
-        inspected: Inspected,
-        unstarted: &mut Unstarted,
-    ) -> Assembled<J, P> {
-        let Self { jobs, progress, poll_every, on_processed, attempt_timeout, .. } = self;
-        let Inspected { watermark, upstreams, subscribed, next } = inspected;
-        let (fence, keeps_all, loaded) = (acquired.fence, acquired.keeps_all, acquired.last_processed());
+    /// Makes the core with all settings of the user's.
+    pub(super) fn equip(&mut self, window: Window, checked: Checked, name: String) -> Core<J::Job> {
+        let Checked { mode, settings, .. } = checked;
         let mut core = Core::new(window, self.retry, self.max_read_ahead, time::now());
-        core.announcing.wanted = on_processed.is_some();
-        core.running.on_job_done = self.on_job_done;
+        core.announcing.wanted = self.on_processed.is_some();
+        core.running.on_job_done = self.on_job_done.take();
         core.workers.fixed = settings.threads;
-        core.gates.upstreams = upstreams;
-        core.tenancy.fence = fence;
         core.running.flights.timeouts =
-            attempt_timeout.map(|after| Timeouts::new(after, mode == Mode::Deferred, !self.observers.is_empty()));
-        let (after, alarms): (Vec<_>, Vec<_>) = self.on_stall.into_iter().unzip();
+            self.attempt_timeout.map(|after| Timeouts::new(after, mode == Mode::Deferred, !self.observers.is_empty()));
+        let (after, alarms): (Vec<_>, Vec<_>) = std::mem::take(&mut self.on_stall).into_iter().unzip();
         core.watching.stalls.add_alarms(after);
-        core.watching.observers = Observers::new(watermark.name(), self.observers, alarms);
+        core.watching.observers = Observers::new(name, std::mem::take(&mut self.observers), alarms);
         self.stall_after.into_iter().for_each(|patience| core.watching.stalls.patience = patience);
         core.saving.effects.limit = settings.effects.unwrap_or(usize::MAX);
+        core.saving.writing = settings.unwritten.map(|most| Writing::new(most, checked.keeps.all));
+        core
+    }
+
+    /// Puts the driver together. Nothing can be refused any more, and nothing runs yet.
+    fn assemble(
+        mut self,
+        checked: Checked,
+        opened: Opened,
+        commits: Option<Box<dyn Commits<P>>>,
+        unstarted: &mut Unstarted,
+    ) -> Assembled<J, P> {
+        let Opened { acquired, inspected, window, recovered } = opened;
+        let Inspected { watermark, upstreams, subscribed, next } = inspected;
+        let mut core = self.equip(window, checked, watermark.name());
+        let Self { jobs, progress, poll_every, on_processed, attempt_timeout, .. } = self;
+        core.gates.upstreams = upstreams;
+        core.tenancy.fence = acquired.fence;
         let keeps_parked = recovered.and_then(|recovered| core.go_on(recovered)).is_some();
-        let (saves, saver) = hand_over(progress, keeps_all, &mut core);
+        let Handed { saves, saver, name } = hand_over(progress, checked.saver_keeps(commits));
+        core.roster.keep_name(name);
         // No follower looks at this watermark yet.
         watermark.hold(core.lowest_parked());
-        loaded.into_iter().for_each(|last| watermark.publish(last));
+        acquired.last_processed().into_iter().for_each(|last| watermark.publish(last));
         watermark.begin(next);
         let meet = keeps_parked.then(|| saves.clone());
         let driver = Driver::new(core, unstarted.bell.clone(), watermark, saves);
@@ -131,14 +210,15 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         unstarted.watermark = None;
         driver.listen();
         let poll_every = poll_every.or((!subscribed).then_some(config::DEFAULT_POLL));
-        Assembled { driver, timed: attempt_timeout.is_some(), saver, jobs, poll_every, on_processed }
+        let source = Arc::new(SharedSource::new(jobs));
+        Assembled { driver, timed: attempt_timeout.is_some(), saver, source, poll_every, on_processed }
     }
 }
 
 /// Starts the threads: the saver, the notifier, the first worker, and last the reader, which brings
 /// the first job.
-fn spawn<J: Jobs, P: Progress>(assembled: Assembled<J, P>, unstarted: &Unstarted) -> Result<(), Error> {
-    let Assembled { driver, timed, saver, jobs, poll_every, on_processed } = assembled;
+pub(super) fn spawn<J: Jobs, P: Progress>(assembled: Assembled<J, P>, unstarted: &Unstarted) -> Result<(), Error> {
+    let Assembled { driver, timed, saver, source, poll_every, on_processed } = assembled;
     if let Some(saver) = saver {
         driver.spawn("wl-saver", move || saver.run())?;
     }
@@ -151,8 +231,6 @@ fn spawn<J: Jobs, P: Progress>(assembled: Assembled<J, P>, unstarted: &Unstarted
         driver.clone().spawn("wl-timeouts", move || driver.watch_timeouts())?;
     }
     driver.spawn_first_worker()?;
-    let source = Arc::new(SharedSource::new(jobs));
-    driver.set_source(source.clone());
     // The driver hears the tenure before anything can be read: no job may start while the progress
     // holds the consumer.
     driver.heed(&unstarted.tenure);
@@ -162,21 +240,23 @@ fn spawn<J: Jobs, P: Progress>(assembled: Assembled<J, P>, unstarted: &Unstarted
     driver.spawn("wl-reader", move || Reader::new(source, desk, bell, poll_every, time::now()).run())
 }
 
+/// A progress that is in the hands of the part that saves.
+pub(super) struct Handed<P> {
+    pub(super) saves: Arc<dyn Saves>,
+    pub(super) saver: Option<Saver<P>>,
+    /// The progress, which keeps the name in use.
+    pub(super) name: Box<dyn Any + Send>,
+}
+
 /// Hands the progress to the part that saves: the store's writer, or a thread that the caller
 /// starts. The name stays in use until the consumer has ended.
-fn hand_over<P: Progress, T>(
-    mut progress: P,
-    keeps_all: bool,
-    core: &mut Core<T>,
-) -> (Arc<dyn Saves>, Option<Saver<P>>) {
+pub(super) fn hand_over<P: Progress>(mut progress: P, keeps: saver::Keeps<P>) -> Handed<P> {
     if let Some(saves) = shared_writer(&mut progress) {
-        core.roster.keep_name(Box::new(progress));
-        return (saves, None);
+        return Handed { saves, saver: None, name: Box::new(progress) };
     }
     let progress = Arc::new(Mutex::new(progress));
-    let (handle, saver) = saver(progress.clone(), keeps_all);
-    core.roster.keep_name(Box::new(progress));
-    (Arc::new(handle), Some(saver))
+    let (handle, saver) = saver(progress.clone(), keeps);
+    Handed { saves: Arc::new(handle), saver: Some(saver), name: Box::new(progress) }
 }
 
 /// Cleans up if the start fails: it closes the bell, so that the source can forget its wake-up,
@@ -184,15 +264,42 @@ fn hand_over<P: Progress, T>(
 /// ends it.
 pub(super) struct Unstarted {
     pub(super) bell: Arc<Bell>,
-    tenure: Tenure,
+    pub(super) tenure: Tenure,
     /// The watermark, until there is a driver that ends it.
-    pub(super) watermark: Option<Watermark>,
-    started: bool,
+    watermark: Option<Watermark>,
+    /// True if the driver of a consumer that waited for its name has the watermark already.
+    reserved: bool,
+    pub(super) started: bool,
 }
 
 impl Unstarted {
     fn new() -> Self {
-        Self { bell: Arc::default(), tenure: Tenure::new(), watermark: None, started: false }
+        Self { bell: Arc::default(), tenure: Tenure::new(), watermark: None, reserved: false, started: false }
+    }
+
+    /// Leaves the watermark to the driver, which ends it.
+    pub(super) fn hand_watermark_on(&mut self) {
+        (self.watermark, self.reserved) = (None, true);
+    }
+
+    /// True if the consumer has waited for its name.
+    pub(super) fn has_waited(&self) -> bool {
+        self.reserved
+    }
+
+    /// Reserves the watermark for this consumer, whose name and upstreams are known now.
+    pub(super) fn reserve(
+        &mut self,
+        watermark: &Watermark,
+        name: Option<String>,
+        upstreams: Vec<Watermark>,
+    ) -> Result<(), ConfigError> {
+        if self.reserved {
+            return watermark.engage(name, upstreams);
+        }
+        watermark.reserve(name, upstreams)?;
+        self.watermark = Some(watermark.clone());
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::base::time;
 use crate::driver::care::Recovered;
-use crate::progress::{Earlier, Life, ParkedRecord, Progress, open_life};
+use crate::progress::{Commits, Earlier, Life, Opening, ParkedRecord, Progress, Saved, open_life};
 use crate::window::Window;
 
 /// The settings that say how to go on.
@@ -23,6 +23,7 @@ pub(super) struct Going {
 /// Tells the window of the jobs that failed in earlier lives, and opens the record of this life.
 pub(super) fn recover<P: Progress>(
     progress: &mut P,
+    commits: Option<&mut dyn Commits<P>>,
     acquired: &mut Acquired,
     window: &mut Window,
     going: Going,
@@ -51,7 +52,10 @@ pub(super) fn recover<P: Progress>(
     }
     let careful = careful_until(&before, window.lowest_undone());
     let life = Life { open: true, opened: time::wall(), ended: 0, width, careful, halted: before.halted };
-    open_life(progress, &life, kept.iter().filter(|job| job.suspect), &passed)?;
+    let suspects = kept.iter().filter(|job| job.suspect).collect();
+    let saved = acquired.opening.take().or_else(|| Some(Saved::new(None, window.lowest_undone(), Vec::new())));
+    let name = acquired.name.as_deref().unwrap_or("unnamed");
+    open_life(progress, commits, Opening { life: &life, suspects, passed: &passed, saved, name })?;
     // A job above the end does not run in this life.
     let last = last.map(|last| last.min(window.ends_at().unwrap_or(last)));
     let waiting = last.map(|last| window.restore_waiting(last)).unwrap_or_default();

@@ -15,7 +15,8 @@ impl<J: Jobs> Builder<J, StoreProgress> {
     /// Limits the bytes of effects that wait to be written; one job may have all of them. While
     /// there are more, no job starts (backpressure): a slow store slows the jobs down, a failing
     /// store stops them, and neither fills the memory. The effects of jobs that run already may
-    /// come on top. Default: 64 MiB. For [`start_transactional`](Self::start_transactional) alone.
+    /// come on top. Default: 64 MiB. For [`start_transactional`](Self::start_transactional) and
+    /// [`start_batched_transactional`](Self::start_batched_transactional) alone.
     pub fn max_effects(mut self, bytes: usize) -> Self {
         self.asked.max_effects = Some(bytes);
         self
@@ -56,7 +57,7 @@ impl<J: Jobs> Builder<J, StoreProgress> {
         F: Fn(Job<J::Job>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static,
     {
         let store = self.progress.store().address();
-        self.launch(Mode::Transactional, |driver, settings| {
+        self.launch(Mode::Transactional, move |driver, settings| {
             let limit = settings.effects.unwrap_or(usize::MAX);
             Arc::new(Transactional { work: run, store, limit, spans: driver.spans() })
         })

@@ -218,6 +218,12 @@ impl Workers {
         Idle::Sleep(until)
     }
 
+    /// A worker sleeps until a batch has waited for long enough. It is needed then, so it does not
+    /// end.
+    pub(crate) fn lingers(&mut self) {
+        self.asleep += 1;
+    }
+
     /// A worker sleeps no more: it was woken, or its time was over. Either way it looks for a job
     /// itself, so the wake-up that may have been meant for it is not lost.
     pub(crate) fn awoken(&mut self) {

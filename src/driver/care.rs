@@ -15,13 +15,17 @@ use crate::base::time::Now;
 use crate::observe::{Event, Kind};
 use crate::progress::{Life, ParkedRecord, ParkedRecords};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The fewest jobs that are recorded in one save.
 const LEAST: usize = 16;
 
 /// The pause after which a suspect that the source does not have is tried again.
 const MISSING: Duration = Duration::from_secs(1);
+
+/// A turn that fails gives the other jobs this many times as long: two saves for their records, and
+/// as much for themselves.
+const TURNS_OF_OTHERS: u32 = 4;
 
 /// The reason why a suspect waits.
 const SUSPICION: &str = "the process died while this job may have run, so it runs alone";
@@ -69,6 +73,10 @@ pub(super) struct Care {
     /// The suspects whose back-off is over. They await their turn to run alone.
     turns: BTreeSet<Index>,
     alone: Alone,
+    /// The time since which nothing but the suspect whose turn came last may run.
+    turn_begun: Option<Instant>,
+    /// The end of the time that the other jobs have after the turns that failed so far.
+    others_until: Option<Instant>,
     /// The other jobs whose back-off is over, and that are to be recorded before they are due.
     due: Vec<Index>,
     /// The records in the next save, or in the one under way.
@@ -113,6 +121,8 @@ impl Care {
             suspects: suspects.map(|job| job.index).collect(),
             turns: BTreeSet::new(),
             alone: Alone::No,
+            turn_begun: None,
+            others_until: None,
             due: Vec::new(),
             asked: None,
         }))
@@ -153,6 +163,15 @@ impl<T: Send + 'static> Core<T> {
             None => open_below,
         };
         self.window.handle_gate(open_below);
+    }
+
+    /// One past the last job that the gate of the source lets through. A gap needs no record, so it
+    /// is not held back by more.
+    pub(super) fn source_gate(&self) -> Index {
+        match self.parking.as_ref().and_then(|parking| parking.care.as_ref()) {
+            Some(care) => care.gate,
+            None => self.window.gate(),
+        }
     }
 
     /// Says that the life before died, if it did.
@@ -349,6 +368,19 @@ impl<T: Send + 'static> Core<T> {
             care.suspects.remove(&index);
             care.turns.remove(&index);
         }
+    }
+
+    /// Returns the back-off of a job that has failed. Nothing else starts in the turn of a suspect,
+    /// and no record of others is saved. So each turn that fails gives the others some times as
+    /// long, or suspects that fail for ever would starve them. Suspects share that: they fail one
+    /// after the other, and each waits until the others had their time for all turns so far.
+    pub(super) fn back_off(&mut self, index: Index, pause: Duration, now: &Now) -> Duration {
+        let Some(care) = self.care().filter(|care| care.suspects.contains(&index)) else { return pause };
+        let now = now.get();
+        let turn = care.turn_begun.take().map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun));
+        let until = care.others_until.map_or(now, |until| until.max(now)) + turn * TURNS_OF_OTHERS;
+        care.others_until = Some(until);
+        pause.max(until - now)
     }
 
     pub(super) fn is_suspect(&self, index: Index) -> bool {

@@ -42,6 +42,8 @@ pub(crate) trait Control: Send + Sync {
     fn heed_ended_upstreams(&self, then: OutOfReach);
     /// True if there is an index to end at, and it is processed.
     fn has_reached_its_end(&self) -> bool;
+    /// Waits until the consumer has its name, or has ended.
+    fn wait_for_name(&self);
     /// Returns the watermarks that its gate depends on.
     fn upstreams(&self) -> Vec<Watermark>;
     /// True on one of its own threads, which must not wait for its end.
@@ -121,6 +123,10 @@ impl<T: Send + 'static> Control for Driver<T> {
     fn has_reached_its_end(&self) -> bool {
         let window = &self.core.lock().window;
         window.ends_at().is_some_and(|last| last < window.lowest_unprocessed())
+    }
+
+    fn wait_for_name(&self) {
+        Self::wait_for_name(self);
     }
 
     fn upstreams(&self) -> Vec<Watermark> {

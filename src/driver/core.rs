@@ -21,7 +21,8 @@ use super::watching::Watching;
 use crate::base::retry::Retry;
 use crate::base::time::Now;
 use crate::crew::Roster;
-use crate::crew::workers::{Wake, Workers};
+use crate::crew::workers::{Demand, Wake, Workers};
+use crate::reader::Ask;
 use crate::window::{Action, Window};
 use std::time::Instant;
 
@@ -73,6 +74,7 @@ impl<T: Send + 'static> Core<T> {
         if self.parking.is_some() {
             self.take_care(now);
         }
+        self.ask_to_write();
         self.close_life(now);
         let mut wakes = Wakes { reader: std::mem::take(&mut self.reading.rouse), ..Wakes::default() };
         if self.window.is_stopping() && !std::mem::replace(&mut self.ending.told, true) {
@@ -93,8 +95,12 @@ impl<T: Send + 'static> Core<T> {
         if self.saving.under_way.since.is_some() {
             self.hurry_save(&mut wakes);
         }
-        let (window, has_turn) = (&self.window, self.has_turn());
-        wakes.worker = self.workers.wake(self.reading.supervises, has_turn, || demand(window));
+        let (window, failures, has_turn) = (&self.window, &self.failures, self.has_turn());
+        let batches = &mut self.running.batches;
+        wakes.worker = self.workers.wake(self.reading.supervises, has_turn, || match batches {
+            None => demand(window),
+            Some(batches) => Demand { runnable: batches.want_thread(window, failures, || now.get()), ..demand(window) },
+        });
         if wakes.worker == Wake::Spawn {
             self.roster.count_in();
         }
@@ -108,7 +114,8 @@ impl<T: Send + 'static> Core<T> {
     fn act(&mut self, action: Action, wakes: &mut Wakes, now: &Now) {
         match action {
             Action::Fetch(run) => {
-                self.reading.fetch = Some(run);
+                let (first, last) = (*run.start(), self.window.fetch_through(&run));
+                self.reading.fetch = Some(Ask::new(first, last, run.end() - first + 1));
                 self.reading.taken = false;
                 // A worker that is awake reads the run itself, or the reader finds the fetch at its
                 // next look.

@@ -50,6 +50,11 @@ impl Unwritten {
         }
     }
 
+    /// True if everything is written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes + self.writing == 0
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.bytes + self.writing >= self.limit
     }

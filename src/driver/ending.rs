@@ -75,6 +75,10 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn never(&self, index: Index) -> bool {
         let window = &self.window;
         let stopping = window.is_stopping();
+        if self.tenancy.awaited.is_some() {
+            // Nobody knows yet how far the one who has the name will have come.
+            return index == Index::MAX || stopping || window.has_ended();
+        }
         index == Index::MAX
             || window.has_ended()
             // Jobs above the end that are done already, or run, may still be passed.

@@ -58,13 +58,14 @@ impl<T: Send + 'static> Core<T> {
             next: window.next(),
             processing: window.in_flight(),
             done_ahead: window.done_ahead(),
-            unsaved: window.unsaved(),
+            unsaved: window.unsaved() + self.unwritten() as u64,
             ended_upstream: ended.map(Watermark::name),
             blocked,
             done: self.running.counters.done,
             failed: self.running.counters.failed,
             retries: self.running.counters.retries,
             saves: self.running.counters.saves,
+            absent: window.absent(),
             parked: self.parked(),
             oldest: self.oldest(now),
             unprocessed: window.lowest_unprocessed(),
@@ -78,6 +79,8 @@ impl<T: Send + 'static> Core<T> {
             State::Finished
         } else if self.window.is_stopping() {
             State::Stopping
+        } else if self.tenancy.awaited.is_some() {
+            State::Waiting
         } else if self.tenancy.is_paused() {
             State::Paused
         } else {
@@ -112,9 +115,15 @@ impl<T: Send + 'static> Core<T> {
         if index > window.lowest_unprocessed() {
             return self.blocked_by_save(at);
         }
+        if self.is_unwritten(index) {
+            return self.blocked_by_save(at);
+        }
         if window.is_stopping() {
             // Nothing starts any more, so a job that has not started is not awaited.
             return self.lowest_running(at.now).unwrap_or_else(|| self.blocked_by_save(at));
+        }
+        if let Some(awaited) = &self.tenancy.awaited {
+            return awaited.blocked(at.now);
         }
         if window.is_paused() {
             return self.tenancy.blocked();
@@ -172,10 +181,14 @@ impl<T: Send + 'static> Core<T> {
 
     /// Returns the answer while finished jobs are saved. A save is named only if it takes long.
     fn blocked_by_save(&self, at: &Moment<'_>) -> Blocked {
-        match at.silence(self.saving.under_way.since) {
-            Some(silence) => Blocked::Progress { error: format!("the save has not returned for {silence:.1?}") },
-            None => Blocked::No,
-        }
+        let Some(silence) = at.silence(self.saving.under_way.since) else { return Blocked::No };
+        let error = match self.being_written() {
+            Some((jobs, lowest)) => {
+                format!("the transaction with {jobs} jobs from {lowest} on has not returned for {silence:.1?}")
+            }
+            None => format!("the save has not returned for {silence:.1?}"),
+        };
+        Blocked::Progress { error }
     }
 
     /// Returns the answer while a job that may have killed its process is about to run alone. Once

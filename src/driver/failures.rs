@@ -38,11 +38,14 @@ pub(crate) struct Failed {
     running: bool,
     /// True if it was not ready, and has not failed in its last attempt.
     pub(crate) deferred: bool,
+    /// True if it is in no batch with other jobs, since it may make the batch fail.
+    alone: bool,
 }
 
 impl Failed {
     fn new(attempt: u32, due: Instant, error: String, first: Option<u64>) -> Self {
-        Self { attempt, due, error, first, unread: None, unreadable: 0, running: false, deferred: false }
+        let (running, deferred, alone) = (false, false, true);
+        Self { attempt, due, error, first, unread: None, unreadable: 0, running, deferred, alone }
     }
 }
 
@@ -97,7 +100,8 @@ impl Failures {
         pause: Duration,
         now: Instant,
     ) {
-        self.jobs.insert(index, Failed::new(attempt, now, text, first));
+        // One without attempts has not failed: it was in flight when the process died.
+        self.jobs.insert(index, Failed { alone: attempt > 0, ..Failed::new(attempt, now, text, first) });
         self.wait_again(index, pause, now);
     }
 
@@ -124,6 +128,11 @@ impl Failures {
     /// Forgets a job that has succeeded, or has no attempt left.
     pub(super) fn forget(&mut self, index: Index) {
         self.jobs.remove(&index);
+    }
+
+    /// True if this job is in no batch with other jobs.
+    pub(super) fn is_alone(&self, index: Index) -> bool {
+        self.jobs.get(&index).is_some_and(|failed| failed.alone)
     }
 
     /// Returns a job that waits for its next attempt.

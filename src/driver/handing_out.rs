@@ -5,28 +5,28 @@ use super::flights::Flight;
 use super::{Driver, effects};
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
-use crate::base::sync::{Ordering, spin_until, wait_until};
-use crate::base::time::Now;
+use crate::base::sync::{MutexGuard, Ordering, spin_until, wait_until};
+use crate::base::time::{Coarse, Now};
 use crate::commit::changes::Changes;
 use crate::crew::workers::{Demand, Idle};
 use crate::driver::wakes::Wakes;
 use crate::observe::{Event, Kind};
 use crate::run::worker::{Job, Report};
-use crate::run::{Assignment, JobDesk, Task};
-use crate::window::Window;
+use crate::run::{Assignment, Batch, JobDesk, Task};
+use crate::window::{Run, Window};
 use std::time::Instant;
 
 /// The search of one thread of the pool for a job.
 #[derive(Default)]
-struct Search {
+pub(super) struct Search {
     /// True once it has stayed awake for a job that is about to come.
     spun: bool,
     /// True if it has just slept for as long as a thread without a job is kept.
-    slept: bool,
+    pub(super) slept: bool,
 }
 
 /// The next step of a thread that found no job.
-enum Rest {
+pub(super) enum Rest {
     /// It first carries out the duties that others wait for, and then goes on.
     CarryOut,
     /// It stays awake for some microseconds.
@@ -54,13 +54,9 @@ impl<T: Send + 'static> Core<T> {
 
     /// Returns the next step of a thread that found no job.
     #[inline(never)]
-    fn rest(&mut self, search: &mut Search, wakes: &Wakes, now: &Now) -> Rest {
-        if !wakes.is_empty() || self.may_read() {
-            return Rest::CarryOut;
-        }
-        let is_about_to_come = self.reading.fetch.is_some() && !self.window.is_stopping();
-        if !std::mem::replace(&mut search.spun, true) && self.workers.expects_jobs(is_about_to_come) {
-            return Rest::Spin;
+    pub(super) fn rest(&mut self, search: &mut Search, wakes: &Wakes, now: &Now) -> Rest {
+        if let Some(rest) = self.stay_awake(search, wakes) {
+            return rest;
         }
         match self.workers.idle(demand(&self.window), search.slept, || now.get()) {
             Idle::Sleep(until) => Rest::Sleep(until),
@@ -68,10 +64,27 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
+    /// Returns the next step of a thread that has something to do before it sleeps.
+    #[inline]
+    pub(super) fn stay_awake(&mut self, search: &mut Search, wakes: &Wakes) -> Option<Rest> {
+        if !wakes.is_empty() || self.may_read() {
+            return Some(Rest::CarryOut);
+        }
+        let is_about_to_come = self.reading.fetch.is_some() && !self.window.is_stopping();
+        let spins = !std::mem::replace(&mut search.spun, true) && self.workers.expects_jobs(is_about_to_come);
+        spins.then_some(Rest::Spin)
+    }
+
     /// Hands out the next job, if one may start.
     #[inline]
     pub(crate) fn hand_out(&mut self, now: &Now) -> Option<Assignment<T>> {
         let run = self.window.poll_run()?;
+        Some(self.assign(run, now.coarse(), now))
+    }
+
+    /// Gives a job that begins at this time to the calling thread.
+    #[inline]
+    pub(super) fn assign(&mut self, run: Run, started: Coarse, now: &Now) -> Assignment<T> {
         let job = if run.retry {
             self.again(run.index, now)
         } else {
@@ -82,13 +95,12 @@ impl<T: Send + 'static> Core<T> {
         if self.reading.prefetch.is_tight() {
             self.window.set_room(self.reading.prefetch.room());
         }
-        let started = now.coarse();
         self.workers.takes_job(started);
         let token = self.running.flights.begin(Flight::new(run.index, job.attempt, run.retry, started));
         if let Some(timeouts) = &mut self.running.flights.timeouts {
             timeouts.begin(token);
         }
-        Some(Assignment { token, job })
+        Assignment { token, job }
     }
 
     #[cold]
@@ -99,6 +111,38 @@ impl<T: Send + 'static> Core<T> {
         self.running.counters.retries += u64::from(job.attempt > 1);
         self.tell(&Event::new(Kind::Retried, index).attempt(job.attempt), now);
         Some(job)
+    }
+}
+
+impl<T: Send + 'static> Driver<T> {
+    /// Makes the step of a thread that found no job. `None`: the thread must end.
+    pub(super) fn rest<'a>(
+        &'a self,
+        mut core: MutexGuard<'a, Core<T>>,
+        rest: Rest,
+        wakes: Wakes,
+        search: &mut Search,
+    ) -> Option<MutexGuard<'a, Core<T>>> {
+        match rest {
+            Rest::Sleep(until) => {
+                search.slept = wait_until(&self.work, &mut core, until);
+                core.workers.awoken();
+                Some(core)
+            }
+            Rest::Spin => {
+                drop(core);
+                spin_until(|| self.beckoned.swap(false, Ordering::Acquire));
+                core = self.core.lock();
+                core.workers.expects_no_more();
+                Some(core)
+            }
+            Rest::CarryOut => {
+                drop(core);
+                self.carry_out(wakes);
+                Some(self.core.lock())
+            }
+            Rest::End => None,
+        }
     }
 }
 
@@ -137,26 +181,14 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
                 self.carry_out(wakes);
                 return task;
             }
-            match core.rest(&mut search, &wakes, &now) {
-                Rest::Sleep(until) => {
-                    search.slept = wait_until(&self.work, &mut core, until);
-                    core.workers.awoken();
-                }
-                Rest::Spin => {
-                    drop(core);
-                    spin_until(|| self.beckoned.swap(false, Ordering::Acquire));
-                    core = self.core.lock();
-                    core.workers.expects_no_more();
-                }
-                Rest::CarryOut => {
-                    drop(core);
-                    self.carry_out(wakes);
-                    core = self.core.lock();
-                }
-                Rest::End => return None,
-            }
+            let rest = core.rest(&mut search, &wakes, &now);
+            core = self.rest(core, rest, wakes, &mut search)?;
             now = Now::when_asked();
         }
+    }
+
+    fn next_batch(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool {
+        self.take_batch(batch, effects)
     }
 }
 

@@ -62,8 +62,11 @@ impl<T: Send + 'static> Core<T> {
     #[inline]
     pub(super) fn close_life(&mut self, now: &Now) {
         // The window is asked first, since each job has brought it into the cache.
-        if self.window.is_ending() && self.life.keeps {
-            self.write_end(now);
+        if self.window.is_ending() && self.life.keeps && !self.has_to_write() {
+            // Until its effects are written, a job may be refused them, and has to run again.
+            if self.window.is_stopping() || self.saving.effects.is_empty() {
+                self.write_end(now);
+            }
         } else if self.window.is_stopping() {
             self.write_halt();
         }
@@ -131,6 +134,7 @@ impl<T: Send + 'static> Core<T> {
     /// Sets new limits. If the next life has to know how far this one has started jobs, a wider
     /// window is recorded before it holds.
     pub(super) fn change_limits(&mut self, limits: Limits) {
+        let limits = self.narrow_for_writing(limits);
         let now = self.window.limits().max_search_ahead;
         let recorded = self.life.record.as_ref().filter(|record| record.open && self.counts_crashes());
         let Some(width) = recorded.map(|_| self.life.width).filter(|width| limits.max_search_ahead > *width) else {

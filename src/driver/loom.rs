@@ -15,7 +15,7 @@ use crate::reader::{Reader, SharedSource};
 use crate::run::ordered::Ordered;
 use crate::run::worker::{Done, Job, Report, Reported};
 use crate::run::{Assignment, work};
-use crate::saver::{Saver, SaverHandle, saver};
+use crate::saver::{Keeps, Saver, SaverHandle, saver};
 use crate::source::Jobs;
 use crate::source::wakeup::Wakeup;
 use crate::window::{Limits, Window};
@@ -172,7 +172,7 @@ impl Model {
         } else {
             let mut progress = MemoryProgress::new();
             assert_eq!(progress.acquire().unwrap(), None);
-            let (handle, saver): (SaverHandle, _) = saver(Arc::new(Mutex::new(progress)), false);
+            let (handle, saver): (SaverHandle, _) = saver(Arc::new(Mutex::new(progress)), Keeps::Watermark);
             (Arc::new(Rings(handle, bell.clone())), Saving::Thread(saver))
         };
         let driver = Driver::new(core, bell.clone(), Watermark::new(), saves);

@@ -3,7 +3,7 @@
 
 use super::Driver;
 use crate::base::failure::Verdict;
-use crate::base::guard::drop_guarded;
+use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::Index;
 use crate::base::sync::Arc;
 use crate::base::time::{self, Now};
@@ -12,8 +12,8 @@ use crate::crew::stopping::Overdue;
 use crate::observe::events::Outcome;
 use crate::observe::observers::Observers;
 use crate::observe::spans::Spans;
-use crate::run::worker::Report;
-use crate::run::{Assignment, Delivery, Runner};
+use crate::run::worker::{Job, Report};
+use crate::run::{Assignment, Delivery, Runner, Ticket};
 
 /// A runner whose attempts the observers hear of.
 struct Observed<T> {
@@ -33,8 +33,21 @@ impl<T: Send + 'static> Runner<T> for Observed<T> {
         self.runner.deliver(turn);
     }
 
+    fn runs_batches(&self) -> bool {
+        self.runner.runs_batches()
+    }
+
+    /// The observers hear of each job of a batch from the desk, which knows their attempts.
+    fn run_batch(&self, jobs: Vec<Job<T>>, effects: &mut Changes) -> Result<(), Box<Failure>> {
+        self.runner.run_batch(jobs, effects)
+    }
+
     fn attend(&self, work: &mut dyn FnMut()) {
         self.runner.attend(work);
+    }
+
+    fn forget(&self, index: Index) {
+        self.runner.forget(index);
     }
 
     fn overdue(&self, token: usize) {
@@ -67,6 +80,28 @@ impl<T: Send + 'static> Driver<T> {
             Err(failure) => Outcome::Failed { error: &failure.text },
         };
         self.observe(report.index, |observers| observers.attempt_ended(report.index, outcome, time::now()));
+    }
+
+    /// Tells the observers that the jobs of a batch are about to run on the calling thread.
+    #[cold]
+    pub(super) fn observe_batch(&self, tickets: &[Ticket]) {
+        for Ticket { index, attempt, .. } in tickets.iter().copied() {
+            self.observe(index, |observers| observers.attempt_begins(index, attempt, time::now));
+        }
+    }
+
+    /// Tells the observers of a batch that is over and not reported yet.
+    #[cold]
+    pub(super) fn observe_end_of_batch(&self, tickets: &[Ticket], outcome: &Result<(), Box<Failure>>) {
+        let outcome = match outcome {
+            Ok(()) => Outcome::Done,
+            Err(failure) if tickets.len() > 1 => Outcome::BatchFailed { error: &failure.text },
+            Err(failure) if matches!(failure.verdict, Verdict::Defer(_)) => Outcome::Deferred,
+            Err(failure) => Outcome::Failed { error: &failure.text },
+        };
+        for Ticket { index, .. } in tickets.iter().copied() {
+            self.observe(index, |observers| observers.attempt_ended(index, outcome, time::now()));
+        }
     }
 
     /// Ends the events of attempts: those that still run no longer count.

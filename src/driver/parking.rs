@@ -17,6 +17,7 @@ use crate::observe::observers::Notice;
 use crate::observe::{Event, Kind};
 use crate::progress::{LiveParking, ParkedRecord, ParkedRecords};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Weak;
 
 /// The records of single jobs, of a consumer whose progress can keep them.
@@ -89,6 +90,21 @@ impl Parking {
         self.leaving = if saved { (waiting, 0) } else { (0, waiting + under_way) };
     }
 
+    /// The record of this job goes with the save that begins, if the job has one.
+    pub(super) fn leave_with_batch(&mut self, index: Index) -> Option<Brief> {
+        let brief = self.jobs.remove(&index)?;
+        let was_parked = u64::from(brief.parked.is_some());
+        (self.parked, self.leaving.0) = (self.parked - was_parked, self.leaving.0 + was_parked);
+        Some(brief)
+    }
+
+    /// The record of this job stays, since that save was not written.
+    pub(super) fn stay_after_all(&mut self, index: Index, brief: Brief) {
+        let was_parked = u64::from(brief.parked.is_some());
+        (self.parked, self.leaving.1) = (self.parked + was_parked, self.leaving.1.saturating_sub(was_parked));
+        self.jobs.insert(index, brief);
+    }
+
     pub(super) fn take_back_crash(&mut self, index: Index) {
         if let Some(job) = self.jobs.get_mut(&index) {
             job.crashes = job.crashes.saturating_sub(1);
@@ -127,6 +143,13 @@ impl<T: Send + 'static> Core<T> {
         self.tell(&Event::new(Kind::Parked, index).attempt(attempt).error(&failure.text), now);
         self.notice(|_| Notice::Parked { index, attempt, error: failure.text.clone() });
         Ok(Some(failure.error))
+    }
+
+    /// Returns the jobs of a gap that have a record though they are not parked.
+    pub(super) fn pending_within(&self, gap: &RangeInclusive<Index>) -> Vec<Index> {
+        let Some(parking) = &self.parking else { return Vec::new() };
+        let pending = parking.jobs.range(gap.clone()).filter(|(_, job)| job.parked.is_none());
+        pending.map(|(index, _)| *index).collect()
     }
 
     /// Returns the rest of a sentence about a job that could not be parked.
@@ -281,9 +304,9 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    fn take_changes(&mut self, changes: &mut Changes, index: Index, attempt: u32) {
+    pub(super) fn take_changes(&mut self, changes: &mut Changes, index: Index, attempt: u32) {
         self.saving.effects.take(changes, index, attempt);
-        self.window.set_full(self.saving.effects.is_full());
+        self.fit_full();
         self.window.handle_changed();
     }
 
@@ -356,6 +379,7 @@ impl<T: Send + 'static> Driver<T> {
         if core.window.has_ended() || core.window.is_stopping() {
             return Err(Error::Stopped);
         }
+        self.refuse_while_it_waits(&core)?;
         let is_parked = core.redrive(index, &now);
         self.settle_parked(core, &now);
         if is_parked { Ok(()) } else { Err(Error::NotParked { name: self.watermark.name(), index }) }
@@ -367,6 +391,7 @@ impl<T: Send + 'static> Driver<T> {
         if core.window.has_ended() || core.window.is_stopping() {
             return Err(Error::Stopped);
         }
+        self.refuse_while_it_waits(&core)?;
         let all: Vec<Index> = core.parking.iter().flat_map(|parking| parking.parked_jobs()).collect();
         let count = all.len() as u64;
         core.redrive_wanted(all, &now);

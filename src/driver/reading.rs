@@ -3,6 +3,7 @@
 //! The reader carries out a fetch. While the reader supervises the workers and the source is quick,
 //! the worker that would otherwise wait for the run reads it.
 
+mod gaps;
 mod state;
 
 pub(crate) use self::state::{Bounding, Reading, Surplus, Unread};
@@ -15,10 +16,9 @@ use crate::base::sync::{Arc, MutexGuard};
 use crate::base::time::Now;
 use crate::crew::workers::LOOK_EVERY;
 use crate::observe::{Event, Kind};
-use crate::reader::{Beyond, Due, Fetched, Order, Outcome, ReadDesk, ReadRuns, Then, Weights};
+use crate::reader::{Ask, Beyond, Due, Fetched, Order, Outcome, ReadDesk, ReadRuns, Then, Weights};
 use crate::source::Gate;
 use crate::window::Window;
-use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// The largest number of back-offs that end in one critical section. So it takes a fraction of a
@@ -75,8 +75,8 @@ impl<T: Send + 'static> Core<T> {
         self.reading.fetch.is_some() && !self.reading.taken || self.window.has_unread()
     }
 
-    fn take_fetch(&mut self, now: Instant) -> Option<RangeInclusive<Index>> {
-        let run = self.reading.fetch.clone().filter(|_| !self.reading.taken)?;
+    fn take_fetch(&mut self, now: Instant) -> Option<Ask> {
+        let run = self.reading.fetch.filter(|_| !self.reading.taken)?;
         self.reading.taken = true;
         self.reading.call = Some(now);
         Some(run)
@@ -86,7 +86,7 @@ impl<T: Send + 'static> Core<T> {
     /// look; `None`: there is none.
     pub(crate) fn supervise(&mut self, now: Instant) -> Option<Duration> {
         let unread = self.reading.fetch.is_some() && !self.reading.taken;
-        let work = unread || self.window.can_run();
+        let work = unread || self.has_work(now);
         let sight = self.workers.look(self.window.limits().max_processing, now, work);
         // Workers that do not cope seem to be in long jobs, so the reader reads.
         self.reading.rouse |= unread && !sight.cope;
@@ -108,7 +108,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Takes the run that this worker reads for itself, if there is one.
-    pub(crate) fn begin_reading(&mut self, now: &Now) -> Option<(Arc<dyn ReadRuns<T>>, RangeInclusive<Index>)> {
+    pub(crate) fn begin_reading(&mut self, now: &Now) -> Option<(Arc<dyn ReadRuns<T>>, Ask)> {
         if !self.may_read() {
             return None;
         }
@@ -181,12 +181,14 @@ impl<T: Send + 'static> Core<T> {
     /// Takes in the result of the fetch under way. Jobs that come too late, and values that are
     /// used up, are given back.
     pub(crate) fn fetched(&mut self, fetched: Fetched<T>, now: &Now) -> Surplus<T> {
-        let Fetched { jobs, weights, then, quick, .. } = fetched;
+        let asked = self.reading.fetch.map_or(self.window.lowest_undone(), |run| run.first);
+        let next = fetched.next(asked);
+        let Fetched { jobs, steps, weights, then, quick, .. } = fetched;
         self.reading.quick = quick;
         self.reading.call = None;
         let then = self.without_redriven(then);
         let outcome = Outcome::from(&then);
-        self.tell_unread(jobs.len(), &then, now);
+        self.tell_unread(next, &then, now);
         let (unread, error) = match then {
             Then::Unasked => (None, None),
             Then::Missing => (Some(Unread::Missing), None),
@@ -195,34 +197,41 @@ impl<T: Send + 'static> Core<T> {
         };
         let over = self.window.is_stopping() || self.window.has_ended();
         let Some(run) = self.reading.fetch.take().filter(|_| !over) else { return Surplus { jobs, error } };
-        let count = jobs.len() as u64;
-        let missing = run.start().saturating_add(count);
         self.reading.prefetch.learn(jobs.len(), weights.total());
         // A failed job was handed out before, so this read is for its retry.
-        let again = self.failures.waiting(*run.start()).is_some();
+        let again = self.failures.waiting(run.first).is_some();
         // A failed job that cannot be read again backs off alone: looks and new runs go on.
         self.reading.note = Some(outcome).filter(|outcome| match outcome {
             Outcome::Good => false,
             Outcome::Missing => true,
             Outcome::Failed => !again,
         });
-        let jobs = if again {
-            self.take_in_again(run, jobs, weights, unread, now);
-            Vec::new()
-        } else {
-            self.reading.unread = unread;
-            self.take_in_new(*run.start(), jobs, weights)
+        if !again {
+            self.reading.unread = unread.clone();
+        }
+        // With gaps, the window hears of each part at once.
+        let (jobs, count) = match (again, steps.is_empty()) {
+            (true, true) => (Vec::new(), self.take_in_again(run.first, jobs, weights)),
+            (true, false) => (self.take_in_again_with_gaps(run, jobs, &steps, weights, now), 0),
+            (false, true) => {
+                let count = jobs.len() as u64;
+                (self.take_in_new(run.first, jobs, weights), count)
+            }
+            (false, false) => (self.take_in_new_with_gaps(run.first, jobs, &steps, weights), 0),
         };
+        if again {
+            self.note_unread(next, run, unread, now);
+        }
         match outcome {
             Outcome::Good => self.window.handle_fetched(count),
             Outcome::Missing => self.window.handle_missing(count),
             Outcome::Failed => self.window.handle_unreadable(count),
         }
         if outcome == Outcome::Missing && again {
-            self.withdraw(missing, now);
+            self.withdraw(next, now);
         }
         if outcome != Outcome::Good && self.parking.is_some() {
-            self.suspect_not_read(missing, now);
+            self.suspect_not_read(next, now);
         }
         self.fit_prefetch();
         Surplus { jobs, error }
@@ -242,29 +251,23 @@ impl<T: Send + 'static> Core<T> {
         self.window.set_room(room);
     }
 
-    fn take_in_again(
-        &mut self,
-        run: RangeInclusive<Index>,
-        jobs: Vec<T>,
-        weights: Weights,
-        unread: Option<Unread>,
-        now: &Now,
-    ) {
-        let mut rest = run;
-        for (job, weight) in jobs.into_iter().zip(weights) {
-            let Some(index) = rest.next() else { break };
+    /// Takes in failed jobs that were read again. Returns how many there are.
+    fn take_in_again(&mut self, first: Index, jobs: Vec<T>, weights: Weights) -> u64 {
+        let count = jobs.len() as u64;
+        for ((index, job), weight) in (first..).zip(jobs).zip(weights) {
             self.reading.prefetch.add_again(index, job, weight);
             self.failures.was_read(index);
         }
+        count
+    }
+
+    /// Notes why the failed jobs from `next` on were not read again.
+    fn note_unread(&mut self, next: Index, run: Ask, unread: Option<Unread>, now: &Now) {
         match unread {
             None => {}
-            Some(Unread::Missing) => {
-                if let Some(index) = rest.next() {
-                    self.failures.is_missing(index);
-                }
-            }
+            Some(Unread::Missing) => self.failures.is_missing(next),
             Some(Unread::Failed(error)) => {
-                self.failures.put_off(rest, &error, now);
+                self.failures.put_off(next..=run.last, &error, now);
                 self.reading.rouse = true;
             }
         }
@@ -377,7 +380,7 @@ impl<T: Send + 'static> Driver<T> {
         &'a self,
         core: MutexGuard<'a, Core<T>>,
         source: Arc<dyn ReadRuns<T>>,
-        run: RangeInclusive<Index>,
+        run: Ask,
     ) -> MutexGuard<'a, Core<T>> {
         drop(core);
         let fetched = source.read_run(run);

@@ -27,6 +27,10 @@ impl<T: Send + 'static> Core<T> {
     ) -> Option<BoxError> {
         let flight = self.running.flights.end(token).filter(|_| !self.ending.abandoned);
         match (flight, outcome) {
+            (Some(flight), Ok(())) if self.saving.writing.is_some() => {
+                self.wait_to_be_written(flight);
+                None
+            }
             (Some(flight), Ok(())) => {
                 self.running.counters.done += 1;
                 self.window.handle_done(flight.index);
@@ -61,11 +65,17 @@ impl<T: Send + 'static> Core<T> {
             self.redrive_failed(index, attempt, &failure.text, now);
             return Some(failure.error);
         }
+        self.job_failed(index, attempt, failure, now)
+    }
+
+    /// Handles a failed attempt of a job that waits for a back-off in the window.
+    pub(super) fn job_failed(&mut self, index: Index, attempt: u32, failure: Failure, now: &Now) -> Option<BoxError> {
         // It is not tried again, so the watermark never passes it.
         self.waiting.rouse |= self.window.is_stopping();
         if let Verdict::Defer(delay) = failure.verdict {
             self.tell(&Event::new(Kind::Deferred, index).attempt(attempt).error(&failure.text), now);
             self.note_deferred(index, attempt, &failure.text);
+            let delay = self.back_off(index, delay, now);
             self.failures.defer(index, attempt, failure.text, delay, now.get());
             self.reading.rouse = true;
             return Some(failure.error);
@@ -78,6 +88,7 @@ impl<T: Send + 'static> Core<T> {
         };
         self.tell(&Event::new(Kind::AttemptFailed, index).attempt(attempt).error(&failure.text), now);
         self.note_attempt(index, attempt, &failure.text);
+        let pause = self.back_off(index, pause, now);
         self.failures.note(index, attempt, failure.text, pause, now.get());
         self.reading.rouse = true;
         Some(failure.error)
@@ -174,6 +185,11 @@ impl<T: Send + 'static> Driver<T> {
                     Ok(())
                 });
                 report.outcome = called.map_err(Failure::boxed);
+                if report.outcome.is_err() {
+                    let runner = self.core.lock().running.runner.clone();
+                    runner.iter().for_each(|runner| runner.forget(report.index));
+                    drop_guarded(runner);
+                }
                 drop_guarded(callback);
             }
         }

@@ -1,6 +1,7 @@
 //! The jobs that are handed out, and the code that runs them.
 
 use super::aside::Aside;
+use super::batches::Batches;
 use super::flights::Flights;
 use crate::base::sync::Arc;
 use crate::run::{OnJobDone, Runner};
@@ -12,6 +13,8 @@ pub(crate) struct Running<T> {
     pub(crate) runner: Option<Arc<dyn Runner<T>>>,
     pub(crate) on_job_done: Option<Arc<OnJobDone>>,
     pub(crate) counters: Counters,
+    /// The batches in which jobs run; `None` if each job runs by itself.
+    pub(super) batches: Option<Box<Batches>>,
 }
 
 impl<T> Default for Running<T> {
@@ -22,6 +25,7 @@ impl<T> Default for Running<T> {
             runner: None,
             on_job_done: None,
             counters: Counters::default(),
+            batches: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use super::core::Core;
 use super::effects::Unwritten;
 use super::patience::Patience;
 use super::wakes::Wakes;
+use super::writing::Writing;
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::{BoxError, Index};
@@ -27,6 +28,8 @@ pub(crate) struct Saving {
     pub(crate) under_way: UnderWay,
     /// The effects of finished jobs, which go with the next save.
     pub(crate) effects: Unwritten,
+    /// The jobs that wait for a transaction of the user's; `None` in every other mode.
+    pub(crate) writing: Option<Box<Writing>>,
     /// The patience of the threads of the pool with the thread that saves.
     pub(super) patience: Patience,
 }
@@ -47,7 +50,15 @@ pub(crate) struct UnderWay {
 
 impl Default for Saving {
     fn default() -> Self {
-        Self { under_way: UnderWay::default(), effects: Unwritten::default(), patience: Patience::new(false) }
+        let (under_way, effects) = (UnderWay::default(), Unwritten::default());
+        Self { under_way, effects, writing: None, patience: Patience::new(false) }
+    }
+}
+
+impl UnderWay {
+    /// The save is made again at once, with another content.
+    pub(super) fn begins_anew(&mut self) {
+        (self.failures, self.error, self.hurried) = (0, None, true);
     }
 }
 
@@ -59,7 +70,8 @@ impl<T: Send + 'static> Core<T> {
             return;
         }
         let last = self.window.is_stopping() && self.window.in_flight() == 0 && self.saving.under_way.error.is_some();
-        let hurries = last || self.saving.under_way.error.is_none() && self.window.awaits_save();
+        let hurries =
+            last || self.saving.under_way.error.is_none() && (self.window.awaits_save() || self.writes_at_once());
         if hurries {
             self.saving.under_way.hurried = true;
             wakes.hurry = true;
@@ -79,6 +91,9 @@ impl<T: Send + 'static> Core<T> {
         if self.tenancy.is_lost() {
             self.abandon_save();
             return None;
+        }
+        if self.saving.writing.is_some() && self.window.is_saving() {
+            self.take_batch();
         }
         self.window.handle_saving()
     }
@@ -101,18 +116,24 @@ impl<T: Send + 'static> Core<T> {
         // This is the same critical section, so the effects of a job and its completion are written
         // together.
         self.saving.effects.hand_over(effects);
+        self.running.batches.iter_mut().for_each(|batches| batches.hand_over());
         self.records_taken();
-        Some(Snapshot { last_processed, next, ahead, life: self.life.take() })
+        Some(Snapshot { last_processed, next, ahead, life: self.life.take(), batch: self.batch() })
     }
 
     /// Takes back that these jobs are done, the lowest first: they failed for good, since the
     /// writer can never make their adds. The answer is to be dropped without the lock.
     pub(crate) fn refused(&mut self, jobs: &[Index], attempt: u32, failure: Failure, now: &Now) -> Option<BoxError> {
-        self.running.counters.done -= jobs.len() as u64;
-        self.running.counters.failed += jobs.len() as u64;
         self.waiting.rouse = true;
-        let mut lowest_failed = None;
+        let (mut lowest_failed, mut in_batch) = (None, false);
         for index in jobs {
+            if self.batch_refused(*index, &failure.text, now) {
+                // The failure may be that of a job in the batch, which then fails alone.
+                in_batch = true;
+                continue;
+            }
+            self.running.counters.done -= 1;
+            self.running.counters.failed += 1;
             if self.window.handle_revoked(*index) {
                 self.take_back(*index);
             } else {
@@ -121,7 +142,7 @@ impl<T: Send + 'static> Core<T> {
                 self.redrive_refused(*index, attempt, &failure.text, now);
                 continue;
             }
-            if lowest_failed.is_some() {
+            if lowest_failed.is_some() || in_batch {
                 // If the lowest one is parked, the others are tried again, and refused one by one.
                 self.failures.note(*index, 0, failure.text.clone(), Duration::ZERO, now.get());
             } else {
@@ -145,8 +166,10 @@ impl<T: Send + 'static> Core<T> {
         }
         self.life_saved();
         self.records_saved();
+        self.batch_written();
         self.saving.effects.written();
-        self.window.set_full(self.saving.effects.is_full());
+        self.running.batches.iter_mut().for_each(|batches| batches.written());
+        self.fit_full();
         if self.tenancy.is_lost() {
             self.abandon_save();
         }
@@ -261,6 +284,14 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
     fn save_lost(&self, error: BoxError) {
         self.lose_name(error);
     }
+
+    fn write_failed(&self, error: BoxError) {
+        self.write_has_failed(error);
+    }
+
+    fn save_unknown(&self, error: BoxError) {
+        self.saved_or_not(error);
+    }
 }
 
 #[cfg(test)]
@@ -269,7 +300,7 @@ mod tests {
     use crate::base::sync::{Arc, Mutex};
     use crate::base::time::Sleep;
     use crate::progress::{MemoryProgress, Progress};
-    use crate::saver::saver;
+    use crate::saver::{Keeps, saver};
     use crate::source::watermark::Watermark;
     use crate::window::{Limits, Window};
 
@@ -300,7 +331,7 @@ mod tests {
         let memory = MemoryProgress::new();
         let mut progress = Hourly(memory.clone());
         assert!(progress.acquire().unwrap().is_none());
-        let (handle, mut saver) = saver(Arc::new(Mutex::new(progress)), false);
+        let (handle, mut saver) = saver(Arc::new(Mutex::new(progress)), Keeps::Watermark);
         let driver = Driver::new(core, Arc::default(), Watermark::new(), Arc::new(handle));
         let now = Now::at(Instant::now());
         let end = |index| {

@@ -35,14 +35,13 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Tells of the job behind those that were read, if it could not be read.
-    pub(super) fn tell_unread(&mut self, read: usize, then: &Then, now: &Now) {
+    pub(super) fn tell_unread(&mut self, next: Index, then: &Then, now: &Now) {
         let kind = match then {
             Then::Unasked | Then::Truncated { .. } => return,
             Then::Missing => Kind::Missing,
             Then::Failed(_) => Kind::SourceFailed,
         };
-        let start = self.reading.fetch.as_ref().map_or(self.window.lowest_undone(), |run| *run.start());
-        let event = Event::new(kind, start.saturating_add(read as u64));
+        let event = Event::new(kind, next);
         self.tell(&if let Then::Failed(failure) = then { event.error(&failure.text) } else { event }, now);
     }
 

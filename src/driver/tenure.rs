@@ -2,6 +2,7 @@
 
 use super::Driver;
 use super::core::Core;
+use super::standby::Awaited;
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::BoxError;
@@ -23,6 +24,8 @@ pub(crate) struct Tenancy {
     held: Option<String>,
     /// True if another consumer has the name, so no save begins any more.
     lost: bool,
+    /// The name that this consumer waits for; `None` if it has its name.
+    pub(super) awaited: Option<Box<Awaited>>,
 }
 
 impl Tenancy {
@@ -51,7 +54,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Pauses or resumes the window, which knows one pause only, for the user and the progress.
-    fn fit_pause(&mut self) {
+    pub(super) fn fit_pause(&mut self) {
         self.window.set_paused(self.tenancy.paused || self.tenancy.held.is_some());
     }
 
@@ -68,6 +71,19 @@ impl<T: Send + 'static> Core<T> {
     /// to its own end; `save_over` says that it just has. The answer is to be dropped without the
     /// lock.
     fn lose_name(&mut self, error: Error, save_over: bool, now: &Now) -> Option<BoxError> {
+        let text = error.to_string();
+        self.save_no_more(error, (text, ""), save_over, now)
+    }
+
+    /// The same for any error after which no save begins any more. The text and the cause are as in
+    /// every [halt](Self::halt).
+    fn save_no_more(
+        &mut self,
+        error: Error,
+        (text, cause): (String, &str),
+        save_over: bool,
+        now: &Now,
+    ) -> Option<BoxError> {
         if self.window.has_ended() {
             return Some(error.into());
         }
@@ -76,7 +92,7 @@ impl<T: Send + 'static> Core<T> {
             self.abandon_save();
         }
         let index = self.window.lowest_unprocessed();
-        self.halt(index, error.to_string(), error, "", now)
+        self.halt(index, text, error, cause, now)
     }
 
     /// Abandons the save under way and all later ones, so the watermark never moves again.
@@ -100,9 +116,15 @@ impl<T: Send + 'static> Driver<T> {
     /// Halts the consumer, since a save has found that another consumer has the name.
     pub(super) fn lose_name(&self, error: BoxError) {
         let error = fenced(self.watermark.name(), error);
+        let text = error.to_string();
+        self.forsake(error, text, "");
+    }
+
+    /// Halts the consumer after a save that was the last one.
+    pub(super) fn forsake(&self, error: Error, text: String, cause: &str) {
         let mut core = self.core.lock();
         let now = Now::when_asked();
-        let surplus = core.lose_name(error, true, &now);
+        let surplus = core.save_no_more(error, (text, cause), true, &now);
         self.settle_saving(core, &now);
         drop_guarded(surplus);
     }

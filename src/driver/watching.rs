@@ -136,7 +136,7 @@ impl<T: Send + 'static> Core<T> {
             return Some((Event { index: None, ..event(next) }, text.to_owned()));
         }
         match &status.blocked {
-            Blocked::CaughtUp | Blocked::Paused => None,
+            Blocked::CaughtUp | Blocked::Paused | Blocked::InUse { .. } => None,
             Blocked::Running { index, attempt, .. } | Blocked::Overdue { index, attempt, .. } => {
                 let mut text = status.blocked.to_string();
                 // A job that fails again and again is mostly seen while it runs.
@@ -223,6 +223,8 @@ impl<T: Send + 'static> Driver<T> {
 mod tests {
     use super::*;
     use crate::Retry;
+    use crate::base::error::Error;
+    use crate::driver::standby::Refusal;
     use crate::observe::listening::Listens;
     use crate::window::{Limits, Window};
 
@@ -250,6 +252,18 @@ mod tests {
         assert_eq!(look(100), Some(PATIENCE * 16), "what was slept through is said once");
         core.watching.stalls.restart(now + PATIENCE * 11);
         assert_eq!(core.look_for_stall(&Now::at(now + PATIENCE * 11)), Some(now + PATIENCE * 12));
+    }
+
+    #[test]
+    fn a_consumer_that_waits_for_its_name_does_not_stall() {
+        let _listens = tracing::subscriber::set_default(Listens::default());
+        let now = Instant::now();
+        let mut core = watched(Some(5), now);
+        let refusal = Refusal::of(Error::InUse { name: "p".to_owned() }).unwrap();
+        core.await_name(refusal, &Now::at(now));
+        assert!(core.stalled(&Now::at(now + PATIENCE)).is_none());
+        core.look_for_stall(&Now::at(now + PATIENCE));
+        assert_eq!(core.look_for_stall(&Now::at(now + PATIENCE * 2)), None, "the thread ends");
     }
 
     #[test]

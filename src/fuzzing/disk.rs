@@ -70,6 +70,18 @@ impl Disk {
         self.kv.fail(writes);
     }
 
+    /// The write with this number, counted from 0 with the next one, and all later ones seem to
+    /// work, but do not reach the disk.
+    pub fn freeze_at(&self, write: u64) {
+        self.kv.freeze_at(write);
+    }
+
+    /// Returns the disk that a crash leaves: one of its own, with everything that has reached it.
+    #[must_use]
+    pub fn after_crash(&self) -> Self {
+        Self { kv: Arc::new(self.kv.after_crash()) }
+    }
+
     /// The number of writes so far, those that failed included.
     #[must_use]
     pub fn writes(&self) -> u64 {

@@ -2,8 +2,9 @@
 
 use super::{Disk, Input};
 use crate::queue::stored::StoredKind;
-use crate::queue::{Accept, JobState, NewJob, Queue, QueueOptions, Retention};
+use crate::queue::{Accept, JobState, NewJob, Queue, QueueOptions, Retention, Unique};
 use crate::store::Store;
+use std::time::{Duration, SystemTime};
 
 /// Takes the bytes as records of queues: some that were never ours, some of ours that were damaged,
 /// and a database in which one record is damaged.
@@ -21,7 +22,9 @@ pub fn queue(bytes: &[u8]) {
 }
 
 fn kind(input: &mut Input<'_>) -> StoredKind {
-    [StoredKind::Row, StoredKind::Head, StoredKind::Number, StoredKind::Push][usize::from(input.byte() % 4)]
+    use StoredKind::{Durations, Head, Mark, Number, Periodic, Push, Row};
+    let kinds = [Row, Head, Number, Push, Mark, Durations, Periodic];
+    kinds[usize::from(input.byte()) % kinds.len()]
 }
 
 /// Checks a record that was never ours, with a checksum that fits.
@@ -33,7 +36,8 @@ fn foreign(input: &mut Input<'_>) {
         for bytes in [body.clone(), [&body[..], sum.as_ref().map_or(&[], |sum| &sum[..])].concat()] {
             let Some(written) = kind.rewritten(&name, &id, &bytes) else { continue };
             assert_eq!(kind.rewritten(&name, &id, &written).as_ref(), Some(&written), "promise 8");
-            let is_exact = matches!(kind, StoredKind::Head | StoredKind::Number);
+            let exact = [StoredKind::Head, StoredKind::Number, StoredKind::Durations, StoredKind::Periodic];
+            let is_exact = exact.contains(&kind);
             assert!(!is_exact || written == bytes, "promise 8: {kind:?} has other bytes for the same");
         }
     }
@@ -41,22 +45,41 @@ fn foreign(input: &mut Input<'_>) {
 
 /// Makes up the version and the body of a record that is mostly sound.
 fn body(kind: StoredKind, input: &mut Input<'_>) -> Vec<u8> {
-    let mut body = vec![1];
+    let version = 1 + input.byte() % 2;
+    let mut body = vec![version];
     match kind {
-        StoredKind::Row => body.extend(row(input)),
+        StoredKind::Row => body.extend(row(version, input)),
         StoredKind::Head => {
-            (0..10).for_each(|_| body.extend(input.array::<8>()));
-            for _ in 0..4 {
+            let lane = |input: &mut Input<'_>| {
                 let mut lane: [u64; 3] = core::array::from_fn(|_| u64::from_be_bytes(input.array()));
                 lane.sort_unstable();
-                [lane[1], lane[2], lane[0]].iter().for_each(|number| body.extend(number.to_be_bytes()));
+                [lane[1], lane[2], lane[0]].map(u64::to_be_bytes).concat()
+            };
+            (0..10).for_each(|_| body.extend(input.array::<8>()));
+            (0..4).for_each(|_| body.extend(lane(input)));
+            if version > 1 {
+                body.extend(input.array::<8>());
+                body.extend(lane(input));
+                body.extend(input.array::<8>());
             }
         }
-        StoredKind::Number => body.extend(input.array::<4>()),
+        StoredKind::Mark | StoredKind::Periodic => {
+            body[0] = 1;
+            body.extend(input.array::<16>());
+            body.extend(input.name().as_bytes());
+        }
+        StoredKind::Number => {
+            body[0] = 1;
+            body.extend(input.array::<4>());
+        }
+        StoredKind::Durations => {
+            body[0] = 1;
+            body.extend(input.array::<32>());
+        }
         StoredKind::Push => {
-            let (id, mut row) = (input.name(), [&[1][..], &row(input)].concat());
+            let (id, mut row) = (input.name(), [&[version][..], &row(version, input)].concat());
             row.extend(StoredKind::Row.checksum("", "", &row).into_iter().flatten());
-            body = input.array::<8>().to_vec();
+            body = [&input.array::<16>()[..], &[input.byte() % 3]].concat();
             [id.len(), row.len()].iter().for_each(|length| body.extend((*length as u32).to_be_bytes()));
             body.extend([id.as_bytes(), &row, input.some()].concat());
         }
@@ -65,9 +88,9 @@ fn body(kind: StoredKind, input: &mut Input<'_>) -> Vec<u8> {
 }
 
 /// Makes up the fields of a row.
-fn row(input: &mut Input<'_>) -> Vec<u8> {
+fn row(version: u8, input: &mut Input<'_>) -> Vec<u8> {
     let flags = input.byte() % 16;
-    let mut row = vec![input.byte() % 5, input.byte() % 4, flags];
+    let mut row = vec![input.byte() % 6, input.byte() % 4, flags];
     row.extend(input.array::<40>());
     for flag in [1, 8] {
         if flags & flag != 0 {
@@ -82,11 +105,42 @@ fn row(input: &mut Input<'_>) -> Vec<u8> {
         row.extend(input.array::<4>());
         row.extend(jitter.to_be_bytes());
     }
+    if version > 1 {
+        row.extend(extras(input));
+    }
     let (kind, error) = (input.name(), input.name());
     let kind: String = kind.chars().take(60).collect();
     row.push(kind.len() as u8);
     row.extend([kind.as_bytes(), error.as_bytes()].concat());
     row
+}
+
+/// Makes up the settings that few jobs have: their bits, and the field of each bit.
+fn extras(input: &mut Input<'_>) -> Vec<u8> {
+    let bits = u32::from_be_bytes(input.array()) % (1 << 15);
+    let text = |input: &mut Input<'_>| {
+        let text = input.name();
+        [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat()
+    };
+    let mut extras = bits.to_be_bytes().to_vec();
+    for bit in (0..15).filter(|bit| bits & (1 << bit) != 0) {
+        match bit {
+            0 => extras.push(input.byte() % 3),
+            1 => extras.extend(input.array::<16>()),
+            2 => extras.extend(input.array::<8>()),
+            3 => {
+                extras.extend([&[0][..], &input.array::<7>()].concat());
+                extras.extend(text(input));
+            }
+            5 => extras.extend(input.array::<8>()),
+            6 | 8 => extras.extend(text(input)),
+            7 | 9 => extras.extend(input.array::<4>()),
+            10 => extras.push(1),
+            12 => extras.push(input.byte() % 2),
+            _ => {}
+        }
+    }
+    extras
 }
 
 /// Damages a record of ours in ways that a CRC-32 always shows: see `damaged` of other records.
@@ -116,7 +170,11 @@ fn database(input: &mut Input<'_>) {
     let store = disk.open(&Store::options()).expect("the memory is read");
     let options = QueueOptions::default().retention(Retention::Keep);
     let queue = Queue::open(&store, "q", options.clone()).expect("the memory is read");
-    let job = |id: &str| NewJob::new("k", id).expect("a text is JSON").id(id);
+    let job = |id: &str| {
+        let job = NewJob::new("k", id).expect("a text is JSON").id(id);
+        let job = job.unique(Unique::until_done()).skip_if_executed();
+        job.root("tree", SystemTime::UNIX_EPOCH).expires(Duration::from_secs(3600))
+    };
     let accept = |queue: &Queue| queue.accept(Accept::new());
     for id in ["a", "b", "c", "d"] {
         queue.push(job(id)).expect("the memory takes writes");
@@ -155,7 +213,7 @@ fn database(input: &mut Input<'_>) {
     if let Ok(Some(mut lease)) = accept(&queue) {
         drop(lease.finish(Some(1.into())));
     }
-    for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead] {
+    for state in JobState::ALL {
         drop(queue.list(state, None, 100));
     }
     drop((queue.requeue_dead(), queue.purge(), queue.status(), accept(&queue)));

@@ -6,7 +6,7 @@ use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::Listener;
-use crate::source::{Gate, Jobs, Rings};
+use crate::source::{Gate, Jobs, Rings, Sparse};
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -70,6 +70,10 @@ impl<J: Jobs> Jobs for Held<J> {
 
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
         self.jobs.read(run, into)
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<J::Job>) -> Result<(), BoxError> {
+        self.jobs.read_sparse(run, most, into)
     }
 
     fn weight(&self, job: &Self::Job) -> usize {

@@ -151,6 +151,27 @@ pub enum Event<'a> {
         /// The text of the error with its sources.
         error: &'a str,
     },
+    /// Another consumer has the name, so this one [waits](crate::Builder::standby). It comes at
+    /// most once, as the first event. A consumer that ends while it waits sends no
+    /// [`TookOver`](Self::TookOver).
+    #[non_exhaustive]
+    Waiting {
+        /// The name that is in use, as the progress gave it.
+        consumer: &'a str,
+        /// The status at that time. [`Status::blocked`] names the other one.
+        status: &'a Status,
+    },
+    /// The consumer has the name that it [waited](crate::Builder::standby) for. It comes before the
+    /// first attempt, unless an observer is still busy with an earlier event.
+    #[non_exhaustive]
+    TookOver {
+        /// The name of the progress, or `unnamed`.
+        consumer: &'a str,
+        /// The time for which it has waited.
+        elapsed: Duration,
+        /// The status at that time.
+        status: &'a Status,
+    },
     /// A failure stops the consumer. It comes at most once.
     #[non_exhaustive]
     Halted {
@@ -190,6 +211,8 @@ impl Event<'_> {
             | Self::Stalled { consumer, .. }
             | Self::Measured { consumer, .. }
             | Self::Parked { consumer, .. }
+            | Self::Waiting { consumer, .. }
+            | Self::TookOver { consumer, .. }
             | Self::Halted { consumer, .. }
             | Self::Ended { consumer, .. } => consumer,
         }
@@ -212,4 +235,11 @@ pub enum Outcome<'a> {
     /// The job is not ready, so the attempt does not count: see
     /// [`Failure::defer`](crate::Failure::defer).
     Deferred,
+    /// The batch of the job failed, and there were other jobs in it. That is no failed attempt:
+    /// each of them runs alone next. See [`Builder::start_batched`](crate::Builder::start_batched).
+    #[non_exhaustive]
+    BatchFailed {
+        /// The text of the error with its sources. For a panic it begins with `panicked: `.
+        error: &'a str,
+    },
 }

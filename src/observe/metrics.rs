@@ -8,7 +8,9 @@ use super::status::{State, Status};
 use crate::base::error::describe;
 use crate::base::guard::guarded;
 use crate::base::index::Index;
+use crate::base::sync::Arc;
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 const METADATA: Metadata<'static> = Metadata::new("waterline", Level::INFO, None);
@@ -50,6 +52,40 @@ pub(crate) fn observer(consumer: String) -> Option<Box<dyn Observer>> {
             tracing::error!(consumer, error, "the recorder of metrics panicked; the consumer runs without metrics");
             None
         }
+    }
+}
+
+/// The metrics of a consumer that waits for its name. None is set before it has the name, since the
+/// one that has it may set the same ones.
+#[derive(Clone)]
+pub(crate) struct ToCome(Arc<Muted>);
+
+struct Muted {
+    consumer: String,
+    /// The handles, made at the start of the wait.
+    made: Option<Box<dyn Observer>>,
+    /// `None` until the consumer has its name. Then it may have new handles, under another name.
+    begun: OnceLock<Option<Box<dyn Observer>>>,
+}
+
+impl ToCome {
+    pub(crate) fn new(consumer: &str) -> Self {
+        let made = observer(consumer.to_owned());
+        Self(Arc::new(Muted { consumer: consumer.to_owned(), made, begun: OnceLock::new() }))
+    }
+
+    /// Sets the metrics from now on, under the name that the consumer has got.
+    pub(crate) fn begin(&self, consumer: String) {
+        let renamed = consumer != self.0.consumer;
+        // There is one takeover, so this is the first call.
+        let _ = self.0.begun.set(renamed.then(|| observer(consumer)).flatten());
+    }
+}
+
+impl Observer for ToCome {
+    fn observe(&self, event: &Event<'_>) {
+        let Some(begun) = self.0.begun.get() else { return };
+        begun.as_ref().or(self.0.made.as_ref()).into_iter().for_each(|metrics| metrics.observe(event));
     }
 }
 
@@ -129,7 +165,7 @@ impl Observer for Metrics {
             Event::AttemptEnded { elapsed, outcome, .. } => {
                 self.attempt_seconds.record(elapsed);
                 match outcome {
-                    Outcome::Done => {}
+                    Outcome::Done | Outcome::BatchFailed { .. } => {}
                     Outcome::Failed { .. } => self.failures.increment(1),
                     Outcome::Deferred => self.deferrals.increment(1),
                 }
@@ -147,7 +183,7 @@ impl Observer for Metrics {
                 self.in_flight.set(0.0);
             }
             // The next measurement has the number of parked jobs.
-            Event::Stalled { .. } | Event::Parked { .. } => {}
+            Event::Stalled { .. } | Event::Parked { .. } | Event::Waiting { .. } | Event::TookOver { .. } => {}
         }
     }
 }

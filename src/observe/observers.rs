@@ -8,6 +8,7 @@ use crate::base::index::Index;
 use crate::base::sync::{Arc, Mutex};
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// The user's callback for a stall of the watermark.
@@ -16,6 +17,8 @@ pub(crate) type OnStall = dyn Fn(&Status) + Send + Sync;
 /// The observers, and the attempts that they know to run; and the calls for a stall.
 pub(crate) struct Observers {
     consumer: String,
+    /// The name that a consumer has got which waited for it.
+    renamed: OnceLock<String>,
     list: Vec<Guarded<Box<dyn Observer>>>,
     /// The calls for a stall, in the order of their numbers.
     alarms: Vec<Guarded<Box<OnStall>>>,
@@ -39,7 +42,17 @@ impl Observers {
         let list: Vec<_> = list.into_iter().map(Guarded::new).collect();
         let alarms: Vec<_> = alarms.into_iter().map(Guarded::new).collect();
         let wanted = !list.is_empty() || !alarms.is_empty();
-        wanted.then(|| Arc::new(Self { consumer, list, alarms, attempts: Mutex::default() }))
+        wanted.then(|| Arc::new(Self { consumer, renamed: OnceLock::new(), list, alarms, attempts: Mutex::default() }))
+    }
+
+    fn consumer(&self) -> &str {
+        self.renamed.get().unwrap_or(&self.consumer)
+    }
+
+    /// Gives the consumer its own name, which has waited until now. Only the first call counts.
+    pub(crate) fn rename(&self, name: String) {
+        // A second name would be that of a second takeover, and there is none.
+        let _ = self.renamed.set(name);
     }
 
     /// True if there is an observer, and not only calls for a stall.
@@ -58,7 +71,7 @@ impl Observers {
         number: u32,
         clock: impl FnOnce() -> Instant,
     ) -> Result<(), String> {
-        let told = self.tell(&Event::AttemptBegun { consumer: &self.consumer, index, attempt: number });
+        let told = self.tell(&Event::AttemptBegun { consumer: self.consumer(), index, attempt: number });
         self.attempts.lock().insert(index, Attempt { number, begun: clock() });
         told
     }
@@ -69,7 +82,7 @@ impl Observers {
     /// The text of the panic of an observer.
     pub(crate) fn attempt_ended(&self, index: Index, outcome: Outcome<'_>, now: Instant) -> Result<(), String> {
         let Some(Attempt { number, begun }) = self.attempts.lock().remove(&index) else { return Ok(()) };
-        let (consumer, elapsed) = (&*self.consumer, now.saturating_duration_since(begun));
+        let (consumer, elapsed) = (self.consumer(), now.saturating_duration_since(begun));
         self.tell(&Event::AttemptEnded { consumer, index, attempt: number, elapsed, outcome })
     }
 
@@ -78,7 +91,7 @@ impl Observers {
     /// # Errors
     /// The text of the panic of an observer.
     pub(crate) fn notice(&self, notice: &Notice) -> Result<(), String> {
-        let consumer = &*self.consumer;
+        let consumer = self.consumer();
         self.tell(&match notice {
             Notice::Alarm { alarm, status } => return self.ring(*alarm, status),
             Notice::Saved { last_processed, elapsed, count } => {
@@ -89,6 +102,8 @@ impl Observers {
             Notice::Parked { index, attempt, error } => {
                 Event::Parked { consumer, index: *index, attempt: *attempt, error }
             }
+            Notice::Waiting { status } => Event::Waiting { consumer, status },
+            Notice::TookOver { elapsed, status } => Event::TookOver { consumer, elapsed: *elapsed, status },
             Notice::Halted { index, attempt, error } => {
                 Event::Halted { consumer, index: *index, attempt: *attempt, error }
             }
@@ -152,6 +167,13 @@ pub(crate) enum Notice {
         index: Index,
         attempt: u32,
         error: String,
+    },
+    Waiting {
+        status: Box<Status>,
+    },
+    TookOver {
+        elapsed: Duration,
+        status: Box<Status>,
     },
     Halted {
         index: Index,

@@ -24,6 +24,18 @@ impl Spans {
         if Level::DEBUG <= LevelFilter::current() { Some(self.entered(index, attempt)) } else { None }
     }
 
+    /// Enters the span of a batch of jobs: its lowest index, and the number of jobs.
+    #[inline]
+    pub(crate) fn enter_batch(&self, index: Index, jobs: usize) -> Option<Box<EnteredSpan>> {
+        if Level::DEBUG <= LevelFilter::current() { Some(self.entered_batch(index, jobs)) } else { None }
+    }
+
+    #[cold]
+    fn entered_batch(&self, index: Index, jobs: usize) -> Box<EnteredSpan> {
+        let span = tracing::debug_span!(target: "waterline", "batch", consumer = &*self.consumer, index, jobs);
+        Box::new(span.entered())
+    }
+
     /// The answer is boxed, so that a job without a span has one register to check behind it.
     #[cold]
     fn entered(&self, index: Index, attempt: u32) -> Box<EnteredSpan> {

@@ -11,6 +11,9 @@ use std::time::Duration;
 pub enum State {
     /// Jobs start as they come.
     Running,
+    /// Another consumer has the name, and this one [waits](crate::Builder::standby) until it is
+    /// free.
+    Waiting,
     /// Nothing starts until `resume`.
     Paused,
     /// Nothing starts any more. The jobs in flight finish and are saved.
@@ -27,6 +30,7 @@ impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Running => "running",
+            Self::Waiting => "waiting",
             Self::Paused => "paused",
             Self::Stopping => "stopping",
             Self::Halted => "halted",
@@ -101,6 +105,10 @@ pub struct Status {
     pub retries: u64,
     /// The saves of the progress that succeeded since the consumer started.
     pub saves: u64,
+    /// The indices since the consumer started at which, as the source says, there will never be a
+    /// job: see [`Jobs::read_sparse`](crate::Jobs::read_sparse). Those above the watermark count in
+    /// `done_ahead`, too.
+    pub absent: u64,
     /// The jobs that are parked, with those of earlier lives: see
     /// [`OnExhausted::Park`](crate::OnExhausted::Park).
     pub parked: u64,
@@ -281,6 +289,15 @@ pub enum Blocked {
         /// The index of the job.
         index: Index,
     },
+    /// Another consumer has the name, and this one [waits](crate::Builder::standby) until it is
+    /// free.
+    InUse {
+        /// The one who has the name, as far as the progress names it.
+        holder: String,
+        /// The rest of the time after which the name is free, if nobody renews it; zero if that
+        /// time is over. `None` if the name is free only once its holder gives it back.
+        expires_in: Option<Duration>,
+    },
     /// The consumer is paused. Nothing starts until `resume`.
     Paused,
     /// The progress holds the consumer back: see [`Tenure::hold`](crate::Tenure::hold). Nothing
@@ -364,6 +381,7 @@ impl fmt::Display for Blocked {
                 "job {index} is held back by the gate of its source: the stage before it has not processed it, or the log that it fills \
                  is full; see what the other stage waits for, and start that stage again if it has ended"
             ),
+            Self::InUse { holder, expires_in } => write_in_use(f, holder, *expires_in),
             Self::Paused => write!(f, "the consumer is paused; resume it to go on"),
             Self::Held { why } => {
                 write!(f, "no job starts before the progress lets the consumer go on, which holds it back: {why}")
@@ -376,6 +394,11 @@ impl fmt::Display for Blocked {
             Self::Halted { index, error } => write!(f, "the consumer halted at {index}: {error}"),
         }
     }
+}
+
+fn write_in_use(f: &mut fmt::Formatter<'_>, holder: &str, expires_in: Option<Duration>) -> fmt::Result {
+    write!(f, "the name is in use by {holder}; this consumer waits, and takes over once it is free")?;
+    expires_in.map_or(Ok(()), |expires_in| write!(f, ", in {expires_in:.1?} unless it is renewed"))
 }
 
 /// Says when a job that waits is tried again.
@@ -409,6 +432,7 @@ mod tests {
             failed: 0,
             retries: 0,
             saves: 9,
+            absent: 0,
             parked: 0,
             oldest: None,
             unprocessed: last_processed.map_or(40, |last| last + 1),

@@ -2,6 +2,7 @@
 
 use crate::base::guard::guarded;
 use crate::base::index::Index;
+use crate::observe::status::{State, Status};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -21,7 +22,8 @@ pub(super) type Weight = Box<dyn Fn(Index) -> u64 + Send + Sync>;
 /// The positions of a stage in the last minute.
 #[derive(Debug)]
 pub(super) struct Rate {
-    /// The lowest index that was not processed at each time; never empty.
+    /// The lowest index that was not processed at each time; empty while the stage waits for its
+    /// name.
     samples: VecDeque<(Instant, Index)>,
 }
 
@@ -33,7 +35,7 @@ pub(super) struct Past {
 }
 
 /// The throughput of a stage and the time that it has left.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Estimate {
     pub(super) jobs_per_second: f64,
     /// `None` if it cannot be known.
@@ -41,12 +43,26 @@ pub(super) struct Estimate {
 }
 
 impl Rate {
-    pub(super) fn new(now: Instant, unprocessed: Index) -> Self {
+    fn new(now: Instant, unprocessed: Index) -> Self {
         Self { samples: VecDeque::from([(now, unprocessed)]) }
     }
 
-    /// Adds the position of now, and returns an earlier one to compare it with.
-    pub(super) fn look(&mut self, now: Instant, unprocessed: Index) -> Past {
+    /// Begins with the position of this stage. A stage that waits for its name has none so far.
+    pub(super) fn of(now: Instant, status: &Status) -> Self {
+        match status.state {
+            State::Waiting => Self { samples: VecDeque::new() },
+            _ => Self::new(now, status.unprocessed),
+        }
+    }
+
+    /// Adds the position of now, and returns an earlier one to compare it with. `None`: the stage
+    /// waits for its name.
+    pub(super) fn look_at(&mut self, now: Instant, status: &Status) -> Option<Past> {
+        (status.state != State::Waiting).then(|| self.look(now, status.unprocessed))
+    }
+
+    /// Adds a position.
+    fn look(&mut self, now: Instant, unprocessed: Index) -> Past {
         let age = |at: Instant| now.saturating_duration_since(at);
         while self.samples.get(1).is_some_and(|(at, _)| age(*at) >= SPAN) {
             self.samples.pop_front();

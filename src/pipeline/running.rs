@@ -92,10 +92,15 @@ impl Stages {
     pub(super) fn leave_rest_to(&self, nth: usize, end: End) {
         let (before, stage) = (&self.stages[..nth], &self.stages[nth]);
         let control = &stage.handle.control;
-        if stage.handle.status().state == State::Paused {
-            return control.request_stop();
+        let has_reached_its_end = self.stages[0].handle.control.has_reached_its_end();
+        match stage.handle.status().state {
+            State::Paused => return control.request_stop(),
+            // The other one, which has the name, or the next life processes what is left.
+            State::Waiting if !has_reached_its_end => return control.request_stop(),
+            State::Waiting => control.wait_for_name(),
+            _ => {}
         }
-        let strict = matches!(end, End::At(_) | End::Head) && self.stages[0].handle.control.has_reached_its_end();
+        let strict = matches!(end, End::At(_) | End::Head) && has_reached_its_end;
         control.heed_ended_upstreams(if strict { OutOfReach::Fail } else { OutOfReach::End });
         let mut upstreams = control.upstreams();
         if upstreams.is_empty() && self.is_beside_the_first(nth) {
@@ -170,8 +175,8 @@ impl RunningStage {
     fn status(&self) -> StageStatus {
         let status = self.handle.status();
         let todo = status.unprocessed..status.unprocessed.saturating_add(status.lag());
-        let past = self.rate.lock().look(time::now(), todo.start);
-        let estimate = past.estimate(todo, self.weight.as_ref());
+        let past = self.rate.lock().look_at(time::now(), &status);
+        let estimate = past.map(|past| past.estimate(todo, self.weight.as_ref())).unwrap_or_default();
         StageStatus {
             name: self.name.clone(),
             status,

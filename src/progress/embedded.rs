@@ -210,7 +210,7 @@ impl Progress for StoreProgress {
         let last = checkpoint.last_processed;
         let next = last.checked_add(1).ok_or("the last index is never a job")?;
         let ahead = DoneAhead::All { first: 0, words: Vec::new() };
-        self.save_page(&Snapshot { last_processed: Some(last), next, ahead, life: None })
+        self.save_page(&Snapshot { last_processed: Some(last), next, ahead, life: None, batch: None })
     }
 
     fn keeps_done_ahead(&self) -> bool {

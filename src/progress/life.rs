@@ -70,7 +70,7 @@ impl Life {
         bytes
     }
 
-    fn decode(name: &str, bytes: &[u8]) -> Result<Self, String> {
+    pub(super) fn decode(name: &str, bytes: &[u8]) -> Result<Self, String> {
         let body = SEAL.open(name, &[], bytes)?.body;
         let (fixed, text) = body.split_first_chunk::<FIXED>().ok_or("it is too short")?;
         let text = std::str::from_utf8(text).map_err(|_| "the text of its halt is no text")?;
@@ -110,6 +110,12 @@ impl Life {
 pub(super) fn wall_time(millis: u64) -> SystemTime {
     // A time beyond the clock's range is no time that was ever written.
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Returns a time as it is stored.
+pub(super) fn stored_time(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the begin of a text that is too long, up to the end of a letter.

@@ -190,7 +190,7 @@ impl Moving<'_> {
 
 /// Returns everything that is done once this job is done too; `None` if it is done already.
 fn with_done(before: &Saved, index: Index) -> Option<Saved> {
-    let Saved { last_processed, next, ref done } = *before;
+    let Saved { last_processed, next, ref done, .. } = *before;
     if index < next || done.iter().any(|run| run.contains(&index)) {
         return None;
     }

@@ -1,7 +1,8 @@
 //! Parked jobs: the records of jobs that failed for good and were passed.
 
 use super::embedded::StoreProgress;
-use super::life::{Life, wall_time};
+use super::life::{Life, stored_time, wall_time};
+use super::records::{NO_FAMILY, NO_NAME, job_key};
 use super::saves::LiveParking;
 use crate::base::config::check_name;
 use crate::base::error::{Error, StoreError};
@@ -9,6 +10,7 @@ use crate::base::index::Index;
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::changes::Changes;
 use crate::commit::sealed::{Kind, SUM};
+use crate::kv::batch::FamilyId;
 use crate::kv::{Family, PARKED};
 use crate::store::{Store, keys};
 use std::collections::HashMap;
@@ -95,6 +97,22 @@ impl From<ParkedRecord> for Parked {
     }
 }
 
+impl From<Parked> for ParkedRecord {
+    fn from(parked: Parked) -> Self {
+        Self {
+            index: parked.index,
+            attempts: parked.attempts,
+            crashes: parked.crashes,
+            error: parked.error,
+            first_failed: stored_time(parked.first_failed_at),
+            last_failed: stored_time(parked.last_failed_at),
+            parked: stored_time(parked.parked_at),
+            wanted: parked.redrive_wanted,
+            ..Self::default()
+        }
+    }
+}
+
 impl ParkedRecord {
     /// Makes the record of a job that somebody skips at this time: it never failed.
     pub(super) fn by_hand(index: Index, reason: &str, wall: u64) -> Self {
@@ -102,7 +120,7 @@ impl ParkedRecord {
         Self { index, error, first_failed: wall, last_failed: wall, parked: wall, ..Self::default() }
     }
 
-    fn encode(&self, name: &str) -> Vec<u8> {
+    pub(super) fn encode(&self, name: &str) -> Vec<u8> {
         let mut bytes = SEAL.begin(1 + FIXED + self.error.len() + SUM);
         let flags = [(self.wanted, WANTED), (self.pending, PENDING), (self.started, STARTED), (self.suspect, SUSPECT)];
         bytes.push(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
@@ -115,7 +133,7 @@ impl ParkedRecord {
         bytes
     }
 
-    fn decode(name: &str, index: Index, bytes: &[u8]) -> Result<Self, String> {
+    pub(super) fn decode(name: &str, index: Index, bytes: &[u8]) -> Result<Self, String> {
         let body = SEAL.open(name, &index.to_be_bytes(), bytes)?.body;
         let (fixed, error) = body.split_first_chunk::<FIXED>().ok_or("it is too short")?;
         let count = |at: usize| fixed[1 + 4 * at..].first_chunk().map_or(0, |count| u32::from_be_bytes(*count));
@@ -145,10 +163,11 @@ pub(crate) struct Earlier {
     pub(crate) life: Option<Life>,
 }
 
-/// The place of one progress's records.
+/// The place of one progress's records: in a store, or with an engine.
 #[derive(Clone, Debug)]
 pub(crate) struct ParkedRecords {
-    family: Family,
+    /// `None`: they are [records for an engine](super::records).
+    family: Option<Family>,
     name: String,
     prefix: Vec<u8>,
 }
@@ -157,26 +176,38 @@ impl ParkedRecords {
     pub(super) fn of(store: &Store, name: &str) -> Result<Self, Error> {
         check_name("progress", name)?;
         let prefix = keys::table_prefix(name).unwrap_or_default();
-        Ok(Self { family: store.family(PARKED)?, name: name.to_owned(), prefix })
+        Ok(Self { family: Some(store.family(PARKED)?), name: name.to_owned(), prefix })
+    }
+
+    /// Returns the place of the records of an engine.
+    pub(super) fn of_engine() -> Self {
+        Self { family: None, name: NO_NAME.to_owned(), prefix: Vec::new() }
     }
 
     fn key(&self, index: Index) -> Vec<u8> {
+        if self.family.is_none() {
+            return job_key(index);
+        }
         [&self.prefix[..], &index.to_be_bytes()].concat()
+    }
+
+    fn id(&self) -> FamilyId {
+        self.family.as_ref().map_or(NO_FAMILY, |family| family.id)
     }
 
     /// Writes this record with the other changes.
     pub(crate) fn put(&self, record: &ParkedRecord, changes: &mut Changes) -> Result<(), StoreError> {
-        changes.put(self.family.id, &[&self.key(record.index)], &record.encode(&self.name))
+        changes.put(self.id(), &[&self.key(record.index)], &record.encode(&self.name))
     }
 
     /// Removes the record of this job with the other changes.
     pub(crate) fn remove(&self, index: Index, changes: &mut Changes) -> Result<(), StoreError> {
-        changes.delete(self.family.id, &[&self.key(index)])
+        changes.delete(self.id(), &[&self.key(index)])
     }
 
     /// Removes all records with the other changes.
     pub(super) fn remove_all(&self, changes: &mut Changes) -> Result<(), StoreError> {
-        changes.clear_prefix(&self.family, &self.prefix)
+        self.family.as_ref().map_or(Ok(()), |family| changes.clear_prefix(family, &self.prefix))
     }
 
     /// Forgets the crashes of all jobs from this one on, since they are to run as new ones, and the
@@ -195,19 +226,17 @@ impl ParkedRecords {
 
     /// Reads all records, in the order of the indices.
     pub(super) fn load(&self, store: &Store) -> Result<Vec<ParkedRecord>, Error> {
-        store
-            .kv()
-            .scan(&self.family, &self.prefix)
-            .map(|pair| {
-                let (key, value) = pair?;
-                self.read(&key[self.prefix.len()..], &value)
-            })
-            .collect()
+        let rows = self.family.iter().flat_map(|family| store.kv().scan(family, &self.prefix));
+        rows.map(|pair| {
+            let (key, value) = pair?;
+            self.read(&key[self.prefix.len()..], &value)
+        })
+        .collect()
     }
 
     fn get(&self, store: &Store, index: Index) -> Result<ParkedRecord, Error> {
-        let stored = store.kv().get(&self.family, &self.key(index))?;
-        let record = stored.map(|value| self.read(&index.to_be_bytes(), &value)).transpose()?;
+        let stored = self.family.as_ref().map(|family| store.kv().get(family, &self.key(index))).transpose()?;
+        let record = stored.flatten().map(|value| self.read(&index.to_be_bytes(), &value)).transpose()?;
         let not_parked = || Error::NotParked { name: self.name.clone(), index };
         record.filter(|record| !record.pending).ok_or_else(not_parked)
     }

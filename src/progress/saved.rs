@@ -1,6 +1,6 @@
 //! The content of a save, and the error of a save.
 
-use super::{Checkpoint, format};
+use super::{Checkpoint, Parked, Record, format};
 use crate::base::error::describe;
 use crate::base::index::{BoxError, Index};
 use std::error::Error as StdError;
@@ -28,13 +28,21 @@ pub struct Saved {
     pub next: Index,
     /// The jobs that are done above `next`, as runs in ascending order with a gap between any two.
     pub done: Vec<RangeInclusive<Index>>,
+    /// The jobs that were parked since the last save that succeeded. In a value that an engine has
+    /// loaded: all parked jobs, if the engine keeps no [`records`](Self::records). Empty for a
+    /// consumer that parks no job.
+    pub parked: Vec<Parked>,
+    /// The small rows that changed since the last save that succeeded, one for each key. In a value
+    /// that an engine has loaded: all rows. Empty for a consumer that neither parks jobs nor counts
+    /// crashes, and if the progress does not [keep records](crate::Progress::keeps_records).
+    pub records: Vec<Record>,
 }
 
 impl Saved {
     /// Makes the value from the parts that an engine has loaded.
     #[must_use]
     pub fn new(last_processed: Option<Index>, next: Index, done: Vec<RangeInclusive<Index>>) -> Self {
-        Self { last_processed, next, done }
+        Self { last_processed, next, done, parked: Vec::new(), records: Vec::new() }
     }
 
     /// Sorts and joins the runs, as a save lists them. A store loads them in the order in which its
@@ -77,7 +85,7 @@ impl Saved {
     /// # Errors
     /// The part that cannot be true.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let Self { last_processed, next, done } = self;
+        let Self { last_processed, next, done, .. } = self;
         if *last_processed == Some(Index::MAX) {
             return Err(format!("its watermark is {}, which is never a job", Index::MAX));
         }

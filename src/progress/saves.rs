@@ -27,6 +27,17 @@ pub(crate) struct Snapshot {
     pub(crate) ahead: DoneAhead,
     /// The record of the consumer's life, if it is to be written with this save.
     pub(crate) life: Option<Box<Life>>,
+    /// The jobs whose results are written with this save; `None` if there are none.
+    pub(crate) batch: Option<Box<WrittenJobs>>,
+}
+
+/// The jobs whose results are written with a save.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WrittenJobs {
+    /// The jobs, in ascending order.
+    pub(crate) jobs: Vec<Index>,
+    /// Those of them whose record goes with this save.
+    pub(crate) unparked: Vec<Index>,
 }
 
 /// The jobs that are done above the lowest undone index.
@@ -55,7 +66,7 @@ impl TryFrom<&Saved> for Snapshot {
 
     fn try_from(saved: &Saved) -> Result<Self, BoxError> {
         saved.check()?;
-        let Saved { last_processed, next, done } = saved.clone().in_order();
+        let Saved { last_processed, next, done, .. } = saved.clone().in_order();
         let first = next - next % 64;
         let highest = done.last().map_or(first, |run| (*run.end()).min(Index::MAX - 1));
         let mut words = vec![0_u64; if done.is_empty() { 0 } else { ((highest - first) / 64 + 1) as usize }];
@@ -66,7 +77,7 @@ impl TryFrom<&Saved> for Snapshot {
                 words[((index - first) / 64) as usize] |= 1 << (index % 64);
             }
         }
-        Ok(Self { last_processed, next, ahead: DoneAhead::All { first, words }, life: None })
+        Ok(Self { last_processed, next, ahead: DoneAhead::All { first, words }, life: None, batch: None })
     }
 }
 
@@ -121,6 +132,15 @@ pub(crate) trait SaveDesk: Send + Sync {
     /// Notes that the save failed. The answer is the time until the next attempt, or `None` if the
     /// save is not tried again.
     fn save_failed(&self, error: BoxError) -> Option<Duration>;
+    /// Notes that the user could not write the results of the jobs in this save. Nothing of it is
+    /// written. The save is made again at once, with another content.
+    fn write_failed(&self, error: BoxError) {
+        drop(error);
+    }
+    /// Notes that nobody knows if the save is written, so no save is made any more.
+    fn save_unknown(&self, error: BoxError) {
+        self.save_lost(error);
+    }
     /// Notes that another consumer has the name, so no save is made any more.
     fn save_lost(&self, error: BoxError);
 }

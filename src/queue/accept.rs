@@ -1,10 +1,12 @@
 //! Claiming jobs: for a loop of the user's, and for the threads of a runner.
 
 use super::intent::call;
+use super::lines;
 use super::rules::End;
 use super::state::Takes;
 use super::step::{AT_ONCE, Claim, Claimed};
-use super::{Lease, Queue, SOME};
+use super::{Ended, Lease, Queue, SOME};
+use crate::base::config::ConfigError;
 use crate::queue::error::QueueError;
 use crate::queue::job::millis;
 use std::time::{Duration, SystemTime};
@@ -14,7 +16,7 @@ use std::time::{Duration, SystemTime};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Accept {
-    timeout: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
     max_run_at: Option<SystemTime>,
 }
 
@@ -37,12 +39,18 @@ impl Accept {
         self.max_run_at = Some(time);
         self
     }
+
+    /// Returns the time by which a job must be due, in milliseconds since 1970.
+    pub(super) fn most(&self) -> Result<Option<u64>, ConfigError> {
+        self.max_run_at.map(millis).transpose()
+    }
 }
 
 impl Queue {
     /// Claims the next job for the caller: the first one of the highest priority that is ready.
-    /// `None` if there is none, or while the queue is paused. The claim is written before this
-    /// returns. It blocks its thread for the time of [`Accept::timeout`] at most.
+    /// `None` if there is none, if [limits](crate::queue::Limit) hold all of them, or while the
+    /// queue is paused. The claim is written before this returns. It blocks its thread for the time
+    /// of [`Accept::timeout`] at most.
     ///
     /// Any number of threads may call it, also beside a [`Runner`](crate::queue::Runner). This loop
     /// works until nothing has come for some time:
@@ -69,7 +77,7 @@ impl Queue {
     /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] when the
     /// database fails, or a stored row is damaged.
     pub fn accept(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
-        let most = accept.max_run_at.map(millis).transpose()?;
+        let most = accept.most()?;
         let deadline = accept.timeout.and_then(|timeout| self.state.moment().now.checked_add(timeout));
         let takes = if most.is_some() { Takes::Some } else { Takes::Each };
         loop {
@@ -121,17 +129,21 @@ impl Queue {
         for (token, id) in self.state.silent(self.state.moment().now) {
             let error = format!("its worker was silent for {:?}", self.state.options.lease);
             let end = End::Failed { error: error.clone(), at: None };
+            let written = end.clone();
             let taken = call(&self.store, &self.state, "take back a job", {
                 let id = id.clone();
                 move |step| {
-                    let attempt = step.leased(&id, token)?.failures.saturating_add(1);
-                    step.end(&id, token, end.clone(), None)?;
-                    Ok(attempt)
+                    let row = step.leased(&id, token)?;
+                    let state = step.end(&id, token, written.clone(), None)?;
+                    Ok((row.kind, row.failures.saturating_add(1), state))
                 }
             });
             match taken {
-                Ok(attempt) => {
-                    tracing::warn!(target: "waterline", queue = self.name(), id, attempt, "{error}, so the job is taken back");
+                Ok((kind, attempt, state)) => {
+                    tracing::warn!(target: "waterline", queue = self.name(), id, kind, attempt, "{error}, so the job is taken back");
+                    if let dead @ Ended::Dead { .. } = Ended::of(&end, state) {
+                        lines::ended(self.name(), (&id, &kind, attempt), &dead);
+                    }
                 }
                 // Its worker has ended it meanwhile.
                 Err(QueueError::Halt { .. }) => {}

@@ -105,6 +105,11 @@ impl Clock {
         }
     }
 
+    /// Reads the monotonic clock alone.
+    pub(super) fn now(&self) -> Instant {
+        self.0.as_ref().map_or_else(time::now, |manual| manual.state.lock().now)
+    }
+
     /// Tells these waits when the clock is set.
     pub(super) fn tell(&self, waits: Weak<dyn Waits>) {
         if let Some(manual) = &self.0 {

@@ -32,12 +32,56 @@ pub enum QueueError {
         id: JobId,
     },
 
+    /// The job would wait for itself. Nothing was pushed.
+    #[error("{}", cycle(id, through))]
+    Cycle {
+        /// The id of the job.
+        id: JobId,
+        /// The job to wait for that waits for it, or is the job itself. `None`: the search was
+        /// given up.
+        through: Option<JobId>,
+    },
+
+    /// The job runs already, so it cannot wait for others before that. Nothing was pushed.
+    #[error(
+        "the job {id:?} is running, so it cannot wait for other jobs: push it when it has ended, or under another id"
+    )]
+    AlreadyRuns {
+        /// The id of the job.
+        id: JobId,
+    },
+
+    /// The queue has as many jobs that wait as it may have. Nothing was pushed. See
+    /// [`QueueOptions::max_waiting`](crate::queue::QueueOptions::max_waiting).
+    #[error(
+        "the queue {queue:?} is full, since at most {max_waiting} of its jobs may wait: push later, wait with `push_within`, or raise max_waiting"
+    )]
+    Full {
+        /// The name of the queue.
+        queue: String,
+        /// The limit.
+        max_waiting: u64,
+    },
+
+    /// The hook of the queue has refused a job, or has panicked. Nothing was pushed. See
+    /// [`QueueOptions::before_push`](crate::queue::QueueOptions::before_push).
+    #[error("the queue's own hook refused a job of the kind {kind:?} before its push")]
+    Refused {
+        /// The kind of the job.
+        kind: String,
+        /// The reason that the hook gave.
+        source: BoxError,
+    },
+
     /// A setting or a job that was refused. Nothing was changed.
     #[error(transparent)]
     Config(#[from] ConfigError),
 
     /// A payload or data that cannot be turned into JSON, or back into the type that was asked for.
-    #[error("the payload or the data of the job {id:?} does not fit its type")]
+    #[error(
+        "the payload or the data of the job {id:?} does not fit its type, or cannot be JSON: push it and read it as one type \
+         that can"
+    )]
     Payload {
         /// The id of the job. Before a job has an id, it is the kind of the job.
         id: JobId,
@@ -56,6 +100,21 @@ pub enum QueueError {
     /// An error of the store, or of the crate as a whole.
     #[error(transparent)]
     Store(Error),
+}
+
+fn cycle(id: &str, through: &Option<JobId>) -> String {
+    match through {
+        Some(through) if through == id => {
+            format!("the job {id:?} would wait for itself, so it would never run: take its id out of `after`")
+        }
+        Some(through) => format!(
+            "the job {id:?} would wait for {through:?}, which waits for it, so neither would ever run: take one out of `after`"
+        ),
+        None => format!(
+            "others wait for the job {id:?} already, and the jobs that it is to wait for wait for so many that nobody can \
+             say if it is among them: push it under another id"
+        ),
+    }
 }
 
 fn still_running(running: &[JobId]) -> String {
@@ -131,7 +190,16 @@ impl fmt::Debug for QueueError {
             self,
             f,
             [Config, Store],
-            [Halt { id }, NotFound { id }, Payload { id, source }, StopTimeout { running }]
+            [
+                Halt { id },
+                NotFound { id },
+                Cycle { id, through },
+                AlreadyRuns { id },
+                Full { queue, max_waiting },
+                Refused { kind, source },
+                Payload { id, source },
+                StopTimeout { running }
+            ]
         )
     }
 }

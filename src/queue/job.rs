@@ -2,11 +2,14 @@
 
 use crate::base::config::ConfigError;
 use crate::base::index::BoxError;
-use crate::base::retry::Retry;
 use crate::queue::error::QueueError;
+use crate::queue::limit::{LimitOf, of_name};
+use crate::queue::progress::JobProgress;
+use crate::queue::related::{Root, Skipped};
 use crate::queue::row::Row;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The id of a job: 1 to 255 bytes. The queue makes one for a job that is pushed without an id: `~`
@@ -34,15 +37,28 @@ pub enum JobState {
     /// It failed for good (elsewhere called a dead letter). Its row is kept for
     /// [`QueueOptions::dead_for`](crate::queue::QueueOptions::dead_for).
     Dead,
+    /// It waits for the ends of other jobs.
+    Waiting,
 }
 
 impl JobState {
     /// All states, in the order in which [`Counts`] and the stored counters have them.
-    pub(super) const ALL: [Self; 5] = [Self::Scheduled, Self::Ready, Self::Running, Self::Finished, Self::Dead];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Scheduled, Self::Ready, Self::Running, Self::Finished, Self::Dead, Self::Waiting];
 
     /// Returns its place in `ALL`.
     pub(super) fn number(self) -> usize {
         self as usize
+    }
+
+    /// True if the job waits for a worker, a time, or other jobs.
+    pub(super) fn waits(self) -> bool {
+        matches!(self, Self::Scheduled | Self::Ready | Self::Waiting)
+    }
+
+    /// True if it has finished or died.
+    pub(super) fn is_ended(self) -> bool {
+        matches!(self, Self::Finished | Self::Dead)
     }
 }
 
@@ -60,17 +76,20 @@ pub struct Counts {
     pub finished: u64,
     /// Jobs that failed for good, and are kept for a while.
     pub dead: u64,
+    /// Jobs that wait for the ends of other jobs.
+    pub waiting: u64,
 }
 
 impl Counts {
-    pub(super) fn of([scheduled, ready, running, finished, dead]: [u64; 5]) -> Self {
-        Self { scheduled, ready, running, finished, dead }
+    pub(super) fn of(counts: [u64; JobState::ALL.len()]) -> Self {
+        let [scheduled, ready, running, finished, dead, waiting] = counts;
+        Self { scheduled, ready, running, finished, dead, waiting }
     }
 
     /// Returns the number of jobs in this state.
     #[must_use]
     pub fn of_state(&self, state: JobState) -> u64 {
-        [self.scheduled, self.ready, self.running, self.finished, self.dead][state.number()]
+        [self.scheduled, self.ready, self.running, self.finished, self.dead, self.waiting][state.number()]
     }
 }
 
@@ -106,14 +125,6 @@ pub enum Retention {
     Drop,
 }
 
-/// The time at which a new job is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
-    Now,
-    After(Duration),
-    At(SystemTime),
-}
-
 /// The latest time that a job can be due at, in milliseconds since 1970: it is in the year 9999.
 pub(super) const LATEST: u64 = 253_402_300_799_999;
 
@@ -133,106 +144,6 @@ pub(super) fn time(millis: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(millis.min(LATEST))
 }
 
-impl Due {
-    /// Returns the time in milliseconds since 1970; 0: at once.
-    pub(super) fn at(self, wall: u64) -> Result<u64, ConfigError> {
-        match self {
-            Self::Now => Ok(0),
-            Self::After(delay) => after(wall, delay).ok_or(ConfigError::RunAt),
-            Self::At(time) => millis(time),
-        }
-    }
-}
-
-/// A job to be pushed: its kind, its payload and its settings. See
-/// [`Queue::push`](crate::queue::Queue::push).
-///
-/// ```
-/// use std::time::Duration;
-/// use waterline::Retry;
-/// use waterline::queue::{NewJob, Priority};
-///
-/// let job = NewJob::new("welcome", &"ann@example.org")?
-///     .id("user:42")
-///     .delay(Duration::from_secs(60))
-///     .priority(Priority::High)
-///     .retry(Retry::fixed(Duration::from_secs(5)).max_attempts(3));
-/// # let _ = job;
-/// # Ok::<(), waterline::queue::QueueError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-#[must_use]
-pub struct NewJob {
-    pub(super) kind: String,
-    pub(super) payload: Vec<u8>,
-    pub(super) id: Option<JobId>,
-    pub(super) due: Due,
-    pub(super) priority: Priority,
-    pub(super) retry: Option<Retry>,
-    pub(super) retention: Option<Retention>,
-}
-
-impl NewJob {
-    /// Makes a job of this kind (1 to 255 bytes), by which a [`Runner`](crate::queue::Runner) finds
-    /// its handler. The payload is stored as JSON.
-    ///
-    /// # Errors
-    /// [`QueueError::Payload`] if the payload cannot be turned into JSON.
-    pub fn new(kind: impl Into<String>, payload: &(impl Serialize + ?Sized)) -> Result<Self, QueueError> {
-        let kind = kind.into();
-        let payload = to_json(&kind, payload)?;
-        let (priority, due) = (Priority::default(), Due::Now);
-        Ok(Self { kind, payload, id: None, due, priority, retry: None, retention: None })
-    }
-
-    /// Gives the job an id of yours: 1 to 255 bytes, not beginning with `~`. A job of this id that
-    /// is there already is treated as [`Queue::push`](crate::queue::Queue::push) says.
-    pub fn id(mut self, id: impl Into<JobId>) -> Self {
-        self.id = Some(id.into());
-        self
-    }
-
-    /// Runs the job when this time has passed since the push, counted in milliseconds and rounded
-    /// up. Default: at once.
-    pub fn delay(mut self, delay: Duration) -> Self {
-        self.due = Due::After(delay);
-        self
-    }
-
-    /// Runs the job at this time. A time that has passed means at once. The clock is that of the
-    /// wall, so that a plan survives restarts: if somebody sets it forward, the job runs earlier.
-    pub fn run_at(mut self, time: SystemTime) -> Self {
-        self.due = Due::At(time);
-        self
-    }
-
-    /// Sets its priority. The default is [`Priority::Normal`].
-    pub fn priority(mut self, priority: Priority) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// Sets the number of attempts and the back-off of this job, in place of those of
-    /// [`QueueOptions::retry`](crate::queue::QueueOptions::retry). [`Retry::none`] is one attempt.
-    pub fn retry(mut self, retry: Retry) -> Self {
-        self.retry = Some(retry);
-        self
-    }
-
-    /// Sets for how long its row is kept after it has finished, in place of the queue's setting.
-    pub fn retention(mut self, retention: Retention) -> Self {
-        self.retention = Some(retention);
-        self
-    }
-
-    /// Refuses what no job can have.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        check_kind(&self.kind)?;
-        self.id.as_deref().map_or(Ok(()), check_id)?;
-        self.retry.map_or(Ok(()), |retry| retry.validate())
-    }
-}
-
 pub(super) fn check_kind(kind: &str) -> Result<(), ConfigError> {
     match kind.len() {
         1..=LONGEST => Ok(()),
@@ -240,7 +151,35 @@ pub(super) fn check_kind(kind: &str) -> Result<(), ConfigError> {
     }
 }
 
-fn check_id(id: &str) -> Result<(), ConfigError> {
+pub(super) fn check_signature(signature: &str) -> Result<(), ConfigError> {
+    match signature.len() {
+        1..=LONGEST => Ok(()),
+        length => Err(ConfigError::Signature { length }),
+    }
+}
+
+/// Checks the id of a job that is there: the queue may have made it.
+pub(super) fn check_length(id: &str) -> Result<(), ConfigError> {
+    match id.len() {
+        1..=LONGEST => Ok(()),
+        length => Err(ConfigError::JobId { length }),
+    }
+}
+
+/// Returns the number in an id that a queue has made.
+pub(super) fn made_number(id: &str) -> Option<u64> {
+    let number = id.strip_prefix(MADE)?.parse().ok()?;
+    (format!("{MADE}{number}") == id).then_some(number)
+}
+
+pub(super) fn check_key(key: &str) -> Result<(), ConfigError> {
+    match key.len() {
+        1..=LONGEST => Ok(()),
+        length => Err(ConfigError::JobKey { length }),
+    }
+}
+
+pub(super) fn check_id(id: &str) -> Result<(), ConfigError> {
     match id.len() {
         1..=LONGEST if id.starts_with(MADE) => Err(ConfigError::JobIdReserved { id: id.to_owned() }),
         1..=LONGEST => Ok(()),
@@ -263,7 +202,7 @@ pub(super) fn from_json<P: DeserializeOwned>(bytes: &[u8]) -> Result<P, BoxError
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pushed {
-    /// The id of the job.
+    /// The id of the job. If a twin stands for it, that is the twin's.
     pub id: JobId,
     /// The effect of the push.
     pub outcome: PushOutcome,
@@ -275,9 +214,11 @@ pub struct Pushed {
 pub enum PushOutcome {
     /// The job is new, or it had finished or died and is to run again, with the new payload.
     Added,
-    /// A job of this id waits already, and is due at the same time. Nothing was changed.
+    /// A job of this id waits already, and is due at the same time, or the job is unique and has
+    /// this twin. Nothing was changed.
     Duplicate(JobId),
-    /// A job of this id waited for another time. It was moved, and has the new payload.
+    /// A job of this id waited for another time. It was moved, and has the new payload. Or the job
+    /// is unique, and its twin was changed as [`Clash`](crate::queue::Clash) says.
     Rescheduled,
     /// A job of this id is running. It runs once more when this run has succeeded, at the time of
     /// this push and with the payload that it has.
@@ -300,7 +241,7 @@ pub struct JobInfo {
     pub failures: u32,
     /// The number of times that its process died while it ran.
     pub crashes: u32,
-    /// The time of the push.
+    /// The time of the push, or that of the tick, if it is the job of a periodic one.
     pub pushed_at: SystemTime,
     /// The time from which it may run; `None`: from the push on.
     pub run_at: Option<SystemTime>,
@@ -310,18 +251,35 @@ pub struct JobInfo {
     pub kept_until: Option<SystemTime>,
     /// True if it was pushed once more while it ran, and is to run for that when it has succeeded.
     pub resubmitted: bool,
+    /// The reason why it finished without a run; `None` if it ran, or has not finished.
+    pub skipped: Option<Skipped>,
+    /// The root of its tree, if it has one.
+    pub root: Option<Root>,
+    /// The time by which it must have begun, if there is one.
+    pub expires_at: Option<SystemTime>,
+    /// The number of jobs whose ends it still waits for.
+    pub waits_for: u32,
+    /// The key of its limits, if it has one.
+    pub key: Option<String>,
+    /// The tokens that it takes from each rate.
+    pub cost: u32,
+    /// The limit in whose line a ready job waits; `None` if no limit holds it.
+    pub held_by: Option<LimitOf>,
     /// The text of its last failure, with the causes.
     pub error: Option<String>,
     /// Its payload, as JSON.
     pub payload: Vec<u8>,
     /// The data that its worker has left, as JSON.
     pub data: Option<serde_json::Value>,
+    /// Its metadata.
+    pub meta: BTreeMap<String, serde_json::Value>,
+    /// The progress that its worker shows, or that of the last attempt.
+    pub progress: Option<JobProgress>,
     pub(super) place: u64,
 }
 
 impl JobInfo {
     pub(super) fn of(id: &str, row: &Row, payload: Vec<u8>, data: Option<serde_json::Value>) -> Self {
-        let ended = matches!(row.state, JobState::Finished | JobState::Dead);
         Self {
             id: id.to_owned(),
             kind: row.kind.clone(),
@@ -332,11 +290,20 @@ impl JobInfo {
             pushed_at: time(row.pushed),
             run_at: (row.due > 0).then(|| time(row.due)),
             since: time(row.since),
-            kept_until: (ended && row.place != u64::MAX).then(|| time(row.place)),
+            kept_until: (row.state.is_ended() && row.place != u64::MAX).then(|| time(row.place)),
             resubmitted: row.resubmit.is_some(),
+            skipped: row.extras().skipped,
+            root: row.extras().root.clone(),
+            expires_at: row.extras().expires.map(time),
+            waits_for: row.extras().after,
+            key: row.extras().key.clone(),
+            cost: row.extras().cost,
+            held_by: row.extras().held.as_deref().map(of_name),
             error: (!row.error.is_empty()).then(|| row.error.clone()),
             payload,
             data,
+            meta: BTreeMap::new(),
+            progress: None,
             place: row.place,
         }
     }

@@ -17,11 +17,118 @@ pub(super) enum List {
     /// By the time at which the row goes away.
     Finished = b'f' as isize,
     Dead = b'x' as isize,
+    /// Jobs that wait and have to begin by some time.
+    Expiring = b'e' as isize,
+    /// Marks, by the time at which they go away. The id is the end of the mark's key.
+    Marks = b'm' as isize,
+    /// Limits that look again for tokens, by the time. The id is the name of the limit.
+    Refills = b'r' as isize,
+    /// Jobs that wait for others, by the time since which they do.
+    Waiting = b'w' as isize,
+    /// Lists of waiting jobs that the end of another job still has to be told to, by their numbers.
+    /// See [`ending`].
+    Untold = b't' as isize,
+    /// Ids of the user's whose rows have gone, by the time at which they are forgotten.
+    Gone = b'g' as isize,
+}
+
+impl List {
+    /// All lists from which time takes something, in the order of [`Fronts`].
+    pub(super) const ALL: [Self; 8] = [
+        Self::Scheduled,
+        Self::Finished,
+        Self::Dead,
+        Self::Expiring,
+        Self::Marks,
+        Self::Refills,
+        Self::Untold,
+        Self::Gone,
+    ];
+
+    /// Returns its place in `ALL`; `None`: nothing happens to it by time.
+    pub(super) fn number(self) -> Option<usize> {
+        Self::ALL.iter().position(|list| *list == self)
+    }
+}
+
+/// A number for each list: no entry has a lower one. A look begins there, and passes no tombstones.
+/// The number behind them is the time of the next tick of a periodic job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fronts([u64; TICKS + 1]);
+
+/// The place of the next tick in [`Fronts`].
+const TICKS: usize = List::ALL.len();
+
+impl Fronts {
+    /// Those of empty lists.
+    pub(super) const EMPTY: Self = Self([u64::MAX; TICKS + 1]);
+
+    /// Returns the number of a list. A list to which time does nothing begins at 0.
+    pub(super) fn of(&self, list: List) -> u64 {
+        list.number().map_or(0, |number| self.0[number])
+    }
+
+    pub(super) fn set(&mut self, list: List, front: u64) {
+        if let Some(number) = list.number() {
+            self.0[number] = front;
+        }
+    }
+
+    /// Returns the time before which no periodic job has a tick.
+    pub(super) fn ticks(&self) -> u64 {
+        self.0[TICKS]
+    }
+
+    pub(super) fn set_ticks(&mut self, at: u64) {
+        self.0[TICKS] = at;
+    }
+
+    /// Notes an entry.
+    pub(super) fn note(&mut self, list: List, at: u64) {
+        self.set(list, self.of(list).min(at));
+    }
+
+    /// Returns the time of the first entry of all.
+    pub(super) fn first(&self) -> u64 {
+        if self.of(List::Untold) < u64::MAX {
+            // These have numbers, and wait for no time.
+            return 0;
+        }
+        self.0.iter().copied().min().unwrap_or(u64::MAX)
+    }
+
+    /// True if a list begins earlier than in `before`.
+    pub(super) fn are_sooner_than(&self, before: &Self) -> bool {
+        self.0.iter().zip(&before.0).any(|(new, old)| new < old)
+    }
+}
+
+/// The marks of jobs, by the first byte of the last part of their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// A unique job, by its fingerprint.
+    Unique = b'u' as isize,
+    /// The last run that succeeded, by its fingerprint.
+    Executed = b'e' as isize,
+    /// The newest root, by its signature.
+    Root = b'r' as isize,
+    /// A note of a kind of jobs, by the length of the kind as two digits, the kind and its key.
+    Note = b'n' as isize,
 }
 
 /// The key of the record with the number of the queue of this name.
 pub(super) fn name(name: &str) -> Vec<u8> {
     [&NAMES[..], name.as_bytes()].concat()
+}
+
+/// A key below those of all names.
+pub(super) fn all_names() -> Vec<u8> {
+    NAMES.to_vec()
+}
+
+/// Reads the name of a queue from the key of its record.
+pub(super) fn split_name(key: &[u8]) -> Option<&str> {
+    std::str::from_utf8(key.strip_prefix(&NAMES)?).ok()
 }
 
 impl Keys {
@@ -56,6 +163,40 @@ impl Keys {
         self.of(b'd', &[id.as_bytes()])
     }
 
+    /// The metadata of a job.
+    pub(super) fn meta(self, id: &str) -> Vec<u8> {
+        self.of(b'i', &[id.as_bytes()])
+    }
+
+    /// The progress of a job.
+    pub(super) fn progress(self, id: &str) -> Vec<u8> {
+        self.of(b'g', &[id.as_bytes()])
+    }
+
+    /// A mark.
+    pub(super) fn mark(self, mark: Mark, of: &str) -> Vec<u8> {
+        self.of(b'm', &[&[mark as u8], of.as_bytes()])
+    }
+
+    /// A mark, by the id of its entry in the list of marks.
+    pub(super) fn mark_of_entry(self, id: &str) -> Vec<u8> {
+        self.of(b'm', &[id.as_bytes()])
+    }
+
+    /// The last tick of a periodic job.
+    pub(super) fn periodic(self, name: &str) -> Vec<u8> {
+        self.of(b'y', &[name.as_bytes()])
+    }
+
+    /// The record of a limit, by its name.
+    pub(super) fn limit(self, name: &str) -> Vec<u8> {
+        self.of(b'l', &[name.as_bytes()])
+    }
+
+    pub(super) fn all_limits(self) -> Vec<u8> {
+        self.of(b'l', &[])
+    }
+
     /// A running job, by the token of its lease.
     pub(super) fn running(self, token: u64) -> Vec<u8> {
         self.of(b'r', &[&token.to_be_bytes()])
@@ -65,11 +206,42 @@ impl Keys {
         self.of(b'r', &[])
     }
 
+    /// The durations of the attempts of a kind.
+    pub(super) fn durations(self, kind: &str) -> Vec<u8> {
+        self.of(b't', &[kind.as_bytes()])
+    }
+
+    pub(super) fn all_durations(self) -> Vec<u8> {
+        self.of(b't', &[])
+    }
+
+    /// A job that waits, in the list of the job that it waits for.
+    pub(super) fn waiting(self, list: u64, id: &str) -> Vec<u8> {
+        self.of(b'a', &[&list.to_be_bytes(), id.as_bytes()])
+    }
+
+    /// A list that a waiting job is in.
+    pub(super) fn awaits(self, id: &str, list: u64) -> Vec<u8> {
+        self.of(b'o', &[&[id.len() as u8], id.as_bytes(), &list.to_be_bytes()])
+    }
+
+    /// All lists that a waiting job is in; `None`: those of all jobs.
+    pub(super) fn all_awaits(self, id: Option<&str>) -> Vec<u8> {
+        id.map_or_else(|| self.of(b'o', &[]), |id| self.of(b'o', &[&[id.len() as u8], id.as_bytes()]))
+    }
+
     // In the family `waterline.ready`:
 
     /// An entry of a ready log.
     pub(super) fn ready(self, lane: usize, index: u64) -> Vec<u8> {
         self.of(lane as u8, &[&index.to_be_bytes()])
+    }
+
+    /// An entry of the log of jobs that a limit holds. The name has 256 bytes at most, and its
+    /// first byte is not counted.
+    pub(super) fn held(self, limit: &str, index: u64) -> Vec<u8> {
+        let length = (limit.len().saturating_sub(1) as u8).to_be_bytes();
+        self.of(b'l', &[&length, limit.as_bytes(), &index.to_be_bytes()])
     }
 
     pub(super) fn entry(self, list: List, at: u64, id: &str) -> Vec<u8> {
@@ -96,13 +268,51 @@ pub(super) fn split_entry(key: &[u8]) -> Option<(u64, &str)> {
     Some((u64::from_be_bytes(*at), std::str::from_utf8(id).ok()?))
 }
 
+/// Reads the id and the list from the key of a list that a waiting job is in.
+pub(super) fn split_awaits(key: &[u8]) -> Option<(&str, u64)> {
+    let (length, rest) = key.get(PREFIX..)?.split_first()?;
+    let (id, list) = rest.split_at_checked(usize::from(*length))?;
+    Some((std::str::from_utf8(id).ok()?, u64::from_be_bytes(list.try_into().ok()?)))
+}
+
+/// Reads the id of a waiting job from its entry in a list.
+pub(super) fn split_waiting(key: &[u8]) -> Option<&str> {
+    std::str::from_utf8(key.get(PREFIX + 8..)?).ok()
+}
+
+/// Returns the last part of the entry of a list that the end of a job has to be told to.
+pub(super) fn ending(of: &str, died: bool) -> String {
+    format!("{}{of}", if died { 'x' } else { 'f' })
+}
+
+/// Reads what [`ending`] has made: the id of the job, and true if it died.
+pub(super) fn split_ending(entry: &str) -> Option<(&str, bool)> {
+    let of = entry.strip_prefix(['x', 'f'])?;
+    Some((of, entry.starts_with('x')))
+}
+
 /// Reads the token of a running job.
 pub(super) fn split_running(key: &[u8]) -> Option<u64> {
     let token = key.get(PREFIX..)?;
     Some(u64::from_be_bytes(token.try_into().ok()?))
 }
 
-/// Reads the id from the key of a row.
+/// Reads the name from the key of a limit's record.
+pub(super) fn name_of_limit(key: &[u8]) -> Option<&str> {
+    std::str::from_utf8(key.get(PREFIX..)?).ok()
+}
+
+/// Reads the index of an entry of held jobs.
+pub(super) fn split_held(key: &[u8]) -> Option<u64> {
+    key.last_chunk::<8>().map(|index| u64::from_be_bytes(*index))
+}
+
+/// Reads the id from the key of a row, or the name from that of a periodic job.
 pub(super) fn id_of_row(key: &[u8]) -> Option<&str> {
     std::str::from_utf8(key.get(PREFIX..)?).ok()
+}
+
+/// Reads the last part of the key of a note.
+pub(super) fn note_of(key: &[u8]) -> Option<&str> {
+    std::str::from_utf8(key.get(PREFIX + 1..)?).ok()
 }

@@ -1,12 +1,12 @@
 //! A buffer for pushes that nobody waits for.
 
-use super::job::NewJob;
-use super::{Pushed, Queue};
+use super::new_job::NewJob;
+use super::{Group, Pushed, Queue};
 use crate::queue::error::QueueError;
 use std::fmt;
 
-/// A buffer for jobs, from [`Queue::lazy`]: they are pushed in one write by [`flush`](Self::flush),
-/// in the order of the calls. A job that no queue takes is refused at once.
+/// A buffer for jobs, from [`Queue::lazy`] or [`Group::lazy`]: they are pushed in one write by
+/// [`flush`](Self::flush), in the order of the calls. A job that no queue takes is refused at once.
 ///
 /// A buffer that is dropped pushes what it has, and logs a failure. If the process dies before
 /// that, the jobs are lost: use [`Queue::push`] for a job that must not be.
@@ -27,22 +27,38 @@ use std::fmt;
 /// ```
 #[must_use]
 pub struct Lazy {
-    queue: Queue,
+    target: Target,
     jobs: Vec<NewJob>,
+}
+
+/// The place that the jobs go to.
+enum Target {
+    Queue(Queue),
+    Group(Group),
 }
 
 impl Lazy {
     pub(super) fn new(queue: Queue) -> Self {
-        Self { queue, jobs: Vec::new() }
+        Self { target: Target::Queue(queue), jobs: Vec::new() }
+    }
+
+    pub(super) fn of_group(group: Group) -> Self {
+        Self { target: Target::Group(group), jobs: Vec::new() }
     }
 
     /// Adds a job. Its delay counts from the flush.
     ///
     /// # Errors
-    /// [`QueueError::Config`] for a job that no queue takes. The buffer is as before then.
+    /// [`QueueError::Config`] for a job that no queue takes, [`QueueError::Refused`] by the hook of
+    /// the queue, which is asked now and not by the flush. The buffer is as before then.
     pub fn push(&mut self, job: NewJob) -> Result<(), QueueError> {
         job.check()?;
-        job.due.at(self.queue.state.moment().wall)?;
+        let queue = match &self.target {
+            Target::Queue(queue) => queue,
+            Target::Group(group) => group.routed(&job)?,
+        };
+        queue.ask_before_push(&job)?;
+        job.due.at(queue.state.moment().wall)?;
         self.jobs.push(job);
         Ok(())
     }
@@ -64,7 +80,10 @@ impl Lazy {
     /// # Errors
     /// Those of [`Queue::push`]. The jobs stay in the buffer then.
     pub fn flush(&mut self) -> Result<Vec<Pushed>, QueueError> {
-        let pushed = self.queue.push_all(self.jobs.clone())?;
+        let pushed = match &self.target {
+            Target::Queue(queue) => queue.push_asked(self.jobs.clone())?,
+            Target::Group(group) => group.push_asked(self.jobs.clone())?,
+        };
         self.jobs.clear();
         Ok(pushed)
     }
@@ -75,10 +94,14 @@ impl Drop for Lazy {
         if self.jobs.is_empty() {
             return;
         }
-        let (queue, jobs) = (self.queue.clone(), self.jobs.len());
+        let jobs = self.jobs.len();
         if let Err(error) = self.flush() {
             let error = error.report();
-            tracing::error!(target: "waterline", queue = queue.name(), jobs, error, "jobs of a dropped buffer were not pushed");
+            let queue = match &self.target {
+                Target::Queue(queue) => queue.name(),
+                Target::Group(group) => group.queues().first().map_or("", Queue::name),
+            };
+            tracing::error!(target: "waterline", queue, jobs, error, "jobs of a dropped buffer were not pushed");
         }
     }
 }

@@ -1,11 +1,15 @@
 //! The hold on one running job.
 
-use super::Queue;
 use super::intent::call_with;
-use super::job::{from_json, millis};
+use super::job::{from_json, millis, time};
+use super::lines;
+use super::meta::check_key;
+use super::progress::JobProgress;
+use super::related::Root;
 use super::row::Row;
 use super::rules::End;
 use super::step::{Claimed, Step};
+use super::{Ended, Queue};
 use crate::base::config::DEFAULT_EFFECTS;
 use crate::base::error::{Error, describe};
 use crate::base::index::BoxError;
@@ -15,6 +19,7 @@ use crate::queue::error::QueueError;
 use crate::queue::job::{JobId, JobState};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -63,7 +68,7 @@ pub struct Lease {
 
 impl Lease {
     pub(super) fn new(queue: Queue, claimed: Claimed) -> Self {
-        let Claimed { id, row, payload } = claimed;
+        let Claimed { id, row, payload, .. } = claimed;
         let lease = Self { queue, id, row, payload, ended: false };
         lease.prolong();
         lease
@@ -117,6 +122,71 @@ impl Lease {
         let bytes =
             if self.row.has_data { self.queue.bytes(&self.queue.inner().keys.data(&self.id)) } else { Ok(None) };
         from_json(&bytes.ok().flatten()?).ok()
+    }
+
+    /// Returns the time of its push, or of its tick, if it is the job of a periodic one
+    /// ([`Queue::periodic`](crate::queue::Queue::periodic)).
+    #[must_use]
+    pub fn pushed_at(&self) -> SystemTime {
+        time(self.row.pushed)
+    }
+
+    /// Returns the root of its tree, if it has one. A job that it pushes inherits it by
+    /// [`NewJob::leaf`](crate::queue::NewJob::leaf).
+    #[must_use]
+    pub fn root(&self) -> Option<&Root> {
+        self.row.extras().root.as_ref()
+    }
+
+    /// Returns the metadata of the job, as it is stored now.
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] when it cannot be read.
+    pub fn meta(&self) -> Result<BTreeMap<String, Value>, QueueError> {
+        self.queue.meta(&self.id)
+    }
+
+    /// Sets a value of the metadata of the job; `None` takes it away. It renews the lease too.
+    ///
+    /// # Errors
+    /// Those of [`update`](Self::update), and [`QueueError::Config`] as
+    /// [`Queue::set_meta`](crate::queue::Queue::set_meta) says.
+    pub fn set_meta(&mut self, key: impl Into<String>, value: Option<Value>) -> Result<(), QueueError> {
+        let (key, id, token) = (key.into(), self.id.clone(), self.token());
+        check_key(&key)?;
+        self.row = self.call("set metadata of a job", Changes::default(), move |step| {
+            step.set_meta(&id, Some(token), &key, value.as_ref())
+        })?;
+        self.renewed()
+    }
+
+    /// Shows how far the job is, as [`Running::progress`](crate::queue::Running::progress) does. It
+    /// renews the lease too.
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn progress(&mut self, fraction: f64, note: impl AsRef<str>) -> Result<(), QueueError> {
+        if self.ended {
+            return Err(QueueError::Halt { id: self.id.clone() });
+        }
+        if let Some(row) = self.queue.show(&self.id, self.token(), fraction, note.as_ref())? {
+            self.row = row;
+        }
+        self.renewed()
+    }
+
+    /// Returns the progress that this attempt has shown last, or else an earlier one. `None` if
+    /// there is none, or if it cannot be read.
+    #[must_use]
+    pub fn last_progress(&self) -> Option<JobProgress> {
+        self.queue.progress(&self.id).ok().flatten()
+    }
+
+    /// Returns the key of its limits, if it has one: see
+    /// [`NewJob::key`](crate::queue::NewJob::key).
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.row.extras().key.as_deref()
     }
 
     /// True if the job was pushed once more while it runs, as far as the last call has shown. It
@@ -237,9 +307,11 @@ impl Lease {
 
     fn end(&mut self, end: End, data: Option<Vec<u8>>, effects: Changes) -> Result<Option<JobState>, QueueError> {
         let (id, token) = (self.id.clone(), self.token());
-        let run = move |step: &mut Step<'_, '_>| step.end(&id, token, end.clone(), data.as_deref());
+        let written = end.clone();
+        let run = move |step: &mut Step<'_, '_>| step.end(&id, token, written.clone(), data.as_deref());
         let state = self.call("end a job", effects, run)?;
         self.ended = true;
+        self.log(&Ended::of(&end, state));
         Ok(state)
     }
 
@@ -250,13 +322,21 @@ impl Lease {
         F: Fn(&mut Step<'_, '_>) -> Result<R, BoxError> + Send + 'static,
     {
         let state = self.queue.inner();
-        if self.ended || !state.holds(self.token(), state.moment().now) {
+        let answer = if self.ended || !state.holds(self.token(), state.moment().now) {
             // The silence may have ended it before anybody has looked.
             self.queue.take_back_silent()?;
-            self.ended = true;
-            return Err(QueueError::Halt { id: self.id.clone() });
+            Err(QueueError::Halt { id: self.id.clone() })
+        } else {
+            call_with(self.queue.store(), state, doing, effects, run)
+        };
+        if matches!(answer, Err(QueueError::Halt { .. })) && !std::mem::replace(&mut self.ended, true) {
+            self.log(&Ended::Lost);
         }
-        call_with(self.queue.store(), state, doing, effects, run)
+        answer
+    }
+
+    fn log(&self, ended: &Ended) {
+        lines::ended(self.queue.name(), (&self.id, self.kind(), self.attempt()), ended);
     }
 
     fn renewed(&self) -> Result<(), QueueError> {

@@ -3,12 +3,16 @@
 use super::Queue;
 use super::intent::call;
 use super::job::{Counts, JobInfo, Priority, from_json};
-use super::keys::{List, split_entry};
+use super::keys::{self, List, name_of_limit, split_entry, split_held};
+use super::limit::name_of;
+use super::limit::record::Record;
 use super::row::Row;
+use super::step::JOB;
 use crate::base::error::Error;
-use crate::kv::{KeyRange, Order};
+use crate::kv::{KeyRange, Order, QUEUE};
 use crate::queue::error::QueueError;
 use crate::queue::job::{JobId, JobState};
+use crate::store::Store;
 
 /// A closure that is shown jobs. It returns false to end that.
 type Each<'a> = dyn FnMut(&str, &Row) -> Result<bool, QueueError> + 'a;
@@ -17,6 +21,38 @@ type Each<'a> = dyn FnMut(&str, &Row) -> Result<bool, QueueError> + 'a;
 const CHUNK: usize = 1000;
 
 impl Queue {
+    /// Lists the names of all queues in a store, in their order. A read-only store has the list of
+    /// the moment at which it was opened or refreshed.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Queue, QueueOptions};
+    ///
+    /// let store = Store::in_memory();
+    /// for name in ["mail", "thumbnails"] {
+    ///     Queue::open(&store, name, QueueOptions::default())?;
+    /// }
+    /// assert_eq!(Queue::names(&store)?, ["mail", "thumbnails"]);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] with [`Error::Corrupt`] for a name that cannot be read, and with
+    /// [`Error::Store`] when the database fails.
+    pub fn names(store: &Store) -> Result<Vec<String>, QueueError> {
+        let rows = store.family(QUEUE)?;
+        let mut names = Vec::new();
+        for pair in store.kv().scan(&rows, &keys::all_names()) {
+            let (key, _) = pair?;
+            let name = keys::split_name(&key).ok_or_else(|| Error::Corrupt {
+                name: QUEUE.to_owned(),
+                reason: format!("the key \"{}\" has no name of a queue", key.escape_ascii()),
+            })?;
+            names.push(name.to_owned());
+        }
+        Ok(names)
+    }
+
     /// Returns the job with this id; `None` if there is none.
     ///
     /// # Errors
@@ -36,7 +72,8 @@ impl Queue {
             let data = if row.has_data { self.bytes(&self.state.keys.data(id))? } else { None };
             let data = data.map(|data| from_json(&data)).transpose();
             let data = data.map_err(|source| QueueError::Payload { id: id.to_owned(), source })?;
-            return Ok(Some(JobInfo::of(id, &row, payload, data)));
+            let (meta, progress) = (self.meta_of(id, &row)?, self.progress_of(id, &row)?);
+            return Ok(Some(JobInfo { meta, progress, ..JobInfo::of(id, &row, payload, data) }));
         }
     }
 
@@ -54,10 +91,10 @@ impl Queue {
         Counts::of(self.state.look(|live| live.head.counts))
     }
 
-    /// Lists jobs in this state: the ready ones as they are claimed within each priority, the
-    /// scheduled ones by their time, the running ones by their claims, and the finished and the
-    /// dead ones by the time at which they go away. The list goes on behind the job `from`, which
-    /// may have left the state meanwhile.
+    /// Lists jobs in this state: the ready ones as they are claimed within each priority, and then
+    /// those that limits hold, the scheduled ones by their time, the running ones by their claims,
+    /// and the finished and the dead ones by the time at which they go away. The list goes on
+    /// behind the job `from`, which may have left the state meanwhile.
     ///
     /// ```
     /// use waterline::Store;
@@ -105,8 +142,9 @@ impl Queue {
             JobState::Scheduled => List::Scheduled,
             JobState::Finished => List::Finished,
             JobState::Dead => List::Dead,
+            JobState::Waiting => List::Waiting,
         };
-        let begin = self.state.look(|live| live.from[super::step::number_of(list)]);
+        let begin = self.state.look(|live| live.from.of(list));
         let begin = match from {
             Some(job) => {
                 let mut behind = keys.entry(list, job.list_place(state), &job.id);
@@ -137,12 +175,15 @@ impl Queue {
         mut each: impl FnMut(&str, &Row) -> Result<bool, QueueError>,
     ) -> Result<(), QueueError> {
         let (first, index) = from.map_or((0, 0), |job| (job.priority as usize, job.place.saturating_add(1)));
-        for lane in first..Priority::ALL.len() {
-            if !self.each_in_lane(lane, if lane == first { index } else { 0 }, &mut each)? {
-                break;
+        let held = from.and_then(|job| job.held_by.as_ref().map(|limit| (name_of(limit), index)));
+        if held.is_none() {
+            for lane in first..Priority::ALL.len() {
+                if !self.each_in_lane(lane, if lane == first { index } else { 0 }, &mut each)? {
+                    return Ok(());
+                }
             }
         }
-        Ok(())
+        self.each_held(held, &mut each)
     }
 
     /// Shows the ready jobs of one priority from this index on. Returns false if one was answered
@@ -157,15 +198,60 @@ impl Queue {
             let corrupt = || self.state.corrupt("an entry is no id".to_owned());
             let id = std::str::from_utf8(&id).map_err(|_| corrupt())?;
             let (index, _) = split_entry(&key).ok_or_else(corrupt)?;
-            let is_here =
-                |row: &Row| row.state == JobState::Ready && row.priority as usize == lane && row.place == index;
-            if let Some(row) = self.row(id)?.filter(is_here)
+            if let Some(row) = self.row(id)?.filter(|row| row.is_at(lane, index))
                 && !each(id, &row)?
             {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Shows the jobs that limits hold, limit by limit: from a place in one of them on.
+    fn each_held(&self, from: Option<(String, u64)>, each: &mut Each<'_>) -> Result<(), QueueError> {
+        if self.state.look(|live| live.head.held) == 0 {
+            return Ok(());
+        }
+        let (first, place) = from.unwrap_or_default();
+        self.each_limit(&first, |limit, record| {
+            let begin = record.next.max(if limit == first { place } else { 0 });
+            let (from, to) = (self.state.keys.held(limit, begin), self.state.keys.held(limit, record.end.max(begin)));
+            let range = KeyRange { from, to: Some(to) };
+            for pair in self.store.kv().rows(&self.state.entries, range, Order::Ascending) {
+                let (key, entry) = pair?;
+                let place = split_held(&key).unwrap_or_default();
+                let Some((&JOB, id)) = entry.split_first() else { continue };
+                let id = std::str::from_utf8(id).map_err(|_| self.state.corrupt("an entry is no id".to_owned()))?;
+                if let Some(row) = self.row(id)?.filter(|row| row.is_held(limit, place))
+                    && !each(id, &row)?
+                {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    /// Shows the limits that have held jobs, from this name on, until one is answered with false.
+    pub(super) fn each_limit(
+        &self,
+        from: &str,
+        mut each: impl FnMut(&str, &Record) -> Result<bool, QueueError>,
+    ) -> Result<(), QueueError> {
+        let KeyRange { to, .. } = KeyRange::prefix(&self.state.keys.all_limits());
+        let range = KeyRange { from: self.state.keys.limit(from), to };
+        for pair in self.store.kv().rows(&self.state.rows, range, Order::Ascending) {
+            let (key, bytes) = pair?;
+            let Some(name) = name_of_limit(&key) else { continue };
+            // A record that cannot be read is made anew by the next claim.
+            let record = Record::decode(self.name(), name, &bytes).ok().filter(|record| record.held > 0);
+            if let Some(record) = record
+                && !each(name, &record)?
+            {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn each_running(
@@ -196,7 +282,8 @@ impl Queue {
     /// Those of [`get`](Self::get).
     pub fn purge(&self) -> Result<u64, QueueError> {
         let mut count = 0;
-        for state in [JobState::Scheduled, JobState::Ready, JobState::Running] {
+        // The end of a job would make those ready that wait for it.
+        for state in [JobState::Waiting, JobState::Scheduled, JobState::Ready, JobState::Running] {
             count += self.in_chunks(state, |ids| {
                 call(&self.store, &self.state, "purge a queue", move |step| step.remove_waiting(&ids))
             })?;

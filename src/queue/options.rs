@@ -1,9 +1,12 @@
 //! The settings of a queue.
 
 use crate::base::config::{ConfigError, DEFAULT_CRASHES};
+use crate::base::index::BoxError;
 use crate::base::retry::Retry;
 use crate::queue::clock::Clock;
+use crate::queue::hook::{BeforePush, Proposed};
 use crate::queue::job::Retention;
+use crate::queue::limit::{self, Limit};
 use std::time::Duration;
 
 /// The default lease. It is far above the pauses of a healthy worker, and short enough that a job
@@ -15,6 +18,10 @@ const RETENTION: Duration = Duration::from_secs(60);
 
 /// The default time for which dead jobs are kept: somebody looks within a week.
 const DEAD_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// The default time for which an id of the user's is remembered: a job that waits for another one
+/// is pushed within four weeks.
+const IDS_FOR: Duration = Duration::from_secs(28 * 24 * 60 * 60);
 
 /// The settings of a queue, for [`Queue::open`](crate::queue::Queue::open).
 ///
@@ -42,7 +49,14 @@ pub struct QueueOptions {
     /// `None`: no limit.
     pub(super) max_crashes: Option<u32>,
     pub(super) retention: Retention,
+    /// `None`: no run heals.
+    pub(super) heal_after: Option<Duration>,
     pub(super) dead_for: Duration,
+    pub(super) ids_for: Duration,
+    /// `None`: no limit.
+    pub(super) max_waiting: Option<u64>,
+    pub(super) before_push: BeforePush,
+    pub(super) limits: Vec<Limit>,
     pub(super) clock: Clock,
 }
 
@@ -54,7 +68,12 @@ impl Default for QueueOptions {
             retry,
             max_crashes: Some(DEFAULT_CRASHES),
             retention: Retention::For(RETENTION),
+            heal_after: None,
             dead_for: DEAD_FOR,
+            ids_for: IDS_FOR,
+            max_waiting: None,
+            before_push: BeforePush::default(),
+            limits: Vec::new(),
             clock: Clock::default(),
         }
     }
@@ -79,6 +98,31 @@ impl QueueOptions {
     /// never succeeds is seen while somebody remembers its cause.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// Forgets the earlier failures of a job once a run of it has lasted this long: if that run
+    /// fails, it is the first failure, with the shortest back-off. Default: never, since most jobs
+    /// are to end. It is for jobs that run on and on, such as a replication: after a day of work
+    /// one failure says nothing about those of last week. 0 is refused: no job would ever be dead.
+    ///
+    /// Crashes count as before. With an
+    /// [`attempt_timeout`](crate::queue::RunnerBuilder::attempt_timeout) this time must be longer,
+    /// or a job that always hangs is tried for ever. The silence at the end of a lost lease does
+    /// not count.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::{Retry, Store};
+    /// use waterline::queue::{Queue, QueueOptions};
+    ///
+    /// let options = QueueOptions::default().retry(Retry::couchdb()).heal_after(Duration::from_secs(120));
+    /// let queue = Queue::open(&Store::in_memory(), "replications", options)?;
+    /// # let _ = queue;
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    pub fn heal_after(mut self, run: Duration) -> Self {
+        self.heal_after = Some(run);
         self
     }
 
@@ -113,6 +157,70 @@ impl QueueOptions {
         self
     }
 
+    /// Sets for how long an id of yours is remembered when its job has gone, so that
+    /// [`NewJob::after`](crate::queue::NewJob::after) can tell a job that has ended from one that
+    /// never was. Default: 28 days, since a job that waits is mostly pushed soon after the other
+    /// one. It costs a record of the length of the id for each job that goes. Zero remembers none:
+    /// `after` then refuses an id of yours whose job has gone. Ids that the queue makes cost
+    /// nothing, and are known for good.
+    pub fn ids_for(mut self, time: Duration) -> Self {
+        self.ids_for = time;
+        self
+    }
+
+    /// Sets the most jobs that may wait at once: for their time, for a worker, or for other jobs. A
+    /// push of one more is refused with [`QueueError::Full`](crate::queue::QueueError::Full), and
+    /// [`Queue::push_within`](crate::queue::Queue::push_within) waits until there is room. Default:
+    /// no limit, since the store has room for many more jobs than memory. 0 is refused.
+    ///
+    /// A push that adds no job (a duplicate, a move, one more run of a running job) is never
+    /// refused, nor is the next attempt of a job that has failed, or a dead job that is requeued.
+    /// So a few more may wait. [`Effects::enqueue`](crate::Effects::enqueue) says what a full queue
+    /// means for a stream.
+    pub fn max_waiting(mut self, jobs: u64) -> Self {
+        self.max_waiting = Some(jobs);
+        self
+    }
+
+    /// Sets a hook that sees each job before somebody pushes it, and may refuse it: for sampling,
+    /// or to keep out kinds that must not run. It runs on the thread that pushes, before anything
+    /// is written. An error of it, or a panic, is the error of the push
+    /// ([`QueueError::Refused`](crate::queue::QueueError::Refused)), and nothing of the job is
+    /// anywhere: a unique job that was refused keeps out no other one. One refusal refuses all jobs
+    /// of a [`Queue::push_all`](crate::queue::Queue::push_all). Attempts and further runs of a job
+    /// that is there are no pushes. Default: no hook.
+    ///
+    /// Options with a hook equal only their clones. So open the queue once and clone it, or clone
+    /// the options.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{NewJob, Queue, QueueError, QueueOptions};
+    ///
+    /// let options = QueueOptions::default().before_push(|job| match job.kind {
+    ///     "spam" => Err("nobody wants it".into()),
+    ///     _ => Ok(()),
+    /// });
+    /// let queue = Queue::open(&Store::in_memory(), "mail", options)?;
+    /// queue.push(NewJob::new("welcome", "ann")?)?;
+    /// let error = queue.push(NewJob::new("spam", "ann")?).unwrap_err();
+    /// assert!(matches!(error, QueueError::Refused { .. }));
+    /// # Ok::<(), QueueError>(())
+    /// ```
+    pub fn before_push(mut self, hook: impl Fn(&Proposed<'_>) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
+        self.before_push = BeforePush::new(hook);
+        self
+    }
+
+    /// Adds a limit of the jobs that run at once, or of those that begin in a time. Two for the
+    /// same jobs are refused. Default: none. Limits belong to the queue, so they hold for each
+    /// [`Runner`](crate::queue::Runner) and for [`accept`](crate::queue::Queue::accept). Jobs that
+    /// a limit holds at a restart run by the limits that the queue has then.
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.limits.push(limit);
+        self
+    }
+
     /// Sets the clock, for tests. Default: that of the system.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -126,6 +234,13 @@ impl QueueOptions {
         if self.max_crashes == Some(0) {
             return Err(ConfigError::MaxCrashesZero);
         }
+        if self.heal_after.is_some_and(|run| run.is_zero()) {
+            return Err(ConfigError::HealAfterZero);
+        }
+        if self.max_waiting == Some(0) {
+            return Err(ConfigError::MaxWaitingZero);
+        }
+        limit::check(&self.limits)?;
         self.retry.validate()
     }
 }

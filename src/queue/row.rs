@@ -2,10 +2,12 @@
 
 use crate::base::retry::{RETRY_BYTES, Retry};
 use crate::commit::sealed::{Kind, SUM};
+use crate::queue::extras::{self, Extras};
 use crate::queue::job::{JobState, Priority, Retention};
 use std::time::Duration;
 
-pub(crate) const SEAL: Kind = Kind { label: "queue.job", versions: &[1] };
+/// Version 2 has [`Extras`]. A row without them is written as version 1.
+pub(crate) const SEAL: Kind = Kind { label: "queue.job", versions: &[1, 2] };
 
 /// The longest text of an error that is kept, in bytes. (`describe` cuts a text there.)
 const FIXED: usize = 3 + 2 * 4 + 4 * 8;
@@ -40,11 +42,15 @@ pub(crate) struct Row {
     pub(crate) has_data: bool,
     /// The text of the last failure.
     pub(crate) error: String,
+    /// Settings that few jobs have.
+    pub(crate) extras: Option<Box<Extras>>,
 }
 
 impl Row {
     pub(crate) fn encode(&self, queue: &str, id: &str) -> Vec<u8> {
-        let mut bytes = SEAL.begin(1 + FIXED + 64 + self.kind.len() + self.error.len() + SUM);
+        let extras = self.extras.as_deref().filter(|extras| **extras != extras::NONE);
+        let version = if extras.is_some() { 2 } else { 1 };
+        let mut bytes = SEAL.begin_as(version, 1 + FIXED + 64 + self.kind.len() + self.error.len() + SUM);
         let retention = self.retention.map(|retention| match retention {
             Retention::Drop => 0,
             Retention::For(time) if time.is_zero() => 0,
@@ -66,6 +72,9 @@ impl Row {
         if let Some(retry) = &self.retry {
             bytes.extend_from_slice(&retry.to_bytes());
         }
+        if let Some(extras) = extras {
+            extras.encode(&mut bytes);
+        }
         bytes.push(self.kind.len() as u8);
         bytes.extend_from_slice(self.kind.as_bytes());
         bytes.extend_from_slice(self.error.as_bytes());
@@ -74,11 +83,11 @@ impl Row {
     }
 
     pub(crate) fn decode(queue: &str, id: &str, bytes: &[u8]) -> Result<Self, String> {
-        let body = SEAL.open(queue, id.as_bytes(), bytes)?.body;
-        Self::of_body(body).ok_or_else(|| "its fields are no row of a job".to_owned())
+        let record = SEAL.open(queue, id.as_bytes(), bytes)?;
+        Self::of_body(record.body, record.version > 1).ok_or_else(|| "its fields are no row of a job".to_owned())
     }
 
-    fn of_body(body: &[u8]) -> Option<Self> {
+    fn of_body(body: &[u8], has_extras: bool) -> Option<Self> {
         let mut rest = Fields(body);
         let [state, priority, flags] = rest.take::<3>()?;
         let state = *JobState::ALL.get(usize::from(state))?;
@@ -97,6 +106,7 @@ impl Row {
             millis => Retention::For(Duration::from_millis(millis)),
         });
         let retry = if has(RETRY) { Some(Retry::of_bytes(&rest.take::<RETRY_BYTES>()?)?) } else { None };
+        let extras = if has_extras { Some(Box::new(Extras::decode(&mut rest)?)) } else { None };
         let [length] = rest.take::<1>()?;
         let (kind, error) = rest.0.split_at_checked(usize::from(length))?;
         let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
@@ -117,7 +127,39 @@ impl Row {
             resubmit,
             has_data,
             error,
+            extras,
         })
+    }
+
+    /// Returns its extras, to be read.
+    pub(crate) fn extras(&self) -> &Extras {
+        self.extras.as_deref().unwrap_or(&extras::NONE)
+    }
+
+    /// True if the job is at this place of a ready log. Otherwise the entry there is stale.
+    pub(crate) fn is_at(&self, lane: usize, index: u64) -> bool {
+        let is_there = self.state == JobState::Ready && self.place == index && self.priority as usize == lane;
+        is_there && self.extras().held.is_none()
+    }
+
+    /// True if this limit holds the job, at this place of its log.
+    pub(crate) fn is_held(&self, limit: &str, index: u64) -> bool {
+        self.state == JobState::Ready && self.place == index && self.extras().held.as_deref() == Some(limit)
+    }
+
+    /// Notes that no limit holds the job.
+    pub(crate) fn clear_held(&mut self) {
+        if let Some(extras) = &mut self.extras {
+            extras.held = None;
+            if **extras == extras::NONE {
+                self.extras = None;
+            }
+        }
+    }
+
+    /// Returns its extras, to be changed.
+    pub(crate) fn extras_mut(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_with(|| Box::new(extras::NONE.clone()))
     }
 }
 
@@ -133,5 +175,13 @@ impl Fields<'_> {
 
     pub(super) fn number(&mut self) -> Option<u64> {
         self.take().map(u64::from_be_bytes)
+    }
+
+    /// Reads a text: its length in 2 bytes, and its bytes.
+    pub(super) fn text(&mut self) -> Option<String> {
+        let length = u16::from_be_bytes(self.take()?);
+        let (text, rest) = self.0.split_at_checked(usize::from(length))?;
+        self.0 = rest;
+        std::str::from_utf8(text).ok().map(str::to_owned)
     }
 }

@@ -29,11 +29,16 @@ pub(crate) enum Again {
 /// These are the rules of CouchDB's `add`.
 pub(crate) fn push_again(state: JobState, due: u64, new_due: u64) -> Again {
     match state {
-        JobState::Scheduled | JobState::Ready if due == new_due => Again::Same,
-        JobState::Scheduled | JobState::Ready => Again::Move,
+        state if state.waits() && due == new_due => Again::Same,
+        JobState::Scheduled | JobState::Ready | JobState::Waiting => Again::Move,
         JobState::Running => Again::Flag,
         JobState::Finished | JobState::Dead => Again::Renew,
     }
+}
+
+/// True if one job more may wait.
+pub(crate) fn has_room(waiting: u64, most: Option<u64>) -> bool {
+    most.is_none_or(|most| waiting < most)
 }
 
 /// Returns the state of a job that waits. A job is due when its time has come, to the millisecond.
@@ -51,6 +56,12 @@ pub(crate) fn lane(lanes: &[Lane; 4], claims: u64) -> Option<usize> {
 /// claims so far.
 pub(crate) fn lanes(claims: u64) -> [usize; 4] {
     if is_turn_of_the_lowest(claims) { [3, 2, 1, 0] } else { [0, 1, 2, 3] }
+}
+
+/// True if a held job of this priority is claimed before the next one of this ready log. It was met
+/// earlier, so it is the first one among equals.
+pub(crate) fn is_before(priority: usize, lane: Option<usize>, claims: u64) -> bool {
+    lane.is_none_or(|lane| if is_turn_of_the_lowest(claims) { priority >= lane } else { priority <= lane })
 }
 
 fn is_turn_of_the_lowest(claims: u64) -> bool {
@@ -87,6 +98,9 @@ pub(crate) struct Past {
     pub(crate) max_crashes: Option<u32>,
     /// It was pushed once more meanwhile, for this time.
     pub(crate) resubmit: Option<u64>,
+    /// True if this run was so long that the failures before it count no more. (After a crash
+    /// nobody knows how long it was.)
+    pub(crate) is_healed: bool,
 }
 
 /// The next state of a job whose attempt has ended.
@@ -115,7 +129,8 @@ pub(crate) enum Next {
 
 /// Decides what becomes of a job whose attempt has ended.
 pub(crate) fn next(past: &Past, end: End, wall: u64, chance: f64) -> Next {
-    let Past { failures, crashes, .. } = *past;
+    let crashes = past.crashes;
+    let failures = if past.is_healed { 0 } else { past.failures };
     let next = match end {
         End::Finished => Next::Finish,
         End::Snoozed { at } => Next::Wait { due: at, failures, crashes, error: None },

@@ -1,8 +1,7 @@
 //! Running the jobs of a queue with handlers.
 
-use super::{Queue, QueueError};
+use super::{Group, Queue, QueueError};
 use crate::base::config::{ConfigError, available_parallelism};
-use crate::base::error::Error;
 use crate::base::failure::Failure;
 use crate::base::index::BoxError;
 use crate::base::sync::Arc;
@@ -11,61 +10,44 @@ use crate::queue::job::{JobId, check_kind, from_json};
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod attempts;
+#[cfg(feature = "tokio")]
+mod awaiting;
 mod drain;
 mod events;
+mod gates;
 mod handler;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod outcome;
 mod pool;
 mod reports;
 mod running;
+mod source;
 mod timeouts;
 
 pub use drain::{Limits, Reached, Summary};
 pub use events::{Ended, QueueEvent};
+pub use gates::Gate;
 pub use handler::Finisher;
+pub use outcome::{Outcome, Unknown};
 pub use running::Running;
 
+use self::gates::Gates;
 use self::handler::{Handler, Hooks};
 use self::pool::Pool;
-
-/// The answer of a handler that did not fail. (`Err` is a failed attempt: see
-/// [`RunnerBuilder::on`].) A time beyond the year 9999 is taken as the end of that year.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// The job is finished.
-    Done,
-    /// The job is finished, and leaves this data, which [`Queue::get`] and a
-    /// [`Subscription`](super::Subscription) show.
-    DoneWith(serde_json::Value),
-    /// The attempt failed, and the next one is at this time, whatever the back-off says.
-    RetryAt(SystemTime),
-    /// The job was not ready: it runs again at this time, and the attempt does not count.
-    Snooze(SystemTime),
-    /// The job failed for good, for this reason.
-    Dead(String),
-}
-
-/// The treatment of a job whose kind has no handler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Unknown {
-    /// The job is dead at once, which everybody sees. The default.
-    #[default]
-    Dead,
-    /// The job runs again after this time, when a program with its handler may run. The attempt
-    /// does not count.
-    Snooze(Duration),
-}
+use self::source::Source;
 
 /// Runs the jobs of a queue, with a handler for each kind. Made by [`Runner::builder`]; there is
 /// one at most for each queue.
 ///
-/// A runner that is dropped stops, as [`stop`](Self::stop) does, and waits as long.
+/// A runner that is dropped stops, as [`stop`](Self::stop) does, and waits as long. If its jobs are
+/// futures and it is dropped within a runtime, it is only asked to stop, since to wait there could
+/// hold up those futures.
 ///
 /// ```
 /// use std::time::Duration;
@@ -93,13 +75,24 @@ pub struct Runner {
 impl Runner {
     /// Returns the settings of a runner of this queue. It needs a handler at least.
     pub fn builder(queue: &Queue) -> RunnerBuilder {
+        Self::of(Source::Queue(queue.clone()))
+    }
+
+    pub(super) fn of_group(group: &Group) -> RunnerBuilder {
+        Self::of(Source::Group(group.members().clone()))
+    }
+
+    fn of(source: Source) -> RunnerBuilder {
         RunnerBuilder {
-            queue: queue.clone(),
+            source,
             handlers: HashMap::new(),
             hooks: Hooks::default(),
             unknown: Unknown::default(),
             max_processing: None,
             attempt_timeout: None,
+            gates: Vec::new(),
+            #[cfg(feature = "metrics")]
+            gauges: None,
             refused: None,
         }
     }
@@ -111,7 +104,8 @@ impl Runner {
     ///
     /// # Errors
     /// [`QueueError::Config`] with [`ConfigError::OwnThread`] where it did not wait,
-    /// [`QueueError::Store`] with [`Error::Thread`] if a thread of the runner panicked.
+    /// [`QueueError::Store`] with [`Error::Thread`](crate::Error::Thread) if a thread of the runner
+    /// panicked.
     pub fn stop(mut self) -> Result<(), QueueError> {
         self.pool.take().map_or(Ok(()), |pool| pool.stop(None))
     }
@@ -127,6 +121,30 @@ impl Runner {
         self.pool.take().map_or(Ok(()), |pool| pool.stop(Some(limit)))
     }
 
+    /// Sets the most jobs that run at once, at least 1, while the runner runs: see
+    /// [`RunnerBuilder::max_processing`]. More jobs start at once. If it is less than before, those
+    /// that run go on, and none starts until fewer are left. It never waits, so a handler may call
+    /// it too.
+    ///
+    /// ```
+    /// # use waterline::{Store, queue::{Outcome, Queue, QueueError, QueueOptions, Runner}};
+    /// # let queue = Queue::open(&Store::in_memory(), "thumbnails", QueueOptions::default())?;
+    /// let runner = Runner::builder(&queue).on("png", |_job, _name: String| Ok(Outcome::Done)).max_processing(2).start()?;
+    /// runner.set_max_processing(16)?;         // the users sleep
+    /// assert!(matches!(runner.set_max_processing(0), Err(QueueError::Config(_))));
+    /// # runner.stop()?;
+    /// # Ok::<(), QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] with [`ConfigError::MaxProcessingZero`]: a runner that is to claim
+    /// nothing is [paused](Queue::pause).
+    pub fn set_max_processing(&self, jobs: usize) -> Result<(), QueueError> {
+        crate::base::config::check_max_processing(jobs)?;
+        self.pool.iter().for_each(|pool| pool.resize(jobs));
+        Ok(())
+    }
+
     /// Returns the number of jobs that run.
     #[must_use]
     pub fn processing(&self) -> usize {
@@ -136,12 +154,17 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        match self.pool.take().map(|pool| pool.stop(None)) {
+        #[cfg(feature = "tokio")]
+        if let Some(pool) = self.pool.take_if(|pool| pool.must_not_wait()) {
+            return pool.let_go();
+        }
+        let Some(pool) = self.pool.take() else { return };
+        match pool.stop(None) {
             // On its own thread it stops without a wait.
-            None | Some(Ok(()) | Err(QueueError::Config(ConfigError::OwnThread))) => {}
-            Some(Err(error)) => {
-                let error = error.report();
-                tracing::error!(target: "waterline", error, "a runner that was dropped did not stop well");
+            Ok(()) | Err(QueueError::Config(ConfigError::OwnThread)) => {}
+            Err(error) => {
+                let (queue, error) = (pool.source().name(), error.report());
+                tracing::error!(target: "waterline", queue, error, "a runner that was dropped did not stop well");
             }
         }
     }
@@ -175,12 +198,15 @@ impl fmt::Debug for Runner {
 /// ```
 #[must_use]
 pub struct RunnerBuilder {
-    queue: Queue,
+    source: Source,
     handlers: HashMap<String, Handler>,
     hooks: Hooks,
     unknown: Unknown,
     max_processing: Option<usize>,
     attempt_timeout: Option<Duration>,
+    gates: Vec<Gate>,
+    #[cfg(feature = "metrics")]
+    gauges: Option<Arc<metrics::Gauges>>,
     /// The first setting that was refused. [`start`](Self::start) returns it.
     refused: Option<ConfigError>,
 }
@@ -230,9 +256,10 @@ impl RunnerBuilder {
     /// Runs jobs of this kind as futures, on the tokio runtime in whose context
     /// [`start`](Self::start) is called. A job takes one of `max_processing`, and no thread.
     ///
-    /// Stopping, draining and dropping a runner block their thread until the futures are done. So
-    /// in async code call them within `spawn_blocking`: on a runtime with one thread they would
-    /// wait for ever.
+    /// [`Runner::stop`], [`stop_within`](Runner::stop_within) and [`drain`](Self::drain) block
+    /// their thread until the futures are done: on a runtime with one thread they would wait for
+    /// ever. In async code use [`Runner::stop_async`],
+    /// [`stop_within_async`](Runner::stop_within_async) and [`drain_async`](Self::drain_async).
     ///
     /// ```
     /// # use waterline::{Store, queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner}};
@@ -330,8 +357,9 @@ impl RunnerBuilder {
     ///
     /// # Errors
     /// [`QueueError::Config`] for a setting that cannot be, [`QueueError::Store`] with
-    /// [`Error::InUse`] while the queue has another runner, with [`Error::Runtime`] for an async
-    /// handler outside of a runtime, and with [`Error::Spawn`] if no thread can be started.
+    /// [`Error::InUse`](crate::Error::InUse) while the queue has another runner, with
+    /// [`Error::Runtime`](crate::Error::Runtime) for an async handler outside of a runtime, and
+    /// with [`Error::Spawn`](crate::Error::Spawn) if no thread can be started.
     pub fn start(self) -> Result<Runner, QueueError> {
         Ok(Runner { pool: Some(self.start_pool(None)?) })
     }
@@ -343,7 +371,7 @@ impl RunnerBuilder {
     /// Those of [`start`](Self::start) and of [`Runner::stop`].
     pub fn drain(self, limits: Limits) -> Result<Summary, QueueError> {
         let pool = self.start_pool(Some(limits))?;
-        pool.wait_drained()?;
+        pool.wait(None)?;
         Ok(pool.summary())
     }
 
@@ -363,24 +391,26 @@ impl RunnerBuilder {
         let runtime = tokio::runtime::Handle::try_current().ok();
         #[cfg(feature = "tokio")]
         if runtime.is_none() && self.handlers.values().any(|handler| matches!(handler, Handler::Async(_))) {
-            return Err(Error::Runtime.into());
+            return Err(crate::Error::Runtime.into());
         }
-        self.queue.store().writable()?;
-        let name = self.queue.inner().take_runner(max_processing);
-        let name = name.ok_or_else(|| Error::InUse { name: self.queue.name().to_owned() })?;
+        self.source.store().writable()?;
+        let names = self.source.take_names(max_processing)?;
         Pool::start(
             pool::Settings {
-                queue: self.queue,
+                source: self.source,
                 handlers: self.handlers,
                 hooks: self.hooks,
                 unknown: self.unknown,
                 max_processing,
                 attempt_timeout: self.attempt_timeout,
+                gates: Gates::new(self.gates),
+                #[cfg(feature = "metrics")]
+                gauges: self.gauges,
                 limits,
                 #[cfg(feature = "tokio")]
                 runtime,
             },
-            Box::new(name),
+            names,
         )
     }
 }
@@ -390,7 +420,7 @@ impl fmt::Debug for RunnerBuilder {
         let mut kinds: Vec<_> = self.handlers.keys().collect();
         kinds.sort();
         f.debug_struct("RunnerBuilder")
-            .field("queue", &self.queue.name())
+            .field("queues", &self.source.queues())
             .field("kinds", &kinds)
             .finish_non_exhaustive()
     }

@@ -1,27 +1,41 @@
 //! The state of an open queue: its part in each batch, and those who wait for its jobs.
 
+use super::bell::Bell;
 use super::clock::{Moment, Waits};
-use super::enqueue::decode_push;
-use super::head::Head;
-use super::keys::{self, Keys, List, split_running};
+use super::durations::Averages;
+use super::enqueue::decode_pushes;
+use super::head::{Head, Lane};
+use super::keys::{Fronts, Keys};
+use super::limit::LimitSet;
+use super::limit::gate::Gate;
+use super::lines::Lines;
+use super::notes::decode_change;
 use super::options::QueueOptions;
+use super::periodic::Periodics;
+use super::progress::Shown;
 use super::row::Row;
-use super::step::{Happened, Step, Tail};
+use super::step::{Happened, Room, Step, Tail};
 use super::subscription::Subscribers;
 use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
-use crate::base::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, wait_until};
+use crate::base::sync::{Arc, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use crate::commit::overlay::Overlay;
 use crate::commit::participant::{Chore, Participant};
-use crate::kv::{Family, KeyRange, Kv, Order};
-use crate::queue::job::JobId;
-use std::collections::{BTreeSet, HashMap};
+use crate::kv::Family;
+use crate::queue::job::{JobId, JobState};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
+mod bells;
+pub(super) mod loading;
+mod runs;
+mod sleeping;
+
 /// The longest sleep of a thread that waits for a due time. The clock on the wall may be set while
 /// it sleeps.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+pub(super) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// A queue that is open.
 pub(crate) struct QueueState {
@@ -32,6 +46,7 @@ pub(crate) struct QueueState {
     /// The family of the entries by which jobs are found.
     pub(super) entries: Family,
     pub(super) options: QueueOptions,
+    pub(super) limits: LimitSet,
     /// The next number for an id. It is handed out before the batch is made.
     next_id: AtomicU64,
     live: Mutex<Live>,
@@ -39,9 +54,14 @@ pub(crate) struct QueueState {
     changed: Condvar,
     /// Threads that could take no job now sleep here, so that they use up no wake-up of another.
     called: Condvar,
+    /// Threads that wait for room sleep here.
+    pub(super) room: Condvar,
     pub(super) subscribers: Subscribers,
+    pub(super) periodics: Periodics,
     /// The slots of the runner; 0: there is none.
     slots: AtomicUsize,
+    pub(super) averages: Averages,
+    pub(super) lines: Lines,
 }
 
 /// The right to run a queue, until it is dropped.
@@ -50,27 +70,35 @@ pub(super) struct RunnerName(Arc<QueueState>);
 impl Drop for RunnerName {
     fn drop(&mut self) {
         self.0.slots.store(0, Ordering::Release);
+        self.0.note_gate(None);
     }
 }
 
 /// The state that everybody sees: that of the last batch.
 pub(super) struct Live {
     pub(super) head: Head,
-    pub(super) from: [u64; 3],
+    pub(super) from: Fronts,
+    pub(super) gate: Gate,
     /// The running jobs by the tokens of their leases.
     pub(super) running: HashMap<u64, Holder>,
     /// The ends of the leases that end by silence.
     deadlines: BTreeSet<(Instant, u64)>,
     /// The number of threads that sleep until there is a job.
-    asleep: usize,
+    pub(super) asleep: usize,
     /// The number of those who sleep until there is a job, but do not take each one.
     picky: usize,
     /// The number of threads that sleep although there may be a job, since their slots are taken.
     full: usize,
+    /// The number of threads that wait for room.
+    pub(super) blocked: usize,
     /// Counts the changes that a sleeper has to look at.
     news: u64,
+    /// The bells of the groups that it is in.
+    bells: Vec<Weak<Bell>>,
     /// The reason why the last write failed, and the time of the first such failure.
     pub(super) failing: Option<(String, Instant)>,
+    /// The gate of the runner that is closed, and since when.
+    pub(super) closed: Option<(String, Instant)>,
 }
 
 /// The jobs that a thread takes when it is woken.
@@ -88,6 +116,15 @@ pub(super) struct Holder {
     pub(super) id: JobId,
     pub(super) since: Instant,
     deadline: Option<Instant>,
+    /// The progress that it shows, if any.
+    pub(super) shown: Option<Box<Shown>>,
+}
+
+impl Holder {
+    /// True if the lease holds at this time. It ends at its deadline, and not before.
+    pub(super) fn holds(&self, now: Instant) -> bool {
+        self.deadline.is_none_or(|deadline| deadline > now)
+    }
 }
 
 impl QueueState {
@@ -96,19 +133,25 @@ impl QueueState {
         number: u32,
         [rows, entries]: [Family; 2],
         options: QueueOptions,
-        (head, from): (Head, [u64; 3]),
+        (head, from): (Head, Fronts),
+        averages: Averages,
     ) -> Self {
         let next_id = AtomicU64::new(head.next_id);
+        let limits = LimitSet::new(&options.limits);
         let live = Live {
             head,
             from,
+            gate: Gate::new(limits.queue.at_once),
             running: HashMap::new(),
             deadlines: BTreeSet::new(),
             asleep: 0,
             picky: 0,
             full: 0,
+            blocked: 0,
             news: 0,
+            bells: Vec::new(),
             failing: None,
+            closed: None,
         };
         Self {
             name: name.to_owned(),
@@ -116,12 +159,17 @@ impl QueueState {
             rows,
             entries,
             options,
+            limits,
             next_id,
             live: Mutex::new(live),
             changed: Condvar::new(),
             called: Condvar::new(),
+            room: Condvar::new(),
             subscribers: Subscribers::default(),
+            periodics: Periodics::default(),
             slots: AtomicUsize::new(0),
+            averages,
+            lines: Lines::default(),
         }
     }
 
@@ -129,6 +177,11 @@ impl QueueState {
     pub(super) fn take_runner(self: &Arc<Self>, slots: usize) -> Option<RunnerName> {
         let taken = self.slots.compare_exchange(0, slots, Ordering::AcqRel, Ordering::Acquire);
         taken.ok().map(|_| RunnerName(self.clone()))
+    }
+
+    /// Changes the number of slots of the runner that there is.
+    pub(super) fn set_slots(&self, slots: usize) {
+        self.slots.store(slots, Ordering::Release);
     }
 
     /// Returns the number of slots of the runner, if there is one.
@@ -158,14 +211,29 @@ impl QueueState {
         look(&self.live.lock())
     }
 
+    /// Changes what is in memory alone.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut MutexGuard<'_, Live>) -> R) -> R {
+        change(&mut self.live.lock())
+    }
+
     /// Begins a step of this queue in a batch.
     pub(super) fn step<'s, 'k>(&'s self, tail: &'s mut Tail, batch: &'s mut Overlay<'k>, at: Moment) -> Step<'s, 'k> {
-        Step { queue: self, tail, batch, at, wrote: false }
+        Step {
+            queue: self,
+            tail,
+            batch,
+            at,
+            wrote: false,
+            room: Room::Any,
+            endings: VecDeque::new(),
+            is_telling: false,
+        }
     }
 
     /// Notes where the lists begin, from a look at what is stored that changed nothing.
     pub(super) fn learn(&self, tail: &Tail) {
-        self.live.lock().from = tail.from;
+        let mut live = self.live.lock();
+        (live.from, live.gate) = (tail.from, tail.gate);
     }
 
     /// Notes that a write failed, or that one succeeded.
@@ -196,10 +264,9 @@ impl QueueState {
         true
     }
 
-    /// True if the lease holds at this time. It ends at its deadline, and not before.
+    /// True if the lease holds at this time.
     pub(super) fn holds(&self, token: u64, now: Instant) -> bool {
-        let live = self.live.lock();
-        live.running.get(&token).is_some_and(|holder| holder.deadline.is_none_or(|deadline| deadline > now))
+        self.live.lock().running.get(&token).is_some_and(|holder| holder.holds(now))
     }
 
     /// Returns the leases that are over by now.
@@ -208,111 +275,45 @@ impl QueueState {
         let over = live.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
         over.filter_map(|(_, token)| Some((*token, live.running.get(token)?.id.clone()))).collect()
     }
-
-    // Waiting.
-
-    /// Returns the number of changes so far. A thread asks before it looks for a job.
-    pub(super) fn news(&self) -> u64 {
-        self.live.lock().news
-    }
-
-    /// Sleeps until there is news, until time brings something, or until the deadline. A thread
-    /// that takes no job is not woken for one. True: there is something to do that time has
-    /// brought.
-    pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, takes: Takes) -> bool {
-        let mut live = self.live.lock();
-        if live.news != news {
-            return false;
-        }
-        let at = self.moment();
-        let next = live.next_change(&at);
-        let pause = match (next, deadline.map(|deadline| deadline.saturating_duration_since(at.now))) {
-            (Some(next), Some(rest)) => Some(next.min(rest)),
-            (next, rest) => next.or(rest),
-        };
-        if pause.is_some_and(|pause| pause.is_zero()) {
-            return next.is_some_and(|next| next.is_zero());
-        }
-        let until = self.options.clock.deadline(&at, pause);
-        if takes != Takes::Nothing {
-            let picky = usize::from(takes == Takes::Some);
-            live.asleep += 1;
-            live.picky += picky;
-            while live.news == news && !wait_until(&self.changed, &mut live, until) {}
-            live.asleep -= 1;
-            live.picky -= picky;
-        } else {
-            live.full += 1;
-            wait_until(&self.called, &mut live, until);
-            live.full -= 1;
-        }
-        false
-    }
-
-    fn wake(&self, live: &mut Live, jobs: u64) {
-        live.news += 1;
-        if live.picky > 0 {
-            // The one who is woken may not take the job that another one takes.
-            self.changed.notify_all();
-            return;
-        }
-        for _ in 0..jobs.min(live.asleep as u64) {
-            self.changed.notify_one();
-        }
-    }
-
-    fn wake_all(&self, live: &mut Live) {
-        live.news += 1;
-        if live.asleep > 0 {
-            self.changed.notify_all();
-        }
-        if live.full > 0 {
-            self.called.notify_all();
-        }
-    }
-
-    /// Wakes one thread that waits, since there is more than the caller takes.
-    pub(super) fn pass_on(&self) {
-        let mut live = self.live.lock();
-        if live.asleep > 0 && live.ready() > 0 {
-            self.wake(&mut live, 1);
-        }
-    }
-
-    /// Makes the threads look again that could take no job, since a slot may be free now.
-    pub(super) fn slot_is_free(&self) {
-        let live = self.live.lock();
-        if live.full > 0 {
-            self.called.notify_all();
-        }
-    }
-
-    /// Makes every thread that waits look again.
-    pub(super) fn ring(&self) {
-        self.wake_all(&mut self.live.lock());
-    }
 }
 
 impl Live {
-    /// True if a thread waits for a job.
-    pub(super) fn is_awaited(&self) -> bool {
-        self.asleep > 0
+    pub(super) fn ready(&self) -> u64 {
+        if self.gate.room() == 0 {
+            return 0;
+        }
+        self.logs().map(|log| log.end - log.next).sum()
     }
 
-    pub(super) fn ready(&self) -> u64 {
-        self.head.lanes.iter().map(|lane| lane.end - lane.next).sum()
+    /// Returns the logs in which a claim looks for a job.
+    fn logs(&self) -> impl Iterator<Item = &Lane> {
+        self.head.lanes.iter().chain([&self.head.freed])
+    }
+
+    /// Returns the number of jobs that may begin by what was released since.
+    fn places_since(&self, before: &Gate) -> u64 {
+        // A thread that is picky may take a job that waits for its time, and is in no log.
+        let for_picky = u64::from(self.gate.released != before.released && self.is_any_picky());
+        self.gate.room().saturating_sub(before.room()).min(self.ready()).max(for_picky)
+    }
+
+    /// True if limits hold jobs that are ready.
+    pub(super) fn is_limited(&self, wall: u64) -> bool {
+        let ready = self.head.counts[JobState::Ready.number()];
+        self.head.held > 0 || self.gate.is_full(wall) && ready > 0
     }
 
     /// Returns the number of entries that were ever made for ready jobs.
     fn entered(&self) -> u64 {
-        self.head.lanes.iter().map(|lane| lane.end).sum()
+        self.logs().map(|log| log.end).sum()
     }
 
     /// Returns the time until something happens without anybody's doing; `None`: nothing will.
-    fn next_change(&self, at: &Moment) -> Option<Duration> {
-        let [scheduled, finished, dead] = self.from;
+    pub(super) fn next_change(&self, at: &Moment) -> Option<Duration> {
+        let listed = self.from.first();
         let paused = if self.head.is_paused(at.wall) { self.head.paused_until } else { u64::MAX };
-        let wall = scheduled.min(finished).min(dead).min(paused);
+        let shut = self.gate.shut_until(at.wall).unwrap_or(u64::MAX);
+        let wall = listed.min(paused).min(shut);
         let wall = (wall < u64::MAX).then(|| Duration::from_millis(wall.saturating_sub(at.wall)).min(LONGEST_SLEEP));
         let silence = self.deadlines.first().map(|(deadline, _)| deadline.saturating_duration_since(at.now));
         wall.into_iter().chain(silence).min()
@@ -321,14 +322,14 @@ impl Live {
     fn happened(&mut self, happened: &Happened, now: Instant) {
         match happened {
             Happened::Claimed { id, token } => {
-                self.running.insert(*token, Holder { id: id.clone(), since: now, deadline: None });
+                self.running.insert(*token, Holder { id: id.clone(), since: now, deadline: None, shown: None });
             }
             Happened::Released { token } => {
                 if let Some(Holder { deadline: Some(deadline), .. }) = self.running.remove(token) {
                     self.deadlines.remove(&(deadline, *token));
                 }
             }
-            Happened::Seen { .. } => {}
+            Happened::Seen { .. } | Happened::Line(_) | Happened::Anew { .. } | Happened::Paused { .. } => {}
         }
     }
 }
@@ -338,13 +339,21 @@ impl Participant for QueueState {
 
     fn tail(&self) -> Tail {
         let live = self.live.lock();
-        Tail::new(live.head.clone(), live.from)
+        Tail::new(live.head.clone(), live.from, live.gate)
     }
 
     fn apply(&self, tail: &mut Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
-        let push = decode_push(op).ok_or("an operation of a queue is no push")?;
-        let at = Moment { wall: push.row.pushed, ..self.moment() };
-        self.step(tail, batch, at).push(&push)?;
+        tail.owes_lines = true;
+        if let Some((of, change)) = decode_change(op) {
+            self.step(tail, batch, self.moment()).change_note(&of, &change)?;
+            return Ok(());
+        }
+        let pushes = decode_pushes(op).ok_or("an operation of a queue is no push")?;
+        let wall = pushes.first().map_or(0, |push| push.row.pushed);
+        let at = Moment { wall, ..self.moment() };
+        let mut step = self.step(tail, batch, at);
+        step.room = Room::AtBegin;
+        step.push_batch(&pushes)?;
         Ok(())
     }
 
@@ -356,24 +365,33 @@ impl Participant for QueueState {
     }
 
     fn publish(self: Arc<Self>, tail: Tail) -> Option<Chore> {
-        let told = tail.take_told();
+        let mut told = tail.take_told();
         let now = self.moment().now;
         {
             let mut live = self.live.lock();
             let before = (live.entered(), live.from, live.head.paused_until);
+            let gate = live.gate;
             told.iter().for_each(|happened| live.happened(happened, now));
-            (live.head, live.from) = (tail.head, tail.from);
+            if live.blocked > 0 && tail.head.waiting() < live.head.waiting() {
+                self.room.notify_all();
+            }
+            (live.head, live.from, live.gate) = (tail.head, tail.from, tail.gate);
             // Claims of the same batch hide nothing: a thread may have looked before the push.
             let more = live.entered().saturating_sub(before.0);
-            let sooner = live.from.iter().zip(&before.1).any(|(new, old)| new < old);
+            let more = more.saturating_add(live.places_since(&gate));
+            let sooner = live.from.are_sooner_than(&before.1);
             if sooner || live.head.paused_until != before.2 {
                 self.wake_all(&mut live);
             } else if more > 0 {
                 self.wake(&mut live, more);
             }
         }
+        let is_line = |happened: &mut Happened| matches!(happened, Happened::Line(_));
+        let lines: Vec<_> = told.extract_if(.., is_line).filter_map(Happened::line).collect();
+        let owes = tail.owes_lines && !lines.is_empty();
+        self.lines.add(lines);
         self.subscribers.tell(told);
-        None
+        owes.then(|| -> Chore { Box::new(move |_| self.lines.write(&self.name)) })
     }
 }
 
@@ -384,41 +402,11 @@ impl Waits for QueueState {
     }
 }
 
-/// The state of a queue as it is stored, with the jobs that run according to it.
-pub(super) struct Stored {
-    pub(super) head: Head,
-    pub(super) from: [u64; 3],
-    pub(super) running: Vec<(u64, JobId)>,
-}
-
-/// Reads what is stored of a queue.
-pub(super) fn load(kv: &dyn Kv, name: &str, number: u32, [rows, entries]: &[Family; 2]) -> Result<Stored, Error> {
-    let corrupt = |reason| Error::Corrupt { name: name.to_owned(), reason };
-    let keys = Keys(number);
-    let head = kv.get(rows, &keys.head())?;
-    let head = head.map_or(Ok(Head::default()), |bytes| Head::decode(name, &bytes)).map_err(corrupt)?;
-    let mut from = [u64::MAX; 3];
-    for list in [List::Scheduled, List::Finished, List::Dead] {
-        let range = KeyRange { from: keys.entries_from(list, 0), to: Some(keys.entries_end(list)) };
-        if let Some(first) = kv.rows(entries, range, Order::Ascending).next() {
-            let (key, _) = first?;
-            let (at, _) = keys::split_entry(&key).ok_or_else(|| corrupt("an entry has no id".to_owned()))?;
-            from[super::step::number_of(list)] = at;
-        }
-    }
-    let mut running = Vec::new();
-    for pair in kv.scan(rows, &keys.all_running()) {
-        let (key, id) = pair?;
-        let (token, id) = (split_running(&key), String::from_utf8(id).ok());
-        running.push(token.zip(id).ok_or_else(|| corrupt("the record of a running job is damaged".to_owned()))?);
-    }
-    Ok(Stored { head, from, running })
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::queue::{Accept, NewJob, Queue, QueueOptions};
+    use crate::queue::{Accept, Clock, Every, NewJob, Queue, QueueOptions};
     use crate::store::Store;
+    use std::time::{Duration, SystemTime};
 
     #[test]
     fn a_lease_that_is_prolonged_wakes_nobody() {
@@ -428,5 +416,35 @@ mod tests {
         let news = queue.inner().news();
         lease.update(None).expect("the lease holds");
         assert_eq!(queue.inner().news(), news);
+    }
+
+    #[test]
+    fn a_thread_that_waits_wakes_for_the_next_tick() {
+        let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1));
+        let options = QueueOptions::default().clock(clock);
+        let queue = Queue::open(&Store::in_memory(), "q", options).expect("it opens");
+        let next = || queue.inner().look(|live| live.next_change(&queue.inner().moment()));
+        assert_eq!(next(), None);
+        let digest = NewJob::new("digest", &1).expect("it is JSON");
+        let every = Every::new(Duration::from_millis(300));
+        queue.periodic("digest", every, digest).start_at_next().start().expect("it is registered");
+        assert_eq!(next(), Some(Duration::from_millis(300)));
+    }
+
+    #[test]
+    fn a_periodic_job_whose_removal_failed_goes_on_although_somebody_has_looked_for_ticks_meanwhile() {
+        let disk = crate::fuzzing::Disk::default();
+        let clock = Clock::manual(SystemTime::now());
+        let store = disk.open(&Store::options()).expect("it opens");
+        let queue = Queue::open(&store, "q", QueueOptions::default().clock(clock.clone())).expect("it opens");
+        let hour = Duration::from_secs(3600);
+        let job = NewJob::new("k", &1).expect("it is JSON");
+        queue.periodic("p", Every::new(hour), job).start_at_next().start().expect("it is registered");
+        // A call of another thread sees the name taken out of the register, and no tick.
+        queue.inner().change(|live| live.from.set_ticks(u64::MAX));
+        disk.fail(0..1);
+        assert!(queue.remove_periodic("p").is_err());
+        clock.advance(hour);
+        assert!(queue.accept(Accept::new()).expect("it works").is_some(), "the tick is due");
     }
 }

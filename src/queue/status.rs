@@ -5,6 +5,7 @@ use super::job::{Counts, Priority};
 use crate::base::error::Error;
 use crate::queue::error::QueueError;
 use crate::queue::job::{JobId, JobState};
+use crate::queue::limit::LimitOf;
 use std::fmt;
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ pub struct QueueStatus {
     pub queue: String,
     /// The number of jobs in each state.
     pub counts: Counts,
-    /// The ready job that has waited for the longest time in its priority, and its age. `None` if
-    /// no job is ready.
+    /// The ready job that has waited for the longest time in its priority, and its age. Of the
+    /// jobs that limits hold, the first ones of 64 limits are looked at. `None` if no job is ready.
     pub oldest_ready: Option<(JobId, Duration)>,
     /// The reason why no job starts right now.
     pub waits: Waits,
@@ -31,12 +32,31 @@ pub enum Waits {
     No,
     /// No job is ready.
     NothingReady {
-        /// The time until the next scheduled job is due, if there is one.
+        /// The time until the next scheduled job is due, or the next tick of a periodic one, if
+        /// there is any.
         due_in: Option<Duration>,
     },
     /// The queue is paused.
     Paused {
         /// The time until it ends; `None`: it ends with [`Queue::resume`].
+        left: Option<Duration>,
+    },
+    /// A [gate](super::RunnerBuilder::gate) of the runner is closed.
+    Gate {
+        /// Its name.
+        name: String,
+        /// The time for which it has been closed.
+        since: Duration,
+    },
+    /// Limits hold all jobs that are ready.
+    Limited {
+        /// The limit that holds the most of them, among 64 limits at most. A key whose first job
+        /// waits for the limit of its kind counts there.
+        limit: LimitOf,
+        /// The number of jobs that it holds.
+        held: u64,
+        /// The time until it has a token for the first of them; `None`: it has a place when a job
+        /// ends that runs.
         left: Option<Duration>,
     },
     /// All slots of the runner are busy.
@@ -61,7 +81,7 @@ pub enum Waits {
 
 impl fmt::Display for QueueStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { scheduled, ready, running, finished, dead } = self.counts;
+        let Counts { scheduled, ready, running, finished, dead, waiting } = self.counts;
         write!(f, "the queue {:?} ", self.queue)?;
         match &self.waits {
             Waits::No => f.write_str("runs its jobs")?,
@@ -71,6 +91,16 @@ impl fmt::Display for QueueStatus {
             }
             Waits::Paused { left: None } => f.write_str("is paused until somebody resumes it")?,
             Waits::Paused { left: Some(left) } => write!(f, "is paused for another {left:.1?}")?,
+            Waits::Gate { name, since } => {
+                write!(f, "claims no job while the gate {name:?} is closed, which it has been for {since:.1?}")?;
+            }
+            Waits::Limited { limit, held, left } => {
+                write!(f, "has only ready jobs that limits hold: {limit} holds {held} of them, ")?;
+                match left {
+                    Some(left) => write!(f, "and has a token in {left:.1?}")?,
+                    None => f.write_str("until a job ends")?,
+                }
+            }
             Waits::Busy { slots, since, oldest } => write!(
                 f,
                 "has all {slots} slots busy; its oldest job, {oldest:?}, has run for {since:.1?}: raise max_processing, or find \
@@ -84,6 +114,9 @@ impl fmt::Display for QueueStatus {
             }
         }
         write!(f, " (scheduled {scheduled}, ready {ready}, running {running}, finished {finished}, dead {dead}")?;
+        if waiting > 0 {
+            write!(f, ", waiting for other jobs {waiting}")?;
+        }
         match &self.oldest_ready {
             Some((id, age)) => write!(f, "; the oldest ready job, {id:?}, has waited for {age:.1?})"),
             None => f.write_str(")"),
@@ -116,7 +149,9 @@ impl Queue {
             Err(QueueError::Store(Error::Corrupt { .. })) => Vec::new(),
             first_ready => first_ready?,
         };
-        for job in first_ready {
+        let no_entry = first_ready.is_empty();
+        let held = self.look_at_held()?;
+        for job in first_ready.into_iter().chain(held.first) {
             if oldest.as_ref().is_none_or(|(_, since)| job.1 < *since) {
                 oldest = Some(job);
             }
@@ -126,6 +161,8 @@ impl Queue {
             due = Some(row.due);
             Ok(false)
         })?;
+        let ticks = self.state.look(|live| live.from.ticks());
+        due = due.into_iter().chain((ticks < u64::MAX).then_some(ticks)).min();
         let slots = self.state.slots();
         let till = |wall: u64| Duration::from_millis(wall.saturating_sub(at.wall));
         let (counts, waits) = self.state.look(|live| {
@@ -138,6 +175,13 @@ impl Queue {
                 Waits::Paused { left: (until < u64::MAX).then(|| till(until)) }
             } else if counts.ready == 0 && due.is_none_or(|due| due > at.wall) {
                 Waits::NothingReady { due_in: due.map(till) }
+            } else if let Some((name, since)) = &live.closed {
+                Waits::Gate { name: name.clone(), since: at.now.saturating_duration_since(*since) }
+            } else if live.gate.is_full(at.wall) {
+                let left = if live.gate.room() > 0 { live.gate.shut_until(at.wall).map(till) } else { None };
+                Waits::Limited { limit: LimitOf::Queue, held: counts.ready, left }
+            } else if let Some((limit, held, until)) = held.most.filter(|_| no_entry && !live.head.has_freed()) {
+                Waits::Limited { limit, held, left: until.map(till) }
             } else {
                 match (slots, oldest) {
                     (Some(slots), Some(oldest)) if live.running.len() >= slots => {

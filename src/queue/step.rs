@@ -4,9 +4,8 @@
 //! This file moves jobs, and [`rules`] decides where to.
 
 use super::head::Head;
-use super::keys::List;
+use super::keys::{Fronts, List};
 use super::row::Row;
-use super::rules::{self, Again, End, Next, Past};
 use super::state::QueueState;
 use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
@@ -15,13 +14,31 @@ use crate::commit::overlay::Overlay;
 use crate::kv::batch::FamilyId;
 use crate::queue::clock::Moment;
 use crate::queue::error::QueueError;
-use crate::queue::job::{JobId, JobState, PushOutcome, Retention};
+use crate::queue::job::{JobId, JobState};
+use crate::queue::limit::gate::Gate;
+use crate::queue::lines::{About, Damaged, Line, is_wanted};
+use crate::queue::related::OnDead;
+use crate::queue::unique::Clash;
+use std::collections::VecDeque;
+use tracing::Level;
 
 mod claiming;
 mod damage;
+mod ending;
+mod extra;
+mod gone;
+mod held;
+mod limits;
+mod marks;
+mod mending;
+mod notes;
+mod pushing;
+mod ticking;
 mod time;
+mod waiting;
 
 pub(super) use damage::is_damage;
+pub(super) use limits::JOB;
 
 /// The most entries that one look at a list moves. A larger backlog takes several batches, so that
 /// no batch gets long.
@@ -33,13 +50,16 @@ pub(crate) struct Tail {
     pub(super) head: Head,
     /// True if the batch changes the head.
     changed: bool,
-    /// No entry of a list has a lower number: the scheduled, the finished and the dead jobs. A look
-    /// begins there, and passes no tombstones.
-    pub(super) from: [u64; 3],
+    pub(super) from: Fronts,
+    pub(super) gate: Gate,
     /// The events of the batch. Only the first `count` are true: those behind belong to intents
     /// that were taken back.
     told: Arc<Mutex<Vec<Happened>>>,
     count: usize,
+    /// The number of jobs that waited when the batch began.
+    waited: u64,
+    /// True if nobody who waits for the batch writes its lines.
+    pub(super) owes_lines: bool,
 }
 
 /// A thing that happened in a batch, for those who wait.
@@ -52,11 +72,24 @@ pub(super) enum Happened {
     Claimed { id: JobId, token: u64 },
     /// This lease is over.
     Released { token: u64 },
+    /// The log is to have this line.
+    Line(Line),
+    /// A job that had shown progress begins anew, so that is gone.
+    Anew { id: JobId },
+    /// The queue is paused until this time; 0: it is not.
+    Paused { until: u64 },
+}
+
+impl Happened {
+    pub(super) fn line(self) -> Option<Line> {
+        if let Self::Line(line) = self { Some(line) } else { None }
+    }
 }
 
 impl Tail {
-    pub(super) fn new(head: Head, from: [u64; 3]) -> Self {
-        Self { head, changed: false, from, told: Arc::default(), count: 0 }
+    pub(super) fn new(head: Head, from: Fronts, gate: Gate) -> Self {
+        let waited = head.waiting();
+        Self { head, changed: false, from, gate, told: Arc::default(), count: 0, waited, owes_lines: false }
     }
 
     fn tell(&mut self, happened: Happened) {
@@ -86,11 +119,23 @@ pub(super) struct Push {
     pub(super) made: Option<u64>,
     pub(super) row: Row,
     pub(super) payload: Vec<u8>,
+    /// The text of its metadata, if it has some.
+    pub(super) meta: Vec<u8>,
+    /// The treatment of a twin of a unique job.
+    pub(super) clash: Clash,
+    /// The milliseconds for which it refuses twins, if a time decides that.
+    pub(super) window: u64,
+    /// The ids of the jobs that it is to wait for, each once.
+    pub(super) after: Vec<JobId>,
+    /// A job of this setting will wait for it, which is pushed in the same batch.
+    pub(super) awaited_by: Option<OnDead>,
 }
 
 /// A job that was claimed.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimed {
+    /// The number of its queue.
+    pub(super) queue: u32,
     pub(super) id: JobId,
     pub(super) row: Row,
     pub(super) payload: Vec<u8>,
@@ -113,6 +158,23 @@ pub(super) struct Step<'s, 'k> {
     pub(super) at: Moment,
     /// True once it has changed anything.
     pub(super) wrote: bool,
+    /// Ends that still have to be told to those who wait for them.
+    pub(super) endings: VecDeque<waiting::Ending>,
+    /// True while it tells ends.
+    pub(super) is_telling: bool,
+    pub(super) room: Room,
+}
+
+/// The room that a push has to find in a queue in which only so many jobs may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// The queue makes the push, which is never refused.
+    Any,
+    /// There must be room now.
+    Now,
+    /// There must have been room when the batch began. A write that pushes more jobs than may ever
+    /// wait would otherwise be refused for good.
+    AtBegin,
 }
 
 impl Step<'_, '_> {
@@ -155,14 +217,22 @@ impl Step<'_, '_> {
     }
 
     /// Takes a job out of its place.
-    fn leave(&mut self, id: &str, row: &Row) -> Result<(), StoreError> {
+    fn leave(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
         match row.state {
             JobState::Scheduled => self.remove_entry(List::Scheduled, row.due, id)?,
+            JobState::Ready if row.extras().held.is_some() => self.unhold(row)?,
             // Its entry is stale from now on.
             JobState::Ready => {}
+            JobState::Waiting => {
+                self.remove_entry(List::Waiting, row.place, id)?;
+                self.wait_no_more(id, row.extras().after)?;
+            }
             JobState::Running => {
+                // A damaged record of a limit is made anew from the table of running jobs.
+                self.release_limits(row)?;
                 self.delete(self.rows(), &self.queue.keys.running(row.place))?;
                 self.tail.tell(Happened::Released { token: row.place });
+                self.tail.gate.running = self.tail.gate.running.saturating_sub(1);
             }
             JobState::Finished => self.remove_entry(List::Finished, row.place, id)?,
             JobState::Dead => self.remove_entry(List::Dead, row.place, id)?,
@@ -177,14 +247,17 @@ impl Step<'_, '_> {
     }
 
     fn put_entry(&mut self, list: List, at: u64, id: &str) -> Result<(), StoreError> {
-        let from = &mut self.tail.from[number_of(list)];
-        *from = at.min(*from);
+        self.tail.from.note(list, at);
         self.put(self.entries(), &self.queue.keys.entry(list, at, id), &[])
     }
 
     /// Puts a job into the place of its state, and writes its row.
     fn enter(&mut self, id: &str, row: &mut Row) -> Result<(), StoreError> {
         row.since = self.at.wall;
+        if let Some(extras) = row.extras.as_mut().filter(|_| row.state != JobState::Waiting) {
+            extras.after = 0;
+        }
+        row.clear_held();
         match row.state {
             JobState::Scheduled => self.put_entry(List::Scheduled, row.due, id)?,
             JobState::Ready => {
@@ -199,10 +272,19 @@ impl Step<'_, '_> {
                 row.place = *token;
                 *token += 1;
                 self.put(self.rows(), &self.queue.keys.running(row.place), id.as_bytes())?;
+                self.tail.gate.running += 1;
                 self.tail.tell(Happened::Claimed { id: id.to_owned(), token: row.place });
             }
             JobState::Finished => self.put_entry(List::Finished, row.place, id)?,
             JobState::Dead => self.put_entry(List::Dead, row.place, id)?,
+            JobState::Waiting => {
+                row.place = self.at.wall;
+                self.put_entry(List::Waiting, row.place, id)?;
+            }
+        }
+        match row.extras().expires {
+            Some(expires) if row.state.waits() => self.put_entry(List::Expiring, expires, id)?,
+            _ => {}
         }
         self.head().counts[row.state.number()] += 1;
         self.write_row(id, row)
@@ -212,10 +294,27 @@ impl Step<'_, '_> {
         self.tail.tell(Happened::Seen { id: id.to_owned(), state, data });
     }
 
+    /// Tells the log of a job, if somebody wants lines of this level.
+    fn log(&mut self, level: Level, id: &str, row: &Row, line: impl FnOnce(About) -> Line) {
+        if is_wanted(level) {
+            let (id, kind, attempt) = (id.to_owned(), row.kind.clone(), row.failures.saturating_add(1));
+            self.tail.tell(Happened::Line(line(About { id, kind, attempt })));
+        }
+    }
+
+    /// Tells the log of a record that cannot be read.
+    fn log_damage(&mut self, damaged: Damaged) {
+        self.tail.tell(Happened::Line(Line::Damaged(damaged)));
+    }
+
     /// Removes everything of a job but its place.
     fn erase(&mut self, id: &str, row: &Row) -> Result<(), StoreError> {
         self.delete(self.rows(), &self.queue.keys.row(id))?;
         self.delete(self.rows(), &self.queue.keys.payload(id))?;
+        self.note_gone(id)?;
+        if row.extras.is_some() {
+            self.erase_extra(id, row)?;
+        }
         if row.has_data { self.delete(self.rows(), &self.queue.keys.data(id)) } else { Ok(()) }
     }
 
@@ -226,122 +325,6 @@ impl Step<'_, '_> {
 
     fn drop_data(&mut self, id: &str, row: &mut Row) -> Result<(), StoreError> {
         if std::mem::take(&mut row.has_data) { self.delete(self.rows(), &self.queue.keys.data(id)) } else { Ok(()) }
-    }
-
-    // Pushing.
-
-    pub(super) fn push(&mut self, push: &Push) -> Result<PushOutcome, BoxError> {
-        let Push { id, made, row: new, payload } = push;
-        if let Some(number) = made {
-            let next = &mut self.head().next_id;
-            *next = (*next).max(number + 1);
-        }
-        // An id that the queue has just made is in no row.
-        let old = if made.is_some() { None } else { self.row(id)? };
-        let state = rules::waiting(new.due, self.at.wall);
-        let Some(old) = old else {
-            let mut row = Row { state, ..new.clone() };
-            self.put(self.rows(), &self.queue.keys.payload(id), payload)?;
-            self.enter(id, &mut row)?;
-            return Ok(PushOutcome::Added);
-        };
-        match rules::push_again(old.state, old.due, new.due) {
-            Again::Same => Ok(PushOutcome::Duplicate(id.clone())),
-            Again::Flag => {
-                self.write_row(id, &Row { resubmit: Some(new.due), ..old })?;
-                Ok(PushOutcome::Resubmit)
-            }
-            again @ (Again::Move | Again::Renew) => {
-                self.leave(id, &old)?;
-                let mut row = Row { state, has_data: old.has_data, ..new.clone() };
-                self.drop_data(id, &mut row)?;
-                if again == Again::Move {
-                    // Its failures stay, or a push now and then would keep a job alive that fails
-                    // for ever.
-                    (row.failures, row.crashes, row.error) = (old.failures, old.crashes, old.error);
-                }
-                self.put(self.rows(), &self.queue.keys.payload(id), payload)?;
-                self.enter(id, &mut row)?;
-                self.tell(id, Some(state), Some(None));
-                Ok(if again == Again::Move { PushOutcome::Rescheduled } else { PushOutcome::Added })
-            }
-        }
-    }
-
-    // The ends of attempts.
-
-    /// Returns the row of the job that has this lease.
-    ///
-    /// # Errors
-    /// [`QueueError::Halt`] if the lease is over.
-    pub(super) fn leased(&mut self, id: &str, token: u64) -> Result<Row, BoxError> {
-        let row = self.row(id)?.filter(|row| row.state == JobState::Running && row.place == token);
-        Ok(row.ok_or_else(|| QueueError::Halt { id: id.to_owned() })?)
-    }
-
-    /// Ends an attempt. Returns the state that the job has then; `None`: its row is gone.
-    pub(super) fn end(
-        &mut self,
-        id: &str,
-        token: u64,
-        end: End,
-        data: Option<&[u8]>,
-    ) -> Result<Option<JobState>, BoxError> {
-        let row = self.leased(id, token)?;
-        self.end_row(id, row, end, data)
-    }
-
-    fn end_row(&mut self, id: &str, mut row: Row, end: End, data: Option<&[u8]>) -> Result<Option<JobState>, BoxError> {
-        let options = &self.queue.options;
-        let past = Past {
-            failures: row.failures,
-            crashes: row.crashes,
-            retry: row.retry.unwrap_or(options.retry),
-            max_crashes: options.max_crashes,
-            resubmit: row.resubmit,
-        };
-        let retention = row.retention.unwrap_or(options.retention);
-        let dead_for = Retention::For(options.dead_for);
-        self.leave(id, &row)?;
-        if let Some(data) = data {
-            self.set_data(id, &mut row, data)?;
-        }
-        // Each job has a chance of its own: those that failed, or crashed, together are to part.
-        let chance = if end == End::Finished { 1.0 } else { self.queue.moment().chance };
-        let next = rules::next(&past, end, self.at.wall, chance);
-        // An attempt that has failed has not done what was asked for meanwhile.
-        if !matches!(next, Next::Wait { .. }) {
-            row.resubmit = None;
-        }
-        let kept = match next {
-            Next::Finish => {
-                (row.state, row.failures, row.crashes) = (JobState::Finished, 0, 0);
-                rules::kept_until(retention, self.at.wall)
-            }
-            Next::Die { failures, crashes, error } => {
-                (row.state, row.failures, row.crashes, row.error) = (JobState::Dead, failures, crashes, error);
-                rules::kept_until(dead_for, self.at.wall)
-            }
-            Next::Anew { due, crashes, error } => {
-                (row.failures, row.crashes, row.due, row.error) = (0, crashes, due, error.unwrap_or_default());
-                row.state = rules::waiting(due, self.at.wall);
-                Some(0)
-            }
-            Next::Wait { due, failures, crashes, error } => {
-                (row.failures, row.crashes, row.due) = (failures, crashes, due);
-                row.error = error.unwrap_or(row.error);
-                row.state = rules::waiting(due, self.at.wall);
-                Some(0)
-            }
-        };
-        row.place = kept.unwrap_or(0);
-        self.tell(id, Some(row.state), data.map(|data| Some(data.to_vec())));
-        if kept.is_none() {
-            self.erase(id, &row)?;
-            return Ok(None);
-        }
-        self.enter(id, &mut row)?;
-        Ok(Some(row.state))
     }
 
     /// Writes the data of a running job.
@@ -364,12 +347,16 @@ impl Step<'_, '_> {
             Err(error) if is_damage(&error) => return self.remove_damaged(id),
             row => row?.ok_or_else(|| QueueError::NotFound { id: id.to_owned() })?,
         };
-        self.remove_row(id, &row)
+        self.remove_row(id, row, true)
     }
 
-    fn remove_row(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
-        self.leave(id, row)?;
-        self.erase(id, row)?;
+    /// Removes a job, since somebody wants that, or because its time to be kept is over.
+    fn remove_row(&mut self, id: &str, mut row: Row, is_wanted: bool) -> Result<(), BoxError> {
+        self.leave(id, &row)?;
+        self.settle(id, &mut row, is_wanted)?;
+        // Those who waited for it to come back to life wait no more.
+        self.end_waits(id, &mut row, false)?;
+        self.erase(id, &row)?;
         self.tell(id, None, Some(None));
         Ok(())
     }
@@ -378,9 +365,9 @@ impl Step<'_, '_> {
     pub(super) fn remove_waiting(&mut self, ids: &[JobId]) -> Result<u64, BoxError> {
         let mut count = 0;
         for id in ids {
-            let row = self.row(id)?.filter(|row| !matches!(row.state, JobState::Finished | JobState::Dead));
+            let row = self.row(id)?.filter(|row| !row.state.is_ended());
             if let Some(row) = row {
-                self.remove_row(id, &row)?;
+                self.remove_row(id, row, true)?;
                 count += 1;
             }
         }
@@ -395,18 +382,12 @@ impl Step<'_, '_> {
         }
         self.leave(id, &row)?;
         let mut row = Row { state: JobState::Ready, failures: 0, crashes: 0, due: 0, ..row };
+        self.begin_anew(&mut row);
+        self.clear_progress(id, &mut row)?;
+        self.register_again(id, &row)?;
         self.enter(id, &mut row)?;
         self.tell(id, Some(JobState::Ready), None);
         Ok(true)
-    }
-}
-
-/// Returns the place of a list in [`Tail::from`].
-pub(super) fn number_of(list: List) -> usize {
-    match list {
-        List::Scheduled => 0,
-        List::Finished => 1,
-        List::Dead => 2,
     }
 }
 

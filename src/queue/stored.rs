@@ -1,7 +1,10 @@
 //! The records of queues, for the fuzzers: each kind is read, and written as it was read.
 
+use super::durations;
 use super::enqueue::{decode_push, encode_push};
 use super::head::{self, Head, decode_number, encode_number};
+use super::marks::{self, Marked};
+use super::periodic::{self, Last};
 use super::row::{self, Row};
 use crate::commit::sealed::SUM;
 
@@ -11,6 +14,9 @@ pub(crate) enum StoredKind {
     Row,
     Head,
     Number,
+    Mark,
+    Durations,
+    Periodic,
     /// No record: the operation of a push in a write of the user's. Only its row has a checksum.
     Push,
 }
@@ -21,7 +27,10 @@ impl StoredKind {
         match self {
             Self::Row => Some(row::SEAL.checksum(queue, id.as_bytes(), body)),
             Self::Head => Some(head::SEAL.checksum(queue, &[], body)),
+            Self::Mark => Some(marks::SEAL.checksum(queue, id.as_bytes(), body)),
             Self::Number => Some(head::NAME.checksum(queue, &[], body)),
+            Self::Durations => Some(durations::SEAL.checksum(queue, id.as_bytes(), body)),
+            Self::Periodic => Some(periodic::SEAL.checksum(queue, id.as_bytes(), body)),
             Self::Push => None,
         }
     }
@@ -33,6 +42,9 @@ impl StoredKind {
             Self::Row => Row::decode(queue, id, bytes).ok().map(|row| row.encode(queue, id)),
             Self::Head => Head::decode(queue, bytes).ok().map(|head| head.encode(queue)),
             Self::Number => decode_number(queue, bytes).ok().map(|number| encode_number(queue, number)),
+            Self::Mark => Marked::decode(queue, id, bytes).ok().map(|marked| marked.encode(queue, id)),
+            Self::Durations => durations::Record::decode(queue, id, bytes).ok().map(|record| record.encode(queue, id)),
+            Self::Periodic => Last::decode(queue, id, bytes).ok().map(|last| last.encode(queue, id)),
             Self::Push => decode_push(bytes).map(|push| encode_push(&push)),
         }
     }

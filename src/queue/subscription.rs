@@ -1,8 +1,11 @@
 //! Waiting for what becomes of a job.
 
+use super::progress::JobProgress;
 use super::state::QueueState;
 use super::step::Happened;
+use super::watch::{Watch, Watchers};
 use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
+use crate::queue::Queue;
 use crate::queue::error::QueueError;
 use crate::queue::job::{JobId, JobState};
 use std::collections::HashMap;
@@ -17,6 +20,8 @@ pub struct Seen {
     pub state: Option<JobState>,
     /// The data that its workers have left, if any.
     pub data: Option<serde_json::Value>,
+    /// The progress that its worker has shown last, if any.
+    pub progress: Option<JobProgress>,
 }
 
 /// A look at one job that is told of its changes, from [`Queue::subscribe`]. Changes that come
@@ -43,20 +48,64 @@ struct Told {
     changes: u64,
     state: Option<JobState>,
     data: Option<Vec<u8>>,
+    progress: Option<JobProgress>,
+    /// Wakes a thread that waits for several jobs at once.
+    bell: Option<Arc<Bell>>,
 }
+
+impl Told {
+    fn ring(&self) {
+        if let Some(bell) = &self.bell {
+            *bell.rung.lock() += 1;
+            bell.changed.notify_all();
+        }
+    }
+}
+
+/// Wakes a thread that waits for several jobs at once.
+#[derive(Default)]
+struct Bell {
+    /// Counts the calls.
+    rung: Mutex<u64>,
+    changed: Condvar,
+}
+
+/// A job as it is stored: its state, its data and its progress.
+type Read = (JobState, Option<Vec<u8>>, Option<JobProgress>);
 
 /// Those who wait for jobs, by id.
 #[derive(Default)]
-pub(super) struct Subscribers(Mutex<HashMap<JobId, Vec<Arc<Slot>>>>);
+pub(super) struct Subscribers {
+    slots: Mutex<HashMap<JobId, Vec<Arc<Slot>>>>,
+    pub(super) watchers: Watchers,
+}
 
 impl Subscribers {
+    /// True if somebody may want to hear of a new job: one who watches all of them, or one whose
+    /// job was removed and is pushed again.
+    pub(super) fn is_any(&self) -> bool {
+        self.watchers.is_any() || !self.slots.lock().is_empty()
+    }
+
     pub(super) fn tell(&self, told: Vec<Happened>) {
-        let slots = self.0.lock();
+        self.watchers.tell(&told);
+        let slots = self.slots.lock();
         if slots.is_empty() {
             return;
         }
         for happened in told {
-            let Happened::Seen { id, state, data } = happened else { continue };
+            let (id, state, data) = match happened {
+                Happened::Seen { id, state, data } => (id, state, data),
+                // The state that it has then is told next.
+                Happened::Anew { id } => {
+                    let of_id = slots.get(&id).into_iter().flatten();
+                    of_id.for_each(|slot| slot.state.lock().progress = None);
+                    continue;
+                }
+                Happened::Claimed { .. } | Happened::Released { .. } | Happened::Line(_) | Happened::Paused { .. } => {
+                    continue;
+                }
+            };
             for slot in slots.get(&id).into_iter().flatten() {
                 let mut told = slot.state.lock();
                 told.changes += 1;
@@ -64,26 +113,46 @@ impl Subscribers {
                 if let Some(data) = &data {
                     told.data.clone_from(data);
                 }
+                if state.is_none() {
+                    told.progress = None;
+                }
                 slot.changed.notify_all();
+                told.ring();
             }
+        }
+    }
+
+    /// Tells the progress of a job that runs.
+    pub(super) fn tell_progress(&self, id: &str, progress: &JobProgress) {
+        let slots = self.slots.lock();
+        if slots.is_empty() {
+            return;
+        }
+        for slot in slots.get(id).into_iter().flatten() {
+            let mut told = slot.state.lock();
+            told.changes += 1;
+            (told.state, told.progress) = (Some(JobState::Running), Some(progress.clone()));
+            slot.changed.notify_all();
+            told.ring();
         }
     }
 
     /// Makes all who wait look at the clock again.
     pub(super) fn ring(&self) {
-        for slot in self.0.lock().values().flatten() {
+        self.watchers.ring();
+        for slot in self.slots.lock().values().flatten() {
             // The lock makes sure that the thread sleeps, or has not looked yet.
-            drop(slot.state.lock());
+            slot.state.lock().ring();
             slot.changed.notify_all();
         }
     }
 
     fn add(&self, id: &str, slot: &Arc<Slot>) {
-        self.0.lock().entry(id.to_owned()).or_default().push(slot.clone());
+        self.slots.lock().entry(id.to_owned()).or_default().push(slot.clone());
     }
 
     fn remove(&self, id: &str, slot: &Arc<Slot>) {
-        let mut slots = self.0.lock();
+        let mut slots = self.slots.lock();
         if let Some(of_id) = slots.get_mut(id) {
             of_id.retain(|other| !Arc::ptr_eq(other, slot));
             if of_id.is_empty() {
@@ -93,24 +162,75 @@ impl Subscribers {
     }
 }
 
+impl Queue {
+    /// Subscribes to the changes of a job.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// let id = queue.push(NewJob::new("k", &1)?)?.id;
+    /// let mut subscription = queue.subscribe(&id)?;
+    /// let mut lease = queue.accept(Accept::new())?.expect("a job is ready");
+    /// lease.finish(Some("as good as new".into()))?;
+    /// let seen = subscription.wait_for(JobState::Finished, Duration::from_secs(60))?.expect("it is");
+    /// assert_eq!(seen.data, Some("as good as new".into()));
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Store`] when the database fails.
+    pub fn subscribe(&self, id: impl AsRef<str>) -> Result<Subscription, QueueError> {
+        let id = id.as_ref();
+        Subscription::new(self.inner(), id, || {
+            let Some(row) = self.row(id)? else { return Ok(None) };
+            let data = if row.has_data { self.bytes(&self.inner().keys.data(id))? } else { None };
+            Ok(Some((row.state, data, self.progress_of(id, &row)?)))
+        })
+    }
+
+    /// Watches all jobs of the queue, for a monitor or a log: from now on, each push, claim, end,
+    /// removal and pause is told.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    /// use waterline::queue::{NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// let mut watch = queue.watch();
+    /// queue.push(NewJob::new("k", &1)?.id("a"))?;
+    /// while let Some(change) = watch.wait(Duration::ZERO) {
+    ///     println!("{change:?}");         // Job { id: "a", state: Some(Ready) }
+    /// }
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    pub fn watch(&self) -> Watch {
+        Watch::new(self.inner())
+    }
+}
+
 impl Subscription {
     /// Subscribes first, and reads the state after that, so that no change is lost in between.
     pub(super) fn new(
         queue: &Arc<QueueState>,
         id: &str,
-        read: impl FnOnce() -> Result<Option<(JobState, Option<Vec<u8>>)>, QueueError>,
+        read: impl FnOnce() -> Result<Option<Read>, QueueError>,
     ) -> Result<Self, QueueError> {
         let slot = Arc::new(Slot::default());
         queue.subscribers.add(id, &slot);
         let me = Self { queue: queue.clone(), id: id.to_owned(), slot, told: 0 };
-        let (state, data) = read()?.ok_or_else(|| QueueError::NotFound { id: id.to_owned() })?;
+        let (state, data, progress) = read()?.ok_or_else(|| QueueError::NotFound { id: id.to_owned() })?;
         {
             let mut told = me.slot.state.lock();
             if told.changes == 0 {
-                (told.state, told.data) = (Some(state), data);
-            } else if told.state == Some(state) && told.data.is_none() {
-                // The change was told without the data of before.
-                told.data = data;
+                (told.state, told.data, told.progress) = (Some(state), data, progress);
+            } else if told.state == Some(state) {
+                // The change was told without the rest, which stays.
+                told.data = told.data.take().or(data);
+                told.progress = told.progress.take().or(progress);
             }
         }
         Ok(me)
@@ -122,8 +242,8 @@ impl Subscription {
         self.slot.state.lock().state
     }
 
-    /// Waits until the job changes its state or its data, or was removed. `None`: the time is over.
-    /// A change that came since the last wait is told at once. It blocks its thread.
+    /// Waits until the job changes its state, its data or its progress, or was removed. `None`: the
+    /// time is over. A change that came since the last wait is told at once. It blocks its thread.
     ///
     /// # Errors
     /// [`QueueError::Payload`] if the data is no JSON.
@@ -144,6 +264,91 @@ impl Subscription {
         Ok(seen.filter(|seen| seen.state == Some(state)))
     }
 
+    /// Waits until one of several jobs, of any queues, changes its state or its data, or was
+    /// removed. Returns its place in the list. `None`: the time is over (by the clock of the first
+    /// one's queue), or the list is empty. It blocks its thread.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, NewJob, Queue, QueueOptions, Subscription};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// let pushed = queue.push_all((0..2).map(|n| NewJob::new("k", &n).unwrap()))?;
+    /// let mut all = pushed.iter().map(|job| queue.subscribe(&job.id)).collect::<Result<Vec<_>, _>>()?;
+    /// queue.remove(&pushed[1].id)?;
+    /// let (place, seen) = Subscription::wait_any(&mut all, Duration::from_secs(60))?.expect("it has changed");
+    /// assert_eq!((place, seen.state), (1, None));
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`wait`](Self::wait).
+    pub fn wait_any(subscriptions: &mut [Self], timeout: Duration) -> Result<Option<(usize, Seen)>, QueueError> {
+        Self::wait_among(subscriptions, None, timeout)
+    }
+
+    /// Waits until one of several jobs is in this state, which may be now. The first one in the
+    /// list is told: so take out those that were told. `None`: the time is over, or all of them
+    /// were removed. Otherwise it does what [`wait_any`](Self::wait_any) does.
+    ///
+    /// # Errors
+    /// Those of [`wait`](Self::wait).
+    pub fn wait_any_for(
+        subscriptions: &mut [Self],
+        state: JobState,
+        timeout: Duration,
+    ) -> Result<Option<(usize, Seen)>, QueueError> {
+        Self::wait_among(subscriptions, Some(state), timeout)
+    }
+
+    fn wait_among(
+        subscriptions: &mut [Self],
+        wanted: Option<JobState>,
+        timeout: Duration,
+    ) -> Result<Option<(usize, Seen)>, QueueError> {
+        let Some(first) = subscriptions.first() else { return Ok(None) };
+        let (queue, bell) = (first.queue.clone(), Arc::new(Bell::default()));
+        let deadline = queue.moment().now.checked_add(timeout);
+        subscriptions.iter().for_each(|one| one.slot.state.lock().bell = Some(bell.clone()));
+        let found = loop {
+            let rung = *bell.rung.lock();
+            let is_over = |one: &Self| {
+                let slot = one.slot.state.lock();
+                if wanted.is_some() { slot.state == wanted } else { slot.changes > one.told }
+            };
+            if let Some(place) = subscriptions.iter().position(is_over) {
+                break Some(place);
+            }
+            let are_gone = wanted.is_some() && subscriptions.iter().all(|one| one.state().is_none());
+            let at = queue.moment();
+            let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
+            if are_gone || rest.is_some_and(|rest| rest.is_zero()) {
+                break None;
+            }
+            let mut now = bell.rung.lock();
+            // A job that has changed since the look, or a clock that was set, has rung.
+            if *now == rung {
+                wait_until(&bell.changed, &mut now, queue.options.clock.deadline(&at, rest));
+            }
+        };
+        subscriptions.iter().for_each(|one| one.slot.state.lock().bell = None);
+        let Some(place) = found else { return Ok(None) };
+        let seen = subscriptions[place].take()?;
+        Ok(Some((place, seen)))
+    }
+
+    /// Returns the last change, which is told by that.
+    fn take(&mut self) -> Result<Seen, QueueError> {
+        let told = self.slot.state.lock();
+        self.told = told.changes;
+        let (state, data, progress) = (told.state, told.data.clone(), told.progress.clone());
+        drop(told);
+        let data = data.map(|data| super::job::from_json(&data)).transpose();
+        let data = data.map_err(|source| QueueError::Payload { id: self.id.clone(), source })?;
+        Ok(Seen { state, data, progress })
+    }
+
     fn wait_until(&mut self, timeout: Duration, is_over: impl Fn(&Told) -> bool) -> Result<Option<Seen>, QueueError> {
         let deadline = self.queue.moment().now.checked_add(timeout);
         let mut told = self.slot.state.lock();
@@ -156,12 +361,8 @@ impl Subscription {
             }
             wait_until(&self.slot.changed, &mut told, self.queue.options.clock.deadline(&at, rest));
         }
-        self.told = told.changes;
-        let (state, data) = (told.state, told.data.clone());
         drop(told);
-        let data = data.map(|data| super::job::from_json(&data)).transpose();
-        let data = data.map_err(|source| QueueError::Payload { id: self.id.clone(), source })?;
-        Ok(Some(Seen { state, data }))
+        self.take().map(Some)
     }
 }
 

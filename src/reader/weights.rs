@@ -23,7 +23,7 @@ impl Weights {
     }
 
     #[inline]
-    fn push(&mut self, jobs: usize, weight: usize) {
+    pub(crate) fn push(&mut self, jobs: usize, weight: usize) {
         match self.equal.back_mut() {
             Some(last) if last.weight == weight => last.jobs += jobs,
             _ => self.equal.push_back(Equal { jobs, weight }),

@@ -16,6 +16,12 @@ pub(crate) enum Mode {
     Ordered,
     /// A job's effects and its completion are one write: [`transactional`](super::transactional).
     Transactional,
+    /// Several jobs are done together: [`batched`](super::batched).
+    Batched,
+    /// The same, with one write of their effects and their completion.
+    BatchedTransactional,
+    /// A job is done when a transaction of the user's has its result: [`writing`](super::writing).
+    Writing,
 }
 
 /// The settings that only some modes have; `None` if the user has not set one.
@@ -23,6 +29,7 @@ pub(crate) enum Mode {
 pub(crate) struct Asked {
     pub(crate) threads: Option<usize>,
     pub(crate) max_effects: Option<usize>,
+    pub(crate) max_unwritten: Option<u64>,
 }
 
 /// The same with the defaults of the mode; `None` if the mode has no such limit.
@@ -32,6 +39,9 @@ pub(crate) struct Settings {
     pub(crate) threads: Option<usize>,
     /// The bytes of effects that may wait for their write.
     pub(crate) effects: Option<usize>,
+    /// The results that may wait for their transaction; only the mode that has them has this. The
+    /// window bounds them, too.
+    pub(crate) unwritten: Option<u64>,
 }
 
 impl Mode {
@@ -40,12 +50,16 @@ impl Mode {
         if asked.threads.is_some() && self != Self::Deferred {
             return Err(ConfigError::ThreadsWithoutDeferred);
         }
-        if asked.max_effects.is_some() && self != Self::Transactional {
+        let has_effects = matches!(self, Self::Transactional | Self::BatchedTransactional);
+        if asked.max_effects.is_some() && !has_effects {
             return Err(ConfigError::EffectsWithoutTransactional);
         }
-        let mut settings = Settings { threads: None, effects: None };
+        if asked.max_unwritten.is_some() && self != Self::Writing {
+            return Err(ConfigError::UnwrittenWithoutWriting);
+        }
+        let mut settings = Settings { threads: None, effects: None, unwritten: None };
         match self {
-            Self::Direct | Self::Ordered => {}
+            Self::Direct | Self::Ordered | Self::Batched => {}
             Self::Deferred => {
                 let threads = asked.threads.unwrap_or_else(config::available_parallelism);
                 if threads == 0 {
@@ -56,10 +70,17 @@ impl Mode {
             // The threads of the pool only begin the jobs.
             #[cfg(feature = "tokio")]
             Self::Asynchronous => settings.threads = Some(config::available_parallelism()),
-            Self::Transactional => {
+            Self::Transactional | Self::BatchedTransactional => {
                 let bytes = asked.max_effects.unwrap_or(config::DEFAULT_EFFECTS);
                 check_effects(bytes)?;
                 settings.effects = Some(bytes);
+            }
+            Self::Writing => {
+                let jobs = asked.max_unwritten.unwrap_or(u64::MAX);
+                if jobs == 0 {
+                    return Err(ConfigError::MaxUnwrittenZero);
+                }
+                settings.unwritten = Some(jobs);
             }
         }
         Ok(settings)
@@ -77,20 +98,31 @@ mod tests {
         Mode::Asynchronous,
         Mode::Ordered,
         Mode::Transactional,
+        Mode::Batched,
+        Mode::BatchedTransactional,
+        Mode::Writing,
     ];
 
     #[test]
     fn a_setting_of_one_mode_is_refused_in_every_other() {
         for mode in MODES.iter().copied() {
-            let threads = mode.settings(Asked { threads: Some(2), max_effects: None });
-            let effects = mode.settings(Asked { threads: None, max_effects: Some(9) });
+            let threads = mode.settings(Asked { threads: Some(2), ..Asked::default() });
+            let effects = mode.settings(Asked { max_effects: Some(9), ..Asked::default() });
+            let unwritten = mode.settings(Asked { max_unwritten: Some(7), ..Asked::default() });
+            let none = Settings { threads: None, effects: None, unwritten: None };
             match mode {
-                Mode::Deferred => assert_eq!(threads, Ok(Settings { threads: Some(2), effects: None })),
+                Mode::Deferred => assert_eq!(threads, Ok(Settings { threads: Some(2), ..none })),
                 _ => assert_eq!(threads, Err(ConfigError::ThreadsWithoutDeferred)),
             }
             match mode {
-                Mode::Transactional => assert_eq!(effects, Ok(Settings { threads: None, effects: Some(9) })),
+                Mode::Transactional | Mode::BatchedTransactional => {
+                    assert_eq!(effects, Ok(Settings { effects: Some(9), ..none }));
+                }
                 _ => assert_eq!(effects, Err(ConfigError::EffectsWithoutTransactional)),
+            }
+            match mode {
+                Mode::Writing => assert_eq!(unwritten, Ok(Settings { unwritten: Some(7), ..none })),
+                _ => assert_eq!(unwritten, Err(ConfigError::UnwrittenWithoutWriting)),
             }
             assert!(mode.settings(Asked::default()).is_ok(), "{mode:?}");
         }

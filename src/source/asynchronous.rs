@@ -3,8 +3,9 @@
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::base::time;
+use crate::source::sparse::dense_run;
 use crate::source::wakeup::Wakeup;
-use crate::source::{Gate, Jobs, READ_PATIENCE};
+use crate::source::{Gate, Jobs, READ_PATIENCE, Sparse};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::pin::pin;
@@ -113,6 +114,20 @@ pub trait AsyncJobs: Send + Sync + 'static {
             }
             Ok(())
         }
+    }
+
+    /// Reads jobs of a source whose indices have gaps; see [`Jobs::read_sparse`]. Default: it
+    /// awaits [`read`](Self::read) for a run of `most` indices.
+    ///
+    /// # Errors
+    /// Those of [`Jobs::read_sparse`].
+    fn read_sparse(
+        &self,
+        run: RangeInclusive<Index>,
+        most: usize,
+        into: &mut Sparse<Self::Job>,
+    ) -> impl Future<Output = Result<(), BoxError>> + Send {
+        async move { self.read(dense_run(&run, most, into)?, into.dense()).await }
     }
 
     /// Returns about how many bytes of memory this job takes; see [`Jobs::weight`]. Default: the
@@ -250,6 +265,10 @@ impl<J: AsyncJobs> Jobs for OnRuntime<J> {
 
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
         self.call(self.jobs.read(run, into))
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<J::Job>) -> Result<(), BoxError> {
+        self.call(self.jobs.read_sparse(run, most, into))
     }
 
     fn weight(&self, job: &Self::Job) -> usize {

@@ -4,7 +4,7 @@ use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::{Listener, Watermark};
-use crate::source::{Gate, Jobs};
+use crate::source::{Gate, Jobs, Sparse};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
@@ -100,6 +100,10 @@ impl<J: Jobs> Jobs for Gated<J> {
 
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
         self.jobs.read(run, into)
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<J::Job>) -> Result<(), BoxError> {
+        self.jobs.read_sparse(run, most, into)
     }
 
     fn weight(&self, job: &Self::Job) -> usize {

@@ -131,8 +131,8 @@ fn consumers_of_one_store_share_writes() {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();
     }
-    let before = kv.writes();
     kv.fail(0..0);
+    let before = kv.writes();
     for consumer in consumers {
         assert!(consumer.handle().wait_for(49, LONG));
         consumer.stop().unwrap();

@@ -8,6 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 mod rules;
+mod sparse;
 mod watched;
 
 use rules::{Known, check_quiet, check_unchanged, read_equals};
@@ -41,6 +42,9 @@ type Change<'a, J> = Box<dyn Fn(&J, u64) + 'a>;
 /// * An empty source has no head and no job.
 /// * `head()` moves by what was added. To remove jobs moves `first()` and leaves `head()` where it
 ///   is.
+/// * `read_sparse` says what `at_index` has: jobs in order, within the run, and no more than it is
+///   asked for. Of the first index it says something. Only with [`sparse`](Self::sparse) there may
+///   be gaps, and a gap never becomes a job.
 /// * A source that took the [`Wakeup`](crate::Wakeup) rings every consumer when a job appears.
 /// * Calls from several threads agree, and so do calls through an `Arc`.
 /// * A [`Consumer`](crate::Consumer) on it handles each job once.
@@ -74,6 +78,8 @@ pub struct JobsSuite<'a, J> {
     make: Make<'a, J>,
     /// True if the source is made with as many jobs as the suite asks for.
     sized: bool,
+    /// True if its indices may have gaps.
+    sparse: bool,
     extend: Option<Change<'a, J>>,
     prune: Option<Change<'a, J>>,
     patience: Duration,
@@ -83,7 +89,7 @@ impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
     /// Creates a suite for the sources that `make` returns. It gets the number of jobs, 0 or a
     /// hundred. A new source must share nothing with the sources before it.
     pub fn new(make: impl Fn(u64) -> J + 'a) -> Self {
-        Self { make: Box::new(make), sized: true, extend: None, prune: None, patience: PATIENCE }
+        Self { make: Box::new(make), sized: true, sparse: false, extend: None, prune: None, patience: PATIENCE }
     }
 
     /// Creates a suite for a source whose length the test cannot choose: a fixture, or an endless
@@ -95,6 +101,49 @@ impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
     /// Also checks the rules of growing and of ringing. `extend` adds this many jobs.
     pub fn extend(mut self, extend: impl Fn(&J, u64) + 'a) -> Self {
         self.extend = Some(Box::new(extend));
+        self
+    }
+
+    /// Allows gaps, and checks their rules: see [`Jobs::read_sparse`]. Then `make` returns a source
+    /// with so many jobs, wherever they are. `head()` moves by at least what was added, and no job
+    /// is added where a gap was.
+    ///
+    /// ```
+    /// use std::ops::RangeInclusive;
+    /// use waterline::testing::JobsSuite;
+    /// use waterline::{BoxError, Index, Jobs, Sparse};
+    ///
+    /// /// So many jobs, at every third index.
+    /// struct Thirds(u64);
+    ///
+    /// impl Jobs for Thirds {
+    ///     type Job = Index;
+    ///     fn head(&self) -> Result<Option<Index>, BoxError> {
+    ///         Ok((self.0 * 3).checked_sub(3))
+    ///     }
+    ///     fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+    ///         Ok((index % 3 == 0 && index / 3 < self.0).then_some(index))
+    ///     }
+    ///     fn read_sparse(
+    ///         &self,
+    ///         run: RangeInclusive<Index>,
+    ///         most: usize,
+    ///         into: &mut Sparse<Index>,
+    ///     ) -> Result<(), BoxError> {
+    ///         let all = (0..self.0).map(|job| job * 3);
+    ///         all.filter(|index| run.contains(index)).take(most).for_each(|index| into.job(index, index));
+    ///         // The next job is two indices away.
+    ///         if into.next() % 3 > 0 {
+    ///             into.none_through(into.next().next_multiple_of(3) - 1);
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// JobsSuite::new(Thirds).sparse().run();
+    /// ```
+    pub fn sparse(mut self) -> Self {
+        self.sparse = true;
         self
     }
 
@@ -143,7 +192,10 @@ impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
     }
 
     fn has(&self, known: &Known<J::Job>, count: u64, rule: &'static str) -> Checked {
-        let there = known.head.map_or(0, |head| (head - known.first).saturating_add(1));
+        let there = match &known.gaps {
+            Some(_) => known.jobs.len() as u64,
+            None => known.head.map_or(0, |head| (head - known.first).saturating_add(1)),
+        };
         insist(!self.sized || there == count, rule, || {
             format!("it should have {count} jobs and has {there}, from {} to {:?}", known.first, known.head)
         })
@@ -151,10 +203,10 @@ impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
 
     fn full(&self) -> Checked<Known<J::Job>> {
         let jobs = self.made(SOME);
-        let known = check_quiet(&*jobs, None)?;
+        let known = check_quiet(&*jobs, None, self.sparse)?;
         self.has(&known, SOME, "the source has the jobs that it was made with")?;
         insist(known.head.is_some(), "a source of this suite is not empty", || "head() is None".to_owned())?;
-        let shared = check_quiet(&jobs, Some(&known))?;
+        let shared = check_quiet(&jobs, Some(&known), self.sparse)?;
         insist((shared.first, shared.head) == (known.first, known.head), "calls through an Arc agree", || {
             format!("{:?} and {:?} differ", (shared.first, shared.head), (known.first, known.head))
         })?;
@@ -167,23 +219,25 @@ impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
         let jobs = self.made(0);
         let head = rules::head(&*jobs)?;
         insist(head.is_none(), EMPTY, || format!("head() is {head:?}"))?;
-        check_quiet(&*jobs, None)?;
+        check_quiet(&*jobs, None, self.sparse)?;
         let Some(extend) = &self.extend else { return Ok(()) };
         extend(&jobs, MORE);
-        let known = check_quiet(&*jobs, None)?;
+        let known = check_quiet(&*jobs, None, self.sparse)?;
         self.has(&known, MORE, GROWS)
     }
 
     fn growing(&self) -> Checked {
         let Some(extend) = &self.extend else { return Ok(()) };
         let jobs = self.made(SOME);
-        let mut before = check_quiet(&*jobs, None)?;
+        let mut before = check_quiet(&*jobs, None, self.sparse)?;
         for more in [1, MORE] {
             extend(&jobs, more);
             let expected = before.head.map(|head| head.saturating_add(more));
             let head = rules::head(&*jobs)?;
-            insist(head == expected, GROWS, || format!("{more} more: {:?} became {head:?}", before.head))?;
-            let now = check_quiet(&*jobs, Some(&before))?;
+            insist(head == expected || self.sparse && head > expected, GROWS, || {
+                format!("{more} more: {:?} became {head:?}", before.head)
+            })?;
+            let now = check_quiet(&*jobs, Some(&before), self.sparse)?;
             insist(now.first == before.first, GROWS, || format!("first(): {} became {}", before.first, now.first))?;
             check_unchanged(&before, &now)?;
             before = now;
@@ -195,13 +249,16 @@ impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
         const PRUNED: &str = "removing jobs moves first(), and leaves head() where it is";
         let Some(prune) = &self.prune else { return Ok(()) };
         let jobs = self.made(SOME);
-        let before = check_quiet(&*jobs, None)?;
+        let before = check_quiet(&*jobs, None, self.sparse)?;
         let Some(head) = before.head else { return Ok(()) };
         let steps = [1, 10, SOME - 1, SOME].map(|step| before.first.saturating_add(step).min(head + 1));
         for first in steps {
             prune(&jobs, first);
-            let now = check_quiet(&*jobs, Some(&before))?;
-            insist((now.first, now.head) == (first, before.head), PRUNED, || {
+            let now = check_quiet(&*jobs, Some(&before), self.sparse)?;
+            // Between the jobs it may begin anywhere.
+            let lowest = before.jobs.keys().find(|index| **index >= first).copied().unwrap_or(head + 1);
+            let begins = now.first == first || self.sparse && now.first <= lowest;
+            insist(begins && now.head == before.head, PRUNED, || {
                 format!("below {first} removed: it goes from {} to {:?}, and went to {head}", now.first, now.head)
             })?;
             check_unchanged(&before, &now)?;
@@ -209,8 +266,9 @@ impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
         }
         let Some(extend) = &self.extend else { return Ok(()) };
         extend(&jobs, MORE);
-        let now = check_quiet(&*jobs, Some(&before))?;
-        insist(now.head == Some(head.saturating_add(MORE)), "an emptied source goes on counting", || {
+        let now = check_quiet(&*jobs, Some(&before), self.sparse)?;
+        let grown = Some(head.saturating_add(MORE));
+        insist(now.head == grown || self.sparse && now.head > grown, "an emptied source goes on counting", || {
             format!("its last job was {head}, and after {MORE} more its head is {:?}", now.head)
         })
     }

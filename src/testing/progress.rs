@@ -14,6 +14,7 @@ use std::time::Duration;
 
 mod consumed;
 mod engines;
+mod transactions;
 
 const ANSWERS: &str = "a healthy progress answers, with no error and no panic";
 const NOTHING: &str = "a new name has nothing saved";
@@ -52,6 +53,9 @@ type ByName<'a, R> = Box<dyn Fn(&str) -> R + 'a>;
 ///   [`SaveError::Lost`], a consumer that has that value halts with [`Error::Fenced`].
 /// * If the progress [keeps jobs done ahead](Progress::keeps_done_ahead), it loads them exactly as
 ///   they were saved, also while there is no watermark, and a consumer runs none of them again.
+/// * If the progress [keeps records](Progress::keeps_records), it loads exactly those that were put
+///   and not removed.
+/// * A [transaction](Self::transactional) has the user's rows and the save, or neither.
 /// * A [fence](Progress::fence) is 0 in every life of a name, or grows from life to life.
 /// * A save without the name is an error, and changes nothing.
 /// * A save under one name changes no other name, and a value may move to another thread.
@@ -89,6 +93,8 @@ pub struct ProgressSuite<'a, P> {
     corrupt: Option<ByName<'a, ()>>,
     ways: Ways<'a>,
     patience: Duration,
+    /// Checks the transactions, of a progress that has some.
+    transactions: Option<transactions::Check<'a, P>>,
 }
 
 /// The ways in which a second value gets a name.
@@ -104,7 +110,7 @@ enum Ways<'a> {
 impl<'a, P: Progress> ProgressSuite<'a, P> {
     /// Makes a suite for the progress that this closure opens by its name.
     pub fn new(open: impl Fn(&str) -> P + 'a) -> Self {
-        Self { open: Box::new(open), corrupt: None, ways: Ways::Exclusive, patience: PATIENCE }
+        Self { open: Box::new(open), corrupt: None, ways: Ways::Exclusive, patience: PATIENCE, transactions: None }
     }
 
     /// Also checks the result of a damaged value. The closure damages the value that is stored
@@ -161,6 +167,8 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         self.done_ahead_is_kept()?;
         self.fences_grow()?;
         self.the_writer_before_is_shut_out()?;
+        self.records_are_kept()?;
+        self.transactions.as_ref().map_or(Ok(()), |check| check(self))?;
         consumed::consumed(&self.open, self.patience)
     }
 
@@ -405,7 +413,7 @@ fn saves(progress: &mut impl Progress, saved: &Saved, call: impl FnOnce() -> Str
 
 /// Describes a value: the watermark, and briefly the jobs that are done above it.
 fn shown(loaded: Option<&Saved>) -> String {
-    let Some(Saved { last_processed, next, done }) = loaded else { return "nothing".to_owned() };
+    let Some(Saved { last_processed, next, done, .. }) = loaded else { return "nothing".to_owned() };
     let last = last_processed.map_or_else(|| "no watermark".to_owned(), |last| last.to_string());
     match &done[..] {
         [] if last_processed.is_some_and(|last| last.checked_add(1) == Some(*next)) => last,

@@ -74,6 +74,22 @@ impl DoneAhead {
         self.restored_below = self.restored_below.max(run.end() + 1);
     }
 
+    /// Settles a gap above the lowest undone index. None of it was started. Returns how many of the
+    /// indices were not done before.
+    pub(crate) fn settle(&mut self, gap: RangeInclusive<Index>) -> u64 {
+        let before = self.count;
+        self.restore(gap);
+        self.count - before
+    }
+
+    /// Forgets the indices below this one, which were all restored. Returns how many there were.
+    pub(crate) fn jump(&mut self, lowest: Index) -> u64 {
+        let passed = self.done.begin_at(lowest);
+        self.count -= passed;
+        self.beyond -= passed;
+        passed
+    }
+
     /// Marks this index done. `lowest` is the lowest undone index; returns the new one.
     #[inline]
     pub(crate) fn insert(&mut self, index: Index, lowest: Index) -> Index {

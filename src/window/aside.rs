@@ -20,6 +20,15 @@ impl Window {
         may
     }
 
+    /// Reports the same of a [redriven](Self::handle_redriven) job. It is redriven until it is
+    /// [taken up](Self::handle_taken_up) and done. Returns false, and changes nothing, if it is not
+    /// redriven.
+    pub fn handle_redriven_aside(&mut self, index: Index) -> bool {
+        let may = self.in_flight > 0 && self.redriven.contains(&index);
+        self.in_flight -= usize::from(may);
+        may
+    }
+
     /// Reports that it is the turn of a job that was [set aside](Self::handle_set_aside). The job
     /// is in flight again.
     pub fn handle_taken_up(&mut self) {

@@ -125,6 +125,32 @@ impl Bits {
         self.words.get(usize::try_from(at).ok()?).copied()
     }
 
+    /// Forgets the bits below this index, so that the first word is the one of this index. Returns
+    /// how many were set.
+    pub(crate) fn begin_at(&mut self, lowest: Index) -> u64 {
+        let mut forgotten = 0;
+        while self.origin < lowest / 64
+            && let Some(word) = self.words.pop_front()
+        {
+            forgotten += u64::from(word.count_ones());
+            self.origin += 1;
+        }
+        if let Some(word) = self.words.front_mut().filter(|_| self.origin == lowest / 64) {
+            let below = *word & !(u64::MAX << (lowest % 64));
+            forgotten += u64::from(below.count_ones());
+            *word ^= below;
+        }
+        self.shrink();
+        forgotten
+    }
+
+    #[inline]
+    fn shrink(&mut self) {
+        if self.words.capacity() > Self::SHRINK_FROM && self.words.len() < self.words.capacity() / 4 {
+            self.words.shrink_to(self.words.len() * 2);
+        }
+    }
+
     /// Forgets the unbroken run of set bits that begins at `start`, the lowest bit that may be set.
     /// Returns one past the last bit of the run.
     #[inline]
@@ -144,9 +170,7 @@ impl Bits {
             self.words.pop_front();
             self.origin += 1;
         }
-        if self.words.capacity() > Self::SHRINK_FROM && self.words.len() < self.words.capacity() / 4 {
-            self.words.shrink_to(self.words.len() * 2);
-        }
+        self.shrink();
         end
     }
 }
@@ -195,6 +219,21 @@ mod tests {
                 let last = (start..end).rev().find(|i| !is_set(i)).map_or(start, |i| i + 1);
                 assert_eq!(bits.trim_set(start, end), last, "{start}..{end}");
             }
+        }
+    }
+
+    #[test]
+    fn bits_that_begin_anew_are_those_from_the_new_beginning_on() {
+        for lowest in [3, 4, 63, 64, 65, 128, 199, 200, 255, 256, 1 << 50] {
+            let mut bits = Bits::default();
+            (4..200).filter(|i| *i != 150).for_each(|i| bits.set(i));
+            let below = (4..lowest.min(200)).filter(|i| *i != 150).count() as u64;
+            assert_eq!(bits.begin_at(lowest), below, "{lowest}");
+            assert!((4..200).all(|i| bits.contains(i) == (i >= lowest && i != 150)), "{lowest}");
+            // As the window goes on: each run begins at the lowest index that is not taken.
+            bits.set(lowest + 1);
+            bits.set(lowest);
+            assert!(bits.take_run(lowest) >= lowest + 2, "{lowest}");
         }
     }
 

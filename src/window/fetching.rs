@@ -11,8 +11,8 @@ impl Window {
         self.room = jobs;
     }
 
-    /// Reports that the fetch under way returned this many jobs, at least one, from its start. The
-    /// window asks for the rest again.
+    /// Reports that the fetch under way returned this many jobs, at least one, from its start, or
+    /// that it has ended after its [parts](Self::handle_part). The window asks for the rest again.
     pub fn handle_fetched(&mut self, count: u64) {
         self.take_in(count);
         self.retries.rest_is_due(reach!(self));
@@ -86,7 +86,7 @@ impl Window {
 
     // A call of it costs a short job a twentieth of its time.
     #[inline(always)]
-    fn new_run(&self) -> Option<RangeInclusive<Index>> {
+    pub(super) fn new_run(&self) -> Option<RangeInclusive<Index>> {
         if !self.has_unread() {
             return None;
         }

@@ -9,7 +9,7 @@ impl Window {
     #[inline]
     #[must_use]
     pub fn awaits_save(&self) -> bool {
-        let closed = self.next - self.saved >= self.limits.max_search_ahead;
+        let closed = self.next - self.saved >= self.width();
         // Once it stops, what a fetch under way brings starts no more.
         let may_start = !self.stopping && (self.fetch.is_some() || self.can_run());
         let idle = self.in_flight == 0 && !may_start;
@@ -71,6 +71,11 @@ impl Window {
     #[must_use]
     pub fn is_gated(&self, index: Index) -> bool {
         index >= self.gate
+    }
+
+    /// Returns one past the last index that the gate lets through.
+    pub(crate) fn gate(&self) -> Index {
+        self.gate
     }
 
     /// Returns the number of jobs that workers hold and have not reported.
@@ -137,6 +142,12 @@ impl Window {
             && (self.stopping || self.stop_at.is_some_and(|last| self.done > last) && self.redriven.is_empty())
             && !self.ended
             && !self.abandoned_save
+    }
+
+    /// True if a save was asked for and has not come to its end.
+    #[must_use]
+    pub(crate) fn is_saving(&self) -> bool {
+        self.saving != SaveState::No
     }
 
     /// True if nothing will start any more.

@@ -6,6 +6,7 @@
 //! [`Window`] and in the model. It panics if they differ, or if a promise is broken.
 
 mod fetches;
+mod gaps;
 mod model;
 mod passed;
 mod saves;
@@ -35,6 +36,9 @@ pub(crate) enum Choice {
     Missing(u8),
     /// The fetch under way returns this share of its jobs, or none, and then the source fails.
     Unreadable(u8),
+    /// The fetch under way returns jobs and gaps by the first number, and ends with a gap by the
+    /// second one.
+    Sparse(u8, u8),
     /// By their weight, this many more jobs may be read. A large number means any number.
     Room(u8),
     /// Workers ask for this many jobs.
@@ -120,6 +124,7 @@ impl Trial {
             Choice::Shrink(by) => self.set_head(self.model.head.and_then(|head| head.checked_sub(u64::from(by)))),
             Choice::Gate(by) => self.set_gate(by),
             fetched @ (Choice::Fetched(_) | Choice::Missing(_) | Choice::Unreadable(_)) => self.end_fetch(fetched),
+            Choice::Sparse(seed, last) => self.end_sparse_fetch(seed, last),
             Choice::Room(jobs) => self.set_room(if jobs < 200 { u64::from(jobs % 20) } else { u64::MAX }),
             Choice::Run(times) => (0..times % 8).for_each(|_| self.run()),
             Choice::Done(pick) => {
@@ -321,8 +326,10 @@ impl Trial {
         assert_eq!(window.awaits_save(), awaited);
         assert_eq!(window.in_flight(), model.running.len());
         assert_eq!(window.done_ahead() as usize, model.done.range(base..).count());
-        let unsaved = model.done.range(base..).filter(|i| !model.disk_ahead.contains(i)).count();
+        let on_disk = |i: &Index| model.disk_ahead.contains(i) || model.keeps && model.gaps.contains(i);
+        let unsaved = model.done.range(base..).filter(|i| !on_disk(i)).count();
         assert_eq!(window.unsaved() as usize, unsaved);
+        assert_eq!(window.absent(), model.absent);
         assert_eq!(window.lowest_undone(), model.lowest_undone());
         assert_eq!(window.next(), model.next());
         let restored = model.restored.range(base..).filter(|i| !model.started.contains(i)).count();

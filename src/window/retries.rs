@@ -66,6 +66,17 @@ impl Retries {
         self.0.as_ref().is_some_and(|queues| queues.read.places.contains_key(&index))
     }
 
+    /// Returns the job that was read and goes first.
+    #[inline]
+    pub(super) fn first_read(&self) -> Option<Index> {
+        self.0.as_ref()?.read.first()
+    }
+
+    /// Returns the jobs that were read and that the window lets start, in their order.
+    pub(super) fn read_in_turn(&self) -> impl Iterator<Item = Index> {
+        self.0.iter().flat_map(|queues| queues.read.order.values().copied())
+    }
+
     /// Returns the run of this one job, if it is to be read again.
     pub(super) fn run_of(&self, index: Index) -> Option<RangeInclusive<Index>> {
         self.0.as_ref().filter(|queues| queues.due.places.contains_key(&index)).map(|_| index..=index)
@@ -94,6 +105,8 @@ forward! {
     reach(reach: Reach<'_>);
     begin_read(run: &RangeInclusive<Index>);
     end_read(count: usize, reach: Reach<'_>);
+    end_part(last: Index, reach: Reach<'_>);
+    end_absent(last: Index, redriven: &BTreeSet<Index>) -> Vec<Index>;
     rest_is_due(reach: Reach<'_>);
     first_is_missing();
     rest_waits();
@@ -188,6 +201,25 @@ impl Queues {
         for (index, place) in self.reading.drain(..count.min(self.reading.len())) {
             self.read.insert(index, place, reach);
         }
+    }
+
+    /// Takes in the jobs being read up to this one.
+    fn end_part(&mut self, last: Index, reach: Reach<'_>) {
+        self.end_read(self.reading_up_to(last), reach);
+    }
+
+    /// Lets go of the jobs being read up to this one, which are no longer there. Of these, the
+    /// redriven ones are missing. Returns the others.
+    fn end_absent(&mut self, last: Index, redriven: &BTreeSet<Index>) -> Vec<Index> {
+        let absent = self.reading.drain(..self.reading_up_to(last)).collect::<Vec<_>>();
+        let (missing, gone): (Vec<_>, _) = absent.into_iter().partition(|(index, _)| redriven.contains(index));
+        self.missing.extend(missing);
+        gone.into_iter().map(|(index, _): (Index, Place)| index).collect()
+    }
+
+    /// The number of jobs being read up to this one.
+    fn reading_up_to(&self, last: Index) -> usize {
+        self.reading.partition_point(|(index, _)| *index <= last)
     }
 
     /// Makes the rest of the jobs being read due again, in their places.

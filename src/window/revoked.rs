@@ -13,6 +13,16 @@ impl Window {
     /// it from a job that is on the disk. Returns false, and changes nothing, if no save is being
     /// written, or if the job is not done or is below the watermark.
     pub fn handle_revoked(&mut self, index: Index) -> bool {
+        self.revoke(index) && self.retries.wait(index)
+    }
+
+    /// Reports the same of a job that has not failed: its result waits once more, as that of a job
+    /// which was [set aside](Self::handle_set_aside).
+    pub fn handle_put_aside(&mut self, index: Index) -> bool {
+        self.revoke(index)
+    }
+
+    fn revoke(&mut self, index: Index) -> bool {
         let SaveState::Writing(end) = self.saving else { return false };
         let passed = (self.saved..self.done).contains(&index);
         let ahead = (self.done..self.next).contains(&index) && self.ahead.contains(index);
@@ -21,7 +31,7 @@ impl Window {
         }
         self.done = self.ahead.revoke(index, self.done);
         self.saving = SaveState::Writing(end.min(self.done));
-        self.retries.wait(index)
+        true
     }
 }
 
@@ -93,6 +103,25 @@ mod tests {
             }
             assert_eq!((window.last_processed(), window.unsaved(), window.done_ahead()), (Some(149), 0, 1));
         }
+    }
+
+    #[test]
+    fn jobs_that_were_put_aside_can_be_taken_up_and_done_again() {
+        let mut window = saving((0..150).chain([160]));
+        for index in [160, 149, 70, 3, 2] {
+            assert!(window.handle_put_aside(index) && !window.handle_put_aside(index));
+            assert!(!window.handle_due(index), "it waits for no back-off");
+        }
+        let above: Vec<_> = (4..149).filter(|index| *index != 70).collect();
+        assert_eq!(saved(&mut window), (2, above));
+        for (index, next) in [(70, 2), (3, 2), (2, 149), (149, 150), (160, 150)] {
+            window.handle_taken_up();
+            assert!(window.handle_done(index));
+            assert_eq!(window.lowest_undone(), next);
+        }
+        assert_eq!((saved(&mut window), window.unsaved()), ((150, [160].to_vec()), 151));
+        window.handle_saved();
+        assert_eq!((window.last_processed(), window.unsaved(), window.in_flight()), (Some(149), 0, 49));
     }
 
     #[test]

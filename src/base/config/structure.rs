@@ -5,6 +5,7 @@ use crate::base::structure::structure;
 use std::fmt;
 
 impl fmt::Debug for ConfigError {
+    #[expect(clippy::too_many_lines, reason = "it is a list with a line for each variant")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
             return write!(f, "{self}");
@@ -12,12 +13,13 @@ impl fmt::Debug for ConfigError {
         structure!(
             self,
             f,
-            [],
+            [Group, Limit],
             [
                 MaxProcessingZero {},
                 MaxEffects { bytes },
                 Foreign { what, name },
                 SearchAheadZero {},
+                MostZero {},
                 MaxReadAheadZero {},
                 StartAtMax {},
                 StopAtMax {},
@@ -33,6 +35,9 @@ impl fmt::Debug for ConfigError {
                 ThreadsZero {},
                 ThreadsWithoutDeferred {},
                 EffectsWithoutTransactional {},
+                BatchSize { max, max_processing },
+                MaxUnwrittenZero {},
+                UnwrittenWithoutWriting {},
                 PollEveryZero {},
                 AttemptTimeoutZero {},
                 OnStallZero {},
@@ -51,9 +56,28 @@ impl fmt::Debug for ConfigError {
                 StageForeign { name },
                 JobId { length },
                 JobIdReserved { id },
+                Signature { length },
+                JobKey { length },
+                CostZero {},
+                FingerprintField { field },
+                Fraction { value },
+                ProgressNote { length },
+                MetaKey { length },
+                MetaSize { bytes },
                 JobKind { length },
                 RunAt {},
                 LeaseZero {},
+                HealAfterZero {},
+                GateEveryZero { gate },
+                EveryZero {},
+                PeriodicTwice { name },
+                PeriodicJob { name },
+                CatchUpSkips { name },
+                CronFields { expression, fields },
+                CronField { expression, field, value, reason },
+                CronNever { expression },
+                TimeZone { name },
+                MaxWaitingZero {},
                 QueueOptions { name },
                 HandlerTwice { kind },
                 NoHandlers {},

@@ -13,7 +13,7 @@ impl<T: Send + 'static> Core<T> {
     /// Lets the next suspect run alone, once nothing is in flight.
     pub(super) fn give_turn(&mut self, now: &Now) {
         let (in_flight, paused) = (self.window.in_flight(), self.window.is_paused());
-        let turn_held = self.running.aside.held;
+        let (turn_held, writes) = (self.running.aside.held, self.has_to_write());
         let Some(care) = self.care() else { return };
         // The count of the next one and the end of the last one are one save. In order, the sink
         // may have a turn between them.
@@ -27,8 +27,9 @@ impl<T: Send + 'static> Core<T> {
         }
         let Some(care) = self.care() else { return };
         let Alone::Draining(index) = care.alone else { return };
-        // A result that waits for its turn at the sink would be in flight beside it.
-        if in_flight > 0 || turn_held || care.asked.is_some() {
+        // A result that waits for its turn at the sink, or for a transaction, would be in flight
+        // beside it.
+        if in_flight > 0 || turn_held || writes || care.asked.is_some() {
             return;
         }
         let max = care.max_crashes;
@@ -38,7 +39,7 @@ impl<T: Send + 'static> Core<T> {
             return self.crashed(index, crashes, now);
         }
         if let Some(care) = self.care() {
-            care.alone = Alone::Counting(index);
+            (care.alone, care.turn_begun) = (Alone::Counting(index), Some(now.get()));
         }
         let count =
             format!("if the process dies now, that is death {} of {max} for which the job is to blame", crashes + 1);
@@ -91,5 +92,103 @@ impl<T: Send + 'static> Core<T> {
             drop(self.halt(index, text, Error::Crashed { index, crashes }, "", now));
         }
         self.failures.forget(index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use crate::base::retry::Retry;
+    use crate::base::time;
+    use crate::commit::changes::Changes;
+    use crate::driver::care::Recovered;
+    use crate::progress::{ParkedRecord, load_earlier};
+    use crate::reader::{Due, Fetched, Order, Then, Weights};
+    use crate::source::Steps;
+    use crate::window::{Limits, Window};
+    use std::collections::BTreeSet;
+    use std::time::{Duration, Instant};
+
+    const SAVE: Duration = Duration::from_millis(5);
+    const JOBS: Index = 100;
+
+    /// A life after two deaths, on a clock of its own: only saves take time.
+    struct Life {
+        core: Core<()>,
+        now: Instant,
+        /// The end of the save under way.
+        saved_at: Option<Instant>,
+        others: BTreeSet<Index>,
+        /// The attempts of suspects.
+        attempts: u32,
+        /// Makes the error of a suspect.
+        error: fn() -> BoxError,
+    }
+
+    impl Life {
+        /// The jobs below this one are suspects. They fail, and are due again at once.
+        fn new(suspects: Index, error: fn() -> BoxError) -> Self {
+            let mut window = Window::begin(0, Limits { max_processing: 2, max_search_ahead: 1000 });
+            window.handle_head(Some(JOBS - 1));
+            let waiting = window.restore_waiting(suspects - 1);
+            let earlier = load_earlier(&mut Store::in_memory().progress("p"), true).unwrap().unwrap();
+            let record = |index| ParkedRecord { index, pending: true, suspect: true, ..ParkedRecord::default() };
+            let place = Recovered::new(earlier.place, waiting.iter().copied().map(record).collect(), Some(9));
+            let recovered = Recovered { waiting, careful: Some((1000, false)), max_crashes: Some(2), ..place };
+            let mut core = Core::new(window, Retry::fixed(Duration::ZERO), usize::MAX, time::now());
+            core.go_on(recovered).unwrap();
+            core.workers.threads = 2;
+            Self { core, now: time::now(), saved_at: None, others: BTreeSet::new(), attempts: 0, error }
+        }
+
+        /// Makes the next step of one of the threads. False if nothing is left to do now.
+        fn step(&mut self) -> bool {
+            let now = Now::at(self.now);
+            let core = &mut self.core;
+            core.expire(self.now);
+            if self.saved_at.take_if(|at| *at <= self.now).is_some() {
+                core.saved(&now);
+            }
+            if core.drain(&now).save {
+                core.snapshot(false, &mut Vec::new()).unwrap();
+                self.saved_at = Some(self.now + SAVE);
+            }
+            if let Order::Read(run) = core.order(self.now, Due::No) {
+                let jobs = run.most();
+                let weights = Weights::equal(jobs, 1);
+                let then = Then::Unasked;
+                let (jobs, steps) = (vec![(); jobs], Steps::default());
+                core.fetched(Fetched { jobs, steps, weights, then, quick: false, ended: self.now }, &now);
+                return true;
+            }
+            let Some(run) = core.hand_out(&now) else { return false };
+            let fails = core.is_suspect(run.job.index);
+            let outcome = if fails { Err(Failure::boxed((self.error)())) } else { Ok(()) };
+            core.report(run.token, outcome, &mut Changes::default(), &now);
+            if fails {
+                self.attempts += 1;
+            } else {
+                self.others.insert(run.job.index);
+            }
+            true
+        }
+    }
+
+    #[test]
+    fn suspects_that_fail_again_and_again_without_a_pause_starve_no_other_job() {
+        let errors: [fn() -> BoxError; 2] = [|| "refused".into(), || crate::Failure::defer(Duration::ZERO).into()];
+        for (suspects, error) in [1, 2, 20].into_iter().flat_map(|suspects| errors.map(|error| (suspects, error))) {
+            let mut life = Life::new(suspects, error);
+            let others = (JOBS - suspects) as usize;
+            while life.others.len() < others {
+                let (ran, attempts) = (life.others.len(), life.attempts);
+                assert!(attempts < 100, "{ran} others ran beside {attempts} attempts of {suspects}: {}", error());
+                while life.step() {}
+                let next = life.saved_at.into_iter().chain(life.core.failures.next_due()).min();
+                life.now = life.now.max(next.expect("a suspect waits"));
+            }
+            assert!(life.attempts > 0, "the suspects are tried beside the others");
+        }
     }
 }

@@ -1,11 +1,10 @@
 //! The state of the source as far as it is known, and the jobs that were read from it.
 
 use crate::base::guard::drop_guarded;
-use crate::base::index::{BoxError, Index};
+use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::driver::prefetch::Prefetch;
-use crate::reader::{Fetched, Outcome, ReadRuns, Then};
-use std::ops::RangeInclusive;
+use crate::reader::{Ask, Fetched, Outcome, ReadRuns, Then};
 use std::time::Instant;
 
 /// Values of the user that are to be dropped without the lock.
@@ -35,7 +34,7 @@ impl<T> Surplus<T> {
 /// The state of the source as far as it is known, and the jobs that were read from it.
 pub(crate) struct Reading<T> {
     /// The fetch that waits to be carried out, or is being carried out.
-    pub(in crate::driver) fetch: Option<RangeInclusive<Index>>,
+    pub(in crate::driver) fetch: Option<Ask>,
     /// True once the reader or a worker has taken the fetch.
     pub(in crate::driver) taken: bool,
     /// The outcome of a read that did not go well, for the reader to note.

@@ -1,10 +1,11 @@
 use super::*;
 use crate::base::retry::Retry;
 use crate::commit::changes::Changes;
+use crate::source::Steps;
 use crate::window::{Limits, Window};
 
 fn fetched(jobs: Vec<Index>, weights: Weights, then: Then) -> Fetched<Index> {
-    Fetched { jobs, weights, then, quick: false, ended: Instant::now() }
+    Fetched { jobs, steps: Steps::default(), weights, then, quick: false, ended: Instant::now() }
 }
 
 /// With this many jobs that failed, whose back-offs all end at once.
@@ -14,9 +15,10 @@ fn failed(count: u64) -> Core<Index> {
     core.looked(Some(count - 1), Gate::Open);
     let _ = core.drain(&Now::when_asked());
     loop {
-        if let Some(run) = core.reading.fetch.clone() {
-            let weights = Weights::equal(run.clone().count(), 8);
-            core.fetched(fetched(run.collect(), weights, Then::Unasked), &Now::when_asked());
+        if let Some(run) = core.reading.fetch {
+            let jobs: Vec<_> = (run.first..).take(run.most()).collect();
+            let weights = Weights::equal(jobs.len(), 8);
+            core.fetched(fetched(jobs, weights, Then::Unasked), &Now::when_asked());
         }
         let Some(assignment) = core.hand_out(&Now::when_asked()) else { return core };
         core.report(
@@ -46,10 +48,10 @@ fn a_look_that_was_put_off_begins_when_nothing_is_left_to_read() {
     core.looked(Some(9), Gate::Open);
     let _ = core.drain(&Now::when_asked());
     let now = Instant::now();
-    assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (0..=7)));
+    assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (Ask::new(0, 9, 8))));
     core.fetched(fetched((0..8).collect(), Weights::equal(8, 8), Then::Unasked), &Now::at(now));
     assert!(!core.drain(&Now::when_asked()).reader || core.reading.fetch.is_some());
-    assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (8..=9)));
+    assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (Ask::new(8, 9, 2))));
     // A worker may have read the rest meanwhile.
     core.fetched(fetched(vec![8, 9], Weights::equal(2, 8), Then::Unasked), &Now::at(now));
     assert!(core.drain(&Now::when_asked()).reader, "the reader waits for the rest of its look, and is woken");
@@ -61,8 +63,8 @@ fn neighbours_that_cannot_be_read_again_wait_together_and_the_reader_notes_nothi
     let mut core = failed(40);
     while core.expire(Instant::now()) {}
     let _ = core.drain(&Now::when_asked());
-    let run = core.reading.fetch.clone().expect("the failed jobs are read again");
-    assert_eq!(run, 0..=31, "half of what is read ahead");
+    let run = core.reading.fetch.expect("the failed jobs are read again");
+    assert_eq!(run, Ask::new(0, 31, 32), "half of what is read ahead");
     let failure = Failure::from(BoxError::from("down"));
     let (jobs, weights) = (vec![0, 1], Weights::equal(2, 8));
     core.fetched(fetched(jobs, weights, Then::Failed(failure)), &Now::when_asked());
@@ -72,5 +74,5 @@ fn neighbours_that_cannot_be_read_again_wait_together_and_the_reader_notes_nothi
     dues.dedup();
     assert_eq!(dues.len(), 1, "they are read in one run again");
     assert_eq!(core.failures.count_unreadable(1), 30);
-    assert_eq!(core.reading.fetch, Some(32..=39), "the others are read meanwhile");
+    assert_eq!(core.reading.fetch, Some(Ask::new(32, 39, 8)), "the others are read meanwhile");
 }

@@ -76,6 +76,7 @@ fn done(next: Index, ahead: u64) -> Snapshot {
         next,
         ahead: DoneAhead::All { first: 0, words: vec![ahead] },
         life: None,
+        batch: None,
     }
 }
 
@@ -103,7 +104,7 @@ impl SaveDesk for Counting {
         } else {
             DoneAhead::New(vec![new])
         };
-        Some(Snapshot { last_processed: None, next: 0, ahead, life: None })
+        Some(Snapshot { last_processed: None, next: 0, ahead, life: None, batch: None })
     }
 
     fn refused(&self, _: Refused, _: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {

@@ -45,7 +45,13 @@ impl Life {
         } else {
             DoneAhead::New(self.new.range(self.next..).copied().collect())
         };
-        Snapshot { last_processed: self.watermark.then(|| self.next - 1), next: self.next, ahead, life: None }
+        Snapshot {
+            last_processed: self.watermark.then(|| self.next - 1),
+            next: self.next,
+            ahead,
+            life: None,
+            batch: None,
+        }
     }
 
     /// Makes a save. A save that fails may be on the disk nevertheless.

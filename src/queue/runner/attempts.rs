@@ -6,6 +6,7 @@ use super::pool::Pool;
 use super::reports::Report;
 use crate::base::sync::Arc;
 use crate::crew::Own;
+use std::time::Duration;
 
 /// An attempt in flight. Its holder reports its end, once.
 pub(super) struct Attempt {
@@ -32,14 +33,19 @@ impl Attempt {
         self.pool.hooks()
     }
 
+    /// The time since the claim.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.pool.source().clock().now().saturating_duration_since(self.job.begun())
+    }
+
     /// The time on the wall, in milliseconds since 1970.
     pub(super) fn wall(&self) -> u64 {
-        self.pool.queue().inner().moment().wall
+        self.pool.source().moment().wall
     }
 
     /// Hands the end to the threads of the pool, unless its time was over before.
     pub(super) fn report(self, report: impl FnOnce(&Self) -> Report) {
-        if self.pool.claim_end(self.job.token()) {
+        if self.pool.claim_end(self.job.flight()) {
             let report = {
                 let _own = self.enter();
                 report(&self)

@@ -1,5 +1,7 @@
 //! Running jobs until there are none, or a limit is reached.
 
+use super::RunnerBuilder;
+use crate::queue::QueueError;
 use std::fmt;
 use std::time::Duration;
 
@@ -48,6 +50,11 @@ pub enum Reached {
     NothingReady,
     /// The queue is paused.
     Paused,
+    /// Jobs are ready, and a [gate](super::RunnerBuilder::gate) is closed.
+    Gate,
+    /// Limits hold the jobs that are ready, until there are more tokens or others than this runner
+    /// end their jobs.
+    Limited,
     /// The limit of attempts.
     Jobs,
     /// The limit of time.
@@ -80,6 +87,8 @@ impl fmt::Display for Summary {
         let reached = match reached {
             Reached::NothingReady => "no job is ready",
             Reached::Paused => "the queue is paused",
+            Reached::Gate => "a gate is closed",
+            Reached::Limited => "limits hold the jobs that are ready",
             Reached::Jobs => "the limit of attempts is reached",
             Reached::Time => "the limit of time is reached",
         };
@@ -88,5 +97,18 @@ impl fmt::Display for Summary {
             "{finished} finished, {retried} to be tried again, {snoozed} not ready, {dead} dead, {lost} lost in {elapsed:.1?}: \
              {reached}"
         )
+    }
+}
+
+impl RunnerBuilder {
+    /// Drains as [`drain`](Self::drain) does, and returns the numbers of each queue of a
+    /// [`Group`](crate::queue::Group), beside its name. The limits are for all of them together.
+    ///
+    /// # Errors
+    /// Those of [`drain`](Self::drain).
+    pub fn drain_by_queue(self, limits: Limits) -> Result<Vec<(String, Summary)>, QueueError> {
+        let pool = self.start_pool(Some(limits))?;
+        pool.wait(None)?;
+        Ok(pool.summaries())
     }
 }

@@ -1,5 +1,7 @@
 //! The things that a runner tells of its attempts.
 
+use crate::queue::job::JobState;
+use crate::queue::rules::End;
 use std::time::Duration;
 
 /// The end of an attempt, as it was written.
@@ -24,6 +26,23 @@ pub enum Ended {
     Lost,
 }
 
+impl Ended {
+    /// Returns the end of an attempt that left its job in this state; `None`: the job is gone.
+    pub(in crate::queue) fn of(end: &End, state: Option<JobState>) -> Self {
+        let error = || match end {
+            End::Failed { error, .. } => error.clone(),
+            End::Buried { reason } => reason.clone(),
+            _ => String::new(),
+        };
+        match (end, state) {
+            (End::Finished, _) => Self::Finished,
+            (End::Snoozed { .. }, _) => Self::Snoozed,
+            (_, Some(JobState::Dead) | None) => Self::Dead { error: error() },
+            _ => Self::Retried { error: error() },
+        }
+    }
+}
+
 /// A thing that happened in a runner, for
 /// [`RunnerBuilder::observe`](super::RunnerBuilder::observe).
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +59,9 @@ pub enum QueueEvent<'a> {
         kind: &'a str,
         /// The number of the attempt, from 1.
         attempt: u32,
+        /// The mean duration of the attempts of this kind that succeeded; `None`: there was none.
+        /// See [`Queue::durations`](crate::queue::Queue::durations).
+        expected: Option<Duration>,
     },
     /// The end of an attempt is written.
     #[non_exhaustive]

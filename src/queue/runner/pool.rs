@@ -3,14 +3,16 @@
 
 use super::attempts::Attempt;
 use super::drain::{Limits, Reached, Summary};
+use super::gates::Gates;
 use super::handler::{Handler, Hooks};
 use super::reports::Report;
+use super::running::FlightId;
+use super::source::Source;
 use super::timeouts::Timeouts;
 use super::{Ended, Running, Unknown};
-use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::index::BoxError;
-use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, wait_until};
+use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, wait_until};
 use crate::crew::{Crew, Host, Own, Roster};
 use crate::queue::clock::Waits;
 use crate::queue::{Queue, QueueError};
@@ -20,19 +22,27 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 mod attempting;
+mod gating;
+#[cfg(feature = "tokio")]
+mod leaving;
 mod line;
+mod resizing;
+mod stopping;
 mod writing;
 
 use self::attempting::is_direct;
 
 /// The settings of a runner, which are checked.
 pub(super) struct Settings {
-    pub(super) queue: Queue,
+    pub(super) source: Source,
     pub(super) handlers: HashMap<String, Handler>,
     pub(super) hooks: Hooks,
     pub(super) unknown: Unknown,
     pub(super) max_processing: usize,
     pub(super) attempt_timeout: Option<Duration>,
+    pub(super) gates: Gates,
+    #[cfg(feature = "metrics")]
+    pub(super) gauges: Option<Arc<super::metrics::Gauges>>,
     pub(super) limits: Option<Limits>,
     #[cfg(feature = "tokio")]
     pub(super) runtime: Option<tokio::runtime::Handle>,
@@ -56,22 +66,27 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct State {
     roster: Roster,
+    /// The most jobs in flight.
+    max_processing: usize,
     threads: usize,
     /// The threads that wait for their turn to claim a job.
     in_line: usize,
-    /// The jobs in flight, by the tokens of their leases.
-    flights: HashMap<u64, Flight>,
+    /// The jobs in flight.
+    flights: HashMap<FlightId, Flight>,
     /// The slots of claims that are under way.
     reserved: usize,
     /// The ends that no thread has taken yet.
     inbox: Vec<Report>,
+    /// The number of ends that are written, and that hooks hear of now. A hook may push a job.
+    telling: usize,
     /// True once no more jobs are claimed.
     ending: bool,
     /// True once the jobs that still run are given up.
     abandoned: bool,
     over: bool,
     claims: u64,
-    tally: Tally,
+    /// The ends of the jobs of each queue.
+    tallies: Vec<Tally>,
     reached: Option<Reached>,
     panicked: bool,
 }
@@ -129,11 +144,11 @@ impl Host for Pool {
 
 impl Pool {
     pub(super) fn start(settings: Settings, name: Box<dyn Any + Send>) -> Result<Arc<Self>, QueueError> {
-        let begun = settings.queue.inner().moment().now;
+        let begun = settings.source.moment().now;
         let timeouts = settings.attempt_timeout.map(|after| Arc::new(Timeouts::new(after)));
         if let Some(timeouts) = &timeouts {
             let waits: Weak<dyn Waits> = Arc::downgrade(&(timeouts.clone() as Arc<dyn Waits>));
-            settings.queue.inner().options.clock.tell(waits);
+            settings.source.clock().tell(waits);
         }
         let pool = Arc::new_cyclic(|me| Self {
             settings,
@@ -148,9 +163,11 @@ impl Pool {
         {
             let mut state = pool.state.lock();
             state.roster.keep_name(name);
-            state.threads = 1;
+            (state.threads, state.max_processing) = (1, pool.settings.max_processing);
         }
         let started = pool.spawn().and_then(|()| pool.spawn_timeouts());
+        #[cfg(feature = "metrics")]
+        let started = started.and_then(|()| pool.spawn_gauges());
         if let Err(error) = started {
             let _ = pool.stop(None);
             return Err(error.into());
@@ -176,8 +193,15 @@ impl Pool {
         })
     }
 
-    pub(super) fn queue(&self) -> &Queue {
-        &self.settings.queue
+    #[cfg(feature = "metrics")]
+    fn spawn_gauges(self: &Arc<Self>) -> Result<(), Error> {
+        let Some(gauges) = self.settings.gauges.clone() else { return Ok(()) };
+        let me = self.clone();
+        self.crew.spawn("wl-gauges", move || gauges.watch(&me))
+    }
+
+    pub(super) fn source(&self) -> &Source {
+        &self.settings.source
     }
 
     pub(super) fn enter(&self) -> Own {
@@ -192,6 +216,13 @@ impl Pool {
         self.state.lock().flights.len()
     }
 
+    /// Returns the number of jobs of this queue that run.
+    #[cfg(feature = "metrics")]
+    pub(super) fn in_flight_of(&self, queue: &Queue) -> usize {
+        let number = queue.inner().keys.0;
+        self.state.lock().flights.keys().filter(|flight| flight.0 == number).count()
+    }
+
     fn rest(&self, pause: Duration) {
         let until = crate::base::time::now().checked_add(pause);
         let mut state = self.state.lock();
@@ -204,10 +235,9 @@ impl Pool {
             return false;
         }
         if let Some(limits) = self.settings.limits {
-            let elapsed = self.queue().inner().moment().now.saturating_duration_since(self.begun);
-            let reached = if limits.jobs.is_some_and(|jobs| state.claims + state.reserved as u64 >= jobs) {
-                // A claim under way may find nothing, and then another one is due.
-                if state.claims >= limits.jobs.unwrap_or(0) { Some(Reached::Jobs) } else { None }
+            let elapsed = self.source().moment().now.saturating_duration_since(self.begun);
+            let reached = if limits.jobs.is_some_and(|jobs| state.claims >= jobs) {
+                Some(Reached::Jobs)
             } else if limits.time.is_some_and(|time| elapsed >= time) {
                 Some(Reached::Time)
             } else {
@@ -218,10 +248,11 @@ impl Pool {
                 return false;
             }
             if limits.jobs.is_some_and(|jobs| state.claims + state.reserved as u64 >= jobs) {
+                // A claim under way may find nothing, and then another one is due.
                 return false;
             }
         }
-        state.flights.len().saturating_sub(reports) + state.reserved < self.settings.max_processing
+        state.flights.len().saturating_sub(reports) + state.reserved < state.max_processing
     }
 
     /// Returns the time at which a drain claims no more, if that is to come.
@@ -234,18 +265,19 @@ impl Pool {
 
     /// Ends a drain that has found no job while none is in flight, which could push one. True if it
     /// has ended.
-    fn drained(&self, news: u64) -> bool {
+    fn drained(&self, news: u64, otherwise: Reached) -> bool {
         if self.settings.limits.is_none() {
             return false;
         }
-        let at = self.queue().inner().moment();
-        let paused = self.queue().inner().look(|live| live.head.is_paused(at.wall));
+        let (paused, has_more) = (self.source().are_paused(), self.source().has_more());
+        let otherwise = if self.source().are_limited() { Reached::Limited } else { otherwise };
         let mut state = self.state.lock();
-        let is_idle = state.flights.is_empty() && state.reserved == 0 && state.inbox.is_empty();
+        let is_idle = state.flights.is_empty() && state.reserved == 0 && state.inbox.is_empty() && state.telling == 0;
+        let is_idle = is_idle && !has_more;
         // The last job in flight may have pushed one after the claim looked.
-        let is_idle = is_idle && self.queue().inner().news() == news;
+        let is_idle = is_idle && self.source().news() == news;
         if is_idle {
-            self.end(&mut state, Some(if paused { Reached::Paused } else { Reached::NothingReady }));
+            self.end(&mut state, Some(if paused { Reached::Paused } else { otherwise }));
         }
         is_idle
     }
@@ -254,7 +286,7 @@ impl Pool {
     fn end(&self, state: &mut State, reached: Option<Reached>) {
         if !std::mem::replace(&mut state.ending, true) {
             // The thread that found it may have been woken for a job, which others take.
-            self.queue().inner().ring();
+            self.source().ring();
         }
         state.reached = state.reached.or(reached);
         self.end_if_over(state);
@@ -266,8 +298,10 @@ impl Pool {
         if is_over && !state.over {
             state.over = true;
             state.roster.end(Box::new(()));
-            self.queue().inner().ring();
+            self.source().ring();
             self.timeouts.iter().for_each(|timeouts| timeouts.close());
+            #[cfg(feature = "metrics")]
+            self.settings.gauges.iter().for_each(|gauges| gauges.close());
         }
         state.over
     }
@@ -275,21 +309,21 @@ impl Pool {
     // The ends of attempts that other threads report.
 
     /// True if the caller is the one who reports the end of this attempt.
-    pub(super) fn claim_end(&self, token: u64) -> bool {
+    pub(super) fn claim_end(&self, flight: FlightId) -> bool {
         let mut state = self.state.lock();
-        state.flights.get_mut(&token).is_some_and(|flight| !std::mem::replace(&mut flight.ended, true))
+        state.flights.get_mut(&flight).is_some_and(|flight| !std::mem::replace(&mut flight.ended, true))
     }
 
     /// Leaves the end of an attempt to the threads of the pool.
     pub(super) fn hand_in(&self, report: Report) {
         self.state.lock().inbox.push(report);
-        self.queue().inner().ring();
+        self.source().ring();
     }
 
     /// Ends an attempt whose time is over: see
     /// [`RunnerBuilder::attempt_timeout`](super::RunnerBuilder::attempt_timeout).
-    pub(super) fn overdue(self: &Arc<Self>, token: u64, after: Duration) {
-        let Some(job) = self.state.lock().flights.get(&token).map(|flight| flight.job.clone()) else { return };
+    pub(super) fn overdue(self: &Arc<Self>, flight: FlightId, after: Duration) {
+        let Some(job) = self.state.lock().flights.get(&flight).map(|flight| flight.job.clone()) else { return };
         job.ask_to_end();
         if is_direct(self.settings.handlers.get(job.kind())) {
             return;
@@ -298,12 +332,12 @@ impl Pool {
         #[cfg(feature = "tokio")]
         let task = {
             let mut state = self.state.lock();
-            let Some(flight) = state.flights.get_mut(&token).filter(|flight| !flight.ended) else { return };
+            let Some(flight) = state.flights.get_mut(&flight).filter(|flight| !flight.ended) else { return };
             flight.ended = true;
             flight.task.take()
         };
         #[cfg(not(feature = "tokio"))]
-        if !self.claim_end(token) {
+        if !self.claim_end(flight) {
             return;
         }
         let error: BoxError = format!("the attempt took longer than {after:?}").into();
@@ -312,73 +346,57 @@ impl Pool {
         task.iter().for_each(tokio::task::AbortHandle::abort);
     }
 
-    // The end.
-
-    pub(super) fn stop(&self, limit: Option<Duration>) -> Result<(), QueueError> {
-        self.stopping.store(true, Ordering::Relaxed);
-        self.end(&mut self.state.lock(), None);
-        self.stirred.notify_all();
-        self.queue().inner().ring();
-        self.wait(limit)
-    }
-
-    pub(super) fn wait_drained(&self) -> Result<(), QueueError> {
-        self.wait(None)
-    }
-
-    fn wait(&self, limit: Option<Duration>) -> Result<(), QueueError> {
-        if self.crew.is_own_thread() {
-            self.crew.leave_as_owner();
-            return Err(ConfigError::OwnThread.into());
-        }
-        let deadline = limit.and_then(|limit| crate::base::time::now().checked_add(limit));
-        let gone = {
-            let mut state = self.state.lock();
-            self.crew.wait_gone(&mut state, deadline)
-        };
-        let running = if gone { Vec::new() } else { self.abandon() };
-        let joined = gone && self.crew.join(deadline);
-        self.crew.leave_as_owner();
-        if !running.is_empty() || !joined {
-            return Err(QueueError::StopTimeout { running });
-        }
-        if self.state.lock().panicked {
-            return Err(Error::Thread.into());
-        }
-        Ok(())
-    }
-
-    /// Gives up the jobs that still run, and returns their ids.
-    fn abandon(&self) -> Vec<String> {
-        let mut flights: Vec<_> = {
-            let mut state = self.state.lock();
-            state.abandoned = true;
-            std::mem::take(&mut state.flights).into_values().collect()
-        };
-        flights.sort_by_key(|flight| flight.job.token());
-        flights.iter().for_each(|flight| self.give_up(&flight.job));
-        #[cfg(feature = "tokio")]
-        flights.iter_mut().filter_map(|flight| flight.task.take()).for_each(|task| task.abort());
-        self.end_if_over(&mut self.state.lock());
-        flights.iter().map(|flight| flight.job.id().to_owned()).collect()
-    }
-
-    /// Lets the lease of a job end by silence.
-    fn give_up(&self, job: &Running) {
-        let state = self.queue().inner();
-        state.renew(job.token(), state.moment().now.checked_add(state.options.lease));
-    }
-
     pub(super) fn summary(&self) -> Summary {
-        let elapsed = self.queue().inner().moment().now.saturating_duration_since(self.begun);
-        let state = self.state.lock();
-        let Tally { finished, retried, snoozed, dead, lost } = state.tally;
-        let reached = state.reached.unwrap_or(Reached::NothingReady);
+        let mut all = Tally::default();
+        self.state.lock().tallies.iter().for_each(|tally| all.add(tally));
+        self.summary_of(all)
+    }
+
+    /// Returns the numbers of each queue, beside its name.
+    pub(super) fn summaries(&self) -> Vec<(String, Summary)> {
+        let tallies = self.state.lock().tallies.clone();
+        let tallies = tallies.into_iter().chain(std::iter::repeat(Tally::default()));
+        let queues = self.source().queues().into_iter().zip(tallies);
+        let wall = self.source().moment().wall;
+        let summary = |(queue, tally): (&Queue, Tally)| {
+            let mut summary = self.summary_of(tally);
+            let is_paused = queue.inner().look(|live| live.head.is_paused(wall));
+            if summary.reached == Reached::NothingReady && is_paused {
+                summary.reached = Reached::Paused;
+            }
+            (queue.name().to_owned(), summary)
+        };
+        queues.map(summary).collect()
+    }
+
+    fn summary_of(&self, tally: Tally) -> Summary {
+        let elapsed = self.source().moment().now.saturating_duration_since(self.begun);
+        let Tally { finished, retried, snoozed, dead, lost } = tally;
+        let reached = self.state.lock().reached.unwrap_or(Reached::NothingReady);
         Summary { finished, retried, snoozed, dead, lost, elapsed, reached }
     }
 }
 
+impl State {
+    /// Returns the numbers of the queue at this place of the source.
+    fn tally(&mut self, place: usize) -> &mut Tally {
+        if self.tallies.len() <= place {
+            self.tallies.resize(place + 1, Tally::default());
+        }
+        &mut self.tallies[place]
+    }
+}
+
 impl Tally {
+    fn add(&mut self, other: &Self) {
+        let Self { finished, retried, snoozed, dead, lost } = *other;
+        self.finished += finished;
+        self.retried += retried;
+        self.snoozed += snoozed;
+        self.dead += dead;
+        self.lost += lost;
+    }
+
     fn count(&mut self, ended: &Ended) {
         let count = match ended {
             Ended::Finished => &mut self.finished,
@@ -390,3 +408,6 @@ impl Tally {
         *count += 1;
     }
 }
+
+#[cfg(test)]
+mod tests;

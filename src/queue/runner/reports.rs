@@ -9,12 +9,15 @@ use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
 use crate::queue::job::{JobState, LATEST, after, millis};
 use crate::queue::rules::End;
+use std::time::Duration;
 
 /// The end of an attempt that is to be written.
 pub(super) struct Report {
     pub(super) job: Running,
     pub(super) end: End,
     pub(super) data: Option<Vec<u8>>,
+    /// The time from the claim to the answer of the handler.
+    pub(super) took: Duration,
     /// The writes that belong to it.
     pub(super) effects: Changes,
 }
@@ -27,7 +30,7 @@ impl Report {
     }
 
     pub(super) fn with_effects(attempt: &Attempt, outcome: Result<Outcome, BoxError>, effects: Changes) -> Self {
-        let job = attempt.job().clone();
+        let (job, took) = (attempt.job().clone(), attempt.elapsed());
         let outcome = attempt.hooks().after(&job, outcome);
         let (end, data) = match outcome {
             Ok(outcome) => end_of(outcome),
@@ -39,23 +42,17 @@ impl Report {
             }
         };
         let effects = if end == End::Finished { effects } else { Changes::default() };
-        Self { job, end, data, effects }
+        Self { job, end, data, took, effects }
+    }
+
+    /// Returns the part of it that is written: the id, the token, the end and the data.
+    pub(super) fn written(&self) -> (String, u64, End, Option<Vec<u8>>) {
+        (self.job.id().to_owned(), self.job.token(), self.end.clone(), self.data.clone())
     }
 
     /// Returns the end as it was written; `None`: the job was no longer this worker's.
     pub(super) fn ended(&self, written: Option<Option<JobState>>) -> Ended {
-        let Some(state) = written else { return Ended::Lost };
-        let error = || match &self.end {
-            End::Failed { error, .. } => error.clone(),
-            End::Buried { reason } => reason.clone(),
-            _ => String::new(),
-        };
-        match (&self.end, state) {
-            (End::Finished, _) => Ended::Finished,
-            (End::Snoozed { .. }, _) => Ended::Snoozed,
-            (_, Some(JobState::Dead) | None) => Ended::Dead { error: error() },
-            _ => Ended::Retried { error: error() },
-        }
+        written.map_or(Ended::Lost, |state| Ended::of(&self.end, state))
     }
 }
 

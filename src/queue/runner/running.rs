@@ -4,12 +4,16 @@ use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::queue::Queue;
 use crate::queue::error::QueueError;
 use crate::queue::intent::call;
-use crate::queue::job::from_json;
+use crate::queue::job::{from_json, time};
+use crate::queue::meta::check_key;
+use crate::queue::progress::JobProgress;
+use crate::queue::related::Root;
 use crate::queue::row::Row;
 use crate::queue::step::Claimed;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// A running job, as its handler sees it. A clone is the same job.
 ///
@@ -42,6 +46,9 @@ use std::time::Instant;
 #[derive(Clone)]
 pub struct Running(Arc<Inner>);
 
+/// The name of a run: the number of its queue, and the token of its lease.
+pub(super) type FlightId = (u32, u64);
+
 struct Inner {
     queue: Queue,
     id: String,
@@ -58,12 +65,12 @@ struct Inner {
 impl Running {
     /// Returns the job, and its payload.
     pub(super) fn new(queue: &Queue, claimed: Claimed, stopping: &Arc<AtomicBool>) -> (Self, Vec<u8>) {
-        let Claimed { id, row, payload } = claimed;
+        let Claimed { id, row, payload, .. } = claimed;
         let inner = Inner {
             queue: queue.clone(),
             id,
             row,
-            begun: queue.inner().moment().now,
+            begun: queue.inner().options.clock.now(),
             resubmitted: AtomicBool::new(false),
             stopping: stopping.clone(),
             overdue: AtomicBool::new(false),
@@ -81,6 +88,16 @@ impl Running {
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.0.row.kind
+    }
+
+    /// Returns its queue.
+    pub(super) fn queue(&self) -> &Queue {
+        &self.0.queue
+    }
+
+    /// Returns the name that its run has within the runner.
+    pub(super) fn flight(&self) -> FlightId {
+        (self.0.queue.inner().keys.0, self.token())
     }
 
     /// Returns the name of its queue.
@@ -140,6 +157,100 @@ impl Running {
         })?;
         self.0.resubmitted.store(row.resubmit.is_some(), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Returns the time of its push, or of its tick, if it is the job of a periodic one
+    /// ([`Queue::periodic`](crate::queue::Queue::periodic)).
+    #[must_use]
+    pub fn pushed_at(&self) -> SystemTime {
+        time(self.0.row.pushed)
+    }
+
+    /// Returns the metadata of the job, as it is stored now.
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] when it cannot be read.
+    pub fn meta(&self) -> Result<BTreeMap<String, serde_json::Value>, QueueError> {
+        self.0.queue.meta(self.id())
+    }
+
+    /// Sets a value of the metadata of the job; `None` takes it away. It is one atomic write.
+    ///
+    /// # Errors
+    /// [`QueueError::Halt`] if the job was removed, and the others of
+    /// [`Queue::set_meta`](crate::queue::Queue::set_meta).
+    pub fn set_meta(&self, key: impl Into<String>, value: Option<serde_json::Value>) -> Result<(), QueueError> {
+        let (key, id, token) = (key.into(), self.0.id.clone(), self.token());
+        check_key(&key)?;
+        self.check()?;
+        let row = call(self.0.queue.store(), self.0.queue.inner(), "set metadata of a job", move |step| {
+            step.set_meta(&id, Some(token), &key, value.as_ref())
+        })?;
+        self.0.resubmitted.store(row.resubmit.is_some(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Shows how far the job is: a fraction from 0 to 1, and a note of 1,024 bytes at most, which
+    /// may be empty. [`Queue::get`], [`Queue::list`] and a
+    /// [`Subscription`](crate::queue::Subscription) show it from outside.
+    ///
+    /// Call it as often as you like. Everybody in this process sees each call at once. The store
+    /// gets the first one of an attempt, one each half second, and the last one with the end of the
+    /// attempt. So after a failure the next attempt ([`last_progress`](Self::last_progress)) and an
+    /// operator see how far this one came; after a crash, how far it was half a second before. A
+    /// job that begins anew, since it was pushed or requeued, has none.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// let id = queue.push(NewJob::new("import", &["a", "b", "c"])?)?.id;
+    /// Runner::builder(&queue)
+    ///     .on("import", |job, rows: Vec<String>| {
+    ///         for (n, row) in rows.iter().enumerate() {
+    ///             job.progress(n as f64 / rows.len() as f64, row)?;
+    ///         }
+    ///         job.progress(1.0, "")?;
+    ///         Ok(Outcome::Done)
+    ///     })
+    ///     .drain(Limits::default())?;
+    /// let progress = queue.get(&id)?.expect("it is kept").progress.expect("it has shown some");
+    /// assert_eq!(progress.fraction, 1.0);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a fraction below 0, above 1 or that is no number, and for a note
+    /// that is too long; [`QueueError::Halt`] if the job was removed, or the runner has given it
+    /// up; [`QueueError::Store`] when the database fails: everybody in this process sees it all the
+    /// same, and the next call writes it.
+    pub fn progress(&self, fraction: f64, note: impl AsRef<str>) -> Result<(), QueueError> {
+        if let Some(row) = self.0.queue.show(self.id(), self.token(), fraction, note.as_ref())? {
+            self.0.resubmitted.store(row.resubmit.is_some(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Returns the progress that this attempt has shown last, or else an earlier one. `None` if
+    /// there is none, or if it cannot be read.
+    #[must_use]
+    pub fn last_progress(&self) -> Option<JobProgress> {
+        self.0.queue.progress(self.id()).ok().flatten()
+    }
+
+    /// Returns the root of its tree, if it has one. A job that it pushes inherits it by
+    /// [`NewJob::leaf`](crate::queue::NewJob::leaf).
+    #[must_use]
+    pub fn root(&self) -> Option<&Root> {
+        self.0.row.extras().root.as_ref()
+    }
+
+    /// Returns the key of its limits, if it has one: see
+    /// [`NewJob::key`](crate::queue::NewJob::key).
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.0.row.extras().key.as_deref()
     }
 
     /// True if the job was pushed once more while it runs, as far as the last

@@ -1,6 +1,7 @@
 //! The timeouts of attempts, and the thread that notices their ends.
 
 use super::pool::Pool;
+use super::running::FlightId;
 use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
 use crate::queue::clock::Waits;
 use std::collections::BTreeSet;
@@ -16,8 +17,8 @@ pub(super) struct Timeouts {
 /// The ends of the attempts in flight.
 #[derive(Default)]
 struct Ends {
-    by_time: BTreeSet<(Instant, u64)>,
-    by_token: HashMap<u64, Instant>,
+    by_time: BTreeSet<(Instant, FlightId)>,
+    by_flight: HashMap<FlightId, Instant>,
     /// True once no attempt is left, and none will begin.
     over: bool,
 }
@@ -27,23 +28,25 @@ impl Timeouts {
         Self { after, ends: Mutex::default(), bell: Condvar::new() }
     }
 
-    /// Notes that an attempt begins.
-    pub(super) fn begin(&self, token: u64, now: Instant) {
+    /// Notes that an attempt begins. Returns true if its end is the next one.
+    pub(super) fn begin(&self, flight: FlightId, now: Instant) -> bool {
         // An end beyond the end of the clock never comes.
-        let Some(end) = now.checked_add(self.after) else { return };
+        let Some(end) = now.checked_add(self.after) else { return false };
         let mut ends = self.ends.lock();
-        ends.by_token.insert(token, end);
-        ends.by_time.insert((end, token));
-        // All attempts have the same time, so only the first one changes the sleep.
-        if ends.by_time.len() == 1 {
+        ends.by_flight.insert(flight, end);
+        ends.by_time.insert((end, flight));
+        // All attempts have the same time, so that is mostly the only one.
+        let is_next = ends.by_time.first() == Some(&(end, flight));
+        if is_next {
             self.bell.notify_one();
         }
+        is_next
     }
 
-    pub(super) fn forget(&self, token: u64) {
+    pub(super) fn forget(&self, flight: FlightId) {
         let mut ends = self.ends.lock();
-        if let Some(end) = ends.by_token.remove(&token) {
-            ends.by_time.remove(&(end, token));
+        if let Some(end) = ends.by_flight.remove(&flight) {
+            ends.by_time.remove(&(end, flight));
         }
     }
 
@@ -56,7 +59,7 @@ impl Timeouts {
 
     /// The loop of the thread.
     pub(super) fn watch(&self, pool: &Arc<Pool>) {
-        let state = pool.queue().inner();
+        let source = pool.source();
         loop {
             let overdue = {
                 let mut ends = self.ends.lock();
@@ -64,16 +67,16 @@ impl Timeouts {
                     return;
                 }
                 // Read under the lock, so that a clock which is set from now on rings a sleeper.
-                let at = state.moment();
+                let at = source.moment();
                 match ends.by_time.first().copied() {
-                    Some((end, token)) if end <= at.now => {
-                        ends.by_time.remove(&(end, token));
-                        ends.by_token.remove(&token);
-                        token
+                    Some((end, flight)) if end <= at.now => {
+                        ends.by_time.remove(&(end, flight));
+                        ends.by_flight.remove(&flight);
+                        flight
                     }
                     next => {
                         let pause = next.map(|(end, _)| end.saturating_duration_since(at.now));
-                        wait_until(&self.bell, &mut ends, state.options.clock.deadline(&at, pause));
+                        wait_until(&self.bell, &mut ends, source.clock().deadline(&at, pause));
                         continue;
                     }
                 }
@@ -88,5 +91,20 @@ impl Waits for Timeouts {
         // The lock makes sure that the thread sleeps, or has not looked yet.
         drop(self.ends.lock());
         self.bell.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::time;
+
+    #[test]
+    fn an_attempt_that_ends_before_the_one_that_is_waited_for_wakes_the_thread() {
+        let timeouts = Timeouts::new(Duration::from_secs(60));
+        let now = time::now();
+        assert!(timeouts.begin((0, 1), now + Duration::from_secs(1)), "it is the only one");
+        assert!(timeouts.begin((0, 2), now), "its thread has waited for the lock since the clock was read");
+        assert!(!timeouts.begin((0, 3), now + Duration::from_secs(2)));
     }
 }

@@ -1,6 +1,9 @@
 //! Claims: which job a worker gets.
 
-use super::{AT_ONCE, Claim, Claimed, Step, number_of};
+use super::ending::Unrun;
+use super::held::Turn;
+use super::limits::Admission;
+use super::{AT_ONCE, Claim, Claimed, Step};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::kv::KeyRange;
@@ -12,7 +15,7 @@ use crate::queue::rules;
 
 /// The most entries of ready jobs that one claim looks at. An entry whose job has moved or gone is
 /// stale, and is passed.
-const LOOKS: usize = 256;
+pub(super) const LOOKS: usize = 256;
 
 /// The entries that a claim of a job that was due by some time reads first. Mostly one of them is
 /// such a job.
@@ -28,20 +31,46 @@ impl Step<'_, '_> {
         if self.tail.head.is_paused(self.at.wall) {
             return Ok(Claim::Nothing);
         }
-        match most {
-            Some(most) if most < self.at.wall => return self.claim_due_by(most),
-            _ => {}
+        if self.tail.gate.is_full(self.token_time()) {
+            return Ok(Claim::Nothing);
         }
+        let claim = match most {
+            Some(most) if most < self.at.wall => self.claim_due_by(most)?,
+            _ => self.claim_first(most)?,
+        };
+        // A job may be about to become ready, since others have ended.
+        let is_last = self.tail.from.of(List::Untold) == u64::MAX;
+        Ok(if matches!(claim, Claim::Nothing) && !is_last { Claim::Again } else { claim })
+    }
+
+    fn claim_first(&mut self, most: Option<u64>) -> Result<Claim, BoxError> {
         for _ in 0..LOOKS {
-            let Some(lane) = rules::lane(&self.tail.head.lanes, self.tail.head.claims) else {
+            let lane = rules::lane(&self.tail.head.lanes, self.tail.head.claims);
+            if self.tail.head.has_freed() {
+                match self.turn()? {
+                    Turn::Passed => continue,
+                    Turn::Job(held) if rules::is_before(held.row.priority as usize, lane, self.tail.head.claims) => {
+                        return self.claim_held(*held);
+                    }
+                    Turn::Job(held) => self.keep_turn(*held)?,
+                }
+            }
+            let Some(lane) = lane else {
                 return most.map_or(Ok(Claim::Nothing), |most| self.claim_early(most));
             };
             // The entry that is claimed now is read below, so it is deleted with a later range.
             self.delete_behind(lane)?;
             let index = self.tail.head.lanes[lane].next;
+            let claim = match self.entry(lane, index)? {
+                Some((id, row)) => self.claim_job(id, row)?,
+                None => Claim::Again,
+            };
+            if matches!(claim, Claim::Nothing) {
+                return Ok(claim);
+            }
             self.head().lanes[lane].next += 1;
-            if let Some((id, row)) = self.entry(lane, index)? {
-                return self.claim_job(id, row);
+            if matches!(claim, Claim::Job(_)) {
+                return Ok(claim);
             }
         }
         Ok(Claim::Again)
@@ -54,21 +83,41 @@ impl Step<'_, '_> {
         };
         let id = String::from_utf8(id).map_err(|_| self.queue.corrupt("an entry is no id".to_owned()))?;
         let row = self.row(&id)?;
-        Ok(row.filter(|row| is_at(row, lane, index)).map(|row| (id, row)))
+        Ok(row.filter(|row| row.is_at(lane, index)).map(|row| (id, row)))
     }
 
     /// Deletes the entries of a ready log that were claimed, once they are many.
-    fn delete_behind(&mut self, lane: usize) -> Result<(), StoreError> {
-        let Lane { next, deleted, .. } = self.tail.head.lanes[lane];
+    pub(super) fn delete_behind(&mut self, lane: usize) -> Result<(), StoreError> {
+        let Lane { next, deleted, .. } = *self.tail.head.log(lane);
         if next - deleted < RANGE {
             return Ok(());
         }
-        self.head().lanes[lane].deleted = next;
+        self.head().log_mut(lane).deleted = next;
         let (from, to) = (self.queue.keys.ready(lane, deleted), self.queue.keys.ready(lane, next));
         self.batch.delete_range(self.entries(), &from, &to)
     }
 
-    fn claim_job(&mut self, id: JobId, mut row: Row) -> Result<Claim, BoxError> {
+    /// Claims a job. `Again`: it is not to run now, and a ready one has left its place. `Nothing`:
+    /// the limit of the queue is full, and nothing was changed.
+    fn claim_job(&mut self, id: JobId, row: Row) -> Result<Claim, BoxError> {
+        if row.extras.is_some()
+            && let Some(end) = self.unrun(&id, &row)
+        {
+            self.end_unrun(&id, row, end)?;
+            return Ok(Claim::Again);
+        }
+        match self.admit(&id, &row)? {
+            Admission::Yes => Ok(Claim::Job(Box::new(self.begin(id, row)?))),
+            Admission::Held => Ok(Claim::Again),
+            Admission::Full => Ok(Claim::Nothing),
+        }
+    }
+
+    /// Begins a job that has its places.
+    pub(super) fn begin(&mut self, id: JobId, mut row: Row) -> Result<Claimed, BoxError> {
+        if row.extras.is_some() {
+            self.release_claimed(&id, &mut row)?;
+        }
         self.leave(&id, &row)?;
         row.state = JobState::Running;
         // This run does what was asked for up to now.
@@ -77,15 +126,36 @@ impl Step<'_, '_> {
         self.enter(&id, &mut row)?;
         self.tell(&id, Some(JobState::Running), None);
         let payload = self.payload(&id)?;
-        Ok(Claim::Job(Box::new(Claimed { id, row, payload })))
+        Ok(Claimed { queue: self.queue.keys.0, id, row, payload })
+    }
+
+    /// Returns the end of a job that is not to run at all.
+    pub(super) fn unrun(&mut self, id: &str, row: &Row) -> Option<Unrun> {
+        match row.extras().expires {
+            Some(expires) if expires <= self.at.wall => Some(expired()),
+            _ => self.skips(id, row).map(Unrun::Skipped),
+        }
     }
 
     /// Claims a ready job that was due by this time. It may stand behind others.
     fn claim_due_by(&mut self, most: u64) -> Result<Claim, BoxError> {
+        for _ in 0..LOOKS {
+            if !self.tail.head.has_freed() {
+                break;
+            }
+            match self.turn()? {
+                Turn::Passed => {}
+                Turn::Job(held) if held.row.due <= most => return self.claim_held(*held),
+                Turn::Job(held) => {
+                    self.keep_turn(*held)?;
+                    break;
+                }
+            }
+        }
         let mut found_stale = false;
         for lane in rules::lanes(self.tail.head.claims) {
             match self.claim_in_lane(lane, most, &mut found_stale)? {
-                Claim::Nothing => {}
+                Claim::Again => {}
                 claim => return Ok(claim),
             }
         }
@@ -94,7 +164,8 @@ impl Step<'_, '_> {
     }
 
     /// Claims a job among the first ones of a ready log. Entries that are stale are deleted: each
-    /// look begins at the front, which moves on only if everything there has gone.
+    /// look begins at the front, which moves on only if everything there has gone. `Again`: none of
+    /// them is such a job.
     fn claim_in_lane(&mut self, lane: usize, most: u64, found_stale: &mut bool) -> Result<Claim, BoxError> {
         let (mut from, mut looks, mut page) = (self.tail.head.lanes[lane].next, LOOKS, FIRST_LOOKS);
         let mut is_front = true;
@@ -107,22 +178,26 @@ impl Step<'_, '_> {
             let Some((last, _)) = entries.last() else { break };
             (from, looks, page) = (last + 1, looks.saturating_sub(entries.len()), page * 4);
             for (index, id) in entries {
-                let row = self.row(&id)?.filter(|row| is_at(row, lane, index));
+                let row = self.row(&id)?.filter(|row| row.is_at(lane, index));
                 if row.as_ref().is_some_and(|row| row.due > most) {
                     is_front = false;
                     continue;
+                }
+                let claim = row.map_or(Ok(Claim::Again), |row| self.claim_job(id, row))?;
+                if matches!(claim, Claim::Nothing) {
+                    return Ok(claim);
                 }
                 self.delete(self.entries(), &self.queue.keys.ready(lane, index))?;
                 if is_front {
                     self.move_front(lane, index + 1);
                 }
-                match row {
-                    Some(row) => return self.claim_job(id, row),
-                    None => *found_stale = true,
+                if matches!(claim, Claim::Job(_)) {
+                    return Ok(claim);
                 }
+                *found_stale = true;
             }
         }
-        Ok(Claim::Nothing)
+        Ok(Claim::Again)
     }
 
     fn move_front(&mut self, lane: usize, front: u64) {
@@ -150,19 +225,21 @@ impl Step<'_, '_> {
         let (listed, next) = self.listed(List::Scheduled, most, AT_ONCE)?;
         if listed.is_empty() {
             // A push before the next one then wakes those who wait for it.
-            self.tail.from[number_of(List::Scheduled)] = next;
+            self.tail.from.set(List::Scheduled, next);
         }
         for (at, id) in listed {
             let row = self.row(&id)?.filter(|row| row.state == JobState::Scheduled && row.due == at);
-            if let Some(row) = row {
-                return self.claim_job(id, row);
+            // A job that a limit has no place for stays where it is, since it is not due.
+            match row.map_or(Ok(Claim::Again), |row| self.claim_job(id, row))? {
+                Claim::Again => {}
+                claim => return Ok(claim),
             }
         }
         Ok(Claim::Nothing)
     }
 }
 
-/// True if the job is at this place of a ready log. Otherwise the entry there is stale.
-fn is_at(row: &Row, lane: usize, index: u64) -> bool {
-    row.state == JobState::Ready && row.place == index && row.priority as usize == lane
+/// The end of a job that no worker has taken in time.
+pub(super) fn expired() -> Unrun {
+    Unrun::Dead("it expired: no worker had taken it in time".to_owned())
 }

@@ -1,7 +1,8 @@
 //! The work that time brings: jobs that are due, rows whose time is over, and jobs of a process
 //! that has died.
 
-use super::{Step, is_damage, number_of};
+use super::claiming::expired;
+use super::{Happened, Step, is_damage};
 use crate::base::index::BoxError;
 use crate::kv::{KeyRange, Pair};
 use crate::queue::job::{JobId, JobState};
@@ -9,10 +10,25 @@ use crate::queue::keys::{List, split_entry};
 use crate::queue::rules::End;
 
 impl Step<'_, '_> {
-    /// Makes due jobs ready, and removes rows whose time is over: some of each.
+    /// Makes due jobs ready, makes those of periodic jobs, and removes rows whose time is over:
+    /// some of each.
     pub(in crate::queue) fn keep_house(&mut self, most: usize) -> Result<(), BoxError> {
         let wall = self.at.wall;
-        if self.tail.from[number_of(List::Scheduled)] <= wall {
+        if self.tail.from.ticks() <= wall {
+            self.tick(most)?;
+        }
+        if self.queue.limits.has_rates {
+            let time = self.token_time();
+            if self.tail.gate.note_time(time) {
+                self.look_at_limits()?;
+            }
+        }
+        if self.tail.from.of(List::Refills) <= wall {
+            for (at, limit) in self.take_listed(List::Refills, most)? {
+                self.refill(at, &limit)?;
+            }
+        }
+        if self.tail.from.of(List::Scheduled) <= wall {
             for (at, id) in self.take_listed(List::Scheduled, most)? {
                 let row = self.row(&id)?.filter(|row| row.state == JobState::Scheduled && row.due == at);
                 match row {
@@ -26,13 +42,29 @@ impl Step<'_, '_> {
                 }
             }
         }
+        if self.tail.from.of(List::Expiring) <= wall {
+            for (at, id) in self.take_listed(List::Expiring, most)? {
+                self.expire(at, &id)?;
+            }
+        }
+        if self.tail.from.of(List::Marks) <= wall {
+            for (at, entry) in self.take_listed(List::Marks, most)? {
+                self.forget_mark(at, &entry)?;
+            }
+        }
+        if self.tail.from.of(List::Untold) < u64::MAX {
+            self.tell_untold(most)?;
+        }
+        if self.tail.from.of(List::Gone) <= wall {
+            self.forget_gone()?;
+        }
         for (list, state) in [(List::Finished, JobState::Finished), (List::Dead, JobState::Dead)] {
-            if self.tail.from[number_of(list)] > wall {
+            if self.tail.from.of(list) > wall {
                 continue;
             }
             for (at, id) in self.take_listed(list, most)? {
                 match self.row(&id)?.filter(|row| row.state == state && row.place == at) {
-                    Some(row) => self.remove_row(&id, &row)?,
+                    Some(row) => self.remove_row(&id, row, false)?,
                     None => self.remove_entry(list, at, &id)?,
                 }
             }
@@ -40,10 +72,26 @@ impl Step<'_, '_> {
         Ok(())
     }
 
+    /// Pauses the queue until this time; 0: not any more.
+    pub(in crate::queue) fn pause(&mut self, until: u64) {
+        self.head().paused_until = until;
+        self.tail.tell(Happened::Paused { until });
+    }
+
+    /// Ends a job that waits although it was to have begun by this time.
+    fn expire(&mut self, at: u64, id: &str) -> Result<(), BoxError> {
+        let row = self.row(id)?.filter(|row| row.extras().expires == Some(at) && row.state.waits());
+        match row {
+            Some(row) => self.end_unrun(id, row, expired()),
+            // It runs, or the entry is stale. A job that waits once more enters it again.
+            None => Ok(self.remove_entry(List::Expiring, at, id)?),
+        }
+    }
+
     /// Returns the entries of a list whose time has come, and notes where the next look begins.
     fn take_listed(&mut self, list: List, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
         let (listed, next) = self.listed(list, self.at.wall, most)?;
-        self.tail.from[number_of(list)] = next;
+        self.tail.from.set(list, next);
         Ok(listed)
     }
 
@@ -51,7 +99,7 @@ impl Step<'_, '_> {
     /// them; `u64::MAX` if there is none.
     pub(super) fn listed(&mut self, list: List, until: u64, most: usize) -> Result<(Vec<(u64, JobId)>, u64), BoxError> {
         let keys = self.queue.keys;
-        let from = keys.entries_from(list, self.tail.from[number_of(list)]);
+        let from = keys.entries_from(list, self.tail.from.of(list));
         let mut listed = Vec::new();
         for pair in self.batch.rows(&self.queue.entries, KeyRange { from, to: Some(keys.entries_end(list)) }) {
             let (key, _): Pair = pair?;
@@ -85,6 +133,7 @@ impl Step<'_, '_> {
                 None => self.delete(self.rows(), &self.queue.keys.running(*token))?,
             }
         }
+        self.look_at_limits()?;
         Ok((count, damaged))
     }
 }

@@ -20,15 +20,30 @@ impl Watermark {
         }
         *publisher = Some(Publisher { name, upstreams: upstreams.clone() });
         drop(publisher);
+        self.follow(upstreams).inspect_err(|_| self.release())
+    }
+
+    /// Names the upstreams of the consumer that has this watermark, and its name: a consumer that
+    /// waits for its name knows both only once it has the name. If it returns an error, the
+    /// watermark is still reserved.
+    pub(crate) fn engage(&self, name: Option<String>, upstreams: Vec<Watermark>) -> Result<(), ConfigError> {
+        let publisher = Publisher { name: name.clone(), upstreams: upstreams.clone() };
+        *self.shared.publisher.lock() = Some(publisher);
+        self.follow(upstreams).inspect_err(|_| {
+            self.release();
+            *self.shared.publisher.lock() = Some(Publisher { name, upstreams: Vec::new() });
+        })
+    }
+
+    /// Makes the gates to these upstreams known, and refuses them if they close a cycle.
+    fn follow(&self, upstreams: Vec<Watermark>) -> Result<(), ConfigError> {
         for upstream in upstreams {
             upstream.shared.followers.lock().add(Arc::downgrade(&self.shared));
         }
         // The search begins only when others can see both ends of each gate. If consumers that wait
         // for each other start at the same time, the last one to get here sees the whole cycle.
         if let Some(upstream) = self.cycle() {
-            let cycle = ConfigError::GateCycle { consumer: self.name(), upstream: upstream.name() };
-            self.release();
-            return Err(cycle);
+            return Err(ConfigError::GateCycle { consumer: self.name(), upstream: upstream.name() });
         }
         Ok(())
     }

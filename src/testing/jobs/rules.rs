@@ -1,5 +1,6 @@
 //! The rules of a source that does not change during the check.
 
+use super::sparse::{check_gaps_stay, check_sparse, walk};
 use crate::base::index::Index;
 use crate::source::Jobs;
 use crate::testing::{Answer, Checked, ask, broken, insist};
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-const ANSWERS: &str = "a healthy source answers, with no error and no panic";
+pub(super) const ANSWERS: &str = "a healthy source answers, with no error and no panic";
 const STEADY: &str = "it says the same until something changes";
 const FIRST: &str = "first() is at most head() + 1";
 const THERE: &str = "every index from first() to head() is there";
@@ -33,7 +34,10 @@ const RUNS: u64 = 200;
 pub(super) struct Known<T> {
     pub(super) first: Index,
     pub(super) head: Option<Index>,
+    /// The jobs that were looked at; all of them if the source has gaps.
     pub(super) jobs: BTreeMap<Index, T>,
+    /// The gaps between them; `None` if the source may have none.
+    pub(super) gaps: Option<Vec<RangeInclusive<Index>>>,
 }
 
 pub(super) fn first<J: Jobs>(jobs: &J) -> Checked<Index> {
@@ -49,21 +53,26 @@ pub(super) fn at_index<J: Jobs>(jobs: &J, index: Index) -> Checked<Option<J::Job
 }
 
 /// Checks every rule of a source that does not change. Returns what the source showed. `before` is
-/// what it showed earlier.
+/// what it showed earlier. If `sparse` is true, there may be gaps.
 pub(super) fn check_quiet<J: Jobs<Job: PartialEq + fmt::Debug>>(
     jobs: &J,
     before: Option<&Known<J::Job>>,
+    sparse: bool,
 ) -> Checked<Known<J::Job>> {
     let (first, head) = (first(jobs)?, head(jobs)?);
     insist(first < Index::MAX && head < Some(Index::MAX), "Index::MAX is never a job", || {
         format!("first() is {first}, head() is {head:?}")
     })?;
     insist(head.is_none_or(|head| first <= head + 1), FIRST, || format!("first() is {first}, head() is {head:?}"))?;
-    let mut known = Known { first, head, jobs: BTreeMap::new() };
-    for index in known.sample() {
-        match at_index(jobs, index)? {
-            Some(job) => _ = known.jobs.insert(index, job),
-            None => broken(THERE, format!("at_index({index}) is None, first() is {first}, head() is {head:?}"))?,
+    let mut known = Known { first, head, jobs: BTreeMap::new(), gaps: None };
+    if sparse {
+        known = walk(jobs, first, head)?;
+    } else {
+        for index in known.sample() {
+            match at_index(jobs, index)? {
+                Some(job) => _ = known.jobs.insert(index, job),
+                None => broken(THERE, format!("at_index({index}) is None, first() is {first}, head() is {head:?}"))?,
+            }
         }
     }
     for (index, job) in &known.jobs {
@@ -73,6 +82,7 @@ pub(super) fn check_quiet<J: Jobs<Job: PartialEq + fmt::Debug>>(
     check_beyond(jobs, &known)?;
     check_below(jobs, &known, before)?;
     check_reads(jobs, &known, before)?;
+    check_sparse(jobs, &known)?;
     let now = (self::first(jobs)?, self::head(jobs)?);
     insist(now == (first, head), STEADY, || {
         format!("first() and head() were {:?}, and {now:?} after jobs were read", (first, head))
@@ -82,6 +92,7 @@ pub(super) fn check_quiet<J: Jobs<Job: PartialEq + fmt::Debug>>(
 
 /// Checks that jobs which were shown before and now are the same.
 pub(super) fn check_unchanged<T: PartialEq + fmt::Debug>(before: &Known<T>, now: &Known<T>) -> Checked {
+    check_gaps_stay(before, now)?;
     for (index, job) in &now.jobs {
         let was = before.jobs.get(index);
         insist(was.is_none_or(|was| was == job), FINAL, || {
@@ -178,7 +189,10 @@ pub(super) fn read_equals<J: Jobs<Job: PartialEq + fmt::Debug>>(
     let appended = into.drain(kept..).collect::<Vec<_>>();
     insist(appended.len() as u64 <= asked, NO_MORE, || format!("{} appended {} jobs", call(), appended.len()))?;
     if appended.is_empty() {
-        let there = !run.is_empty() && *run.start() >= first && head.is_some_and(|head| *run.start() <= head);
+        let start = *run.start();
+        let mut there = !run.is_empty() && start >= first && head.is_some_and(|head| start <= head);
+        // A gap is no job.
+        there = there && at_index(jobs, start)?.is_some();
         return insist(!there, SOMETHING, || format!("{} appended nothing", call()));
     }
     for (index, job) in run.clone().zip(appended) {
@@ -197,6 +211,9 @@ pub(super) fn read_equals<J: Jobs<Job: PartialEq + fmt::Debug>>(
 impl<T> Known<T> {
     /// Returns the indices to look at, in order.
     pub(super) fn sample(&self) -> Vec<Index> {
+        if self.gaps.is_some() {
+            return self.jobs.keys().copied().collect();
+        }
         let Some(head) = self.head.filter(|head| self.first <= *head) else { return Vec::new() };
         if head - self.first < ALL {
             return (self.first..=head).collect();

@@ -7,7 +7,7 @@ use crate::base::time;
 use crate::consumer::Consumer;
 use crate::progress::MemoryProgress;
 use crate::source::wakeup::Wakeup;
-use crate::source::{Gate, Jobs};
+use crate::source::{Gate, Jobs, Sparse};
 use crate::testing::{Checked, broken, insist};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::fmt;
@@ -53,6 +53,10 @@ impl<J: Jobs> Jobs for Watched<J> {
 
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<J::Job>) -> Result<(), BoxError> {
         self.jobs.read(run, into)
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<J::Job>) -> Result<(), BoxError> {
+        self.jobs.read_sparse(run, most, into)
     }
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
@@ -122,7 +126,11 @@ pub(super) fn consumed<J: Jobs<Job: PartialEq + fmt::Debug>>(
 ) -> Checked {
     const ONCE: &str = "a consumer on it handles each job once";
     let Some(head) = known.head else { return Ok(()) };
-    let last = head.min(known.first.saturating_add(HANDLED - 1));
+    let mut last = head.min(known.first.saturating_add(HANDLED - 1));
+    if known.gaps.is_some() {
+        // The walk knows all jobs up to there.
+        last = known.jobs.keys().nth(HANDLED as usize - 1).copied().unwrap_or(head);
+    }
     let (done, finished) = unbounded();
     let consumer = Consumer::builder(jobs.clone(), MemoryProgress::new())
         .max_processing(4)
@@ -137,9 +145,11 @@ pub(super) fn consumed<J: Jobs<Job: PartialEq + fmt::Debug>>(
     let mut handled: Vec<_> = finished.try_iter().collect();
     handled.sort_by_key(|(index, _)| *index);
     let indices = handled.iter().map(|(index, _)| *index);
-    insist(indices.eq(known.first..=last), ONCE, || {
-        format!("of {}..={last} it handled {} jobs", known.first, handled.len())
-    })?;
+    let all = match &known.gaps {
+        Some(_) => indices.eq(known.jobs.range(..=last).map(|(index, _)| *index)),
+        None => indices.eq(known.first..=last),
+    };
+    insist(all, ONCE, || format!("of {}..={last} it handled {} jobs", known.first, handled.len()))?;
     for (index, job) in &handled {
         let was = known.jobs.get(index);
         insist(was.is_none_or(|was| was == job), FINAL, || {

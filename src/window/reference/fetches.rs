@@ -10,7 +10,7 @@ impl Trial {
         self.model.room = jobs;
     }
 
-    fn is_new(&self, index: Index) -> bool {
+    pub(super) fn is_new(&self, index: Index) -> bool {
         !self.model.started.contains(&index) && !self.model.redriven.contains(&index)
     }
 

@@ -14,8 +14,12 @@ pub(super) struct Reference {
     pub(super) keeps: bool,
     /// The jobs above the watermark that are done on the disk.
     pub(super) disk_ahead: BTreeSet<Index>,
-    /// The jobs that were done when this life began.
+    /// The jobs that were done when this life began, and the gaps.
     pub(super) restored: BTreeSet<Index>,
+    /// The indices above the watermark that were found to be gaps before any of them was a job.
+    pub(super) gaps: BTreeSet<Index>,
+    /// The number of indices that were found to be gaps.
+    pub(super) absent: u64,
     pub(super) head: Option<Index>,
     /// The last index that the gate lets through; `None` if it lets nothing through.
     pub(super) gate: Option<Index>,
@@ -71,6 +75,8 @@ impl Reference {
             keeps: false,
             disk_ahead: BTreeSet::new(),
             restored: BTreeSet::new(),
+            gaps: BTreeSet::new(),
+            absent: 0,
             head: None,
             gate: Some(Index::MAX),
             limits,

@@ -13,6 +13,7 @@ fn choice() -> impl Strategy<Value = Choice> {
         8 => n().prop_map(Choice::Fetched),
         1 => n().prop_map(Choice::Missing),
         1 => n().prop_map(Choice::Unreadable),
+        6 => (n(), n()).prop_map(|(seed, last)| Choice::Sparse(seed, last)),
         1 => n().prop_map(Choice::Room),
         12 => n().prop_map(Choice::Run),
         24 => n().prop_map(Choice::Done),

@@ -12,20 +12,24 @@ use crate::queue::job::time;
 use crate::queue::runner::attempts::Attempt;
 use crate::queue::runner::handler::{Finisher, Handler};
 use crate::queue::runner::reports::Report;
+use crate::queue::runner::running::FlightId;
 use crate::queue::runner::{QueueEvent, Running, Unknown};
 
 impl Pool {
     /// Runs a job. `None`: somebody else reports it.
     pub(super) fn run(self: &Arc<Self>, job: Running, payload: &[u8]) -> Option<Report> {
-        let (queue, id, kind, attempt) = (self.queue().name(), job.id(), job.kind(), job.attempt());
-        self.hooks().tell(&job, &QueueEvent::AttemptBegun { queue, id, kind, attempt });
+        let (queue, id, kind, attempt) = (job.queue().name(), job.id(), job.kind(), job.attempt());
+        if !self.hooks().observers.is_empty() {
+            let expected = job.queue().inner().averages.expected(kind);
+            self.hooks().tell(&job, &QueueEvent::AttemptBegun { queue, id, kind, attempt, expected });
+        }
         if let Some(timeouts) = &self.timeouts {
-            timeouts.begin(job.token(), self.queue().inner().moment().now);
+            timeouts.begin(job.flight(), self.source().moment().now);
         }
         let before = self.hooks().before(&job);
         let handler = self.settings.handlers.get(job.kind());
         let attempt = Attempt::new(self, job.clone());
-        if !is_direct(handler) && self.is_ended(job.token()) {
+        if !is_direct(handler) && self.is_ended(job.flight()) {
             // Its time was over before it began.
             return None;
         }
@@ -65,7 +69,7 @@ impl Pool {
                 match made {
                     Ok(future) => {
                         self.keep_task(
-                            job.token(),
+                            job.flight(),
                             crate::queue::runner::asynchronous::spawn(runtime, attempt, future),
                         );
                         None
@@ -79,18 +83,18 @@ impl Pool {
     /// Returns the report of an attempt whose handler has not begun. If others could report it too,
     /// since its time is over, only one does.
     fn report_here(&self, attempt: Attempt, handler: Option<&Handler>, error: BoxError) -> Option<Report> {
-        let is_mine = is_direct(handler) || self.claim_end(attempt.job().token());
+        let is_mine = is_direct(handler) || self.claim_end(attempt.job().flight());
         is_mine.then(|| Report::of(&attempt, Err(error)))
     }
 
-    fn is_ended(&self, token: u64) -> bool {
-        self.state.lock().flights.get(&token).is_none_or(|flight| flight.ended)
+    fn is_ended(&self, flight: FlightId) -> bool {
+        self.state.lock().flights.get(&flight).is_none_or(|flight| flight.ended)
     }
 
     /// Keeps the task of a job, to drop it when its time is over. That may be now.
     #[cfg(feature = "tokio")]
-    fn keep_task(&self, token: u64, task: tokio::task::AbortHandle) {
-        if let Some(flight) = self.state.lock().flights.get_mut(&token).filter(|flight| !flight.ended) {
+    fn keep_task(&self, flight: FlightId, task: tokio::task::AbortHandle) {
+        if let Some(flight) = self.state.lock().flights.get_mut(&flight).filter(|flight| !flight.ended) {
             flight.task = Some(task);
             return;
         }
@@ -101,7 +105,7 @@ impl Pool {
         match self.settings.unknown {
             Unknown::Dead => Outcome::Dead(format!("no handler has the kind {:?}", job.kind())),
             Unknown::Snooze(delay) => {
-                let wall = self.queue().inner().moment().wall;
+                let wall = self.source().moment().wall;
                 Outcome::Snooze(crate::queue::job::after(wall, delay).map_or_else(|| time(u64::MAX), time))
             }
         }

@@ -7,6 +7,7 @@ use super::Pool;
 use crate::base::sync::{Arc, MutexGuard};
 use crate::queue::QueueError;
 use crate::queue::runner::Running;
+use crate::queue::runner::drain::Reached;
 use crate::queue::runner::reports::Report;
 use crate::queue::state::Takes;
 use crate::queue::step::Claim;
@@ -27,13 +28,15 @@ const ENOUGH: u64 = 8;
 type Next = (Running, Vec<u8>);
 
 /// The result of a look by the first thread in the line.
-enum Turn {
+pub(super) enum Turn {
     /// It has claimed a job.
     Job(Next),
     /// It has a slot, and claims a job that is ready.
     Claim,
     /// No job will come.
     End,
+    /// The runner has more threads than it may run jobs, since it was told to run fewer.
+    Leave,
 }
 
 impl Pool {
@@ -51,7 +54,6 @@ impl Pool {
             before = begun.replace(crate::base::time::now());
             reports.extend(self.run(job, &payload));
         }
-        self.state.lock().threads -= 1;
     }
 
     /// True if a thread that has ended a job claims the next one at once. If several threads take
@@ -68,26 +70,26 @@ impl Pool {
 
     /// Starts one more thread if none is left in the line, so that one always looks for the next
     /// job.
-    fn grow(self: &Arc<Self>) {
+    pub(super) fn grow(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
-            if state.ending || state.in_line > 0 || state.threads >= self.settings.max_processing {
+            if state.ending || state.in_line > 0 || state.threads >= state.max_processing {
                 return;
             }
             state.threads += 1;
         }
         if let Err(error) = self.spawn() {
             self.state.lock().threads -= 1;
-            tracing::warn!(target: "waterline", queue = self.queue().name(), %error, "the runner goes on with fewer threads");
+            tracing::warn!(target: "waterline", queue = self.source().name(), %error, "the runner goes on with fewer threads");
         }
     }
 
     /// Takes the ends that other threads have left, and says if a job may be claimed. Then a slot
-    /// is taken for it.
-    pub(super) fn prepare(&self, reports: &mut Vec<Report>) -> bool {
+    /// is taken for it. None may be claimed while a gate is closed.
+    pub(super) fn prepare(&self, reports: &mut Vec<Report>, is_open: bool) -> bool {
         let mut state = self.state.lock();
         reports.append(&mut state.inbox);
-        let wants = self.may_claim(&mut state, reports.len());
+        let wants = is_open && self.may_claim(&mut state, reports.len());
         state.reserved += usize::from(wants);
         wants
     }
@@ -95,7 +97,7 @@ impl Pool {
     /// Writes the end of a job, and claims the next one in the same write. `None`: there is none,
     /// or the write failed. Then the list still has the ends that could not be written.
     fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
-        let wants = self.prepare(reports);
+        let wants = self.prepare(reports, self.gates_are_open());
         if wants || !reports.is_empty() {
             if let Ok(Claim::Job(claimed)) = self.write(reports, wants) {
                 return Some(self.take_up(*claimed));
@@ -113,10 +115,15 @@ impl Pool {
             self.state.lock().in_line += 1;
             let first = self.first_in_line(reports);
             let turn = self.look_for_job(reports);
-            self.state.lock().in_line -= 1;
+            let leaves = self.leave_line(&turn);
             drop(first);
             match turn {
                 Turn::End => return None,
+                Turn::Leave if leaves => {
+                    self.crew.join_finished();
+                    return None;
+                }
+                Turn::Leave => {}
                 Turn::Job(next) => {
                     self.grow();
                     return Some(next);
@@ -158,31 +165,37 @@ impl Pool {
 
     /// Looks for the next job, as the first in the line.
     fn look_for_job(self: &Arc<Self>, reports: &mut Vec<Report>) -> Turn {
+        // True once it may have been woken for a job, in place of somebody who accepts jobs.
+        let mut woken = false;
         let mut pause = PAUSES.0;
         loop {
-            let news = self.queue().inner().news();
+            let news = self.source().news();
             if reports.is_empty() && self.others_cope() {
                 continue;
             }
-            let wants = self.prepare(reports);
-            if wants && self.ready() > 0 {
+            if reports.is_empty() && self.has_too_many() {
+                return Turn::Leave;
+            }
+            let closed = self.closed_gate();
+            let wants = self.prepare(reports, closed.is_none());
+            if wants && self.ready() > 0 && self.may_look_meanwhile() {
                 return Turn::Claim;
             }
             let written = if wants || !reports.is_empty() {
                 self.write(reports, wants)
             } else if self.end_if_over(&mut self.state.lock()) {
                 return Turn::End;
-            } else if self.queue().inner().sleep(news, self.drain_deadline(), Takes::Nothing) {
-                // Its slots are taken, so no claim of this runner does it.
-                self.queue().tidy().map(|()| Claim::Nothing)
+            } else if let Some(again) = closed {
+                self.wait_at_gate(news, again, std::mem::take(&mut woken)).map(|()| Claim::Nothing)
             } else {
-                continue;
+                self.wait_for_slot(news, std::mem::take(&mut woken)).map(|()| Claim::Nothing)
             };
             match written {
                 Ok(Claim::Job(claimed)) => return Turn::Job(self.take_up(*claimed)),
                 Ok(Claim::Nothing) if wants => {
-                    if !self.drained(news) {
-                        self.queue().inner().sleep(news, self.drain_deadline(), Takes::Each);
+                    if !self.drained(news, Reached::NothingReady) {
+                        self.source().sleep(news, self.drain_deadline(), Takes::Each);
+                        woken = true;
                     }
                 }
                 Ok(Claim::Again | Claim::Nothing) => {}
@@ -195,10 +208,25 @@ impl Pool {
         }
     }
 
+    /// Waits while all slots are taken. Time may make jobs due meanwhile, and no claim of this
+    /// runner sees to that. A thread that was woken for a job leaves it to somebody else.
+    fn wait_for_slot(&self, news: u64, woken: bool) -> Result<(), QueueError> {
+        if woken {
+            self.source().pass_on();
+        }
+        let is_due = self.source().sleep(news, self.drain_deadline(), Takes::Nothing);
+        if is_due { self.source().tidy() } else { Ok(()) }
+    }
+
+    /// True if the next one in the line may look while this thread claims a job. If the store
+    /// fails, one thread alone tries it again, after each pause.
+    pub(super) fn may_look_meanwhile(&self) -> bool {
+        self.source().works()
+    }
+
     /// Returns the number of entries that a claim may find now.
     pub(super) fn ready(&self) -> u64 {
-        let wall = self.queue().inner().moment().wall;
-        self.queue().inner().look(|live| if live.head.is_paused(wall) { 0 } else { live.ready() })
+        self.source().ready()
     }
 
     /// Watches the other threads for a moment, if there are some and jobs are ready. True if they
@@ -223,11 +251,11 @@ impl Pool {
     /// Makes the first thread in the line look again: a slot is free, or the last job of a drain
     /// has ended.
     fn let_the_line_look(&self) {
-        self.queue().inner().ring();
+        self.source().ring();
     }
 
     pub(super) fn warn(&self, error: &QueueError, pause: Duration) {
-        let (queue, error) = (self.queue().name(), error.report());
+        let (queue, error) = (self.source().name(), error.report());
         tracing::warn!(target: "waterline", queue, error, "the queue cannot be written; it is tried again in {pause:.1?}");
     }
 }

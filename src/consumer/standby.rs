@@ -1,0 +1,243 @@
+//! The start of a consumer whose name somebody else has: it waits, and goes on as any start would
+//! once it has the name.
+
+use super::acquire::{Acquired, acquire};
+use super::launch::{Assembled, Checked, Handed, Opened, Unstarted, hand_over, spawn};
+use super::{Builder, Consumer};
+use crate::base::config;
+use crate::base::error::{Error, describe};
+use crate::base::guard::drop_guarded;
+use crate::base::sync::Arc;
+use crate::base::time::Now;
+use crate::driver::Driver;
+use crate::driver::standby::{Refusal, Takeover};
+#[cfg(feature = "metrics")]
+use crate::observe::metrics;
+use crate::progress::{Commits, Progress, close_unused};
+use crate::reader::SharedSource;
+use crate::run::Runner;
+use crate::run::mode::Settings;
+use crate::source::Jobs;
+use crate::window::Window;
+use std::time::Instant;
+
+impl<J: Jobs, P: Progress> Builder<J, P> {
+    /// Makes the start wait where another consumer has the name. `start` returns all the same, and
+    /// the consumer takes over by itself once the name is free: a *hot standby*. Default: the start
+    /// fails with [`Error::InUse`] or [`Error::Leased`], since most second consumers of a name are
+    /// a mistake.
+    ///
+    /// While it waits, the status has [`State::Waiting`](crate::State::Waiting) and
+    /// [`Blocked::InUse`](crate::Blocked::InUse), and the source is not asked for anything. The
+    /// consumer calls [`Progress::acquire`] again when the lease of the other one runs out, at
+    /// least every 500 ms, at most every 20 ms, and at once when a consumer of this process gives
+    /// the name back. A stop ends the wait, as soon as a call that is under way has returned.
+    ///
+    /// The settings of its [`Handle`](crate::Handle), an index to stop at, and calls of
+    /// [`wait_for`](crate::Handle::wait_for) hold across the takeover. Followers of its
+    /// [`watermark`](Self::watermark) wait with it. A redrive is [`Error::InUse`] until then.
+    /// Metrics are set from the takeover on, so they leave those of the other one alone.
+    ///
+    /// Every other error that `start` could return comes from `start` if it is seen at once. If it
+    /// is seen later, the consumer halts with it, and [`Consumer::join`] returns it: for example
+    /// [`Error::Corrupt`], or [`Error::Progress`] if the storage cannot be reached.
+    ///
+    /// If the gate of the source depends on a consumer that has ended meanwhile, this one takes
+    /// over and waits like any running one:
+    /// [`Status::ended_upstream`](crate::Status::ended_upstream) names it.
+    ///
+    /// The one before may still live, and only be slow or cut off. The storage shuts it out: see
+    /// [the rules](Progress#the-rules). Give [`Job::fence`](crate::Job::fence) to sinks of your
+    /// own, which then can refuse what it still writes.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::{Blocked, Consumer, MemoryJobs, State, Store};
+    ///
+    /// let (store, jobs) = (Store::in_memory(), MemoryJobs::new());
+    /// let start = || Consumer::builder(jobs.clone(), store.progress("p")).standby().start(|_| Ok(()));
+    /// let (first, second) = (start()?, start()?);
+    /// jobs.push("for the first one");
+    /// assert!(first.handle().wait_for(0, Duration::from_secs(20)));
+    /// assert_eq!(second.handle().status().state, State::Waiting);
+    /// assert!(matches!(second.handle().status().blocked, Blocked::InUse { .. }));
+    ///
+    /// first.stop()?;
+    /// jobs.push("for the second one");
+    /// assert!(second.handle().wait_for(1, Duration::from_secs(20)));
+    /// second.stop()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    pub fn standby(mut self) -> Self {
+        self.standby = true;
+        self
+    }
+
+    /// Starts the consumer without its name, which it waits for.
+    pub(super) fn stand_by<R>(
+        mut self,
+        checked: Checked,
+        refusal: Refusal,
+        commits: Option<Box<dyn Commits<P>>>,
+        runner: R,
+        mut unstarted: Unstarted,
+    ) -> Result<Consumer, Error>
+    where
+        R: FnOnce(&Arc<Driver<J::Job>>, Settings) -> Arc<dyn Runner<J::Job>> + Send + 'static,
+    {
+        let watermark = self.watermark.clone().unwrap_or_default();
+        unstarted.reserve(&watermark, Some(refusal.name.clone()), Vec::new())?;
+        #[cfg(feature = "metrics")]
+        let metrics = self.metrics.then(|| metrics::ToCome::new(&refusal.name));
+        #[cfg(feature = "metrics")]
+        metrics.iter().for_each(|metrics| self.observers.push(Box::new(metrics.clone())));
+        // Nothing is read before there is a head, so this window starts nothing.
+        let mut window = Window::begin(0, checked.limits);
+        self.stop_at.into_iter().for_each(|last| window.stop_at(last));
+        let now = Now::when_asked();
+        let due = now.get() + refusal.pause();
+        let mut core = self.equip(window, checked, refusal.name.clone());
+        core.await_name(refusal, &now);
+        let driver = Driver::waiting(core, unstarted.bell.clone(), watermark.clone());
+        unstarted.hand_watermark_on();
+        self.watermark = Some(watermark);
+        // From here on, a drop of the consumer stops everything that was started.
+        let consumer = Consumer::new(driver.clone());
+        driver.heed(&unstarted.tenure);
+        let standby = Standby {
+            builder: self,
+            driver: driver.clone(),
+            unstarted,
+            checked,
+            commits,
+            runner,
+            due,
+            #[cfg(feature = "metrics")]
+            metrics,
+        };
+        driver.spawn("wl-standby", move || standby.run())?;
+        driver.begin();
+        Ok(consumer)
+    }
+}
+
+/// The part of a start that waits for the name.
+struct Standby<J: Jobs, P, R> {
+    builder: Builder<J, P>,
+    driver: Arc<Driver<J::Job>>,
+    unstarted: Unstarted,
+    checked: Checked,
+    /// Writes the results of jobs with each save, if the jobs have results.
+    commits: Option<Box<dyn Commits<P>>>,
+    runner: R,
+    /// The time of the next try.
+    due: Instant,
+    #[cfg(feature = "metrics")]
+    metrics: Option<metrics::ToCome>,
+}
+
+impl<J, P, R> Standby<J, P, R>
+where
+    J: Jobs,
+    P: Progress,
+    R: FnOnce(&Arc<Driver<J::Job>>, Settings) -> Arc<dyn Runner<J::Job>>,
+{
+    /// Waits for the name, and goes on with the start. A stop ends the wait.
+    fn run(mut self) {
+        let acquired = self.wait();
+        self.driver.tries_no_more();
+        let opened = acquired.and_then(|acquired| acquired.map(|acquired| self.open(acquired)).transpose());
+        match opened {
+            Ok(Some(opened)) => return self.take_over(opened),
+            Ok(None) => {}
+            Err(error) => self.driver.fail_late(error),
+        }
+        drop_guarded(self);
+    }
+
+    /// Tries to take the name until it has it; `None`: the consumer has ended.
+    fn wait(&mut self) -> Result<Option<Acquired>, Error> {
+        while self.driver.sleep_until_try(self.due) {
+            match self.try_now() {
+                Ok(acquired) => return Ok(Some(acquired)),
+                Err(error) => self.refused(error, &Now::when_asked())?,
+            }
+        }
+        Ok(None)
+    }
+
+    fn try_now(&mut self) -> Result<Acquired, Error> {
+        acquire(&mut self.builder.progress, self.checked.keeps, &self.unstarted.tenure)
+    }
+
+    /// Sets the time of the next try. Any other error than that of a name in use is given back.
+    fn refused(&mut self, error: Error, now: &Now) -> Result<(), Error> {
+        let refusal = Refusal::of(error)?;
+        self.due = now.get() + refusal.pause();
+        self.driver.waits_on(refusal, now);
+        Ok(())
+    }
+
+    /// Asks the source, with the settings that hold now.
+    fn open(&mut self, acquired: Acquired) -> Result<Opened, Error> {
+        (self.checked.limits, self.builder.stop_at) = self.driver.asked_meanwhile();
+        self.builder.open(
+            self.checked,
+            acquired,
+            self.commits.as_deref_mut().map(|commits| commits as _),
+            &mut self.unstarted,
+        )
+    }
+
+    /// Hands everything to the driver, and starts the threads.
+    fn take_over(self, opened: Opened) {
+        let Self { builder, driver, mut unstarted, checked, commits, runner, .. } = self;
+        let Opened { acquired, inspected, window, recovered } = opened;
+        #[cfg(feature = "metrics")]
+        self.metrics.into_iter().for_each(|metrics| metrics.begin(inspected.watermark.name()));
+        let Builder { jobs, progress, poll_every, on_processed, attempt_timeout, .. } = builder;
+        let runner = driver.observed(runner(&driver, checked.settings));
+        let source = Arc::new(SharedSource::new(jobs));
+        let Handed { saves, saver, name } = hand_over(progress, checked.saver_keeps(commits));
+        let takeover = Takeover {
+            window,
+            last_processed: acquired.last_processed(),
+            upstreams: inspected.upstreams,
+            fence: acquired.fence,
+            recovered,
+            runner,
+            source: source.clone(),
+            saves: saves.clone(),
+            name,
+        };
+        match driver.take_over(takeover) {
+            Ok(true) => saves.meet(driver.live_parking()),
+            Ok(false) => {}
+            Err(takeover) => {
+                drop_guarded((on_processed, source, saver));
+                return give_back(*takeover);
+            }
+        }
+        drop(saves);
+        driver.listen();
+        let poll_every = poll_every.or((!inspected.subscribed).then_some(config::DEFAULT_POLL));
+        let timed = attempt_timeout.is_some();
+        let assembled = Assembled { driver: driver.clone(), timed, saver, source, poll_every, on_processed };
+        if let Err(error) = spawn(assembled, &unstarted) {
+            return driver.fail_late(error);
+        }
+        unstarted.started = true;
+        driver.taken_over();
+        inspected.watermark.announce();
+    }
+}
+
+/// Gives the name back: the consumer was stopped while it took it, and nothing has run.
+fn give_back<T>(mut takeover: Takeover<T>) {
+    let life = takeover.recovered.as_ref().filter(|recovered| recovered.max_crashes.is_some());
+    let closed = life.and_then(|recovered| recovered.life.as_ref()).map(|life| close_unused(&mut *takeover.name, life));
+    if let Some(Err(error)) = closed {
+        tracing::warn!(error = describe(&error), "a life without jobs could not be closed; the next one is careful");
+    }
+    drop_guarded(takeover);
+}

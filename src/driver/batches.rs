@@ -1,0 +1,449 @@
+//! Batches: jobs that one thread takes in one critical section, and that are done, or fail,
+//! together.
+//!
+//! A batch that is not full may *linger*: its jobs wait in the window, and none of them is in
+//! flight. So a pause, a stop and a lower limit need not take them back. One thread sleeps until
+//! the batch has waited for long enough. If it is full earlier, any thread that wakes takes it.
+//!
+//! A batch of several jobs that fails is no failed attempt. Each of its jobs is marked to run
+//! alone, until it succeeds: the job whose fault it was then fails by itself.
+
+use super::Driver;
+use super::core::Core;
+use super::effects;
+use super::failures::Failures;
+use super::flights::Flight;
+use super::handing_out::{Rest, Search};
+use crate::base::guard::{Failure, drop_guarded, guarded};
+use crate::base::index::{BoxError, Index};
+use crate::base::time::Now;
+use crate::commit::changes::Changes;
+use crate::driver::wakes::Wakes;
+use crate::observe::{Event, Kind};
+use crate::run::{Assignment, Batch, Ticket};
+use crate::window::batches::Next;
+use crate::window::{Run, Window};
+use std::time::{Duration, Instant};
+
+/// The attempt of each job in a batch of several: a job that has failed before is in none.
+const FIRST: u32 = 1;
+
+/// The batches of one consumer.
+pub(crate) struct Batches {
+    /// The most jobs of a batch.
+    max: usize,
+    /// The longest time for which a batch that is not full waits for more jobs.
+    linger: Duration,
+    /// The time at which the batch that waits starts as it is; `None` if none waits.
+    until: Option<Instant>,
+    /// The number of threads that sleep until that time, or until an earlier one.
+    lingering: usize,
+    /// The batches of several jobs that added to counters and are not saved: those that wait for a
+    /// save, and those in the save under way. Each begins with its lowest job.
+    added: [Vec<Box<[Index]>>; 2],
+}
+
+impl Batches {
+    fn new(max: usize, linger: Duration) -> Box<Self> {
+        Box::new(Self { max, linger, until: None, lingering: 0, added: Default::default() })
+    }
+
+    /// Returns the batch that may start at this moment. One that is not full begins to wait when it
+    /// is first seen. The clock is read only for such a batch.
+    fn look(&mut self, window: &Window, failures: &Failures, now: impl Fn() -> Instant) -> Next {
+        let over = self.linger.is_zero() || self.until.is_some_and(|until| until <= now());
+        match window.next_batch(self.max, over, |index| failures.is_alone(index)) {
+            Next::Partial if over => Next::Whole,
+            Next::Partial => {
+                // A pause beyond the end of the clock lasts for years.
+                let end =
+                    |now: Instant| now.checked_add(self.linger).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
+                self.until.get_or_insert_with(|| end(now()));
+                Next::Partial
+            }
+            next => next,
+        }
+    }
+
+    /// True if a thread of the pool is needed: for a batch that is to start, or to wait with one
+    /// that is not full.
+    pub(super) fn want_thread(&mut self, window: &Window, failures: &Failures, now: impl Fn() -> Instant) -> bool {
+        match self.look(window, failures, now) {
+            Next::Nothing => false,
+            Next::Partial => self.lingering == 0,
+            Next::One | Next::Whole => true,
+        }
+    }
+
+    /// Notes that a save takes the effects of all batches that are done.
+    pub(super) fn hand_over(&mut self) {
+        let [waiting, writing] = &mut self.added;
+        writing.append(waiting);
+    }
+
+    /// Notes that the effects in the save under way are written.
+    pub(super) fn written(&mut self) {
+        self.added[1].clear();
+    }
+
+    /// Takes the batch that begins with this job, if its effects are in the save under way.
+    fn take_added(&mut self, first: Index) -> Option<Box<[Index]>> {
+        let writing = &mut self.added[1];
+        let at = writing.iter().position(|batch| batch.first() == Some(&first))?;
+        Some(writing.swap_remove(at))
+    }
+}
+
+impl<T: Send + 'static> Core<T> {
+    /// True if a thread of the pool is needed for jobs.
+    pub(super) fn has_work(&mut self, now: Instant) -> bool {
+        match &mut self.running.batches {
+            None => self.window.can_run(),
+            Some(batches) => batches.want_thread(&self.window, &self.failures, || now),
+        }
+    }
+
+    /// Puts the jobs of the next batch into this one, which is empty, if a batch starts now.
+    /// Returns true if the calling thread waits with one that is not full.
+    fn gather(&mut self, batch: &mut Batch<T>, now: &Now) -> bool {
+        let Some(batches) = &mut self.running.batches else { return false };
+        let next = batches.look(&self.window, &self.failures, || now.get());
+        let max = batches.max;
+        match next {
+            Next::Nothing => return false,
+            Next::Partial => {
+                batches.lingering += 1;
+                return true;
+            }
+            Next::One => {
+                if let Some(run) = self.window.poll_alone() {
+                    self.join(batch, run, now);
+                }
+            }
+            Next::Whole => {
+                batches.until = None;
+                while batch.jobs.len() < max {
+                    let failures = &self.failures;
+                    let Some(run) = self.window.poll_together(|index| failures.is_alone(index)) else { break };
+                    self.join(batch, run, now);
+                }
+            }
+        }
+        false
+    }
+
+    #[inline]
+    fn join(&mut self, batch: &mut Batch<T>, run: Run, now: &Now) {
+        let Assignment { token, job } = self.assign(run, now.coarse(), now);
+        batch.tickets.push(Ticket { token, index: job.index, attempt: job.attempt });
+        batch.jobs.push(job);
+    }
+
+    /// Returns the next step of a thread that waits with a batch which is not full.
+    fn linger(&mut self, search: &mut Search, wakes: &Wakes) -> Rest {
+        if let Some(rest) = self.stay_awake(search, wakes) {
+            return rest;
+        }
+        self.workers.lingers();
+        Rest::Sleep(self.running.batches.as_ref().and_then(|batches| batches.until))
+    }
+
+    /// Takes the report of a batch whose attempt is over, and leaves it empty. The answer is a
+    /// value of the user, to be dropped without the lock.
+    fn report_batch(&mut self, batch: &mut Batch<T>, effects: &mut Changes, now: &Now) -> Option<BoxError> {
+        match (std::mem::replace(&mut batch.outcome, Ok(())), batch.tickets.as_slice()) {
+            (outcome, [Ticket { token, .. }]) => {
+                let token = *token;
+                batch.tickets.clear();
+                self.report(token, outcome, effects, now)
+            }
+            (Ok(()), _) => {
+                self.batch_done(&mut batch.tickets, effects);
+                None
+            }
+            (Err(failure), _) => {
+                self.batch_failed(&mut batch.tickets, &failure.text, now);
+                Some(failure.error)
+            }
+        }
+    }
+
+    fn batch_done(&mut self, tickets: &mut Vec<Ticket>, effects: &mut Changes) {
+        let mut added = if effects.adds().is_empty() { Vec::new() } else { Vec::with_capacity(tickets.len()) };
+        let mut lowest = None;
+        for Ticket { token, .. } in tickets.drain(..) {
+            let flight = self.running.flights.end(token).filter(|_| !self.ending.abandoned);
+            let Some(Flight { index, again, .. }) = flight else { continue };
+            self.running.counters.done += 1;
+            self.window.handle_done(index);
+            if again {
+                self.failures.forget(index);
+            }
+            if self.parking.is_some() {
+                self.unpark(index, effects);
+            }
+            lowest = Some(lowest.map_or(index, |lowest: Index| lowest.min(index)));
+            if added.capacity() > 0 {
+                added.push(index);
+            }
+        }
+        let Some(lowest) = lowest.filter(|_| !effects.is_empty()) else { return };
+        if let Some(batches) = self.running.batches.as_mut().filter(|_| !added.is_empty()) {
+            added.sort_unstable();
+            batches.added[0].push(added.into_boxed_slice());
+        }
+        self.saving.effects.take(effects, lowest, FIRST);
+        self.window.set_full(self.saving.effects.is_full());
+    }
+
+    #[cold]
+    fn batch_failed(&mut self, tickets: &mut Vec<Ticket>, error: &str, now: &Now) {
+        let (count, lowest) = (tickets.len(), tickets.iter().map(|ticket| ticket.index).min());
+        for Ticket { token, .. } in tickets.drain(..) {
+            let flight = self.running.flights.end(token).filter(|_| !self.ending.abandoned);
+            let Some(Flight { index, .. }) = flight else { continue };
+            self.window.handle_failed(index);
+            self.run_alone(index, count, error, now);
+        }
+        // While it stops, none of them runs again.
+        self.waiting.rouse |= self.window.is_stopping();
+        let text = format!("{count} jobs: {error}");
+        let event = lowest.map(|lowest| Event::new(Kind::BatchFailed, lowest).error(&text));
+        event.into_iter().for_each(|event| self.tell(&event, now));
+    }
+
+    /// Makes a job wait that was in a batch of several which failed. It is due at once, and is in
+    /// no batch with others.
+    fn run_alone(&mut self, index: Index, count: usize, error: &str, now: &Now) {
+        let text = format!("it was in a batch of {count} jobs that failed, so it runs alone: {error}");
+        self.note_deferred(index, FIRST, &text);
+        self.failures.defer(index, FIRST, text, Duration::ZERO, now.get());
+        self.reading.rouse = true;
+    }
+
+    /// Takes back that the jobs of a batch are done, if this is the lowest job of a batch of
+    /// several. The writer can never make one of their adds, and does not know whose it is.
+    pub(super) fn batch_refused(&mut self, lowest: Index, error: &str, now: &Now) -> bool {
+        let batch = self.running.batches.as_mut().and_then(|batches| batches.take_added(lowest));
+        let Some(batch) = batch else { return false };
+        self.running.counters.done -= batch.len() as u64;
+        for index in &batch {
+            let revoked = self.window.handle_revoked(*index);
+            debug_assert!(revoked, "job {index} was done, and is in the save that is being written");
+            self.take_back(*index);
+            self.run_alone(*index, batch.len(), error, now);
+        }
+        let text = format!("{} jobs: {error}", batch.len());
+        self.tell(&Event::new(Kind::BatchFailed, lowest).error(&text), now);
+        true
+    }
+}
+
+impl<T: Send + 'static> Driver<T> {
+    /// Makes jobs run in batches of at most this many. Call it before anything runs.
+    pub(crate) fn set_batches(&self, max: usize, linger: Duration) {
+        self.core.lock().running.batches = Some(Batches::new(max, linger));
+    }
+
+    /// Reports the batch that has run, if there is one, and takes the next one in the same critical
+    /// section. Returns false if the calling thread must end.
+    pub(super) fn take_batch(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool {
+        self.confirm_batch(batch);
+        // Without the lock: most batches are as large as the one before.
+        batch.jobs.reserve(batch.tickets.len());
+        let mut core = self.core.lock();
+        let mut now = Now::when_asked();
+        if !batch.tickets.is_empty() {
+            let surplus = core.report_batch(batch, effects, &now);
+            effects::clear(effects);
+            if surplus.is_some() {
+                self.unlocked(&mut core, || drop_guarded(surplus));
+                now = Now::when_asked();
+            }
+        }
+        if core.save_is_late(&now) {
+            core = self.help_saving(core, &now);
+            now = Now::when_asked();
+        }
+        let mut search = Search::default();
+        loop {
+            if let Some((source, run)) = core.begin_reading(&now) {
+                core = self.read_for_itself(core, source, run);
+                now = Now::when_asked();
+            }
+            let lingers = core.gather(batch, &now);
+            let wakes = core.drain(&now);
+            if !batch.tickets.is_empty() {
+                drop(core);
+                self.carry_out(wakes);
+                if self.observes {
+                    self.observe_batch(&batch.tickets);
+                }
+                return true;
+            }
+            let rest = if lingers { core.linger(&mut search, &wakes) } else { core.rest(&mut search, &wakes, &now) };
+            let Some(locked) = self.rest(core, rest, wakes, &mut search) else { return false };
+            core = locked;
+            if lingers {
+                // A thread that has waited with a batch was not without work.
+                search.slept = false;
+                core.running.batches.iter_mut().for_each(|batches| batches.lingering -= 1);
+            }
+            now = Now::when_asked();
+        }
+    }
+
+    /// A batch that succeeded counts once `on_job_done` was called for each of its jobs and has not
+    /// panicked. The observers hear of it before that.
+    fn confirm_batch(&self, batch: &mut Batch<T>) {
+        if !self.confirms || batch.tickets.is_empty() {
+            return;
+        }
+        if batch.outcome.is_ok() {
+            let callback = self.core.lock().running.on_job_done.clone();
+            if let Some(callback) = callback {
+                // A `stop` in the callback would wait for the same jobs that are being reported.
+                let _own = self.crew.enter();
+                let called = guarded(|| {
+                    batch.tickets.iter().for_each(|ticket| callback(ticket.index));
+                    Ok(())
+                });
+                batch.outcome = called.map_err(Failure::boxed);
+                drop_guarded(callback);
+            }
+        }
+        if self.observes {
+            self.observe_end_of_batch(&batch.tickets, &batch.outcome);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::retry::Retry;
+    use crate::base::time;
+    use crate::reader::Weights;
+    use crate::window::Limits;
+
+    const LINGER: Duration = Duration::from_millis(10);
+
+    /// A consumer that has caught up, with batches of at most four jobs.
+    fn core(linger: Duration) -> Core<u64> {
+        let window = Window::begin(0, Limits { max_processing: 8, max_search_ahead: 1000 });
+        let mut core = Core::new(window, Retry::none(), usize::MAX, time::now());
+        core.running.batches = Some(Batches::new(4, linger));
+        core
+    }
+
+    /// Pushes and reads this many jobs.
+    fn push(core: &mut Core<u64>, jobs: u64) {
+        let from = core.window.unread_from();
+        core.window.handle_head(Some(from + jobs - 1));
+        while core.window.poll().is_some() {}
+        core.window.handle_fetched(jobs);
+        core.reading.prefetch.add(from..from + jobs, Weights::equal(jobs as usize, 1));
+    }
+
+    fn empty() -> Batch<u64> {
+        Batch { jobs: Vec::new(), tickets: Vec::new(), outcome: Ok(()) }
+    }
+
+    /// Lets a thread ask at this time. Returns the jobs that it gets, and if it waits for more.
+    fn ask(core: &mut Core<u64>, now: Instant) -> (Vec<u64>, bool) {
+        let mut batch = empty();
+        let lingers = core.gather(&mut batch, &Now::at(now));
+        if lingers {
+            core.running.batches.as_mut().unwrap().lingering -= 1;
+        }
+        (batch.jobs.into_iter().map(|job| job.payload).collect(), lingers)
+    }
+
+    fn wants(core: &mut Core<u64>, now: Instant) -> bool {
+        core.has_work(now)
+    }
+
+    #[test]
+    fn a_batch_that_is_not_full_waits_as_long_as_it_may_and_no_longer() {
+        let begin = Instant::now();
+        let mut core = core(LINGER);
+        assert_eq!(ask(&mut core, begin), (vec![], false), "there is no job");
+        push(&mut core, 3);
+        assert_eq!(ask(&mut core, begin), (vec![], true));
+        assert_eq!(core.window.in_flight(), 0, "jobs that wait are not in flight");
+        assert_eq!(ask(&mut core, begin + LINGER - Duration::from_nanos(1)), (vec![], true));
+        assert_eq!(ask(&mut core, begin + LINGER), (vec![0, 1, 2], false));
+        push(&mut core, 2);
+        let later = begin + LINGER * 3;
+        assert_eq!(ask(&mut core, later), (vec![], true), "the next batch has a time of its own");
+        push(&mut core, 2);
+        assert_eq!(ask(&mut core, later), (vec![3, 4, 5, 6], false), "it is full");
+    }
+
+    #[test]
+    fn the_time_of_a_batch_begins_when_it_is_first_seen_though_no_thread_asks() {
+        let begin = Instant::now();
+        let mut core = core(LINGER);
+        push(&mut core, 1);
+        assert!(wants(&mut core, begin), "a thread is to wait with it");
+        assert_eq!(ask(&mut core, begin + LINGER), (vec![0], false));
+    }
+
+    #[test]
+    fn one_thread_waits_with_a_batch_and_another_one_is_woken_once_it_is_full() {
+        let begin = Instant::now();
+        let mut core = core(LINGER);
+        push(&mut core, 1);
+        assert!(core.gather(&mut empty(), &Now::at(begin)));
+        assert!(!wants(&mut core, begin) && !wants(&mut core, begin + LINGER / 2), "one thread is enough");
+        push(&mut core, 3);
+        assert!(wants(&mut core, begin + LINGER / 2));
+        assert_eq!(ask(&mut core, begin + LINGER / 2).0, [0, 1, 2, 3]);
+        // The thread that waits wakes before the time of the next batch is over, and goes on.
+        push(&mut core, 1);
+        assert!(!wants(&mut core, begin + LINGER / 2));
+        assert_eq!(ask(&mut core, begin + LINGER), (vec![], true));
+        assert_eq!(ask(&mut core, begin + LINGER * 3 / 2), (vec![4], false));
+    }
+
+    #[test]
+    fn a_batch_never_waits_without_a_linger_and_a_linger_of_centuries_ends_never() {
+        let begin = Instant::now();
+        let mut never = core(Duration::ZERO);
+        push(&mut never, 1);
+        assert_eq!(ask(&mut never, begin), (vec![0], false));
+        let mut long = core(Duration::MAX);
+        push(&mut long, 1);
+        assert_eq!(ask(&mut long, begin), (vec![], true));
+        assert_eq!(ask(&mut long, begin + Duration::from_secs(86_400)), (vec![], true));
+        long.window.stop_at(0);
+        assert_eq!(ask(&mut long, begin), (vec![0], false), "nothing more can come");
+    }
+
+    #[test]
+    fn jobs_of_a_batch_that_failed_have_no_failed_attempt_and_run_alone() {
+        let begin = Instant::now();
+        let now = Now::at(begin);
+        let mut core = core(LINGER);
+        push(&mut core, 4);
+        let mut batch = empty();
+        assert!(!core.gather(&mut batch, &now) && batch.jobs.len() == 4);
+        batch.jobs.clear();
+        batch.outcome = Err(Failure::boxed("refused".into()));
+        assert!(core.report_batch(&mut batch, &mut Changes::default(), &now).is_some());
+        assert_eq!((core.running.counters.failed, core.window.in_flight(), batch.tickets.len()), (0, 0, 0));
+        assert!(!core.expire(begin));
+        while core.window.poll().is_some() {}
+        core.window.handle_fetched(4);
+        (0..4).for_each(|index| core.reading.prefetch.add_again(index, index, 1));
+        for index in 0..4 {
+            let mut batch = empty();
+            assert!(!core.gather(&mut batch, &now));
+            let [job] = batch.jobs[..] else { panic!("{} jobs", batch.jobs.len()) };
+            assert_eq!((job.index, job.attempt), (index, 1), "no attempt has failed");
+            batch.outcome = if index == 3 { Err(Failure::boxed("refused".into())) } else { Ok(()) };
+            drop(core.report_batch(&mut batch, &mut Changes::default(), &now));
+        }
+        assert_eq!((core.running.counters.done, core.running.counters.failed), (3, 1));
+    }
+}

@@ -1,0 +1,244 @@
+//! Records for engines: small rows that an engine keeps beside its saves, for parked jobs, counted
+//! crashes and the life of a consumer.
+//!
+//! | key | value |
+//! |---|---|
+//! | `p` + index (8 bytes, big-endian) | the record of a job that is parked, failed, or may have started |
+//! | `l` | the record of the consumer's life |
+//!
+//! The values are those of a store, with an empty name under their checksum: the engine knows whose
+//! rows they are.
+
+use super::life::Life;
+use super::parked::{Earlier, Parked, ParkedRecord, ParkedRecords};
+use super::saved::Saved;
+use crate::base::error::Error;
+use crate::base::index::Index;
+use crate::commit::changes::Changes;
+use crate::kv::batch::{self, FamilyId};
+use std::collections::BTreeMap;
+
+/// The first byte of the key of a job's record.
+const JOB: u8 = b'p';
+/// The key of the record of a life.
+const LIFE: [u8; 1] = *b"l";
+
+/// The family that changes name while they are on their way to an engine. No store sees it.
+pub(super) const NO_FAMILY: FamilyId = FamilyId(0);
+
+/// The name under the checksums.
+pub(super) const NO_NAME: &str = "";
+
+/// A small row that an engine keeps for a consumer: of a parked job, of a job whose attempts and
+/// crashes count, or of the consumer's life. Its bytes mean nothing to the engine, and a checksum
+/// guards them.
+///
+/// A save has the rows that changed, in [`Saved::records`](crate::Saved::records). The engine puts
+/// or removes them in the same transaction, and gives back all of them in
+/// [`acquire_all`](crate::Progress::acquire_all). A key has at most 9 bytes, and a value seldom
+/// more than 4 KiB. A consumer that neither parks jobs nor counts crashes has no records.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use waterline::Record;
+///
+/// fn keep(rows: &mut BTreeMap<Vec<u8>, Vec<u8>>, records: &[Record]) {
+///     for record in records {
+///         match &record.value {
+///             Some(value) => rows.insert(record.key.clone(), value.clone()),
+///             None => rows.remove(&record.key),
+///         };
+///     }
+/// }
+/// let mut rows = BTreeMap::new();
+/// keep(&mut rows, &[Record::new(b"a", Some(b"1")), Record::new(b"b", Some(b"2"))]);
+/// keep(&mut rows, &[Record::new(b"a", None)]);
+/// assert_eq!(rows.len(), 1);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Record {
+    /// The key of the row among the rows of this consumer.
+    pub key: Vec<u8>,
+    /// The new value of the row; `None`: the row is removed.
+    pub value: Option<Vec<u8>>,
+}
+
+impl Record {
+    /// Makes a record from a row that an engine has loaded.
+    #[must_use]
+    pub fn new(key: &[u8], value: Option<&[u8]>) -> Self {
+        Self { key: key.to_vec(), value: value.map(<[u8]>::to_vec) }
+    }
+
+    /// Returns the parked job, if this is the record of one: for a list that people read. To give a
+    /// parked job up while no consumer has the name, delete the row with this key.
+    #[must_use]
+    pub fn parked(&self) -> Option<Parked> {
+        let job = self.job()?.ok()?;
+        (!job.pending).then(|| Parked::from(job))
+    }
+
+    /// Reads the record of a job; `None` if it is no such record.
+    fn job(&self) -> Option<Result<ParkedRecord, String>> {
+        let (index, value) = (index_of(&self.key)?, self.value.as_ref()?);
+        Some(ParkedRecord::decode(NO_NAME, index, value))
+    }
+}
+
+/// Returns the key of the record of this job.
+pub(super) fn job_key(index: Index) -> Vec<u8> {
+    [&[JOB][..], &index.to_be_bytes()].concat()
+}
+
+fn index_of(key: &[u8]) -> Option<Index> {
+    let index = key.strip_prefix(&[JOB])?;
+    Some(Index::from_be_bytes(index.try_into().ok()?))
+}
+
+/// The records of a save, by key: the last change of a row counts.
+#[derive(Default)]
+pub(crate) struct NewRecords(BTreeMap<Vec<u8>, Option<Vec<u8>>>);
+
+impl NewRecords {
+    /// Takes changes whose records were made for an engine.
+    pub(crate) fn take(&mut self, changes: &Changes) {
+        for record in changes.records().records() {
+            match record {
+                batch::Record::Put { key, value, .. } => self.0.insert(key.to_vec(), Some(value.to_vec())),
+                batch::Record::Delete { key, .. } => self.0.insert(key.to_vec(), None),
+                batch::Record::DeleteRange { .. } => {
+                    debug_assert!(false, "an engine gets single records");
+                    continue;
+                }
+            };
+        }
+    }
+
+    pub(crate) fn put_life(&mut self, life: &Life) {
+        let (_, value) = life.entry(NO_NAME);
+        self.0.insert(LIFE.to_vec(), Some(value));
+    }
+
+    pub(crate) fn put_job(&mut self, job: &ParkedRecord) {
+        self.0.insert(job_key(job.index), Some(job.encode(NO_NAME)));
+    }
+
+    pub(crate) fn remove_job(&mut self, index: Index) {
+        self.0.insert(job_key(index), None);
+    }
+
+    /// Lists the records in a save, and the jobs that are parked by them.
+    pub(crate) fn list(self, saved: &mut Saved) {
+        saved.records = self.0.into_iter().map(|(key, value)| Record { key, value }).collect();
+        // A parked job that runs once more was listed when it was parked.
+        let jobs = saved.records.iter().filter_map(|record| record.job()?.ok());
+        saved.parked = jobs.filter(|job| !job.pending && !job.started).map(Parked::from).collect();
+    }
+}
+
+/// Reads the records that an engine gave back. `None` if there are none and none are asked for.
+pub(crate) fn load(saved: &mut Saved, asked: bool, name: &str) -> Result<Option<Earlier>, Error> {
+    let (records, parked) = (std::mem::take(&mut saved.records), std::mem::take(&mut saved.parked));
+    if records.is_empty() && parked.is_empty() && !asked {
+        return Ok(None);
+    }
+    let mut earlier = Earlier { place: ParkedRecords::of_engine(), jobs: Vec::new(), life: None };
+    if records.is_empty() {
+        earlier.jobs.extend(parked.into_iter().map(ParkedRecord::from));
+    }
+    let corrupt = |record: &Record, reason: &str| Error::Corrupt {
+        name: name.to_owned(),
+        reason: format!("the record with the key {:?}: {reason}", record.key.escape_ascii().to_string()),
+    };
+    for record in &records {
+        let value = record.value.as_deref().ok_or_else(|| corrupt(record, "it has no value"))?;
+        match record.job() {
+            Some(job) => earlier.jobs.push(job.map_err(|reason| corrupt(record, &reason))?),
+            None if record.key == LIFE => {
+                earlier.life = Some(Life::decode(NO_NAME, value).map_err(|reason| corrupt(record, &reason))?);
+            }
+            None => return Err(corrupt(record, "no record has such a key")),
+        }
+    }
+    earlier.jobs.sort_unstable_by_key(|job| job.index);
+    if let Some(twice) = earlier.jobs.windows(2).find(|pair| pair[0].index == pair[1].index) {
+        return Err(corrupt(&Record { key: job_key(twice[0].index), value: None }, "it is there twice"));
+    }
+    Ok(Some(earlier))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(index: Index, pending: bool) -> ParkedRecord {
+        let error = "refused".to_owned();
+        ParkedRecord { index, attempts: 2, crashes: 1, error, first_failed: 1, pending, ..ParkedRecord::default() }
+    }
+
+    fn listed(records: NewRecords) -> Saved {
+        let mut saved = Saved::new(None, 0, Vec::new());
+        records.list(&mut saved);
+        saved
+    }
+
+    #[test]
+    fn records_that_an_engine_gave_back_are_those_that_it_got() {
+        let life = Life { open: true, width: 9, ..Life::default() };
+        let mut records = NewRecords::default();
+        [job(7, false), job(3, true)].iter().for_each(|job| records.put_job(job));
+        records.put_life(&life);
+        let mut saved = listed(records);
+        assert_eq!(saved.parked.iter().map(|parked| parked.index).collect::<Vec<_>>(), [7], "job 3 is not parked");
+        let keys: Vec<_> = saved.records.iter().map(|record| record.key.clone()).collect();
+        assert_eq!(keys, [b"l".to_vec(), b"p\0\0\0\0\0\0\0\x03".to_vec(), b"p\0\0\0\0\0\0\0\x07".to_vec()]);
+        assert_eq!(saved.records.iter().filter_map(Record::parked).map(|parked| parked.attempts).sum::<u32>(), 2);
+        saved.records.reverse();
+        let earlier = load(&mut saved, false, "p").unwrap().unwrap();
+        assert_eq!((earlier.jobs, earlier.life), (vec![job(3, true), job(7, false)], Some(life)));
+        assert!(load(&mut saved, false, "p").unwrap().is_none() && load(&mut saved, true, "p").unwrap().is_some());
+    }
+
+    #[test]
+    fn the_last_change_of_a_row_is_the_one_that_an_engine_gets() {
+        let (place, mut changes) = (ParkedRecords::of_engine(), Changes::default());
+        place.put(&job(7, false), &mut changes).unwrap();
+        place.remove(7, &mut changes).unwrap();
+        place.remove(8, &mut changes).unwrap();
+        place.put(&job(8, false), &mut changes).unwrap();
+        let mut records = NewRecords::default();
+        records.take(&changes);
+        let saved = listed(records);
+        let kept: Vec<_> = saved.records.iter().map(|record| record.value.is_some()).collect();
+        assert_eq!((kept, saved.parked.len()), (vec![false, true], 1));
+    }
+
+    #[test]
+    fn jobs_that_an_engine_lists_as_parked_without_records_are_known_as_parked() {
+        let parked = Parked::from(job(7, false));
+        let mut saved = Saved { parked: vec![parked.clone()], ..Saved::new(None, 0, Vec::new()) };
+        let earlier = load(&mut saved, false, "p").unwrap().unwrap();
+        assert_eq!(earlier.jobs.into_iter().map(Parked::from).collect::<Vec<_>>(), [parked]);
+    }
+
+    #[test]
+    fn promise_08_any_flipped_bit_of_a_record_of_an_engine_is_corrupt() {
+        let mut records = NewRecords::default();
+        records.put_job(&job(7, false));
+        records.put_life(&Life::default());
+        let whole = listed(records).records;
+        for at in 0..whole.len() {
+            let length = whole[at].value.as_ref().map_or(0, Vec::len);
+            for bit in 0..(whole[at].key.len() + length) * 8 {
+                let mut records = whole.clone();
+                let Record { key, value: Some(value) } = &mut records[at] else { panic!("it has a value") };
+                let byte = if bit / 8 < key.len() { &mut key[bit / 8] } else { &mut value[bit / 8 - key.len()] };
+                *byte ^= 1 << (bit % 8);
+                let mut saved = Saved { records, ..Saved::new(None, 0, Vec::new()) };
+                let loaded = load(&mut saved, true, "p");
+                assert!(matches!(loaded, Err(Error::Corrupt { .. })), "bit {bit} of {at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Batches: jobs, and one that runs when all of them have ended.
+
+use super::new_job::NewJob;
+use super::step::Push;
+use super::{Pushed, Queue};
+use crate::base::config::ConfigError;
+use crate::queue::error::QueueError;
+
+impl Queue {
+    /// Pushes jobs and one that runs when all of them have ended, in one atomic write. The answer
+    /// has the last one at its end. It waits for those that [`NewJob::after`] names, too, and
+    /// becomes ready in the same atomic write as the end of the last of all these. With no jobs it
+    /// is ready at once.
+    ///
+    /// A job that dies decides by [`NewJob::on_dead`] of the last one. A job whose id is there
+    /// already, or that has a twin, is waited for all the same.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Limits, NewJob, OnDead, Outcome, Queue, QueueOptions, Runner};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "import", QueueOptions::default())?;
+    /// let files = ["a.csv", "b.csv"].map(|file| NewJob::new("load", file).unwrap());
+    /// let report = NewJob::new("report", &())?.on_dead(OnDead::Run);
+    /// queue.push_batch(files, report)?;
+    /// Runner::builder(&queue)
+    ///     .on("load", |_job, _file: String| Ok(Outcome::Done))
+    ///     .on("report", |job, ()| {
+    ///         println!("all files are loaded, or given up: {}", job.id());
+    ///         Ok(Outcome::Done)
+    ///     })
+    ///     .drain(Limits::default())?;
+    /// assert_eq!(queue.counts().finished, 3);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`push`](Self::push). Nothing is pushed then.
+    pub fn push_batch(&self, jobs: impl IntoIterator<Item = NewJob>, then: NewJob) -> Result<Vec<Pushed>, QueueError> {
+        let jobs: Vec<_> = jobs.into_iter().collect();
+        jobs.iter().chain([&then]).try_for_each(|job| self.ask_before_push(job))?;
+        self.push_prepared(self.prepare_batch(jobs, then)?)
+    }
+
+    /// Checks the jobs of a batch, and gives them ids.
+    pub(super) fn prepare_batch(
+        &self,
+        jobs: impl IntoIterator<Item = NewJob>,
+        then: NewJob,
+    ) -> Result<Vec<Push>, ConfigError> {
+        let on_dead = then.on_dead;
+        let prepare = |job| Ok(Push { awaited_by: Some(on_dead), ..self.prepare(job)? });
+        let mut pushes = jobs.into_iter().map(prepare).collect::<Result<Vec<_>, ConfigError>>()?;
+        let is_waiting = !pushes.is_empty();
+        let mut last = self.prepare(then)?;
+        if is_waiting && on_dead != super::OnDead::Die {
+            last.row.extras_mut().on_dead = on_dead;
+        }
+        pushes.push(last);
+        Ok(pushes)
+    }
+}

@@ -1,0 +1,96 @@
+//! A queue in which only so many jobs may wait.
+
+use super::intent::call;
+use super::keys::List;
+use super::new_job::NewJob;
+use super::rules;
+use super::state::{LONGEST_SLEEP, QueueState};
+use super::step::Push;
+use super::{Pushed, Queue, SOME};
+use crate::base::sync::wait_until;
+use crate::queue::error::QueueError;
+use std::time::{Duration, Instant};
+
+impl Queue {
+    /// Pushes a job as [`push`](Self::push) does. While the queue is full
+    /// ([`QueueOptions::max_waiting`](crate::queue::QueueOptions::max_waiting)), it waits so long
+    /// for room, and blocks its thread. [`Duration::MAX`] waits without end. The delay of the job
+    /// counts from the call.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, NewJob, Queue, QueueError, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().max_waiting(1))?;
+    /// queue.push(NewJob::new("k", &1)?)?;
+    /// assert!(matches!(queue.push(NewJob::new("k", &2)?), Err(QueueError::Full { .. })));
+    /// let second = std::thread::spawn({
+    ///     let queue = queue.clone();
+    ///     move || queue.push_within(NewJob::new("k", &2)?, Duration::from_secs(60))
+    /// });
+    /// queue.accept(Accept::new())?.expect("a job is ready").finish(None)?;     // makes room
+    /// second.join().expect("no panic")?;
+    /// # Ok::<(), QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Full`] if the time is over and there was no room; otherwise those of
+    /// [`push`](Self::push). Nothing is pushed then.
+    pub fn push_within(&self, job: NewJob, timeout: Duration) -> Result<Pushed, QueueError> {
+        let deadline = self.state.moment().now.checked_add(timeout);
+        self.ask_before_push(&job)?;
+        let push = self.prepare(job)?;
+        loop {
+            let full = match self.push_prepared(vec![push.clone()]) {
+                Err(full @ QueueError::Full { .. }) => full,
+                pushed => return Ok(pushed?.remove(0)),
+            };
+            // The jobs that have expired go, and then the next of them is known.
+            self.tidy()?;
+            if !self.state.wait_for_room(deadline) {
+                return Err(full);
+            }
+        }
+    }
+
+    /// Pushes jobs for which the hook was asked.
+    pub(super) fn push_asked(&self, jobs: Vec<NewJob>) -> Result<Vec<Pushed>, QueueError> {
+        let pushes = jobs.into_iter().map(|job| self.prepare(job)).collect::<Result<Vec<_>, _>>()?;
+        if pushes.is_empty() { Ok(Vec::new()) } else { self.push_prepared(pushes) }
+    }
+
+    /// Pushes jobs in one atomic write, if there is room for all of them.
+    pub(super) fn push_prepared(&self, pushes: Vec<Push>) -> Result<Vec<Pushed>, QueueError> {
+        call(&self.store, &self.state, "push jobs", move |step| {
+            let pushed = step.push_bounded(&pushes)?;
+            step.keep_house(SOME)?;
+            Ok(pushed)
+        })
+    }
+}
+
+impl QueueState {
+    /// Waits until fewer jobs wait than may, or until some have expired. Returns false if that is
+    /// not so by the deadline.
+    fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
+        self.change(|live| {
+            loop {
+                let at = self.moment();
+                let expiring = live.from.of(List::Expiring);
+                if rules::has_room(live.head.waiting(), self.options.max_waiting) || expiring <= at.wall {
+                    return true;
+                }
+                let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
+                if rest.is_some_and(|rest| rest.is_zero()) {
+                    return false;
+                }
+                let expires = (expiring < u64::MAX).then(|| Duration::from_millis(expiring - at.wall));
+                let pause = rest.into_iter().chain(expires.map(|expires| expires.min(LONGEST_SLEEP))).min();
+                live.blocked += 1;
+                wait_until(&self.room, live, self.options.clock.deadline(&at, pause));
+                live.blocked -= 1;
+            }
+        })
+    }
+}

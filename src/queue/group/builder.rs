@@ -1,0 +1,118 @@
+//! The settings of a group.
+
+use super::{Fair, Group, Inner};
+use crate::base::config::{ConfigError, GroupError};
+use crate::base::sync::{Arc, AtomicU64};
+use crate::queue::job::check_kind;
+use crate::queue::{Queue, QueueError, QueueOptions};
+use crate::store::Store;
+use std::collections::HashMap;
+use std::fmt;
+
+/// The settings of a [`Group`], from [`Group::new`].
+#[must_use]
+pub struct GroupBuilder {
+    store: Store,
+    queues: Vec<Part>,
+    default: Option<String>,
+    when_asked: Vec<String>,
+    fair: Fair,
+}
+
+struct Part {
+    name: String,
+    kinds: Vec<String>,
+    options: QueueOptions,
+}
+
+impl GroupBuilder {
+    pub(super) fn new(store: &Store) -> Self {
+        Self { store: store.clone(), queues: Vec::new(), default: None, when_asked: Vec::new(), fair: Fair::default() }
+    }
+
+    /// Adds a queue: its name, the kinds of jobs that it takes, and its options. Without kinds it
+    /// takes only what is pushed into the queue itself, or what the
+    /// [`default_queue`](Self::default_queue) takes.
+    pub fn queue<K: Into<String>>(
+        mut self,
+        name: impl Into<String>,
+        kinds: impl IntoIterator<Item = K>,
+        options: QueueOptions,
+    ) -> Self {
+        let kinds = kinds.into_iter().map(Into::into).collect();
+        self.queues.push(Part { name: name.into(), kinds, options });
+        self
+    }
+
+    /// Sets the queue that takes the kinds which no queue names. Default: the push of such a job is
+    /// refused, since mostly its kind is misspelt.
+    pub fn default_queue(mut self, name: impl Into<String>) -> Self {
+        self.default = Some(name.into());
+        self
+    }
+
+    /// Claims from this queue only if [`Group::only`] names it. Default: from all.
+    pub fn only_when_asked(mut self, name: impl Into<String>) -> Self {
+        self.when_asked.push(name.into());
+        self
+    }
+
+    /// Sets the choice among the queues that have a job. Default: [`Fair::Shuffle`].
+    pub fn fair(mut self, fair: Fair) -> Self {
+        self.fair = fair;
+        self
+    }
+
+    /// Opens the queues, and the group.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a group that cannot be: without a queue, with a queue twice, with
+    /// a kind in two queues, with a name in the other settings that no queue has, with queues of
+    /// two clocks, and with a weight that is below zero or no finite number. Otherwise those of
+    /// [`Queue::open`].
+    pub fn open(self) -> Result<Group, QueueError> {
+        let routes = self.routes()?;
+        let place = |name: &String| self.queues.iter().position(|part| part.name == *name);
+        let known = |name: &String| place(name).ok_or_else(|| GroupError::Unknown { queue: name.clone() });
+        let default = self.default.as_ref().map(known).transpose().map_err(ConfigError::from)?;
+        for name in &self.when_asked {
+            known(name).map_err(ConfigError::from)?;
+        }
+        let names: Vec<_> = self.queues.iter().map(|part| part.name.as_str()).collect();
+        let rule = self.fair.rule(&names).map_err(ConfigError::from)?;
+        let open = |part: &Part| Queue::open(&self.store, &part.name, part.options.clone());
+        let queues = self.queues.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let Self { store, when_asked, .. } = self;
+        let inner = Arc::new(Inner { store, queues, routes, default, rule, handles: AtomicU64::new(0) });
+        Group::of(inner, |name| !when_asked.iter().any(|asked| asked == name))
+    }
+
+    /// Returns the place of the queue that takes each kind.
+    fn routes(&self) -> Result<HashMap<String, usize>, ConfigError> {
+        let Some(first) = self.queues.first() else { return Err(GroupError::Empty.into()) };
+        let mut routes: HashMap<String, usize> = HashMap::new();
+        for (place, Part { name, kinds, options }) in self.queues.iter().enumerate() {
+            if self.queues[..place].iter().any(|other| other.name == *name) {
+                return Err(GroupError::QueueTwice { queue: name.clone() }.into());
+            }
+            if options.clock != first.options.clock {
+                return Err(GroupError::Clock { queue: name.clone() }.into());
+            }
+            for kind in kinds {
+                check_kind(kind)?;
+                if let Some(other) = routes.insert(kind.clone(), place) {
+                    let (first, second) = (self.queues[other].name.clone(), name.clone());
+                    return Err(GroupError::KindTwice { kind: kind.clone(), first, second }.into());
+                }
+            }
+        }
+        Ok(routes)
+    }
+}
+
+impl fmt::Debug for GroupBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.queues.iter().map(|part| &part.name).collect();
+        f.debug_struct("GroupBuilder").field("queues", &names).field("fair", &self.fair).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,136 @@
+//! Groups of which a queue has a record that cannot be read.
+
+use super::*;
+use crate::queue::{Clock, Limit, Limits, Outcome, QueueOptions, Rate, Reached, Retention};
+use std::time::{Duration, SystemTime};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A group of two queues, each with jobs. The first job of the queue `bad` cannot be read.
+fn group(clock: &Clock) -> Group {
+    let options = || QueueOptions::default().clock(clock.clone());
+    let group = Group::new(&Store::in_memory()).queue("bad", ["bad"], options()).queue("good", ["good"], options());
+    let group = group.fair(Fair::strict(Duration::from_secs(60))).open().unwrap();
+    let new = |kind: &str, n: usize| NewJob::new(kind, &()).unwrap().id(format!("{kind}{n}"));
+    group.push_all((0..3).flat_map(|n| [new("bad", n), new("good", n)])).unwrap();
+    group
+}
+
+#[test]
+fn a_queue_with_a_job_that_cannot_be_read_holds_up_no_other_queue() {
+    let group = group(&Clock::manual(SystemTime::now()));
+    let bad = group.queue("bad").unwrap();
+    bad.damage("bad0");
+    for _ in 0..3 {
+        assert_eq!(group.accept(Accept::new()).unwrap().map(|lease| lease.kind().to_owned()), Some("good".into()));
+    }
+    // Once no other queue has a job, the error is told.
+    assert!(matches!(group.accept(Accept::new()), Err(QueueError::Store(Error::Corrupt { .. }))));
+    let status = group.status().unwrap();
+    assert!(status.queues[0].to_string().contains("bad0"), "{status}");
+    assert!(!status.queues[1].to_string().contains("bad0"), "{status}");
+    bad.remove("bad0").unwrap();
+    assert_eq!(group.accept(Accept::new()).unwrap().map(|lease| lease.kind().to_owned()), Some("bad".into()));
+}
+
+#[test]
+fn a_runner_of_a_group_leaves_a_queue_aside_that_cannot_be_read_and_comes_back_to_it() {
+    for damaged in ["ready", "scheduled"] {
+        let clock = Clock::manual(SystemTime::now());
+        let group = group(&clock);
+        let (bad, good) = (group.queue("bad").unwrap().clone(), group.queue("good").unwrap().clone());
+        if damaged == "ready" {
+            bad.damage("bad0");
+        } else {
+            bad.push(NewJob::new("bad", &()).unwrap().id("later").delay(SECOND)).unwrap();
+            bad.damage("later");
+            clock.advance(2 * SECOND);
+        }
+        let runner = group.runner().on("bad", |_, ()| Ok(Outcome::Done)).on("good", |_, ()| Ok(Outcome::Done));
+        let draining = std::thread::spawn(move || runner.max_processing(1).drain(Limits::default()));
+        let until = crate::base::time::now() + 20 * SECOND;
+        while good.counts().finished < 3 {
+            assert!(crate::base::time::now() < until, "the other queue does not go on: {:?}", group.counts());
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        // A drain is not over while a queue waits for somebody who mends it.
+        assert!(!draining.is_finished());
+        bad.remove(if damaged == "ready" { "bad0" } else { "later" }).unwrap();
+        while !draining.is_finished() {
+            assert!(crate::base::time::now() < until, "the drain does not end: {:?}", group.counts());
+            clock.advance(SECOND);
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        let summary = draining.join().unwrap().unwrap();
+        assert_eq!(summary.finished, if damaged == "ready" { 5 } else { 6 });
+    }
+}
+
+#[test]
+fn stale_entries_before_the_first_job_of_a_queue_make_it_no_older() {
+    let clock = Clock::manual(SystemTime::now());
+    let options = || QueueOptions::default().clock(clock.clone());
+    let group = Group::new(&Store::in_memory()).queue("a", ["a"], options()).queue("b", ["b"], options());
+    let group = group.fair(Fair::strict(SECOND)).open().unwrap();
+    let all = |kind: &'static str, jobs: usize| (0..jobs).map(move |_| NewJob::new(kind, &()).unwrap());
+    group.push_all(all("b", 200)).unwrap();
+    clock.advance(10 * SECOND);
+    group.queue("b").unwrap().purge().unwrap();
+    group.push_all(all("b", 1)).unwrap();
+    clock.advance(Duration::from_millis(1));
+    group.push_all(all("a", 60)).unwrap();
+    let next =
+        || group.accept(Accept::new()).unwrap().map(|mut lease| lease.finish(None).map(|_| lease.kind().to_owned()));
+    for _ in 0..20 {
+        assert_eq!(next().unwrap().unwrap(), "a");
+    }
+    // By now the looks have passed all stale entries, so the job behind them ages as any other.
+    clock.advance(2 * SECOND);
+    let kinds: Vec<_> = (0..2).map(|_| next().unwrap().unwrap()).collect();
+    assert!(kinds.contains(&"b".to_owned()), "{kinds:?}");
+}
+
+#[test]
+fn a_queue_whose_limit_is_full_has_no_work_for_a_group_until_it_has_a_token() {
+    let clock = Clock::manual(SystemTime::now());
+    let options = || QueueOptions::default().clock(clock.clone());
+    let slow = options().limit(Limit::queue().rate(Rate::new(1, 60 * SECOND)));
+    let group = Group::new(&Store::in_memory()).queue("slow", ["slow"], slow).queue("good", ["good"], options());
+    let group = group.open().unwrap();
+    group.push_all((0..3).map(|n| NewJob::new("slow", &n).unwrap())).unwrap();
+    let drain = || {
+        let runner = group.runner().on("slow", |_, _: u32| Ok(Outcome::Done)).on("good", |_, ()| Ok(Outcome::Done));
+        runner.drain(Limits::default()).unwrap()
+    };
+    // A claim that finds nothing while there seems to be work would go round without a pause.
+    for _ in 0..2 {
+        let summary = drain();
+        assert_eq!((summary.finished, summary.reached), (1, Reached::Limited));
+        assert!(!group.members().have_work() && !group.members().have_ready(&[]));
+        clock.advance(60 * SECOND);
+        assert!(group.members().have_ready(&[]));
+    }
+    assert_eq!(drain().reached, Reached::NothingReady);
+}
+
+#[test]
+fn one_who_waits_for_a_job_that_is_due_later_gets_it_once_its_limit_has_a_place() {
+    let clock = Clock::manual(SystemTime::now());
+    let limited = QueueOptions::default().clock(clock).limit(Limit::each_key().at_once(1)).retention(Retention::Drop);
+    let group = Group::new(&Store::in_memory()).queue("q", ["k"], limited).open().unwrap();
+    let job = || NewJob::new("k", &()).unwrap().key("x");
+    group.push_all([job(), job().delay(60 * SECOND)]).unwrap();
+    let mut running = group.accept(Accept::new()).unwrap().unwrap();
+    let (waits, (claimed, claims)) = (group.clone(), crossbeam_channel::bounded(1));
+    std::thread::spawn(move || {
+        let accept = Accept::new().max_run_at(SystemTime::now() + 120 * SECOND).timeout(Duration::MAX);
+        claimed.send(waits.accept(accept).unwrap().unwrap().finish(None).is_ok())
+    });
+    let until = crate::base::time::now() + 20 * SECOND;
+    while !group.members().bell().is_awaited() {
+        assert!(crate::base::time::now() < until, "nobody waits for a job");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    running.finish(None).unwrap();
+    assert_eq!(claims.recv_timeout(20 * SECOND), Ok(true), "the one who waits was not woken");
+}

@@ -1,0 +1,85 @@
+//! The limit of a whole queue, as it is in memory. While it is full, no claim looks for a job.
+
+/// The part of a queue's limit that every thread sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gate {
+    /// The jobs that run in this life of the process.
+    pub(crate) running: u64,
+    /// The most jobs that may run; `u64::MAX`: any number.
+    pub(crate) most: u64,
+    /// The times between which the queue has too few tokens for its next job.
+    shut: (u64, u64),
+    /// The ends of jobs that have a limit.
+    pub(crate) released: u64,
+    /// The latest time that the clock on the wall has shown, since it was set back.
+    latest: u64,
+}
+
+/// A clock that goes back by more has been set: times to come are then worked out anew.
+const BACK: u64 = 1000;
+
+impl Gate {
+    pub(crate) fn new(most: Option<u32>) -> Self {
+        let most = most.map_or(u64::MAX, u64::from);
+        Self { running: 0, most, shut: (0, 0), released: 0, latest: 0 }
+    }
+
+    /// Returns the number of jobs that may begin.
+    pub(crate) fn room(&self) -> u64 {
+        if self.most == u64::MAX { u64::MAX } else { self.most.saturating_sub(self.running) }
+    }
+
+    /// True if no job may begin now.
+    pub(crate) fn is_full(&self, wall: u64) -> bool {
+        self.room() == 0 || self.shut_until(wall).is_some()
+    }
+
+    /// Shuts it from one time to another one.
+    pub(crate) fn shut(&mut self, from: u64, until: u64) {
+        self.shut = (from, until);
+    }
+
+    /// Returns the time until which there are too few tokens. A clock that was set back says
+    /// nothing about that.
+    pub(crate) fn shut_until(&self, wall: u64) -> Option<u64> {
+        let (from, until) = self.shut;
+        (from <= wall && wall < until).then_some(until)
+    }
+
+    /// Notes the time. True if the clock was set back.
+    pub(crate) fn note_time(&mut self, wall: u64) -> bool {
+        let is_back = wall.saturating_add(BACK) < self.latest;
+        self.latest = if is_back { wall } else { self.latest.max(wall) };
+        is_back
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_without_a_limit_has_the_same_room_whatever_runs() {
+        let mut gate = Gate::new(None);
+        let before = gate.room();
+        gate.running = 5;
+        assert_eq!((gate.room(), gate.is_full(0)), (before, false));
+    }
+
+    #[test]
+    fn a_gate_is_shut_until_its_time_and_not_by_a_clock_that_was_set_back() {
+        let mut gate = Gate::new(Some(2));
+        gate.shut(1000, 1500);
+        assert!(gate.is_full(1000) && gate.is_full(1499) && !gate.is_full(1500) && !gate.is_full(999));
+        gate.running = 2;
+        assert!(gate.is_full(2000));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_by_more_than_a_second_is_noticed_also_in_small_steps() {
+        let mut gate = Gate::new(None);
+        assert!(!gate.note_time(10_000) && !gate.note_time(9_500) && !gate.note_time(9_000));
+        assert!(gate.note_time(8_999));
+        assert!(!gate.note_time(8_999) && !gate.note_time(20_000) && gate.note_time(18_000));
+    }
+}

@@ -1,0 +1,160 @@
+//! The lines of the log about jobs.
+//!
+//! The transitions are made with the store's writer locked, and a subscriber of `tracing` may use
+//! this very store. So a line about a transition waits until its batch is written, and the thread
+//! that asked for it writes the line with no lock held.
+
+use super::Ended;
+use super::job::{JobId, time};
+use super::limit::{LimitOf, of_name};
+use super::periodic::Passed;
+use super::related::Skipped;
+use crate::base::guard::guarded;
+use crate::base::sync::Mutex;
+use std::collections::VecDeque;
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+
+/// A thing that a transition did by itself, and that a person may want to hear of.
+#[derive(Debug)]
+pub(super) enum Line {
+    /// A job died, and no worker said so.
+    Died { job: About, error: String },
+    /// A job finished without a run.
+    Skipped { job: About, why: Skipped },
+    /// A limit has no place for a job that is ready.
+    Held { job: About, limit: LimitOf },
+    /// A record that cannot be read is passed or replaced.
+    Damaged(Damaged),
+    /// A tick of a periodic job made no job. `run` is the one that has not ended.
+    Passed { name: String, tick: u64, why: Passed, run: Option<JobId> },
+}
+
+/// The job that a line is about.
+#[derive(Debug)]
+pub(super) struct About {
+    pub(super) id: JobId,
+    pub(super) kind: String,
+    pub(super) attempt: u32,
+}
+
+/// A record that cannot be read.
+#[derive(Debug)]
+pub(super) enum Damaged {
+    /// The state of a limit.
+    Limit {
+        name: String,
+        reason: String,
+    },
+    Note {
+        error: String,
+    },
+    /// A mark that this job is compared by.
+    Mark {
+        id: JobId,
+        error: String,
+    },
+    /// The row of a job that waits for others.
+    Waiting {
+        id: JobId,
+    },
+}
+
+/// True if somebody wants lines of this level. Otherwise nobody has to make them.
+pub(super) fn is_wanted(level: Level) -> bool {
+    level <= LevelFilter::current()
+}
+
+/// The lines of a queue that are not written so far.
+#[derive(Default)]
+pub(super) struct Lines(Mutex<VecDeque<Line>>);
+
+impl Lines {
+    pub(super) fn add(&self, lines: impl IntoIterator<Item = Line>) {
+        self.0.lock().extend(lines);
+    }
+
+    /// Writes the lines. The caller holds no lock.
+    pub(super) fn write(&self, queue: &str) {
+        loop {
+            let Some(line) = self.0.lock().pop_front() else { return };
+            // The work of the caller is done by now, whatever the subscriber does. No line can tell
+            // of a subscriber that panics, and the hook for panics has done so.
+            let _ = guarded(|| {
+                line.write(queue);
+                Ok(())
+            });
+        }
+    }
+}
+
+impl Line {
+    fn write(&self, queue: &str) {
+        match self {
+            Self::Died { job: About { id, kind, attempt }, error } => dead(queue, (id, kind, *attempt), error),
+            Self::Skipped { job: About { id, kind, attempt }, why } => match why {
+                Skipped::Executed => {
+                    tracing::debug!(target: "waterline", queue, id, kind, attempt, "a job is skipped, since a twin of it began after its push, and succeeded");
+                }
+                Skipped::Superseded => {
+                    tracing::debug!(target: "waterline", queue, id, kind, attempt, "a job is skipped, since a newer root of its tree was pushed");
+                }
+            },
+            Self::Held { job: About { id, kind, attempt }, limit } => {
+                tracing::debug!(target: "waterline", queue, id, kind, attempt, %limit, "a limit has no place for a job, so it waits for its turn");
+            }
+            Self::Damaged(damaged) => damaged.write(queue),
+            Self::Passed { name, tick, why, run } => {
+                let (tick, id) = (format!("{:?}", time(*tick)), run.as_deref());
+                match why {
+                    Passed::Skipped => {
+                        tracing::info!(target: "waterline", queue, periodic = name, tick, id, "a tick of a periodic job makes no job, since the last run has not ended");
+                    }
+                    Passed::Missed => {
+                        tracing::info!(target: "waterline", queue, periodic = name, tick, "ticks of a periodic job from this one on were missed, and make no job of their own");
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Damaged {
+    fn write(&self, queue: &str) {
+        match self {
+            Self::Limit { name, reason } => {
+                tracing::warn!(target: "waterline", queue, limit = %of_name(name), reason, "the record of a limit cannot be read, and is made anew");
+            }
+            Self::Note { error } => {
+                tracing::warn!(target: "waterline", queue, error, "a note that cannot be read is replaced");
+            }
+            Self::Mark { id, error } => {
+                tracing::warn!(target: "waterline", queue, id, error, "a job cannot be compared with others, so it runs as if it had no twin and no newer root");
+            }
+            Self::Waiting { id } => {
+                tracing::error!(target: "waterline", queue, id, "the row of a job that waits for others cannot be read: restore it from a backup, or remove the job");
+            }
+        }
+    }
+}
+
+/// Writes the line about the end of an attempt, if there is one. The caller holds no lock.
+pub(super) fn ended(queue: &str, (id, kind, attempt): (&str, &str, u32), ended: &Ended) {
+    match ended {
+        Ended::Finished => {}
+        Ended::Snoozed => {
+            tracing::debug!(target: "waterline", queue, id, kind, attempt, "a job is not ready; it runs again later, and the attempt does not count");
+        }
+        Ended::Retried { error } => {
+            tracing::debug!(target: "waterline", queue, id, kind, attempt, error, "a job failed, and is tried again");
+        }
+        Ended::Dead { error } => dead(queue, (id, kind, attempt), error),
+        Ended::Lost => {
+            tracing::warn!(target: "waterline", queue, id, kind, attempt, "a job was removed or taken over while it ran; its end was not written");
+        }
+    }
+}
+
+fn dead(queue: &str, (id, kind, attempt): (&str, &str, u32), error: &str) {
+    tracing::warn!(target: "waterline", queue, id, kind, attempt, error, "a job is dead: mend its cause and requeue it, or remove it");
+}

@@ -1,0 +1,361 @@
+//! A new job, and its settings.
+
+use crate::base::config::ConfigError;
+use crate::base::retry::Retry;
+use crate::queue::error::QueueError;
+use crate::queue::extras::{self, Extras};
+use crate::queue::fingerprint::{Fields, Fingerprint};
+use crate::queue::job::{
+    JobId, Priority, Retention, after, check_id, check_key, check_kind, check_length, from_json, millis, to_json,
+};
+use crate::queue::meta::{self, Meta};
+use crate::queue::related::{OnDead, Root};
+use crate::queue::unique::Unique;
+use serde::Serialize;
+use std::time::{Duration, SystemTime};
+
+/// The time at which a new job is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Now,
+    After(Duration),
+    At(SystemTime),
+}
+
+impl Due {
+    /// Returns the time in milliseconds since 1970; 0: at once.
+    pub(super) fn at(self, wall: u64) -> Result<u64, ConfigError> {
+        match self {
+            Self::Now => Ok(0),
+            Self::After(delay) => after(wall, delay).ok_or(ConfigError::RunAt),
+            Self::At(time) => millis(time),
+        }
+    }
+}
+
+/// A job to be pushed: its kind, its payload and its settings. See
+/// [`Queue::push`](crate::queue::Queue::push).
+///
+/// ```
+/// use std::time::Duration;
+/// use waterline::Retry;
+/// use waterline::queue::{NewJob, Priority};
+///
+/// let job = NewJob::new("welcome", &"ann@example.org")?
+///     .id("user:42")
+///     .delay(Duration::from_secs(60))
+///     .priority(Priority::High)
+///     .retry(Retry::fixed(Duration::from_secs(5)).max_attempts(3));
+/// # let _ = job;
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct NewJob {
+    pub(super) kind: String,
+    pub(super) payload: Vec<u8>,
+    pub(super) id: Option<JobId>,
+    pub(super) due: Due,
+    pub(super) priority: Priority,
+    pub(super) retry: Option<Retry>,
+    pub(super) retention: Option<Retention>,
+    pub(super) unique: Option<Unique>,
+    pub(super) skips_executed: bool,
+    pub(super) root: Option<Root>,
+    pub(super) is_root: bool,
+    pub(super) expires: Option<Duration>,
+    pub(super) after: Vec<JobId>,
+    pub(super) on_dead: OnDead,
+    pub(super) meta: Meta,
+    pub(super) key: Option<String>,
+    pub(super) cost: u32,
+}
+
+impl NewJob {
+    /// Makes a job of this kind (1 to 255 bytes), by which a [`Runner`](crate::queue::Runner) finds
+    /// its handler. The payload is stored as JSON.
+    ///
+    /// # Errors
+    /// [`QueueError::Payload`] if the payload cannot be turned into JSON.
+    pub fn new(kind: impl Into<String>, payload: &(impl Serialize + ?Sized)) -> Result<Self, QueueError> {
+        let kind = kind.into();
+        let payload = to_json(&kind, payload)?;
+        let (priority, due) = (Priority::default(), Due::Now);
+        Ok(Self {
+            kind,
+            payload,
+            id: None,
+            due,
+            priority,
+            retry: None,
+            retention: None,
+            unique: None,
+            skips_executed: false,
+            root: None,
+            is_root: false,
+            expires: None,
+            after: Vec::new(),
+            on_dead: OnDead::Die,
+            meta: Meta::new(),
+            key: None,
+            cost: 1,
+        })
+    }
+
+    /// Gives the job an id of yours: 1 to 255 bytes, not beginning with `~`. A job of this id that
+    /// is there already is treated as [`Queue::push`](crate::queue::Queue::push) says.
+    pub fn id(mut self, id: impl Into<JobId>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Runs the job when this time has passed since the push, counted in milliseconds and rounded
+    /// up. Default: at once.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.due = Due::After(delay);
+        self
+    }
+
+    /// Runs the job at this time. A time that has passed means at once. The clock is that of the
+    /// wall, so that a plan survives restarts: if somebody sets it forward, the job runs earlier.
+    pub fn run_at(mut self, time: SystemTime) -> Self {
+        self.due = Due::At(time);
+        self
+    }
+
+    /// Sets its priority. The default is [`Priority::Normal`].
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets the number of attempts and the back-off of this job, in place of those of
+    /// [`QueueOptions::retry`](crate::queue::QueueOptions::retry). [`Retry::none`] is one attempt.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = Some(retry);
+        self
+    }
+
+    /// Sets for how long its row is kept after it has finished, in place of the queue's setting.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = Some(retention);
+        self
+    }
+
+    /// Refuses twins of the job. Default: a job has as many twins as somebody pushes.
+    pub fn unique(mut self, unique: Unique) -> Self {
+        self.unique = Some(unique);
+        self
+    }
+
+    /// Skips the job if a twin of it has *begun* after the push of this one, and has succeeded: it
+    /// has seen all that this job was pushed for. The job is then finished without a run
+    /// ([`Skipped::Executed`](crate::queue::Skipped)).
+    ///
+    /// Twins are compared as [`Unique`] does, by its fields if the job is unique too, and only with
+    /// jobs that have this setting. A job that has failed or crashed is never skipped. Successes
+    /// are remembered for 24 hours.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueOptions, Skipped};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
+    /// let ids = ["one", "two"].map(|id| {
+    ///     let render = NewJob::new("render", "/").unwrap().id(id).skip_if_executed();
+    ///     queue.push(render).unwrap().id
+    /// });
+    /// queue.accept(Accept::new())?.expect("a job is ready").finish(None)?;
+    /// assert!(queue.accept(Accept::new())?.is_none());       // the first one did the work of both
+    /// assert_eq!(queue.get("two")?.and_then(|job| job.skipped), Some(Skipped::Executed));
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    pub fn skip_if_executed(mut self) -> Self {
+        self.skips_executed = true;
+        self
+    }
+
+    /// Makes the job the root of a tree of jobs, as of this time: 1 to 255 bytes name the tree. The
+    /// push registers it. From then on, every job of an older root with this signature is skipped
+    /// when it is claimed ([`Skipped::Superseded`](crate::queue::Skipped)). Jobs of a root of the
+    /// same time run.
+    ///
+    /// So a second "refresh all" makes the rest of the first one needless. The register keeps a
+    /// root for 28 days.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use waterline::Store;
+    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
+    /// let now = SystemTime::now();
+    /// for at in [now - Duration::from_secs(60), now] {
+    ///     queue.push(NewJob::new("refresh all", &())?.root("template:box", at))?;
+    /// }
+    /// let leaves = queue.clone();
+    /// let summary = Runner::builder(&queue)
+    ///     .on("refresh all", move |job, ()| {
+    ///         let root = job.root().expect("it was pushed with one");
+    ///         leaves.push(NewJob::new("refresh", "/")?.leaf(root))?;      // with the root's own time
+    ///         Ok(Outcome::Done)
+    ///     })
+    ///     .on("refresh", |_job, _page: String| Ok(Outcome::Done))
+    ///     .drain(Limits::default())?;
+    /// assert_eq!(summary.finished, 2);        // the newer root and its leaf
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    pub fn root(mut self, signature: impl Into<String>, timestamp: SystemTime) -> Self {
+        (self.root, self.is_root) = (Some(Root::new(signature, timestamp)), true);
+        self
+    }
+
+    /// Makes the job a leaf of this root, which it has from the job that pushes it:
+    /// [`Running::root`](crate::queue::Running::root), [`Lease::root`](crate::queue::Lease::root).
+    /// A leaf registers nothing. It must not get a time of its own, or the jobs of an old root
+    /// would count as new.
+    pub fn leaf(mut self, root: &Root) -> Self {
+        (self.root, self.is_root) = (Some(root.clone()), false);
+        self
+    }
+
+    /// Gives up the job if no worker has taken it for this long since the push, also when it waits
+    /// for its next attempt: it is dead then, which is visible, and does not run. Default: it waits
+    /// without end.
+    pub fn expires(mut self, after: Duration) -> Self {
+        self.expires = Some(after);
+        self
+    }
+
+    /// Runs the job when these jobs of its queue have ended, and not before: it is
+    /// [`JobState::Waiting`](crate::queue::JobState) until then. Its delay counts from the push, as
+    /// ever. A second call adds more jobs.
+    ///
+    /// A job has ended when it finished or died for good (see [`on_dead`](Self::on_dead)), was
+    /// skipped, or was removed, by somebody or by its retention. A job that is to be tried again,
+    /// or was pushed once more while it ran, has not. The end of the last one makes this job ready
+    /// in the same atomic write.
+    ///
+    /// An id that never was is refused ([`QueueError::NotFound`]). An id of yours is remembered
+    /// after its row has gone, for
+    /// [`QueueOptions::ids_for`](crate::queue::QueueOptions::ids_for). Jobs of one
+    /// [`push_all`](crate::queue::Queue::push_all) may name earlier ones.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "import", QueueOptions::default())?;
+    /// let load = queue.push(NewJob::new("load", "orders.csv")?)?.id;
+    /// let count = queue.push(NewJob::new("count", "orders")?.after([&load]))?.id;
+    /// assert_eq!(queue.state(&count)?, Some(JobState::Waiting));
+    /// queue.accept(Accept::new())?.expect("the load is ready").finish(None)?;
+    /// assert_eq!(queue.state(&count)?, Some(JobState::Ready));
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    pub fn after(mut self, ids: impl IntoIterator<Item = impl Into<JobId>>) -> Self {
+        self.after.extend(ids.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets what becomes of the job when one that it waits for dies, or is dead at the push.
+    /// Default: it dies too ([`OnDead::Die`]), and with it those that wait for it.
+    pub fn on_dead(mut self, on_dead: OnDead) -> Self {
+        self.on_dead = on_dead;
+        self
+    }
+
+    /// Gives the job a value of metadata: something about it that its payload is not the place for,
+    /// for example who asked for it. It is stored as JSON, in one record for all values of a job,
+    /// and stays over retries and further runs. Anybody may change it later
+    /// ([`Queue::set_meta`](crate::queue::Queue::set_meta)), the worker too.
+    ///
+    /// A push that gives a job a new payload gives it new metadata as well: the old one is gone.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+    /// queue.push(NewJob::new("welcome", "ann")?.id("a").meta("request", &[7, 1])?)?;
+    /// Runner::builder(&queue)
+    ///     .on("welcome", |job, _name: String| {
+    ///         assert_eq!(job.meta()?["request"], serde_json::json!([7, 1]));
+    ///         job.set_meta("server", Some("mx3".into()))?;
+    ///         Ok(Outcome::Done)
+    ///     })
+    ///     .drain(Limits::default())?;
+    /// assert_eq!(queue.get("a")?.expect("it is kept").meta["server"], "mx3");
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Payload`] if the value cannot be turned into JSON. A key that does not have 1
+    /// to 255 bytes, and more than 64 KiB for all values, are refused by the push
+    /// ([`QueueError::Config`]).
+    pub fn meta(mut self, key: impl Into<String>, value: &(impl Serialize + ?Sized)) -> Result<Self, QueueError> {
+        let text = to_json(&self.kind, value)?;
+        let value = from_json(&text).map_err(|source| QueueError::Payload { id: self.kind.clone(), source })?;
+        self.meta.insert(key.into(), value);
+        Ok(self)
+    }
+
+    /// Sets the key of its limits: 1 to 255 bytes, for example the tenant that it works for. See
+    /// [`Limit::each_key`](crate::queue::Limit::each_key). Default: none.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Sets the number of tokens that each attempt takes from the rates of its limits, for example
+    /// the items that it works on. Default: 1. 0 is refused. A job that costs more than a burst
+    /// waits for a full bucket, and leaves a debt: the next job begins later by that.
+    pub fn cost(mut self, tokens: u32) -> Self {
+        self.cost = tokens;
+        self
+    }
+
+    /// Refuses what no job can have.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        check_kind(&self.kind)?;
+        self.after.iter().try_for_each(|id| check_length(id))?;
+        self.id.as_deref().map_or(Ok(()), check_id)?;
+        self.root.as_ref().map_or(Ok(()), Root::check)?;
+        if !self.meta.is_empty() {
+            self.meta.keys().try_for_each(|key| meta::check_key(key))?;
+            meta::check_size(meta::text(&self.meta).len())?;
+        }
+        self.key.as_deref().map_or(Ok(()), check_key)?;
+        if self.cost == 0 {
+            return Err(ConfigError::CostZero);
+        }
+        self.retry.map_or(Ok(()), |retry| retry.validate())
+    }
+
+    /// Returns the extras of its row, if it has any.
+    pub(super) fn extras(&self, wall: u64) -> Result<Option<Box<Extras>>, ConfigError> {
+        let is_compared = self.unique.is_some() || self.skips_executed;
+        let (waits, has_meta) = (!self.after.is_empty(), !self.meta.is_empty());
+        let is_limited = self.key.is_some() || self.cost != extras::NONE.cost;
+        let is_related = self.root.is_some() || self.expires.is_some() || waits;
+        if !is_compared && !is_limited && !is_related && !has_meta {
+            return Ok(None);
+        }
+        let fields = self.unique.as_ref().map_or(&Fields::All, |unique| &unique.fields);
+        let fingerprint = is_compared.then(|| Fingerprint::of(&self.kind, &self.payload, fields)).transpose()?;
+        let expires = self.expires.map(|time| after(wall, time).ok_or(ConfigError::RunAt)).transpose()?;
+        Ok(Some(Box::new(Extras {
+            unique: self.unique.as_ref().map(|unique| unique.until),
+            fingerprint,
+            skips_from: self.skips_executed.then_some(0),
+            root: self.root.clone(),
+            is_root: self.is_root,
+            expires,
+            on_dead: if waits { self.on_dead } else { OnDead::Die },
+            has_meta,
+            key: self.key.clone(),
+            cost: self.cost,
+            ..extras::NONE.clone()
+        })))
+    }
+}

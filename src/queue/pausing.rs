@@ -1,0 +1,38 @@
+//! Pauses of a queue.
+
+use super::Queue;
+use super::intent::call;
+use super::job;
+use crate::base::config::ConfigError;
+use crate::queue::error::QueueError;
+use std::time::Duration;
+
+impl Queue {
+    /// Hands out no job for this time, or, with `None`, until [`resume`](Self::resume). Pushes go
+    /// on, and running jobs too. It survives a restart. The time is that of the clock on the wall.
+    /// A second pause replaces the first one.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] when the
+    /// database fails.
+    pub fn pause(&self, time: Option<Duration>) -> Result<(), QueueError> {
+        let wall = self.state.moment().wall;
+        let until = time.map_or(Ok(u64::MAX), |time| job::after(wall, time).ok_or(ConfigError::RunAt))?;
+        self.pause_until(until)
+    }
+
+    /// Ends a [`pause`](Self::pause). Does nothing if there is none.
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] when the database fails.
+    pub fn resume(&self) -> Result<(), QueueError> {
+        self.pause_until(0)
+    }
+
+    fn pause_until(&self, until: u64) -> Result<(), QueueError> {
+        call(&self.store, &self.state, "pause a queue", move |step| {
+            step.pause(until);
+            Ok(())
+        })
+    }
+}

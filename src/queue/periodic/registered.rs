@@ -1,0 +1,251 @@
+//! The periodic jobs of an open queue: how they are registered, listed and removed.
+
+use super::{CatchUp, Last, Overlap, Schedule};
+use crate::base::config::{ConfigError, check_name};
+use crate::base::error::Error;
+use crate::base::sync::{Arc, Mutex};
+use crate::queue::error::QueueError;
+use crate::queue::intent::call;
+use crate::queue::job::{JobId, time};
+use crate::queue::keys::id_of_row;
+use crate::queue::new_job::{Due, NewJob};
+use crate::queue::state::QueueState;
+use crate::queue::{Queue, SOME};
+use std::time::SystemTime;
+
+/// A periodic job, as it was registered.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Periodic {
+    pub(crate) name: String,
+    pub(crate) schedule: Schedule,
+    pub(crate) job: NewJob,
+    pub(crate) overlap: Overlap,
+    pub(crate) catch_up: CatchUp,
+    /// True if the first tick is one of the schedule, and not at once.
+    pub(crate) at_next: bool,
+}
+
+impl Periodic {
+    fn check(&self) -> Result<(), ConfigError> {
+        check_name("periodic job", &self.name)?;
+        self.schedule.check()?;
+        let name = self.name.clone();
+        if self.job.id.is_some() || self.job.due != Due::Now || !self.job.after.is_empty() {
+            return Err(ConfigError::PeriodicJob { name });
+        }
+        if self.catch_up == CatchUp::All && self.overlap == Overlap::Skip {
+            return Err(ConfigError::CatchUpSkips { name });
+        }
+        Ok(())
+    }
+}
+
+/// The periodic jobs of a queue that are registered, until it is closed.
+#[derive(Default)]
+pub(crate) struct Periodics(Mutex<Vec<Arc<Periodic>>>);
+
+impl Periodics {
+    pub(crate) fn all(&self) -> Vec<Arc<Periodic>> {
+        self.0.lock().clone()
+    }
+
+    /// Registers one. Returns false if it was registered already.
+    fn add(&self, periodic: &Arc<Periodic>) -> Result<bool, ConfigError> {
+        let mut all = self.0.lock();
+        match all.iter().find(|other| other.name == periodic.name) {
+            Some(other) if **other == **periodic => Ok(false),
+            Some(_) => Err(ConfigError::PeriodicTwice { name: periodic.name.clone() }),
+            None => {
+                all.push(periodic.clone());
+                Ok(true)
+            }
+        }
+    }
+
+    fn take(&self, name: &str) -> Option<Arc<Periodic>> {
+        let mut all = self.0.lock();
+        let at = all.iter().position(|periodic| periodic.name == name)?;
+        Some(all.swap_remove(at))
+    }
+}
+
+/// A periodic job that is not registered yet. See [`Queue::periodic`].
+#[derive(Clone, Debug)]
+#[must_use = "a periodic job is registered by `start`"]
+pub struct PeriodicBuilder {
+    queue: Queue,
+    periodic: Periodic,
+}
+
+impl PeriodicBuilder {
+    /// Sets the treatment of a tick that comes due while the last run has not ended. Default:
+    /// [`Overlap::Skip`], so there is one run at most.
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.periodic.overlap = overlap;
+        self
+    }
+
+    /// Sets the treatment of ticks that nobody was there for. Default: [`CatchUp::One`], so the
+    /// work is done as soon as it can be, and not several times.
+    pub fn catch_up(mut self, catch_up: CatchUp) -> Self {
+        self.periodic.catch_up = catch_up;
+        self
+    }
+
+    /// Makes the first job at the next tick of the schedule. Default: a name that is new has its
+    /// first tick at once, so that a mistake shows at once, too.
+    pub fn start_at_next(mut self) -> Self {
+        self.periodic.at_next = true;
+        self
+    }
+
+    /// Registers the periodic job, for as long as the queue is open. Ticks that were missed since
+    /// the last life are treated as [`catch_up`](Self::catch_up) says. If the same is registered
+    /// already, nothing happens.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a name that is empty or longer than 255 bytes, an interval of
+    /// zero, a job that no queue takes, one with an id or a time of its own, or that waits for
+    /// others ([`ConfigError::PeriodicJob`]), for [`CatchUp::All`] with [`Overlap::Skip`]
+    /// ([`ConfigError::CatchUpSkips`]), and while the name is registered with anything else
+    /// ([`ConfigError::PeriodicTwice`]). [`QueueError::Store`] when the database fails, or the
+    /// record of the name is damaged. Nothing is registered then.
+    pub fn start(self) -> Result<(), QueueError> {
+        let Self { queue, periodic } = self;
+        let state = queue.inner();
+        periodic.check()?;
+        // A job that cannot be pushed is refused now, and not by each tick. (No id is made for it.)
+        let wall = state.moment().wall;
+        state.prepare(periodic.job.clone().id("tried"), wall)?;
+        let periodic = Arc::new(periodic);
+        let is_new = state.periodics.add(&periodic)?;
+        let started = call(queue.store(), state, "register a periodic job", {
+            let periodic = periodic.clone();
+            move |step| step.start_periodic(&periodic, SOME)
+        });
+        match started {
+            Ok(last) if last > wall => {
+                let (queue, last) = (queue.name(), format!("{:?}", time(last)));
+                tracing::warn!(target: "waterline", queue, periodic = periodic.name, last, "the last tick of a periodic job is in the future, so the clock was set back: there is no tick until then, unless you remove it and register it again");
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+            Err(error) => {
+                if is_new {
+                    state.periodics.take(&periodic.name);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A periodic job, as [`Queue::periodics`] lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeriodicInfo {
+    /// Its name.
+    pub name: String,
+    /// Its schedule as text; `None`: this process has not registered it.
+    pub schedule: Option<String>,
+    /// The time of its last tick. Before the first one it is the time of the registration.
+    pub last_tick: SystemTime,
+    /// The time of its next tick, which may be due; `None`: it has none, or this process has not
+    /// registered it.
+    pub next_tick: Option<SystemTime>,
+    /// The id of the last job that a tick made. Its row may have gone.
+    pub last_run: Option<JobId>,
+    /// The number of times that a tick made no job, since the last run had not ended
+    /// ([`Overlap::Skip`]).
+    pub skipped: u64,
+}
+
+impl QueueState {
+    pub(crate) fn decode_last(&self, name: &str, bytes: &[u8]) -> Result<Last, Error> {
+        let corrupt = |reason| self.corrupt(format!("the record of the periodic job {name:?}: {reason}"));
+        Last::decode(&self.name, name, bytes).map_err(corrupt)
+    }
+}
+
+impl Queue {
+    /// Makes a job at each tick of a schedule, an [`Every`](crate::queue::Every) or, with the
+    /// feature `cron`, a `Cron`. The name (1 to 255 bytes) stands for it over restarts.
+    /// [`start`](PeriodicBuilder::start) registers it; do that at each start of the program.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use waterline::Store;
+    /// use waterline::queue::{Clock, Every, Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    ///
+    /// let clock = Clock::manual(SystemTime::now());
+    /// let options = QueueOptions::default().clock(clock.clone());
+    /// let queue = Queue::open(&Store::in_memory(), "mail", options)?;
+    /// queue.periodic("digest", Every::hours(1), NewJob::new("digest", &())?).start()?;
+    /// let runner = || Runner::builder(&queue).on("digest", |_job, ()| Ok(Outcome::Done));
+    /// assert_eq!(runner().drain(Limits::default())?.finished, 1);     // the first tick is at once
+    /// assert_eq!(runner().drain(Limits::default())?.finished, 0);
+    /// clock.advance(Duration::from_secs(3600));
+    /// assert_eq!(runner().drain(Limits::default())?.finished, 1);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// The tick is noted in the same atomic write that pushes its job, so no crash loses it or
+    /// makes it twice. The job is an ordinary one: it is tried again as its [`Retry`](crate::Retry)
+    /// says. Its [`pushed_at`](crate::queue::Running::pushed_at) is the time of the tick, in each
+    /// attempt. Ticks are made while a [`Runner`](crate::queue::Runner) runs, and by each push and
+    /// each call of [`accept`](Self::accept). The [module](crate::queue#periodic-jobs) has the
+    /// rules.
+    pub fn periodic(&self, name: impl Into<String>, schedule: impl Into<Schedule>, job: NewJob) -> PeriodicBuilder {
+        let (overlap, catch_up) = (Overlap::default(), CatchUp::default());
+        let periodic =
+            Periodic { name: name.into(), schedule: schedule.into(), job, overlap, catch_up, at_next: false };
+        PeriodicBuilder { queue: self.clone(), periodic }
+    }
+
+    /// Lists the periodic jobs by their names, also those that an earlier life has registered, and
+    /// this one has not.
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] with [`Error::Corrupt`] for a record that cannot be read, and with
+    /// [`Error::Store`] when the database fails.
+    pub fn periodics(&self) -> Result<Vec<PeriodicInfo>, QueueError> {
+        let state = self.inner();
+        let registered = state.periodics.all();
+        let mut infos = Vec::new();
+        for pair in self.store().kv().scan(&state.rows, &state.keys.periodic("")) {
+            let (key, bytes) = pair.map_err(Error::from)?;
+            let name = id_of_row(&key).ok_or_else(|| state.corrupt("a periodic job has no name".to_owned()))?;
+            let Last { tick, skipped, run } = state.decode_last(name, &bytes)?;
+            let schedule = registered.iter().find(|periodic| periodic.name == name).map(|periodic| &periodic.schedule);
+            infos.push(PeriodicInfo {
+                name: name.to_owned(),
+                schedule: schedule.map(Schedule::to_string),
+                last_tick: time(tick),
+                next_tick: schedule.and_then(|schedule| schedule.next(tick)).map(time),
+                last_run: Some(run).filter(|run| !run.is_empty()),
+                skipped,
+            });
+        }
+        Ok(infos)
+    }
+
+    /// Ends a periodic job and forgets its last tick, so that the name is new again. A job that it
+    /// has made goes on. Returns false if there is none of this name.
+    ///
+    /// A name that the program no longer registers makes no jobs. Its record stays until this call.
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] when the database fails. The periodic job goes on then.
+    pub fn remove_periodic(&self, name: impl Into<String>) -> Result<bool, QueueError> {
+        let (state, name) = (self.inner(), name.into());
+        let registered = state.periodics.take(&name);
+        let removed = call(self.store(), state, "remove a periodic job", move |step| step.remove_periodic(&name));
+        if let (Err(_), Some(registered)) = (&removed, registered) {
+            // Somebody may have registered the name meanwhile.
+            let _ = state.periodics.add(&registered);
+            // Or looked for the next tick, and seen none of this one.
+            state.look_for_ticks();
+        }
+        removed
+    }
+}

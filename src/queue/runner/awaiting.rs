@@ -1,0 +1,140 @@
+//! The calls that wait for the end of a runner, as futures: no thread is blocked meanwhile.
+
+use super::pool::Pool;
+use super::{Limits, Runner, RunnerBuilder, Summary};
+use crate::base::sync::Arc;
+use crate::base::time;
+use crate::queue::QueueError;
+use std::future::poll_fn;
+use std::time::Duration;
+
+impl Runner {
+    /// Stops the runner and waits for its end without a thread: the future of [`stop`](Self::stop).
+    /// It asks for the stop when it is first polled.
+    ///
+    /// The future owns the runner. If it is dropped before it is ready, the runner is asked to
+    /// stop, and nobody waits.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{NewJob, Outcome, Queue, QueueError, QueueOptions, Runner};
+    ///
+    /// # let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
+    /// let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    /// runtime.block_on(async {
+    ///     let builder = Runner::builder(&queue).on_async("fetch", |_job, _page: String| async { Ok(Outcome::Done) });
+    ///     let runner = builder.start()?;
+    ///     queue.push(NewJob::new("fetch", "/")?)?;
+    ///     runner.stop_async().await
+    /// })?;
+    /// # Ok::<(), QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`stop`](Self::stop). Within a job of this same runner it is
+    /// [`QueueError::Config`]: there it only asks, and does not wait.
+    pub fn stop_async(mut self) -> impl Future<Output = Result<(), QueueError>> + Send + 'static {
+        let leaving = Leaving(self.pool.take());
+        async move {
+            leaving.ask();
+            leaving.end(None).await
+        }
+    }
+
+    /// Does the same, and waits for so long at most: the future of
+    /// [`stop_within`](Self::stop_within). The limit begins when it is first polled.
+    ///
+    /// # Errors
+    /// Those of [`stop_within`](Self::stop_within) and of [`stop_async`](Self::stop_async).
+    ///
+    /// # Panics
+    /// If the runtime was built without [`enable_time`](tokio::runtime::Builder::enable_time), or
+    /// there is none.
+    pub fn stop_within_async(
+        mut self,
+        limit: Duration,
+    ) -> impl Future<Output = Result<(), QueueError>> + Send + 'static {
+        let leaving = Leaving(self.pool.take());
+        async move {
+            leaving.ask();
+            leaving.end(Some(limit)).await
+        }
+    }
+}
+
+impl RunnerBuilder {
+    /// Drains the queue without blocking a thread: the future of [`drain`](Self::drain). It begins
+    /// when it is first polled. If it is dropped before it is ready, the runner is asked to stop,
+    /// and nobody waits.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueError, QueueOptions, Runner};
+    ///
+    /// # let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
+    /// queue.push(NewJob::new("fetch", "/")?)?;
+    /// let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    /// let builder = Runner::builder(&queue).on_async("fetch", |_job, _page: String| async { Ok(Outcome::Done) });
+    /// let summary = runtime.block_on(builder.drain_async(Limits::default()))?;
+    /// assert_eq!(summary.finished, 1);
+    /// # Ok::<(), QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`drain`](Self::drain).
+    pub async fn drain_async(self, limits: Limits) -> Result<Summary, QueueError> {
+        let pool = self.start_pool(Some(limits))?;
+        Leaving(Some(pool.clone())).end(None).await?;
+        Ok(pool.summary())
+    }
+}
+
+/// A runner that a future owns until its end. If the future is dropped before that, the runner is
+/// let go: to wait would block a thread of the runtime.
+struct Leaving(Option<Arc<Pool>>);
+
+impl Leaving {
+    fn ask(&self) {
+        self.0.iter().for_each(|pool| pool.request_stop());
+    }
+
+    async fn end(mut self, limit: Option<Duration>) -> Result<(), QueueError> {
+        let Some(pool) = self.0.clone() else { return Ok(()) };
+        // On a thread of its own it waits for nothing.
+        let gone = pool.is_own_thread() || gone_within(&pool, limit).await;
+        self.0 = None;
+        // There is nothing left to wait for, or no time.
+        pool.wait(if gone { None } else { Some(Duration::ZERO) })
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.take().iter().for_each(|pool| pool.let_go());
+    }
+}
+
+/// A task that waits for the end of a runner.
+struct Waits<'a> {
+    pool: &'a Pool,
+    place: Option<u64>,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.pool.wait_gone_no_more(self.place.take());
+    }
+}
+
+/// Returns false if the limit came first. A limit beyond the end of the clock never comes.
+async fn gone_within(pool: &Pool, limit: Option<Duration>) -> bool {
+    let mut waits = Waits { pool, place: None };
+    let gone = poll_fn(move |context| waits.pool.poll_gone(&mut waits.place, context.waker()));
+    match limit.filter(|limit| time::now().checked_add(*limit).is_some()) {
+        Some(limit) => tokio::time::timeout(limit, gone).await.is_ok(),
+        None => {
+            gone.await;
+            true
+        }
+    }
+}

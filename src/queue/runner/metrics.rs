@@ -1,0 +1,229 @@
+//! The metrics of a runner, for the recorder of the crate `metrics`.
+//!
+//! No metric can be taken back from a recorder, so the gauges of a queue outlive its runner. The
+//! next runner of the queue sets the same ones.
+
+use super::pool::Pool;
+use super::{Ended, QueueEvent, RunnerBuilder};
+use crate::base::error::describe;
+use crate::base::guard::guarded;
+use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
+use crate::queue::{Counts, Queue};
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
+use std::collections::HashMap;
+use std::time::Duration;
+
+const METADATA: Metadata<'static> = Metadata::new("waterline", Level::INFO, None);
+
+/// The time between two looks at the queue.
+const EVERY: Duration = Duration::from_secs(1);
+
+const ATTEMPTS: (&str, &str) = ("waterline_queue_attempts_total", "Attempts that ended, by their end.");
+const SECONDS: (&str, &str) =
+    ("waterline_queue_attempt_seconds", "The time from the claim of a job to the written end of its attempt.");
+
+/// The gauges: name, unit and description.
+const GAUGES: [(&str, Unit, &str); 3] = [
+    ("waterline_queue_up", Unit::Count, "1 while the runner runs, 0 once it has ended."),
+    ("waterline_queue_in_flight", Unit::Count, "Jobs that the runner runs."),
+    ("waterline_queue_oldest_ready_seconds", Unit::Seconds, "The age of the oldest ready job, or 0 if there is none."),
+];
+const JOBS: (&str, &str) = ("waterline_queue_jobs", "Jobs, by their state.");
+
+/// The states as labels, in the order of [`numbers`].
+const STATES: [&str; 6] = ["scheduled", "ready", "running", "finished", "dead", "waiting"];
+
+fn numbers(counts: &Counts) -> [u64; 6] {
+    let Counts { scheduled, ready, running, finished, dead, waiting } = *counts;
+    [scheduled, ready, running, finished, dead, waiting]
+}
+
+/// The ends as labels, in the order of [`place`].
+const ENDS: [&str; 5] = ["finished", "retried", "snoozed", "dead", "lost"];
+
+fn place(ended: &Ended) -> usize {
+    match ended {
+        Ended::Finished => 0,
+        Ended::Retried { .. } => 1,
+        Ended::Snoozed => 2,
+        Ended::Dead { .. } => 3,
+        Ended::Lost => 4,
+    }
+}
+
+impl RunnerBuilder {
+    /// Keeps metrics with the recorder of the crate [`metrics`](https://docs.rs/metrics) that is
+    /// there now: the global one, or that of
+    /// [`with_local_recorder`](https://docs.rs/metrics/0.24/metrics/fn.with_local_recorder.html).
+    /// Without a recorder they cost next to nothing. Default: none.
+    ///
+    /// | metric | type | value |
+    /// |---|---|---|
+    /// | `waterline_queue_up` | gauge | 1 while the runner runs, 0 once it has ended |
+    /// | `waterline_queue_in_flight` | gauge | the jobs that the runner runs |
+    /// | `waterline_queue_jobs` | gauge | the jobs in each [state](crate::queue::JobState), by the label `state` |
+    /// | `waterline_queue_oldest_ready_seconds` | gauge | the age of the oldest ready job, or 0 |
+    /// | `waterline_queue_attempts_total` | counter | the attempts that ended, by the label `ended` |
+    /// | `waterline_queue_attempt_seconds` | histogram | the time from the claim to the written end |
+    ///
+    /// The label `queue` is the name of the queue. `state` is `scheduled`, `ready`, `running`,
+    /// `finished` or `dead`; `ended` is `finished`, `retried`, `snoozed`, `dead` or `lost`: see
+    /// [`Ended`]. Queues of the same name in two stores need two recorders.
+    ///
+    /// A thread sets the gauges once a second, also while nothing happens. When the runner ends,
+    /// `waterline_queue_up` becomes 0 and the other gauges stay, so alert on `waterline_queue_up`
+    /// too. A recorder that panics is logged, and gets no gauges from then on.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+    /// queue.push(NewJob::new("welcome", "ann")?)?;
+    /// let runner = Runner::builder(&queue).on("welcome", |_job, _to: String| Ok(Outcome::Done)).metrics();
+    /// runner.drain(Limits::default())?;
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    pub fn metrics(mut self) -> Self {
+        if self.gauges.is_some() {
+            return self;
+        }
+        let queues = self.source.queues().into_iter();
+        let names: Vec<_> = queues.map(|queue| queue.name().to_owned()).collect();
+        let made = guarded(|| {
+            let attempts = names.iter().map(|name| (name.clone(), Attempts::new(name)));
+            Ok((attempts.collect::<HashMap<_, _>>(), Gauges::new(&names)))
+        });
+        match made {
+            Ok((attempts, gauges)) => {
+                self.gauges = Some(Arc::new(gauges));
+                self.observe(move |event| Attempts::observe(&attempts, event))
+            }
+            Err(panic) => {
+                let (queue, error) = (self.source.name(), describe(&*panic));
+                tracing::error!(target: "waterline", queue, error, "the recorder of metrics panicked; the runner runs without metrics");
+                self
+            }
+        }
+    }
+}
+
+/// The metrics that the ends of attempts move.
+struct Attempts {
+    ended: [Counter; 5],
+    seconds: Histogram,
+}
+
+impl Attempts {
+    fn new(queue: &str) -> Self {
+        with_recorder(|recorder| {
+            recorder.describe_counter(ATTEMPTS.0.into(), Some(Unit::Count), ATTEMPTS.1.into());
+            recorder.describe_histogram(SECONDS.0.into(), Some(Unit::Seconds), SECONDS.1.into());
+            let ended =
+                ENDS.map(|end| recorder.register_counter(&key(ATTEMPTS.0, queue, Some(("ended", end))), &METADATA));
+            Self { ended, seconds: recorder.register_histogram(&key(SECONDS.0, queue, None), &METADATA) }
+        })
+    }
+
+    fn observe(by_queue: &HashMap<String, Self>, event: &QueueEvent<'_>) {
+        if let QueueEvent::AttemptEnded { queue, elapsed, ended, .. } = event
+            && let Some(attempts) = by_queue.get(*queue)
+        {
+            attempts.ended[place(ended)].increment(1);
+            attempts.seconds.record(*elapsed);
+        }
+    }
+}
+
+/// The metrics that show how the queues of a runner are now.
+pub(super) struct Gauges {
+    /// Those of each queue, in the order of the source.
+    queues: Vec<OfQueue>,
+    /// True once the runner has ended.
+    over: Mutex<bool>,
+    bell: Condvar,
+}
+
+struct OfQueue {
+    up: Gauge,
+    in_flight: Gauge,
+    oldest: Gauge,
+    jobs: [Gauge; STATES.len()],
+}
+
+impl OfQueue {
+    fn new(queue: &str) -> Self {
+        with_recorder(|recorder| {
+            for (name, unit, text) in GAUGES {
+                recorder.describe_gauge(name.into(), Some(unit), text.into());
+            }
+            recorder.describe_gauge(JOBS.0.into(), Some(Unit::Count), JOBS.1.into());
+            let gauge = |recorder: &dyn Recorder, key| recorder.register_gauge(&key, &METADATA);
+            let [up, in_flight, oldest] = GAUGES.map(|(name, ..)| gauge(recorder, key(name, queue, None)));
+            let jobs = STATES.map(|state| gauge(recorder, key(JOBS.0, queue, Some(("state", state)))));
+            Self { up, in_flight, oldest, jobs }
+        })
+    }
+
+    fn set(&self, queue: &Queue, in_flight: usize) {
+        for (gauge, number) in self.jobs.iter().zip(numbers(&queue.counts())) {
+            gauge.set(as_f64(number));
+        }
+        self.in_flight.set(as_f64(in_flight as u64));
+        // A store that cannot be read now says nothing of the age.
+        if let Ok(status) = queue.status() {
+            self.oldest.set(status.oldest_ready.map_or(Duration::ZERO, |(_, age)| age));
+        }
+    }
+}
+
+impl Gauges {
+    fn new(queues: &[String]) -> Self {
+        let queues = queues.iter().map(|queue| OfQueue::new(queue)).collect();
+        Self { queues, over: Mutex::new(false), bell: Condvar::new() }
+    }
+
+    /// Ends the thread. The caller may hold the lock of the pool, so this side never asks the pool
+    /// while it holds its own.
+    pub(super) fn close(&self) {
+        *self.over.lock() = true;
+        self.bell.notify_all();
+    }
+
+    /// The loop of the thread.
+    pub(super) fn watch(&self, pool: &Pool) {
+        loop {
+            let is_over = *self.over.lock();
+            let set = guarded(|| {
+                for (gauges, queue) in self.queues.iter().zip(pool.source().queues()) {
+                    gauges.set(queue, pool.in_flight_of(queue));
+                    // This comes last: who sees it at 1 sees the other gauges of this life.
+                    gauges.up.set(f64::from(u8::from(!is_over)));
+                }
+                Ok(())
+            });
+            if let Err(panic) = set {
+                let (queue, error) = (pool.source().name(), describe(&*panic));
+                tracing::error!(target: "waterline", queue, error, "the recorder of metrics panicked; the gauges are set no more");
+                return;
+            }
+            if is_over {
+                return;
+            }
+            let until = crate::base::time::now().checked_add(EVERY);
+            let mut over = self.over.lock();
+            while !*over && !wait_until(&self.bell, &mut over, until) {}
+        }
+    }
+}
+
+fn key(name: &'static str, queue: &str, label: Option<(&'static str, &'static str)>) -> Key {
+    let mut labels = vec![Label::new("queue", queue.to_owned())];
+    labels.extend(label.map(|(name, value)| Label::new(name, value)));
+    Key::from_parts(name, labels)
+}
+
+/// A gauge is a float, which is exact up to 2^53.
+fn as_f64(number: u64) -> f64 {
+    number as f64
+}

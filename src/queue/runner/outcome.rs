@@ -1,0 +1,34 @@
+//! The answers of handlers, and the treatment of jobs that have none.
+
+use std::time::{Duration, SystemTime};
+
+/// The answer of a handler that did not fail. (`Err` is a failed attempt: see
+/// [`RunnerBuilder::on`](crate::queue::RunnerBuilder::on).) A time beyond the year 9999 is taken as
+/// the end of that year.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The job is finished.
+    Done,
+    /// The job is finished, and leaves this data, which [`Queue::get`](crate::queue::Queue::get)
+    /// and a [`Subscription`](crate::queue::Subscription) show.
+    DoneWith(serde_json::Value),
+    /// The attempt failed, and the next one is at this time, whatever the back-off says.
+    RetryAt(SystemTime),
+    /// The job was not ready: it runs again at this time, and the attempt does not count.
+    Snooze(SystemTime),
+    /// The job failed for good, for this reason.
+    Dead(String),
+}
+
+/// The treatment of a job whose kind has no handler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unknown {
+    /// The job is dead at once, which everybody sees. The default.
+    #[default]
+    Dead,
+    /// The job runs again after this time, when a program with its handler may run. The attempt
+    /// does not count.
+    Snooze(Duration),
+}

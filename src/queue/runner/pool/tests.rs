@@ -1,0 +1,210 @@
+//! The steps of the threads of a runner, made one by one in the orders in which they can meet.
+
+use super::*;
+use crate::base::sync::Ordering;
+use crate::commit::changes::Changes;
+use crate::effects::Effects;
+use crate::kv::memory::MemoryKv;
+use crate::queue::runner::{Outcome, Runner};
+use crate::queue::step::Claim;
+use crate::queue::{Accept, Clock, JobState, NewJob, QueueOptions};
+use crate::store::Store;
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+/// Longer than anything here takes; only a test that fails waits for it.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A runner that has no threads. Each test makes their steps.
+fn pool(queue: &Queue, max_processing: usize) -> Arc<Pool> {
+    pool_with(queue, max_processing, None, Hooks::default())
+}
+
+fn pool_with(queue: &Queue, max_processing: usize, limits: Option<Limits>, hooks: Hooks) -> Arc<Pool> {
+    let handler = Handler::Direct(Box::new(|_, _| Ok(Outcome::Done)));
+    let settings = Settings {
+        source: Source::Queue(queue.clone()),
+        handlers: HashMap::from([("k".to_owned(), handler)]),
+        hooks,
+        unknown: Unknown::default(),
+        max_processing,
+        attempt_timeout: None,
+        #[cfg(feature = "metrics")]
+        gauges: None,
+        gates: Gates::default(),
+        limits,
+        #[cfg(feature = "tokio")]
+        runtime: None,
+    };
+    Arc::new_cyclic(|me| Pool {
+        settings,
+        crew: Crew::new(me.clone()),
+        state: Mutex::new(State { max_processing, ..State::default() }),
+        line: Mutex::default(),
+        stirred: Condvar::new(),
+        stopping: Arc::default(),
+        timeouts: None,
+        begun: queue.inner().moment().now,
+    })
+}
+
+fn queue(jobs: u32) -> Queue {
+    let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
+    queue.push_all((0..jobs).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
+    queue
+}
+
+/// Writes these ends, and claims a job that is ready.
+fn claim(pool: &Arc<Pool>, reports: &mut Vec<Report>) -> Running {
+    let Ok(Claim::Job(claimed)) = pool.write(reports, true) else { panic!("no job was claimed") };
+    pool.take_up(*claimed).0
+}
+
+/// The end of a job.
+fn done(pool: &Arc<Pool>, job: Running) -> Vec<Report> {
+    vec![Report::of(&Attempt::new(pool, job), Ok(Outcome::Done))]
+}
+
+#[test]
+fn a_slot_that_gets_free_while_a_thread_falls_asleep_for_want_of_one_is_not_overlooked() {
+    let queue = queue(4);
+    let pool = pool(&queue, 2);
+    let [mut one, mut other] = [(); 2].map(|()| {
+        assert!(pool.prepare(&mut Vec::new(), true));
+        done(&pool, claim(&pool, &mut Vec::new()))
+    });
+    // Both jobs end. One thread writes the end of its own, and then goes to the line.
+    assert!(pool.prepare(&mut one, true));
+    assert!(!pool.prepare(&mut other, true), "the other thread has not freed its slot yet");
+    assert!(matches!(pool.write(&mut other, false), Ok(Claim::Nothing)));
+    let news = queue.inner().news();
+    assert!(!pool.prepare(&mut other, true), "nor has it now");
+    let _job = claim(&pool, &mut one);
+    assert!(pool.ready() > 0 && pool.in_flight() == 1, "a job is ready, and a slot is free");
+    // The thread sleeps until there is news.
+    assert_ne!(queue.inner().news(), news);
+}
+
+#[test]
+fn the_ends_of_jobs_are_written_although_a_job_cannot_be_read() {
+    let due = |id: &str| NewJob::new("k", &()).unwrap().id(id);
+    // The damaged job is ready, its lease is over, it is scheduled and due, or it is the one that
+    // ends.
+    let cases = ["ready", "leased", "scheduled", "ends"];
+    let cases = cases.iter().flat_map(|damaged| [(*damaged, false), (*damaged, true)]);
+    for ((damaged, has_effects), wants) in cases.flat_map(|case| [(case, false), (case, true)]) {
+        let clock = Clock::manual(SystemTime::now());
+        let options = QueueOptions::default().clock(clock.clone()).lease(Duration::from_secs(1));
+        let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();
+        queue.push(due("leased")).unwrap();
+        let _lease = queue.accept(Accept::new()).unwrap().unwrap();
+        let later = due("scheduled").delay(Duration::from_secs(1));
+        queue.push_all([due("ends"), due("ready"), later]).unwrap();
+        let pool = pool(&queue, 2);
+        assert!(pool.prepare(&mut Vec::new(), true));
+        let mut reports = done(&pool, claim(&pool, &mut Vec::new()));
+        let table = queue.store().table("rows").unwrap();
+        if has_effects {
+            let mut effects = Effects::new(Changes::default(), queue.store().address(), 99);
+            effects.put(&table, "row", "of the job").unwrap();
+            reports[0].effects = effects.finish().0;
+        }
+        queue.damage(damaged);
+        if ["leased", "scheduled"].contains(&damaged) {
+            clock.advance(Duration::from_secs(2));
+        }
+        let case = format!("{damaged}, has effects: {has_effects}, claims: {wants}");
+        assert!(!wants || pool.prepare(&mut Vec::new(), true), "{case}");
+        let answer = pool.write(&mut reports, wants);
+        assert_eq!((reports.len(), pool.in_flight()), (0, 0), "{case}");
+        if damaged == "ends" {
+            continue;
+        }
+        let error = answer.err().map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(error.contains(damaged), wants || damaged != "ready", "{case}: {error}");
+        assert_eq!(queue.state("ends").unwrap(), Some(JobState::Finished), "{case}");
+        assert_eq!(table.get("row").unwrap().is_some(), has_effects, "{case}");
+    }
+}
+
+#[test]
+fn the_next_in_the_line_does_not_look_while_the_store_fails() {
+    let kv = Arc::new(MemoryKv::default());
+    let store = Store::on(kv.clone(), &Store::options(), &"memory").unwrap();
+    let queue = Queue::open(&store, "q", QueueOptions::default()).unwrap();
+    queue.push(NewJob::new("k", &()).unwrap()).unwrap();
+    let pool = pool(&queue, 9);
+    assert!(pool.may_look_meanwhile());
+    kv.fail(0..1);
+    assert!(pool.prepare(&mut Vec::new(), true) && pool.write(&mut Vec::new(), true).is_err());
+    assert!(!pool.may_look_meanwhile(), "each thread that looked would try it again, and there may be many");
+    assert!(pool.prepare(&mut Vec::new(), true));
+    claim(&pool, &mut Vec::new());
+    assert!(pool.may_look_meanwhile());
+}
+
+#[test]
+fn a_drain_does_not_end_while_a_hook_may_still_push_a_job() {
+    let queue = queue(1);
+    let (me, ended) = (Arc::new(OnceLock::<Weak<Pool>>::new()), Arc::new(AtomicBool::new(false)));
+    let mut hooks = Hooks::default();
+    hooks.teardown.push(Box::new({
+        let (me, ended, queue) = (me.clone(), ended.clone(), queue.clone());
+        move |_, _| {
+            // Another thread finds no job.
+            let pool = me.get().and_then(Weak::upgrade).unwrap();
+            ended.store(pool.drained(queue.inner().news(), Reached::NothingReady), Ordering::Relaxed);
+        }
+    }));
+    let pool = pool_with(&queue, 2, Some(Limits::default()), hooks);
+    me.set(Arc::downgrade(&pool)).unwrap();
+    assert!(pool.prepare(&mut Vec::new(), true));
+    let mut reports = done(&pool, claim(&pool, &mut Vec::new()));
+    assert!(matches!(pool.write(&mut reports, false), Ok(Claim::Nothing)));
+    assert!(!ended.load(Ordering::Relaxed));
+    assert!(pool.drained(queue.inner().news(), Reached::NothingReady));
+}
+
+#[test]
+fn a_drain_whose_time_is_over_ends_although_a_claim_that_may_be_its_last_one_is_under_way() {
+    let queue = queue(1);
+    let limits = Limits::default().jobs(1).time(Duration::ZERO);
+    let pool = pool_with(&queue, 2, Some(limits), Hooks::default());
+    // The thread that looks would not sleep, since the time is over, and look again and again.
+    let mut state = State { reserved: 1, ..State::default() };
+    assert!(!pool.may_claim(&mut state, 0));
+    assert_eq!((state.ending, state.reached), (true, Some(Reached::Time)));
+    let mut state = State { reserved: 1, claims: 1, ..State::default() };
+    assert!(!pool.may_claim(&mut state, 0));
+    assert_eq!(state.reached, Some(Reached::Jobs));
+}
+
+/// Waits until so many threads sleep until there is a job.
+#[track_caller]
+fn until_asleep(queue: &Queue, threads: usize) {
+    let until = Instant::now() + LONG;
+    while queue.inner().look(|live| live.asleep) != threads {
+        assert!(Instant::now() < until, "there are not {threads} threads asleep");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_thread_that_is_woken_for_a_job_while_its_slots_are_taken_leaves_it_to_one_who_accepts() {
+    let queue = queue(0);
+    let builder = Runner::builder(&queue).on("k", |_, _: u32| Ok(Outcome::Done)).max_processing(1);
+    let runner = builder.start().unwrap();
+    until_asleep(&queue, 1);
+    let (accepts, (accepted, is_accepted)) = (queue.clone(), crossbeam_channel::bounded(1));
+    std::thread::spawn(move || accepted.send(accepts.accept(Accept::new().timeout(2 * LONG)).unwrap().is_some()));
+    // The thread that slept first is the one that a push wakes.
+    until_asleep(&queue, 2);
+    // Another thread of the runner, which goes from job to job, takes the slot meanwhile.
+    let pool = runner.pool.as_ref().unwrap();
+    pool.state.lock().reserved = 1;
+    queue.push(NewJob::new("k", &1).unwrap()).unwrap();
+    let is_accepted = is_accepted.recv_timeout(LONG);
+    pool.state.lock().reserved = 0;
+    runner.stop().unwrap();
+    assert_eq!(is_accepted, Ok(true), "the job was ready");
+}

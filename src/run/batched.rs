@@ -1,0 +1,92 @@
+//! The modes *batched*: several jobs run together, on one thread, and are done or fail as a whole.
+
+use super::worker::{Job, Report};
+use super::{Assignment, Runner};
+use crate::base::guard::{Failure, guarded};
+use crate::base::index::BoxError;
+use crate::commit::changes::Changes;
+use crate::effects::Effects;
+use crate::observe::spans::Spans;
+use tracing::span::EnteredSpan;
+
+/// Batches that are done when the closure returns.
+pub(crate) struct Batched<F> {
+    pub(crate) work: F,
+    pub(crate) spans: Spans,
+}
+
+impl<T, F> Runner<T> for Batched<F>
+where
+    T: Send + 'static,
+    F: Fn(Vec<Job<T>>) -> Result<(), BoxError> + Send + Sync + 'static,
+{
+    fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report> {
+        Some(run_one(self, assignment, effects))
+    }
+
+    fn runs_batches(&self) -> bool {
+        true
+    }
+
+    fn run_batch(&self, jobs: Vec<Job<T>>, _: &mut Changes) -> Result<(), Box<Failure>> {
+        let ran = guarded(|| {
+            let _span = enter(&self.spans, &jobs);
+            (self.work)(jobs)
+        });
+        ran.map_err(Failure::boxed)
+    }
+}
+
+/// Batches that are done when the closure returns. The effects of a batch are written after that,
+/// in one write with the fact that its jobs are done.
+pub(crate) struct BatchedTransactional<F> {
+    pub(crate) work: F,
+    /// The address of the store whose tables the jobs may change.
+    pub(crate) store: usize,
+    /// The most bytes of effects that one batch may have.
+    pub(crate) limit: usize,
+    pub(crate) spans: Spans,
+}
+
+impl<T, F> Runner<T> for BatchedTransactional<F>
+where
+    T: Send + 'static,
+    F: Fn(Vec<Job<T>>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static,
+{
+    fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report> {
+        Some(run_one(self, assignment, effects))
+    }
+
+    fn runs_batches(&self) -> bool {
+        true
+    }
+
+    fn run_batch(&self, jobs: Vec<Job<T>>, buffer: &mut Changes) -> Result<(), Box<Failure>> {
+        let mut effects = Effects::new(std::mem::take(buffer), self.store, self.limit);
+        let ran = guarded(|| {
+            let _span = enter(&self.spans, &jobs);
+            (self.work)(jobs, &mut effects)
+        });
+        let (changes, refused) = effects.finish();
+        *buffer = changes;
+        ran.and_then(|()| Ok(refused?)).map_err(Failure::boxed)
+    }
+}
+
+/// Enters the span of these jobs. A job that runs alone has the span of a job.
+fn enter<T>(spans: &Spans, jobs: &[Job<T>]) -> Option<Box<EnteredSpan>> {
+    match jobs {
+        [job] => spans.enter(job.index, job.attempt),
+        _ => spans.enter_batch(jobs.iter().map(|job| job.index).min()?, jobs.len()),
+    }
+}
+
+/// Runs a batch of one job.
+fn run_one<T: 'static>(
+    runner: &dyn Runner<T>,
+    Assignment { token, job }: Assignment<T>,
+    effects: &mut Changes,
+) -> Report {
+    let index = job.index;
+    Report { token, index, outcome: runner.run_batch(vec![job], effects) }
+}

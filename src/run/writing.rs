@@ -1,0 +1,71 @@
+//! Mode *writing*: jobs run in parallel, and a transaction of the user's has the results of those
+//! that finished meanwhile, together with the fact that they are done.
+//!
+//! A job that has run holds neither a thread nor a slot of `max_processing`. Its result waits here
+//! until the saver takes it for a transaction. The driver knows which jobs wait.
+
+use super::worker::{Job, Report};
+use super::{Assignment, Runner};
+use crate::base::guard::{Failure, Guarded, drop_guarded, guarded};
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{Arc, Mutex};
+use crate::commit::changes::Changes;
+use crate::observe::spans::Spans;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A hasher for indices: they differ in their low bits, and nobody chooses them to do harm.
+#[derive(Default)]
+pub(crate) struct ByIndex(u64);
+
+impl Hasher for ByIndex {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, index: u64) {
+        // The map goes by the high bits too. (The golden ratio, as Fibonacci hashing has it.)
+        self.0 = (self.0 ^ index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// The results that wait for a transaction. The window limits their number.
+pub(crate) type Results<R> = Arc<Mutex<HashMap<Index, Guarded<R>, BuildHasherDefault<ByIndex>>>>;
+
+/// Jobs that are done when their results are written.
+pub(crate) struct Writing<F, R> {
+    pub(crate) results: Results<R>,
+    pub(crate) spans: Spans,
+    /// Last, so that nothing is left to drop if its destructor panics.
+    pub(crate) work: F,
+}
+
+impl<T, F, R> Runner<T> for Writing<F, R>
+where
+    T: Send + 'static,
+    R: Send + 'static,
+    F: Fn(Job<T>) -> Result<R, BoxError> + Send + Sync + 'static,
+{
+    fn run(&self, Assignment { token, job }: Assignment<T>, _: &mut Changes) -> Option<Report> {
+        let index = job.index;
+        let ran = guarded(|| {
+            let _span = self.spans.enter(index, job.attempt);
+            (self.work)(job)
+        });
+        let outcome = ran.map_err(Failure::boxed).map(|result| {
+            // The result of an earlier attempt is there if that attempt was timed out.
+            let before = self.results.lock().insert(index, Guarded::new(result));
+            drop(before);
+        });
+        Some(Report { token, index, outcome })
+    }
+
+    fn forget(&self, index: Index) {
+        let result = self.results.lock().remove(&index);
+        drop_guarded(result);
+    }
+}

@@ -1,0 +1,110 @@
+//! A source whose newest jobs may still be replaced.
+
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{AtomicU64, Ordering};
+use crate::source::sparse::dense_run;
+use crate::source::wakeup::Wakeup;
+use crate::source::{Gate, Jobs, Sparse};
+use std::ops::RangeInclusive;
+
+/// Jobs without the newest ones, which may still be replaced. Made by [`Jobs::confirmed`].
+#[derive(Debug)]
+pub struct Confirmed<J> {
+    jobs: J,
+    behind: u64,
+    /// One past the head that was shown last. Reads up to there need no other look at the head.
+    shown: AtomicU64,
+}
+
+impl<J: Jobs> Confirmed<J> {
+    pub(super) fn new(jobs: J, behind: u64) -> Self {
+        Self { jobs, behind, shown: AtomicU64::new(0) }
+    }
+
+    /// Returns the part of a run that is confirmed; `None` if its start is not.
+    fn within(&self, run: RangeInclusive<Index>) -> Result<Option<RangeInclusive<Index>>, BoxError> {
+        if *run.end() < self.shown.load(Ordering::Relaxed) {
+            return Ok(Some(run));
+        }
+        let head = self.head()?.filter(|head| run.start() <= head);
+        Ok(head.map(|head| *run.start()..=head.min(*run.end())))
+    }
+}
+
+impl<J: Jobs> Jobs for Confirmed<J> {
+    type Job = J::Job;
+
+    fn first(&self) -> Result<Index, BoxError> {
+        self.jobs.first()
+    }
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        let confirmed = self.jobs.head()?.and_then(|head| head.checked_sub(self.behind));
+        if let Some(head) = confirmed {
+            self.shown.store(head.saturating_add(1), Ordering::Relaxed);
+        }
+        Ok(confirmed)
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<J::Job>, BoxError> {
+        if self.within(index..=index)?.is_some() { self.jobs.at_index(index) } else { Ok(None) }
+    }
+
+    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<J::Job>) -> Result<(), BoxError> {
+        self.within(run)?.map_or(Ok(()), |run| self.jobs.read(run, into))
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<J::Job>) -> Result<(), BoxError> {
+        dense_run(&run, most, into)?;
+        self.within(run)?.map_or(Ok(()), |run| self.jobs.read_sparse(run, most, into))
+    }
+
+    fn weight(&self, job: &J::Job) -> usize {
+        self.jobs.weight(job)
+    }
+
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        self.jobs.subscribe(wakeup)
+    }
+
+    fn gate(&self) -> Gate {
+        self.jobs.gate()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{Item, MemoryJobs};
+
+    #[test]
+    fn the_newest_jobs_are_not_shown_and_no_read_brings_them() {
+        for (jobs, behind, head) in
+            [(0, 0, None), (0, 3, None), (3, 3, None), (4, 3, Some(0)), (9, 0, Some(8)), (9, u64::MAX, None)]
+        {
+            let source = (0..jobs).collect::<MemoryJobs<u64>>().confirmed(behind);
+            let count = head.map_or(0, |head| head + 1);
+            let mut read = Sparse::new(0);
+            source.read_sparse(0..=20, 64, &mut read).unwrap();
+            assert!(read.into_iter().eq((0..count).map(|index| Item::Job(index, index))), "{jobs} {behind}");
+            assert_eq!(source.head().unwrap(), head, "{jobs} jobs without the last {behind}");
+            let mut read = Vec::new();
+            source.read(0..=20, &mut read).unwrap();
+            assert!(read.into_iter().eq(0..count), "{jobs} {behind}");
+            for index in 0..12 {
+                assert_eq!(source.at_index(index).unwrap(), (index < count).then_some(index));
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_of_confirmed_jobs_asks_for_the_head_only_above_the_last_one_that_was_shown() {
+        let jobs: MemoryJobs<u64> = (0..9).collect();
+        let source = jobs.clone().confirmed(2);
+        assert_eq!(source.at_index(7).unwrap(), None);
+        (9..12).for_each(|job| _ = jobs.push(job));
+        assert_eq!((source.shown.load(Ordering::Relaxed), source.at_index(6).unwrap()), (7, Some(6)));
+        assert_eq!(source.shown.load(Ordering::Relaxed), 7, "the head was not asked for");
+        assert_eq!((source.at_index(9).unwrap(), source.shown.load(Ordering::Relaxed)), (Some(9), 10));
+    }
+}

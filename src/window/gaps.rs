@@ -1,0 +1,122 @@
+//! Gaps: indices at which there will never be a job.
+//!
+//! A gap is settled like a job that an earlier life had done: it never starts, and the watermark
+//! passes it. If everything below it is done, the window jumps over it, however wide it is.
+//! Otherwise each of its indices is a bit above the lowest undone index, so it is cut off where the
+//! window ends. The source is asked for the rest once the window has moved.
+
+use super::{Fetch, LAST_JOB, Window};
+use crate::base::index::Index;
+use core::ops::RangeInclusive;
+
+/// The widest window above the watermark once there was a gap: its bits take 16 MiB. A gap is wider
+/// than anything that starts job by job.
+const WIDEST: u64 = 1 << 27;
+
+impl Window {
+    /// Returns the last index up to which an answer to the fetch of this run may go, if the source
+    /// says that there are gaps. It has at most as many jobs as the run.
+    #[must_use]
+    pub fn fetch_through(&self, run: &RangeInclusive<Index>) -> Index {
+        let last = *run.end();
+        if self.fetch == Some(Fetch::New) { self.bound().max(last + 1) - 1 } else { last }
+    }
+
+    /// Reports that the fetch under way returned these jobs, and maybe more. After the last part
+    /// [`handle_fetched`](Self::handle_fetched) or [`handle_unreadable`](Self::handle_unreadable)
+    /// ends the fetch, with no further jobs.
+    pub fn handle_part(&mut self, jobs: RangeInclusive<Index>) {
+        match self.fetch {
+            Some(Fetch::New) => {
+                // Below `read` are jobs that an earlier life had done.
+                let (start, end) = (self.read.max(*jobs.start()), jobs.end() + 1);
+                if start < end {
+                    self.unstarted += end - start - self.ahead.restored_within(start, end);
+                    self.read = end;
+                    self.pass_restored();
+                }
+            }
+            Some(Fetch::Again) => self.retries.end_part(*jobs.end(), reach!(self)),
+            None => debug_assert!(false, "no fetch is under way"),
+        }
+    }
+
+    /// Reports that none of these indices, which come next in the answer to the fetch under way,
+    /// will ever be a job. The gate of the source lets through what is below `open_below`. Returns
+    /// false if a part of the gap is not settled, since it is above the head, the gate, the end or
+    /// the window. The source is asked for it again, so the rest of the answer is of no use.
+    ///
+    /// Of jobs that were to be read again, those that are [redriven](Self::handle_redriven) are
+    /// missing: give them up with [`handle_withdrawn`](Self::handle_withdrawn). The others are
+    /// done.
+    pub fn handle_gap(&mut self, gap: RangeInclusive<Index>, open_below: Index) -> bool {
+        match self.fetch {
+            Some(Fetch::New) => {
+                self.gaps = true;
+                let start = *gap.start();
+                let end = gap.end().saturating_add(1).min(self.gap_bound(start, open_below));
+                if self.done >= start {
+                    self.jump(end);
+                } else if start < end {
+                    self.absent += self.ahead.settle(start..=end - 1);
+                    self.read = self.read.max(end);
+                    self.pass_restored();
+                }
+                end > *gap.end()
+            }
+            Some(Fetch::Again) => {
+                for index in self.retries.end_absent(*gap.end(), &self.redriven) {
+                    self.absent += 1;
+                    self.done = self.ahead.insert(index, self.done);
+                }
+                true
+            }
+            None => {
+                debug_assert!(false, "no fetch is under way");
+                true
+            }
+        }
+    }
+
+    /// Returns the number of indices that were found to be gaps.
+    #[must_use]
+    pub fn absent(&self) -> u64 {
+        self.absent
+    }
+
+    /// One past the last index up to which a gap with this start may be settled.
+    fn gap_bound(&self, start: Index, open_below: Index) -> Index {
+        let Some(head) = self.head else { return 0 };
+        let open = head.min(self.stop_at.unwrap_or(LAST_JOB)).saturating_add(1).min(open_below);
+        // While a save is awaited, the jobs in it may still be revoked. Then all that is done above
+        // them becomes bits.
+        let is_free = self.done >= start && self.done == self.saved;
+        if is_free { open } else { open.min(self.starts_below()) }
+    }
+
+    /// One past the highest index that may start for the first time, as far as the width of the
+    /// window goes.
+    #[inline]
+    pub(super) fn starts_below(&self) -> Index {
+        self.saved.saturating_add(self.width())
+    }
+
+    /// The width of the window above the watermark, for jobs that start for the first time.
+    #[inline]
+    pub(super) fn width(&self) -> u64 {
+        let width = self.limits.max_search_ahead;
+        if self.gaps { width.min(WIDEST) } else { width }
+    }
+
+    /// Passes everything below `end`. All that was started is done.
+    fn jump(&mut self, end: Index) {
+        if end <= self.done {
+            return;
+        }
+        debug_assert_eq!(self.next, self.done, "nothing is in flight, or fails, below a gap that is passed");
+        self.absent += end - self.done - self.ahead.jump(end);
+        self.next = self.ahead.pass(end);
+        self.done = self.ahead.advance(end);
+        self.read = self.ahead.next_undone(self.read.max(self.next));
+    }
+}
