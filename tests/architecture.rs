@@ -405,6 +405,18 @@ fn the_default_read_asks_no_exact_clock() {
     assert!(code(&sources["source"]).any(|line| line.contains("time::coarse")));
 }
 
+/// Transitions are made with the store's writer locked, and a subscriber may use the store.
+#[test]
+fn no_transition_of_a_queue_writes_a_line_of_the_log() {
+    let sources = sources();
+    let steps: Vec<_> = sources.iter().filter(|(module, _)| module.starts_with("queue/step")).collect();
+    assert!(steps.len() > 10);
+    for (module, text) in steps {
+        let lines: Vec<_> = code(text).filter(|line| line.contains("tracing::") && line.contains("!(")).collect();
+        assert_eq!(lines, Vec::<&str>::new(), "{module}: hand the line to `Step::log`");
+    }
+}
+
 #[test]
 fn no_room_is_too_large() {
     for (module, text) in sources() {

@@ -247,8 +247,10 @@ fn a_job_of_a_consumer_within_a_job_hears_of_its_own_consumer_and_a_job_elsewher
         .start(move |outer: Job<u64>| {
             is_copy(&outer);
             let (asks, seen, stops) = (seen.clone(), seen.clone(), outer_stops.clone());
+            let (begin, begun) = unbounded();
             let inner = builder(numbers(1), &MemoryProgress::new()).start(move |inner| {
                 asks.send(("inner", inner.is_stopping()))?;
+                begin.send(())?;
                 while !inner.is_stopping() {
                     std::thread::park_timeout(Duration::from_micros(100));
                 }
@@ -256,7 +258,7 @@ fn a_job_of_a_consumer_within_a_job_hears_of_its_own_consumer_and_a_job_elsewher
                 Ok(())
             })?;
             assert!(inner.handle().status().state == State::Running);
-            until(&inner.handle(), "the inner job", |status| status.processing == 1);
+            begun.recv_timeout(LONG)?;
             inner.stop()?;
             assert!(outer_stops.load(Ordering::SeqCst));
             seen.send(("outer", outer.is_stopping()))?;

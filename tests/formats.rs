@@ -12,9 +12,9 @@ use common::*;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use waterline::fuzzing::{Disk, Record};
-use waterline::queue::{Accept, JobState, NewJob, Queue, QueueError, QueueOptions, Waits};
+use waterline::queue::{Accept, Every, JobState, NewJob, Queue, QueueError, QueueOptions, Waits};
 use waterline::{Bytes, Codec, Consumer, Error, Index, JobLog, Jobs, MoveKind, Progress, Store, StoreOptions};
 
 const VERSION_1: &str = include_str!("formats/version-1.txt");
@@ -22,6 +22,9 @@ const VERSION_2: &str = include_str!("formats/version-2.txt");
 const CODECS: &str = include_str!("formats/codecs.txt");
 const MOVES: &str = include_str!("formats/moves.txt");
 const QUEUES: &str = include_str!("formats/queues.txt");
+const DURATIONS: &str = include_str!("formats/durations.txt");
+const SETTINGS: &str = include_str!("formats/settings.txt");
+const PERIODIC: &str = include_str!("formats/periodic.txt");
 const NEWER_VERSION: &str = include_str!("formats/newer-version.txt");
 const NEWER_PART: &str = include_str!("formats/newer-part.txt");
 
@@ -255,7 +258,7 @@ fn disk(records: &[Record]) -> Disk {
 
 #[test]
 fn every_fixture_reads_and_is_shown_as_it_stands_in_its_file() {
-    for fixture in [VERSION_1, VERSION_2, CODECS, MOVES, QUEUES, NEWER_VERSION, NEWER_PART] {
+    for fixture in [VERSION_1, VERSION_2, CODECS, MOVES, QUEUES, SETTINGS, PERIODIC, NEWER_VERSION, NEWER_PART] {
         let lines: String =
             fixture.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
         assert_eq!(shown(&records(fixture)), lines);
@@ -296,6 +299,59 @@ fn a_life_leaves_the_records_of_a_store_with_queues_to_the_byte() {
     assert_eq!(shown(&life::records_with_queues()), shown(&records(QUEUES)));
 }
 
+#[test]
+fn a_life_leaves_the_records_of_jobs_with_each_setting_to_the_byte() {
+    assert_eq!(shown(&life::records_with_settings()), shown(&records(SETTINGS)));
+}
+
+#[test]
+fn promise_08_jobs_with_each_setting_are_read_and_go_on_from_where_they_were() {
+    let queue = queue(&disk(&records(SETTINGS)).open(&making(false)).unwrap(), "pages").unwrap();
+    let info = |id: &str| queue.get(id).unwrap().unwrap_or_else(|| panic!("there is no {id}"));
+    assert_eq!((ids(&queue, JobState::Waiting), info("waits").waits_for), (vec!["holds on".into(), "waits".into()], 2));
+    assert_eq!((info("runs").meta["by"].as_str(), info("runs").crashes), (Some("ann"), 1));
+    assert_eq!(info("runs").progress.map(|progress| progress.note), Some("a quarter".to_owned()));
+    assert_eq!((info("first of a key").cost, info("held").key), (3, Some("tenant:7".to_owned())));
+    let notes = queue.notes("page").unwrap();
+    assert_eq!((notes.get("seen").unwrap(), notes.get("last").unwrap()), (Some(3.into()), Some("/".into())));
+    let twin = NewJob::new("page", "unique").unwrap().unique(waterline::queue::Unique::until_done());
+    assert_eq!(queue.push(twin).unwrap().id, "unique");
+    let mut ran = Vec::new();
+    while let Some(mut lease) = queue.accept(Accept::new()).unwrap() {
+        ran.push(lease.id().to_owned());
+        lease.finish(None).unwrap();
+    }
+    ran.sort();
+    assert_eq!(ran, ["done twin", "first of a key", "held", "holds on", "runs", "unique", "waits"]);
+}
+
+/// The records of durations; the others are those of any queue.
+fn durations(mut records: Vec<Record>) -> Vec<Record> {
+    records.retain(|(family, key, _)| family == "waterline.queue" && key[4] == b't' && !key.starts_with(&[0xff; 4]));
+    records
+}
+
+#[test]
+fn a_life_leaves_the_records_of_durations_to_the_byte() {
+    let left = durations(life::records_with_durations());
+    assert_eq!((left.len(), shown(&left)), (2, shown(&durations(records(DURATIONS)))));
+}
+
+#[test]
+fn promise_08_the_durations_of_a_queue_are_read_and_a_damaged_record_of_them_stops_no_queue() {
+    let (whole, seconds) = (records(DURATIONS), Duration::from_secs);
+    let queue = |records: &[Record]| queue(&disk(records).open(&making(false)).unwrap(), "mail").unwrap();
+    let read = queue(&whole).durations();
+    let all: Vec<_> = read.iter().map(|(kind, of)| (kind.as_str(), of.count, of.mean, of.last)).collect();
+    assert_eq!(all, [("digest", 1, seconds(1), seconds(1)), ("welcome", 2, seconds(16), seconds(20))]);
+    let at = whole.iter().position(|record| durations(vec![record.clone()]).len() == 1).unwrap();
+    for bit in 0..8 * whole[at].2.len() {
+        let mut bent = whole.clone();
+        bent[at].2[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(queue(&bent).durations().len(), 1, "bit {bit} is seen");
+    }
+}
+
 fn queue(store: &Store, name: &str) -> Result<Queue, QueueError> {
     Queue::open(store, name, QueueOptions::default().clock(life::clock()))
 }
@@ -326,6 +382,57 @@ fn promise_08_a_store_with_queues_is_opened_by_one_write_a_queue_and_all_is_ther
     assert!(matches!(other.status().unwrap().waits, Waits::Paused { left: None }));
     let pushed = mail.push(NewJob::new("digest", &8).unwrap()).unwrap();
     assert_eq!(pushed.id, "~1", "no id is given out twice");
+}
+
+#[test]
+fn a_life_leaves_the_records_of_a_store_with_periodic_jobs_to_the_byte() {
+    assert_eq!(shown(&life::records_with_periodic_jobs()), shown(&records(PERIODIC)));
+}
+
+fn digest(queue: &Queue, name: &str) -> Result<(), QueueError> {
+    queue.periodic(name, Every::hours(1), NewJob::new("digest", &7)?).start()
+}
+
+#[test]
+fn promise_08_a_store_with_periodic_jobs_goes_on_from_the_last_ticks() {
+    let disk = disk(&records(PERIODIC));
+    let mail = queue(&disk.open(&making(false)).unwrap(), "mail").unwrap();
+    let infos = mail.periodics().unwrap();
+    let seen: Vec<_> = infos.iter().map(|info| (&*info.name, info.last_run.as_deref(), info.skipped)).collect();
+    assert_eq!(seen, [("digest", Some("~0"), 1), ("later", None, 0), ("new", Some("~1"), 0)]);
+    ["digest", "later", "new"].iter().for_each(|name| digest(&mail, name).unwrap());
+    // The clock is where that life began: all ticks are in its future.
+    assert_eq!(ids(&mail, JobState::Ready), ["~0", "~1"]);
+    assert!(mail.periodics().unwrap().iter().all(|info| info.next_tick.is_some_and(|next| next > info.last_tick)));
+}
+
+#[test]
+fn promise_08_a_record_of_a_periodic_job_with_a_flipped_bit_is_refused_and_stays_as_it_is() {
+    let whole = records(PERIODIC);
+    let mut flipped = 0;
+    for (number, (family, key, value)) in whole.iter().enumerate() {
+        if family != "waterline.queue" || key[4] != b'y' {
+            continue;
+        }
+        let name = std::str::from_utf8(&key[5..]).unwrap();
+        for bit in 0..8 * value.len() {
+            let mut bent = whole.clone();
+            bent[number].2[bit / 8] ^= 1 << (bit % 8);
+            let disk = disk(&bent);
+            let mail = queue(&disk.open(&making(false)).unwrap(), "mail").unwrap();
+            for refused in [mail.periodics().map(drop), digest(&mail, name)] {
+                let Err(QueueError::Store(Error::Corrupt { reason, .. })) = refused else { panic!("{name}, {bit}") };
+                assert!(reason.contains(name), "{reason}");
+            }
+            assert!(disk.records().contains(&bent[number]), "{name}, {bit}: it was written over");
+            // The other jobs of the queue run, and the name can be used anew.
+            assert!(mail.accept(Accept::new()).unwrap().is_some());
+            assert!(mail.remove_periodic(name).unwrap());
+            digest(&mail, name).unwrap();
+            flipped += 1;
+        }
+    }
+    assert!(flipped > 500, "{flipped} bits");
 }
 
 /// Each bit of the records that are sealed, one after the other.

@@ -1,18 +1,19 @@
 //! Random lives of consumers in all modes: jobs that kill their process, jobs that fail, stops,
-//! pauses, limits that change, disks that stop, and moves by hand. After the last life each job is
-//! done once or parked, and nobody but those that kill is blamed.
+//! pauses, limits that change, disks that stop, gaps, and moves by hand. After the last life each
+//! job is done once or parked, and nobody but those that kill is blamed.
 
 mod common;
 
 use common::{LONG, rest};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use waterline::testing::FaultyStore;
 use waterline::{
-    BoxError, Builder, Consumer, Error, Failure, Gate, Index, Jobs, OnExhausted, Retry, Store, StoreProgress,
+    BoxError, Builder, Consumer, Error, Failure, Gate, Index, Jobs, OnExhausted, Retry, Sparse, Store, StoreProgress,
 };
 
 const JOBS: Index = 40;
@@ -27,6 +28,8 @@ struct State {
     gate: AtomicU64,
     missing: AtomicU64,
     failing: AtomicU64,
+    /// The jobs that are gaps, and stay gaps.
+    absent: AtomicU64,
 }
 
 fn bit(index: Index) -> u64 {
@@ -44,7 +47,26 @@ impl Jobs for Source {
         if self.0.failing.load(Ordering::SeqCst) & bit(index) != 0 {
             return Err("it cannot be read".into());
         }
-        Ok((self.0.missing.load(Ordering::SeqCst) & bit(index) == 0).then_some(index))
+        let missing = self.0.missing.load(Ordering::SeqCst) | self.0.absent.load(Ordering::SeqCst);
+        Ok((missing & bit(index) == 0).then_some(index))
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<Index>) -> Result<(), BoxError> {
+        let absent = self.0.absent.load(Ordering::SeqCst);
+        let mut left = most;
+        for index in run.take_while(|index| *index < JOBS) {
+            if absent & bit(index) != 0 {
+                // Above the last job there is nothing, either.
+                into.none_through(if index == JOBS - 1 { 3 * JOBS } else { index });
+                continue;
+            }
+            match self.at_index(index)? {
+                Some(job) if left > 0 => into.job(index, job),
+                _ => break,
+            }
+            left -= 1;
+        }
+        Ok(())
     }
 
     fn gate(&self) -> Gate {
@@ -56,6 +78,8 @@ impl Jobs for Source {
 struct Plan {
     seed: u64,
     poison: BTreeSet<Index>,
+    /// The jobs that are gaps by now.
+    absent: AtomicU64,
     /// True if the sink dies of the job, and not the work.
     in_sink: bool,
     flaky: BTreeSet<Index>,
@@ -65,6 +89,12 @@ struct Plan {
     failures: Mutex<BTreeMap<Index, u32>>,
     deaths: Mutex<BTreeMap<Index, u32>>,
     highest: AtomicU64,
+}
+
+impl Plan {
+    fn is_absent(&self, index: Index) -> bool {
+        self.absent.load(Ordering::SeqCst) & bit(index) != 0
+    }
 }
 
 struct Life {
@@ -141,6 +171,20 @@ fn begin(
                 },
             )
         }
+        4 => builder.start_batched(1 + life.plan.attempts as usize % MOST, LINGER, move |jobs| {
+            jobs.iter().try_for_each(|job| life.run(job.index, job.attempt))
+        }),
+        5 => {
+            let counts = store.table("counts")?;
+            let most = 1 + life.plan.attempts as usize % MOST;
+            builder.start_batched_transactional(most, LINGER, move |jobs, effects| {
+                for job in jobs {
+                    effects.add(&counts, job.index.to_be_bytes(), 1)?;
+                    life.run(job.index, job.attempt)?;
+                }
+                Ok(())
+            })
+        }
         _ => {
             let counts = store.table("counts")?;
             builder.start_transactional(move |job, effects| {
@@ -151,12 +195,17 @@ fn begin(
     }
 }
 
+/// The most jobs of a batch, and its wait for more.
+const MOST: usize = 4;
+const LINGER: Duration = Duration::from_micros(200);
+
 const WIDTHS: [u64; 5] = [1, 2, 5, 12, 10_000];
 
 fn plan(seed: u64, mode: u8, random: &mut fastrand::Rng) -> Plan {
     Plan {
         seed,
         poison: some(random, 3),
+        absent: AtomicU64::new(0),
         in_sink: mode == 2 && random.bool(),
         flaky: some(random, 5),
         deferring: some(random, 3),
@@ -206,13 +255,28 @@ fn steer(random: &mut fastrand::Rng, consumer: Consumer) -> Result<(), Error> {
     if random.bool() { consumer.stop_within(Duration::from_micros(random.u64(..500))) } else { consumer.stop() }
 }
 
+/// Makes so many jobs gaps while the consumer runs.
+fn make_gaps(random: &mut fastrand::Rng, count: u32, plan: &Plan, source: &Source) {
+    for _ in 0..count {
+        let index = random.u64(..JOBS);
+        plan.absent.fetch_or(bit(index), Ordering::SeqCst);
+        source.0.absent.fetch_or(bit(index), Ordering::SeqCst);
+        rest();
+    }
+}
+
 /// Lets consumers live and die until one of them comes to its end, and checks what is left.
 fn live(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let random = &mut random;
-    let mode = random.u8(..4);
+    let mode = random.u8(..6);
     let plan = Arc::new(plan(seed, mode, random));
     let (max, unjust) = (1 + random.u32(..3), random.bool());
+    let mut gaps = fastrand::Rng::with_seed(!seed);
+    let becomes_gaps = [0, 1, 5][gaps.usize(..3)];
+    if becomes_gaps > 0 {
+        plan.absent.store(gaps.u64(..) & gaps.u64(..), Ordering::SeqCst);
+    }
     let mut disk = Arc::new(FaultyStore::new().unwrap());
     // Lives that are disturbed come first.
     let disturbed = if random.bool() { 0 } else { random.u32(..8) };
@@ -226,10 +290,12 @@ fn live(seed: u64) {
         source.0.gate.store(gate, Ordering::SeqCst);
         source.0.head.store(JOBS - 1, Ordering::SeqCst);
         plan.highest.store(0, Ordering::SeqCst);
+        (0..becomes_gaps).for_each(|_| _ = plan.absent.fetch_or(bit(gaps.u64(..JOBS)), Ordering::SeqCst));
+        source.0.absent.store(plan.absent.load(Ordering::SeqCst), Ordering::SeqCst);
         let last = if disturbs { disturb(random, &source, &disk, unjust) } else { Some(JOBS - 1) };
-        let builder = Consumer::builder(source, disk.store().progress("p"))
+        let builder = Consumer::builder(source.clone(), disk.store().progress("p"))
             .poll_every(Duration::from_millis(1))
-            .max_processing(1 + random.usize(..6))
+            .max_processing(if mode < 4 { 1 } else { MOST } + random.usize(..6))
             .max_crashes(max)
             .retry(Retry::fixed(Duration::from_micros(random.u64(..300))).max_attempts(plan.attempts))
             .on_exhausted(OnExhausted::Park { budget: 50 });
@@ -245,6 +311,7 @@ fn live(seed: u64) {
             continue;
         };
         let handle = consumer.handle();
+        make_gaps(&mut gaps, becomes_gaps, &plan, &source);
         let end = if disturbs {
             steer(random, consumer)
         } else {
@@ -284,13 +351,20 @@ fn check_end(plan: &Plan, disk: &FaultyStore, mode: u8, max: u32, killed: bool) 
     for index in (0..JOBS).filter(|_| !killed) {
         let deaths = plan.deaths.lock().get(&index).copied().unwrap_or(0);
         let crashes = plan.poison.contains(&index).then_some(max);
+        if plan.is_absent(index) {
+            // It may have been parked before it was a gap.
+            assert!(!parked.contains_key(&index) || crashes.is_some(), "{place}: gap {index}");
+            continue;
+        }
         assert_eq!(parked.get(&index).copied(), crashes, "{place}: job {index}");
         assert!(deaths <= max + 2, "{place}: job {index} has died {deaths} times");
     }
     let counts = store.table("counts").unwrap();
-    for index in (0..JOBS).filter(|_| mode == 3) {
+    for index in (0..JOBS).filter(|_| mode == 3 || mode == 5) {
         let times = counts.counter(index.to_be_bytes()).unwrap();
-        assert_eq!(times, i64::from(!parked.contains_key(&index)), "{place}: the effects of job {index}");
+        let once = i64::from(!parked.contains_key(&index));
+        let is_right = if plan.is_absent(index) { (0..=once).contains(&times) } else { times == once };
+        assert!(is_right, "{place}: the effects of job {index}: {times}");
     }
     // Nothing is left of those that are done.
     let writes = disk.writes();

@@ -563,14 +563,21 @@ fn on_stall_is_called_once_for_a_stall_and_again_for_the_next_one_each_after_its
         .start_worker(worker)
         .unwrap();
     let stalls = || ear.count(|heard| matches!(heard, Heard::Stalled(_)));
+    let mut named = 0;
     for index in 0..3 {
         let job = stage.next();
-        for (name, least) in [("early", 40), ("late", 120)] {
-            let (called, blocked, oldest) = calls.recv_timeout(LONG).unwrap();
-            assert_eq!(called, name);
-            assert!(begun.elapsed() >= Duration::from_millis(least));
-            assert!(matches!(blocked, Blocked::Running { index: of, .. } if of == index), "{blocked:?}");
-            assert!(oldest.is_some_and(|oldest| (oldest.index, oldest.attempt) == (index, 1)), "{oldest:?}");
+        // A thread that was held up calls both at once, in the order in which they were set.
+        let mut called: Vec<_> = (0..2).map(|_| calls.recv_timeout(LONG).unwrap()).collect();
+        called.sort_by_key(|(name, ..)| *name);
+        for ((name, blocked, oldest), wanted) in called.into_iter().zip([("early", 40), ("late", 120)]) {
+            assert_eq!(name, wanted.0);
+            assert!(begun.elapsed() >= Duration::from_millis(wanted.1));
+            // The stall begins before the job does where the machine holds up a thread.
+            if let Blocked::Running { index: of, .. } = blocked {
+                assert_eq!(of, index);
+                assert!(oldest.is_some_and(|oldest| (oldest.index, oldest.attempt) == (index, 1)), "{oldest:?}");
+                named += 1;
+            }
         }
         // The lines go on, at each doubling.
         let before = stalls();
@@ -585,6 +592,7 @@ fn on_stall_is_called_once_for_a_stall_and_again_for_the_next_one_each_after_its
             jobs.push(index + 1);
         }
     }
+    assert!(named > 0, "no call names a job");
     consumer.stop().unwrap();
 }
 
@@ -599,7 +607,8 @@ fn on_stall_may_steer_the_consumer_and_a_panic_in_it_changes_nothing() {
         .on_stall(Duration::from_millis(20), move |status| {
             let _ = started.recv_timeout(LONG);
             let handle = handle.get().expect("the start is over");
-            assert_eq!(handle.status().processing, status.processing);
+            // The stall may have begun before the job.
+            assert!(handle.status().processing >= status.processing);
             assert_eq!(handle.wait_end(HOUR), None, "the end would wait for this call");
             handle.request_stop();
         })
@@ -607,8 +616,8 @@ fn on_stall_may_steer_the_consumer_and_a_panic_in_it_changes_nothing() {
         .unwrap();
     let handle = consumer.handle();
     *later.0.lock() = Some(handle.clone());
-    drop(let_go);
     let job = stage.next();
+    drop(let_go);
     until(&handle, "the stop", |status| status.state == State::Stopping);
     job.succeed();
     consumer.join().unwrap();

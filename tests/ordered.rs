@@ -102,6 +102,7 @@ fn busy(jobs: u64, fails: Option<Index>) -> (Busy, crossbeam_channel::Sender<()>
     let (taken, dropped) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(0)));
     let (go, gone) = crossbeam_channel::bounded::<()>(0);
     let (fail, failed) = crossbeam_channel::bounded::<()>(0);
+    let (took, sink_has) = crossbeam_channel::unbounded::<()>();
     let asks = Arc::new(Mutex::new(None));
     let consumer = builder(numbers(jobs), &MemoryProgress::new())
         .max_processing(2)
@@ -120,6 +121,7 @@ fn busy(jobs: u64, fails: Option<Index>) -> (Busy, crossbeam_channel::Sender<()>
                 let taken = taken.clone();
                 move |index, mut result| {
                     taken.lock().push(index);
+                    let _ = took.send(());
                     let _ = gone.recv_timeout(LONG);
                     // Only a result that the sink did not get panics.
                     result.index = Index::MAX;
@@ -130,6 +132,8 @@ fn busy(jobs: u64, fails: Option<Index>) -> (Busy, crossbeam_channel::Sender<()>
         .unwrap();
     let handle = consumer.handle();
     *asks.lock() = Some(handle.clone());
+    // The status alone may show a job 0 that has not given its result to the sink yet.
+    sink_has.recv_timeout(LONG).unwrap();
     let running = 1 + usize::from(fails.is_some());
     until(&handle, "all but those to wait", |status| (status.next, status.processing) == (jobs, running));
     (Busy { consumer, handle, taken, dropped, go }, fail)
@@ -176,6 +180,7 @@ fn promise_02_a_sink_that_is_resumed_while_all_slots_are_taken_waits_for_one() {
     let (go, gone) = crossbeam_channel::bounded::<()>(0);
     let (fail, failed) = crossbeam_channel::bounded::<()>(0);
     let (last, release) = crossbeam_channel::bounded::<()>(0);
+    let (took, sink_has) = crossbeam_channel::unbounded::<()>();
     let consumer = builder(numbers(5), &MemoryProgress::new())
         .max_processing(3)
         .retry(Retry::fixed(Duration::ZERO))
@@ -192,12 +197,15 @@ fn promise_02_a_sink_that_is_resumed_while_all_slots_are_taken_waits_for_one() {
                 _ => Ok(()),
             },
             move |_, ()| {
+                let _ = took.send(());
                 let _ = gone.recv_timeout(LONG);
                 Ok(())
             },
         )
         .unwrap();
     let handle = consumer.handle();
+    // The status alone may show a job 0 that has not given its result to the sink yet.
+    sink_has.recv_timeout(LONG).unwrap();
     until(&handle, "jobs 3 and 4, and the sink", |status| (status.next, status.processing) == (5, 3));
     handle.pause();
     drop(go);

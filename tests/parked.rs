@@ -578,9 +578,10 @@ fn a_deferred_job_frees_its_slot_and_counts_no_attempt() {
     let handle = consumer.handle();
     // All others are done, though there is one slot.
     let status = until(&handle, "the others", |status| {
-        status.done == 19 && matches!(status.blocked, Blocked::Deferred { index: 3, .. })
+        let is_saved = (status.done, status.last_processed) == (19, Some(2));
+        is_saved && matches!(status.blocked, Blocked::Deferred { index: 3, .. })
     });
-    assert_eq!((status.failed, status.retries, status.last_processed), (0, 0, Some(2)));
+    assert_eq!((status.failed, status.retries), (0, 0));
     assert!(status.blocked.to_string().starts_with("job 3 was not ready and is tried again "), "{}", status.blocked);
     ready.mend();
     consumer.join().unwrap();

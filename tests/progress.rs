@@ -190,7 +190,9 @@ fn a_memory_progress_behind_an_adapter_keeps_the_watermark_alone_as_it_does_with
                 if job.index == 2 { Err("no".into()) } else { Ok(()) }
             })
             .unwrap();
-        let status = until(&consumer.handle(), "five jobs", |status| status.done_ahead == 3);
+        let status = until(&consumer.handle(), "five jobs", |status| {
+            (status.last_processed, status.next, status.processing) == (Some(1), 6, 0)
+        });
         consumer.stop().unwrap();
         (told.iter().collect::<BTreeSet<_>>(), status.unsaved)
     };
@@ -591,7 +593,12 @@ fn saves_are_as_far_apart_as_the_engine_says_while_jobs_go_on_and_made_at_once_f
             .unwrap();
         let (handle, begun) = (consumer.handle(), Instant::now());
         jobs.push(());
-        while begun.elapsed() < Duration::from_millis(100) {
+        let is_enough = || match pace {
+            Duration::MAX => begun.elapsed() >= Duration::from_millis(100),
+            _ => engine.row.lock().saves > 2,
+        };
+        while !is_enough() {
+            assert!(begun.elapsed() < LONG, "few saves");
             let index = jobs.push(());
             until(&handle, "a job that ends", |status| status.done == index);
         }
@@ -603,7 +610,7 @@ fn saves_are_as_far_apart_as_the_engine_says_while_jobs_go_on_and_made_at_once_f
     };
     // The first one waits for nothing.
     assert!(saves(Duration::MAX) <= 1);
-    assert!(saves(Duration::from_millis(1)) > 2);
+    saves(Duration::from_millis(1));
 }
 
 #[test]

@@ -3,102 +3,15 @@
 
 mod common;
 
+use common::queues::{Bench, MILLI, MINUTE, SECOND, job, noon, on_each, on_each_with, with};
 use common::{HOUR, LONG, eventually};
 use crossbeam_channel::bounded;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 use waterline::queue::{
     Accept, Clock, JobInfo, JobState, Lease, NewJob, Priority, PushOutcome, Queue, QueueError, QueueOptions, Retention,
 };
 use waterline::testing::FaultyStore;
 use waterline::{ConfigError, Error, Retry, Store};
-
-const MILLI: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// The time on the wall at which each test begins.
-fn noon() -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(1_700_000_000)
-}
-
-/// A queue, with the clock that the test moves.
-struct Bench {
-    queue: Queue,
-    clock: Clock,
-    store: Store,
-    options: QueueOptions,
-    /// The directory of the store, if it has one.
-    _place: Option<Box<dyn std::any::Any>>,
-}
-
-/// Runs a test on each back end.
-fn on_each(test: impl Fn(Bench)) {
-    on_each_with(QueueOptions::default(), test);
-}
-
-fn on_each_with(options: QueueOptions, test: impl Fn(Bench)) {
-    let bench = |store: Store, place| {
-        let clock = Clock::manual(noon());
-        let options = options.clone().clock(clock.clone());
-        let queue = Queue::open(&store, "q", options.clone()).unwrap();
-        Bench { queue, clock, store, options, _place: place }
-    };
-    test(bench(Store::in_memory(), None));
-    #[cfg(feature = "rocksdb")]
-    {
-        let place = tempfile::tempdir().unwrap();
-        test(bench(Store::open(place.path().join("store")).unwrap(), Some(Box::new(place))));
-    }
-}
-
-fn job(id: &str) -> NewJob {
-    NewJob::new("k", &1).unwrap().id(id)
-}
-
-/// A job with this number as its payload.
-fn with(id: &str, payload: u32) -> NewJob {
-    NewJob::new("k", &payload).unwrap().id(id)
-}
-
-impl Bench {
-    fn push(&self, job: NewJob) -> PushOutcome {
-        self.queue.push(job).unwrap().outcome
-    }
-
-    fn info(&self, id: &str) -> JobInfo {
-        self.queue.get(id).unwrap().unwrap_or_else(|| panic!("there is no {id}"))
-    }
-
-    fn state(&self, id: &str) -> Option<JobState> {
-        self.queue.state(id).unwrap()
-    }
-
-    fn payload(&self, id: &str) -> u32 {
-        self.info(id).payload().unwrap()
-    }
-
-    /// Claims the next job, if one is ready.
-    fn accept(&self) -> Option<Lease> {
-        self.queue.accept(Accept::new()).unwrap()
-    }
-
-    #[track_caller]
-    fn claim(&self) -> Lease {
-        self.accept().expect("a job is ready")
-    }
-
-    /// Pushes a job and claims it.
-    fn running(&self, id: &str) -> Lease {
-        self.push(job(id));
-        let lease = self.claim();
-        assert_eq!(lease.id(), id);
-        lease
-    }
-
-    fn finished(&self, id: &str) {
-        self.running(id).finish(None).unwrap();
-    }
-}
 
 #[track_caller]
 fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
@@ -836,6 +749,76 @@ fn c29_a_job_that_succeeds_has_no_failures_on_its_record_when_it_runs_again() {
         assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
         assert_eq!(bench.claim().attempt(), 1);
     });
+}
+
+/// Fails the job so often, each time at once. The clock then stands at its next attempt.
+fn fail_at_once(bench: &Bench, times: u32) {
+    for _ in 0..times {
+        bench.claim().retry("no").unwrap();
+        bench.clock.advance(SECOND);
+    }
+}
+
+#[test]
+fn c29_a_run_of_at_least_heal_after_makes_its_failure_the_first_one_and_a_shorter_run_does_not() {
+    let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(4));
+    on_each_with(options.heal_after(MINUTE).lease(HOUR), |bench| {
+        bench.push(job("a"));
+        fail_at_once(&bench, 2);
+        let mut lease = bench.claim();
+        bench.clock.advance(MINUTE - MILLI);
+        assert_eq!((lease.retry("no").unwrap(), bench.info("a").failures), (Some(JobState::Scheduled), 3));
+        bench.clock.advance(SECOND);
+        let mut lease = bench.claim();
+        assert_eq!(lease.attempt(), 4);
+        bench.clock.advance(MINUTE);
+        assert_eq!((lease.retry("no").unwrap(), bench.info("a").failures), (Some(JobState::Scheduled), 1));
+        bench.clock.advance(SECOND);
+        fail_at_once(&bench, 2);
+        assert_eq!(bench.claim().retry("no").unwrap(), Some(JobState::Dead), "short runs count up to the last attempt");
+        assert_eq!(bench.info("a").failures, 4);
+    });
+}
+
+#[test]
+fn c29_a_long_run_that_snoozes_heals_too_and_a_clock_on_the_wall_that_jumps_heals_nothing() {
+    let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(4));
+    on_each_with(options.heal_after(MINUTE).lease(HOUR), |bench| {
+        bench.push(job("a"));
+        fail_at_once(&bench, 2);
+        let mut lease = bench.claim();
+        bench.clock.set_wall(noon() + HOUR);
+        lease.snooze(noon()).unwrap();
+        assert_eq!(bench.info("a").failures, 2);
+        let mut lease = bench.claim();
+        bench.clock.advance(MINUTE);
+        lease.snooze(noon()).unwrap();
+        assert_eq!(bench.info("a").failures, 0);
+    });
+}
+
+#[test]
+fn c29_the_silence_of_a_worker_that_hangs_heals_nothing_so_its_job_dies_in_the_end() {
+    let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(3));
+    on_each_with(options.heal_after(MINUTE).lease(HOUR), |bench| {
+        bench.push(job("a"));
+        for attempt in 1..=3 {
+            let lease = bench.claim();
+            assert_eq!(lease.attempt(), attempt);
+            bench.clock.advance(HOUR);
+            assert!(bench.queue.accept(Accept::new()).unwrap().is_none(), "the job is taken back, and waits");
+            bench.clock.advance(SECOND);
+            drop(lease);
+        }
+        assert_eq!(bench.info("a").state, JobState::Dead);
+    });
+}
+
+#[test]
+fn c29_a_heal_after_of_0_is_refused() {
+    let options = QueueOptions::default().heal_after(Duration::ZERO);
+    let error = Queue::open(&Store::in_memory(), "q", options).unwrap_err();
+    assert!(matches!(error, QueueError::Config(ConfigError::HealAfterZero)), "{error}");
 }
 
 #[test]

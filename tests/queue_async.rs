@@ -2,21 +2,18 @@
 
 mod common;
 
-use common::{LONG, eventually};
+use common::queues::{SECOND, queue_in, until};
+use common::{LONG, ends, eventually};
 use crossbeam_channel::{bounded, unbounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 use waterline::queue::{Clock, Ended, JobState, Limits, NewJob, Outcome, Queue, QueueError, QueueOptions, Runner};
 use waterline::{Error, Failure, Store};
 
-const SECOND: Duration = Duration::from_secs(1);
-
 fn queue() -> (Queue, Clock) {
-    let clock = Clock::manual(UNIX_EPOCH + Duration::from_secs(1_700_000_000));
-    let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone())).unwrap();
-    (queue, clock)
+    queue_in(&Store::in_memory(), QueueOptions::default())
 }
 
 fn job(id: &str) -> NewJob {
@@ -25,11 +22,6 @@ fn job(id: &str) -> NewJob {
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-}
-
-#[track_caller]
-fn until(queue: &Queue, id: &str, wanted: JobState) {
-    eventually(&format!("{id} to be {wanted:?}"), || queue.state(id).unwrap() == Some(wanted));
 }
 
 #[test]
@@ -242,4 +234,134 @@ fn an_async_handler_outside_of_a_runtime_is_refused_and_the_queue_stays_free() {
     let runtime = runtime();
     let _context = runtime.enter();
     builder().start().unwrap().stop().unwrap();
+}
+
+/// A runtime whose only thread is the one that calls: a call that blocks it holds up all futures.
+fn own_runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A job that gives way some times before it is done.
+async fn slow() -> Result<Outcome, waterline::BoxError> {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    Ok(Outcome::Done)
+}
+
+#[test]
+fn stop_async_and_drain_async_let_the_futures_of_their_own_thread_end() {
+    let (queue, _) = queue();
+    let jobs = queue.clone();
+    let summary = ends("a runner in a runtime with one thread", move || {
+        own_runtime().block_on(async {
+            jobs.push_all((0..5).map(|n| job(&n.to_string()))).unwrap();
+            let drain = Runner::builder(&jobs).on_async("k", |_, ()| slow()).max_processing(2);
+            // A task of its own may drain, so the future can be sent.
+            let summary = tokio::spawn(drain.drain_async(Limits::default())).await.unwrap().unwrap();
+            let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+            let runner = Runner::builder(&jobs).on_async("k", move |_, ()| {
+                begun.send(()).unwrap();
+                slow()
+            });
+            let runner = runner.start().unwrap();
+            jobs.push(job("last")).unwrap();
+            begins.recv().await.unwrap();
+            runner.stop_async().await.unwrap();
+            summary
+        })
+    });
+    assert_eq!((summary.finished, queue.counts().finished), (5, 6));
+}
+
+#[test]
+fn stop_within_async_drops_the_futures_that_still_run_and_names_their_jobs() {
+    let (queue, clock) = queue();
+    let jobs = queue.clone();
+    let error = ends("a runner whose job hangs", move || {
+        own_runtime().block_on(async {
+            let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+            let runner = Runner::builder(&jobs).on_async("k", move |_, ()| {
+                begun.send(()).unwrap();
+                std::future::pending()
+            });
+            let runner = runner.start().unwrap();
+            jobs.push(job("a")).unwrap();
+            begins.recv().await.unwrap();
+            runner.stop_within_async(Duration::from_millis(1)).await.unwrap_err()
+        })
+    });
+    assert!(matches!(&error, QueueError::StopTimeout { running } if running == &["a"]), "{error}");
+    clock.advance(SECOND * 60);
+    assert!(queue.accept(waterline::queue::Accept::new()).unwrap().is_none());
+    assert_eq!(queue.get("a").unwrap().unwrap().failures, 1, "it is taken back");
+}
+
+#[test]
+fn a_runner_that_async_code_drops_or_whose_stop_it_drops_ends_without_a_wait() {
+    let (queue, _) = queue();
+    let jobs = queue.clone();
+    ends("a runner that is dropped", move || {
+        own_runtime().block_on(async {
+            for round in 0..3 {
+                let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+                let go = Arc::new(tokio::sync::Notify::new());
+                let goes = go.clone();
+                let builder = Runner::builder(&jobs).on_async("k", move |_, ()| {
+                    let (begun, goes) = (begun.clone(), goes.clone());
+                    async move {
+                        begun.send(())?;
+                        goes.notified().await;
+                        Ok(Outcome::Done)
+                    }
+                });
+                jobs.push(job(&round.to_string())).unwrap();
+                if round == 2 {
+                    let mut drain = Box::pin(builder.drain_async(Limits::default()));
+                    std::future::poll_fn(|context| {
+                        assert!(drain.as_mut().poll(context).is_pending(), "its job has not ended");
+                        begins.poll_recv(context)
+                    })
+                    .await
+                    .unwrap();
+                } else {
+                    let runner = builder.start().unwrap();
+                    begins.recv().await.unwrap();
+                    if round == 0 { drop(runner) } else { drop(runner.stop_async()) }
+                }
+                go.notify_one();
+                // Its name is free once its job is done.
+                let free = || Runner::builder(&jobs).on("k", |_, ()| Ok(Outcome::Done)).start().is_ok();
+                while !free() {
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+    });
+    assert_eq!(queue.counts().finished, 3);
+}
+
+#[test]
+fn stop_async_within_a_future_of_the_runner_asks_for_the_stop_and_waits_for_nothing() {
+    let (queue, _) = queue();
+    let (own, (told, tells)) = (Arc::new(Mutex::new(None::<Runner>)), bounded(1));
+    let runtime = runtime();
+    let _context = runtime.enter();
+    let (mine, ready) = (own.clone(), Arc::new(tokio::sync::Notify::new()));
+    let is_ready = ready.clone();
+    let builder = Runner::builder(&queue).on_async("k", move |_, ()| {
+        let (mine, told, is_ready) = (mine.clone(), told.clone(), is_ready.clone());
+        async move {
+            is_ready.notified().await;
+            let runner = mine.lock().take().ok_or("no runner")?;
+            told.send(runner.stop_async().await).unwrap();
+            Ok(Outcome::Done)
+        }
+    });
+    *own.lock() = Some(builder.start().unwrap());
+    queue.push(job("a")).unwrap();
+    ready.notify_one();
+    let answer = tells.recv_timeout(LONG).unwrap().unwrap_err();
+    assert!(matches!(answer, QueueError::Config(waterline::ConfigError::OwnThread)), "{answer}");
+    until(&queue, "a", JobState::Finished);
 }

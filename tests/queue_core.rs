@@ -1,5 +1,8 @@
 //! Single rules of queues that a random test meets too seldom, or not at all.
 
+mod common;
+
+use common::queues::leak;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,11 +20,6 @@ use waterline::{Error, Retry, Store};
 fn queue_on(clock: &Clock) -> Queue {
     let retry = Retry::fixed(Duration::from_secs(1));
     Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone()).retry(retry)).unwrap()
-}
-
-/// Loses a lease without giving its job back, as a process does that dies.
-fn leak<T>(value: T) {
-    let _ = std::mem::ManuallyDrop::new(value);
 }
 
 fn accept(queue: &Queue) -> Lease {
@@ -165,7 +163,8 @@ fn a_runner_that_has_lost_its_job_ends_nothing_of_the_next_run_of_it() {
 #[test]
 fn a_job_that_is_gone_leaves_no_record_of_its_own() {
     let disk = Disk::default();
-    let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", QueueOptions::default()).unwrap();
+    let options = QueueOptions::default().ids_for(Duration::ZERO);
+    let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", options).unwrap();
     let written = || {
         let records = disk.records().into_iter();
         let rows = records.filter(|(family, ..)| family == "waterline.queue" || family == "waterline.ready");
@@ -258,5 +257,19 @@ fn threads_that_use_a_queue_while_writes_fail_leave_right_counts_and_each_effect
             assert!(jobs.into_iter().all(|job| seen.insert(job.id)), "seed {seed}: a job is in two places");
         }
         assert_eq!(queue.counts(), again.counts(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_time_that_no_calendar_has_is_refused_by_a_text_that_fits_each_call() {
+    let queue = queue_on(&Clock::manual(SystemTime::now()));
+    let refused = [
+        queue.pause(Some(Duration::MAX)).unwrap_err(),
+        queue.push(job(1).delay(Duration::MAX)).unwrap_err(),
+        queue.push(job(1).expires(Duration::MAX)).unwrap_err(),
+    ];
+    for error in refused {
+        let text = error.to_string();
+        assert!(text.starts_with("the time of the job, or of the pause, is after the year 9999: use"), "{text}");
     }
 }

@@ -2,15 +2,17 @@
 //! and on one on which each write in turn fails. After it each job is in one place, nothing is
 //! lost, and the writes that a job has made with its end are there once.
 
+mod common;
+
+use common::queues::{SECOND, again, leak};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
 use waterline::queue::{
-    Accept, Clock, JobState, Lease, Limits, NewJob, Outcome, Queue, QueueError, QueueOptions, Retention, Runner,
+    Accept, Clock, JobState, Lease, Limits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner,
 };
 use waterline::testing::FaultyStore;
-use waterline::{Consumer, Error, MemoryJobs, Retry, Store};
+use waterline::{Consumer, MemoryJobs, Retry, Store};
 
-const SECOND: Duration = Duration::from_secs(1);
 const STATES: [JobState; 5] =
     [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead];
 
@@ -34,22 +36,6 @@ fn options(clock: &Clock) -> QueueOptions {
         .retention(Retention::For(5 * SECOND))
         .dead_for(3600 * SECOND)
         .max_crashes(2)
-}
-
-/// Makes a call once more if its write has failed. Returns the answer, and the failures so far.
-fn again<T>(failed: &mut u64, mut call: impl FnMut() -> Result<T, QueueError>) -> T {
-    loop {
-        match call() {
-            Ok(answer) => return answer,
-            Err(QueueError::Store(Error::Store { .. })) if *failed == 0 => *failed += 1,
-            Err(other) => panic!("{other:?}"),
-        }
-    }
-}
-
-/// Loses a lease without giving its job back, as a process does that dies.
-fn leak<T>(value: T) {
-    let _ = std::mem::ManuallyDrop::new(value);
 }
 
 fn new(id: &str, kind: &str) -> NewJob {

@@ -1,18 +1,25 @@
 //! Queues against a simple model: random calls, clocks that jump, writes that fail, crashes between
 //! any two writes. After each step the queue says of each job what the model says.
 
+mod common;
+
+#[path = "queue_model/compared.rs"]
+mod compared;
 #[path = "queue_model/model.rs"]
 mod model;
 
-use model::{DEAD_FOR, End, Job, Kept, LEASE, MAX_CRASHES, Model, Push, RETENTION, Time, Writes};
+use common::queues::leak;
+use model::{DEAD_FOR, End, Job, Kept, LEASE, MAX_CRASHES, Model, More, Push, RETENTION, Time, Until, Writes};
 use proptest::prelude::*;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use waterline::queue::{
-    Accept, Clock, JobInfo, JobState, Lease, NewJob, Priority, PushOutcome, Queue, QueueError, QueueOptions, Retention,
+    Accept, Clash, Clock, JobInfo, JobState, Lease, NewJob, Priority, PushOutcome, Queue, QueueError, QueueOptions,
+    Retention, Root, Unique,
 };
 use waterline::testing::FaultyStore;
-use waterline::{Durability, Error, Retry};
+use waterline::{Durability, Error, Retry, Store};
 
 const STATES: [JobState; 5] =
     [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead];
@@ -30,6 +37,18 @@ struct Spec {
     priority: usize,
     retry: Option<u8>,
     retention: Option<u8>,
+    compared: Option<CompareSpec>,
+}
+
+/// The settings by which a job is compared with others.
+#[derive(Clone, Copy, Debug)]
+struct CompareSpec {
+    page: u8,
+    until: Option<u8>,
+    clash: u8,
+    skips: bool,
+    root: Option<(u8, u64, bool)>,
+    expires: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,13 +120,23 @@ fn spec() -> impl Strategy<Value = Spec> {
     let id = proptest::option::weighted(0.7, 0..6u8);
     let (retry, retention) = (proptest::option::weighted(0.3, 0..3u8), proptest::option::weighted(0.4, 0..4u8));
     let priority = prop_oneof![1 => 0..4usize, 1 => Just(2)];
-    (id, due(), priority, retry, retention).prop_map(|(id, due, priority, retry, retention)| Spec {
+    let compared = proptest::option::weighted(0.5, compare_spec());
+    (id, due(), priority, retry, retention, compared).prop_map(|(id, due, priority, retry, retention, compared)| Spec {
         id,
         due,
         priority,
         retry,
         retention,
+        compared,
     })
+}
+
+fn compare_spec() -> impl Strategy<Value = CompareSpec> {
+    let until = proptest::option::weighted(0.6, 0..4u8);
+    let root = proptest::option::weighted(0.3, (0..2u8, 0..4u64, any::<bool>()));
+    let expires = proptest::option::weighted(0.3, whole(1..30));
+    (0..3u8, until, 0..3u8, any::<bool>(), root, expires)
+        .prop_map(|(page, until, clash, skips, root, expires)| CompareSpec { page, until, clash, skips, root, expires })
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -188,11 +217,6 @@ fn at(wall: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(wall)
 }
 
-/// Loses a lease without giving its job back, as a process does that dies.
-fn leak<T>(value: T) {
-    let _ = std::mem::ManuallyDrop::new(value);
-}
-
 fn open(disk: &FaultyStore, options: &QueueOptions) -> Result<Queue, QueueError> {
     Queue::open(&disk.store(), "q", options.clone())
 }
@@ -243,7 +267,11 @@ impl Pair {
     fn job(&mut self, spec: &Spec) -> (NewJob, Push) {
         self.payload += 1;
         let kind = format!("k{}", self.payload % 3);
-        let new = NewJob::new(&kind, &self.payload).unwrap().priority(PRIORITIES[spec.priority]);
+        let page = spec.compared.map_or(9, |compared| compared.page);
+        // Twins have one kind.
+        let kind = if spec.compared.is_some() { "k0".to_owned() } else { kind };
+        let payload = json!({ "n": self.payload, "page": page });
+        let new = NewJob::new(&kind, &payload).unwrap().priority(PRIORITIES[spec.priority]);
         let (new, due) = match spec.due {
             Due::Now => (new, 0),
             Due::After(delay) => (new.delay(Duration::from_millis(delay)), self.time.wall + delay),
@@ -267,6 +295,7 @@ impl Pair {
             _ => (Retention::For(Duration::from_secs(5)), Kept::For(5000)),
         });
         let new = retention.iter().fold(new, |new, retention| new.retention(retention.0));
+        let (new, more, clash) = self.compare(new, spec.compared);
         let job = Job {
             state: JobState::Ready,
             kind,
@@ -285,8 +314,55 @@ impl Pair {
             order: 0,
             kept_until: None,
             deadline: 0,
+            more,
         };
-        (new, Push { id: id.unwrap_or_default(), job })
+        (new, Push { id: id.unwrap_or_default(), job, clash })
+    }
+
+    /// Gives a job the settings by which it is compared with others.
+    fn compare(&self, mut new: NewJob, spec: Option<CompareSpec>) -> (NewJob, More, Clash) {
+        let Some(spec) = spec else { return (new, More::default(), Clash::Keep) };
+        let clash = [Clash::Keep, Clash::Replace, Clash::Earliest][usize::from(spec.clash)];
+        let mut more = More { page: Some(spec.page), ..More::default() };
+        if let Some(until) = spec.until {
+            let second = Duration::from_secs(1);
+            let (unique, until) = match until {
+                0 => (Unique::until_claimed(), Until::Claimed),
+                1 => (Unique::until_done(), Until::Done),
+                2 => (Unique::within(200 * second), Until::Window(200_000)),
+                _ => (Unique::within(Duration::ZERO), Until::Window(0)),
+            };
+            new = new.unique(unique.only(["page"]).on_clash(clash));
+            more.unique = Some(until);
+        }
+        // Without fields of a unique job, no other one has the same fingerprint.
+        if spec.skips && spec.until.is_some() {
+            new = new.skip_if_executed();
+            more.skips_from = Some(0);
+        }
+        more.page = more.page.filter(|_| more.unique.is_some());
+        if let Some((tree, time, is_root)) = spec.root {
+            let time = BEGIN + time;
+            new = new.root(tree.to_string(), at(time));
+            if !is_root {
+                let root = self.root(tree, time);
+                new = new.leaf(&root);
+            }
+            more.root = Some((tree, time, is_root));
+        }
+        if let Some(expires) = spec.expires {
+            new = new.expires(Duration::from_millis(expires));
+            more.expires = Some(self.time.wall + expires);
+        }
+        (new, more, clash)
+    }
+
+    /// Returns a root as a job has it that was pushed with it.
+    fn root(&self, tree: u8, time: u64) -> Root {
+        let other = Queue::open(&Store::in_memory(), "roots", QueueOptions::default()).unwrap();
+        other.push(NewJob::new("k", &()).unwrap().root(tree.to_string(), at(time))).unwrap();
+        let lease = other.accept(Accept::new()).unwrap().unwrap();
+        lease.root().unwrap().clone()
     }
 
     /// Takes the ids that the queue has made, which nobody else has.
@@ -348,7 +424,7 @@ impl Pair {
         let model = &mut run.next;
         let is_known = model.jobs.contains_key(id);
         let (answer, want) = match removes {
-            true => (self.queue.remove(id).map(|()| true), model.jobs.remove(id).is_some()),
+            true => (self.queue.remove(id).map(|()| true), model.remove(id, true)),
             false => (self.queue.requeue(id), is_known && model.requeue(id, self.time.wall)),
         };
         match run.has_failed(&self.disk) {
@@ -439,11 +515,17 @@ impl Pair {
         if run.has_failed(&self.disk) {
             return failed(&answer);
         }
-        let (ids, outcomes): (Vec<_>, Vec<PushOutcome>) =
-            answer.unwrap().into_iter().map(|pushed| (pushed.id, pushed.outcome)).unzip();
+        let pushed: Vec<_> = answer.unwrap().into_iter().map(|pushed| (pushed.id, pushed.outcome)).collect();
+        // An id that the queue made for a job that was not pushed is seen by nobody.
+        let unseen = |number| format!("~unseen {number} of {}", self.payload);
+        let ids = pushed.iter().enumerate().map(|(number, (id, outcome))| match outcome {
+            PushOutcome::Added => id.clone(),
+            _ => unseen(number),
+        });
+        let ids: Vec<_> = ids.collect();
         self.name(&mut pushes, ids.into_iter());
         if !pushes.is_empty() {
-            assert_eq!(outcomes, run.next.pushed(&pushes, self.time.wall));
+            assert_eq!(pushed, run.next.pushed(&pushes, self.time.wall));
         }
     }
 
@@ -460,7 +542,12 @@ impl Pair {
         if let (Some(lease), Some(id)) = (lease, want) {
             let job = &run.next.jobs[&id];
             assert_eq!(
-                (lease.kind(), lease.attempt(), lease.crashes(), lease.payload::<u64>().unwrap()),
+                (
+                    lease.kind(),
+                    lease.attempt(),
+                    lease.crashes(),
+                    lease.payload::<serde_json::Value>().unwrap()["n"].as_u64().unwrap()
+                ),
                 (job.kind.as_str(), job.failures + 1, job.crashes, job.payload)
             );
             assert_eq!((lease.data(), lease.is_resubmitted()), (job.data.map(Into::into), job.resubmit.is_some()));
@@ -694,8 +781,11 @@ fn compare(real: &JobInfo, model: &Job) {
     assert_eq!(real.kept_until, model.kept_until.filter(|_| ended).map(at), "{real:?}");
     assert_eq!(real.resubmitted, model.resubmit.is_some(), "{real:?}");
     assert_eq!(real.error.as_deref().unwrap_or(""), model.error, "{real:?}");
-    assert_eq!(real.payload::<u64>().unwrap(), model.payload, "{real:?}");
+    assert_eq!(real.payload::<serde_json::Value>().unwrap()["n"].as_u64().unwrap(), model.payload, "{real:?}");
     assert_eq!(real.data, model.data.map(Into::into), "{real:?}");
+    assert_eq!((real.skipped, real.expires_at), (model.more.skipped, model.more.expires.map(at)), "{real:?}");
+    let root = model.more.root.map(|(tree, time, _)| (tree.to_string(), at(time)));
+    assert_eq!(real.root.clone().map(|root| (root.signature, root.timestamp)), root, "{real:?}");
 }
 
 fn live(durability: Durability, steps: &[(Trouble, Op)]) {

@@ -2,13 +2,14 @@
 
 mod common;
 
-use common::{HOUR, LONG, eventually, own_threads};
+use common::queues::{MINUTE, SECOND, noon, queue_in, until};
+use common::{HOUR, LONG, ends, eventually, own_threads};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use waterline::queue::{
     Accept, Clock, Ended, Finisher, JobState, Limits, NewJob, Outcome, Queue, QueueError, QueueEvent, QueueOptions,
     Reached, Runner, Running, Unknown, Waits,
@@ -17,23 +18,13 @@ use waterline::queue::{
 use waterline::testing::FaultyStore;
 use waterline::{Error, Failure, Store};
 
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// The time on the wall at which each test begins.
-fn noon() -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(1_700_000_000)
-}
-
 /// Returns a queue with a clock that the test moves.
 fn queue() -> (Queue, Clock) {
     queue_with(QueueOptions::default())
 }
 
 fn queue_with(options: QueueOptions) -> (Queue, Clock) {
-    let clock = Clock::manual(noon());
-    let queue = Queue::open(&Store::in_memory(), "q", options.clock(clock.clone())).unwrap();
-    (queue, clock)
+    queue_in(&Store::in_memory(), options)
 }
 
 fn job(kind: &str) -> NewJob {
@@ -42,22 +33,6 @@ fn job(kind: &str) -> NewJob {
 
 fn state(queue: &Queue, id: &str) -> Option<JobState> {
     queue.state(id).unwrap()
-}
-
-/// Waits until a job is in this state.
-#[track_caller]
-fn until(queue: &Queue, id: &str, wanted: JobState) {
-    eventually(&format!("{id} to be {wanted:?}"), || state(queue, id) == Some(wanted));
-}
-
-/// Runs this on a thread of its own, and fails if it does not end.
-#[track_caller]
-fn ends<R: Send + 'static>(what: &str, run: impl FnOnce() -> R + Send + 'static) -> R {
-    let (done, is_done) = bounded(1);
-    std::thread::spawn(move || {
-        let _ = done.send(run());
-    });
-    is_done.recv_timeout(LONG).unwrap_or_else(|_| panic!("{what} does not end"))
 }
 
 #[test]
@@ -697,6 +672,112 @@ fn no_more_jobs_run_or_are_claimed_than_max_processing() {
 }
 
 #[test]
+fn a_runner_with_fewer_slots_lets_its_jobs_end_and_starts_none_until_few_enough_are_left() {
+    let (queue, _) = queue();
+    let ((begun, begins), (end, ends)) = (unbounded(), bounded::<()>(0));
+    let runner = Runner::builder(&queue)
+        .on("k", move |job, ()| {
+            begun.send(job.id().to_owned()).unwrap();
+            Ok(ends.recv().map_or(Outcome::Done, |()| Outcome::Done))
+        })
+        .max_processing(4)
+        .start()
+        .unwrap();
+    queue.push_all((0..8).map(|_| job("k"))).unwrap();
+    (0..4).for_each(|_| drop(begins.recv_timeout(LONG).unwrap()));
+    runner.set_max_processing(2).unwrap();
+    assert!(matches!(queue.status().unwrap().waits, Waits::Busy { slots: 2, .. }));
+    for (finished, running, ready) in [(1, 3, 4), (2, 2, 4), (3, 2, 3)] {
+        end.send_timeout((), LONG).unwrap();
+        eventually("an end", || queue.counts().finished == finished);
+        // The end that leaves few enough is written with the next claim.
+        eventually("the claim", || queue.counts().ready == ready);
+        assert_eq!(queue.counts().running, running);
+    }
+    begins.recv_timeout(LONG).unwrap();
+    (0..5).for_each(|_| end.send_timeout((), LONG).unwrap());
+    eventually("all to be done", || queue.counts().finished == 8);
+    runner.stop().unwrap();
+}
+
+#[test]
+fn the_end_of_a_deferred_job_is_written_although_the_only_slot_left_has_a_long_job() {
+    let (queue, _) = queue();
+    let ((begun, begins), (end, ends)) = (unbounded(), bounded::<()>(0));
+    let (hold, held) = unbounded::<Finisher>();
+    let runner = Runner::builder(&queue)
+        .on("long", move |_, ()| {
+            begun.send(()).unwrap();
+            Ok(ends.recv().map_or(Outcome::Done, |()| Outcome::Done))
+        })
+        .on_deferred("deferred", move |_, (), done| hold.send(done).unwrap())
+        .max_processing(2)
+        .start()
+        .unwrap();
+    queue.push_all([job("deferred").id("a"), job("long")]).unwrap();
+    let done = held.recv_timeout(LONG).unwrap();
+    begins.recv_timeout(LONG).unwrap();
+    runner.set_max_processing(1).unwrap();
+    // A thread that is too many would leave while it looks.
+    queue.push(job("long")).unwrap();
+    queue.pause(None).unwrap();
+    queue.resume().unwrap();
+    done.complete();
+    until(&queue, "a", JobState::Finished);
+    (0..2).for_each(|_| end.send_timeout((), LONG).unwrap());
+    runner.stop().unwrap();
+}
+
+#[test]
+fn jobs_of_all_kinds_end_while_somebody_changes_the_number_of_slots_again_and_again() {
+    let (queue, _) = queue();
+    let running = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+    let (enter, leave) = (running.clone(), running.clone());
+    let runner = Runner::builder(&queue)
+        .on("direct", move |_, ()| {
+            enter.1.fetch_max(enter.0.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            std::thread::yield_now();
+            leave.0.fetch_sub(1, Ordering::SeqCst);
+            Ok(Outcome::Done)
+        })
+        .on_deferred("deferred", |_, (), done| drop(std::thread::spawn(move || done.complete())))
+        .max_processing(1)
+        .start()
+        .unwrap();
+    for n in 0..1_000_usize {
+        queue.push_all([job("direct"), job("deferred")]).unwrap();
+        runner.set_max_processing([3, 1, 4, 2, 1][n % 5]).unwrap();
+    }
+    eventually("all to be done", || queue.counts().finished == 2_000);
+    assert!((1..=4).contains(&running.1.load(Ordering::SeqCst)), "{running:?}");
+    ends("the runner", move || runner.stop().unwrap());
+}
+
+#[test]
+fn a_runner_without_a_slot_is_refused_and_a_handler_may_change_their_number() {
+    let (queue, _) = queue();
+    let own = Arc::new(Mutex::new(None::<Runner>));
+    let runner = Runner::builder(&queue)
+        .on("k", {
+            let own = own.clone();
+            move |_, ()| {
+                own.lock().as_ref().ok_or("no runner")?.set_max_processing(3)?;
+                Ok(Outcome::Done)
+            }
+        })
+        .max_processing(1)
+        .start()
+        .unwrap();
+    let refused = runner.set_max_processing(0).unwrap_err();
+    assert!(matches!(refused, QueueError::Config(waterline::ConfigError::MaxProcessingZero)), "{refused}");
+    *own.lock() = Some(runner);
+    queue.push(job("k").id("a")).unwrap();
+    until(&queue, "a", JobState::Finished);
+    let runner = own.lock().take().unwrap();
+    runner.stop().unwrap();
+}
+
+#[test]
 fn long_jobs_in_all_slots_but_one_do_not_hold_up_the_others() {
     let (queue, _) = queue();
     let (release, is_released) = bounded::<()>(0);
@@ -1094,6 +1175,7 @@ fn each_line_about_a_job_names_the_queue_the_job_and_the_attempt() {
         kept.0.lock().iter().filter(|line| line.get("queue").is_some_and(|q| q == "told")).cloned().collect();
     let expected = [
         ("silent", "WARN", "taken back"),
+        ("silent", "WARN", "removed or taken over"),
         ("fails", "DEBUG", "is tried again"),
         ("dies", "WARN", "is dead: mend its cause"),
         ("lost", "WARN", "removed or taken over"),

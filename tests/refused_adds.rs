@@ -7,11 +7,12 @@ use common::*;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, Builder, Consumer, Effects, Error, Handle, Index, Job, JobLog, MemoryJobs, Retry, State, Store,
-    StoreProgress, Table,
+    Blocked, BoxError, Builder, Consumer, Effects, Error, Handle, Index, Job, JobLog, MemoryJobs, OnExhausted, Retry,
+    State, Store, StoreProgress, Table,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
@@ -231,6 +232,29 @@ fn another_consumer_of_the_store_is_saved_in_the_same_write_and_goes_on() {
     source.push(7);
     assert!(handle.wait_for(50, LONG), "{:?}", handle.status());
     other.stop().unwrap();
+}
+
+#[test]
+fn jobs_that_are_refused_in_the_last_save_are_all_parked_before_the_end() {
+    let store = Store::in_memory();
+    let table = store.table("sums").unwrap();
+    table.put("text", "abc").unwrap();
+    let t = table.clone();
+    // They end together, so the first save of their effects is mostly the last save, too.
+    let (together, begun) = (std::sync::Barrier::new(4), AtomicUsize::new(0));
+    let consumer = consumer(&store, 4)
+        .on_exhausted(OnExhausted::Park { budget: 9 })
+        .start_transactional(move |job, effects| {
+            if begun.fetch_add(1, Ordering::SeqCst) < 4 {
+                together.wait();
+            }
+            Ok(effects.add(&t, if job.index == 0 { "sum" } else { "text" }, 1)?)
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    assert_eq!((handle.last_processed_index(), table.counter("sum").unwrap()), (Some(3), 1));
+    assert_eq!(store.parked("p").unwrap().iter().map(|job| job.index).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -15,7 +16,9 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Level, Metadata, Subscriber};
 use waterline::testing::FaultyStore;
-use waterline::{Builder, Consumer, Event, Handle, Jobs, MemoryProgress, Retry, Store, StoreProgress};
+use waterline::{
+    BoxError, Builder, Consumer, Event, Handle, Index, Jobs, MemoryProgress, Retry, Sparse, Store, StoreProgress,
+};
 
 /// Short enough for a test, and longer than any stall that is not planned.
 const SOON: Duration = Duration::from_millis(800);
@@ -122,6 +125,19 @@ fn assert_says(line: &Line, index: &str, attempt: &str, error: &str) {
 
 const STALL: &str = "the watermark does not move";
 
+/// Waits for a line of a stall that says this. Where the machine holds up a thread for long, a
+/// stall for another reason may come before it.
+#[track_caller]
+fn stall(consumer: &str, index: &str, error: &str) -> Line {
+    let is_it = |line: &Line| {
+        line.message().contains(STALL) && line.field("index") == index && line.field("error").contains(error)
+    };
+    eventually("the stall to be told of", || lines_of(consumer).iter().any(is_it));
+    let line = lines_of(consumer).into_iter().find(is_it).expect("it is there");
+    assert_eq!(line.level, Level::WARN, "{line:?}");
+    line
+}
+
 /// Returns a builder with its own name, and makes sure that its lines are kept from the first on.
 fn named<J: Jobs>(name: &str, jobs: J) -> Builder<J, StoreProgress> {
     everything();
@@ -134,10 +150,76 @@ fn a_gap_is_told_of_and_then_that_the_watermark_does_not_move() {
     script.gap(2);
     let consumer = named("gap", script).start(|_| Ok(())).unwrap();
     assert_says(&line("gap", Level::DEBUG, "returned no job"), "2", "", "");
-    let stall = line("gap", Level::WARN, STALL);
-    assert_says(&stall, "2", "", "no job at 2");
+    let stall = stall("gap", "2", "no job at 2");
+    assert_eq!(stall.field("attempt"), "");
     assert!(stall.field("seconds").parse::<f64>().unwrap() >= SOON.as_secs_f64(), "{stall:?}");
     consumer.stop().unwrap();
+}
+
+/// Six jobs. Somebody deletes job 2.
+struct Deleted(Arc<AtomicU64>);
+
+impl Jobs for Deleted {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(5))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok(Some(index))
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<Index>) -> Result<(), BoxError> {
+        for index in run.take(most) {
+            if index == 2 && self.0.load(Ordering::SeqCst) > 0 {
+                into.none_through(2);
+            } else {
+                into.job(index, index);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_failed_job_that_is_deleted_is_passed_and_one_line_says_so() {
+    let deleted = Arc::<AtomicU64>::default();
+    let delete = deleted.clone();
+    let consumer = named("deleted", Deleted(deleted))
+        .retry(Retry::fixed(Duration::from_millis(1)))
+        .stop_at(5)
+        .start(move |job| {
+            if job.index == 2 {
+                delete.store(u64::from(job.attempt == 3), Ordering::SeqCst);
+                return Err("poison".into());
+            }
+            Ok(())
+        })
+        .unwrap();
+    consumer.join().unwrap();
+    assert_says(&line("deleted", Level::WARN, "the source calls it a gap"), "2", "3", "");
+    assert_eq!(lines_of("deleted").iter().filter(|line| line.level == Level::WARN).count(), 1);
+}
+
+#[test]
+fn a_wait_for_a_name_is_told_of_at_its_begin_and_at_its_end() {
+    everything();
+    let store = Store::in_memory();
+    let holder = Consumer::builder(numbers(3), store.progress("awaited")).start(|_| Ok(())).unwrap();
+    assert!(holder.handle().wait_for(2, LONG));
+    let waiting = Consumer::builder(numbers(3), store.progress("awaited")).standby().start(|_| Ok(())).unwrap();
+    assert_says(
+        &line("awaited", Level::INFO, "another consumer has the name"),
+        "",
+        "",
+        "is in use by another consumer",
+    );
+    holder.stop().unwrap();
+    let takeover = line("awaited", Level::INFO, "that it waited for");
+    assert_says(&takeover, "3", "", "");
+    assert!(takeover.field("seconds").parse::<f64>().is_ok(), "{takeover:?}");
+    waiting.stop().unwrap();
 }
 
 #[test]
@@ -150,9 +232,8 @@ fn an_endless_retry_is_told_of_once_a_second_and_no_attempt_is_left_out_of_the_c
     let handle = consumer.handle();
     assert_says(&line("endless", Level::DEBUG, "has attempts left"), "3", "1", "refused");
     assert_says(&line("endless", Level::DEBUG, "tried again"), "3", "2", "");
-    let stall = line("endless", Level::WARN, STALL);
     // Also if an attempt runs at that moment.
-    assert_says(&stall, "3", stall.field("attempt"), "refused");
+    stall("endless", "3", "refused");
     until(&handle, "many attempts", |status| status.failed > 100);
     consumer.stop().unwrap();
     let lines = lines_of("endless");
@@ -188,7 +269,7 @@ fn a_job_that_hangs_is_told_of_though_every_other_thread_hangs_too() {
         gate.pass();
         let _ = gate.entered.recv_timeout(Duration::from_millis(1));
     }
-    assert_says(&line("hangs", Level::WARN, STALL), "0", "1", "job 0 has been running");
+    assert_eq!(stall("hangs", "0", "job 0 has been running").field("attempt"), "1");
     script.ungate();
     drop((gate, release));
     consumer.stop().unwrap();
@@ -202,7 +283,9 @@ fn a_halt_tells_of_the_attempt_of_the_halt_and_of_the_end() {
         .start(|job| if job.index == 3 { Err("refused".into()) } else { Ok(()) })
         .unwrap();
     consumer.join().unwrap_err();
+    // On a busy machine the watermark may stand still for long enough to be told of.
     let messages: Vec<String> = lines_of("halts").iter().map(|line| line.message().to_owned()).collect();
+    let messages: Vec<_> = messages.into_iter().filter(|message| !message.contains(STALL)).collect();
     assert_says(&line("halts", Level::DEBUG, "has attempts left"), "3", "1", "refused");
     assert_says(&line("halts", Level::WARN, "has no attempt left"), "3", "2", "refused");
     assert_says(&line("halts", Level::WARN, "halts"), "3", "2", "job 3 failed in attempt 2: refused");
@@ -216,7 +299,7 @@ fn a_source_that_fails_is_told_of_in_its_head_and_in_its_jobs() {
     script.fail_head(Fault::Error);
     let consumer = named("source", script).start(|_| Ok(())).unwrap();
     assert_says(&line("source", Level::WARN, "the source failed"), "0", "", "head fails as scripted");
-    assert_says(&line("source", Level::WARN, STALL), "0", "", "head fails as scripted");
+    assert_eq!(stall("source", "0", "head fails as scripted").field("attempt"), "");
     consumer.stop().unwrap();
     let script = Script::up_to(5);
     script.fail_at(3, Fault::Error);
@@ -234,7 +317,7 @@ fn a_source_that_hangs_is_told_of_also_when_it_was_caught_up_before_and_when_it_
     let gate = script.gated();
     script.ring();
     gate.entered.recv_timeout(LONG).unwrap();
-    assert_says(&line("silent", Level::WARN, STALL), "6", "", "it has not answered");
+    assert_eq!(stall("silent", "6", "it has not answered").field("attempt"), "");
     handle.request_stop();
     line("silent", Level::DEBUG, "has ended");
     let still = || lines_of("silent").iter().any(|line| line.field("error").contains("has ended, but"));
@@ -253,8 +336,8 @@ fn a_save_that_fails_and_one_that_hangs_are_told_of() {
     let consumer = Consumer::builder(numbers(5), progress).stall_after(SOON).start(|_| Ok(())).unwrap();
     let failed = line("saves", Level::WARN, "could not be saved");
     assert!(failed.field("error").contains("the disk fails") && !failed.field("index").is_empty(), "{failed:?}");
-    let stall = line("saves", Level::WARN, STALL);
-    assert_says(&stall, stall.field("index"), "", "the disk fails");
+    // The first save may have failed before all jobs were done.
+    assert_eq!(stall("saves", "5", "the disk fails").field("attempt"), "");
     faults.heal();
     consumer.stop().unwrap();
 
@@ -263,7 +346,7 @@ fn a_save_that_fails_and_one_that_hangs_are_told_of() {
     let patience = Duration::from_millis(1200);
     let consumer = Consumer::builder(numbers(1), progress).stall_after(patience).start(|_| Ok(())).unwrap();
     hold.wait();
-    assert_says(&line("hanging save", Level::WARN, STALL), "1", "", "the save has not returned");
+    assert_eq!(stall("hanging save", "1", "the save has not returned").field("attempt"), "");
     drop(hold);
     consumer.stop().unwrap();
 }
@@ -296,12 +379,13 @@ fn an_idle_consumer_does_not_stall_and_one_that_goes_on_after_it_is_given_its_ti
     let handle = consumer.handle();
     assert!(handle.wait_for(2, LONG));
     assert!(!handle.wait_for(3, SOON * 4), "there is no such job yet");
-    assert!(lines_of("idle").is_empty(), "{:#?}", lines_of("idle"));
+    // On a busy machine one of the jobs may have taken long.
+    assert!(lines_of("idle").iter().all(|line| line.field("index") != "3"), "{:#?}", lines_of("idle"));
     let pushed = Instant::now();
     jobs.push(3);
-    let stall = line("idle", Level::WARN, STALL);
+    let stall = stall("idle", "3", "job 3 has been running");
     assert!(pushed.elapsed() >= SOON, "{stall:?}");
-    assert_says(&stall, "3", "1", "job 3 has been running");
+    assert_eq!(stall.field("attempt"), "1");
     drop(release);
     consumer.stop().unwrap();
 }
@@ -428,7 +512,7 @@ fn a_job_that_hangs_while_its_consumer_halts_is_told_of() {
         .unwrap();
     let release = release;
     line("halting", Level::WARN, "the consumer halts");
-    assert_says(&line("halting", Level::WARN, STALL), "1", "1", "job 1 has been running");
+    assert_eq!(stall("halting", "1", "job 1 has been running").field("attempt"), "1");
     drop(release);
     consumer.join().unwrap_err();
 }

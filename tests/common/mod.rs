@@ -13,8 +13,12 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 use waterline::{BoxError, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Status, Wakeup};
 
+pub mod database;
 #[cfg(unix)]
 pub mod dying;
+pub mod queues;
+#[cfg(feature = "metrics")]
+pub mod recorder;
 
 pub use waterline::testing::{FaultyProgress, StartedJob, manual_worker};
 
@@ -85,6 +89,17 @@ pub fn eventually(what: &str, is_true: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::park_timeout(Duration::from_micros(200));
     }
+}
+
+/// Runs this on a thread of its own, and fails if it does not end.
+#[track_caller]
+pub fn ends<R: Send + 'static>(what: &str, run: impl FnOnce() -> R + Send + 'static) -> R {
+    watch();
+    let (done, is_done) = bounded(1);
+    std::thread::spawn(move || {
+        let _ = done.send(run());
+    });
+    is_done.recv_timeout(LONG).unwrap_or_else(|_| panic!("{what} does not end"))
 }
 
 /// Lets other threads run for a moment. A loop of many yields would take minutes on a busy machine,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 use waterline::testing::JobsSuite;
-use waterline::{BoxError, Index, Jobs, MemoryJobs, Wakeup};
+use waterline::{BoxError, Index, Jobs, MemoryJobs, Sparse, Wakeup};
 
 /// Longer than the longest patience of a suite here.
 const LONG: Duration = Duration::from_secs(60);
@@ -412,4 +412,120 @@ impl Jobs for Bent {
         state.subscribed = true;
         self.bug != Unsubscribed
     }
+}
+
+/// The bug of a source with gaps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Flaw {
+    Reversed,
+    OutsideTheRun,
+    MoreThanAsked,
+    SaysNothing,
+    HidesAJob,
+    ShowsAJobInAGap,
+    FillsAGap,
+    Shifted,
+}
+
+/// A source with a job at every third index from 5 on.
+struct Gappy {
+    flaw: Option<Flaw>,
+    /// The indices of the jobs.
+    jobs: Mutex<Vec<Index>>,
+    wakeups: Mutex<Vec<Wakeup>>,
+}
+
+impl Gappy {
+    fn new(flaw: Option<Flaw>, jobs: u64) -> Self {
+        let jobs = Mutex::new((0..jobs).map(|job| 5 + 3 * job).collect());
+        Self { flaw, jobs, wakeups: Mutex::default() }
+    }
+
+    fn extend(&self, more: u64) {
+        let mut jobs = self.jobs.lock();
+        for _ in 0..more {
+            let last = jobs.last().map_or(2, |last| *last);
+            jobs.push(last + 3);
+        }
+        if self.flaw == Some(Flaw::FillsAGap) && more == 7 {
+            // In place of the last one.
+            jobs.pop();
+            jobs.push(6);
+            jobs.sort_unstable();
+        }
+        drop(jobs);
+        self.wakeups.lock().retain(Wakeup::ring);
+    }
+}
+
+impl Jobs for Gappy {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(self.jobs.lock().last().copied())
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok(self.jobs.lock().binary_search(&index).is_ok().then_some(index))
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<Index>) -> Result<(), BoxError> {
+        let (flaw, end) = (self.flaw, *run.end());
+        let all = self.jobs.lock().clone();
+        let taken = if flaw == Some(Flaw::MoreThanAsked) { most + 1 } else { most };
+        let mut jobs: Vec<_> = all.iter().copied().filter(|index| run.contains(index)).take(taken).collect();
+        let full = jobs.len() >= most;
+        match flaw {
+            Some(Flaw::Reversed) => jobs.reverse(),
+            Some(Flaw::OutsideTheRun) if !full => jobs.extend(all.iter().copied().find(|index| *index > end)),
+            Some(Flaw::SaysNothing) if run.contains(&50) => return Ok(()),
+            Some(Flaw::HidesAJob) => jobs.retain(|index| *index != 50),
+            Some(Flaw::ShowsAJobInAGap) if run.contains(&51) && !full => {
+                jobs.push(51);
+                jobs.sort_unstable();
+            }
+            _ => {}
+        }
+        let shift = u64::from(flaw == Some(Flaw::Shifted));
+        jobs.into_iter().for_each(|index| into.job(index, index + shift));
+        if !full && let Some(last) = all.last() {
+            into.none_through(end.min(*last));
+        }
+        Ok(())
+    }
+
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        self.wakeups.lock().push(wakeup);
+        true
+    }
+}
+
+#[test]
+fn a_source_with_gaps_keeps_the_rules_also_behind_adapters() {
+    JobsSuite::new(|n| Gappy::new(None, n)).sparse().extend(Gappy::extend).run();
+    JobsSuite::new(|n| Arc::new(Gappy::new(None, n))).sparse().extend(|jobs, n| jobs.extend(n)).run();
+    JobsSuite::new(|n| if n == 0 { Gappy::new(None, 0) } else { Gappy::new(None, n + 1) }.confirmed(3)).sparse().run();
+    JobsSuite::new(|n| (0..if n == 0 { 0 } else { n + 3 }).collect::<MemoryJobs<u64>>().confirmed(3)).run();
+    JobsSuite::new(|n| (0..n).collect::<MemoryJobs<u64>>()).sparse().run();
+}
+
+#[test]
+fn a_source_with_gaps_that_breaks_a_rule_is_refused() {
+    use Flaw::*;
+    for (flaw, rule) in [
+        (Reversed, "jobs in order"),
+        (OutsideTheRun, "within the run"),
+        (MoreThanAsked, "no more than it is asked for"),
+        (SaysNothing, "says something of an index"),
+        (HidesAJob, "what at_index() has"),
+        (ShowsAJobInAGap, "an index never changes its job"),
+        (FillsAGap, "a gap never becomes a job"),
+        (Shifted, "an index never changes its job"),
+    ] {
+        let suite = || JobsSuite::new(|n| Gappy::new(Some(flaw), n)).sparse().extend(Gappy::extend).run();
+        let text = refusal(flaw, suite);
+        assert!(text.contains(rule), "{flaw:?}: {text}");
+    }
+    let dense = refusal("a suite without gaps", || JobsSuite::new(|n| Gappy::new(None, n)).run());
+    assert!(dense.contains("every index from first() to head() is there"), "{dense}");
 }

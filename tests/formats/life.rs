@@ -1,9 +1,12 @@
 //! A store's life that leaves records of all kinds, the same ones each time.
 
 use crate::common::*;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use waterline::fuzzing::{Disk, Record};
-use waterline::queue::{Accept, Clock, NewJob, Priority, Queue, QueueOptions, Retention};
+use waterline::queue::{
+    Accept, Clock, Every, Limit, Limits, NewJob, OnDead, Outcome, Priority, Queue, QueueOptions, Rate, Retention, Root,
+    Runner, Unique,
+};
 use waterline::{Bytes, Checkpoint, Consumer, Progress, Retry, Store};
 
 /// A progress in the first format of a page, which no version of a store writes any more: the
@@ -94,6 +97,84 @@ pub fn records_with_queues() -> Vec<Record> {
     let records = disk.records();
     drop((running, bare));
     records
+}
+
+/// The records of a store with a queue whose runner left the durations of two kinds, and no job.
+pub fn records_with_durations() -> Vec<Record> {
+    let (disk, clock) = (Disk::default(), clock());
+    let store = disk.open(&Store::options()).unwrap();
+    let options = QueueOptions::default().clock(clock.clone()).retention(Retention::Drop);
+    let queue = Queue::open(&store, "mail", options).unwrap();
+    for (kind, seconds) in [("welcome", 12), ("welcome", 20), ("digest", 1)] {
+        queue.push(NewJob::new(kind, &()).unwrap()).unwrap();
+        let clock = clock.clone();
+        let builder = Runner::builder(&queue).max_processing(1).on(kind, move |_, ()| {
+            clock.advance(Duration::from_secs(seconds));
+            Ok(Outcome::Done)
+        });
+        assert_eq!(builder.drain(Limits::default()).unwrap().finished, 1);
+    }
+    disk.records()
+}
+
+/// Returns the records of a store with periodic jobs: one with a run, one that has skipped a tick,
+/// and one without a tick so far.
+pub fn records_with_periodic_jobs() -> Vec<Record> {
+    let disk = Disk::default();
+    let store = disk.open(&Store::options()).unwrap();
+    let clock = clock();
+    let queue = Queue::open(&store, "mail", QueueOptions::default().clock(clock.clone())).unwrap();
+    let start = |name: &str, hours| queue.periodic(name, Every::hours(hours), NewJob::new("digest", &7).unwrap());
+    start("digest", 1).start().unwrap();
+    start("later", 24).start_at_next().start().unwrap();
+    clock.advance(HOUR + HOUR / 2);
+    start("new", 1).start().unwrap();
+    disk.records()
+}
+
+/// Returns the records of a store with a queue whose jobs have each setting that few jobs have.
+pub fn records_with_settings() -> Vec<Record> {
+    let disk = Disk::default();
+    let store = disk.open(&Store::options()).unwrap();
+    let second = Duration::from_secs(1);
+    let limits = [Limit::each_key().at_once(1), Limit::kind("page").rate(Rate::new(2, 60 * second).burst(8))];
+    let options = QueueOptions::default().clock(clock()).retention(Retention::Keep);
+    let options = limits.into_iter().fold(options, |options, limit| options.limit(limit));
+    let queue = Queue::open(&store, "pages", options).unwrap();
+    let accept = || queue.accept(Accept::new()).unwrap().expect("a job is ready");
+    let job = |id: &str| NewJob::new("page", id).unwrap().id(id);
+    let push = |job| drop(queue.push(job).unwrap());
+    let at = UNIX_EPOCH + Duration::from_millis(1_800_000_000_000);
+
+    push(job("done").unique(Unique::until_claimed()).skip_if_executed().root("tree", at));
+    accept().finish(None).unwrap();
+    push(job("done twin").unique(Unique::until_claimed()).leaf(&root(at)));
+    push(job("unique").unique(Unique::until_done()).expires(60 * second));
+    push(job("window").unique(Unique::within(60 * second)).retention(Retention::Drop));
+    push(job("first of a key").key("tenant:7").cost(3));
+    push(job("held").key("tenant:7"));
+    push(job("runs").priority(Priority::Urgent).meta("by", "ann").unwrap());
+    let mut runs = accept();
+    runs.progress(0.25, "a quarter").unwrap();
+    push(job("waits").after(["runs", "unique"]));
+    push(job("holds on").after(["runs"]).on_dead(OnDead::Hold));
+    queue.remove("window").unwrap();
+    let notes = queue.notes("page").unwrap();
+    notes.add("seen", 3).unwrap();
+    notes.set_for("last", "/", 60 * second).unwrap();
+    let others = [accept(), accept()];
+    let held = queue.accept(Accept::new()).unwrap();
+    let records = disk.records();
+    drop((runs, others, held));
+    records
+}
+
+/// Returns a root of this time, as a job has it that was pushed with it.
+fn root(at: SystemTime) -> Root {
+    let queue = Queue::open(&Store::in_memory(), "roots", QueueOptions::default()).unwrap();
+    queue.push(NewJob::new("k", &()).unwrap().root("tree", at)).unwrap();
+    let lease = queue.accept(Accept::new()).unwrap().unwrap();
+    lease.root().unwrap().clone()
 }
 
 fn tables(store: &Store) {

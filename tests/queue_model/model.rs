@@ -1,9 +1,10 @@
 //! The simple model of a queue: maps, and the rules as the documentation says them.
 
+use super::compared::Compared;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use waterline::Retry;
-use waterline::queue::{Counts, JobState, PushOutcome};
+use waterline::queue::{Clash, Counts, JobState, PushOutcome, Skipped};
 
 /// Jobs that are moved beside each push and each claim, and beside a claim that finds nothing.
 const SOME: (usize, usize) = (8, 64);
@@ -32,6 +33,28 @@ pub enum Kept {
     Always,
 }
 
+/// The settings by which a job is compared with others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct More {
+    /// Jobs with the same number are twins.
+    pub page: Option<u8>,
+    pub unique: Option<Until>,
+    /// The job is skipped for a run of a twin from this order on.
+    pub skips_from: Option<u64>,
+    /// The tree, the time, and true for the root itself.
+    pub root: Option<(u8, u64, bool)>,
+    pub expires: Option<u64>,
+    pub skipped: Option<Skipped>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Until {
+    Claimed,
+    Done,
+    /// Until so many milliseconds after the push.
+    Window(u64),
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     pub state: JobState,
@@ -56,12 +79,14 @@ pub struct Job {
     pub kept_until: Option<u64>,
     /// Running: the end of its lease on the monotonic clock.
     pub deadline: u64,
+    pub more: More,
 }
 
 #[derive(Clone, Debug)]
 pub struct Push {
     pub id: String,
     pub job: Job,
+    pub clash: Clash,
 }
 
 #[derive(Clone, Debug)]
@@ -80,6 +105,7 @@ pub struct Model {
     pub paused_until: u64,
     claims: u64,
     next_order: u64,
+    pub compared: Compared,
 }
 
 /// The states after each write that one call surely makes.
@@ -100,6 +126,10 @@ impl Model {
         counts
     }
 
+    pub fn next_order(&self) -> u64 {
+        self.next_order
+    }
+
     /// Returns the ids of the jobs in a state, in the order in which a queue lists them.
     pub fn list(&self, state: JobState) -> Vec<String> {
         let mut jobs: Vec<_> = self.jobs.iter().filter(|(_, job)| job.state == state).collect();
@@ -114,33 +144,61 @@ impl Model {
 
     fn enter(&mut self, id: &str, mut job: Job, wall: u64) {
         job.since = wall;
+        if let Some(expires) = job.more.expires.filter(|_| waits(job.state)) {
+            self.compared.expiring.insert((expires, id.to_owned()));
+        }
         job.order = self.next_order;
         self.next_order += 1;
         self.jobs.insert(id.to_owned(), job);
     }
 
-    pub fn push(&mut self, push: &Push, wall: u64) -> PushOutcome {
+    pub fn push(&mut self, push: &Push, wall: u64) -> (String, PushOutcome) {
+        let (id, due) = (&push.id, push.job.due);
+        let waits = match self.jobs.get_mut(id) {
+            Some(old) if old.state == JobState::Running => {
+                old.resubmit = Some(due);
+                return (id.clone(), PushOutcome::Resubmit);
+            }
+            Some(old) if waits(old.state) && old.due == due => {
+                return (id.clone(), PushOutcome::Duplicate(id.clone()));
+            }
+            old => old.is_some_and(|old| waits(old.state)),
+        };
+        match self.twin(id, &push.job, wall) {
+            None => (id.clone(), self.place(id, push, waits, wall)),
+            Some(twin) => {
+                let outcome = self.clash(&twin, push, wall);
+                (twin, outcome)
+            }
+        }
+    }
+
+    /// Puts a job into the place of a new one, or of an old one of its id.
+    fn place(&mut self, id: &str, push: &Push, is_moved: bool, wall: u64) -> PushOutcome {
         let mut new = push.job.clone();
         new.state = waiting(new.due, wall);
-        let Some(old) = self.jobs.get_mut(&push.id) else {
-            self.enter(&push.id, new, wall);
-            return PushOutcome::Added;
-        };
-        match old.state {
-            JobState::Running => {
-                old.resubmit = Some(new.due);
-                PushOutcome::Resubmit
+        if let Some(old) = self.jobs.get(id).cloned() {
+            self.settle(id, &old, true);
+            if is_moved {
+                (new.failures, new.crashes, new.error) = (old.failures, old.crashes, old.error);
             }
-            JobState::Scheduled | JobState::Ready if old.due == new.due => PushOutcome::Duplicate(push.id.clone()),
-            JobState::Scheduled | JobState::Ready => {
-                (new.failures, new.crashes, new.error) = (old.failures, old.crashes, old.error.clone());
-                self.enter(&push.id, new, wall);
+        }
+        self.begin_anew(&mut new);
+        self.register(id, &new, wall);
+        self.enter(id, new, wall);
+        if is_moved { PushOutcome::Rescheduled } else { PushOutcome::Added }
+    }
+
+    fn clash(&mut self, twin: &str, push: &Push, wall: u64) -> PushOutcome {
+        let old = self.jobs.get(twin).cloned();
+        match (push.clash, old) {
+            (Clash::Replace, Some(old)) if waits(old.state) => self.place(twin, push, true, wall),
+            (Clash::Earliest, Some(old)) if old.state == JobState::Scheduled && push.job.due < old.due => {
+                let due = push.job.due;
+                self.enter(twin, Job { due, state: waiting(due, wall), ..old }, wall);
                 PushOutcome::Rescheduled
             }
-            _ => {
-                self.enter(&push.id, new, wall);
-                PushOutcome::Added
-            }
+            _ => PushOutcome::Duplicate(twin.to_owned()),
         }
     }
 
@@ -152,16 +210,18 @@ impl Model {
                 self.enter(&id, Job { state: JobState::Ready, ..job }, wall);
             }
         }
+        self.expire(most, wall);
+        self.compared.forget(wall);
         for state in [JobState::Finished, JobState::Dead] {
             for id in self.list(state).into_iter().take(most) {
                 if self.jobs[&id].kept_until.is_some_and(|until| until <= wall) {
-                    self.jobs.remove(&id);
+                    self.remove(&id, false);
                 }
             }
         }
     }
 
-    pub fn pushed(&mut self, pushes: &[Push], wall: u64) -> Vec<PushOutcome> {
+    pub fn pushed(&mut self, pushes: &[Push], wall: u64) -> Vec<(String, PushOutcome)> {
         let outcomes = pushes.iter().map(|push| self.push(push, wall)).collect();
         self.keep_house(SOME.0, wall);
         outcomes
@@ -184,11 +244,30 @@ impl Model {
     pub fn accept(&mut self, most: Option<u64>, time: Time, writes: &mut Writes) -> Option<String> {
         self.take_back(time, writes);
         self.keep_house(SOME.0, time.wall);
-        let claimed = self.claim(most, time.wall);
-        let Some(id) = claimed else {
-            self.keep_house(SOME.1, time.wall);
-            return None;
+        let is_past = most.is_some_and(|most| most < time.wall);
+        let id = loop {
+            // A job that need not run leaves its place, and the next one is looked at.
+            let mut skipped = false;
+            let claimed = loop {
+                match self.claim(most, time.wall) {
+                    Some(id) if self.is_unrun(&id, time.wall) => skipped = true,
+                    claimed => break claimed,
+                }
+            };
+            match claimed {
+                Some(id) => break id,
+                // A look that begins behind the front is made again.
+                None if is_past && skipped => {
+                    writes.push(self.clone());
+                    self.keep_house(SOME.0, time.wall);
+                }
+                None => {
+                    self.keep_house(SOME.1, time.wall);
+                    return None;
+                }
+            }
         };
+        self.release_claimed(&id);
         let mut job = self.jobs[&id].clone();
         job.state = JobState::Running;
         // This run answers the pushes whose time has come.
@@ -225,6 +304,7 @@ impl Model {
         let mut dies = false;
         match end {
             End::Finished(data) => {
+                self.note_executed(&job, wall);
                 job.data = data.or(job.data);
                 job.crashes = 0;
                 job.failures = 0;
@@ -283,12 +363,14 @@ impl Model {
     fn anew(&mut self, id: &str, mut job: Job, due: u64, wall: u64) -> JobState {
         (job.resubmit, job.due, job.state) = (None, due, waiting(due, wall));
         let state = job.state;
+        self.begin_anew(&mut job);
         self.enter(id, job, wall);
         state
     }
 
-    fn keep(&mut self, id: &str, mut job: Job, kept: Kept, wall: u64) -> Option<JobState> {
+    pub(super) fn keep(&mut self, id: &str, mut job: Job, kept: Kept, wall: u64) -> Option<JobState> {
         let state = job.state;
+        self.settle(id, &job, false);
         job.kept_until = match kept {
             Kept::Not => {
                 self.jobs.remove(id);
@@ -306,7 +388,9 @@ impl Model {
         if job.state != JobState::Dead {
             return false;
         }
-        let ready = Job { state: JobState::Ready, failures: 0, crashes: 0, due: 0, kept_until: None, ..job };
+        let mut ready = Job { state: JobState::Ready, failures: 0, crashes: 0, due: 0, kept_until: None, ..job };
+        self.begin_anew(&mut ready);
+        self.register_again(id, &ready, wall);
         self.enter(id, ready, wall);
         true
     }
@@ -321,7 +405,7 @@ impl Model {
         for state in [JobState::Scheduled, JobState::Ready, JobState::Running] {
             let ids = self.list(state);
             for id in &ids {
-                self.jobs.remove(id);
+                self.remove(id, true);
                 count += 1;
             }
             if !ids.is_empty() {
@@ -337,6 +421,10 @@ impl Model {
             self.end(&id, End::Crashed, wall);
         }
     }
+}
+
+fn waits(state: JobState) -> bool {
+    matches!(state, JobState::Scheduled | JobState::Ready)
 }
 
 fn waiting(due: u64, wall: u64) -> JobState {

@@ -1,0 +1,180 @@
+//! A queue with a clock that the test moves, on each back end.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use waterline::queue::{Accept, Clock, JobInfo, JobState, Lease, NewJob, PushOutcome, Queue, QueueError, QueueOptions};
+use waterline::testing::FaultyStore;
+use waterline::{ConfigError, Error, Store};
+
+pub const MILLI: Duration = Duration::from_millis(1);
+pub const SECOND: Duration = Duration::from_secs(1);
+pub const MINUTE: Duration = Duration::from_secs(60);
+pub const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The time on the wall at which each test begins.
+pub fn noon() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_700_000_000)
+}
+
+/// A queue, with the clock that the test moves.
+pub struct Bench {
+    pub queue: Queue,
+    pub clock: Clock,
+    pub store: Store,
+    pub options: QueueOptions,
+    /// The disk of a bench whose process can die.
+    disk: Option<FaultyStore>,
+    /// The directory of the store, if it has one.
+    _place: Option<Box<dyn std::any::Any>>,
+}
+
+/// Runs a test in which the process dies while jobs run, in memory.
+pub fn in_lives(test: impl Fn(Bench)) {
+    test(Bench::on_disk(FaultyStore::new().unwrap(), &Clock::manual(noon()), QueueOptions::default()));
+}
+
+/// Runs a test on each back end.
+pub fn on_each(test: impl Fn(Bench)) {
+    on_each_with(QueueOptions::default(), test);
+}
+
+pub fn on_each_with(options: QueueOptions, test: impl Fn(Bench)) {
+    test(Bench::in_memory(options.clone()));
+    #[cfg(feature = "rocksdb")]
+    {
+        let place = tempfile::tempdir().unwrap();
+        let store = Store::open(place.path().join("store")).unwrap();
+        let bench = Bench::on(store, &Clock::manual(noon()), options);
+        test(Bench { _place: Some(Box::new(place)), ..bench });
+    }
+}
+
+/// Returns a queue in this store, with a clock that the test moves.
+pub fn queue_in(store: &Store, options: QueueOptions) -> (Queue, Clock) {
+    let clock = Clock::manual(noon());
+    let queue = Queue::open(store, "q", options.clock(clock.clone())).unwrap();
+    (queue, clock)
+}
+
+/// Opens a queue whose last handle was dropped. The writer may have one for a moment longer.
+pub fn open_anew(store: &Store, options: &QueueOptions) -> Queue {
+    loop {
+        match Queue::open(store, "q", options.clone()) {
+            Err(QueueError::Config(ConfigError::QueueOptions { .. })) => std::thread::yield_now(),
+            queue => return queue.unwrap(),
+        }
+    }
+}
+
+/// Waits until a job is in this state.
+#[track_caller]
+pub fn until(queue: &Queue, id: &str, wanted: JobState) {
+    super::eventually(&format!("{id} to be {wanted:?}"), || queue.state(id).unwrap() == Some(wanted));
+}
+
+/// Loses a lease without giving its job back, as a process does that dies.
+pub fn leak<T>(value: T) {
+    let _ = std::mem::ManuallyDrop::new(value);
+}
+
+/// Makes a call once more if its write has failed. Counts the failures, of which one may be.
+pub fn again<T>(failed: &mut u64, mut call: impl FnMut() -> Result<T, QueueError>) -> T {
+    loop {
+        match call() {
+            Ok(answer) => return answer,
+            Err(QueueError::Store(Error::Store { .. })) if *failed == 0 => *failed += 1,
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+pub fn job(id: &str) -> NewJob {
+    NewJob::new("k", &1).unwrap().id(id)
+}
+
+/// A job with this number as its payload.
+pub fn with(id: &str, payload: u32) -> NewJob {
+    NewJob::new("k", &payload).unwrap().id(id)
+}
+
+impl Bench {
+    /// Returns a queue in this store, with this clock.
+    pub fn on(store: Store, clock: &Clock, options: QueueOptions) -> Self {
+        let options = options.clock(clock.clone());
+        let queue = Queue::open(&store, "q", options.clone()).unwrap();
+        Self { queue, clock: clock.clone(), store, options, disk: None, _place: None }
+    }
+
+    pub fn in_memory(options: QueueOptions) -> Self {
+        Self::on(Store::in_memory(), &Clock::manual(noon()), options)
+    }
+
+    pub fn push(&self, job: NewJob) -> PushOutcome {
+        self.queue.push(job).unwrap().outcome
+    }
+
+    pub fn info(&self, id: &str) -> JobInfo {
+        self.queue.get(id).unwrap().unwrap_or_else(|| panic!("there is no {id}"))
+    }
+
+    pub fn state(&self, id: &str) -> Option<JobState> {
+        self.queue.state(id).unwrap()
+    }
+
+    pub fn payload(&self, id: &str) -> u32 {
+        self.info(id).payload().unwrap()
+    }
+
+    /// Claims the next job, if one is ready.
+    pub fn accept(&self) -> Option<Lease> {
+        self.queue.accept(Accept::new()).unwrap()
+    }
+
+    #[track_caller]
+    pub fn claim(&self) -> Lease {
+        self.accept().expect("a job is ready")
+    }
+
+    /// Pushes a job and claims it.
+    pub fn running(&self, id: &str) -> Lease {
+        self.push(job(id));
+        let lease = self.claim();
+        assert_eq!(lease.id(), id);
+        lease
+    }
+
+    pub fn finished(&self, id: &str) {
+        self.running(id).finish(None).unwrap();
+    }
+
+    /// A bench whose process can die.
+    pub fn on_disk(disk: FaultyStore, clock: &Clock, options: QueueOptions) -> Self {
+        let bench = Self::on(disk.store(), clock, options);
+        Self { disk: Some(disk), ..bench }
+    }
+
+    /// Returns the bench after the process has died, whatever still has the old one.
+    pub fn next_life(&self) -> Self {
+        let disk = self.disk.as_ref().expect("a bench on a disk").after_crash().unwrap();
+        Self::on_disk(disk, &self.clock, self.options.clone())
+    }
+
+    /// Closes the queue, which has no lease, and opens it again with the options that the bench has
+    /// by now.
+    pub fn reopen(&mut self) {
+        let other = Queue::open(&self.store, "while the queue is closed", QueueOptions::default()).unwrap();
+        // The old one is closed before the new one reads what is stored.
+        drop(std::mem::replace(&mut self.queue, other));
+        self.queue = open_anew(&self.store, &self.options);
+    }
+
+    /// Returns the ids of the jobs that can be claimed now, and claims them.
+    pub fn claim_all(&self) -> Vec<String> {
+        std::iter::from_fn(|| self.accept())
+            .map(|mut lease| {
+                let id = lease.id().to_owned();
+                lease.finish(None).unwrap();
+                id
+            })
+            .collect()
+    }
+}
