@@ -27,6 +27,8 @@ pub(crate) fn print(table: &Table) {
         format!("{:.0}", measures::bytes_in_flight(4096, || ALLOCATOR.allocated()))
     });
     line("saves per 1,000 jobs that do nothing", "100", &|| format!("{:.2}", saves_per_thousand()));
+    line("gaps: reads a job, one in 1,000 indices", "0.1", &|| format!("{:.3}", crate::gaps::reads_a_job()));
+    line("gaps: ms in the core for a save, 100,000 ahead", "2", &|| format!("{:.2}", crate::gaps::save_ms()));
     line("saves: ms late (p99), 4 busy threads per core", "5", &|| format!("{:.1}", crate::late::ms_late()));
     #[cfg(feature = "rocksdb")]
     {

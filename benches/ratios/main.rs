@@ -12,8 +12,10 @@
 //!   threads, one back, and a set of the jobs that are done.
 //! * **default read**: the same with a source that does not implement `read`, so that it is asked
 //!   for one job after the other.
+//! * **gaps**: sources whose indices have gaps, beside one without. See `gaps.rs`.
 //! * **observed**: the no-op with an observer, beside the same without one. An observer costs two
 //!   reads of the clock and two calls for each job; nobody else pays for it.
+//! * **no-op in batches**: jobs in batches of 256, beside the same jobs one by one.
 //! * **async**: jobs that are futures, beside `buffer_unordered` with the same futures on the same
 //!   runtime. See `asynchronous.rs`.
 //! * **straggler**: the pure core with the first job stuck, so that every other job finishes above
@@ -23,6 +25,10 @@
 //!   completion. Beside the same puts in the same order by hand, 256 in a batch, on one thread,
 //!   without any progress. Synced: beside a flush for each put.
 //! * **queue**: jobs of a queue, beside a loop on RocksDB by hand. See `queue.rs`.
+//! * **queue: push** and **queue: run**: an option of a job, beside jobs without it. See
+//!   `options.rs`.
+//! * **sqlite**: results that are written into SQLite in one transaction with the progress, beside
+//!   the same statements by hand. See `sqlite.rs`.
 //! * **slow source**: a source that takes a millisecond for each call, read in runs of 64 instead
 //!   of one by one.
 //!
@@ -39,24 +45,33 @@ use std::time::{Duration, Instant};
 use waterline::window::{Action, Limits, Window};
 use waterline::{Builder, Consumer, Event, Index, Jobs, MemoryProgress, Progress};
 
+// The bench needs its progress alone.
+#[allow(dead_code)]
+#[path = "../../examples/sqlite/adapter.rs"]
+mod adapter;
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod batched;
 #[path = "../../tests/common/mod.rs"]
 mod common;
 #[cfg(feature = "rocksdb")]
 mod effects;
 mod figures;
 mod floors;
+mod gaps;
 mod late;
 #[cfg(feature = "rocksdb")]
 mod log;
 #[path = "../../tests/memory/measures.rs"]
 mod measures;
 #[cfg(feature = "rocksdb")]
+mod options;
+#[cfg(feature = "rocksdb")]
 mod queue;
 #[cfg(feature = "rocksdb")]
 mod resume;
 mod sources;
+mod sqlite;
 #[cfg(feature = "rocksdb")]
 mod store;
 
@@ -206,6 +221,9 @@ fn main() {
         let row = Row { name: &name, floor: "nobody listens", times: JOBS, most: 6.0 };
         table.row(row, || consume(MemoryProgress::new(), threads), || consume_observed(threads));
     }
+    batched::rows(&table);
+    gaps::rows(&table);
+    sqlite::rows(&table);
     #[cfg(feature = "tokio")]
     asynchronous::rows(&table);
     for width in [10_000, 100_000, 1_000_000] {
@@ -219,6 +237,7 @@ fn main() {
         effects::rows(&table);
         log::rows(&table);
         queue::rows(&table);
+        options::rows(&table);
         store::rows(&table);
     }
     let row = Row { name: "slow source, in runs", floor: "one by one", times: SLOW_JOBS, most: 0.1 };
