@@ -1,0 +1,182 @@
+//! A source, a progress and its transaction for an SQLite database. Copy this file, and change it.
+
+use parking_lot::Mutex;
+use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
+use std::ops::RangeInclusive;
+use waterline::{BoxError, Checkpoint, CommitError, Error, Index, Item, Jobs, Progress, Record, SaveError};
+use waterline::{Saved, Sparse, Transactional};
+
+/// The rows of a table, by their column `id`. An id that no row has is a gap, and stays one. So the
+/// table needs an `INTEGER PRIMARY KEY AUTOINCREMENT`: without that word SQLite gives the id of a
+/// deleted row to a new one. SQLite has one writer at a time, so ids become visible in order.
+pub struct RowsById<T> {
+    connection: Mutex<Connection>,
+    select: String,
+    known: String,
+    read: fn(&Row<'_>) -> rusqlite::Result<T>,
+}
+
+impl<T> RowsById<T> {
+    pub fn new(connection: Connection, table: &str, read: fn(&Row<'_>) -> rusqlite::Result<T>) -> Self {
+        let select = format!("SELECT * FROM {table} WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT ?3");
+        let above = format!("(SELECT min(id) FROM {table} WHERE id > ?1)");
+        let known = format!("SELECT coalesce({above} - 1, (SELECT max(id) FROM {table}))");
+        Self { connection: Mutex::new(connection), select, known, read }
+    }
+
+    /// Returns the last index from which on rows may still appear, or the one below the first row
+    /// above `last`.
+    fn known(&self, last: i64) -> rusqlite::Result<Option<Index>> {
+        let connection = self.connection.lock();
+        let id: Option<i64> = connection.prepare_cached(&self.known)?.query_one([last], |row| row.get(0))?;
+        Ok(id.map(i64::cast_unsigned))
+    }
+}
+
+impl<T: Send + 'static> Jobs for RowsById<T> {
+    type Job = T;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(self.known(i64::MAX)?)
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<T>, BoxError> {
+        let mut found = Sparse::new(index);
+        self.read_sparse(index..=index, 1, &mut found)?;
+        Ok(found.into_iter().find_map(|item| if let Item::Job(_, job) = item { Some(job) } else { None }))
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<T>) -> Result<(), BoxError> {
+        let Ok(first) = i64::try_from(*run.start()) else { return Ok(()) };
+        let last = i64::try_from(*run.end()).unwrap_or(i64::MAX);
+        // First this, and then the rows: a row that appears in between is no gap.
+        let known = self.known(last)?;
+        let connection = self.connection.lock();
+        let mut statement = connection.prepare_cached(&self.select)?;
+        let mut rows = statement.query(params![first, last, i64::try_from(most)?])?;
+        let mut found = 0;
+        while let Some(row) = rows.next()? {
+            into.job(row.get::<_, i64>("id")?.cast_unsigned(), (self.read)(row)?);
+            found += 1;
+        }
+        if found < most {
+            known.into_iter().for_each(|last| into.none_through(last));
+        }
+        Ok(())
+    }
+}
+
+/// The tables of [`SqliteProgress`]. An index is stored with its 64 bits: SQLite has no unsigned
+/// numbers.
+pub const TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS progress (
+        name TEXT PRIMARY KEY, fence INTEGER NOT NULL, last INTEGER, next INTEGER, done TEXT NOT NULL DEFAULT '[]');
+    CREATE TABLE IF NOT EXISTS progress_records (
+        name TEXT, key BLOB, value BLOB NOT NULL, PRIMARY KEY (name, key)) WITHOUT ROWID;";
+
+/// The progress of one consumer, as a row of `progress`. The fence of the row grows with each life.
+/// Every write of a life asks for its fence, so an earlier life, however late, writes nothing.
+pub struct SqliteProgress {
+    connection: Connection,
+    name: String,
+    fence: i64,
+}
+
+impl SqliteProgress {
+    pub fn new(connection: Connection, name: &str) -> Self {
+        Self { connection, name: name.to_owned(), fence: 0 }
+    }
+
+    fn take_name(&mut self) -> Result<Option<Saved>, BoxError> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let take = "INSERT INTO progress (name, fence) VALUES (?1, 1)
+            ON CONFLICT (name) DO UPDATE SET fence = fence + 1 RETURNING fence, last, next, done";
+        let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get::<_, String>(3)?));
+        let (fence, last, next, done): (_, Option<i64>, Option<i64>, _) =
+            transaction.query_one(take, [&self.name], row)?;
+        let saved = match next {
+            None => None,
+            Some(next) => {
+                let done: Vec<(Index, Index)> = serde_json::from_str(&done)?;
+                let done = done.into_iter().map(|(first, last)| first..=last).collect();
+                let mut saved = Saved::new(last.map(i64::cast_unsigned), next.cast_unsigned(), done);
+                let mut rows = transaction.prepare("SELECT key, value FROM progress_records WHERE name = ?1")?;
+                let mut rows = rows.query([&self.name])?;
+                while let Some(row) = rows.next()? {
+                    let (key, value) = (row.get_ref(0)?.as_blob()?, row.get_ref(1)?.as_blob()?);
+                    saved.records.push(Record::new(key, Some(value)));
+                }
+                Some(saved)
+            }
+        };
+        transaction.commit()?;
+        self.fence = fence;
+        Ok(saved)
+    }
+}
+
+impl Progress for SqliteProgress {
+    fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+        Ok(self.acquire_all()?.and_then(|saved| saved.last_processed).map(Checkpoint::new))
+    }
+
+    fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+        Ok(self.save_all(&Saved::from(*checkpoint))?)
+    }
+
+    fn keeps_done_ahead(&self) -> bool {
+        true
+    }
+
+    fn keeps_records(&self) -> bool {
+        true
+    }
+
+    fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
+        self.take_name().map_err(|source| Error::Progress { source })
+    }
+
+    fn save_all(&mut self, saved: &Saved) -> Result<(), SaveError> {
+        self.commit(saved, &mut |_| Ok(())).map_err(SaveError::from)
+    }
+
+    fn label(&self) -> Option<String> {
+        Some(self.name.clone())
+    }
+
+    fn fence(&self) -> u64 {
+        self.fence.cast_unsigned()
+    }
+}
+
+impl Transactional for SqliteProgress {
+    type Tx<'t> = Transaction<'t>;
+
+    fn commit(
+        &mut self,
+        saved: &Saved,
+        write: &mut (dyn FnMut(&mut Transaction<'_>) -> Result<(), BoxError> + Send),
+    ) -> Result<(), CommitError> {
+        let retry = |error: rusqlite::Error| CommitError::Retry(error.into());
+        let done: Vec<_> = saved.done.iter().map(|run| (run.start(), run.end())).collect();
+        let done = serde_json::to_string(&done).map_err(|error| CommitError::Retry(error.into()))?;
+        let last = saved.last_processed.map(Index::cast_signed);
+        // Nobody else writes from here on. A drop rolls back.
+        let mut transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(retry)?;
+        let save = "UPDATE progress SET last = ?3, next = ?4, done = ?5 WHERE name = ?1 AND fence = ?2";
+        let values = params![self.name, self.fence, last, saved.next.cast_signed(), done];
+        if transaction.prepare_cached(save).and_then(|mut save| save.execute(values)).map_err(retry)? == 0 {
+            return Err(CommitError::Lost("another life has the name".into()));
+        }
+        for record in &saved.records {
+            let (sql, values) = match &record.value {
+                Some(value) => ("INSERT OR REPLACE INTO progress_records VALUES (?1, ?2, ?3)", value.as_slice()),
+                None => ("DELETE FROM progress_records WHERE name = ?1 AND key = ?2 AND ?3 IS NOT NULL", &[][..]),
+            };
+            transaction.execute(sql, params![self.name, record.key, values]).map_err(retry)?;
+        }
+        write(&mut transaction).map_err(CommitError::Write)?;
+        transaction.commit().map_err(retry)
+    }
+}
