@@ -11,25 +11,13 @@ use waterline::{Saved, Sparse, Transactional};
 /// deleted row to a new one. SQLite has one writer at a time, so ids become visible in order.
 pub struct RowsById<T> {
     connection: Mutex<Connection>,
-    select: String,
-    known: String,
+    table: &'static str,
     read: fn(&Row<'_>) -> rusqlite::Result<T>,
 }
 
 impl<T> RowsById<T> {
-    pub fn new(connection: Connection, table: &str, read: fn(&Row<'_>) -> rusqlite::Result<T>) -> Self {
-        let select = format!("SELECT * FROM {table} WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT ?3");
-        let above = format!("(SELECT min(id) FROM {table} WHERE id > ?1)");
-        let known = format!("SELECT coalesce({above} - 1, (SELECT max(id) FROM {table}))");
-        Self { connection: Mutex::new(connection), select, known, read }
-    }
-
-    /// Returns the last index from which on rows may still appear, or the one below the first row
-    /// above `last`.
-    fn known(&self, last: i64) -> rusqlite::Result<Option<Index>> {
-        let connection = self.connection.lock();
-        let id: Option<i64> = connection.prepare_cached(&self.known)?.query_one([last], |row| row.get(0))?;
-        Ok(id.map(i64::cast_unsigned))
+    pub fn new(connection: Connection, table: &'static str, read: fn(&Row<'_>) -> rusqlite::Result<T>) -> Self {
+        Self { connection: Mutex::new(connection), table, read }
     }
 }
 
@@ -37,30 +25,37 @@ impl<T: Send + 'static> Jobs for RowsById<T> {
     type Job = T;
 
     fn head(&self) -> Result<Option<Index>, BoxError> {
-        Ok(self.known(i64::MAX)?)
+        let head = format!("SELECT max(id) FROM {}", self.table);
+        let id: Option<i64> = self.connection.lock().prepare_cached(&head)?.query_one([], |row| row.get(0))?;
+        Ok(id.map(i64::cast_unsigned))
     }
 
     fn at_index(&self, index: Index) -> Result<Option<T>, BoxError> {
-        let mut found = Sparse::new(index);
-        self.read_sparse(index..=index, 1, &mut found)?;
-        Ok(found.into_iter().find_map(|item| if let Item::Job(_, job) = item { Some(job) } else { None }))
+        let mut answer = Sparse::new(index);
+        self.read_sparse(index..=index, 1, &mut answer)?;
+        Ok(answer.into_iter().find_map(|item| if let Item::Job(_, job) = item { Some(job) } else { None }))
     }
 
     fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<T>) -> Result<(), BoxError> {
         let Ok(first) = i64::try_from(*run.start()) else { return Ok(()) };
         let last = i64::try_from(*run.end()).unwrap_or(i64::MAX);
-        // First this, and then the rows: a row that appears in between is no gap.
-        let known = self.known(last)?;
         let connection = self.connection.lock();
-        let mut statement = connection.prepare_cached(&self.select)?;
-        let mut rows = statement.query(params![first, last, i64::try_from(most)?])?;
+        // First this, and then the rows: a row that appears in between is no gap. It is the id below
+        // the next row above the run, or the last id of all.
+        let table = self.table;
+        let above = format!("SELECT min(id) - 1 FROM {table} WHERE id > ?1");
+        let next = format!("SELECT coalesce(({above}), (SELECT max(id) FROM {table}))");
+        let known: Option<i64> = connection.prepare_cached(&next)?.query_one([last], |row| row.get(0))?;
+        let rows = format!("SELECT * FROM {table} WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT ?3");
+        let mut rows = connection.prepare_cached(&rows)?;
+        let mut rows = rows.query(params![first, last, i64::try_from(most)?])?;
         let mut found = 0;
         while let Some(row) = rows.next()? {
             into.job(row.get::<_, i64>("id")?.cast_unsigned(), (self.read)(row)?);
             found += 1;
         }
         if found < most {
-            known.into_iter().for_each(|last| into.none_through(last));
+            known.into_iter().for_each(|last| into.none_through(last.cast_unsigned()));
         }
         Ok(())
     }
