@@ -150,12 +150,13 @@ pub trait Jobs: Send + Sync + 'static {
     /// source without gaps does not need it.
     ///
     /// Say at most `most` jobs of the run in index order, with [`Sparse::job`], and what is missing
-    /// for good. `run` ends where the window of the consumer does, so it may be very long, and its
-    /// start is [`into.next()`](Sparse::next). A gap is settled at once: it is part of the ranges
-    /// of `on_processed`, and [`Status::absent`](crate::Status::absent) counts it. A job that
-    /// failed and waits for its retry may become a gap: the consumer passes it, with a warning. A
-    /// gap must never become a job. If nothing is said, the first index is missing for now, as in
-    /// `read`, and the consumer asks again later.
+    /// for good. `run` starts at [`into.next()`](Sparse::next) and ends at the head or at the end
+    /// of the consumer's window, so it may be very long. A gap is settled at once: it is part of
+    /// the ranges of `on_processed`, and [`Status::absent`](crate::Status::absent) counts it. A job
+    /// that failed and waits for its retry may become a gap: the consumer passes it, with a
+    /// warning. A gap must never become a job. (Many databases show rows out of order for a moment;
+    /// see [`your_database`](crate::your_database).) If nothing is said, the first index is missing
+    /// for now, as in `read`, and the consumer asks again later.
     ///
     /// The default calls `read` with a run of `most` indices, and knows no gap.
     ///
@@ -182,13 +183,15 @@ pub trait Jobs: Send + Sync + 'static {
     ///         into: &mut Sparse<String>,
     ///     ) -> Result<(), BoxError> {
     ///         let (last, mut left) = (*run.end(), most);
+    ///         // First the head: a row that appears after it is not taken for a gap.
+    ///         let head = self.head()?;
     ///         // select id, row from rows where id between $1 and $2 order by id limit $3
     ///         for (index, row) in self.0.range(run).take(most) {
     ///             into.job(*index, row.clone());
     ///             left -= 1;
     ///         }
     ///         // These were all rows of the run. Only what is below the head is final.
-    ///         if left > 0 && let Some(head) = self.head()? {
+    ///         if left > 0 && let Some(head) = head {
     ///             into.none_through(last.min(head));
     ///         }
     ///         Ok(())

@@ -40,8 +40,8 @@ impl<T: Send + 'static> Jobs for RowsById<T> {
         let Ok(first) = i64::try_from(*run.start()) else { return Ok(()) };
         let last = i64::try_from(*run.end()).unwrap_or(i64::MAX);
         let connection = self.connection.lock();
-        // First this, and then the rows: a row that appears in between is no gap. It is the id below
-        // the next row above the run, or the last id of all.
+        // First this, and then the rows: a row that appears in between is no gap. It is the id
+        // below the next row above the run, or the last id of all.
         let table = self.table;
         let above = format!("SELECT min(id) - 1 FROM {table} WHERE id > ?1");
         let next = format!("SELECT coalesce(({above}), (SELECT max(id) FROM {table}))");

@@ -124,6 +124,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// job holds up no other. Each job that finished above it costs a few bits, and does not run
     /// again once it is saved. (If the progress keeps only the watermark, all these jobs run again
     /// in the next life.)
+    ///
+    /// A stream with gaps ([`Jobs::read_sparse`]) has a limit all the same: after its first gap
+    /// nothing further than 2²⁷ above the watermark starts. So the bits take at most 16 MiB.
     pub fn unlimited_search_ahead(mut self) -> Self {
         self.max_search_ahead = u64::MAX;
         self

@@ -41,7 +41,7 @@ impl Handle {
     }
 
     /// Returns the number of jobs above the watermark that were started: running, waiting for a
-    /// retry, or done ahead.
+    /// retry, or done ahead. The index of a gap above the watermark counts as done ahead.
     #[must_use]
     pub fn size(&self) -> usize {
         usize::try_from(self.control.size()).unwrap_or(usize::MAX)

@@ -79,6 +79,7 @@ pub struct Status {
     pub done_ahead: u64,
     /// The jobs that finished and are in no save yet. After a crash these jobs run again, and so do
     /// the jobs in flight. If the progress keeps only the watermark, these are all of `done_ahead`.
+    /// The indices of a gap that was settled count like jobs, here and in `done_ahead`.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, Store};
