@@ -182,17 +182,21 @@ pub trait Jobs: Send + Sync + 'static {
     ///         most: usize,
     ///         into: &mut Sparse<String>,
     ///     ) -> Result<(), BoxError> {
-    ///         let (last, mut left) = (*run.end(), most);
     ///         // First the head: a row that appears after it is not taken for a gap.
     ///         let head = self.head()?;
-    ///         // select id, row from rows where id between $1 and $2 order by id limit $3
-    ///         for (index, row) in self.0.range(run).take(most) {
+    ///         // select id, row from rows where id >= $1 order by id limit $2
+    ///         let mut rows = self.0.range(run.start()..);
+    ///         for _ in 0..most {
+    ///             let Some((index, row)) = rows.next() else {
+    ///                 head.into_iter().for_each(|head| into.none_through(head));
+    ///                 break;
+    ///             };
+    ///             if index > run.end() {
+    ///                 // One step, however far it is to the next row.
+    ///                 into.none_through(index - 1);
+    ///                 break;
+    ///             }
     ///             into.job(*index, row.clone());
-    ///             left -= 1;
-    ///         }
-    ///         // These were all rows of the run. Only what is below the head is final.
-    ///         if left > 0 && let Some(head) = head {
-    ///             into.none_through(last.min(head));
     ///         }
     ///         Ok(())
     ///     }

@@ -789,7 +789,9 @@ mod awaited {
 /// Sources whose calls are futures.
 mod sources {
     use super::*;
-    use waterline::{AsyncJobs, Blocked, Gate, Index, Jobs, Wakeup};
+    use std::ops::RangeInclusive;
+    use waterline::testing::JobsSuite;
+    use waterline::{AsyncJobs, Blocked, Gate, Index, Jobs, Sparse, Wakeup};
 
     /// A source at the other end of a network: each call takes some turns of the runtime, and may
     /// wait for the test.
@@ -916,6 +918,73 @@ mod sources {
         ring(&node);
         assert!(handle.wait_for(21, LONG));
         consumer.stop().unwrap();
+    }
+
+    /// A table in a database that is asked through a future: of its ids two in three are missing,
+    /// and a huge hole is before the last one.
+    struct Rows(std::collections::BTreeSet<Index>);
+
+    impl Rows {
+        fn new(rows: u64) -> Self {
+            Self((0..rows).map(|row| 5 + 3 * row + if row + 1 == rows { 1 << 50 } else { 0 }).collect())
+        }
+    }
+
+    impl AsyncJobs for Rows {
+        type Job = Index;
+
+        async fn head(&self) -> Result<Option<Index>, BoxError> {
+            tokio::task::yield_now().await;
+            Ok(self.0.last().copied())
+        }
+
+        async fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+            tokio::task::yield_now().await;
+            Ok(self.0.get(&index).copied())
+        }
+
+        async fn read_sparse(
+            &self,
+            run: RangeInclusive<Index>,
+            most: usize,
+            into: &mut Sparse<Index>,
+        ) -> Result<(), BoxError> {
+            let head = self.head().await?;
+            let mut rows = self.0.range(run.start()..);
+            for _ in 0..most {
+                tokio::task::yield_now().await;
+                match rows.next() {
+                    Some(row) if run.contains(row) => into.job(*row, *row),
+                    Some(row) => return Ok(into.none_through(row - 1)),
+                    None => return Ok(head.into_iter().for_each(|head| into.none_through(head))),
+                }
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_async_source_with_gaps_keeps_the_rules_and_each_of_its_rows_runs_once() {
+        let runtime = threads();
+        JobsSuite::new(|rows| Rows::new(rows).on(runtime.handle())).sparse().run();
+
+        let (rows, ran) = (Rows::new(200), Arc::new(Mutex::new(Vec::new())));
+        let (all, runs) = (rows.0.clone(), ran.clone());
+        let last = *all.last().unwrap();
+        let consumer = builder(rows.on(runtime.handle()), &MemoryProgress::new())
+            .max_processing(8)
+            .stop_at(last)
+            .start_async(runtime.handle(), move |job| {
+                runs.lock().push(job.payload);
+                std::future::ready(Ok(()))
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        consumer.join().unwrap();
+        let mut ran = std::mem::take(&mut *ran.lock());
+        ran.sort_unstable();
+        assert_eq!(ran, all.into_iter().collect::<Vec<_>>());
+        assert_eq!(handle.status().absent, last + 1 - 200);
     }
 
     #[test]

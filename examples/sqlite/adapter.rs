@@ -37,25 +37,24 @@ impl<T: Send + 'static> Jobs for RowsById<T> {
     }
 
     fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<T>) -> Result<(), BoxError> {
+        // First the head, and then the rows: a row that appears in between is no gap.
+        let head = self.head()?;
         let Ok(first) = i64::try_from(*run.start()) else { return Ok(()) };
-        let last = i64::try_from(*run.end()).unwrap_or(i64::MAX);
         let connection = self.connection.lock();
-        // First this, and then the rows: a row that appears in between is no gap. It is the id
-        // below the next row above the run, or the last id of all.
-        let table = self.table;
-        let above = format!("SELECT min(id) - 1 FROM {table} WHERE id > ?1");
-        let next = format!("SELECT coalesce(({above}), (SELECT max(id) FROM {table}))");
-        let known: Option<i64> = connection.prepare_cached(&next)?.query_one([last], |row| row.get(0))?;
-        let rows = format!("SELECT * FROM {table} WHERE id BETWEEN ?1 AND ?2 ORDER BY id LIMIT ?3");
+        let rows = format!("SELECT * FROM {} WHERE id >= ?1 ORDER BY id LIMIT ?2", self.table);
         let mut rows = connection.prepare_cached(&rows)?;
-        let mut rows = rows.query(params![first, last, i64::try_from(most)?])?;
-        let mut found = 0;
-        while let Some(row) = rows.next()? {
-            into.job(row.get::<_, i64>("id")?.cast_unsigned(), (self.read)(row)?);
-            found += 1;
-        }
-        if found < most {
-            known.into_iter().for_each(|last| into.none_through(last.cast_unsigned()));
+        let mut rows = rows.query(params![first, i64::try_from(most)?])?;
+        for _ in 0..most {
+            let Some(row) = rows.next()? else {
+                head.into_iter().for_each(|head| into.none_through(head));
+                break;
+            };
+            let id = row.get::<_, i64>("id")?.cast_unsigned();
+            if id > *run.end() {
+                into.none_through(id - 1);
+                break;
+            }
+            into.job(id, (self.read)(row)?);
         }
         Ok(())
     }
