@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, Builder, Consumer, Effects, Error, Handle, Index, Job, JobLog, MemoryJobs, OnExhausted, Retry,
-    State, Store, StoreProgress, Table,
+    Blocked, BoxError, Builder, Consumer, Effects, Error, Failure, Handle, Index, Job, JobLog, MemoryJobs, OnExhausted,
+    Retry, State, Store, StoreProgress, Table,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
@@ -255,6 +255,35 @@ fn jobs_that_are_refused_in_the_last_save_are_all_parked_before_the_end() {
     consumer.join().unwrap();
     assert_eq!((handle.last_processed_index(), table.counter("sum").unwrap()), (Some(3), 1));
     assert_eq!(store.parked("p").unwrap().iter().map(|job| job.index).collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[test]
+fn a_parked_job_above_the_watermark_stays_parked_if_its_add_is_refused_when_it_runs_once_more() {
+    let store = Store::in_memory();
+    let table = store.table("sums").unwrap();
+    table.put("text", "abc").unwrap();
+    let (open, closed) = latch();
+    let (t, runs) = (table.clone(), AtomicUsize::new(0));
+    let consumer = consumer(&store, 3)
+        .on_exhausted(OnExhausted::Park { budget: 1 })
+        .start_transactional(move |job, effects| match job.index {
+            0 => Ok(wait(&closed)),
+            1 if runs.fetch_add(1, Ordering::SeqCst) == 0 => Err(Failure::permanent("not now").into()),
+            1 => Ok(effects.add(&t, "text", 1)?),
+            _ => Ok(effects.add(&t, "sum", 1)?),
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    until(&handle, "the parked job", |s| s.parked == 1 && s.done == 1);
+    handle.redrive(1).unwrap();
+    until(&handle, "the refusal", |s| s.failed == 2);
+    let status = handle.status();
+    assert_eq!((status.state, status.parked, status.done), (State::Running, 1, 1), "{status:#?}");
+    drop(open);
+    consumer.join().unwrap();
+    assert_eq!((handle.last_processed_index(), table.counter("sum").unwrap()), (Some(2), 1));
+    let parked = store.parked("p").unwrap();
+    assert!(matches!(&parked[..], [one] if one.index == 1 && one.error.contains("text")), "{parked:?}");
 }
 
 #[test]

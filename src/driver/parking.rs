@@ -37,6 +37,9 @@ pub(crate) struct Parking {
     /// The jobs of the window whose success was taken back, and with it perhaps the removal of a
     /// record. (A seek back puts jobs with a record into the window.)
     taken_back: BTreeSet<Index>,
+    /// The redriven jobs that have succeeded: those of the next save, and of the save under way.
+    /// The window has passed them long since.
+    redone: (BTreeSet<Index>, BTreeSet<Index>),
 }
 
 /// The part of a record that is needed in memory.
@@ -67,7 +70,8 @@ impl Parking {
         let jobs: BTreeMap<_, _> = recovered.jobs.iter().map(|record| (record.index, Brief::of(record))).collect();
         let parked = jobs.values().filter(|job| job.parked.is_some()).count() as u64;
         let (records, care) = (recovered.place.clone(), Care::new(recovered, next));
-        Self { records, budget: recovered.budget, jobs, parked, leaving: (0, 0), care, taken_back: BTreeSet::new() }
+        let (taken_back, redone) = (BTreeSet::new(), <_>::default());
+        Self { records, budget: recovered.budget, jobs, parked, leaving: (0, 0), care, taken_back, redone }
     }
 
     fn parked_jobs(&self) -> impl Iterator<Item = Index> {
@@ -88,6 +92,18 @@ impl Parking {
     pub(super) fn leave(&mut self, saved: bool) {
         let (waiting, under_way) = self.leaving;
         self.leaving = if saved { (waiting, 0) } else { (0, waiting + under_way) };
+        let (waiting, under_way) = &mut self.redone;
+        if saved { under_way.clear() } else { under_way.append(waiting) }
+    }
+
+    /// Notes that a redriven job has succeeded.
+    pub(super) fn redone(&mut self, index: Index) {
+        self.redone.0.insert(index);
+    }
+
+    /// True if this job of the save under way is a redriven one, whose success is taken back.
+    pub(super) fn undo(&mut self, index: Index) -> bool {
+        self.redone.1.remove(&index)
     }
 
     /// The record of this job goes with the save that begins, if the job has one.

@@ -33,6 +33,11 @@ impl<T: Send + 'static> Core<T> {
             }
             (Some(flight), Ok(())) => {
                 self.running.counters.done += 1;
+                if let Some(parking) = &mut self.parking
+                    && self.window.is_redriven(flight.index)
+                {
+                    parking.redone(flight.index);
+                }
                 self.window.handle_done(flight.index);
                 if flight.again {
                     self.failures.forget(flight.index);

@@ -134,14 +134,14 @@ impl<T: Send + 'static> Core<T> {
             }
             self.running.counters.done -= 1;
             self.running.counters.failed += 1;
-            if self.window.handle_revoked(*index) {
-                self.take_back(*index);
-            } else {
-                // Only a parked job that ran once more is passed already.
-                debug_assert!(self.parking.is_some(), "job {index} was done, and is in the save that is being written");
+            // A parked job that ran once more is done in the window, and not a part of the save.
+            if self.parking.as_mut().is_some_and(|parking| parking.undo(*index)) {
                 self.redrive_refused(*index, attempt, &failure.text, now);
                 continue;
             }
+            let revoked = self.window.handle_revoked(*index);
+            debug_assert!(revoked, "job {index} was done, and is in the save that is being written");
+            self.take_back(*index);
             if lowest_failed.is_some() || in_batch {
                 // If the lowest one is parked, the others are tried again, and refused one by one.
                 self.failures.note(*index, 0, failure.text.clone(), Duration::ZERO, now.get());
