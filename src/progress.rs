@@ -344,7 +344,7 @@ pub(crate) struct Opening<'a> {
     /// The jobs that were passed, whose records are removed.
     pub(crate) passed: &'a [Index],
     /// Everything that is saved, if an engine keeps the records.
-    pub(crate) saved: Option<Saved>,
+    pub(crate) saved: Option<&'a mut Saved>,
     pub(crate) name: &'a str,
 }
 
@@ -361,11 +361,9 @@ pub(crate) fn open_life<P: Progress>(
     transactional::open_life(progress, commits, opening)
 }
 
-/// Closes the record of a life in which nothing ran: the consumer was stopped while it took its
-/// name. `name` is the progress, if it is one that keeps such a record.
-pub(crate) fn close_unused(name: &mut (dyn Any + Send), life: &Life) -> Result<(), Error> {
-    let closed = Life { open: false, ended: life.opened, ..life.clone() };
-    name.downcast_mut::<StoreProgress>().map_or(Ok(()), |progress| progress.open_life(&closed, std::iter::empty(), &[]))
+/// Closes the record of a life in which nothing ran. `name` is the progress, if it is the store's.
+pub(crate) fn close_unused(name: &mut (dyn Any + Send), closed: &Life) -> Result<(), Error> {
+    name.downcast_mut::<StoreProgress>().map_or(Ok(()), |progress| progress.open_life(closed, std::iter::empty(), &[]))
 }
 
 /// Takes the name, and loads everything that is done. A progress of this crate need not put it in

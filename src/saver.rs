@@ -1,11 +1,13 @@
 //! The thread around a progress of the user's own, which saves while jobs go on.
 
+use crate::base::error::Error;
 use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, Mutex};
 use crate::base::time::{self, Now, Sleep};
 use crate::commit::SAVE_PACE;
 use crate::commit::changes::Changes;
 use crate::progress::{CommitError, Commits, NewRecords, NotWritten, Progress, SaveDesk, SaveError, Saved, Saves};
+use crate::progress::{Life, Opening, open_life};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
 use std::time::{Duration, Instant};
 
@@ -107,6 +109,14 @@ impl<P: Progress> Saver<P> {
             heard.into_iter().for_each(|message| self.take(message));
         }
         drop_guarded(self.progress);
+    }
+
+    /// Closes the record of a life in which nothing ran, in place of [`run`](Self::run).
+    pub(crate) fn close_unused(self, closed: &Life, saved: &mut Saved, name: &str) -> Result<(), Error> {
+        let Keeps::Records(mut recorded) = self.keeps else { return Ok(()) };
+        let commits = recorded.commits.as_deref_mut().map(|commits| commits as _);
+        let opening = Opening { life: closed, suspects: Vec::new(), passed: &[], saved: Some(saved), name };
+        open_life(&mut *self.progress.lock(), commits, opening)
     }
 
     fn take(&mut self, message: SaverMessage) {
@@ -244,7 +254,6 @@ fn not_saved(error: SaveError) -> NotWritten {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Error;
     use crate::base::index::BoxError;
     use crate::commit::changes::{Changes, Refused};
     use crate::progress::{Checkpoint, DoneAhead, Saved, Snapshot};

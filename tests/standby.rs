@@ -771,26 +771,11 @@ fn observers_hear_of_the_wait_first_and_of_the_takeover_before_any_attempt() {
 #[test]
 fn a_stop_in_the_midst_of_a_takeover_gives_the_name_back_and_leaves_a_closed_life() {
     for (store, _dir) in stores() {
-        struct Slow(Script, Sender<()>, Receiver<()>);
-        impl Jobs for Slow {
-            type Job = Index;
-            fn first(&self) -> Result<Index, BoxError> {
-                self.1.send(())?;
-                let _ = self.2.recv();
-                self.0.first()
-            }
-            fn head(&self) -> Result<Option<Index>, BoxError> {
-                self.0.head()
-            }
-            fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
-                self.0.at_index(index)
-            }
-        }
         let park = OnExhausted::Park { budget: 9 };
-        let (script, (enter, entered), (pass, passed)) = (Script::up_to(5), unbounded(), unbounded());
+        let script = Script::up_to(5);
+        let (slow, entered, pass) = SlowFirst::new(&script);
         let holder = Consumer::builder(numbers(1), store.progress("p")).on_exhausted(park).start(|_| Ok(())).unwrap();
         assert!(holder.handle().wait_for(0, LONG));
-        let slow = Slow(script.clone(), enter, passed);
         let waiting = Consumer::builder(slow, store.progress("p")).standby().on_exhausted(park).start(|_| Ok(()));
         let waiting = waiting.unwrap();
         let handle = waiting.handle();

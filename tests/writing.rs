@@ -619,6 +619,40 @@ fn promise_05_a_life_that_died_is_known_and_a_job_that_is_written_alone_counts_n
 }
 
 #[test]
+fn a_standby_that_is_stopped_in_its_takeover_leaves_a_closed_life_with_its_engine() {
+    for writes in [false, true] {
+        let database = Database::default();
+        let park = OnExhausted::Park { budget: 9 };
+        let earlier = consumer(database.engine().keeping_records(), 3).on_exhausted(park);
+        earlier.start(|job| if job.index == 1 { Err("no".into()) } else { Ok(()) }).unwrap().join().unwrap();
+        let before = database.content();
+
+        database.hold(true);
+        let script = Script::up_to(5);
+        let (slow, entered, pass) = SlowFirst::new(&script);
+        let waiting = Consumer::builder(slow, database.engine().keeping_records()).standby().on_exhausted(park);
+        let waiting = if writes { waiting.start_writing(|_| Ok(()), |_, _| Ok(())) } else { waiting.start(|_| Ok(())) };
+        let waiting = waiting.unwrap();
+        database.hold(false);
+        entered.recv_timeout(LONG).expect("it takes over");
+        waiting.handle().request_stop();
+        pass.send(()).unwrap();
+        waiting.join().unwrap();
+        assert_eq!(script.owners(), 0);
+
+        let after = database.content();
+        assert_ne!(after.records[&b"l"[..]], before.records[&b"l"[..]], "it has opened a life");
+        assert_eq!(after.records[&b"l"[..]][1] & 1, 0, "it is closed, so the next life need not be careful");
+        let (saved, others) = (
+            |content: &Content| content.saved.clone(),
+            |content: Content| content.records.into_iter().filter(|(key, _)| key != b"l").collect::<Vec<_>>(),
+        );
+        assert_eq!(saved(&after), saved(&before));
+        assert_eq!(others(after), others(before), "the parked job is still parked");
+    }
+}
+
+#[test]
 fn a_record_that_is_damaged_is_corrupt() {
     let database = Database::default();
     consumer(database.engine().keeping_records(), 1)

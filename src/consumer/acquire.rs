@@ -18,7 +18,8 @@ pub(super) struct Acquired {
     pub(super) saved: Option<Saved>,
     /// The records of single jobs and of the life before, if it keeps any.
     pub(super) earlier: Option<Earlier>,
-    /// The content of the save with which the life begins, if an engine keeps the records.
+    /// The content of the save with which the life begins, if an engine keeps the records. The save
+    /// that closes a life in which nothing ran has the same.
     pub(super) opening: Option<Saved>,
 }
 

@@ -53,8 +53,8 @@ pub(super) fn recover<P: Progress>(
     let careful = careful_until(&before, window.lowest_undone());
     let life = Life { open: true, opened: time::wall(), ended: 0, width, careful, halted: before.halted };
     let suspects = kept.iter().filter(|job| job.suspect).collect();
-    let saved = acquired.opening.take().or_else(|| Some(Saved::new(None, window.lowest_undone(), Vec::new())));
-    let name = acquired.name.as_deref().unwrap_or("unnamed");
+    let saved = acquired.opening.get_or_insert_with(|| Saved::new(None, window.lowest_undone(), Vec::new()));
+    let (saved, name) = (Some(saved), acquired.name.as_deref().unwrap_or("unnamed"));
     open_life(progress, commits, Opening { life: &life, suspects, passed: &passed, saved, name })?;
     // A job above the end does not run in this life.
     let last = last.map(|last| last.min(window.ends_at().unwrap_or(last)));

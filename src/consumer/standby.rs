@@ -13,10 +13,11 @@ use crate::driver::Driver;
 use crate::driver::standby::{Refusal, Takeover};
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;
-use crate::progress::{Commits, Progress, close_unused};
+use crate::progress::{Commits, Life, Progress, close_unused};
 use crate::reader::SharedSource;
 use crate::run::Runner;
 use crate::run::mode::Settings;
+use crate::saver::Saver;
 use crate::source::Jobs;
 use crate::window::Window;
 use std::time::Instant;
@@ -159,7 +160,8 @@ where
     fn wait(&mut self) -> Result<Option<Acquired>, Error> {
         while self.driver.sleep_until_try(self.due) {
             match self.try_now() {
-                Ok(acquired) => return Ok(Some(acquired)),
+                // A try may take long. If the consumer has ended meanwhile, it opens no life.
+                Ok(acquired) => return Ok(self.driver.still_waits().then_some(acquired)),
                 Err(error) => self.refused(error, &Now::when_asked())?,
             }
         }
@@ -192,7 +194,8 @@ where
     /// Hands everything to the driver, and starts the threads.
     fn take_over(self, opened: Opened) {
         let Self { builder, driver, mut unstarted, checked, commits, runner, .. } = self;
-        let Opened { acquired, inspected, window, recovered } = opened;
+        let Opened { mut acquired, inspected, window, recovered } = opened;
+        // Nobody else has the name now, so these metrics are of this consumer in any case.
         #[cfg(feature = "metrics")]
         self.metrics.into_iter().for_each(|metrics| metrics.begin(inspected.watermark.name()));
         let Builder { jobs, progress, poll_every, on_processed, attempt_timeout, .. } = builder;
@@ -214,8 +217,8 @@ where
             Ok(true) => saves.meet(driver.live_parking()),
             Ok(false) => {}
             Err(takeover) => {
-                drop_guarded((on_processed, source, saver));
-                return give_back(*takeover);
+                drop_guarded((on_processed, source));
+                return give_back(*takeover, saver, &mut acquired);
             }
         }
         drop(saves);
@@ -233,11 +236,22 @@ where
 }
 
 /// Gives the name back: the consumer was stopped while it took it, and nothing has run.
-fn give_back<T>(mut takeover: Takeover<T>) {
-    let life = takeover.recovered.as_ref().filter(|recovered| recovered.max_crashes.is_some());
-    let closed = life.and_then(|recovered| recovered.life.as_ref()).map(|life| close_unused(&mut *takeover.name, life));
-    if let Some(Err(error)) = closed {
-        tracing::warn!(error = describe(&error), "a life without jobs could not be closed; the next one is careful");
+fn give_back<T, P: Progress>(mut takeover: Takeover<T>, saver: Option<Saver<P>>, acquired: &mut Acquired) {
+    let opened = takeover.recovered.as_ref().filter(|recovered| recovered.max_crashes.is_some());
+    if let Some(life) = opened.and_then(|recovered| recovered.life.as_ref()) {
+        let closed = Life { open: false, ended: life.opened, ..life.clone() };
+        let name = acquired.name.as_deref().unwrap_or("unnamed");
+        let outcome = match (saver, &mut acquired.opening) {
+            (Some(saver), Some(saved)) => saver.close_unused(&closed, saved, name),
+            _ => close_unused(&mut *takeover.name, &closed),
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(
+                consumer = name,
+                error = describe(&error),
+                "a life without jobs could not be closed; the next one is careful"
+            );
+        }
     }
     drop_guarded(takeover);
 }

@@ -170,6 +170,11 @@ impl<T: Send + 'static> Driver<T> {
         !core.window.has_ended()
     }
 
+    /// True if the consumer has not ended while it waits.
+    pub(crate) fn still_waits(&self) -> bool {
+        !self.core.lock().window.has_ended()
+    }
+
     /// Ends the calls to try.
     pub(crate) fn tries_no_more(&self) {
         let me: Weak<dyn Waits> = self.crew.host().clone();

@@ -249,17 +249,18 @@ pub(super) fn open_life<P: Progress>(
     commits: Option<&mut dyn Commits<P>>,
     Opening { life, suspects, passed, saved, name }: Opening<'_>,
 ) -> Result<(), Error> {
-    let Some(mut saved) = saved else { return Ok(()) };
+    let Some(saved) = saved else { return Ok(()) };
     let mut records = NewRecords::default();
     records.put_life(life);
     suspects.into_iter().for_each(|suspect| records.put_job(suspect));
     passed.iter().for_each(|index| records.remove_job(*index));
-    records.list(&mut saved);
+    saved.records.clear();
+    records.list(saved);
     // They are parked since an earlier save.
     saved.parked.clear();
     let outcome = match commits {
-        Some(commits) => commits.commit(progress, &saved, &[]),
-        None => guarded(|| Ok(progress.save_all(&saved)))
+        Some(commits) => commits.commit(progress, saved, &[]),
+        None => guarded(|| Ok(progress.save_all(saved)))
             .map_err(NotWritten::Unknown)
             .and_then(|saved| saved.map_err(|error| NotWritten::Error(error.into()))),
     };

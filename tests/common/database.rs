@@ -87,6 +87,8 @@ struct State {
     /// Commits say that they are about to be written, and wait.
     slow: Option<(Sender<()>, Receiver<()>)>,
     tenure: Option<Tenure>,
+    /// Another one has the name.
+    held: bool,
 }
 
 #[derive(Clone, Default)]
@@ -135,6 +137,11 @@ impl Database {
         (said, go)
     }
 
+    /// Gives the name to another one, or takes it back.
+    pub fn hold(&self, held: bool) {
+        self.0.lock().held = held;
+    }
+
     pub fn tenure(&self) -> Tenure {
         self.0.lock().tenure.clone().expect("a consumer has started")
     }
@@ -179,7 +186,11 @@ impl Progress for Engine {
     }
 
     fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
-        let content = &mut self.database.0.lock().content;
+        let State { content, held, .. } = &mut *self.database.0.lock();
+        if *held {
+            let (name, holder) = ("balances".to_owned(), "another node".to_owned());
+            return Err(Error::Leased { name, holder, expires_in: Duration::ZERO });
+        }
         content.token += 1;
         self.token = content.token;
         let mut saved = content.saved.clone();

@@ -308,6 +308,35 @@ impl Jobs for Script {
     }
 }
 
+/// A script whose first index is told when the test says so.
+pub struct SlowFirst(Script, Sender<()>, Receiver<()>);
+
+impl SlowFirst {
+    /// Returns it, a message for each call, and the answers.
+    pub fn new(script: &Script) -> (Self, Receiver<()>, Sender<()>) {
+        let ((enter, entered), (pass, passed)) = (unbounded(), unbounded());
+        (Self(script.clone(), enter, passed), entered, pass)
+    }
+}
+
+impl Jobs for SlowFirst {
+    type Job = Index;
+
+    fn first(&self) -> Result<Index, BoxError> {
+        self.1.send(())?;
+        let _ = self.2.recv();
+        self.0.first()
+    }
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        self.0.head()
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        self.0.at_index(index)
+    }
+}
+
 /// Collects the ranges of `on_processed`, and panics if there is a gap.
 #[derive(Clone, Default)]
 pub struct Announced(Arc<Mutex<Vec<RangeInclusive<Index>>>>);
