@@ -188,9 +188,9 @@ fn demonstrate(file: &Path) -> Result<(), BoxError> {
             heard += 1;
         }
         if life.is_multiple_of(3) || life == LIVES {
-            drop(input)
+            drop(input);
         } else {
-            child.kill()?
+            child.kill()?;
         }
         // It may wait for somebody to read the rest.
         let rest = said.map_while(Result::ok).last();

@@ -953,11 +953,16 @@ mod sources {
             let mut rows = self.0.range(run.start()..);
             for _ in 0..most {
                 tokio::task::yield_now().await;
-                match rows.next() {
-                    Some(row) if run.contains(row) => into.job(*row, *row),
-                    Some(row) => return Ok(into.none_through(row - 1)),
-                    None => return Ok(head.into_iter().for_each(|head| into.none_through(head))),
-                }
+                let gap = match rows.next() {
+                    Some(row) if run.contains(row) => {
+                        into.job(*row, *row);
+                        continue;
+                    }
+                    Some(row) => Some(row - 1),
+                    None => head,
+                };
+                gap.into_iter().for_each(|last| into.none_through(last));
+                break;
             }
             Ok(())
         }

@@ -267,7 +267,10 @@ fn a_parked_job_above_the_watermark_stays_parked_if_its_add_is_refused_when_it_r
     let consumer = consumer(&store, 3)
         .on_exhausted(OnExhausted::Park { budget: 1 })
         .start_transactional(move |job, effects| match job.index {
-            0 => Ok(wait(&closed)),
+            0 => {
+                wait(&closed);
+                Ok(())
+            }
             1 if runs.fetch_add(1, Ordering::SeqCst) == 0 => Err(Failure::permanent("not now").into()),
             1 => Ok(effects.add(&t, "text", 1)?),
             _ => Ok(effects.add(&t, "sum", 1)?),

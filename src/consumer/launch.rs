@@ -220,7 +220,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
 pub(super) fn spawn<J: Jobs, P: Progress>(assembled: Assembled<J, P>, unstarted: &Unstarted) -> Result<(), Error> {
     let Assembled { driver, timed, saver, source, poll_every, on_processed } = assembled;
     if let Some(saver) = saver {
-        driver.spawn("wl-saver", move || saver.run())?;
+        // The end waits for the save that closes the life, and nobody makes it.
+        driver.spawn("wl-saver", move || saver.run()).inspect_err(|_| driver.saves_nothing())?;
     }
     if let Some(callback) = on_processed {
         let desk = driver.clone();

@@ -116,7 +116,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             #[cfg(feature = "metrics")]
             metrics,
         };
-        driver.spawn("wl-standby", move || standby.run())?;
+        driver.spawn("wl-standby", move || standby.run()).inspect_err(|_| driver.tries_no_more())?;
         driver.begin();
         Ok(consumer)
     }

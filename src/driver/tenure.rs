@@ -105,6 +105,13 @@ impl<T: Send + 'static> Core<T> {
 }
 
 impl<T: Send + 'static> Driver<T> {
+    /// Notes that there is nobody to make a save.
+    pub(crate) fn saves_nothing(&self) {
+        let mut core = self.core.lock();
+        core.abandon_save();
+        self.settle_saving(core, &Now::when_asked());
+    }
+
     /// Lets the progress steer this consumer from now on. Its earlier calls count as made now.
     pub(crate) fn heed(&self, tenure: &Tenure) {
         self.core.lock().tenancy.tenure = Some(tenure.clone());

@@ -82,7 +82,7 @@ pub fn until(handle: &Handle, what: &str, wanted: impl Fn(&Status) -> bool) -> S
 
 /// Waits until a condition of the test is true.
 #[track_caller]
-pub fn eventually(what: &str, is_true: impl Fn() -> bool) {
+pub fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     watch();
     let deadline = Instant::now() + LONG;
     while !is_true() {
