@@ -176,6 +176,23 @@ fn a_consumer_that_waits_for_its_name_shows_that_it_is_not_up_and_sets_nothing_b
 }
 
 #[test]
+fn the_head_of_a_consumer_that_starts_caught_up_is_shown_though_the_first_look_takes_long() {
+    let (kept, store) = (Kept::default(), Store::in_memory());
+    let builder = Consumer::builder(numbers(9), store.progress("p")).stop_at(8);
+    builder.start(|_| Ok(())).unwrap().join().unwrap();
+    let source = Script::up_to(8);
+    let gate = source.gated();
+    let consumer =
+        kept.start(Consumer::builder(source.clone(), store.progress("p")), |builder| builder.start(|_| Ok(())));
+    gate.wait_for("head");
+    kept.until(["up", "watermark", "head"], [1.0, 8.0, -1.0]);
+    source.ungate();
+    drop(gate);
+    kept.until(["up", "watermark", "head"], [1.0, 8.0, 8.0]);
+    consumer.stop().unwrap();
+}
+
+#[test]
 fn a_consumer_without_metrics_registers_none_and_one_whose_recorder_panics_runs() {
     struct Panics;
     impl Recorder for Panics {

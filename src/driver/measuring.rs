@@ -3,6 +3,7 @@
 
 use super::Driver;
 use super::core::Core;
+use crate::base::index::Index;
 use crate::base::sync::MutexGuard;
 use crate::base::time::Now;
 use crate::observe::behind::Behind;
@@ -17,8 +18,10 @@ const PACE: Duration = Duration::from_secs(1);
 pub(super) struct Measuring {
     behind: Behind,
     last: Option<Instant>,
-    /// True if the last one has found that nothing is left to do. Until a new job there is no
-    /// further one.
+    /// The head in the last one.
+    head: Option<Index>,
+    /// True if the last one has found that nothing is left to do. Until a new job or another head
+    /// there is no further one.
     idle: bool,
 }
 
@@ -30,7 +33,9 @@ impl<T: Send + 'static> Core<T> {
         }
         let (head, unprocessed) = (self.window.head(), self.window.lowest_unprocessed());
         self.watching.measuring.behind.shows(head, unprocessed, now.get());
-        self.moves() && std::mem::take(&mut self.watching.measuring.idle)
+        // The first measurement may come before the first look.
+        let is_news = self.moves() || head != self.watching.measuring.head;
+        is_news && std::mem::take(&mut self.watching.measuring.idle)
     }
 
     /// Notes that a parked job is redriven or discarded, which no look at the source shows. If it
@@ -50,6 +55,7 @@ impl<T: Send + 'static> Core<T> {
             Notice::Measured { lag, status: Box::new(core.status(now)) }
         });
         self.watching.measuring.last = Some(now.get());
+        self.watching.measuring.head = self.window.head();
     }
 
     /// Measures if that is due. `again` is the time of the next look for a stall; `None`: the
@@ -151,6 +157,21 @@ mod tests {
         assert_eq!(measured(&mut core), [(Duration::ZERO, 0)], "at once, since there is no further one");
         assert_eq!(core.measure_if_due(None, &Now::at(at(9000))), None);
         assert_eq!(measured(&mut core), []);
+    }
+
+    #[test]
+    fn a_head_that_a_look_finds_after_the_measurement_of_an_idle_consumer_is_measured_once() {
+        let start = Instant::now();
+        let at = |millis: u64| start + Duration::from_millis(millis);
+        let mut core = observed(start);
+        core.window = Window::resume(8, Limits { max_processing: 1, max_search_ahead: 100 });
+        assert_eq!(core.measure_if_due(None, &Now::at(at(0))), None);
+        assert_eq!(measured(&mut core).len(), 1, "before the first look");
+        core.window.handle_head(Some(8));
+        assert!(core.note_head(&Now::at(at(10))) && !core.note_head(&Now::at(at(20))), "it is woken once");
+        assert_eq!(core.measure_if_due(None, &Now::at(at(30))), None, "nothing is left to do");
+        assert_eq!(measured(&mut core).len(), 1);
+        assert!(!core.note_head(&Now::at(at(40))), "the head is the same");
     }
 
     #[test]
