@@ -24,6 +24,15 @@ pub struct Content {
 }
 
 impl Content {
+    /// Asserts that each of these jobs has its row once, that no other one has, and that the
+    /// counter agrees.
+    #[track_caller]
+    pub fn assert_exact(&self, jobs: impl IntoIterator<Item = Index>) {
+        let wanted: BTreeMap<_, _> = jobs.into_iter().map(|index| (index, 1)).collect();
+        assert_eq!(self.rows, wanted);
+        assert_eq!(self.count, wanted.len() as u64);
+    }
+
     fn keep(&mut self, saved: &Saved) {
         for record in &saved.records {
             match &record.value {
@@ -146,14 +155,10 @@ impl Database {
         self.0.lock().tenure.clone().expect("a consumer has started")
     }
 
-    /// Asserts that each of these jobs has its row once, that no other one has, and that the
-    /// counter agrees.
+    /// Asserts that the content is exact.
     #[track_caller]
     pub fn assert_exact(&self, jobs: impl IntoIterator<Item = Index>) {
-        let content = self.content();
-        let wanted: BTreeMap<_, _> = jobs.into_iter().map(|index| (index, 1)).collect();
-        assert_eq!(content.rows, wanted);
-        assert_eq!(content.count, wanted.len() as u64);
+        self.content().assert_exact(jobs);
     }
 }
 
