@@ -27,6 +27,11 @@ impl Jobs for Ticks {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut numbers = std::env::args().skip(1).map(|number| number.parse::<Index>());
     let (last, bad) = (numbers.next().transpose()?, numbers.next().transpose()?);
+    // Before the first job: a signal that comes earlier kills the process at once.
+    let (signal, over) = std::sync::mpsc::channel();
+    let ended = signal.clone();
+    ctrlc::set_handler(move || _ = signal.send("a signal came"))?;
+
     let mut builder = Consumer::builder(Ticks, MemoryProgress::new())
         .max_processing(4)
         .retry(Retry::fixed(Duration::from_millis(10)).max_attempts(2))
@@ -47,9 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if Some(job.index) == bad { Err("it is said to be bad".into()) } else { Ok(()) }
     })?;
 
-    let (signal, over) = std::sync::mpsc::channel();
-    let (ended, handle) = (signal.clone(), consumer.handle());
-    ctrlc::set_handler(move || _ = signal.send("a signal came"))?;
+    let handle = consumer.handle();
     std::thread::spawn(move || handle.wait_end(Duration::MAX).map(|_| ended.send("it ended by itself")));
     println!("{}", over.recv()?);
     consumer.stop_within(Duration::from_secs(30)).map_err(|error| error.report())?;
