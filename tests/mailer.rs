@@ -21,8 +21,10 @@ fn deaths_of_the_process_lose_no_mail_and_kill_no_neighbour_of_the_one_that_kill
     assert!((5..=6).contains(&lives.len()) && lives.last().unwrap().ends_with("exit status: 0"), "{text}");
     assert!(lives.iter().rev().skip(1).all(|line| line.contains("signal")), "{text}");
     assert!(text.contains("dead letters (2):"), "{text}");
-    assert!(text.contains("order 60, ") && text.contains("1 failures, 0 crashes: \"nobody\" is no address"), "{text}");
-    assert!(text.contains("order 200, ") && text.contains("0 failures, 4 crashes: its process died 4 times"), "{text}");
+    let says = |order: &str, why: &str| text.lines().any(|line| line.contains(order) && line.contains(why));
+    // It may have run when the process died.
+    assert!(says("order 60, ", ": 1 failures, ") && says("order 60, ", " crashes: \"nobody\" is no address"), "{text}");
+    assert!(says("order 200, ", ": 0 failures, 4 crashes: its process died 4 times"), "{text}");
     assert!(text.lines().last().unwrap().starts_with("verified: 300 pushed = 298 sent + 2 dead"), "{text}");
     // Another life has nothing to do.
     succeeded(&example(Some(dir.path()), &["--orders", "300", "--send"]));
