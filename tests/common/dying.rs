@@ -34,12 +34,15 @@ pub fn dir_of_child() -> Option<PathBuf> {
 /// Lets a child run until it has printed this line, and kills it. Returns false if it ended before.
 pub fn killed_after(role: &str, dir: &Path, line: u64) -> bool {
     let mut child = child(role, dir, line);
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let reached = lines.map_while(Result::ok).any(|line| line.contains("reached"));
+    // Its other threads go on until the kill. Without a reader their lines would panic, and fail
+    // their jobs.
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let reached = lines.by_ref().map_while(Result::ok).any(|line| line.contains("reached"));
     if reached {
         child.kill().unwrap();
     }
     assert_eq!(child.wait().unwrap().success(), !reached, "after line {line}");
+    drop(lines);
     reached
 }
 
