@@ -971,21 +971,20 @@ mod real {
     use std::path::{Path, PathBuf};
     use std::process::{Child, Command};
     use std::thread::JoinHandle;
-    use std::time::SystemTime;
 
     const JOBS: Index = 12;
     /// The job at which the child stands still.
     const STUCK: Index = 5;
-    /// The length of a lease.
+    /// The length of a lease, and the pause between two renewals of it.
     const LEASE: Duration = Duration::from_secs(5);
-
-    fn millis_since_1970() -> u128 {
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()
-    }
+    const BEAT: Duration = Duration::from_millis(20);
 
     /// A directory that has two files for each life: the end of its lease and its watermark. Only a
     /// life that creates the file of the next token gets the name, and only the life with the
     /// highest token counts. So what an earlier one still writes changes nothing.
+    ///
+    /// One more file is the clock of all leases. The test moves it, so no life is too slow to renew
+    /// its lease.
     #[derive(Clone)]
     struct Directory(PathBuf);
 
@@ -1012,9 +1011,19 @@ mod real {
             fs::rename(beside, self.file(kind, token)).unwrap();
         }
 
+        /// Returns the time on the clock, in milliseconds.
+        fn now(&self) -> u128 {
+            self.number("clock", 0).unwrap_or(0)
+        }
+
+        /// Moves the clock.
+        fn pass(&self, time: Duration) {
+            self.put("clock", 0, self.now() + time.as_millis());
+        }
+
         fn rest_of_lease(&self) -> Duration {
             let until = self.number("lease", self.token()).unwrap_or(0);
-            Duration::from_millis(until.saturating_sub(millis_since_1970()).try_into().unwrap())
+            Duration::from_millis(until.saturating_sub(self.now()).try_into().unwrap())
         }
     }
 
@@ -1046,14 +1055,14 @@ mod real {
                 return refused(Duration::ZERO);
             }
             let renew = move |directory: &Directory| {
-                directory.put("lease", token, millis_since_1970() + LEASE.as_millis());
+                directory.put("lease", token, directory.now() + LEASE.as_millis());
             };
             renew(&directory);
             let last = directory.number("watermark", before);
             last.into_iter().for_each(|last| directory.put("watermark", token, last));
             let (tenure, (end, ended)) = (self.tenure.clone().unwrap(), bounded(0));
             let heart = std::thread::spawn(move || {
-                while ended.recv_timeout(LEASE / 10).is_err_and(|error| error.is_timeout()) {
+                while ended.recv_timeout(BEAT).is_err_and(|error| error.is_timeout()) {
                     if directory.token() != token {
                         return tenure.lost(format!("life {} has the name", directory.token()).into());
                     }
@@ -1141,10 +1150,14 @@ mod real {
     fn a_standby_takes_over_from_a_process_that_is_killed() {
         let dir = tempfile::tempdir().unwrap();
         let (mut child, waiting) = child_and_standby(dir.path());
-        let before = Directory(dir.path().to_owned()).number("lease", 1);
-        eventually("a renewal", || Directory(dir.path().to_owned()).number("lease", 1) > before);
+        let directory = Directory(dir.path().to_owned());
+        let before = directory.number("lease", 1);
+        directory.pass(LEASE / 2);
+        eventually("a renewal", || directory.number("lease", 1) > before);
         child.kill().unwrap();
         child.wait().unwrap();
+        assert_waits(&waiting.handle());
+        directory.pass(LEASE);
         waiting.join().unwrap();
         assert_each_job_is_done_once(dir.path());
     }
@@ -1158,6 +1171,11 @@ mod real {
             assert!(sent.unwrap().success());
         };
         signal("-STOP");
+        // A thread of the child may renew the lease once more before it stands still.
+        eventually("the takeover", || {
+            Directory(dir.path().to_owned()).pass(LEASE);
+            waiting.handle().status().state != State::Waiting
+        });
         waiting.join().unwrap();
         fs::write(dir.path().join("go"), "").unwrap();
         signal("-CONT");
