@@ -91,7 +91,9 @@ fn promise_09_a_disk_that_is_full_stops_a_consumer_and_the_next_life_writes_the_
     let consumer = copier(&file, full).stop_at(last(COUNT)).start_writing(|job| Ok(job.payload), copy).unwrap();
     // A row of the user's that does not fit fails its job. The progress is saved again and again.
     until(&consumer.handle(), "the disk to be full", |status| {
-        status.state == State::Halted || matches!(status.blocked, Blocked::Progress { .. })
+        // A transaction that takes long is named in the same way.
+        let is_full = matches!(&status.blocked, Blocked::Progress { error } if error.contains("full"));
+        status.state == State::Halted || is_full
     });
     let ended = consumer.stop();
     assert!(ended.is_err_and(|error| error.report().contains("full")));
