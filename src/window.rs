@@ -30,7 +30,7 @@ use core::ops::RangeInclusive;
 /// Returns the reach of the failed jobs. It borrows one field alone, beside the retries.
 macro_rules! reach {
     ($window:ident) => {
-        $crate::window::retries::Reach { closed_from: $window.closed_from(), redriven: &$window.redriven }
+        $crate::window::retries::Reach { closed_from: $window.tried_again_below(), redriven: &$window.redriven }
     };
 }
 
@@ -141,6 +141,8 @@ pub struct Window {
     ahead: DoneAhead,
     in_flight: usize,
     retries: Retries,
+    /// The failed jobs of an earlier life that `next` has not passed.
+    held: BTreeSet<Index>,
     /// True if the job that was handed out last was a retry.
     retried: bool,
     /// True if the source did not have, or did not give, the index `read`. Nothing new is read
@@ -207,6 +209,7 @@ impl Window {
             ahead: DoneAhead::default(),
             in_flight: 0,
             retries: Retries::default(),
+            held: BTreeSet::new(),
             retried: false,
             // The source was not looked at yet, so nothing is known to be readable.
             new_held: true,
@@ -402,10 +405,13 @@ impl Window {
         self.in_flight > 0 && (self.done..self.next).contains(&index) && !self.ahead.contains(index)
     }
 
-    /// Moves `next` and `read` past the jobs that an earlier life had done.
+    /// Moves `next` and `read` past the jobs that an earlier life had done, or that failed in it.
     #[inline]
     fn pass_restored(&mut self) {
         self.next = self.ahead.pass(self.next);
+        if !self.held.is_empty() {
+            return self.pass_held();
+        }
         self.read = self.ahead.next_undone(self.read.max(self.next));
     }
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, Builder, ConfigError, Consumer, Error, Gate, Index, Item, Jobs, MemoryProgress, OnExhausted,
-    Progress, Retry, Sparse, State, Store,
+    Blocked, BoxError, Builder, ConfigError, Consumer, Error, Gate, Index, Item, Job, Jobs, MemoryProgress,
+    OnExhausted, Progress, Retry, Sparse, State, Store,
 };
 
 /// A table with ascending ids, of which some are not there. The job is the id.
@@ -366,6 +366,46 @@ fn a_read_of_a_source_with_few_jobs_brings_as_many_as_one_without_gaps() {
     consumer.unwrap().join().unwrap();
     let reads = rows.0.lock().reads;
     assert!(reads * 10 <= jobs, "{reads} reads for {jobs} jobs");
+}
+
+#[test]
+fn a_gap_between_two_failed_jobs_is_asked_for_at_once_in_the_next_life() {
+    const LAST: Index = 999_999;
+    for dies in [false, true] {
+        let disk = FaultyStore::new().unwrap();
+        // The first save has everything that is done. It has no gap, since none is known by then.
+        let rows = Rows::new([0, 1, LAST - 1, LAST], 1);
+        let start = |disk: &FaultyStore, retry: Retry| {
+            let builder = Consumer::builder(rows.clone(), disk.store().progress("p"));
+            let builder = builder.max_search_ahead(LAST + 1).max_processing(1).max_crashes(3);
+            let run = |job: Job<Index>| {
+                if job.attempt == 1 && job.index.is_multiple_of(2) { Err("no".into()) } else { Ok(()) }
+            };
+            builder.stop_at(LAST).retry(retry).start(run).unwrap()
+        };
+        let first = start(&disk, Retry::fixed(Duration::from_secs(3600)));
+        until(&first.handle(), "job 1 is saved", |status| status.done == 1 && status.unsaved == 0);
+        rows.0.lock().head = Some(LAST);
+        first.handle().check();
+        // The save that has the last job has the records of the others, too.
+        until(&first.handle(), "the last job is saved", |status| status.done == 2 && status.unsaved == 0);
+        let disk = if dies {
+            let dead = disk.after_crash().unwrap();
+            first.stop().unwrap();
+            dead
+        } else {
+            first.stop().unwrap();
+            disk
+        };
+        let before = rows.0.lock().reads;
+        let second = start(&disk, Retry::fixed(Duration::ZERO));
+        let handle = second.handle();
+        assert!(handle.wait_for(LAST, LONG), "{}", handle.status());
+        second.join().unwrap();
+        let (reads, status) = (rows.0.lock().reads - before, handle.status());
+        assert!(reads < 100, "{reads} reads: {status:?}");
+        assert_eq!((status.done, status.retries, status.failed, status.absent), (2, 2, 0, LAST - 3), "{status:?}");
+    }
 }
 
 #[test]

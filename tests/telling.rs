@@ -156,6 +156,61 @@ fn a_gap_is_told_of_and_then_that_the_watermark_does_not_move() {
     consumer.stop().unwrap();
 }
 
+/// Job 0 and a gap behind it. A read calls the closure, if there is one.
+struct Lonely(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Jobs for Lonely {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(20))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok(Some(index))
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, _: usize, into: &mut Sparse<Index>) -> Result<(), BoxError> {
+        self.0.lock().take().into_iter().for_each(|call| call());
+        if *run.start() == 0 {
+            into.job(0, 0);
+        }
+        into.none_through(20);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_gap_that_a_life_recorded_before_it_died_is_passed_without_a_line() {
+    everything();
+    let mut disk = Arc::new(FaultyStore::new().unwrap());
+    for life in 0..3 {
+        let freeze = {
+            let disk = disk.clone();
+            // The second life has recorded what it reads, and dies before it saves anything else.
+            move || {
+                if life == 1 {
+                    disk.freeze_at(0);
+                }
+            }
+        };
+        let source = Lonely(Mutex::new(Some(Box::new(freeze))));
+        let builder = Consumer::builder(source, disk.store().progress("lonely")).max_crashes(3).stop_at(20);
+        let (dying, dies) = (disk.clone(), life == 0);
+        let consumer = builder.start(move |_| {
+            if dies {
+                dying.freeze_at(0);
+            }
+            Ok(())
+        });
+        consumer.unwrap().join().unwrap();
+        disk = Arc::new(disk.after_crash().unwrap());
+    }
+    line("lonely", Level::WARN, "a job runs alone");
+    let lines = lines_of("lonely");
+    assert!(!lines.iter().any(|line| line.message().contains("calls it a gap")), "{lines:#?}");
+}
+
 /// Six jobs. Somebody deletes job 2.
 struct Deleted(Arc<AtomicU64>);
 

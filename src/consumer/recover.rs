@@ -35,7 +35,7 @@ pub(super) fn recover<P: Progress>(
         return Ok(Some(Recovered { life, ..Recovered::new(place, jobs, going.budget) }));
     };
     let (before, width) = (life.unwrap_or_default(), window.limits().max_search_ahead);
-    let (mut kept, mut passed, mut last) = (Vec::with_capacity(jobs.len()), Vec::new(), None);
+    let (mut kept, mut passed, mut failed) = (Vec::with_capacity(jobs.len()), Vec::new(), Vec::new());
     for job in jobs {
         // A seek back puts parked jobs into the window, too.
         let is_done = window.is_done(job.index);
@@ -46,7 +46,7 @@ pub(super) fn recover<P: Progress>(
         }
         let job = suspected(job, is_done, before.open);
         if !is_done && (job.suspect || job.pending && job.attempts > 0) {
-            last = Some(job.index);
+            failed.push(job.index);
         }
         kept.push(job);
     }
@@ -57,8 +57,8 @@ pub(super) fn recover<P: Progress>(
     let (saved, name) = (Some(saved), acquired.name.as_deref().unwrap_or("unnamed"));
     open_life(progress, commits, Opening { life: &life, suspects, passed: &passed, saved, name })?;
     // A job above the end does not run in this life.
-    let last = last.map(|last| last.min(window.ends_at().unwrap_or(last)));
-    let waiting = last.map(|last| window.restore_waiting(last)).unwrap_or_default();
+    failed.retain(|index| window.ends_at().is_none_or(|last| *index <= last));
+    let waiting = window.restore_waiting(failed);
     let careful = careful.map(|last| (last, before.width == u64::MAX));
     let recovered =
         Recovered { waiting, careful, in_order: going.in_order, ..Recovered::new(place, kept, going.budget) };

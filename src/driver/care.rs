@@ -39,7 +39,7 @@ pub(crate) struct Recovered {
     pub(crate) budget: Option<u64>,
     /// The most crashes of a job; `None` if they are not counted.
     pub(crate) max_crashes: Option<u32>,
-    /// The jobs that an earlier life had handed out, and that wait as failed jobs do.
+    /// The jobs that wait as failed jobs do: they failed in an earlier life, or are suspects.
     pub(crate) waiting: Vec<Index>,
     /// The last job that is recorded before it starts, and true if the head is the last one.
     pub(crate) careful: Option<(Index, bool)>,
@@ -185,25 +185,22 @@ impl<T: Send + 'static> Core<T> {
         self.tell(&Event::new(Kind::Died, self.window.lowest_undone()).error(&text), now);
     }
 
-    /// Makes the jobs wait that an earlier life had handed out: for the rest of their back-off if
-    /// they failed, and else for their turn.
+    /// Makes the jobs of earlier lives wait: for the rest of their back-off if they failed, and
+    /// else for their turn.
     pub(super) fn restore_waiting(&mut self, recovered: &Recovered, wall: u64, now: &Now) {
-        let mut records = recovered.jobs.iter().peekable();
-        for index in &recovered.waiting {
-            while records.next_if(|record| record.index < *index).is_some() {}
-            let record = records.next_if(|record| record.index == *index);
-            let attempts = record.map_or(0, |record| record.attempts);
-            let pause = record.filter(|record| record.attempts > 0 && !record.suspect).and_then(|record| {
+        let mut waiting = recovered.waiting.iter().peekable();
+        for record in &recovered.jobs {
+            let ParkedRecord { index, attempts, suspect, .. } = *record;
+            if waiting.next_if(|waits| **waits == index).is_none() {
+                continue;
+            }
+            let pause = (attempts > 0 && !suspect).then(|| {
                 let passed = Duration::from_millis(wall.saturating_sub(record.last_failed));
                 self.failures.delay(attempts, now).map(|delay| delay.saturating_sub(passed))
             });
-            let error = match record {
-                Some(record) if record.suspect => SUSPICION.to_owned(),
-                Some(record) => record.error.clone(),
-                None => "an earlier life had handed it out".to_owned(),
-            };
-            let first = record.map(|record| record.first_failed).filter(|first| *first > 0);
-            self.failures.restore(*index, attempts, error, first, pause.unwrap_or_default(), now.get());
+            let error = if suspect { SUSPICION.to_owned() } else { record.error.clone() };
+            let first = Some(record.first_failed).filter(|first| *first > 0);
+            self.failures.restore(index, attempts, error, first, pause.flatten().unwrap_or_default(), now.get());
         }
     }
 
@@ -428,7 +425,7 @@ impl<T: Send + 'static> Core<T> {
 }
 
 impl Parking {
-    fn crashes(&self, index: Index) -> Option<u32> {
+    pub(super) fn crashes(&self, index: Index) -> Option<u32> {
         self.jobs.get(&index).map(|job| job.crashes)
     }
 }

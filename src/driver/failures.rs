@@ -135,6 +135,12 @@ impl Failures {
         self.jobs.get(&index).is_some_and(|failed| failed.alone)
     }
 
+    /// True if this job has failed or was not ready. One that an earlier life only recorded may
+    /// never have run.
+    pub(super) fn has_run(&self, index: Index) -> bool {
+        self.jobs.get(&index).is_some_and(|failed| failed.attempt > 0 || failed.deferred || failed.first.is_some())
+    }
+
     /// Returns a job that waits for its next attempt.
     pub(super) fn waiting(&self, index: Index) -> Option<&Failed> {
         self.jobs.get(&index).filter(|failed| !failed.running)

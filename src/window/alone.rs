@@ -6,18 +6,43 @@ use crate::base::index::Index;
 use alloc::vec::Vec;
 
 impl Window {
-    /// Tells the window that an earlier life had handed out every job up to and including this one.
-    /// Those that are not done wait for a back-off, as failed jobs do. Returns them. Call it after
-    /// [`restore`](Self::restore), before anything else happens.
-    pub fn restore_waiting(&mut self, last: Index) -> Vec<Index> {
-        let mut waiting = Vec::new();
-        while self.next <= last.min(super::LAST_JOB) {
-            self.retries.wait(self.next);
-            waiting.push(self.next);
-            self.next += 1;
-            self.pass_restored();
-        }
+    /// Tells the window that these jobs failed in an earlier life. Those that are not done wait for
+    /// a back-off, and are tried again once all undone jobs below them have started. Returns them.
+    /// Call it after [`restore`](Self::restore), before anything else happens.
+    pub fn restore_waiting(&mut self, failed: impl IntoIterator<Item = Index>) -> Vec<Index> {
+        let may_wait = |index: &Index| *index <= super::LAST_JOB && !self.is_done(*index);
+        self.held = failed.into_iter().filter(may_wait).collect();
+        let waiting: Vec<_> = self.held.iter().copied().collect();
+        waiting.iter().for_each(|index| _ = self.retries.wait(*index));
+        self.pass_restored();
         waiting
+    }
+
+    /// Moves `next` and `read` past the jobs that an earlier life had done, or that failed in it.
+    /// Those of them that failed may be tried again.
+    #[cold]
+    pub(super) fn pass_held(&mut self) {
+        while self.held.remove(&self.next) {
+            self.next = self.ahead.pass(self.next + 1);
+        }
+        self.read = self.ahead.next_undone(self.read.max(self.next));
+        while self.held.contains(&self.read) {
+            self.read = self.ahead.next_undone(self.read + 1);
+        }
+        self.retries.reach(reach!(self));
+    }
+
+    /// Returns the lowest job from this index on that failed in an earlier life and that `next` has
+    /// not passed, or [`Index::MAX`].
+    #[inline]
+    pub(super) fn held_from(&self, index: Index) -> Index {
+        if self.held.is_empty() { Index::MAX } else { self.held.range(index..).next().copied().unwrap_or(Index::MAX) }
+    }
+
+    /// One past the highest index that may be tried again.
+    #[inline]
+    pub(super) fn tried_again_below(&self) -> Index {
+        self.closed_from().min(self.held_from(0))
     }
 
     /// From now on no job starts but this one, which waits for a back-off. It starts once it is
@@ -32,10 +57,11 @@ impl Window {
         self.retries.withdraw(index) && self.retries.wait(index)
     }
 
-    /// True if this job, which waits, may start as far as the width of the window goes.
+    /// True if this job, which waits, may start as far as the width of the window goes, and as the
+    /// undone jobs below it have started.
     #[must_use]
     pub fn reaches(&self, index: Index) -> bool {
-        index < self.closed_from() || self.redriven.contains(&index)
+        index < self.tried_again_below() || self.redriven.contains(&index)
     }
 
     /// Returns the job that runs alone, if it was read and nothing else is in flight. The caller

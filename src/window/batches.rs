@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_job_that_all_others_wait_for_is_a_batch_of_its_own() {
         let mut window = Window::begin(0, Limits { max_processing: 8, max_search_ahead: 100 });
-        assert_eq!(window.restore_waiting(0), [0]);
+        assert_eq!(window.restore_waiting([0]), [0]);
         window.handle_head(Some(3));
         read(&mut window);
         window.handle_alone(Some(0));

@@ -100,7 +100,7 @@ impl Window {
         let room = (share - self.unstarted).min(most.saturating_sub(self.idle())).min(self.room);
         let starved = !self.retries.can_start() && !self.can_start_new();
         let count = room.max(u64::from(starved));
-        let end = self.bound().min(self.read.saturating_add(count));
+        let end = self.bound().min(self.read.saturating_add(count)).min(self.held_from(self.read));
         (count > 0).then(|| self.read..=self.ahead.trim(self.read, end) - 1)
     }
 

@@ -19,7 +19,10 @@ impl Window {
     #[must_use]
     pub fn fetch_through(&self, run: &RangeInclusive<Index>) -> Index {
         let last = *run.end();
-        if self.fetch == Some(Fetch::New) { self.bound().max(last + 1) - 1 } else { last }
+        if self.fetch != Some(Fetch::New) {
+            return last;
+        }
+        self.bound().min(self.held_from(last)).max(last + 1) - 1
     }
 
     /// Reports that the fetch under way returned these jobs, and maybe more. After the last part
@@ -53,7 +56,8 @@ impl Window {
         match self.fetch {
             Some(Fetch::New) => {
                 self.gaps = true;
-                let start = *gap.start();
+                // Below `read` are jobs that an earlier life had done, or that failed in it.
+                let start = self.read.max(*gap.start());
                 let end = gap.end().saturating_add(1).min(self.gap_bound(start, open_below));
                 if self.done >= start {
                     self.jump(end);
@@ -88,6 +92,8 @@ impl Window {
     fn gap_bound(&self, start: Index, open_below: Index) -> Index {
         let Some(head) = self.head else { return 0 };
         let open = head.min(self.stop_at.unwrap_or(LAST_JOB)).saturating_add(1).min(open_below);
+        // A job that failed in an earlier life is read by itself: then it is seen to be gone.
+        let open = open.min(self.held_from(start));
         // While a save is awaited, the jobs in it may still be revoked. Then all that is done above
         // them becomes bits.
         let is_free = self.done >= start && self.done == self.saved;
@@ -115,8 +121,9 @@ impl Window {
         }
         debug_assert_eq!(self.next, self.done, "nothing is in flight, or fails, below a gap that is passed");
         self.absent += end - self.done - self.ahead.jump(end);
-        self.next = self.ahead.pass(end);
+        self.next = end;
+        // `next` has to move first: `advance` forgets the bits that it passes.
+        self.pass_restored();
         self.done = self.ahead.advance(end);
-        self.read = self.ahead.next_undone(self.read.max(self.next));
     }
 }

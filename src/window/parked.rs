@@ -13,7 +13,7 @@ impl Window {
     /// Reports that a job which waits for a back-off is parked: it counts as done. Returns false,
     /// and changes nothing, if the job does not wait for one.
     pub fn handle_parked(&mut self, index: Index) -> bool {
-        if !self.retries.forget(index) {
+        if self.held.contains(&index) || !self.retries.forget(index) {
             return false;
         }
         self.done = self.ahead.insert(index, self.done);

@@ -41,11 +41,15 @@ impl Window {
         self.saved
     }
 
-    /// Returns the lowest index, from this one on, that was neither handed out nor done in an
-    /// earlier life.
+    /// Returns the lowest index, from this one on, that was neither handed out, nor done in an
+    /// earlier life, nor failed in one.
     #[must_use]
     pub fn unstarted_from(&self, index: Index) -> Index {
-        self.ahead.next_undone(index.max(self.next))
+        let mut index = self.ahead.next_undone(index.max(self.next));
+        while self.held.contains(&index) {
+            index = self.ahead.next_undone(index + 1);
+        }
+        index
     }
 
     /// True if the source has a job that may start, was never read, and is not known to be missing.
@@ -117,7 +121,7 @@ impl Window {
     /// one: running, waiting for a retry, or done ahead.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.next - self.saved + self.ahead.beyond()
+        self.next - self.saved + self.ahead.beyond() + self.held.len() as u64
     }
 
     /// Returns the limits that hold.

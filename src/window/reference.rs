@@ -85,8 +85,8 @@ pub(crate) enum Choice {
     SaveAbandoned,
     /// The process dies, and a new life begins with what is on the disk.
     Restart,
-    /// The same, and this life knows that the jobs up to this distance above the watermark were
-    /// handed out.
+    /// The same, and this life knows that jobs at some distances above the watermark had failed: at
+    /// each square of which this has a bit.
     RestartKnowing(u8),
 }
 
@@ -333,7 +333,8 @@ impl Trial {
         assert_eq!(window.lowest_undone(), model.lowest_undone());
         assert_eq!(window.next(), model.next());
         let restored = model.restored.range(base..).filter(|i| !model.started.contains(i)).count();
-        assert_eq!(window.size() as usize, model.started.range(base..).count() + restored);
+        let failed = model.held.range(base..).count();
+        assert_eq!(window.size() as usize, model.started.range(base..).count() + restored + failed);
     }
 
     /// Counts that change as long as anything happens.

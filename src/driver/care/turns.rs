@@ -131,7 +131,7 @@ mod tests {
         fn new(suspects: Index, error: fn() -> BoxError) -> Self {
             let mut window = Window::begin(0, Limits { max_processing: 2, max_search_ahead: 1000 });
             window.handle_head(Some(JOBS - 1));
-            let waiting = window.restore_waiting(suspects - 1);
+            let waiting = window.restore_waiting(0..suspects);
             let earlier = load_earlier(&mut Store::in_memory().progress("p"), true).unwrap().unwrap();
             let record = |index| ParkedRecord { index, pending: true, suspect: true, ..ParkedRecord::default() };
             let place = Recovered::new(earlier.place, waiting.iter().copied().map(record).collect(), Some(9));

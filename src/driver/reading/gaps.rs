@@ -106,14 +106,20 @@ impl<T: Send + 'static> Core<T> {
         jobs.collect()
     }
 
-    /// A failed job is a gap now, and the window has passed it.
+    /// A failed job is a gap now, and the window has passed it. A suspect may have been a gap when
+    /// an earlier life recorded it, and then there is nothing to say.
     fn gone(&mut self, index: Index, now: &Now) {
+        self.outlived(index);
+        let crashes = self.parking.as_ref().and_then(|parking| parking.crashes(index)).unwrap_or(0);
+        let has_run = crashes > 0 || self.failures.has_run(index);
         let attempt = self.failures.waiting(index).map_or(0, |failed| failed.attempt);
         self.failures.forget(index);
         self.forget_records(&(index..=index));
         self.no_suspect(index);
         self.hold_turn();
-        self.tell(&Event::new(Kind::Gone, index).attempt(attempt), now);
+        if has_run {
+            self.tell(&Event::new(Kind::Gone, index).attempt(attempt), now);
+        }
     }
 
     /// Removes the records of jobs that are gaps now. Parked jobs keep theirs.

@@ -11,7 +11,8 @@ impl Trial {
     }
 
     pub(super) fn is_new(&self, index: Index) -> bool {
-        !self.model.started.contains(&index) && !self.model.redriven.contains(&index)
+        let model = &self.model;
+        !model.started.contains(&index) && !model.held.contains(&index) && !model.redriven.contains(&index)
     }
 
     /// Ends the fetch under way with a share of its jobs.
@@ -59,10 +60,9 @@ impl Trial {
         let (read, retries) = (model.read.len() as u64, model.retries_read.len() as u64);
         let count = run.end() - run.start() + 1;
         if self.is_new(*run.start()) {
-            let unread = model.read.last().map_or(model.next(), |i| i + 1);
-            let unread = model.undone_from(unread.max(model.next()));
-            assert_eq!(*run.start(), unread, "new jobs are read in order, and done jobs are skipped");
+            assert_eq!(*run.start(), model.unread(), "new jobs are read in order, and done jobs are skipped");
             assert!(!model.restored.contains(run.end()), "a done job is read");
+            assert!(run.clone().all(|i| !model.held.contains(&i)), "a job that had failed is read as a new one");
             assert!(model.may_start(*run.end()), "a job above the window or the gate is read");
             assert!(read + retries + count <= most || count == 1 && model.starved(), "read too far ahead");
             assert!(count <= model.room || count == 1 && model.starved(), "more is read than may weigh");

@@ -95,11 +95,13 @@ impl Trial {
             }
             return whole;
         }
+        let start = start.max(model.unread());
         let last = model.head.map(|head| head.min(model.stop_at.unwrap_or(Index::MAX)));
         let open = last.map_or(0, |last| last + 1).min(open_below);
         let is_free = model.lowest_undone() >= start && model.lowest_undone() == model.base();
         let width = if is_free { u64::MAX } else { model.limits.max_search_ahead };
-        let settled = end.min(open).min(model.base().saturating_add(width));
+        let held = model.held.range(start..).next().copied().unwrap_or(Index::MAX);
+        let settled = end.min(open).min(model.base().saturating_add(width)).min(held);
         for index in start..settled {
             if model.done.insert(index) {
                 model.absent += 1;

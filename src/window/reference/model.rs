@@ -32,6 +32,8 @@ pub(super) struct Reference {
     pub(super) aside: BTreeSet<Index>,
     pub(super) done: BTreeSet<Index>,
     pub(super) waiting: BTreeSet<Index>,
+    /// The jobs that had failed when this life began.
+    pub(super) held: BTreeSet<Index>,
     /// The jobs that are done because they were parked.
     pub(super) parked: BTreeSet<Index>,
     /// The parked jobs that are to run once more, or do.
@@ -87,6 +89,7 @@ impl Reference {
             aside: BTreeSet::new(),
             done: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            held: BTreeSet::new(),
             parked: BTreeSet::new(),
             redriven: BTreeSet::new(),
             changed: false,
@@ -120,9 +123,20 @@ impl Reference {
         self.undone_from(self.started.last().map_or(self.start(), |i| i + 1).max(self.base()))
     }
 
-    /// The lowest index from this one on that no earlier life had done.
+    /// The lowest index from this one on that no earlier life had done, and that had not failed.
     pub(super) fn undone_from(&self, index: Index) -> Index {
-        (index..Index::MAX).find(|i| !self.restored.contains(i)).unwrap_or(Index::MAX)
+        (index..Index::MAX).find(|i| !self.restored.contains(i) && !self.held.contains(i)).unwrap_or(Index::MAX)
+    }
+
+    /// The lowest index that was not read.
+    pub(super) fn unread(&self) -> Index {
+        let next = self.next();
+        self.undone_from(self.read.last().map_or(next, |i| i + 1).max(next))
+    }
+
+    /// True if a job had failed when this life began, and undone jobs below it have not started.
+    pub(super) fn is_held(&self, index: Index) -> bool {
+        self.held.contains(&index) && index >= self.next()
     }
 
     /// The indices that are done above the lowest undone one.
@@ -183,7 +197,7 @@ impl Reference {
 
     /// True if a failed job with this index may start, as far as the window is concerned.
     pub(super) fn reaches(&self, index: Index) -> bool {
-        self.is_in_window(index) || self.redriven.contains(&index)
+        self.is_in_window(index) && !self.is_held(index) || self.redriven.contains(&index)
     }
 
     /// True if no job that was read can start, whatever else holds it.

@@ -1,12 +1,13 @@
-//! The choices that concern jobs which were passed without success, or were handed out by an
-//! earlier life.
+//! The choices that concern jobs which were passed without success, or failed in an earlier life.
 
 use super::{Trial, nth};
 use crate::base::index::Index;
+use alloc::vec::Vec;
 
 impl Trial {
     pub(super) fn park(&mut self, pick: u8) {
-        let failed = self.model.waiting.iter().filter(|index| !self.model.redriven.contains(index));
+        let model = &self.model;
+        let failed = model.waiting.iter().filter(|index| !model.redriven.contains(index) && !model.is_held(**index));
         let Some(index) = nth(&failed.copied().collect(), pick) else { return };
         assert!(self.window.handle_parked(index));
         assert!(!self.window.handle_parked(index), "a job is parked once");
@@ -35,14 +36,15 @@ impl Trial {
         self.model.waiting.insert(index);
     }
 
-    /// The lowest jobs of this life wait for a back-off, as failed jobs do.
+    /// Some jobs of this life wait for a back-off, as failed jobs do.
     pub(super) fn restore_waiting(&mut self, by: u8) {
-        let last = self.model.base().saturating_add(u64::from(by % 32)).min(Index::MAX - 1);
-        let waiting = self.window.restore_waiting(last);
-        assert!(waiting.iter().all(|index| !self.model.done.contains(index)));
-        self.model.started.extend(&waiting);
+        let squares = (0..8_u64).filter(|bit| by >> bit & 1 == 1).map(|bit| bit * bit);
+        let failed: Vec<_> = squares.map(|at| self.model.base().saturating_add(at)).collect();
+        let waiting = self.window.restore_waiting(failed.iter().copied());
+        let may_wait = |index: &Index| *index < Index::MAX && !self.model.done.contains(index);
+        assert!(waiting.iter().copied().eq(failed.into_iter().filter(may_wait)));
+        self.model.held.extend(&waiting);
         self.model.waiting.extend(waiting);
-        assert!((self.model.base()..=last).all(|i| self.model.waiting.contains(&i) || self.model.done.contains(&i)));
     }
 
     pub(super) fn withdraw(&mut self, pick: u8) {

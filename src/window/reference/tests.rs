@@ -34,7 +34,7 @@ fn choice() -> impl Strategy<Value = Choice> {
         1 => any::<bool>().prop_map(Choice::Pause),
         1 => any::<bool>().prop_map(Choice::Full),
         1 => Just(Choice::Restart),
-        1 => n().prop_map(Choice::RestartKnowing),
+        2 => n().prop_map(Choice::RestartKnowing),
     ]
 }
 
@@ -114,7 +114,7 @@ fn a_retry_above_a_narrowed_window_does_not_start() {
 fn a_redriven_job_above_the_window_is_not_awaited_in_vain() {
     let mut trial = Trial::new(0, limits(0, 0), None, true);
     use Choice::{Grow, Park, Redrive, Restart, RestartKnowing, Saved, Saving, StopAt};
-    for choice in [RestartKnowing(2), Park(2), Saving, Saved, Restart, StopAt(5), Grow(0), Redrive(0)] {
+    for choice in [RestartKnowing(7), Park(2), Saving, Saved, Restart, StopAt(5), Grow(0), Redrive(0)] {
         trial.choose(choice);
     }
     trial.settle();
