@@ -24,11 +24,13 @@ struct Table {
     head: Option<Index>,
     gate: Index,
     reads: u64,
+    /// True if an answer ends with the run at the latest.
+    ends_with_run: bool,
 }
 
 impl Default for Table {
     fn default() -> Self {
-        Self { rows: BTreeSet::new(), head: None, gate: Index::MAX, reads: 0 }
+        Self { rows: BTreeSet::new(), head: None, gate: Index::MAX, reads: 0, ends_with_run: false }
     }
 }
 
@@ -64,7 +66,7 @@ impl Jobs for Rows {
         if !full && let Some(head) = table.head {
             // Up to the next row, however far away it is.
             let above = table.rows.range(run.end() + 1..).next().map_or(head, |row| row - 1);
-            into.none_through(above.min(head));
+            into.none_through(if table.ends_with_run { *run.end() } else { above.min(head) });
         }
         Ok(())
     }
@@ -406,6 +408,30 @@ fn a_gap_between_two_failed_jobs_is_asked_for_at_once_in_the_next_life() {
         assert!(reads < 100, "{reads} reads: {status:?}");
         assert_eq!((status.done, status.retries, status.failed, status.absent), (2, 2, 0, LAST - 3), "{status:?}");
     }
+}
+
+#[test]
+fn after_a_crash_a_gap_is_asked_for_as_far_as_the_window_goes() {
+    const LAST: Index = 99_999;
+    let disk = FaultyStore::new().unwrap();
+    let rows = Rows::new((0..=LAST).step_by(10_000).chain([LAST]), LAST);
+    rows.0.lock().ends_with_run = true;
+    let life = |disk: &FaultyStore| {
+        let builder = Consumer::builder(rows.clone(), disk.store().progress("p")).stop_at(LAST);
+        builder.max_search_ahead(LAST + 1).max_processing(2).max_crashes(3).start(|_| Ok(())).unwrap()
+    };
+    rows.0.lock().head = None;
+    let first = life(&disk);
+    let dead = disk.after_crash().unwrap();
+    first.stop().unwrap();
+    rows.0.lock().head = Some(LAST);
+    let second = life(&dead);
+    let handle = second.handle();
+    assert!(handle.wait_for(LAST, LONG), "{}", handle.status());
+    second.join().unwrap();
+    let (reads, status) = (rows.0.lock().reads, handle.status());
+    assert!(reads < 20, "{reads} reads: {status:?}");
+    assert_eq!((status.done, status.absent), (11, LAST + 1 - 11));
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl<T: Send + 'static> Core<T> {
     fn act(&mut self, action: Action, wakes: &mut Wakes, now: &Now) {
         match action {
             Action::Fetch(run) => {
-                let (first, last) = (*run.start(), self.window.fetch_through(&run));
+                let (first, last) = (*run.start(), self.window.fetch_through(&run, self.source_gate()));
                 self.reading.fetch = Some(Ask::new(first, last, run.end() - first + 1));
                 self.reading.taken = false;
                 // A worker that is awake reads the run itself, or the reader finds the fetch at its

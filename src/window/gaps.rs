@@ -15,14 +15,16 @@ const WIDEST: u64 = 1 << 27;
 
 impl Window {
     /// Returns the last index up to which an answer to the fetch of this run may go, if the source
-    /// says that there are gaps. It has at most as many jobs as the run.
+    /// says that there are gaps. It has at most as many jobs as the run. The gate of the source
+    /// lets through what is below `open_below`: a caller may hold jobs back that the source does
+    /// not, and no gap.
     #[must_use]
-    pub fn fetch_through(&self, run: &RangeInclusive<Index>) -> Index {
+    pub fn fetch_through(&self, run: &RangeInclusive<Index>, open_below: Index) -> Index {
         let last = *run.end();
         if self.fetch != Some(Fetch::New) {
             return last;
         }
-        self.bound().min(self.held_from(last)).max(last + 1) - 1
+        self.open_below(last, open_below).min(self.starts_below()).max(last + 1) - 1
     }
 
     /// Reports that the fetch under way returned these jobs, and maybe more. After the last part
@@ -90,14 +92,19 @@ impl Window {
 
     /// One past the last index up to which a gap with this start may be settled.
     fn gap_bound(&self, start: Index, open_below: Index) -> Index {
-        let Some(head) = self.head else { return 0 };
-        let open = head.min(self.stop_at.unwrap_or(LAST_JOB)).saturating_add(1).min(open_below);
-        // A job that failed in an earlier life is read by itself: then it is seen to be gone.
-        let open = open.min(self.held_from(start));
+        let open = self.open_below(start, open_below);
         // While a save is awaited, the jobs in it may still be revoked. Then all that is done above
         // them becomes bits.
         let is_free = self.done >= start && self.done == self.saved;
         if is_free { open } else { open.min(self.starts_below()) }
+    }
+
+    /// One past the last index up to which the source may say what is there from `start` on.
+    fn open_below(&self, start: Index, gate: Index) -> Index {
+        let Some(head) = self.head else { return 0 };
+        let open = head.min(self.stop_at.unwrap_or(LAST_JOB)).saturating_add(1).min(gate);
+        // A job that failed in an earlier life is read by itself: then it is seen to be gone.
+        open.min(self.held_from(start))
     }
 
     /// One past the highest index that may start for the first time, as far as the width of the

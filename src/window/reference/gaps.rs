@@ -20,7 +20,10 @@ impl Trial {
         let Some(run) = self.model.fetch.take() else { return };
         let is_new = self.is_new(*run.start());
         let mut numbers = Numbers(u64::from(seed) << 8 | u64::from(last));
-        let through = self.window.fetch_through(&run);
+        // A caller may hold jobs back that the gate of the source lets through.
+        let gate = self.model.gate.map_or(0, |gate| gate.saturating_add(1));
+        let open_below = if seed.is_multiple_of(2) { gate } else { Index::MAX };
+        let through = self.window.fetch_through(&run, open_below);
         assert!(through >= *run.end() && (is_new || through == *run.end()));
         let mut most = run.end() - run.start() + 1;
         let mut next = *run.start();
@@ -29,7 +32,7 @@ impl Trial {
             let gap = numbers.below(4) * (1 + numbers.below(8) / 7 * 20);
             if gap > 0 && goes_on && next < through {
                 let end = next.saturating_add(gap).min(through);
-                goes_on = self.gap(is_new, next..=end - 1, seed);
+                goes_on = self.gap(is_new, next..=end - 1, open_below);
                 next = end;
             }
             let jobs = (1 + numbers.below(5)).min(most);
@@ -49,7 +52,7 @@ impl Trial {
         if beyond > 0 && goes_on && (is_new || next <= *run.end()) {
             let end = next.saturating_add(beyond);
             let end = if is_new { end } else { end.min(run.end() + 1) };
-            self.gap(is_new, next..=end - 1, seed);
+            self.gap(is_new, next..=end - 1, open_below);
             next = end;
         }
         let fails = last.is_multiple_of(5);
@@ -75,11 +78,8 @@ impl Trial {
     }
 
     /// Returns false if the gap is cut off.
-    fn gap(&mut self, is_new: bool, gap: RangeInclusive<Index>, seed: u8) -> bool {
+    fn gap(&mut self, is_new: bool, gap: RangeInclusive<Index>, open_below: Index) -> bool {
         let (start, end) = (*gap.start(), gap.end() + 1);
-        let gate = self.model.gate.map_or(0, |gate| gate.saturating_add(1));
-        // A caller may hold jobs back that the gate of the source lets through.
-        let open_below = if seed.is_multiple_of(2) { gate } else { Index::MAX };
         let whole = self.window.handle_gap(gap.clone(), open_below);
         let model = &mut self.model;
         if !is_new {
