@@ -109,26 +109,6 @@ fn start<J: Jobs<Job = u64>>(builder: Builder<J, StoreProgress>, mode: Mode, lat
     started.unwrap()
 }
 
-/// The stores to test on: each is empty, and the directory lives as long as it.
-fn stores() -> Vec<(Store, Option<tempfile::TempDir>)> {
-    let mut stores = vec![(Store::in_memory(), None)];
-    if cfg!(feature = "rocksdb") {
-        stores.extend(on_disk());
-    }
-    stores
-}
-
-#[cfg(feature = "rocksdb")]
-fn on_disk() -> Option<(Store, Option<tempfile::TempDir>)> {
-    let dir = tempfile::tempdir().unwrap();
-    Some((Store::open(dir.path()).unwrap(), Some(dir)))
-}
-
-#[cfg(not(feature = "rocksdb"))]
-fn on_disk() -> Option<(Store, Option<tempfile::TempDir>)> {
-    None
-}
-
 /// Compares all events with the model: each job fails as often as the plan says, and is done then.
 fn check(heard: &[Heard], plan: &[u32], mode: Mode) {
     let mut attempts: BTreeMap<Index, (u32, bool)> = BTreeMap::new();

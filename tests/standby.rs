@@ -16,26 +16,6 @@ use waterline::{
     Watermark,
 };
 
-/// A store in memory, and one on the disk if there can be one.
-fn stores() -> Vec<(Store, Option<tempfile::TempDir>)> {
-    let mut stores = vec![(Store::in_memory(), None)];
-    if cfg!(feature = "rocksdb") {
-        stores.extend(on_disk());
-    }
-    stores
-}
-
-#[cfg(feature = "rocksdb")]
-fn on_disk() -> Option<(Store, Option<tempfile::TempDir>)> {
-    let dir = tempfile::tempdir().unwrap();
-    Some((Store::open(dir.path()).unwrap(), Some(dir)))
-}
-
-#[cfg(not(feature = "rocksdb"))]
-fn on_disk() -> Option<(Store, Option<tempfile::TempDir>)> {
-    None
-}
-
 fn waits(status: &Status) -> bool {
     status.state == State::Waiting && matches!(status.blocked, Blocked::InUse { .. })
 }

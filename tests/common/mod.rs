@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
-use waterline::{BoxError, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Status, Wakeup};
+use waterline::{BoxError, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Status, Store, Wakeup};
 
 pub mod database;
 #[cfg(unix)]
@@ -125,6 +125,26 @@ pub fn numbers(n: u64) -> MemoryJobs<u64> {
 pub fn builder<J: Jobs>(jobs: J, progress: &MemoryProgress) -> waterline::Builder<J, MemoryProgress> {
     watch();
     Consumer::builder(jobs, progress.clone())
+}
+
+/// The stores to test on: each is empty, and the directory lives as long as it.
+pub fn stores() -> Vec<(Store, Option<tempfile::TempDir>)> {
+    let mut stores = vec![(Store::in_memory(), None)];
+    if cfg!(feature = "rocksdb") {
+        stores.extend(on_disk());
+    }
+    stores
+}
+
+#[cfg(feature = "rocksdb")]
+fn on_disk() -> Option<(Store, Option<tempfile::TempDir>)> {
+    let dir = tempfile::tempdir().unwrap();
+    Some((Store::open(dir.path()).unwrap(), Some(dir)))
+}
+
+#[cfg(not(feature = "rocksdb"))]
+fn on_disk() -> Option<(Store, Option<tempfile::TempDir>)> {
+    None
 }
 
 /// A source that follows the test's script. The job at an index is the index.

@@ -57,23 +57,12 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{LONG, until_asleep};
     use crate::Store;
     use crate::queue::{Accept, Gate, JobState, NewJob, Outcome, Queue, QueueOptions, Runner};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::{Duration, Instant};
-
-    /// Longer than anything here takes; only a test that fails waits for it.
-    const LONG: Duration = Duration::from_secs(20);
-
-    #[track_caller]
-    fn until_asleep(queue: &Queue, threads: usize) {
-        let until = Instant::now() + LONG;
-        while queue.inner().look(|live| live.asleep) != threads {
-            assert!(Instant::now() < until, "there are not {threads} threads asleep");
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
-    }
+    use std::time::Duration;
 
     #[test]
     fn a_runner_that_is_woken_for_a_job_behind_a_closed_gate_wakes_somebody_who_accepts_it() {

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 /// Longer than anything here takes; only a test that fails waits for it.
-const LONG: Duration = Duration::from_secs(20);
+pub(super) const LONG: Duration = Duration::from_secs(20);
 
 /// A runner that has no threads. Each test makes their steps.
 fn pool(queue: &Queue, max_processing: usize) -> Arc<Pool> {
@@ -181,7 +181,7 @@ fn a_drain_whose_time_is_over_ends_although_a_claim_that_may_be_its_last_one_is_
 
 /// Waits until so many threads sleep until there is a job.
 #[track_caller]
-fn until_asleep(queue: &Queue, threads: usize) {
+pub(super) fn until_asleep(queue: &Queue, threads: usize) {
     let until = Instant::now() + LONG;
     while queue.inner().look(|live| live.asleep) != threads {
         assert!(Instant::now() < until, "there are not {threads} threads asleep");
