@@ -224,28 +224,24 @@ impl Jobs for Down {
 #[test]
 fn neighbours_stay_together_while_the_source_is_down() {
     let source = Down::default();
-    let (pass, hold) = crossbeam_channel::bounded::<()>(0);
+    let (send, begun) = crossbeam_channel::unbounded();
     let consumer = builder(source.clone(), &MemoryProgress::new())
-        .max_processing(2)
+        .max_processing(1_000)
+        .threads(1)
         .retry(Retry::fixed(Duration::from_millis(500)))
-        .start(move |job| {
-            // The last job fails once the source is down, so that no job is read again before.
-            if job.index == 999 && job.attempt == 1 {
-                let _ = hold.recv();
-            }
-            if job.attempt == 1 { Err("once".into()) } else { Ok(()) }
-        })
+        .start_deferred(move |job, done| if job.attempt == 1 { send.send(done).unwrap() } else { done.complete() })
         .unwrap();
     let handle = consumer.handle();
-    until(&handle, "all but the last attempt", |status| status.next == 1_000);
+    // All fail once the source is down, so that no job is read again before.
+    let begun: Vec<_> = (0..1_000).map(|_| begun.recv_timeout(LONG).unwrap()).collect();
     source.0.0.store(true, Ordering::SeqCst);
-    drop(pass);
+    begun.into_iter().for_each(|done| done.fail("once"));
     let calls = || source.0.1.load(Ordering::SeqCst);
     let before = calls();
-    eventually("an outage that was noticed often", || calls() >= before + 100);
+    eventually("an outage that was noticed more than once", || calls() >= before + 8);
     source.0.0.store(false, Ordering::SeqCst);
     let healed = calls();
     until(&handle, "every job", |status| status.done == 1_000);
-    assert!(calls() - healed <= 500, "{} calls for 1,000 jobs", calls() - healed);
+    assert!(calls() - healed <= 250, "{} calls for 1,000 jobs", calls() - healed);
     consumer.stop().unwrap();
 }
