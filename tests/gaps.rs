@@ -270,10 +270,11 @@ fn a_parked_job_that_is_a_gap_when_it_is_to_run_once_more_stays_parked() {
     consumer.stop().unwrap();
 }
 
-/// A source that breaks a rule at index 5.
+/// A source that breaks a rule at index 5. Its answer depends on the index at which the read
+/// begins, so each further read breaks the same rule, and the status keeps the error.
 struct Broken(Answer);
 
-type Answer = fn(&mut Sparse<Index>);
+type Answer = fn(Index, &mut Sparse<Index>);
 
 impl Jobs for Broken {
     type Job = Index;
@@ -291,7 +292,7 @@ impl Jobs for Broken {
             (*run.start()..5).take(most).for_each(|index| into.job(index, index));
             return Ok(());
         }
-        (self.0)(into);
+        (self.0)(*run.start(), into);
         Ok(())
     }
 }
@@ -300,16 +301,16 @@ impl Jobs for Broken {
 fn an_answer_that_breaks_a_rule_is_an_error_of_the_source_and_nothing_is_skipped() {
     let broken: [(Answer, &str); 4] = [
         (
-            |into| [5, 7, 6].into_iter().for_each(|index| into.job(index, index)),
+            |start, into| [5, 7, 6].into_iter().filter(|at| *at >= start || *at == 6).for_each(|at| into.job(at, at)),
             "shows job 6 after it has said what is there below 8",
         ),
         (
-            |into| [5, 21].into_iter().for_each(|index| into.job(index, index)),
+            |start, into| [5, 21].into_iter().filter(|at| *at >= start).for_each(|at| into.job(at, at)),
             "shows job 21, which is outside of the run that ends at 20",
         ),
-        (|into| into.job(4, 4), "shows job 4 after it has said what is there below 5"),
+        (|_, into| into.job(4, 4), "shows job 4 after it has said what is there below 5"),
         (
-            |into| {
+            |_, into| {
                 into.none_through(9);
                 into.job(8, 8);
             },
@@ -332,7 +333,7 @@ fn an_answer_that_breaks_a_rule_is_an_error_of_the_source_and_nothing_is_skipped
 
 #[test]
 fn nothing_that_is_said_is_missing_and_is_asked_for_again() {
-    let consumer = builder(Broken(|_| ()), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    let consumer = builder(Broken(|_, _| ()), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
     until(&consumer.handle(), "it is missing", |status| status.blocked == Blocked::Missing { index: 5 });
     assert_eq!(consumer.handle().last_processed_index(), Some(4));
     consumer.stop().unwrap();
