@@ -412,6 +412,74 @@ fn a_gap_between_two_failed_jobs_is_asked_for_at_once_in_the_next_life() {
 }
 
 #[test]
+fn gaps_that_a_life_recorded_before_it_read_them_are_no_suspects_of_the_next_one() {
+    let disk = FaultyStore::new().unwrap();
+    // The first save has everything that is done. It has no gap, since none is known by then.
+    let rows = Rows::new([0, 1, 9], 1);
+    let life = |disk: &FaultyStore, pause: Duration| {
+        let builder = Consumer::builder(rows.clone(), disk.store().progress("p")).max_processing(2).max_crashes(3);
+        builder.retry(Retry::fixed(pause)).start(|job| if job.index == 0 { Err("no".into()) } else { Ok(()) }).unwrap()
+    };
+    // The jobs that a life knows of before it has seen any.
+    let known = |disk: &FaultyStore| {
+        rows.0.lock().head = None;
+        let life = life(disk, HOUR);
+        let size = life.handle().size();
+        life.stop().unwrap();
+        rows.0.lock().head = Some(9);
+        size
+    };
+    let first = life(&disk, HOUR);
+    until(&first.handle(), "job 1 is saved", |status| status.done == 1 && status.failed == 1 && status.unsaved == 0);
+    let dead = disk.after_crash().unwrap();
+    first.stop().unwrap();
+    rows.0.lock().head = Some(9);
+    let second = life(&dead, Duration::from_millis(1));
+    until(&second.handle(), "all gaps are settled", |status| status.absent == 7);
+    eventually("jobs 0, 1 and 9 alone are known", || known(&dead.after_crash().unwrap()) == 3);
+    second.stop().unwrap();
+}
+
+#[test]
+fn a_suspect_that_is_deleted_is_passed_though_a_gap_that_is_new_covers_it() {
+    let disk = FaultyStore::new().unwrap();
+    let rows = Rows::new((0..=20).map(|row| row * 100), 2_000);
+    let start = |disk: &FaultyStore, waits: bool| {
+        let (say, said) = crossbeam_channel::unbounded();
+        let (go, wait) = crossbeam_channel::bounded::<()>(0);
+        let builder = Consumer::builder(rows.clone(), disk.store().progress("p")).max_processing(2).max_crashes(3);
+        let run = move |job: Job<Index>| {
+            say.send(job.index)?;
+            if waits {
+                // Until the test lets go of the channel.
+                let _ = wait.recv();
+            }
+            Ok(())
+        };
+        (builder.stop_at(2_000).start(run).unwrap(), said, go)
+    };
+    // Two lives die while jobs 0 and 100 run. The second one has recorded them, and some above.
+    let mut disk = disk;
+    for _ in 0..2 {
+        let (life, said, go) = start(&disk, true);
+        let both: BTreeSet<_> = (0..2).map(|_| said.recv_timeout(LONG).unwrap()).collect();
+        assert_eq!(both, [0, 100].into());
+        let dead = disk.after_crash().unwrap();
+        drop(go);
+        life.stop().unwrap();
+        disk = dead;
+    }
+    rows.remove(100);
+    rows.remove(200);
+    let (last, said, _go) = start(&disk, false);
+    let handle = last.handle();
+    assert!(handle.wait_for(2_000, LONG), "{}", handle.status());
+    last.join().unwrap();
+    let ran: BTreeSet<_> = said.iter().collect();
+    assert_eq!(ran, (0..=20).filter(|row| ![1, 2].contains(row)).map(|row| row * 100).collect());
+}
+
+#[test]
 fn after_a_crash_a_gap_is_asked_for_as_far_as_the_window_goes() {
     const LAST: Index = 99_999;
     let disk = FaultyStore::new().unwrap();

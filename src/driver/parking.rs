@@ -161,10 +161,11 @@ impl<T: Send + 'static> Core<T> {
         Ok(Some(failure.error))
     }
 
-    /// Returns the jobs of a gap that have a record though they are not parked.
+    /// Returns the settled jobs of a gap that have a record though they are not parked.
     pub(super) fn pending_within(&self, gap: &RangeInclusive<Index>) -> Vec<Index> {
         let Some(parking) = &self.parking else { return Vec::new() };
         let pending = parking.jobs.range(gap.clone()).filter(|(_, job)| job.parked.is_none());
+        let pending = pending.filter(|(index, _)| self.window.is_done(**index));
         pending.map(|(index, _)| *index).collect()
     }
 

@@ -61,8 +61,9 @@ impl<T: Send + 'static> Core<T> {
                 self.window.handle_part(run);
             }
             if let Some(gap) = part.gap {
+                let whole = self.window.handle_gap(gap.clone(), open_below);
                 self.forget_records(&gap);
-                if !self.window.handle_gap(gap, open_below) {
+                if !whole {
                     break;
                 }
             }
@@ -122,7 +123,8 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Removes the records of jobs that are gaps now. Parked jobs keep theirs.
+    /// Removes the records of jobs that are gaps now, as far as the window has settled the gap: a
+    /// failed job of an earlier life is read by itself. Parked jobs keep theirs.
     fn forget_records(&mut self, gap: &RangeInclusive<Index>) {
         for index in self.pending_within(gap) {
             let mut changes = Changes::default();
@@ -135,6 +137,58 @@ impl<T: Send + 'static> Core<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::index::BoxError;
+    use crate::progress::load_earlier;
+    use crate::{Consumer, Jobs, Retry, Sparse, Store};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    /// Jobs 0 and 5, between gaps. Job 5 may be deleted.
+    #[derive(Clone, Default)]
+    struct Rows(Arc<AtomicBool>);
+
+    impl Jobs for Rows {
+        type Job = Index;
+
+        fn head(&self) -> Result<Option<Index>, BoxError> {
+            Ok(Some(9))
+        }
+
+        fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+            Ok(Some(index))
+        }
+
+        fn read_sparse(&self, run: RangeInclusive<Index>, _: usize, into: &mut Sparse<Index>) -> Result<(), BoxError> {
+            let deleted = self.0.load(Ordering::SeqCst);
+            let rows = [0, 5].into_iter().filter(|row| run.contains(row) && (*row == 0 || !deleted));
+            rows.for_each(|row| into.job(row, row));
+            into.none_through(*run.end());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_failed_job_that_is_a_gap_leaves_no_record() {
+        let (store, rows) = (Store::in_memory(), Rows::default());
+        let records = || {
+            let earlier = load_earlier(&mut store.progress("p"), true).unwrap().unwrap();
+            earlier.jobs.iter().map(|job| job.index).collect::<Vec<_>>()
+        };
+        for (deleted, left) in [(false, vec![0, 5]), (true, vec![0])] {
+            rows.0.store(deleted, Ordering::SeqCst);
+            let builder = Consumer::builder(rows.clone(), store.progress("p")).max_processing(2).max_crashes(3);
+            let retry = Retry::fixed(Duration::from_secs(if deleted { 0 } else { 3_600 }));
+            let consumer = builder.retry(retry).start(|_| Err("no".into())).unwrap();
+            let handle = consumer.handle();
+            let settled = || if deleted { handle.status().done_ahead == 9 } else { handle.status().failed == 2 };
+            while !settled() {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            consumer.stop().unwrap();
+            assert_eq!(records(), left);
+        }
+    }
 
     #[test]
     fn the_parts_of_an_answer_are_its_jobs_and_the_gaps_behind_them() {
