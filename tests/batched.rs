@@ -8,12 +8,14 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, OnceLock};
 use std::time::{Duration, Instant};
+use waterline::testing::FaultyStore;
 use waterline::{
-    BoxError, Builder, ConfigError, Consumer, Error, Event, Failure, Handle, Index, Job, MemoryJobs, MemoryProgress,
-    OnExhausted, Outcome, Retry, State, Store, StoreProgress, Table,
+    BoxError, Builder, ConfigError, Consumer, Error, Event, Failure, Handle, Index, Job, Jobs, MemoryJobs,
+    MemoryProgress, OnExhausted, Outcome, Retry, Sparse, State, Store, StoreProgress, Table,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
@@ -369,7 +371,7 @@ fn a_consumer_with_a_gate_starts_batches_below_it() {
     let jobs = numbers(6);
     let (send, batches) = unbounded();
     let upstream = builder(jobs.clone(), &first).start(|_| Ok(())).unwrap();
-    let gated = waterline::Jobs::gated_by(jobs, upstream.handle());
+    let gated = Jobs::gated_by(jobs, upstream.handle());
     let consumer =
         builder(gated, &second).max_processing(4).stop_at(5).start_batched(4, Duration::from_millis(5), sends(send));
     consumer.unwrap().join().unwrap();
@@ -539,6 +541,47 @@ fn a_batch_of_no_job_and_one_of_more_jobs_than_may_be_in_flight_are_refused() {
     assert!(matches!(threads, Err(Error::Config(ConfigError::ThreadsWithoutDeferred))));
 }
 
+/// A row at every twentieth index. An answer says nothing of what is above the run.
+struct Rows;
+
+impl Jobs for Rows {
+    type Job = u64;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(20 * 99))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<u64>, BoxError> {
+        Ok(index.is_multiple_of(20).then_some(index))
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<u64>) -> Result<(), BoxError> {
+        let last = *run.end();
+        let rows: Vec<_> = run.filter(|index| index.is_multiple_of(20)).take(most).collect();
+        rows.iter().for_each(|row| into.job(*row, *row));
+        if rows.len() < most {
+            into.none_through(last);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn after_a_crash_a_batch_of_jobs_between_gaps_waits_for_no_more_than_their_records() {
+    let disk = FaultyStore::new().unwrap();
+    let first = Consumer::builder(numbers(0), disk.store().progress("p")).max_crashes(3).start(|_| Ok(())).unwrap();
+    let dead = disk.after_crash().unwrap();
+    first.stop().unwrap();
+    let (send, batches) = unbounded();
+    let builder = Consumer::builder(Rows, dead.store().progress("p")).max_processing(10).stop_at(20 * 99);
+    let consumer = builder.max_crashes(3).start_batched(7, HOUR, sends(send)).unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(20 * 99, LONG), "{}", handle.status());
+    consumer.join().unwrap();
+    let all: BTreeSet<_> = batches.iter().flatten().collect();
+    assert_eq!(all, (0..100).map(|row| row * 20).collect());
+}
+
 /// The naive model of one life: the state of each job that was ever in a batch.
 #[derive(Default)]
 struct Model {
@@ -668,7 +711,7 @@ impl Lives {
                 Step::Processing(limit) => handle.set_max_processing(limit).unwrap(),
                 Step::Width(width) => handle.set_max_search_ahead(width).unwrap(),
                 Step::Push(count) => (0..count).for_each(|_| {
-                    let next = waterline::Jobs::head(&self.jobs).unwrap().map_or(0, |head| head + 1);
+                    let next = Jobs::head(&self.jobs).unwrap().map_or(0, |head| head + 1);
                     assert_eq!(self.jobs.push(next), next);
                 }),
                 Step::Wait(index) => _ = handle.wait_for(index, Duration::from_millis(2)),
@@ -679,7 +722,7 @@ impl Lives {
             }
         }
         consumer.stop().unwrap();
-        let Some(last) = waterline::Jobs::head(&self.jobs).unwrap() else { return };
+        let Some(last) = Jobs::head(&self.jobs).unwrap() else { return };
         let consumer = self.start(Some(last));
         assert!(consumer.handle().wait_end(LONG).is_some(), "it stands still: {}", consumer.handle().status());
         consumer.join().unwrap();

@@ -44,7 +44,7 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    fn new(max: usize, linger: Duration) -> Box<Self> {
+    pub(super) fn new(max: usize, linger: Duration) -> Box<Self> {
         Box::new(Self { max, linger, until: None, lingering: 0, added: Default::default() })
     }
 
@@ -61,7 +61,13 @@ impl Batches {
                 self.until.get_or_insert_with(|| end(now()));
                 Next::Partial
             }
-            next => next,
+            next => {
+                if window.is_paused() {
+                    // After the pause it waits anew, since more jobs may come then.
+                    self.until = None;
+                }
+                next
+            }
         }
     }
 
@@ -101,6 +107,13 @@ impl<T: Send + 'static> Core<T> {
             None => self.window.can_run(),
             Some(batches) => batches.want_thread(&self.window, &self.failures, || now),
         }
+    }
+
+    /// Returns the time until which the watermark waits for nothing but a batch that is not full.
+    pub(super) fn lingers_until(&self, now: Instant) -> Option<Instant> {
+        let until = self.running.batches.as_ref()?.until.filter(|until| now < *until)?;
+        let is_next = self.window.lowest_unprocessed() == self.window.next();
+        (is_next && self.window.can_run()).then_some(until)
     }
 
     /// Puts the jobs of the next batch into this one, which is empty, if a batch starts now.
@@ -198,10 +211,11 @@ impl<T: Send + 'static> Core<T> {
 
     #[cold]
     fn batch_failed(&mut self, tickets: &mut Vec<Ticket>, error: &str, now: &Now) {
-        let (count, lowest) = (tickets.len(), tickets.iter().map(|ticket| ticket.index).min());
+        let (count, mut lowest) = (tickets.len(), None);
         for Ticket { token, .. } in tickets.drain(..) {
             let flight = self.running.flights.end(token).filter(|_| !self.ending.abandoned);
             let Some(Flight { index, .. }) = flight else { continue };
+            lowest = Some(lowest.map_or(index, |lowest: Index| lowest.min(index)));
             self.window.handle_failed(index);
             self.run_alone(index, count, error, now);
         }
@@ -323,6 +337,7 @@ mod tests {
     use super::*;
     use crate::base::retry::Retry;
     use crate::base::time;
+    use crate::observe::listening::Listens;
     use crate::reader::Weights;
     use crate::window::Limits;
 
@@ -418,6 +433,37 @@ mod tests {
         assert_eq!(ask(&mut long, begin + Duration::from_secs(86_400)), (vec![], true));
         long.window.stop_at(0);
         assert_eq!(ask(&mut long, begin), (vec![0], false), "nothing more can come");
+    }
+
+    #[test]
+    fn a_batch_waits_anew_after_a_pause_in_which_its_time_was_over() {
+        let begin = Instant::now();
+        let mut core = core(LINGER);
+        push(&mut core, 1);
+        assert_eq!(ask(&mut core, begin), (vec![], true));
+        core.window.set_paused(true);
+        assert_eq!(ask(&mut core, begin + LINGER), (vec![], false));
+        core.window.set_paused(false);
+        assert_eq!(ask(&mut core, begin + LINGER * 2), (vec![], true), "more may come after the pause");
+        assert_eq!(ask(&mut core, begin + LINGER * 3), (vec![0], false));
+    }
+
+    #[test]
+    fn the_failure_of_a_batch_is_told_of_unless_nobody_awaits_it_any_more() {
+        let _listens = tracing::subscriber::set_default(Listens::default());
+        let now = Now::at(Instant::now());
+        for abandoned in [false, true] {
+            let mut core = core(LINGER);
+            push(&mut core, 4);
+            let mut batch = empty();
+            assert!(!core.gather(&mut batch, &now) && batch.tickets.len() == 4);
+            if abandoned {
+                core.abandon();
+            }
+            batch.outcome = Err(Failure::boxed("refused".into()));
+            drop(core.report_batch(&mut batch, &mut Changes::default(), &now));
+            assert_eq!(core.begin_telling(), !abandoned);
+        }
     }
 
     #[test]

@@ -66,6 +66,9 @@ pub(super) struct Care {
     least: Index,
     /// New jobs below this index are recorded, and may start.
     recorded: Index,
+    /// The new jobs that are recorded, or will be with the next save, and that are neither handed
+    /// out nor gaps.
+    ahead: BTreeSet<Index>,
     /// The gate of the source.
     gate: Index,
     /// The jobs that run alone until they succeed.
@@ -117,6 +120,7 @@ impl Care {
             in_order: recovered.in_order,
             least: next.saturating_add(DEFAULT_SEARCH_AHEAD - 1),
             recorded: next,
+            ahead: BTreeSet::new(),
             gate: Index::MAX,
             suspects: suspects.map(|job| job.index).collect(),
             turns: BTreeSet::new(),
@@ -251,28 +255,31 @@ impl<T: Send + 'static> Core<T> {
         }
         // A job behind the gate has not started. The next life must not take it for one that has.
         let below = care.gate.min(last + 1);
+        while care.ahead.first().is_some_and(|index| *index < next) {
+            care.ahead.pop_first();
+        }
+        let enough = care.ahead.len() > most / 2;
         let due = std::mem::take(&mut care.due);
         let mut recorded = care.recorded.max(next);
         let mut new = Vec::new();
-        if let Some(until) = care.until.filter(|_| head.is_some()) {
-            // The rest is enough for the next half.
-            if recorded - next <= (most / 2) as u64 {
-                while new.len() < most {
-                    let index = self.window.unstarted_from(recorded);
-                    if index > until || index >= below {
-                        break;
-                    }
-                    new.push(index);
-                    recorded = index + 1;
+        // The rest is enough for the next half.
+        if let Some(until) = care.until.filter(|_| head.is_some() && !enough) {
+            while new.len() < most {
+                let index = self.window.unstarted_from(recorded);
+                if index > until || index >= below {
+                    break;
                 }
-                if until < last && self.window.unstarted_from(recorded) > until {
-                    // The jobs above are not recorded.
-                    recorded = Index::MAX;
-                }
+                new.push(index);
+                recorded = index + 1;
+            }
+            if until < last && self.window.unstarted_from(recorded) > until {
+                // The jobs above are not recorded.
+                recorded = Index::MAX;
             }
         }
         if let Some(care) = self.care() {
             care.recorded = if new.is_empty() { recorded } else { care.recorded.max(next) };
+            care.ahead.extend(&new);
             let open_below = care.open_below();
             self.window.handle_gate(open_below);
         }
@@ -364,6 +371,7 @@ impl<T: Send + 'static> Core<T> {
         if let Some(care) = self.care() {
             care.suspects.remove(&index);
             care.turns.remove(&index);
+            care.ahead.remove(&index);
         }
     }
 

@@ -90,6 +90,12 @@ impl<T: Send + 'static> Core<T> {
             self.watching.stalls.watched = false;
             return None;
         }
+        if let Some(until) = self.lingers_until(now) {
+            // It waits as it was asked to, so that is no stall.
+            let again = until.min(later(now, self.watching.stalls.pause()));
+            self.watching.stalls.restart(again);
+            return Some(again);
+        }
         let due = self.watching.stalls.due();
         if now < due {
             return Some(due);
@@ -224,6 +230,7 @@ mod tests {
     use super::*;
     use crate::Retry;
     use crate::base::error::Error;
+    use crate::driver::batches::Batches;
     use crate::driver::standby::Refusal;
     use crate::observe::listening::Listens;
     use crate::window::{Limits, Window};
@@ -264,6 +271,25 @@ mod tests {
         assert!(core.stalled(&Now::at(now + PATIENCE)).is_none());
         core.look_for_stall(&Now::at(now + PATIENCE));
         assert_eq!(core.look_for_stall(&Now::at(now + PATIENCE * 2)), None, "the thread ends");
+    }
+
+    #[test]
+    fn a_batch_that_waits_for_more_jobs_is_no_stall_until_its_time_is_over() {
+        let _listens = tracing::subscriber::set_default(Listens::default());
+        let now = Instant::now();
+        let mut core = watched(Some(0), now);
+        core.window.set_limits(Limits { max_processing: 4, max_search_ahead: 100 });
+        core.running.batches = Some(Batches::new(4, PATIENCE * 5 / 2));
+        while core.window.poll().is_some() {}
+        core.window.handle_fetched(1);
+        assert!(core.has_work(now), "a thread is to wait with job 0");
+        let mut look = |at: u32| {
+            let again = core.look_for_stall(&Now::at(now + PATIENCE * at / 2)).map(|again| again - now);
+            (again.map(|again| again * 2), core.begin_telling())
+        };
+        let no_stall = |halves: u32| (Some(PATIENCE * halves), false);
+        assert_eq!([look(2), look(4), look(5)], [no_stall(4), no_stall(5), no_stall(7)]);
+        assert!(look(7).1, "no thread has taken it for ten seconds");
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Window {
         }
         let slots = self.limits.max_processing - self.in_flight;
         // Nothing starts behind it before it has ended, or ever.
-        let last = self.read >= self.closed_from() || self.stop_at.is_some_and(|last| self.read > last);
+        let last = self.read >= self.starts_below() || self.stop_at.is_some_and(|last| self.read > last);
         // There is no room for more before jobs that were read have started.
         let stuffed = || self.has_unread() && self.fetch.is_none() && self.new_run().is_none();
         if count >= max.min(slots) as u64 || last || stuffed() { Next::Whole } else { Next::Partial }
@@ -81,8 +81,12 @@ impl Window {
         if end >= self.read {
             return self.unstarted;
         }
-        // The gate or a limit was lowered since they were read.
-        end.saturating_sub(self.next).min(self.unstarted)
+        // The gate or a limit was lowered since they were read, or jobs await their records.
+        if end <= self.next {
+            return 0;
+        }
+        let failed = if self.held.is_empty() { 0 } else { self.held.range(self.next..end).count() as u64 };
+        end - self.next - self.ahead.restored_within(self.next, end) - failed
     }
 }
 
@@ -157,6 +161,48 @@ mod tests {
         gated.handle_gate(2);
         assert_eq!((next(&gated), take(&mut gated, 4, true, NONE)), (Next::Partial, [0, 1].into()));
         assert_eq!(next(&gated), Next::Nothing);
+    }
+
+    /// Reads jobs with these indices, and gaps between them.
+    fn read_sparse(window: &mut Window, jobs: &[Index]) {
+        assert!(matches!(window.poll(), Some(Action::Fetch(_))));
+        let mut next = window.unread_from();
+        for job in jobs {
+            if next < *job {
+                window.handle_gap(next..=job - 1, Index::MAX);
+            }
+            window.handle_part(*job..=*job);
+            next = job + 1;
+        }
+        window.handle_fetched(0);
+    }
+
+    #[test]
+    fn gaps_below_a_gate_are_no_jobs_of_a_batch() {
+        let mut window = Window::begin(0, Limits { max_processing: 8, max_search_ahead: 100 });
+        window.handle_head(Some(50));
+        read_sparse(&mut window, &[0, 10, 20, 30]);
+        let next = |window: &Window| window.next_batch(3, false, |_| false);
+        assert_eq!(next(&window), Next::Whole);
+        window.handle_gate(20);
+        assert_eq!(next(&window), Next::Partial, "only jobs 0 and 10 may start");
+        assert_eq!(take(&mut window, 3, true, NONE), [0, 10]);
+        assert_eq!(next(&window), Next::Nothing);
+    }
+
+    #[test]
+    fn a_batch_waits_for_no_job_behind_a_gap_that_is_wider_than_the_window() {
+        let mut window = Window::begin(0, Limits { max_processing: 8, max_search_ahead: u64::MAX });
+        window.handle_head(Some(1 << 40));
+        read_sparse(&mut window, &[0]);
+        assert_eq!(window.next_batch(4, false, |_| false), Next::Partial);
+        while let Some(action) = window.poll() {
+            if let Action::Fetch(run) = action {
+                window.handle_gap(*run.start()..=1 << 40, Index::MAX);
+                window.handle_fetched(0);
+            }
+        }
+        assert_eq!(window.next_batch(4, false, |_| false), Next::Whole, "nothing can join job 0");
     }
 
     #[test]
