@@ -151,12 +151,15 @@ pub trait Jobs: Send + Sync + 'static {
     ///
     /// Say at most `most` jobs of the run in index order, with [`Sparse::job`], and what is missing
     /// for good. `run` starts at [`into.next()`](Sparse::next) and ends at the head or at the end
-    /// of the consumer's window, so it may be very long. A gap is settled at once: it is part of
-    /// the ranges of `on_processed`, and [`Status::absent`](crate::Status::absent) counts it. A job
-    /// that failed and waits for its retry may become a gap: the consumer passes it, with a
-    /// warning. A gap must never become a job. (Many databases show rows out of order for a moment;
-    /// see [`your_database`](crate::your_database).) If nothing is said, the first index is missing
-    /// for now, as in `read`, and the consumer asks again later.
+    /// of the consumer's window, so it may be very long. Say how far a gap goes, also beyond the
+    /// run: a huge gap in steps of a window costs a call and a save for each.
+    ///
+    /// A gap is settled at once: it is part of the ranges of `on_processed`, and
+    /// [`Status::absent`](crate::Status::absent) counts it. A job that failed and waits for its
+    /// retry may become a gap: the consumer passes it, with a warning. A gap must never become a
+    /// job. (Many databases show rows out of order for a moment; see
+    /// [`your_database`](crate::your_database).) If nothing is said, the first index is missing for
+    /// now, as in `read`, and the consumer asks again later.
     ///
     /// The default calls `read` with a run of `most` indices, and knows no gap.
     ///
