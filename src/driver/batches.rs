@@ -282,7 +282,7 @@ impl<T: Send + 'static> Driver<T> {
         let mut search = Search::default();
         loop {
             if let Some((source, run)) = core.begin_reading(&now) {
-                core = self.read_for_itself(core, source, run);
+                core = self.read_for_itself(core, source, run, &mut search);
                 now = Now::when_asked();
             }
             let lingers = core.gather(batch, &now);

@@ -170,8 +170,7 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
         let mut search = Search::default();
         loop {
             if let Some((source, run)) = core.begin_reading(&now) {
-                core = self.read_for_itself(core, source, run);
-                search.slept = false;
+                core = self.read_for_itself(core, source, run, &mut search);
                 now = Now::when_asked();
             }
             let task = core.next_task(&now);

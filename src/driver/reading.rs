@@ -9,6 +9,7 @@ mod state;
 pub(crate) use self::state::{Bounding, Reading, Surplus, Unread};
 use super::Driver;
 use super::core::Core;
+use super::handing_out::Search;
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::{BoxError, Index};
@@ -375,14 +376,16 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
 }
 
 impl<T: Send + 'static> Driver<T> {
-    /// A worker reads what it would otherwise wait for.
+    /// A worker reads what it would otherwise wait for. So it was not without work.
     pub(super) fn read_for_itself<'a>(
         &'a self,
         core: MutexGuard<'a, Core<T>>,
         source: Arc<dyn ReadRuns<T>>,
         run: Ask,
+        search: &mut Search,
     ) -> MutexGuard<'a, Core<T>> {
         drop(core);
+        search.slept = false;
         let fetched = source.read_run(run);
         // At the end this may be the last reference to the source, whose destructor is user code.
         drop_guarded(source);

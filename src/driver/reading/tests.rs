@@ -1,7 +1,11 @@
 use super::*;
 use crate::base::retry::Retry;
 use crate::commit::changes::Changes;
+use crate::driver::waiting::tests::ByHand;
+use crate::reader::SharedSource;
+use crate::source::MemoryJobs;
 use crate::source::Steps;
+use crate::source::watermark::Watermark;
 use crate::window::{Limits, Window};
 
 fn fetched(jobs: Vec<Index>, weights: Weights, then: Then) -> Fetched<Index> {
@@ -29,6 +33,21 @@ fn failed(count: u64) -> Core<Index> {
         );
         let _ = core.drain(&Now::when_asked());
     }
+}
+
+#[test]
+fn a_worker_that_has_slept_for_long_and_reads_a_run_was_not_without_work() {
+    let limits = Limits { max_processing: 2, max_search_ahead: u64::MAX };
+    let mut core = Core::new(Window::begin(0, limits), Retry::none(), usize::MAX, Instant::now());
+    core.looked(Some(0), Gate::Open);
+    let _ = core.drain(&Now::when_asked());
+    let run = core.take_fetch(Instant::now()).expect("job 0 is to be read");
+    let driver = Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand));
+    let source = Arc::new(SharedSource::new([7_u64].into_iter().collect::<MemoryJobs<_>>()));
+    let mut search = Search::default();
+    search.slept = true;
+    drop(driver.read_for_itself(driver.core.lock(), source, run, &mut search));
+    assert!(!search.slept && driver.core.lock().window.can_run());
 }
 
 #[test]
