@@ -805,6 +805,20 @@ fn a_suspect_that_has_failed_is_a_suspect_after_a_stop_too() {
 }
 
 #[test]
+fn a_suspect_that_fails_for_good_is_parked_without_a_crash_of_its_own() {
+    let with = |_, builder: Stream| builder.max_crashes(5).max_processing(1);
+    let died = processes(with, |process, job| {
+        match (job.index, process.number) {
+            (9, 0 | 1) => process.die(),
+            (9, _) => return Err(waterline::Failure::permanent("it is bad").into()),
+            _ => {}
+        }
+        Ok(())
+    });
+    assert_eq!(died, (2, BTreeMap::from([(9, 0)])));
+}
+
+#[test]
 fn a_suspect_is_not_counted_while_others_run() {
     // The pauses grow until the others get as far as job 30 in one of them, on any machine.
     let retry = Retry::exponential(Duration::from_millis(1), LONG);

@@ -154,6 +154,7 @@ impl<T: Send + 'static> Core<T> {
             return Err(failure);
         }
         self.hold_turn();
+        self.outlived(index);
         self.no_suspect(index);
         self.note_parked(index, attempt, &failure.text);
         self.tell(&Event::new(Kind::Parked, index).attempt(attempt).error(&failure.text), now);
