@@ -810,7 +810,7 @@ fn a_suspect_that_fails_for_good_is_parked_without_a_crash_of_its_own() {
     let died = processes(with, |process, job| {
         match (job.index, process.number) {
             (9, 0 | 1) => process.die(),
-            (9, _) => return Err(waterline::Failure::permanent("it is bad").into()),
+            (9, _) => return Err(Failure::permanent("it is bad").into()),
             _ => {}
         }
         Ok(())
