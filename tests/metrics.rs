@@ -129,7 +129,9 @@ fn a_consumer_that_gave_jobs_up_leaves_none_in_flight_and_the_next_one_of_its_na
     started.job(2).succeed();
     kept.until(PLACE, [1.0, 3.0, 0.0, 3.0, 2.0, 1.0, 0.0]);
     assert!(matches!(consumer.stop_within(Duration::ZERO), Err(Error::StopTimeout { .. })));
-    assert_eq!(kept.all(PLACE), [0.0, 3.0, 0.0, 3.0, 0.0, 1.0, 0.0], "the place at which the next life begins");
+    // The place at which the next life begins. A stop without any time does not wait for the thread
+    // that tells of it.
+    kept.until(PLACE, [0.0, 3.0, 0.0, 3.0, 0.0, 1.0, 0.0]);
     drop(given_up);
 
     let other = Store::in_memory();
