@@ -15,6 +15,7 @@ use crate::queue::runner::{Ended, QueueEvent, Running};
 use crate::queue::state::QueueState;
 use crate::queue::step::{AT_ONCE, Claim, Claimed, is_damage};
 use crate::queue::{Queue, QueueError, SOME};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// The work of a write beside the ends of attempts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,8 +62,7 @@ impl Pool {
     /// Makes a job that was claimed one in flight. The handler gets the same [`Running`], so it
     /// sees when it is asked to end.
     pub(super) fn take_up(&self, claimed: Claimed) -> (Running, Vec<u8>) {
-        let (_, queue) = self.source().by_number(claimed.queue);
-        let (job, payload) = Running::new(queue, claimed, &self.stopping);
+        let (job, payload) = self.claimed(claimed);
         let flight = Flight {
             job: job.clone(),
             ended: false,
@@ -124,14 +124,31 @@ impl Pool {
                 Err(error) => return Err(error),
             };
             let report = reports.remove(at);
-            self.written(vec![report], written);
+            let claim = self.tell_beside(vec![report], written, claim);
             if claims {
                 return Ok(claim);
             }
         }
         let (written, claim) = self.call(reports, beside)?;
-        self.written(std::mem::take(reports), written);
-        Ok(claim)
+        Ok(self.tell_beside(std::mem::take(reports), written, claim))
+    }
+
+    /// Tells everybody of these ends, while nobody runs the job that was claimed beside them. If
+    /// this thread panics, that job is given up as those in flight are.
+    fn tell_beside(&self, reports: Vec<Report>, written: Vec<Option<Option<JobState>>>, claim: Claim) -> Claim {
+        let told = catch_unwind(AssertUnwindSafe(|| self.written(reports, written)));
+        if let Err(panic) = told {
+            if let Claim::Job(claimed) = claim {
+                self.give_up(&self.claimed(*claimed).0);
+            }
+            resume_unwind(panic);
+        }
+        claim
+    }
+
+    fn claimed(&self, claimed: Claimed) -> (Running, Vec<u8>) {
+        let (_, queue) = self.source().by_number(claimed.queue);
+        Running::new(queue, claimed, &self.stopping)
     }
 
     /// Makes one batch of these ends and of what is done beside.
