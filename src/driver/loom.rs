@@ -5,11 +5,14 @@
 //! lost wake-up is a deadlock, which loom reports, as is a thread that does not end.
 
 use super::*;
+use crate::base::guard::Failure;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::explore;
 use crate::base::time::{Sleep, model};
 use crate::commit::changes::Changes;
 use crate::driver::control::Control;
+use crate::driver::freed::Waits;
+use crate::driver::standby::Refusal;
 use crate::progress::{MemoryProgress, Progress, SaveDesk};
 use crate::reader::{Reader, SharedSource};
 use crate::run::ordered::Ordered;
@@ -133,6 +136,32 @@ impl Runner<Index> for Count {
         assert_eq!(job.index, job.payload);
         self.0.lock()[job.index as usize] += 1;
         Some(Report { token, index: job.index, outcome: Ok(()) })
+    }
+}
+
+/// Counts how often each job was run in a batch, and how many jobs the largest batch had.
+struct Together(Mutex<(Vec<u32>, usize)>);
+
+impl Together {
+    fn new(jobs: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new((vec![0; jobs], 0))))
+    }
+}
+
+impl Runner<Index> for Together {
+    fn run(&self, _: Assignment<Index>, _: &mut Changes) -> Option<Report> {
+        unreachable!("the jobs run in batches")
+    }
+
+    fn runs_batches(&self) -> bool {
+        true
+    }
+
+    fn run_batch(&self, jobs: Vec<Job<Index>>, _: &mut Changes) -> Result<(), Box<Failure>> {
+        let mut counts = self.0.lock();
+        counts.1 = counts.1.max(jobs.len());
+        jobs.iter().for_each(|job| counts.0[job.index as usize] += 1);
+        Ok(())
     }
 }
 
@@ -278,6 +307,41 @@ fn loom_a_stop_reaches_whoever_falls_asleep() {
 }
 
 #[test]
+fn loom_a_batch_that_waits_runs_once_it_is_full_or_nothing_more_can_come() {
+    explore(2, || {
+        let model = Model::new(3, 2, 2);
+        // Time never passes for those who sleep, so the linger never ends.
+        model.driver.set_batches(2, Duration::from_secs(1));
+        let together = Together::new(3);
+        let workers: Vec<_> = (0..2).map(|_| model.worker(&together)).collect();
+        let watermark = model.driver.watermark.clone();
+        model.serve();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        let counts = together.0.lock();
+        assert_eq!((&counts.0[..], counts.1), (&[1; 3][..], 2), "the first two jobs wait for each other");
+        assert_eq!(watermark.last_processed(), Some(2));
+    });
+}
+
+#[test]
+fn loom_a_stop_reaches_whoever_waits_with_a_batch() {
+    explore(2, || {
+        let model = Model::new(3, 1, 2);
+        model.driver.set_batches(2, Duration::from_secs(1));
+        let together = Together::new(3);
+        let worker = model.worker(&together);
+        let driver = model.driver.clone();
+        let stopper = thread::spawn(move || driver.request_stop());
+        let watermark = model.driver.watermark.clone();
+        model.serve();
+        worker.join().unwrap();
+        stopper.join().unwrap();
+        let run = together.0.lock().0.iter().sum::<u32>();
+        assert_eq!(watermark.last_processed().map_or(0, |last| last + 1), u64::from(run));
+    });
+}
+
+#[test]
 fn loom_the_published_watermark_never_goes_back_and_whoever_waited_for_it_sees_it() {
     explore(2, || {
         let model = Model::new(2, 1, 1);
@@ -319,4 +383,38 @@ fn loom_a_turn_that_a_pause_holds_up_is_taken_up_after_it_though_nobody_reports_
         pauser.join().unwrap();
         assert_eq!(*taken.lock(), [0, 1]);
     });
+}
+
+/// A consumer that waits for its name.
+fn standby() -> Arc<Driver<Index>> {
+    model::begin();
+    let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 1 });
+    let mut core = Core::new(window, crate::Retry::none(), usize::MAX, model::now());
+    let refusal = Refusal::of(Error::InUse { name: "blocks".to_owned() }).expect("somebody has the name");
+    core.await_name(refusal, &Now::when_asked());
+    Driver::waiting(core, Arc::default(), Watermark::new())
+}
+
+/// Makes this call while a standby falls asleep. Returns true if the standby then tries to take its
+/// name.
+fn wakes(call: impl FnOnce(&Driver<Index>) + Send + 'static) -> bool {
+    let driver = standby();
+    let caller = {
+        let driver = driver.clone();
+        thread::spawn(move || call(&driver))
+    };
+    // Time never passes for those who sleep, so the next try never comes by itself.
+    let tries = driver.sleep_until_try(model::now() + Duration::from_secs(1));
+    caller.join().unwrap();
+    tries
+}
+
+#[test]
+fn loom_a_standby_that_falls_asleep_hears_that_its_name_is_free() {
+    explore(3, || assert!(wakes(|driver| Waits::name_freed(driver, "unnamed"))));
+}
+
+#[test]
+fn loom_a_standby_that_falls_asleep_hears_that_it_is_stopped() {
+    explore(3, || assert!(!wakes(|driver| driver.request_stop())));
 }
