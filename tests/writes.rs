@@ -267,18 +267,6 @@ proptest! {
     }
 }
 
-/// The stores on both back ends.
-fn stores() -> Vec<(Store, Option<tempfile::TempDir>)> {
-    let memory = (Store::in_memory(), None);
-    #[cfg(feature = "rocksdb")]
-    {
-        let directory = tempfile::tempdir().unwrap();
-        vec![memory, (Store::open(directory.path()).unwrap(), Some(directory))]
-    }
-    #[cfg(not(feature = "rocksdb"))]
-    vec![memory]
-}
-
 fn refused(store: &Store, changes: impl FnOnce(&mut Effects) -> Result<(), Error>) -> Error {
     let table = store.table("rows").unwrap();
     let error = store
