@@ -1050,6 +1050,22 @@ fn a_store_that_fails_for_a_while_loses_no_end_and_the_status_says_so() {
     runner.stop().unwrap();
 }
 
+#[test]
+fn a_drain_tries_a_store_that_fails_until_its_time_is_over() {
+    let (faulty, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
+    let options = QueueOptions::default().clock(clock.clone());
+    let queue = Queue::open(&faulty.store(), "q", options).unwrap();
+    queue.push(job("k").id("a")).unwrap();
+    faulty.fail(..);
+    let builder = Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done));
+    let drain = std::thread::spawn(move || builder.drain(Limits::default().time(MINUTE)));
+    let fails = || matches!(queue.status().unwrap().waits, Waits::StoreFails { .. });
+    eventually("the claim to fail", fails);
+    clock.advance(MINUTE);
+    let summary = ends("the drain", || drain.join().unwrap()).unwrap();
+    assert_eq!((summary.finished, summary.reached, state(&queue, "a")), (0, Reached::Time, Some(JobState::Ready)));
+}
+
 // The status.
 
 #[test]

@@ -367,6 +367,10 @@ impl RunnerBuilder {
     /// Runs ready jobs until there are none, or a limit is reached, and returns the numbers. Jobs
     /// that are scheduled for later stay. It blocks its thread. [`Limits`] has an example.
     ///
+    /// While the store cannot be written, the drain tries it again after pauses of up to a second,
+    /// and the log says so. That ends when the store is well again. With [`Limits::time`] it also
+    /// ends when the time is over, once the ends of the jobs that have run are written.
+    ///
     /// # Errors
     /// Those of [`start`](Self::start) and of [`Runner::stop`].
     pub fn drain(self, limits: Limits) -> Result<Summary, QueueError> {
