@@ -249,8 +249,10 @@ fn a_lease_and_a_write_are_told_that_the_queue_is_full_and_may_try_again() {
         assert_full(end(&mut lease), 1);
         let write = bench.store.write(|effects| effects.enqueue(&bench.queue, job("c")).map(drop));
         let error = write.unwrap_err();
+        assert!(matches!(&error, Error::Queue { .. }), "the store is well: {error:?}");
         let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
         assert!(matches!(cause, Some(QueueError::Full { .. })), "{error:?}");
+        assert_full(Err::<(), QueueError>(error.into()), 1);
         assert_eq!((done.counter("a").unwrap(), bench.queue.state("c").unwrap()), (0, None));
         bench.queue.remove("b").unwrap();
         assert_eq!(end(&mut lease).unwrap(), Some(JobState::Finished));
@@ -358,7 +360,7 @@ fn a_stream_may_go_on_without_the_jobs_that_the_hook_refuses() {
         let queue = queue.clone();
         Consumer::builder(numbers, store.progress(name)).stop_at(2).start_transactional(move |job, effects| {
             match effects.enqueue(&queue, NewJob::new("k", &job.payload)?) {
-                Err(Error::Store(_)) if !is_strict => Ok(()),
+                Err(Error::Queue { .. }) if !is_strict => Ok(()),
                 pushed => Ok(pushed.map(drop)?),
             }
         })

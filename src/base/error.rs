@@ -378,6 +378,15 @@ pub enum Error {
     )]
     Runtime,
 
+    /// A call of a queue that failed where the crate's own error is expected: for example a
+    /// [`Store::write`](crate::Store::write) that pushes into a queue that is full. Nothing was
+    /// written. It turns back into that [`QueueError`](crate::queue::QueueError) with `into`.
+    #[error("a queue has refused a call, and says why and what to do")]
+    Queue {
+        /// The [`QueueError`](crate::queue::QueueError).
+        source: BoxError,
+    },
+
     /// A failure of the embedded store.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -61,7 +61,7 @@ impl Effects {
     /// # Errors
     /// [`Error::Config`] for a job that no queue takes and for a queue of another store,
     /// [`Error::ReadOnly`] for a read-only queue, and [`Error::EffectsTooLarge`] as those of
-    /// [`put`](Self::put). [`Error::Store`] with [`QueueError::Refused`] as its source for a job
+    /// [`put`](Self::put). [`Error::Queue`] with [`QueueError::Refused`] as its source for a job
     /// that the hook of the queue refuses: the closure may go on without that job.
     pub fn enqueue(&mut self, queue: &Queue, job: NewJob) -> Result<JobId, Error> {
         // A job that the hook refuses changes nothing, so the closure may go on without it.

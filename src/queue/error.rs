@@ -158,6 +158,10 @@ impl From<Error> for QueueError {
     fn from(error: Error) -> Self {
         match error {
             Error::Config(config) => Self::Config(config),
+            Error::Queue { source } => match source.downcast() {
+                Ok(error) => *error,
+                Err(source) => Self::Store(Error::Queue { source }),
+            },
             error => Self::Store(error),
         }
     }
@@ -176,9 +180,15 @@ impl From<QueueError> for Error {
         match error {
             QueueError::Config(config) => config.into(),
             QueueError::Store(error) => error,
-            other => StoreError { doing: "use a queue".to_owned(), source: Box::new(other) }.into(),
+            other => Self::Queue { source: Box::new(other) },
         }
     }
+}
+
+/// Returns an error of the queue as the crate's own, since the write that failed may be one outside
+/// of the queue. Others stay as they are.
+pub(super) fn as_crates_own(error: BoxError) -> BoxError {
+    error.downcast::<QueueError>().map_or_else(|other| other, |error| Error::from(*error).into())
 }
 
 impl fmt::Debug for QueueError {

@@ -45,6 +45,7 @@ impl fmt::Debug for Error {
                 Thread {},
                 Spawn { source },
                 Runtime {},
+                Queue { source },
             ]
         )
     }
