@@ -15,8 +15,12 @@ impl Pool {
     }
 
     pub(in crate::queue::runner) fn request_stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
-        self.end(&mut self.state.lock(), None);
+        {
+            let mut state = self.state.lock();
+            self.end(&mut state, None);
+            // Not before: the thread of a job that ends since it sees this must claim no other one.
+            self.stopping.store(true, Ordering::Relaxed);
+        }
         self.stirred.notify_all();
         self.source().ring();
     }

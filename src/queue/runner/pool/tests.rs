@@ -179,6 +179,19 @@ fn a_drain_whose_time_is_over_ends_although_a_claim_that_may_be_its_last_one_is_
     assert_eq!(state.reached, Some(Reached::Jobs));
 }
 
+#[test]
+fn a_job_sees_that_it_is_to_end_no_sooner_than_its_thread_claims_no_other_one() {
+    let pool = pool(&queue(1), 1);
+    let (stops, state) = (pool.clone(), pool.state.lock());
+    let stop = std::thread::spawn(move || stops.request_stop());
+    // It goes as far as it can without the lock.
+    (0..1000).for_each(|_| std::thread::yield_now());
+    assert_eq!((pool.stopping.load(Ordering::Relaxed), state.ending), (false, false));
+    drop(state);
+    stop.join().unwrap();
+    assert_eq!((pool.stopping.load(Ordering::Relaxed), pool.state.lock().ending), (true, true));
+}
+
 /// Waits until so many threads sleep until there is a job.
 #[track_caller]
 pub(super) fn until_asleep(queue: &Queue, threads: usize) {
