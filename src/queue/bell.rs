@@ -39,11 +39,6 @@ impl Bell {
         self.heard.lock().asleep > 0
     }
 
-    /// True if a thread waits that does not take each job.
-    pub(super) fn is_any_picky(&self) -> bool {
-        self.heard.lock().picky > 0
-    }
-
     /// Notes so many new jobs, and wakes a thread for each.
     pub(super) fn ring(&self, jobs: u64) {
         let mut heard = self.heard.lock();

@@ -291,11 +291,9 @@ impl Live {
         self.head.lanes.iter().chain([&self.head.freed])
     }
 
-    /// Returns the number of jobs that may begin by what was released since.
+    /// Returns the number of ready jobs that may begin by what was released since.
     fn places_since(&self, before: &Gate) -> u64 {
-        // A thread that is picky may take a job that waits for its time, and is in no log.
-        let for_picky = u64::from(self.gate.released != before.released && self.is_any_picky());
-        self.gate.room().saturating_sub(before.room()).min(self.ready()).max(for_picky)
+        self.gate.room().saturating_sub(before.room()).min(self.ready())
     }
 
     /// True if limits hold jobs that are ready.
@@ -379,10 +377,13 @@ impl Participant for QueueState {
             // Claims of the same batch hide nothing: a thread may have looked before the push.
             let more = live.entered().saturating_sub(before.0);
             let more = more.saturating_add(live.places_since(&gate));
+            // A thread that is picky may take a job that waits for its time, and is in no log. It
+            // may be about to sleep.
+            let is_released = live.gate.released != gate.released;
             let sooner = live.from.are_sooner_than(&before.1);
             if sooner || live.head.paused_until != before.2 {
                 self.wake_all(&mut live);
-            } else if more > 0 {
+            } else if more > 0 || is_released {
                 self.wake(&mut live, more);
             }
         }
@@ -404,7 +405,7 @@ impl Waits for QueueState {
 
 #[cfg(test)]
 mod tests {
-    use crate::queue::{Accept, Clock, Every, NewJob, Queue, QueueOptions};
+    use crate::queue::{Accept, Clock, Every, Limit, NewJob, Queue, QueueOptions, Retention};
     use crate::store::Store;
     use std::time::{Duration, SystemTime};
 
@@ -416,6 +417,22 @@ mod tests {
         let news = queue.inner().news();
         lease.update(None).expect("the lease holds");
         assert_eq!(queue.inner().news(), news);
+    }
+
+    #[test]
+    fn a_place_that_gets_free_while_a_thread_that_takes_early_jobs_falls_asleep_is_not_overlooked() {
+        let options = QueueOptions::default().clock(Clock::manual(SystemTime::UNIX_EPOCH));
+        let options = options.retention(Retention::Drop).limit(Limit::each_key().at_once(1));
+        let queue = Queue::open(&Store::in_memory(), "q", options).expect("it opens");
+        let job = || NewJob::new("k", &1).expect("it is JSON").key("a");
+        queue.push_all([job(), job().delay(Duration::from_secs(1))]).expect("they are pushed");
+        let mut lease = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
+        let news = queue.inner().news();
+        assert!(queue.claim(Some(1000)).expect("it works").is_none(), "the key has no place");
+        lease.finish(None).expect("the lease holds");
+        // The thread sleeps until there is news.
+        assert_ne!(queue.inner().news(), news);
+        assert!(queue.claim(Some(1000)).expect("it works").is_some());
     }
 
     #[test]

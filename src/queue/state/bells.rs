@@ -29,9 +29,4 @@ impl Live {
     pub(in crate::queue) fn is_awaited(&self) -> bool {
         self.asleep > 0 || self.bells.iter().filter_map(Weak::upgrade).any(|bell| bell.is_awaited())
     }
-
-    /// True if a thread waits that does not take each job, also one that waits for a group.
-    pub(super) fn is_any_picky(&self) -> bool {
-        self.picky > 0 || self.bells.iter().filter_map(Weak::upgrade).any(|bell| bell.is_any_picky())
-    }
 }
