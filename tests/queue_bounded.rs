@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::queues::{Bench, MINUTE, SECOND, job, noon, on_each_with};
+use common::queues::{Bench, MINUTE, SECOND, job, noon, on_each_with, open_anew};
 use common::{eventually, rest};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -275,7 +275,7 @@ fn hooked(disk: &FaultyStore) -> (Queue, QueueOptions, Clock, Arc<AtomicU64>) {
             _ => Ok(()),
         }
     });
-    (Queue::open(&disk.store(), "q", options.clone()).unwrap(), options, clock, asked)
+    (open_anew(&disk.store(), &options), options, clock, asked)
 }
 
 fn with(payload: i64) -> NewJob {
@@ -320,7 +320,7 @@ fn a_job_that_the_hook_refuses_leaves_no_mark() {
     let one = |n: i64| with(n).unique(Unique::within(3600 * SECOND));
     refused(queue.push(one(-1)));
     drop(queue);
-    let queue = Queue::open(&disk.store(), "q", QueueOptions::default()).unwrap();
+    let queue = open_anew(&disk.store(), &QueueOptions::default());
     assert_eq!(queue.push(one(-1)).unwrap().outcome, PushOutcome::Added);
     drop(queue);
     let (queue, _, _, _) = hooked(&disk);
