@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::time::Duration;
 
 /// Longer than anything here takes; only a test that fails waits for it.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct State {
