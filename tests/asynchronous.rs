@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use waterline::{BoxError, Consumer, Error, MemoryProgress, Retry, State, Store};
@@ -406,12 +406,14 @@ fn a_job_that_shuts_its_runtime_down_halts_the_consumer() {
             let kept = kept.clone();
             async move {
                 tokio::task::yield_now().await;
+                if job.index < 100 {
+                    return Ok(());
+                }
                 if job.index == 100 {
                     kept.lock().take().unwrap().shutdown_background();
                 }
-                // From job 100 on nobody gets here again.
-                tokio::task::yield_now().await;
-                Ok(())
+                // A thread of the runtime may poll some tasks more before it sees the end.
+                std::future::pending().await
             }
         })
         .unwrap();
@@ -419,7 +421,7 @@ fn a_job_that_shuts_its_runtime_down_halts_the_consumer() {
     let error = consumer.join().unwrap_err();
     let Error::Job { source, .. } = &error else { panic!("{error:?}") };
     assert!(matches!(source.downcast_ref(), Some(Error::Runtime)), "{error:?}");
-    assert!(handle.last_processed_index() < Some(110));
+    assert!(handle.last_processed_index() < Some(100));
 }
 
 #[test]
@@ -688,12 +690,19 @@ mod awaited {
                     }
                 });
             }
-            // Without a job in flight the stop is complete.
-            let consumer = builder(numbers(3), &MemoryProgress::new())
-                .start_async(runtime.handle(), |_| async { Ok(()) })
-                .unwrap();
-            assert!(consumer.handle().wait_for(2, LONG));
-            runtime.block_on(consumer.stop_within_async(Duration::ZERO)).unwrap();
+            // Without a job in flight the stop is complete. Its threads have a second to end, which a
+            // machine that stands still may use up, but not each time.
+            let is_complete = || {
+                let consumer = builder(numbers(3), &MemoryProgress::new())
+                    .start_async(runtime.handle(), |_| async { Ok(()) })
+                    .unwrap();
+                assert!(consumer.handle().wait_for(2, LONG));
+                let begun = Instant::now();
+                let stopped = runtime.block_on(consumer.stop_within_async(Duration::ZERO));
+                assert!(stopped.is_ok() || begun.elapsed() >= Duration::from_secs(1), "{stopped:?}");
+                stopped.is_ok()
+            };
+            assert!((0..5).any(|_| is_complete()));
         }
     }
 
