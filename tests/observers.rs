@@ -487,6 +487,8 @@ fn a_consumer_is_measured_while_it_lags_when_it_has_caught_up_and_at_its_end() {
     let jobs = numbers(3);
     let consumer = Consumer::builder(jobs.clone(), MemoryProgress::new())
         .max_processing(2)
+        // No look for a stall is so near that a measurement could wait for it.
+        .stall_after(HOUR)
         .observe(ear.clone())
         .start_worker(worker)
         .unwrap();
@@ -494,7 +496,9 @@ fn a_consumer_is_measured_while_it_lags_when_it_has_caught_up_and_at_its_end() {
     let last = || ear.1.lock().last().cloned();
     let mut running = stage.take(2);
     // Two in flight of three, and the lag grows without an event of a job.
-    eventually("a lag of a second", || last().is_some_and(|(lag, _)| lag >= Duration::from_secs(1)));
+    // A measurement may be from before the second one: its thread may be slow to start.
+    let is_lag = |(lag, status): (Duration, Status)| lag >= Duration::from_secs(1) && status.processing == 2;
+    eventually("a lag of a second", || last().is_some_and(is_lag));
     let (lag, status) = last().unwrap();
     assert!(lag < LONG && status.processing == 2 && status.lag() == 3 && status.head == Some(2), "{lag:?}, {status:?}");
     // Paused, it does not stall, and its lag grows even so.
@@ -508,14 +512,13 @@ fn a_consumer_is_measured_while_it_lags_when_it_has_caught_up_and_at_its_end() {
     eventually("the rest", || last().is_some_and(|(lag, status)| lag.is_zero() && status.last_processed == Some(2)));
     std::thread::park_timeout(Duration::from_millis(50));
     let before = ear.1.lock().len();
-    // A new job after a while without one is measured within a second, and not at the next look for
-    // a stall.
+    // A new job after a while without one is measured, and not at the next look for a stall.
     let pushed = Instant::now();
     jobs.push(3);
     let job = stage.next();
     eventually("the new one", || last().is_some_and(|(_, status)| status.head == Some(3)));
     let (lag, status) = last().unwrap();
-    assert!(lag <= pushed.elapsed() && pushed.elapsed() < Duration::from_secs(8), "{lag:?}");
+    assert!(lag <= pushed.elapsed(), "{lag:?}");
     assert!(status.processing <= 1 && ear.1.lock().len() > before);
     handle.request_stop();
     job.succeed();
@@ -529,7 +532,7 @@ fn on_stall_is_called_once_for_a_stall_and_again_for_the_next_one_each_after_its
     let (ear, (send, calls)) = (Ear::default(), unbounded());
     let call = |name: &'static str| {
         let send = send.clone();
-        move |status: &Status| send.send((name, status.blocked.clone(), status.oldest)).unwrap()
+        move |status: &Status| send.send((name, status.clone())).unwrap()
     };
     let (worker, stage) = manual_worker();
     let jobs = numbers(1);
@@ -547,14 +550,23 @@ fn on_stall_is_called_once_for_a_stall_and_again_for_the_next_one_each_after_its
     let mut named = 0;
     for index in 0..3 {
         let job = stage.next();
+        // A look at the source that the machine holds up is a stall of its own, which ends when the
+        // look finds the job.
+        let next_call = || loop {
+            let (name, status) = calls.recv_timeout(LONG).unwrap();
+            if status.head == Some(index) {
+                return (name, status);
+            }
+        };
         // A thread that was held up calls both at once, in the order in which they were set.
-        let mut called: Vec<_> = (0..2).map(|_| calls.recv_timeout(LONG).unwrap()).collect();
-        called.sort_by_key(|(name, ..)| *name);
-        for ((name, blocked, oldest), wanted) in called.into_iter().zip([("early", 40), ("late", 120)]) {
+        let mut called = [next_call(), next_call()];
+        called.sort_by_key(|(name, _)| *name);
+        for ((name, status), wanted) in called.into_iter().zip([("early", 40), ("late", 120)]) {
             assert_eq!(name, wanted.0);
             assert!(begun.elapsed() >= Duration::from_millis(wanted.1));
             // The stall begins before the job does where the machine holds up a thread.
-            if let Blocked::Running { index: of, .. } = blocked {
+            if let Blocked::Running { index: of, .. } = status.blocked {
+                let oldest = status.oldest;
                 assert_eq!(of, index);
                 assert!(oldest.is_some_and(|oldest| (oldest.index, oldest.attempt) == (index, 1)), "{oldest:?}");
                 named += 1;
