@@ -254,7 +254,9 @@ fn a_failed_job_that_is_deleted_is_passed_and_one_line_says_so() {
         .unwrap();
     consumer.join().unwrap();
     assert_says(&line("deleted", Level::WARN, "the source calls it a gap"), "2", "3", "");
-    assert_eq!(lines_of("deleted").iter().filter(|line| line.level == Level::WARN).count(), 1);
+    // On a busy machine the watermark may stand still for long enough to be told of.
+    let is_warning = |line: &&Line| line.level == Level::WARN && !line.message().contains(STALL);
+    assert_eq!(lines_of("deleted").iter().filter(is_warning).count(), 1);
 }
 
 #[test]
@@ -409,9 +411,9 @@ fn a_save_that_fails_and_one_that_hangs_are_told_of() {
 #[test]
 fn a_consumer_that_works_says_that_it_has_ended_and_nothing_else() {
     everything();
-    let jobs = numbers(10_000);
-    let consumer = Consumer::builder(jobs, MemoryProgress::new()).stop_at(9_999).start(|_| Ok(())).unwrap();
-    consumer.join().unwrap();
+    // A machine that stands still makes no stall of it.
+    let builder = Consumer::builder(numbers(10_000), MemoryProgress::new()).stop_at(9_999).stall_after(HOUR);
+    builder.start(|_| Ok(())).unwrap().join().unwrap();
     let lines = lines_of("unnamed");
     assert_eq!(lines.len(), 1, "{lines:#?}");
     assert_says(&lines[0], "9999", "", "");
@@ -434,8 +436,10 @@ fn an_idle_consumer_does_not_stall_and_one_that_goes_on_after_it_is_given_its_ti
     let handle = consumer.handle();
     assert!(handle.wait_for(2, LONG));
     assert!(!handle.wait_for(3, SOON * 4), "there is no such job yet");
-    // On a busy machine one of the jobs may have taken long.
-    assert!(lines_of("idle").iter().all(|line| line.field("index") != "3"), "{:#?}", lines_of("idle"));
+    // On a busy machine one of the jobs may have taken long, or the save of the last one, for which
+    // the watermark waits below job 3.
+    let is_idle = |line: &Line| line.field("index") == "3" && !line.field("error").contains("cannot be saved");
+    assert!(!lines_of("idle").iter().any(is_idle), "{:#?}", lines_of("idle"));
     let pushed = Instant::now();
     jobs.push(3);
     let stall = stall("idle", "3", "job 3 has been running");
@@ -493,6 +497,8 @@ fn a_listener_may_steer_the_consumer_that_it_hears_of() {
     let own: Arc<Mutex<Option<Consumer>>> = Arc::default();
     let (send, tokens) = crossbeam_channel::unbounded();
     let consumer = named("steered", Script::up_to(5))
+        // No other thread writes a line.
+        .stall_after(HOUR)
         .retry(Retry::fixed(HOUR))
         .start_deferred(move |_, done| send.send(done).unwrap())
         .unwrap();
@@ -611,8 +617,8 @@ fn a_listener_may_write_to_the_store_though_nobody_watches_for_stalls() {
     handle.pause();
     std::thread::park_timeout(Duration::from_millis(500));
     let hook = move || wrote.send(log.push(&"of it".to_owned()).is_err()).unwrap();
-    everything().hooks.lock().insert("unwatched", Box::new(hook));
     faulty.fail(..);
+    everything().hooks.lock().insert("unwatched", Box::new(hook));
     running.remove(&1).unwrap().succeed();
     assert!(written.recv_timeout(LONG).expect("it does not wait for itself"), "the disk is full for it, too");
     faulty.heal();
