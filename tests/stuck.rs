@@ -32,6 +32,13 @@ enum Said {
     Ended(State, Option<String>),
 }
 
+impl Said {
+    /// The status of a stall.
+    fn status(&self) -> Option<&Status> {
+        if let Self::Alarm(_, status) | Self::Stalled(status) = self { Some(status) } else { None }
+    }
+}
+
 /// A consumer with the name `p` that is to be stuck, and everything that it said.
 struct Stuck {
     store: Store,
@@ -125,11 +132,10 @@ impl Stuck {
         // A later line comes after twice the time, so a closure that is called twice has been.
         eventually(says, || (0..ALARMS).any(|nth| alarms(nth) > 0) && events(2));
         assert!((0..ALARMS).all(|nth| alarms(nth) <= 1), "once for each stall: {:#?}", self.heard());
-        for said in &self.heard()[from..] {
-            if let Said::Alarm(_, status) | Said::Stalled(status) = said {
-                assert_ne!(status.blocked, Blocked::No, "it stands still: {said:#?}");
-            }
-        }
+        // What is heard late may be of the time before.
+        let heard = self.heard().split_off(from);
+        let statuses = heard.iter().filter_map(Said::status).skip_while(|status| !right(status));
+        statuses.for_each(|status| assert_ne!(status.blocked, Blocked::No, "it stands still: {status:#?}"));
         until(handle, "the same", right);
         self.is_kept(Some(true));
         status
@@ -454,7 +460,9 @@ mod sources {
             is_source,
             "the source cannot be read at 1; the consumer goes on as soon as it",
         );
-        assert!(consumer.handle().status().blocked.to_string().ends_with(": at_index fails as scripted"));
+        // A call that the machine holds up is another reason for a moment.
+        let says = |status: &Status| status.blocked.to_string().ends_with(": at_index fails as scripted");
+        until(&consumer.handle(), "the reason", says);
         consumer.stop().unwrap();
     }
 
@@ -680,8 +688,11 @@ mod people {
         assert_eq!(handle.status().blocked.to_string(), says);
         pass_the_time_of_a_stall();
         for said in stuck.heard() {
-            let (Said::Alarm(_, status) | Said::Stalled(status)) = &said else { panic!("{said:#?}") };
-            assert!(status.blocked != *wanted && status.blocked != Blocked::No, "it is no stall: {said:#?}");
+            let status = said.status().unwrap_or_else(|| panic!("{said:#?}"));
+            // On a busy machine the first job may wait for a thread for long.
+            let is_there = status.last_processed == stuck.last;
+            let rests = status.blocked == *wanted || is_there && status.blocked == Blocked::No;
+            assert!(!rests, "it is no stall: {said:#?}");
         }
         assert_eq!(handle.status().blocked, *wanted);
         stuck.is_kept(Some(true));
