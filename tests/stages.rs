@@ -7,7 +7,7 @@ use common::*;
 use crossbeam_channel::unbounded;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use waterline::testing::FaultyStore;
 use waterline::{
     Blocked, BoxError, ConfigError, Consumer, Effects, Error, Index, Job, JobLog, Jobs, MemoryJobs, MemoryProgress,
@@ -161,8 +161,10 @@ fn a_gated_stage_gets_to_the_watermark_of_its_upstreams_before_it_ends() {
     handle.stage("slow").unwrap().request_stop();
     running.succeed();
     until(&last, "the gate", |status| status.blocked == Blocked::Upstream { index: 3 });
-    let text = handle.status().to_string();
-    assert!(text.contains("last: running, 2 of 999 processed, lag 997") && text.contains("has ended)"), "{text}");
+    let says = |text: &str| handle.status().to_string().contains(text);
+    assert!(says("last: running, 2 of 999 processed, lag 997"), "{}", handle.status());
+    // It may have seen the last job of the slow stage before the end of that stage.
+    eventually("the end of the slow stage", || says("has ended)"));
     pipeline.stop().unwrap();
     assert_eq!(last.last_processed_index(), Some(2));
 }
@@ -223,12 +225,21 @@ fn stop_within_leaves_what_there_is_no_time_for_to_the_next_life() {
             .start()
             .unwrap()
     };
-    let pipeline = started(Retry::fixed(Duration::from_millis(1)));
-    let handle = pipeline.handle();
-    assert!(handle.stage("first").unwrap().wait_for(19, LONG));
-    // Half of the time is for jobs that never end, half of it for the end.
-    pipeline.stop_within(Duration::from_secs(2)).unwrap();
-    assert_eq!(handle.stage("second").unwrap().last_processed_index(), None);
+    // Half of the time is for jobs that never end, half of it for the end. A machine that stands
+    // still may use that up, but not each time.
+    let stops_in_time = |limit| {
+        let pipeline = started(Retry::fixed(Duration::from_millis(1)));
+        let handle = pipeline.handle();
+        assert!(handle.stage("first").unwrap().wait_for(19, LONG));
+        let begun = Instant::now();
+        let stopped = pipeline.stop_within(limit);
+        assert!(stopped.is_ok() || begun.elapsed() >= limit, "{stopped:?}");
+        assert_eq!(handle.stage("second").unwrap().last_processed_index(), None);
+        let ended = |name| handle.stage(name).unwrap().wait_end(LONG).is_some();
+        assert!(["first", "second"].into_iter().all(ended), "{}", handle.status());
+        stopped.is_ok()
+    };
+    assert!([2, 4, 60].map(Duration::from_secs).into_iter().any(stops_in_time));
     release.store(true, Ordering::SeqCst);
     let pipeline = started(Retry::none());
     let handle = pipeline.handle();
