@@ -122,8 +122,13 @@ fn q31_the_ends_of_deferred_jobs_are_written_while_a_gate_is_closed() {
     let switch = Switch::default();
     switch.set(true);
     let (hold, held) = unbounded::<Finisher>();
+    let (leave, leaves) = bounded::<()>(0);
     let runner = Runner::builder(&queue)
-        .on_deferred("k", move |_, (), done| hold.send(done).unwrap())
+        .on_deferred("k", move |_, (), done| {
+            hold.send(done).unwrap();
+            // A thread that leaves here may claim the next job by the answer that held before.
+            let _ = leaves.recv();
+        })
         .gate(switch.gate())
         .max_processing(2)
         .start()
@@ -132,12 +137,15 @@ fn q31_the_ends_of_deferred_jobs_are_written_while_a_gate_is_closed() {
     let done = held.recv_timeout(LONG).unwrap();
     switch.set(false);
     clock.advance(SECOND * 2);
+    // So may the other thread until it has asked again.
+    eventually("the gate to be asked again", || switch.asked() == 2);
     queue.push(job("k")).unwrap();
     eventually("the gate to be seen", || matches!(queue.status().unwrap().waits, Waits::Gate { .. }));
     done.complete();
     eventually("the end", || queue.counts().finished == 1);
-    assert!(held.is_empty());
+    drop(leave);
     runner.stop().unwrap();
+    assert!(held.is_empty());
 }
 
 #[test]
