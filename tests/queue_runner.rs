@@ -1160,7 +1160,8 @@ fn lines() -> &'static Lines {
 fn a_runner_whose_thread_panics_ends_and_says_so_and_frees_its_name() {
     lines();
     let clock = Clock::manual(noon());
-    let options = QueueOptions::default().clock(clock.clone());
+    // The clock goes on for months while a thread of the second runner gets no core.
+    let options = QueueOptions::default().clock(clock.clone()).dead_for(HOUR * 24 * 3650);
     let queue = Queue::open(&Store::in_memory(), "hostile", options).unwrap();
     let builder = Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Dead("never".to_owned())));
     let runner = builder.max_processing(2).start().unwrap();
