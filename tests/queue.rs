@@ -548,11 +548,14 @@ fn c19_a_queue_that_is_closed_opens_with_other_options_and_one_that_is_open_does
         let same = Queue::open(&bench.store, "q", bench.options.clone()).unwrap();
         let Bench { queue, clock, store, .. } = &bench;
         drop((same, queue.clone()));
-        let other = {
-            let (store, place) = (store.clone(), Queue::open(store, "other", longer.clone()).unwrap());
-            drop(place);
-            Queue::open(&store, "other", longer.clone().lease(SECOND)).unwrap()
-        };
+        drop(Queue::open(store, "other", longer.clone()).unwrap());
+        let mut other = None;
+        // The writer may have it for a moment longer.
+        eventually("the queue to be closed", || {
+            other = Queue::open(store, "other", longer.clone().lease(SECOND)).ok();
+            other.is_some()
+        });
+        let other = other.unwrap();
         other.push(job("x")).unwrap();
         let mut lease = other.accept(Accept::new()).unwrap().unwrap();
         clock.advance(SECOND);
