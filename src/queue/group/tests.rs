@@ -5,6 +5,8 @@ use crate::queue::{Clock, Limit, Limits, Outcome, QueueOptions, Rate, Reached, R
 use std::time::{Duration, SystemTime};
 
 const SECOND: Duration = Duration::from_secs(1);
+/// Longer than anything here takes; only a test that fails waits for it.
+const LONG: Duration = Duration::from_secs(60);
 
 /// A group of two queues, each with jobs. The first job of the queue `bad` cannot be read.
 fn group(clock: &Clock) -> Group {
@@ -48,7 +50,7 @@ fn a_runner_of_a_group_leaves_a_queue_aside_that_cannot_be_read_and_comes_back_t
         }
         let runner = group.runner().on("bad", |_, ()| Ok(Outcome::Done)).on("good", |_, ()| Ok(Outcome::Done));
         let draining = std::thread::spawn(move || runner.max_processing(1).drain(Limits::default()));
-        let until = crate::base::time::now() + 20 * SECOND;
+        let until = crate::base::time::now() + LONG;
         while good.counts().finished < 3 {
             assert!(crate::base::time::now() < until, "the other queue does not go on: {:?}", group.counts());
             std::thread::park_timeout(Duration::from_millis(1));
@@ -126,11 +128,11 @@ fn one_who_waits_for_a_job_that_is_due_later_gets_it_once_its_limit_has_a_place(
         let accept = Accept::new().max_run_at(SystemTime::now() + 120 * SECOND).timeout(Duration::MAX);
         claimed.send(waits.accept(accept).unwrap().unwrap().finish(None).is_ok())
     });
-    let until = crate::base::time::now() + 20 * SECOND;
+    let until = crate::base::time::now() + LONG;
     while !group.members().bell().is_awaited() {
         assert!(crate::base::time::now() < until, "nobody waits for a job");
         std::thread::park_timeout(Duration::from_millis(1));
     }
     running.finish(None).unwrap();
-    assert_eq!(claims.recv_timeout(20 * SECOND), Ok(true), "the one who waits was not woken");
+    assert_eq!(claims.recv_timeout(LONG), Ok(true), "the one who waits was not woken");
 }

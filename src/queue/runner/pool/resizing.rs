@@ -53,7 +53,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     /// Longer than anything here takes; only a test that fails waits for it.
-    const LONG: Duration = Duration::from_secs(20);
+    const LONG: Duration = Duration::from_secs(60);
 
     /// A runner of so many long jobs of the kind `k`: each says that it runs, and ends by the other
     /// channel.
