@@ -690,8 +690,8 @@ mod awaited {
                     }
                 });
             }
-            // Without a job in flight the stop is complete. Its threads have a second to end, which a
-            // machine that stands still may use up, but not each time.
+            // Without a job in flight the stop is complete. Its threads have a second to end, which
+            // a machine that stands still may use up, but not each time.
             let is_complete = || {
                 let consumer = builder(numbers(3), &MemoryProgress::new())
                     .start_async(runtime.handle(), |_| async { Ok(()) })

@@ -473,8 +473,8 @@ fn a_stream_whose_push_waits_for_a_job_that_never_was_fails_and_skips_nothing() 
         let stuck = consumer();
         let status = common::until(&stuck.handle(), "its write fails", |status| status.to_string().contains("first"));
         assert!(status.to_string().contains("the queue has no job \"first\""), "{status}");
-        // The last order may have been written before this one was done, and nothing is written from
-        // then on.
+        // The last order may have been written before this one was done, and nothing is written
+        // from then on.
         let there = ["order 0", "order 2"].iter().filter(|order| bench.state(order).is_some()).count();
         assert_eq!(table.counter("seen").unwrap(), there as i64);
         assert!(bench.state("order 1").is_none() && status.last_processed <= Some(0), "{status}");

@@ -132,7 +132,7 @@ impl Stuck {
         // A later line comes after twice the time, so a closure that is called twice has been.
         eventually(says, || (0..ALARMS).any(|nth| alarms(nth) > 0) && events(2));
         assert!((0..ALARMS).all(|nth| alarms(nth) <= 1), "once for each stall: {:#?}", self.heard());
-        // What is heard late may be of the time before.
+        // A status that is heard late may be of the time before.
         let heard = self.heard().split_off(from);
         let statuses = heard.iter().filter_map(Said::status).skip_while(|status| !right(status));
         statuses.for_each(|status| assert_ne!(status.blocked, Blocked::No, "it stands still: {status:#?}"));
