@@ -680,7 +680,7 @@ fn a_stop_during_a_read_waits_for_no_pace() {
     drop(go);
     until(&handle, "the end of job 1", |status| status.processing == 0);
     drop(gate);
-    consumer.stop_within(Duration::from_secs(20)).unwrap();
+    consumer.stop_within(LONG).unwrap();
     assert_eq!(engine.row.lock().saved, Some(Saved::new(Some(1), 2, vec![])));
 }
 

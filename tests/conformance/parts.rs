@@ -79,7 +79,7 @@ fn a_save_that_is_held_hangs_until_it_is_let_go() {
     hold.wait();
     assert_eq!(progress.last_processed(), None);
     drop(hold);
-    assert!(consumer.handle().wait_for(0, Duration::from_secs(20)));
+    assert!(consumer.handle().wait_for(0, Duration::from_secs(60)));
     consumer.stop().unwrap();
 }
 
