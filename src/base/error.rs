@@ -379,8 +379,8 @@ pub enum Error {
     Runtime,
 
     /// A call of a queue that failed where the crate's own error is expected: for example a
-    /// [`Store::write`](crate::Store::write) that pushes into a queue that is full. Nothing was
-    /// written. It turns back into that [`QueueError`](crate::queue::QueueError) with `into`.
+    /// [`Store::write`](crate::Store::write) that pushes into a queue that is full, and then writes
+    /// nothing. `QueueError::from` turns it back into the [`QueueError`](crate::queue::QueueError).
     #[error("a queue has refused a call, and says why and what to do")]
     Queue {
         /// The [`QueueError`](crate::queue::QueueError).

@@ -306,14 +306,19 @@ fn loom_a_stop_reaches_whoever_falls_asleep() {
     });
 }
 
+/// Three jobs that run in batches of two, and so many workers. Time never passes for those who
+/// sleep, so the linger never ends.
+fn in_batches(workers: usize) -> (Model, Arc<Together>, Vec<thread::JoinHandle<()>>) {
+    let (model, together) = (Model::new(3, workers, 2), Together::new(3));
+    model.driver.set_batches(2, Duration::from_secs(1));
+    let workers = (0..workers).map(|_| model.worker(&together)).collect();
+    (model, together, workers)
+}
+
 #[test]
 fn loom_a_batch_that_waits_runs_once_it_is_full_or_nothing_more_can_come() {
     explore(2, || {
-        let model = Model::new(3, 2, 2);
-        // Time never passes for those who sleep, so the linger never ends.
-        model.driver.set_batches(2, Duration::from_secs(1));
-        let together = Together::new(3);
-        let workers: Vec<_> = (0..2).map(|_| model.worker(&together)).collect();
+        let (model, together, workers) = in_batches(2);
         let watermark = model.driver.watermark.clone();
         model.serve();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
@@ -326,16 +331,12 @@ fn loom_a_batch_that_waits_runs_once_it_is_full_or_nothing_more_can_come() {
 #[test]
 fn loom_a_stop_reaches_whoever_waits_with_a_batch() {
     explore(2, || {
-        let model = Model::new(3, 1, 2);
-        model.driver.set_batches(2, Duration::from_secs(1));
-        let together = Together::new(3);
-        let worker = model.worker(&together);
+        let (model, together, mut threads) = in_batches(1);
         let driver = model.driver.clone();
-        let stopper = thread::spawn(move || driver.request_stop());
+        threads.push(thread::spawn(move || driver.request_stop()));
         let watermark = model.driver.watermark.clone();
         model.serve();
-        worker.join().unwrap();
-        stopper.join().unwrap();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         let run = together.0.lock().0.iter().sum::<u32>();
         assert_eq!(watermark.last_processed().map_or(0, |last| last + 1), u64::from(run));
     });
