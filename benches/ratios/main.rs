@@ -52,8 +52,6 @@ mod adapter;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod batched;
-#[path = "../../tests/common/mod.rs"]
-mod common;
 #[cfg(feature = "rocksdb")]
 mod effects;
 mod figures;

@@ -1,8 +1,8 @@
 //! The cost of keeping the jobs that are done above the watermark, and of resuming from them.
 
-use crate::common::until;
 use crate::median;
 use crate::sources::Numbers;
+use common::until;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use waterline::{Consumer, Done, Retry, Store};

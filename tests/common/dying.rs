@@ -11,7 +11,8 @@ const DIR: &str = "WATERLINE_DYING_DIR";
 /// The variable with the number of the line after which the child waits to be killed.
 const LINE: &str = "WATERLINE_DYING_LINE";
 
-/// Starts the ignored test with this name as a child. It leaves no core file.
+/// Starts the ignored test with this name, such as `module::test`, as a child. It leaves no core
+/// file.
 pub fn child(role: &str, dir: &Path, line: u64) -> Child {
     Command::new("sh")
         .args(["-c", "ulimit -c 0; exec \"$0\" --exact \"$1\" --nocapture --include-ignored"])

@@ -1,7 +1,9 @@
 //! A queue with a clock that the test moves, on each back end.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use waterline::queue::{Accept, Clock, JobInfo, JobState, Lease, NewJob, PushOutcome, Queue, QueueError, QueueOptions};
+use waterline::queue::{
+    Accept, Clock, JobInfo, JobState, Lease, LimitOf, NewJob, PushOutcome, Queue, QueueError, QueueOptions,
+};
 use waterline::testing::FaultyStore;
 use waterline::{ConfigError, Error, Store};
 
@@ -134,6 +136,56 @@ impl Bench {
         self.accept().expect("a job is ready")
     }
 
+    /// Claims the next job, which has this id.
+    #[track_caller]
+    pub fn take(&self, id: &str) -> Lease {
+        let lease = self.accept().unwrap_or_else(|| panic!("{id} is ready"));
+        assert_eq!(lease.id(), id);
+        lease
+    }
+
+    #[track_caller]
+    pub fn none(&self) {
+        assert_eq!(self.accept().map(|lease| lease.id().to_owned()), None);
+    }
+
+    #[track_caller]
+    pub fn finish(&self, id: &str) {
+        self.take(id).finish(None).unwrap();
+    }
+
+    #[track_caller]
+    pub fn bury(&self, id: &str) {
+        self.take(id).bury("no way").unwrap();
+    }
+
+    pub fn states<const N: usize>(&self, ids: [&str; N]) -> [Option<JobState>; N] {
+        ids.map(|id| self.state(id))
+    }
+
+    /// Returns the jobs that wait for a place in a limit, each with that limit.
+    pub fn held(&self) -> Vec<(String, LimitOf)> {
+        let ready = self.queue.list(JobState::Ready, None, usize::MAX).unwrap();
+        ready.into_iter().filter_map(|job| Some((job.id, job.held_by?))).collect()
+    }
+
+    /// Returns the number of jobs that wait.
+    pub fn waiting(&self) -> u64 {
+        let counts = self.queue.counts();
+        counts.scheduled + counts.ready + counts.waiting
+    }
+
+    pub fn meta(&self, id: &str) -> serde_json::Value {
+        serde_json::json!(self.info(id).meta)
+    }
+
+    /// Lets some time pass, and lets the queue do what it has brought.
+    #[track_caller]
+    pub fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+        self.none();
+    }
+
     /// Pushes a job and claims it.
     pub fn running(&self, id: &str) -> Lease {
         self.push(job(id));
@@ -165,6 +217,22 @@ impl Bench {
         // The old one is closed before the new one reads what is stored.
         drop(std::mem::replace(&mut self.queue, other));
         self.queue = open_anew(&self.store, &self.options);
+    }
+
+    /// Closes the queue and opens it again with these options.
+    #[must_use]
+    pub fn reopened_with(mut self, options: QueueOptions) -> Self {
+        self.options = options;
+        self.reopen();
+        self
+    }
+
+    /// Ends the process and starts it again, after this time.
+    #[must_use]
+    pub fn restart_after(mut self, time: Duration) -> Self {
+        self.clock.advance(time);
+        self.reopen();
+        self
     }
 
     /// Returns the ids of the jobs that can be claimed now, and claims them.

@@ -4,9 +4,11 @@ use std::fs;
 use std::path::PathBuf;
 
 /// Returns the folder of the checkout. Two checkouts may share one target directory, with a test
-/// that the other compiled, so cargo is asked first, when the test runs.
+/// that the other compiled, so cargo is asked first, when the test runs. The folder with the lock
+/// file is the one of the workspace.
 pub fn root() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+    let package: PathBuf = std::env::var_os("CARGO_MANIFEST_DIR").map_or(env!("CARGO_MANIFEST_DIR").into(), Into::into);
+    package.ancestors().find(|folder| folder.join("Cargo.lock").is_file()).expect("a workspace").to_owned()
 }
 
 /// Returns the files below these folders whose names end like this: their paths from the root of

@@ -1,7 +1,7 @@
 //! The memory of jobs, as the caller's allocator counts it: for the test that bounds it, and for
 //! the table of figures.
 
-use crate::common::*;
+use common::*;
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use std::cell::Cell;

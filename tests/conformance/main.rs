@@ -1,0 +1,15 @@
+//! The suites of `waterline::testing`. A part that keeps the rules passes, and a part that breaks a
+//! rule is refused by the name of that rule.
+
+mod engines;
+mod jobs;
+mod parts;
+mod progress;
+
+/// Returns the message with which a broken part is refused.
+fn refusal(what: impl std::fmt::Debug, run: impl FnOnce()) -> String {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+        Ok(()) => format!("nobody noticed {what:?}"),
+        Err(panic) => *panic.downcast().expect("a panic with a text"),
+    }
+}

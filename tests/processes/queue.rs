@@ -1,0 +1,160 @@
+//! Jobs of a queue that really kill their process, and a process that is killed beside its jobs.
+//! Each test runs this program again as its child, with a directory to work in.
+
+use common::dying::{Lines, child, dir_of_child, killed_after};
+use std::path::Path;
+use std::time::Duration;
+use waterline::queue::{JobState, NewJob, Outcome, Queue, QueueOptions, Retention, Runner, RunnerBuilder};
+use waterline::{Retry, Store};
+
+const LONG: Duration = Duration::from_secs(120);
+const MAX: u32 = 5;
+const JOBS: usize = 40;
+const POISON: usize = 17;
+const STATES: [JobState; 5] =
+    [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead];
+
+fn open(dir: &Path) -> (Store, Queue) {
+    let store = Store::open(dir).unwrap();
+    let options = QueueOptions::default()
+        .retention(Retention::Keep)
+        .max_crashes(MAX)
+        .retry(Retry::fixed(Duration::from_millis(1)).max_attempts(3));
+    let queue = Queue::open(&store, "q", options).unwrap();
+    (store, queue)
+}
+
+/// Pushes all jobs, in the first life alone.
+fn push_once(store: &Store, queue: &Queue, jobs: usize) {
+    let begun = store.table("begun").unwrap();
+    if begun.get("all").unwrap().is_some() {
+        return;
+    }
+    let pushed = store.write(|effects| {
+        effects.put(&begun, "all", "1")?;
+        for number in 0..jobs {
+            effects.enqueue(queue, NewJob::new("count", &number)?.id(number.to_string()))?;
+        }
+        Ok::<(), waterline::Error>(())
+    });
+    pushed.unwrap();
+}
+
+fn done(store: &Store, number: usize) -> i64 {
+    store.table("done").unwrap().counter(number.to_string()).unwrap()
+}
+
+/// Checks that each job is in one list, and that what it has written is there as often as it has
+/// finished.
+fn check(store: &Store, queue: &Queue, jobs: usize, place: &str) {
+    let mut found = vec![0; jobs];
+    for state in STATES {
+        let listed = queue.list(state, None, usize::MAX).unwrap();
+        assert_eq!(queue.counts().of_state(state), listed.len() as u64, "{place}: {state:?}");
+        for job in listed {
+            let number: usize = job.id.parse().unwrap();
+            found[number] += 1;
+            assert_eq!(done(store, number), i64::from(state == JobState::Finished), "{place}: {job:?}");
+            assert!(job.crashes <= MAX && job.failures <= 3, "{place}: {job:?}");
+        }
+    }
+    assert!(found.iter().all(|lists| *lists == 1), "{place}: {found:?}");
+}
+
+/// Runs all jobs until they have ended.
+fn run(store: &Store, queue: &Queue, jobs: usize, builder: RunnerBuilder) {
+    let runner = builder.start().unwrap();
+    for number in 0..jobs {
+        let mut job = queue.subscribe(number.to_string()).unwrap();
+        while !matches!(job.state(), Some(JobState::Finished | JobState::Dead)) {
+            assert!(job.wait(LONG).unwrap().is_some(), "{}", queue.status().unwrap());
+        }
+    }
+    runner.stop().unwrap();
+    check(store, queue, jobs, "the last life");
+}
+
+#[test]
+#[ignore = "a child of the tests below"]
+fn aborting_child() {
+    let Some(dir) = dir_of_child() else { return };
+    let (store, queue) = open(&dir);
+    push_once(&store, &queue, JOBS);
+    let table = store.table("done").unwrap();
+    let builder =
+        Runner::builder(&queue).max_processing(4).on_transactional("count", move |_, number: usize, effects| {
+            if number == POISON {
+                std::process::abort();
+            }
+            effects.add(&table, number.to_string(), 1)?;
+            Ok(Outcome::Done)
+        });
+    run(&store, &queue, JOBS, builder);
+}
+
+#[test]
+fn a_job_that_aborts_its_process_ends_dead_after_its_last_crash_and_its_neighbours_finish() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut deaths = 0;
+    while !child("queue::aborting_child", dir.path(), 0).wait().unwrap().success() {
+        deaths += 1;
+        assert!(deaths <= MAX, "it dies for ever");
+    }
+    assert_eq!(deaths, MAX);
+    let (store, queue) = open(dir.path());
+    check(&store, &queue, JOBS, "at the end");
+    let dead = queue.list(JobState::Dead, None, JOBS).unwrap();
+    let dead: Vec<_> = dead.iter().map(|job| (job.id.parse().unwrap(), job.crashes, job.failures)).collect();
+    assert_eq!(dead, [(POISON, MAX, 0)]);
+    assert_eq!(queue.counts().finished, JOBS as u64 - 1);
+}
+
+/// The jobs of a process that is killed. One of them fails once.
+const FEW: usize = 6;
+
+#[test]
+#[ignore = "a child of the tests below"]
+fn killed_child() {
+    let Some(dir) = dir_of_child() else { return };
+    let lines = Lines::of_child();
+    let (store, queue) = open(&dir);
+    lines.say("the queue is open");
+    push_once(&store, &queue, FEW);
+    lines.say("the jobs are pushed");
+    let table = store.table("done").unwrap();
+    let (begun, ended) = (lines.clone(), lines.clone());
+    let builder = Runner::builder(&queue)
+        .max_processing(2)
+        .on_transactional("count", move |job, number: usize, effects| {
+            begun.say(&format!("job {number} begins"));
+            if number == 2 && job.attempt() == 1 {
+                return Err("it fails once".into());
+            }
+            effects.add(&table, number.to_string(), 1)?;
+            Ok(Outcome::Done)
+        })
+        .teardown(move |job, end| ended.say(&format!("job {} ends: {end:?}", job.id())));
+    run(&store, &queue, FEW, builder);
+}
+
+#[test]
+fn wherever_a_process_is_killed_beside_its_jobs_each_of_them_is_done_once() {
+    let mut killed = 0;
+    for line in 1.. {
+        let dir = tempfile::tempdir().unwrap();
+        if !killed_after("queue::killed_child", dir.path(), line) {
+            break;
+        }
+        killed += 1;
+        if line > 1 {
+            // To open the queue here counts a crash of the jobs that ran, as any next life does.
+            let (store, queue) = open(dir.path());
+            check(&store, &queue, FEW, &format!("killed after line {line}"));
+        }
+        assert!(!killed_after("queue::killed_child", dir.path(), 0));
+        let (store, queue) = open(dir.path());
+        check(&store, &queue, FEW, &format!("at the end, killed after line {line}"));
+        assert_eq!(queue.counts().finished, FEW as u64);
+    }
+    assert!(killed >= 16, "{killed} places");
+}

@@ -1,0 +1,23 @@
+//! The examples as processes, and the adapter that one of them shows.
+
+#[cfg(all(feature = "rocksdb", unix))]
+mod balances;
+#[cfg(feature = "rocksdb")]
+mod git_history;
+#[cfg(all(feature = "rocksdb", unix))]
+mod mailer;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(unix)]
+mod service;
+mod sqlite;
+
+/// Returns the path of an example. `cargo test` builds it first; a call with `--test programs` takes
+/// the program that is there.
+fn example(name: &str) -> std::path::PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let folder = own.parent().and_then(std::path::Path::parent).unwrap().join("examples");
+    let path = folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    assert!(path.is_file(), "{} is not built: run `cargo test`, which builds the examples", path.display());
+    path
+}

@@ -1,0 +1,162 @@
+//! The example `sqlite`, which is killed and stopped, and its adapter: a progress in the user's own
+//! transaction, on a real database.
+
+#[path = "../../examples/sqlite/adapter.rs"]
+mod adapter;
+
+use adapter::{RowsById, SqliteProgress, TABLES};
+use common::*;
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+use waterline::{Blocked, BoxError, Builder, Consumer, Error, Index, OnExhausted, Retry, State};
+
+#[test]
+fn a_bank_that_is_killed_and_stopped_again_and_again_has_exact_balances() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("bank.db");
+    let output = example(&file, &["--transfers", "20000"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:#?}");
+    assert!(text.ends_with("19980 transfers were made once each, 20 are parked\n"), "{text}");
+    assert!(text.lines().filter(|line| line.starts_with("life ") && line.contains("SIGKILL")).count() > 0, "{text}");
+
+    let bank = Connection::open(&file).unwrap();
+    bank.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 7", []).unwrap();
+    drop(bank);
+    let output = example(&file, &["--verify"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("account 7 has"), "{output:?}");
+}
+
+/// A database with numbers as a stream, of which every fourth id is a gap, and a copy that is to be
+/// made of it.
+fn numbers(file: &Path, count: i64) -> Connection {
+    let connection = open(file);
+    connection.execute_batch(TABLES).unwrap();
+    connection
+        .execute_batch(
+            "CREATE TABLE numbers (id INTEGER PRIMARY KEY); CREATE TABLE copies (id INTEGER PRIMARY KEY, value BLOB);",
+        )
+        .unwrap();
+    let insert = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
+        INSERT INTO numbers SELECT i + i / 3 FROM n";
+    connection.execute(insert, [count]).unwrap();
+    connection
+}
+
+fn open(file: &Path) -> Connection {
+    let connection = Connection::open(file).unwrap();
+    connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;").unwrap();
+    connection
+}
+
+/// The last id of so many numbers.
+fn last(count: i64) -> Index {
+    ((count - 1) + (count - 1) / 3).cast_unsigned()
+}
+
+/// A consumer that copies the numbers through this connection.
+fn copier(file: &Path, connection: Connection) -> Builder<RowsById<i64>, SqliteProgress> {
+    let source = RowsById::new(open(file), "numbers", |row| row.get("id"));
+    Consumer::builder(source, SqliteProgress::new(connection, "copier")).max_processing(2)
+}
+
+fn copy(transaction: &mut rusqlite::Transaction<'_>, numbers: &[(Index, i64)]) -> Result<(), BoxError> {
+    let mut insert = transaction.prepare_cached("INSERT INTO copies VALUES (?1, zeroblob(500))")?;
+    for (_, number) in numbers {
+        insert.execute([number])?;
+    }
+    Ok(())
+}
+
+fn count(connection: &Connection, sql: &str) -> i64 {
+    connection.query_one(sql, [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn promise_09_a_disk_that_is_full_stops_a_consumer_and_the_next_life_writes_the_rest_once() {
+    const COUNT: i64 = 3_000;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("numbers.db");
+    let database = numbers(&file, COUNT);
+    let full = open(&file);
+    let pages = count(&full, "PRAGMA page_count");
+    full.pragma_update(None, "max_page_count", pages + 150).unwrap();
+    let consumer = copier(&file, full).stop_at(last(COUNT)).start_writing(|job| Ok(job.payload), copy).unwrap();
+    // A row of the user's that does not fit fails its job. The progress is saved again and again.
+    until(&consumer.handle(), "the disk to be full", |status| {
+        // A transaction that takes long is named in the same way.
+        let is_full = matches!(&status.blocked, Blocked::Progress { error } if error.contains("full"));
+        status.state == State::Halted || is_full
+    });
+    let ended = consumer.stop();
+    assert!(ended.is_err_and(|error| error.report().contains("full")));
+    let before = count(&database, "SELECT count(*) FROM copies");
+    assert!((1..COUNT).contains(&before), "{before} rows fit");
+
+    let consumer = copier(&file, open(&file)).stop_at(last(COUNT)).start_writing(|job| Ok(job.payload), copy);
+    consumer.unwrap().join().unwrap();
+    // A row that is written twice is an error of the primary key.
+    assert_eq!(count(&database, "SELECT count(*) FROM copies"), COUNT);
+    assert_eq!(count(&database, "SELECT count(*) FROM numbers JOIN copies USING (id)"), COUNT);
+}
+
+#[test]
+fn promise_07_a_second_life_takes_the_name_over_and_no_row_is_written_twice() {
+    const COUNT: i64 = 5_000;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("numbers.db");
+    let database = numbers(&file, COUNT);
+    let start = || copier(&file, open(&file)).start_writing(|job| Ok(job.payload), copy).unwrap();
+    let first = start();
+    assert!(first.handle().wait_for(10, LONG), "{:#?}", first.handle().status());
+    let second = start();
+    let handle = second.handle();
+    assert!(handle.wait_for(last(COUNT), LONG), "{:#?}", handle.status());
+    // The first one notices when it saves something. If it had nothing left, it is only stopped.
+    let ended = first.stop();
+    assert!(matches!(ended, Ok(()) | Err(Error::Fenced { .. })), "{ended:?}");
+    second.stop().unwrap();
+    assert_eq!(count(&database, "SELECT count(*) FROM copies"), COUNT);
+}
+
+#[test]
+fn a_row_that_an_operator_deletes_is_passed_and_parked_jobs_outlive_a_restart() {
+    const COUNT: i64 = 30;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("numbers.db");
+    let database = numbers(&file, COUNT);
+    // Number 4 fails until it is deleted, and number 8 fails for good.
+    let run = |job: waterline::Job<i64>| match job.payload {
+        4 => Err("a poison row".into()),
+        8 => Err(waterline::Failure::permanent("no such account").into()),
+        number => Ok(number),
+    };
+    let start = |retry: Retry| {
+        let builder = copier(&file, open(&file)).retry(retry).on_exhausted(OnExhausted::Park { budget: 5 });
+        builder.stop_at(last(COUNT)).start_writing(run, copy).unwrap()
+    };
+    let consumer = start(Retry::fixed(Duration::from_millis(1)));
+    let handle = consumer.handle();
+    assert!(handle.wait_for(2, LONG), "{:#?}", handle.status());
+    until(&handle, "the parked job", |status| status.parked == 1);
+    database.execute("DELETE FROM numbers WHERE id = 4", []).unwrap();
+    consumer.join().unwrap();
+    assert_eq!(handle.status().last_processed, Some(last(COUNT)));
+    assert_eq!(count(&database, "SELECT count(*) FROM copies"), COUNT - 2);
+
+    // The next life knows the parked job, and runs it once more.
+    let builder = copier(&file, open(&file)).on_exhausted(OnExhausted::Park { budget: 5 });
+    let consumer = builder.start_writing(|job| Ok(job.payload), copy).unwrap();
+    let handle = consumer.handle();
+    assert_eq!((handle.status().parked, handle.redrive_all().unwrap()), (1, 1));
+    until(&handle, "the end of the redrive", |status| status.parked == 0 && status.unsaved == 0);
+    consumer.stop().unwrap();
+    assert_eq!(count(&database, "SELECT count(*) FROM copies WHERE id = 8"), 1);
+}
+
+fn example(file: &Path, more: &[&str]) -> Output {
+    Command::new(crate::example("sqlite")).arg(file).args(more).output().unwrap()
+}

@@ -1,0 +1,829 @@
+//! Moves of a progress on purpose: a seek to the next job, a skip of one job, and their history.
+
+use common::*;
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+use waterline::fuzzing::Disk;
+use waterline::testing::FaultyStore;
+use waterline::{
+    Blocked, BoxError, ConfigError, Consumer, Error, Index, Job, Jobs, Move, MoveKind, OnExhausted, Progress, Retry,
+    Saved, Store, StoreOptions,
+};
+
+const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
+
+/// A place where a store lives, on each back end.
+enum Place {
+    Memory(Disk),
+    #[cfg(feature = "rocksdb")]
+    Rocks(tempfile::TempDir),
+}
+
+impl Place {
+    fn all() -> Vec<Self> {
+        vec![
+            Self::Memory(Disk::default()),
+            #[cfg(feature = "rocksdb")]
+            Self::Rocks(tempfile::tempdir().unwrap()),
+        ]
+    }
+
+    fn open(&self) -> Store {
+        self.open_with(Store::options())
+    }
+
+    fn open_with(&self, options: StoreOptions) -> Store {
+        match self {
+            Self::Memory(disk) => disk.open(&options).unwrap(),
+            #[cfg(feature = "rocksdb")]
+            Self::Rocks(directory) => options.open(directory.path()).unwrap(),
+        }
+    }
+}
+
+/// The parts of a move but its time.
+type Made = (MoveKind, Option<Index>, Index, String);
+
+fn made(history: &[Move]) -> Vec<Made> {
+    history.iter().map(|made| (made.kind, made.from, made.to, made.reason.clone())).collect()
+}
+
+/// Everything that a move changes.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    saved: Option<Saved>,
+    parked: Vec<(Index, String)>,
+    moves: Vec<Made>,
+}
+
+/// The state of the progress `p`.
+fn seen(store: &Store) -> Seen {
+    let parked = store.parked("p").unwrap();
+    Seen {
+        saved: store.progress("p").acquire_all().unwrap(),
+        parked: parked.into_iter().map(|parked| (parked.index, parked.error)).collect(),
+        moves: made(&store.progress("p").history().unwrap()),
+    }
+}
+
+fn parked(store: &Store) -> Vec<Index> {
+    store.parked("p").unwrap().iter().map(|parked| parked.index).collect()
+}
+
+/// Saves this state of the progress `p`.
+fn save(store: &Store, last_processed: Option<Index>, done: &[std::ops::RangeInclusive<Index>]) {
+    let mut progress = store.progress("p");
+    progress.acquire_all().unwrap();
+    let next = last_processed.map_or(0, |last| last + 1);
+    progress.save_all(&Saved::new(last_processed, next, done.to_vec())).unwrap();
+}
+
+/// The indices of the jobs that ran, in order.
+type Ran = Arc<Mutex<Vec<Index>>>;
+
+/// Returns a worker that notes each job, and the list.
+fn noting() -> (Ran, impl Fn(Job<u64>) -> Result<(), BoxError> + Send + Sync + 'static) {
+    let ran = Ran::default();
+    let noted = ran.clone();
+    (ran, move |job| {
+        noted.lock().push(job.index);
+        Ok(())
+    })
+}
+
+/// The jobs of a life of the progress `p` up to this one, one after the other. Those at `bad`
+/// indices fail, and are parked.
+fn life(
+    store: &Store,
+    jobs: impl Jobs,
+    last: Index,
+    bad: impl Fn(Index) -> bool + Send + Sync + 'static,
+) -> Vec<Index> {
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let consumer = Consumer::builder(jobs, store.progress("p")).max_processing(1).on_exhausted(PARK).stop_at(last);
+    let consumer = consumer.start({
+        let ran = ran.clone();
+        move |job| {
+            ran.lock().push(job.index);
+            if bad(job.index) { Err("refused".into()) } else { Ok(()) }
+        }
+    });
+    consumer.unwrap().join().unwrap();
+    Arc::into_inner(ran).unwrap().into_inner()
+}
+
+#[test]
+fn a_seek_sets_the_next_job_both_ways_and_forgets_what_is_done_ahead() {
+    for place in Place::all() {
+        let store = place.open();
+        save(&store, Some(4), &[6..=6, 8..=9, 12..=12]);
+        // From here on there are deltas to the page too. A page after the seek has to void them.
+        assert_eq!(life(&store, numbers(20), 6, |_| false), [5]);
+        assert_eq!(store.progress("p").last_processed().unwrap(), Some(6));
+
+        store.progress("p").seek(9, "forward, over a job that is done ahead").unwrap();
+        let saved = |next: Index| Some(Saved::new(next.checked_sub(1), next, vec![]));
+        assert_eq!(seen(&store).saved, saved(9));
+        drop(store);
+        let store = place.open();
+        assert_eq!(seen(&store).saved, saved(9));
+        assert_eq!(life(&store, numbers(20), 14, |_| false), (9..=14).collect::<Vec<_>>());
+        for next in [3, 3, 15, 0] {
+            store.progress("p").seek(next, "again").unwrap();
+            assert_eq!(seen(&store).saved, saved(next));
+        }
+        assert_eq!(life(&store, numbers(20), 19, |_| false), (0..20).collect::<Vec<_>>());
+        let from: Vec<_> = store.progress("p").history().unwrap().iter().map(|made| (made.from, made.to)).collect();
+        assert_eq!(from, [(Some(7), 9), (Some(15), 3), (Some(3), 3), (Some(3), 15), (Some(15), 0)]);
+    }
+}
+
+#[test]
+fn a_seek_of_a_name_without_a_progress_is_where_its_stream_begins() {
+    for place in Place::all() {
+        let store = place.open();
+        store.progress("p").seek(3, "the stream begins with job 3").unwrap();
+        assert_eq!(store.progress("p").last_processed().unwrap(), Some(2));
+        assert_eq!(made(&store.progress("p").history().unwrap())[0].1, None, "nothing was saved before");
+        let (ran, noting) = noting();
+        let consumer = Consumer::builder(numbers(9), store.progress("p")).max_processing(1).start_at(6).stop_at(8);
+        consumer.start(noting).unwrap().join().unwrap();
+        assert_eq!(*ran.lock(), [3, 4, 5, 6, 7, 8], "a saved progress goes before start_at");
+        drop(store);
+        // A store that makes nothing makes no progress.
+        let strict = place.open_with(Store::options().create(false));
+        for moved in [strict.progress("q").seek(1, "r"), strict.progress("q").skip(1, "r")] {
+            assert!(matches!(&moved, Err(Error::NotFound { what: "progress", name }) if name == "q"), "{moved:?}");
+        }
+        assert_eq!((strict.consumers().unwrap().len(), strict.progress("q").history().unwrap().len()), (1, 0));
+        strict.progress("p").seek(0, "this one is there").unwrap();
+    }
+}
+
+#[test]
+fn a_seek_beyond_the_end_of_the_source_shows_at_the_next_start_and_goes_on_from_there() {
+    let store = Store::in_memory();
+    store.progress("p").seek(9, "the source will have them").unwrap();
+    for (jobs, head) in [(numbers(5), Some(4)), (numbers(0), None)] {
+        let (ran, noting) = noting();
+        let consumer = Consumer::builder(jobs.clone(), store.progress("p")).start(noting).unwrap();
+        let handle = consumer.handle();
+        let ahead = Blocked::AheadOfSource { last_processed: 8, head };
+        until(&handle, "the source to be asked", |status| status.blocked == ahead);
+        if head.is_some() {
+            consumer.stop().unwrap();
+            continue;
+        }
+        (0..10).for_each(|job| _ = jobs.push(job));
+        assert!(handle.wait_for(9, LONG), "{}", handle.status());
+        consumer.stop().unwrap();
+        assert_eq!(*ran.lock(), [9]);
+    }
+}
+
+#[test]
+fn a_seek_to_an_item_that_a_log_no_longer_has_is_truncated_at_the_next_start() {
+    for place in Place::all() {
+        let store = place.open();
+        let log = store.log::<u64>("l").unwrap();
+        log.push_all(&(1..=10).collect::<Vec<_>>()).unwrap();
+        let consumer = Consumer::builder(log.clone(), store.progress("p")).start(|_| Ok(())).unwrap();
+        let handle = consumer.handle();
+        log.retain([&handle]);
+        assert!(handle.wait_for(10, LONG));
+        consumer.stop().unwrap();
+        let first = 11;
+        eventually("it is trimmed", || log.first().unwrap() == first);
+        // The end of the consumer let the log go, and a progress that nobody runs keeps no item.
+        store.progress("p").seek(3, "too far back").unwrap();
+        let error = Consumer::builder(log.clone(), store.progress("p")).start(|_| Ok(())).unwrap_err();
+        assert!(matches!(error, Error::Truncated { next: 3, first: at } if at == first), "{error:?}");
+        store.progress("p").seek(first, "the first item that is left").unwrap();
+        log.push(&11).unwrap();
+        let consumer = Consumer::builder(log.clone(), store.progress("p")).start(|_| Ok(())).unwrap();
+        assert!(consumer.handle().wait_for(11, LONG));
+        consumer.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_running_consumer_needs_of_a_log_what_a_seek_back_set_as_its_next_item() {
+    let store = Store::in_memory();
+    let log = store.log::<u64>("l").unwrap();
+    log.push_all(&(1..=10).collect::<Vec<_>>()).unwrap();
+    assert_eq!(life(&store, log.clone(), 10, |index| index == 6), (1..=10).collect::<Vec<_>>());
+    store.progress("p").seek(4, "again").unwrap();
+    let (worker, started) = manual_worker();
+    let consumer = Consumer::builder(log.clone(), store.progress("p")).start_worker(worker).unwrap();
+    let error = log.trim(..=10).unwrap_err();
+    assert!(matches!(error, Error::Needed { last_processed: Some(3), .. }), "{error:?}");
+    log.trim(..=3).unwrap();
+    drop(started);
+    drop(consumer);
+}
+
+#[test]
+fn a_parked_job_at_or_above_a_seek_runs_in_its_turn_and_keeps_its_record_until_it_is_done() {
+    for place in Place::all() {
+        let store = place.open();
+        assert_eq!(life(&store, numbers(10), 9, |index| index % 3 == 1).len(), 10);
+        assert_eq!(parked(&store), [1, 4, 7]);
+        store.progress("p").seek(3, "again").unwrap();
+        assert_eq!(parked(&store), [1, 4, 7]);
+        // A redrive that was asked for is no second run beside the one in the window.
+        store.redrive("p", 4).unwrap();
+        assert_eq!(life(&store, numbers(10), 9, |index| index == 7), (3..=9).collect::<Vec<_>>());
+        assert_eq!(parked(&store), [1, 7], "job 4 is done, and job 7 was parked anew");
+        // Forward too: what was done ahead is forgotten, and the record of a job there stays.
+        save(&store, Some(2), &[5..=8]);
+        store.progress("p").seek(6, "over what is done ahead").unwrap();
+        assert_eq!(parked(&store), [1, 7]);
+        assert_eq!(life(&store, numbers(10), 9, |_| false), [6, 7, 8, 9]);
+        assert_eq!(parked(&store), [1]);
+        // A parked job below the watermark runs beside the window, as before.
+        store.redrive("p", 1).unwrap();
+        assert_eq!(life(&store, numbers(11), 10, |_| false).into_iter().collect::<BTreeSet<_>>(), [1, 10].into());
+        assert_eq!(parked(&store), [0; 0]);
+    }
+}
+
+#[test]
+fn a_parked_job_that_a_seek_made_undone_is_redriven_and_discarded_without_a_second_run() {
+    let store = Store::in_memory();
+    assert_eq!(life(&store, numbers(6), 5, |index| index == 2 || index == 4).len(), 6);
+    store.progress("p").seek(0, "again").unwrap();
+    let (worker, started) = manual_worker();
+    let consumer = Consumer::builder(numbers(6), store.progress("p"))
+        .max_processing(2)
+        .on_exhausted(PARK)
+        .start_worker(worker)
+        .unwrap();
+    let handle = consumer.handle();
+    let (zero, one) = (started.job(0), started.job(1));
+    handle.redrive(2).unwrap();
+    assert_eq!(handle.redrive_all().unwrap(), 2);
+    store.discard("p", 4).unwrap();
+    zero.succeed();
+    let two = started.job(2);
+    handle.redrive(2).unwrap();
+    one.succeed();
+    // Job 3 begins next: no second attempt of job 2 takes its slot.
+    let three = started.job(3);
+    assert_eq!(handle.status().processing, 2);
+    two.fail("refused again");
+    let four = started.job(4);
+    [three, four].into_iter().for_each(StartedJob::succeed);
+    started.job(5).succeed();
+    assert!(handle.wait_for(5, LONG), "{}", handle.status());
+    assert_eq!(handle.status().parked, 1);
+    consumer.stop().unwrap();
+    assert_eq!(parked(&store), [2]);
+}
+
+/// The two jobs are refused in one save, mostly: then the first one is parked, and the second one
+/// is tried again.
+#[test]
+fn a_job_whose_effects_are_refused_first_has_no_record_once_they_are_written() {
+    const TWO: [Index; 2] = [1, 2];
+    let tried_again = (0..100).any(|_| {
+        let store = Store::in_memory();
+        assert_eq!(life(&store, numbers(4), 3, |index| TWO.contains(&index)).len(), 4);
+        store.progress("p").seek(1, "again").unwrap();
+        let sums = store.table("sums").unwrap();
+        sums.put("text", "no counter").unwrap();
+        let both = std::sync::Barrier::new(2);
+        let (again, is_again) = crossbeam_channel::unbounded();
+        let (go_on, may_go_on) = crossbeam_channel::bounded(1);
+        let consumer = Consumer::builder(numbers(4), store.progress("p"))
+            .max_processing(2)
+            .retry(Retry::fixed(HOUR))
+            .on_exhausted(PARK)
+            .start_transactional({
+                let (sums, ran) = (sums.clone(), Mutex::new(BTreeSet::new()));
+                move |job, effects| {
+                    if !TWO.contains(&job.index) {
+                        return Ok(());
+                    }
+                    if ran.lock().insert(job.index) {
+                        both.wait();
+                    } else {
+                        again.send(job.index)?;
+                        may_go_on.recv_timeout(LONG)?;
+                    }
+                    Ok(effects.add(&sums, "text", 1)?)
+                }
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        eventually("job 2 to be tried again, or to be parked too", || {
+            !is_again.is_empty() || store.parked("p").unwrap().iter().all(|parked| parked.error.contains("be counted"))
+        });
+        let tried = is_again.try_recv().ok();
+        sums.delete("text").unwrap();
+        go_on.send(()).unwrap();
+        assert!(handle.wait_for(3, LONG), "{}", handle.status());
+        consumer.stop().unwrap();
+        let records = tried.map_or(TWO.to_vec(), |tried| TWO.into_iter().filter(|index| *index != tried).collect());
+        assert_eq!(parked(&store), records, "{tried:?} was tried again");
+        tried.is_some()
+    });
+    assert!(tried_again, "the test proves nothing");
+}
+
+#[test]
+fn a_skipped_job_never_runs_and_the_watermark_passes_it() {
+    for place in Place::all() {
+        let store = place.open();
+        assert_eq!(life(&store, numbers(3), 2, |_| false), [0, 1, 2]);
+        let before = SystemTime::now() - std::time::Duration::from_millis(1);
+        // Ahead, far ahead, joined to a run, and the lowest job.
+        for (skipped, last) in [(5, 2), (300, 2), (4, 2), (3, 5)] {
+            store.progress("p").skip(skipped, "it is broken").unwrap();
+            assert_eq!(store.progress("p").last_processed().unwrap(), Some(last));
+        }
+        let by_hand = store.parked("p").unwrap();
+        assert_eq!(by_hand.iter().map(|parked| parked.index).collect::<Vec<_>>(), [3, 4, 5, 300]);
+        for job in by_hand {
+            assert_eq!((job.attempts, job.error.as_str()), (0, "skipped by hand: it is broken"));
+            assert!(job.parked_at >= before && job.parked_at <= SystemTime::now() && !job.redrive_wanted);
+            assert_eq!((job.first_failed_at, job.last_failed_at), (job.parked_at, job.parked_at));
+        }
+        drop(store);
+        let store = place.open();
+        // Neither does a job run again that is done or parked.
+        for index in [0, 2, 3, 4, 5, 300] {
+            let error = store.progress("p").skip(index, "again").unwrap_err();
+            assert!(
+                matches!(&error, Error::AlreadyDone { name, index: at } if name == "p" && *at == index),
+                "{error:?}"
+            );
+        }
+        assert_eq!(life(&store, numbers(310), 309, |_| false), (6..300).chain(301..310).collect::<Vec<_>>());
+        // It runs after all, or is given up.
+        store.redrive("p", 4).unwrap();
+        store.discard("p", 300).unwrap();
+        assert_eq!(life(&store, numbers(311), 310, |_| false).into_iter().collect::<BTreeSet<_>>(), [4, 310].into());
+        assert_eq!(parked(&store), [3, 5]);
+        let moves = made(&store.progress("p").history().unwrap());
+        let (kinds, moves): (Vec<_>, Vec<_>) = moves.into_iter().map(|(kind, from, to, _)| (kind, (from, to))).unzip();
+        assert_eq!(kinds, [MoveKind::Skip; 4]);
+        assert_eq!(moves, [(Some(3), 5), (Some(3), 300), (Some(3), 4), (Some(3), 3)]);
+    }
+}
+
+#[test]
+fn a_skipped_job_that_runs_after_all_has_its_first_attempt() {
+    let store = Store::in_memory();
+    store.progress("p").seek(0, "begin").unwrap();
+    store.progress("p").skip(1, "not now").unwrap();
+    store.redrive("p", 1).unwrap();
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let seen = attempts.clone();
+    let consumer = Consumer::builder(numbers(3), store.progress("p")).on_exhausted(PARK).stop_at(2);
+    let run = move |job: Job<u64>| {
+        seen.lock().push((job.index, job.attempt));
+        if job.index == 1 { Err("refused".into()) } else { Ok(()) }
+    };
+    consumer.start(run).unwrap().join().unwrap();
+    assert_eq!(attempts.lock().iter().copied().collect::<BTreeSet<_>>(), [(0, 1), (1, 1), (2, 1)].into());
+    let kept = &store.parked("p").unwrap()[0];
+    assert_eq!((kept.attempts, kept.error.as_str()), (1, "refused"));
+}
+
+#[test]
+fn a_job_that_the_source_does_not_have_yet_is_passed_when_it_comes() {
+    let (store, jobs) = (Store::in_memory(), numbers(5));
+    assert_eq!(life(&store, jobs.clone(), 4, |_| false).len(), 5);
+    store.progress("p").skip(6, "announced as broken").unwrap();
+    let (ran, noting) = noting();
+    let consumer = Consumer::builder(jobs.clone(), store.progress("p")).max_processing(1).start(noting).unwrap();
+    let handle = consumer.handle();
+    until(&handle, "the look", |status| status.blocked == Blocked::CaughtUp);
+    jobs.push(5);
+    assert!(handle.wait_for(6, LONG), "{}", handle.status());
+    // The watermark is ahead of the source by then, and no job is behind.
+    assert_eq!(handle.status().lag(), 0);
+    (6..9).for_each(|job| _ = jobs.push(job));
+    assert!(handle.wait_for(8, LONG), "{}", handle.status());
+    consumer.stop().unwrap();
+    assert_eq!(*ran.lock(), [5, 7, 8]);
+}
+
+/// A source that moves the progress while its consumer starts.
+struct Meddling(Store, Arc<Mutex<Vec<Result<(), Error>>>>);
+
+impl Jobs for Meddling {
+    type Job = ();
+
+    fn first(&self) -> Result<Index, BoxError> {
+        let progress = self.0.progress("p");
+        self.1.lock().extend([progress.seek(3, "in a start"), progress.skip(3, "in a start")]);
+        Ok(0)
+    }
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(9))
+    }
+
+    fn at_index(&self, _index: Index) -> Result<Option<()>, BoxError> {
+        Ok(Some(()))
+    }
+}
+
+#[test]
+fn a_progress_that_a_consumer_has_is_in_use_and_does_not_move() {
+    for place in Place::all() {
+        let store = place.open();
+        let in_use = |moved: &Result<(), Error>| matches!(moved, Err(Error::InUse { name }) if name == "p");
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let consumer = Consumer::builder(Meddling(store.clone(), told.clone()), store.progress("p"));
+        let consumer = consumer.start(|_| Ok(())).unwrap();
+        assert!(consumer.handle().wait_for(9, LONG));
+        let mut moved = std::mem::take(&mut *told.lock());
+        assert!(moved.len() >= 2, "the start asks the source");
+        moved.extend([store.progress("p").seek(2, "while it runs"), store.progress("p").skip(20, "while it runs")]);
+        assert!(moved.iter().all(in_use), "{moved:?}");
+        assert_eq!(store.progress("p").history().unwrap(), [], "it is read while a consumer runs");
+        consumer.stop().unwrap();
+        assert_eq!(store.progress("p").last_processed().unwrap(), Some(9));
+        let mut progress = store.progress("p");
+        progress.acquire().unwrap();
+        assert!(in_use(&progress.seek(2, "by the one that has it")));
+        drop(progress);
+        // Another name is not in its way, and the name is free after a move that was refused.
+        store.progress("q").seek(2, "of another one").unwrap();
+        assert!(store.progress("p").skip(1, "it is done").is_err());
+        store.progress("p").seek(2, "nobody runs").unwrap();
+        store.progress("p").skip(2, "nobody runs").unwrap();
+    }
+}
+
+#[test]
+fn bad_input_is_refused_with_a_typed_error_and_nothing_changes() {
+    let disk = Disk::default();
+    let store = disk.open(&Store::options()).unwrap();
+    let nothing = store.progress("p").skip(0, "r").unwrap_err();
+    assert!(matches!(&nothing, Error::NothingSaved { name } if name == "p"), "{nothing:?}");
+    save(&store, Some(4), &[7..=7]);
+    let (before, writes) = (disk.records(), disk.writes());
+    let progress = || store.progress("p");
+    let config = |moved: Result<(), Error>| match moved {
+        Err(Error::Config(config)) => config,
+        other => panic!("it is refused as input: {other:?}"),
+    };
+    for moved in [progress().seek(Index::MAX, "r"), progress().skip(Index::MAX, "r")] {
+        let refused = config(moved);
+        assert_eq!(refused, ConfigError::MoveToMax);
+        assert!(refused.to_string().contains(&(Index::MAX - 1).to_string()), "{refused}");
+    }
+    for length in [0, 1025] {
+        let reason = "r".repeat(length);
+        assert_eq!(config(progress().seek(1, &reason)), ConfigError::Reason { length });
+        assert_eq!(config(progress().skip(6, &reason)), ConfigError::Reason { length });
+    }
+    for index in [5 + (1 << 30), Index::MAX - 1] {
+        let refused = config(progress().skip(index, "r"));
+        assert_eq!(refused, ConfigError::SkipTooFar { index, next: 5 });
+        assert!(refused.to_string().contains(&format!("skip jobs below {}", 5 + (1u64 << 30))), "{refused}");
+    }
+    for name in [String::new(), "n".repeat(256)] {
+        let bad = store.progress(name);
+        for moved in [bad.seek(1, "r"), bad.skip(1, "r"), bad.history().map(drop)] {
+            assert!(matches!(config(moved), ConfigError::Name { what: "progress", .. }));
+        }
+    }
+    assert!(matches!(progress().skip(7, "r"), Err(Error::AlreadyDone { index: 7, .. })));
+    let looking = disk.open(&Store::options().read_only()).unwrap().progress("p");
+    assert!(
+        matches!(looking.seek(1, "r"), Err(Error::ReadOnly)) && matches!(looking.skip(6, "r"), Err(Error::ReadOnly))
+    );
+    assert_eq!((disk.records(), disk.writes()), (before, writes));
+    // The largest of everything.
+    progress().seek(7, &"r".repeat(1024)).unwrap();
+    progress().seek(Index::MAX - 1, "the last job").unwrap();
+    progress().skip(Index::MAX - 1, "the last job").unwrap();
+    assert_eq!(progress().last_processed().unwrap(), Some(Index::MAX - 1));
+    assert_eq!(looking.history().unwrap().len(), 3, "a look shows the moves too");
+    progress().seek(0, "from the very end").unwrap();
+    let after = progress().history().unwrap();
+    assert_eq!((after[0].reason.len(), after[3].from), (1024, Some(Index::MAX)));
+}
+
+#[test]
+fn a_job_far_ahead_is_skipped_and_costs_the_next_start_a_bit_for_each_job_before_it() {
+    let store = Store::in_memory();
+    store.progress("p").seek(0, "begin").unwrap();
+    let far = (1 << 24) + 5;
+    store.progress("p").skip(far, "far ahead").unwrap();
+    let consumers = store.consumers().unwrap();
+    assert_eq!((consumers[0].next, consumers[0].done_ahead), (Some(0), 1));
+    assert_eq!(life(&store, numbers(10), 9, |_| false).len(), 10);
+    assert_eq!(seen(&store).saved, Some(Saved::new(Some(9), 10, vec![far..=far])));
+}
+
+#[test]
+fn the_last_thousand_moves_of_a_name_are_kept_in_their_order() {
+    for place in Place::all() {
+        let store = place.open();
+        let before = SystemTime::now() - std::time::Duration::from_millis(1);
+        store.progress("pp").seek(7, "a name that begins with the other one").unwrap();
+        for to in 0..1_005 {
+            store.progress("p").seek(to, &format!("move {to}")).unwrap();
+        }
+        let kept = |store: &Store, first: u64| {
+            let history = store.progress("p").history().unwrap();
+            assert_eq!(history.len(), 1_000);
+            for (made, to) in history.iter().zip(first..) {
+                assert_eq!((made.kind, made.from, made.to), (MoveKind::Seek, to.checked_sub(1), to));
+                assert_eq!(made.reason, format!("move {to}"));
+                assert!(made.at >= before && made.at <= SystemTime::now());
+            }
+            assert!(history.is_sorted_by_key(|made| made.at));
+        };
+        kept(&store, 5);
+        drop(store);
+        let store = place.open();
+        kept(&store, 5);
+        store.progress("p").seek(1_005, "move 1005").unwrap();
+        kept(&store, 6);
+        // A new beginning has no history.
+        store.progress("p").remove().unwrap();
+        assert_eq!(store.progress("p").history().unwrap(), []);
+        store.progress("p").seek(1, "anew").unwrap();
+        assert_eq!(made(&store.progress("p").history().unwrap()), [(MoveKind::Seek, None, 1, "anew".to_owned())]);
+        assert_eq!(store.progress("pp").history().unwrap().len(), 1);
+        let names: Vec<_> = store.consumers().unwrap().into_iter().map(|consumer| consumer.name).collect();
+        assert_eq!(names, ["p", "pp"], "the history is no consumer");
+        assert_eq!((store.logs().unwrap().len(), store.tables().unwrap().len()), (0, 0));
+    }
+}
+
+#[test]
+fn a_progress_that_is_damaged_is_not_moved_until_it_is_removed() {
+    let disk = Disk::default();
+    let store = disk.open(&Store::options()).unwrap();
+    save(&store, Some(4), &[]);
+    store.progress("p").seek(3, "before").unwrap();
+    let damaged = |key: &[u8]| {
+        let (family, key, mut value) = disk.records().into_iter().find(|record| record.1 == key).unwrap();
+        *value.last_mut().unwrap() ^= 1;
+        disk.put([&(family, key, value)]);
+    };
+    let corrupt = |error: &Error| matches!(error, Error::Corrupt { name, .. } if name == "p");
+    damaged(b"pp");
+    let before = disk.records();
+    for moved in [store.progress("p").seek(1, "r"), store.progress("p").skip(9, "r")] {
+        let error = moved.unwrap_err();
+        assert!(corrupt(&error) && error.to_string().contains("StoreProgress::remove"), "{error:?}");
+    }
+    assert_eq!(disk.records(), before);
+    store.progress("p").remove().unwrap();
+    store.progress("p").seek(1, "anew").unwrap();
+
+    // A damaged record of the history is not hidden, and stops no move.
+    damaged(b"h\x01p\0\0\0\0\0\0\0\0");
+    let error = store.progress("p").history().unwrap_err();
+    assert!(corrupt(&error) && error.to_string().contains("the record of move 0"), "{error:?}");
+    store.progress("p").seek(2, "on").unwrap();
+    assert!(corrupt(&store.progress("p").history().unwrap_err()));
+    store.progress("p").remove().unwrap();
+    assert_eq!(store.progress("p").history().unwrap(), []);
+}
+
+/// Some moves, one after the other. Returns the state before each, and after the last one.
+fn some_moves(store: &Store, mut then: impl FnMut(Result<(), Error>)) -> Vec<Seen> {
+    type Made = fn(waterline::StoreProgress) -> Result<(), Error>;
+    let moves: [Made; 6] = [
+        |progress| progress.skip(12, "ahead"),
+        |progress| progress.seek(2, "back"),
+        |progress| progress.skip(2, "the lowest"),
+        |progress| progress.skip(4, "ahead again"),
+        |progress| progress.skip(3, "the lowest, and over a run"),
+        |progress| progress.seek(8, "on"),
+    ];
+    let mut states = vec![seen(store)];
+    for made in moves {
+        then(made(store.progress("p")));
+        states.push(seen(store));
+    }
+    states
+}
+
+/// A progress with a page, and deltas to it that say more.
+fn with_deltas(store: &Store) {
+    save(store, Some(2), &[5..=6, 15..=15]);
+    let consumer = Consumer::builder(numbers(10), store.progress("p")).max_search_ahead(1).stop_at(9);
+    consumer.start(|_| Ok(())).unwrap().join().unwrap();
+}
+
+#[test]
+fn promise_01_wherever_the_disk_stops_a_move_is_made_with_its_record_or_not_at_all() {
+    let expected = {
+        let store = Store::in_memory();
+        with_deltas(&store);
+        some_moves(&store, |moved| moved.unwrap())
+    };
+    let ends: BTreeSet<_> = expected.iter().map(|state| state.saved.as_ref().unwrap().next).collect();
+    assert_eq!(ends, [10, 2, 3, 5, 8].into());
+    let mut reached = BTreeSet::new();
+    for write in 0..9 {
+        let disk = FaultyStore::new().unwrap();
+        with_deltas(&disk.store());
+        disk.freeze_at(write);
+        let states = some_moves(&disk.store(), |moved| moved.unwrap());
+        assert_eq!(states, expected);
+        let after = disk.after_crash().unwrap();
+        let found = seen(&after.store());
+        let made = found.moves.len();
+        assert_eq!(found, expected[made], "a crash at write {write}");
+        reached.insert(made);
+        // The jobs that are left to do run, and no delta of before the crash has its part in it.
+        let Saved { next, done, .. } = found.saved.unwrap();
+        let left = (next..20).filter(|index| !done.iter().any(|run| run.contains(index)));
+        assert_eq!(life(&after.store(), numbers(20), 19, |_| false), left.collect::<Vec<_>>());
+    }
+    assert_eq!(reached, (0..=6).collect(), "each move was the last one once");
+}
+
+#[test]
+fn a_move_whose_write_fails_is_not_made_and_can_be_made_again() {
+    let expected = {
+        let store = Store::in_memory();
+        with_deltas(&store);
+        some_moves(&store, |moved| moved.unwrap())
+    };
+    let mut failed = 0;
+    for write in 0..9 {
+        let disk = FaultyStore::new().unwrap();
+        let store = disk.store();
+        with_deltas(&store);
+        disk.fail(write..write + 1);
+        let states = some_moves(&store, |moved| match moved {
+            Ok(()) => {}
+            Err(Error::Store(_) | Error::Progress { .. }) => failed += 1,
+            // The move before it is missing, so this one means nothing or something else.
+            Err(Error::AlreadyDone { .. }) => {}
+            Err(other) => panic!("{other:?}"),
+        });
+        for two in states.windows(2) {
+            let new = two[1].moves.len() - two[0].moves.len();
+            assert_eq!(two[0] == two[1], new == 0, "all of a move is made or nothing: {two:#?}");
+        }
+        disk.heal();
+        store.progress("p").remove().unwrap();
+        with_deltas(&store);
+        assert_eq!(some_moves(&store, |moved| moved.unwrap()), expected);
+    }
+    assert!(failed >= 6, "{failed} writes failed");
+}
+
+#[test]
+fn a_move_is_one_write() {
+    let disk = FaultyStore::new().unwrap();
+    let store = disk.store();
+    // The first ones take numbers for the progress, and note that jobs may be parked.
+    store.progress("p").seek(5, "begin").unwrap();
+    store.progress("p").skip(9, "begin").unwrap();
+    let before = disk.writes();
+    store.progress("p").seek(3, "back").unwrap();
+    assert_eq!(disk.writes(), before + 1);
+    store.progress("p").skip(3, "the lowest").unwrap();
+    assert_eq!(disk.writes(), before + 2);
+    (0..1_000).for_each(|next| store.progress("p").seek(next, "many").unwrap());
+    assert_eq!(disk.writes(), before + 1_002, "the oldest records go in the same write");
+    assert_eq!(store.progress("p").history().unwrap().len(), 1_000);
+}
+
+/// The naive model of a progress: sets.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    /// The lowest index that is not done, if anything was saved, and if a watermark is there.
+    next: Option<(Index, bool)>,
+    done: BTreeSet<Index>,
+    parked: BTreeSet<Index>,
+    moves: Vec<Made>,
+}
+
+impl Model {
+    fn next(&self) -> Option<Index> {
+        self.next.map(|(next, _)| next)
+    }
+
+    /// Lets this index be done, and moves the watermark.
+    fn finish(&mut self, index: Index) {
+        self.done.insert(index);
+        let (mut next, mut any) = self.next.unwrap();
+        while self.done.remove(&next) {
+            (next, any) = (next + 1, true);
+        }
+        self.next = Some((next, any));
+    }
+
+    fn seek(&mut self, next: Index, reason: &str) {
+        self.moves.push((MoveKind::Seek, self.next(), next, reason.to_owned()));
+        self.done.clear();
+        self.next = Some((next, next > 0));
+    }
+
+    fn skip(&mut self, index: Index, reason: &str) -> &'static str {
+        let Some(next) = self.next() else { return "nothing is saved" };
+        if index < next || self.done.contains(&index) {
+            return "done";
+        }
+        self.moves.push((MoveKind::Skip, Some(next), index, reason.to_owned()));
+        self.parked.insert(index);
+        self.finish(index);
+        "skipped"
+    }
+
+    fn life(&mut self, last: Index, bad: fn(Index) -> bool) -> Vec<Index> {
+        let next = *self.next.get_or_insert((0, false));
+        let ran: Vec<_> = (next.0..=last).filter(|index| !self.done.contains(index)).collect();
+        for index in &ran {
+            if bad(*index) {
+                self.parked.insert(*index)
+            } else {
+                self.parked.remove(index)
+            };
+            self.finish(*index);
+        }
+        ran
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Seek(Index),
+    Skip(Index),
+    Life(Index, bool),
+    Reopen,
+    Remove,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..16u64).prop_map(Step::Seek),
+        6 => (0..20u64).prop_map(Step::Skip),
+        4 => (0..12u64, any::<bool>()).prop_map(|(last, mended)| Step::Life(last, mended)),
+        2 => Just(Step::Reopen),
+        1 => Just(Step::Remove),
+    ];
+    proptest::collection::vec(step, 1..30)
+}
+
+fn agree(place: &Place, steps: &[Step]) {
+    let (mut store, mut model) = (place.open(), Model::default());
+    for (at, step) in steps.iter().enumerate() {
+        let reason = format!("step {at}");
+        match step {
+            Step::Seek(next) => {
+                store.progress("p").seek(*next, &reason).unwrap();
+                model.seek(*next, &reason);
+            }
+            Step::Skip(index) => {
+                let skipped = match store.progress("p").skip(*index, &reason) {
+                    Ok(()) => "skipped",
+                    Err(Error::AlreadyDone { .. }) => "done",
+                    Err(Error::NothingSaved { .. }) => "nothing is saved",
+                    Err(other) => panic!("{other:?}"),
+                };
+                assert_eq!(skipped, model.skip(*index, &reason), "{step:?}");
+            }
+            Step::Life(last, mended) => {
+                let bad: fn(Index) -> bool = if *mended { |_| false } else { |index| index % 4 == 1 };
+                assert_eq!(life(&store, numbers(12), *last, bad), model.life(*last, bad), "{step:?}");
+            }
+            Step::Reopen => {
+                drop(store);
+                store = place.open();
+            }
+            Step::Remove => {
+                store.progress("p").remove().unwrap();
+                model = Model::default();
+            }
+        }
+        let found = seen(&store);
+        let saved = found.saved.map(|saved| {
+            let done: BTreeSet<_> = saved.done.into_iter().flatten().collect();
+            (saved.last_processed, saved.next, done)
+        });
+        let next = model.next.map(|(next, any)| (any.then(|| next - 1), next, model.done.clone()));
+        assert_eq!(saved, next, "after {step:?}");
+        assert!(found.parked.iter().map(|(index, _)| *index).eq(model.parked.iter().copied()), "after {step:?}");
+        assert_eq!(found.moves, model.moves, "after {step:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(feature = "rocksdb") { 16 } else { 128 }, ..ProptestConfig::default() })]
+
+    #[test]
+    fn moves_and_lives_agree_with_a_model_of_sets(steps in steps()) {
+        for place in Place::all() {
+            agree(&place, &steps);
+        }
+    }
+}

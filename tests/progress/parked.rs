@@ -1,0 +1,641 @@
+//! Parked jobs: passed with their record in one write, listed, run once more, and given up.
+
+use common::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+use waterline::testing::FaultyStore;
+use waterline::{
+    Blocked, BoxError, ConfigError, Consumer, Error, Event, Failure, Index, Jobs, MemoryProgress, OnExhausted, Outcome,
+    Parked, Retry, State, Store,
+};
+
+const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
+
+fn indices(store: &Store) -> Vec<Index> {
+    store.parked("p").unwrap().iter().map(|parked| parked.index).collect()
+}
+
+/// A switch that tests turn, and jobs read.
+#[derive(Clone, Default)]
+struct Mended(Arc<AtomicBool>);
+
+impl Mended {
+    fn mend(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Fails at this index until it is mended.
+    fn run(&self, index: Index, bad: impl Fn(Index) -> bool) -> Result<(), BoxError> {
+        if bad(index) && !self.0.load(Ordering::Acquire) {
+            Err(format!("job {index} is refused").into())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[test]
+fn a_parked_job_is_passed_and_listed_with_its_failures() {
+    let store = Store::in_memory();
+    let before = std::time::SystemTime::now();
+    let consumer = Consumer::builder(numbers(10), store.progress("p"))
+        .retry(Retry::fixed(Duration::from_millis(1)).max_attempts(3))
+        .on_exhausted(PARK)
+        .stop_at(9)
+        .start(|job| if job.index % 4 == 1 { Err(format!("refused {}", job.index).into()) } else { Ok(()) })
+        .unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    let status = handle.status();
+    assert_eq!((status.state, status.last_processed, status.lag()), (State::Finished, Some(9), 0));
+    assert_eq!((status.parked, status.failed, status.done), (3, 9, 7));
+    let parked = store.parked("p").unwrap();
+    assert_eq!(parked.iter().map(|parked| parked.index).collect::<Vec<_>>(), [1, 5, 9]);
+    for Parked { index, attempts, error, first_failed_at, last_failed_at, parked_at, .. } in parked {
+        assert_eq!((attempts, error), (3, format!("refused {index}")));
+        // The wall clock is stored in milliseconds.
+        assert!(before <= first_failed_at + Duration::from_millis(1) && first_failed_at <= last_failed_at);
+        assert!(last_failed_at <= parked_at && parked_at <= std::time::SystemTime::now());
+    }
+    assert_eq!(store.parked("others").unwrap(), []);
+}
+
+#[test]
+fn promise_02_no_more_jobs_are_parked_than_the_budget_and_one_more_halts() {
+    for (threads, budget) in [(1, 1), (1, 3), (8, 3), (8, 7)] {
+        let store = Store::in_memory();
+        for _life in 0..3 {
+            let consumer = Consumer::builder(numbers(1000), store.progress("p"))
+                .max_processing(threads)
+                .on_exhausted(OnExhausted::Park { budget })
+                .start(|job| Err(format!("job {} is refused", job.index).into()))
+                .unwrap();
+            let handle = consumer.handle();
+            let error = consumer.join().unwrap_err();
+            let blocked = handle.status().blocked.to_string();
+            assert!(blocked.contains(&format!("the budget of {budget} parked jobs is used up")), "{blocked}");
+            assert!(matches!(&error, Error::Job { .. }), "{error:?}");
+            assert_eq!(indices(&store).len() as u64, budget, "with {threads} threads");
+        }
+        // A new budget goes on from there.
+        let mended = Mended::default();
+        mended.mend();
+        let consumer = Consumer::builder(numbers(1000), store.progress("p")).stop_at(999).start(|_| Ok(())).unwrap();
+        consumer.join().unwrap();
+        assert_eq!(indices(&store).len() as u64, budget);
+    }
+}
+
+#[test]
+fn promise_05_a_redriven_job_keeps_its_record_until_it_succeeds() {
+    let (store, mended) = (Store::in_memory(), Mended::default());
+    let ran = Arc::new(AtomicU32::new(0));
+    let consumer = Consumer::builder(numbers(6), store.progress("p"))
+        .on_exhausted(PARK)
+        .start({
+            let (mended, ran) = (mended.clone(), ran.clone());
+            move |job| {
+                if job.index == 2 {
+                    ran.store(job.attempt, Ordering::Release);
+                }
+                mended.run(job.index, |index| index == 2)
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(5, LONG));
+    assert_eq!((indices(&store), handle.status().parked), (vec![2], 1));
+    for attempt in 2..5 {
+        handle.redrive(2).unwrap();
+        eventually("the attempt is kept", || store.parked("p").unwrap()[0].attempts == attempt);
+        assert_eq!(ran.load(Ordering::Acquire), attempt);
+    }
+    assert_eq!(handle.last_processed_index(), Some(5), "the watermark does not move back");
+    mended.mend();
+    handle.redrive(2).unwrap();
+    eventually("the record is removed", || indices(&store).is_empty());
+    until(&handle, "the end of the redrive", |status| status.parked == 0 && status.processing == 0);
+    let error = handle.redrive(2).unwrap_err();
+    assert!(matches!(&error, Error::NotParked { name, index: 2 } if name == "p"), "{error:?}");
+    consumer.stop().unwrap();
+    assert!(matches!(handle.redrive(2), Err(Error::Stopped)) && matches!(handle.redrive_all(), Err(Error::Stopped)));
+}
+
+#[test]
+fn all_parked_jobs_run_once_more_beside_new_ones_within_max_processing() {
+    let (store, mended) = (Store::in_memory(), Mended::default());
+    let jobs = numbers(200);
+    let running = Arc::new(AtomicU32::new(0));
+    let consumer = Consumer::builder(jobs.clone(), store.progress("p"))
+        .max_processing(3)
+        .on_exhausted(PARK)
+        .start({
+            let mended = mended.clone();
+            move |job| {
+                assert!(running.fetch_add(1, Ordering::AcqRel) < 3);
+                rest();
+                let outcome = mended.run(job.index, |index| index % 3 == 0);
+                running.fetch_sub(1, Ordering::AcqRel);
+                outcome
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(199, LONG));
+    assert_eq!(indices(&store).len(), 67);
+    mended.mend();
+    assert_eq!(handle.redrive_all().unwrap(), 67);
+    assert!(handle.redrive_all().unwrap() <= 67, "those that still wait run once");
+    (0..100).for_each(|job| _ = jobs.push(job));
+    assert!(handle.wait_for(299, LONG));
+    until(&handle, "all records are gone", |status| status.parked == 0);
+    consumer.stop().unwrap();
+    assert_eq!(indices(&store), [0; 0]);
+}
+
+#[test]
+fn a_redrive_that_is_asked_for_while_nobody_runs_is_made_at_the_next_start() {
+    let (store, mended) = (Store::in_memory(), Mended::default());
+    let life = || {
+        let (jobs, mended) = (numbers(6), mended.clone());
+        let builder = Consumer::builder(jobs, store.progress("p")).on_exhausted(PARK).stop_at(5);
+        builder.start(move |job| mended.run(job.index, |index| index % 2 == 1)).unwrap().join().unwrap();
+    };
+    life();
+    assert_eq!(indices(&store), [1, 3, 5]);
+    for index in [0, 2, 7] {
+        assert!(matches!(store.redrive("p", index), Err(Error::NotParked { .. })));
+        assert!(matches!(store.discard("p", index), Err(Error::NotParked { .. })));
+    }
+    store.redrive("p", 3).unwrap();
+    assert!(store.parked("p").unwrap().iter().all(|parked| parked.redrive_wanted == (parked.index == 3)));
+    life();
+    let parked = store.parked("p").unwrap();
+    assert_eq!(parked.iter().map(|p| (p.index, p.attempts)).collect::<Vec<_>>(), [(1, 1), (3, 2), (5, 1)]);
+    assert!(parked.iter().all(|parked| !parked.redrive_wanted), "it was made once");
+    mended.mend();
+    store.redrive("p", 3).unwrap();
+    store.discard("p", 1).unwrap();
+    life();
+    assert_eq!(indices(&store), [5]);
+}
+
+#[test]
+fn a_parked_job_is_given_up_while_its_consumer_runs() {
+    let store = Store::in_memory();
+    let consumer = Consumer::builder(numbers(6), store.progress("p"))
+        .on_exhausted(OnExhausted::Park { budget: 2 })
+        .start(|job| if job.index < 2 { Err("refused".into()) } else { Ok(()) })
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(5, LONG));
+    assert!(matches!(store.redrive("p", 1), Err(Error::InUse { .. })), "that is for the handle");
+    store.discard("p", 1).unwrap();
+    assert_eq!((indices(&store), handle.status().parked), (vec![0], 1));
+    assert!(matches!(store.discard("p", 1), Err(Error::NotParked { .. })));
+    assert!(matches!(handle.redrive(1), Err(Error::NotParked { .. })));
+    consumer.stop().unwrap();
+    assert_eq!(indices(&store), [0]);
+}
+
+#[test]
+fn a_parked_job_that_the_source_no_longer_has_keeps_its_record_which_says_so() {
+    for pruned in [false, true] {
+        let (store, script) = (Store::in_memory(), Script::up_to(9));
+        let consumer = Consumer::builder(script.clone(), store.progress("p"))
+            .on_exhausted(PARK)
+            .start(|job| if job.index == 4 { Err("refused".into()) } else { Ok(()) })
+            .unwrap();
+        let handle = consumer.handle();
+        assert!(handle.wait_for(9, LONG));
+        if pruned {
+            script.set_first(7);
+        }
+        script.gap(4);
+        handle.redrive(4).unwrap();
+        eventually("the record says so", || store.parked("p").unwrap()[0].error.contains("no longer has"));
+        assert_eq!(store.parked("p").unwrap()[0].attempts, 1, "nothing ran");
+        // The stream goes on, and the job may come back.
+        script.set_head(Some(12));
+        handle.check();
+        assert!(handle.wait_for(12, LONG));
+        handle.redrive(4).unwrap();
+        consumer.stop().unwrap();
+        assert_eq!(indices(&store), [4]);
+    }
+}
+
+/// A consumer that counts its jobs. The jobs at odd indices fail until they are mended.
+fn counting(store: &Store, jobs: Index, mended: &Mended) -> Consumer {
+    let (sums, mended) = (store.table("sums").unwrap(), mended.clone());
+    Consumer::builder(numbers(jobs), store.progress("p"))
+        .max_processing(2)
+        .on_exhausted(PARK)
+        .stop_at(jobs - 1)
+        .start_transactional(move |job, effects| {
+            effects.add(&sums, "jobs", 1)?;
+            effects.put(&sums, job.index.to_be_bytes(), "done")?;
+            mended.run(job.index, |index| index % 2 == 1)
+        })
+        .unwrap()
+}
+
+/// Checks that each job up to the watermark is done or parked, and not both; returns the parked.
+fn each_is_done_or_parked(store: &Store, place: &str) -> BTreeSet<Index> {
+    let sums = store.table("sums").unwrap();
+    let parked: BTreeSet<Index> = indices(store).into_iter().collect();
+    let last = store.progress("p").last_processed().unwrap();
+    for index in 0..last.map_or(0, |last| last + 1) {
+        let done = sums.get(index.to_be_bytes()).unwrap().is_some();
+        assert!(done != parked.contains(&index), "{place}: job {index} is done ({done}), or parked, and not both");
+    }
+    let rows = sums.iter().count() as u64 - u64::from(sums.get("jobs").unwrap().is_some());
+    assert_eq!(sums.counter("jobs").unwrap() as u64, rows, "{place}: each effect is in once");
+    parked
+}
+
+#[test]
+fn promise_01_wherever_the_disk_stops_a_parked_job_is_passed_with_its_record_or_not_at_all() {
+    const JOBS: Index = 12;
+    let mut seen = BTreeSet::new();
+    for write in 0..40 {
+        let disk = FaultyStore::new().unwrap();
+        disk.freeze_at(write);
+        counting(&disk.store(), JOBS, &Mended::default()).join().unwrap();
+        let disk = disk.after_crash().unwrap();
+        let place = format!("a crash at write {write}");
+        seen.insert(each_is_done_or_parked(&disk.store(), &place).len());
+        counting(&disk.store(), JOBS, &Mended::default()).join().unwrap();
+        let parked = each_is_done_or_parked(&disk.store(), &place);
+        assert!(parked.into_iter().eq((1..JOBS).step_by(2)), "{place}");
+    }
+    assert!(seen.len() > 1, "the crashes prove nothing: {seen:?}");
+}
+
+#[test]
+fn promise_09_wherever_the_disk_stops_a_redriven_job_loses_its_record_with_its_effects_or_keeps_both() {
+    const JOBS: Index = 12;
+    for write in 0..30 {
+        let disk = FaultyStore::new().unwrap();
+        let (store, mended) = (disk.store(), Mended::default());
+        counting(&store, JOBS, &mended).join().unwrap();
+        (1..JOBS).step_by(2).for_each(|index| store.redrive("p", index).unwrap());
+        mended.mend();
+        disk.freeze_at(write);
+        counting(&store, JOBS, &mended).join().unwrap();
+        drop(store);
+        let disk = disk.after_crash().unwrap();
+        let place = format!("a crash at write {write}");
+        each_is_done_or_parked(&disk.store(), &place);
+        counting(&disk.store(), JOBS, &mended).join().unwrap();
+        assert_eq!(each_is_done_or_parked(&disk.store(), &place), BTreeSet::new(), "{place}");
+        assert_eq!(disk.store().table("sums").unwrap().counter("jobs").unwrap() as u64, JOBS);
+    }
+}
+
+#[test]
+fn a_job_whose_add_cannot_be_made_is_parked_and_the_others_are_written() {
+    let store = Store::in_memory();
+    let sums = store.table("sums").unwrap();
+    sums.put("text", "no counter").unwrap();
+    let consumer = Consumer::builder(numbers(30), store.progress("p"))
+        .max_processing(4)
+        .on_exhausted(PARK)
+        .start_transactional({
+            let sums = sums.clone();
+            move |job, effects| Ok(effects.add(&sums, if job.index % 5 == 2 { "text" } else { "jobs" }, 1)?)
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(29, LONG), "{}", handle.status());
+    assert_eq!((indices(&store), sums.counter("jobs").unwrap()), (vec![2, 7, 12, 17, 22, 27], 24));
+    assert!(store.parked("p").unwrap().iter().all(|parked| parked.error.contains("cannot be counted under")));
+    // The record is there again when the effects of a redriven job are refused.
+    handle.redrive(7).unwrap();
+    eventually("it was refused", || store.parked("p").unwrap()[1].attempts > 1);
+    assert_eq!(indices(&store), [2, 7, 12, 17, 22, 27]);
+    sums.delete("text").unwrap();
+    handle.redrive_all().unwrap();
+    until(&handle, "all are done", |status| status.parked == 0);
+    consumer.stop().unwrap();
+    assert_eq!((indices(&store), sums.counter("text").unwrap()), (vec![], 6));
+}
+
+#[test]
+fn promise_02_a_record_counts_within_the_budget_until_it_is_off_the_disk() {
+    let disk = FaultyStore::new().unwrap();
+    let store = disk.store();
+    let (go, may_go) = crossbeam_channel::bounded::<()>(1);
+    let consumer = Consumer::builder(numbers(2), store.progress("p"))
+        .max_processing(2)
+        .on_exhausted(OnExhausted::Park { budget: 1 })
+        .start(move |job| {
+            if job.index == 0 && job.attempt == 2 {
+                return Ok(());
+            }
+            if job.index == 1 {
+                may_go.recv()?;
+            }
+            Err("refused".into())
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    until(&handle, "it is parked", |status| status.last_processed == Some(0));
+    assert_eq!(indices(&store), [0]);
+    // The next write says that the job starts. The one that removes its record fails for long.
+    disk.fail(1..);
+    handle.redrive(0).unwrap();
+    until(&handle, "it has run", |status| status.done == 1 && status.processing == 1);
+    go.send(()).unwrap();
+    until(&handle, "there is no room", |status| status.state == State::Halted);
+    assert_eq!(indices(&store), [0]);
+    disk.heal();
+    let error = consumer.stop().unwrap_err();
+    assert!(matches!(error, Error::Job { index: 1, .. }), "{error:?}");
+    assert!(indices(&store).len() <= 1);
+}
+
+#[test]
+fn a_log_keeps_the_item_of_a_parked_job_until_it_is_done_or_given_up() {
+    let (store, mended) = (Store::in_memory(), Mended::default());
+    let log = store.log::<u64>("l").unwrap();
+    log.push_all(&(1..=10).collect::<Vec<_>>()).unwrap();
+    let start = || {
+        let mended = mended.clone();
+        let builder = Consumer::builder(log.clone(), store.progress("p")).on_exhausted(PARK);
+        builder.start(move |job| mended.run(job.index, |index| index == 3 || index == 6)).unwrap()
+    };
+    let consumer = start();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(10, LONG));
+    let error = log.trim(..=10).unwrap_err();
+    assert!(matches!(error, Error::Needed { last_processed: Some(2), .. }), "{error:?}");
+    log.retain([&handle]);
+    eventually("it is trimmed to the parked item", || log.first().unwrap() == 3);
+    consumer.stop().unwrap();
+    // In the next life too.
+    let consumer = start();
+    let handle = consumer.handle();
+    log.retain([&handle]);
+    assert!(matches!(log.trim(..=10), Err(Error::Needed { last_processed: Some(2), .. })));
+    store.discard("p", 3).unwrap();
+    eventually("it is trimmed to the next parked item", || log.first().unwrap() == 6);
+    mended.mend();
+    handle.redrive(6).unwrap();
+    eventually("nothing is kept", || log.first().unwrap() == 11);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn results_of_redriven_jobs_come_to_the_sink_beside_the_order() {
+    let (store, mended) = (Store::in_memory(), Mended::default());
+    let (say, said) = crossbeam_channel::unbounded();
+    let consumer = Consumer::builder(numbers(10), store.progress("p"))
+        .max_processing(4)
+        .on_exhausted(PARK)
+        .start_ordered(
+            {
+                let mended = mended.clone();
+                move |job| mended.run(job.index, |index| index % 3 == 1).map(|()| job.index)
+            },
+            move |index, result| {
+                assert_eq!(index, result);
+                Ok(say.send(index)?)
+            },
+        )
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(9, LONG), "{}", handle.status());
+    assert_eq!(said.try_iter().collect::<Vec<_>>(), [0, 2, 3, 5, 6, 8, 9]);
+    assert_eq!(indices(&store), [1, 4, 7]);
+    mended.mend();
+    handle.redrive_all().unwrap();
+    until(&handle, "all are done", |status| status.parked == 0);
+    assert_eq!(said.try_iter().collect::<BTreeSet<_>>(), BTreeSet::from([1, 4, 7]));
+    consumer.stop().unwrap();
+    assert_eq!(indices(&store), [0; 0]);
+}
+
+#[test]
+fn a_result_that_waits_for_a_parked_job_comes_to_the_sink_though_no_other_job_ends() {
+    let store = Store::in_memory();
+    let (begun, has_begun) = crossbeam_channel::bounded(1);
+    let (say, said) = crossbeam_channel::bounded(1);
+    let consumer = Consumer::builder(numbers(3), store.progress("p"))
+        .max_processing(2)
+        .on_exhausted(PARK)
+        .start_ordered(
+            move |job| match job.index {
+                // Job 2 begins in the slot of job 1, whose result waits by then.
+                0 => Err(has_begun.recv_timeout(LONG).map_or_else(Into::into, |()| "refused".into())),
+                1 => Ok(()),
+                _ => {
+                    begun.send(())?;
+                    Ok(said.recv_timeout(LONG)?)
+                }
+            },
+            move |index, ()| {
+                if index == 1 {
+                    say.send(())?;
+                }
+                Ok(())
+            },
+        )
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(2, LONG), "{}", handle.status());
+    assert_eq!(indices(&store), [0]);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_stop_awaits_a_redriven_job_that_runs() {
+    let store = Store::in_memory();
+    let (begun, has_begun) = crossbeam_channel::bounded(1);
+    let (go, may_go) = crossbeam_channel::bounded::<()>(1);
+    let consumer = Consumer::builder(numbers(4), store.progress("p"))
+        .on_exhausted(PARK)
+        .start(move |job| {
+            if job.index != 1 {
+                return Ok(());
+            }
+            if job.attempt == 1 {
+                return Err("refused".into());
+            }
+            begun.send(())?;
+            Ok(may_go.recv()?)
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(3, LONG));
+    handle.redrive(1).unwrap();
+    has_begun.recv_timeout(LONG).unwrap();
+    handle.request_stop();
+    assert_eq!(handle.wait_end(Duration::from_millis(20)), None, "it runs");
+    go.send(()).unwrap();
+    consumer.stop().unwrap();
+    assert_eq!(indices(&store), [0; 0]);
+}
+
+#[test]
+fn a_job_that_exhausts_its_attempts_while_stopping_is_parked() {
+    let store = Store::in_memory();
+    let (begun, has_begun) = crossbeam_channel::bounded(1);
+    let (go, may_go) = crossbeam_channel::bounded::<()>(1);
+    let consumer = Consumer::builder(numbers(4), store.progress("p"))
+        .max_processing(1)
+        .on_exhausted(PARK)
+        .start(move |_| {
+            begun.send(())?;
+            may_go.recv()?;
+            Err("refused".into())
+        })
+        .unwrap();
+    has_begun.recv_timeout(LONG).unwrap();
+    consumer.handle().request_stop();
+    go.send(()).unwrap();
+    consumer.stop().unwrap();
+    assert_eq!((indices(&store), store.progress("p").last_processed().unwrap()), (vec![0], Some(0)));
+}
+
+#[test]
+fn parking_that_cannot_be_is_refused_before_anything_runs() {
+    let store = Store::in_memory();
+    let park = |budget| OnExhausted::Park { budget };
+    let refused = Consumer::builder(numbers(1), store.progress("p")).on_exhausted(park(0)).start(|_| Ok(()));
+    assert!(matches!(refused, Err(Error::Config(ConfigError::ParkBudgetZero))), "{refused:?}");
+    let progress = MemoryProgress::new();
+    let refused = Consumer::builder(numbers(1), progress.clone()).on_exhausted(park(1)).start(|_| Ok(()));
+    assert!(matches!(refused, Err(Error::Config(ConfigError::ParkUnsupported))), "{refused:?}");
+    Consumer::builder(numbers(1), progress).stop_at(0).start(|_| Ok(())).unwrap().join().unwrap();
+    for name in ["", &"x".repeat(256)] {
+        assert!(matches!(store.parked(name), Err(Error::Config(_))));
+        assert!(matches!(store.redrive(name, 1), Err(Error::Config(_))));
+        assert!(matches!(store.discard(name, 1), Err(Error::Config(_))));
+    }
+}
+
+#[test]
+fn a_new_beginning_forgets_the_parked_jobs() {
+    let store = Store::in_memory();
+    let life = || {
+        let builder = Consumer::builder(numbers(4), store.progress("p")).on_exhausted(PARK).stop_at(3);
+        builder.start(|_| Err("refused".into())).unwrap().join().unwrap();
+    };
+    life();
+    assert_eq!(indices(&store), [0, 1, 2, 3]);
+    store.progress("p").remove().unwrap();
+    assert_eq!(indices(&store), [0; 0]);
+    life();
+    store.progress("p").remove_with(|_| Ok(())).unwrap();
+    assert_eq!(indices(&store), [0; 0]);
+}
+
+#[test]
+fn a_permanent_failure_is_parked_at_once_and_halts_where_nothing_is_parked() {
+    let store = Store::in_memory();
+    let forever = || Retry::fixed(Duration::from_millis(1));
+    let fail = |index: Index| match index % 3 {
+        1 => Err(Failure::permanent(format!("job {index} makes no sense")).into()),
+        _ => Ok::<_, BoxError>(()),
+    };
+    let parking = Consumer::builder(numbers(9), store.progress("p")).retry(forever()).on_exhausted(PARK).stop_at(8);
+    parking.start(move |job| fail(job.index)).unwrap().join().unwrap();
+    let parked = store.parked("p").unwrap();
+    assert_eq!(parked.iter().map(|p| (p.index, p.attempts)).collect::<Vec<_>>(), [(1, 1), (4, 1), (7, 1)]);
+    assert_eq!(parked[0].error, "job 1 makes no sense");
+    // One at a time, so that job 1 fails before job 4 does.
+    let halting = Consumer::builder(numbers(9), store.progress("q")).retry(forever()).max_processing(1);
+    let error = halting.start(move |job| fail(job.index)).unwrap().join().unwrap_err();
+    assert!(matches!(error, Error::Job { index: 1, attempt: 1, .. }), "{error:?}");
+    assert!(error.report().contains("and is not tried again") && error.report().ends_with("makes no sense"));
+}
+
+#[test]
+fn a_deferred_job_frees_its_slot_and_counts_no_attempt() {
+    let store = Store::in_memory();
+    let ready = Mended::default();
+    let consumer = Consumer::builder(numbers(20), store.progress("p"))
+        .max_processing(1)
+        .retry(Retry::none())
+        .on_exhausted(PARK)
+        .stop_at(19)
+        .start({
+            let ready = ready.clone();
+            move |job| {
+                assert_eq!(job.attempt, 1);
+                if job.index == 3 && !ready.0.load(Ordering::Acquire) {
+                    return Err(Failure::defer(Duration::from_millis(2)).into());
+                }
+                Ok(())
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    // All others are done, though there is one slot.
+    let status = until(&handle, "the others", |status| {
+        let is_saved = (status.done, status.last_processed) == (19, Some(2));
+        is_saved && matches!(status.blocked, Blocked::Deferred { index: 3, .. })
+    });
+    assert_eq!((status.failed, status.retries), (0, 0));
+    assert!(status.blocked.to_string().starts_with("job 3 was not ready and is tried again "), "{}", status.blocked);
+    ready.mend();
+    consumer.join().unwrap();
+    assert_eq!((handle.status().done, handle.status().failed, indices(&store)), (20, 0, vec![]));
+}
+
+#[test]
+fn observers_hear_of_parked_and_deferred_jobs() {
+    let (store, (say, said)) = (Store::in_memory(), crossbeam_channel::unbounded());
+    let deferred = AtomicBool::new(false);
+    Consumer::builder(numbers(3), store.progress("p"))
+        .on_exhausted(PARK)
+        .max_processing(1)
+        .stop_at(2)
+        .observe(move |event: &Event<'_>| match event {
+            Event::Parked { consumer, index, attempt, error, .. } => {
+                drop(say.send(format!("{consumer} parked {index} in attempt {attempt}: {error}")));
+            }
+            Event::AttemptEnded { index, attempt, outcome: Outcome::Deferred, .. } => {
+                drop(say.send(format!("deferred {index} in attempt {attempt}")));
+            }
+            _ => {}
+        })
+        .start(move |job| match job.index {
+            0 if !deferred.swap(true, Ordering::AcqRel) => Err(Failure::defer(Duration::ZERO).into()),
+            1 => Err("refused".into()),
+            _ => Ok(()),
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    let mut heard: Vec<String> = said.iter().collect();
+    heard.sort_unstable();
+    assert_eq!(heard, ["deferred 0 in attempt 1", "p parked 1 in attempt 1: refused"]);
+}
+
+#[test]
+fn deferred_tokens_park_and_run_once_more_too() {
+    let (store, mended) = (Store::in_memory(), Mended::default());
+    let consumer = Consumer::builder(numbers(9), store.progress("p"))
+        .on_exhausted(PARK)
+        .max_processing(4)
+        .start_deferred({
+            let mended = mended.clone();
+            move |job, done| match mended.run(job.index, |index| index % 4 == 0) {
+                Ok(()) => done.complete(),
+                Err(error) => done.fail(error),
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(8, LONG));
+    assert_eq!(indices(&store), [0, 4, 8]);
+    mended.mend();
+    assert_eq!(handle.redrive_all().unwrap(), 3);
+    until(&handle, "all are done", |status| status.parked == 0);
+    consumer.stop().unwrap();
+    assert_eq!(indices(&store), [0; 0]);
+}

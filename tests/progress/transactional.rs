@@ -1,0 +1,275 @@
+//! Effects, completion and watermark in one write: the changes of a job are in exactly once, or not
+//! at all.
+
+use common::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use waterline::testing::FaultyStore;
+use waterline::{Blocked, Builder, ConfigError, Consumer, Error, MemoryJobs, Retry, Store, StoreProgress, Table};
+
+const NOW: Retry = Retry::fixed(Duration::ZERO);
+
+fn consumer(store: &Store, count: u64) -> Builder<MemoryJobs<u64>, StoreProgress> {
+    Consumer::builder(numbers(count), store.progress("p")).max_processing(4).stop_at(count - 1)
+}
+
+fn rows(table: &Table) -> BTreeMap<u64, i64> {
+    let row = |row: Result<(Vec<u8>, Vec<u8>), Error>| {
+        let (key, value) = row.unwrap();
+        (u64::from_be_bytes(key.try_into().unwrap()), i64::from_be_bytes(value.try_into().unwrap()))
+    };
+    table.iter().map(row).collect()
+}
+
+#[test]
+fn promise_09_each_job_has_its_effects_once_however_often_it_fails_first() {
+    let store = Store::in_memory();
+    let (table, other) = (store.table("rows").unwrap(), store.table("sums").unwrap());
+    let attempts = Arc::new(AtomicU64::new(0));
+    let (counted, sums) = (table.clone(), other.clone());
+    let tried = attempts.clone();
+    consumer(&store, 1_000)
+        .retry(NOW)
+        .start_transactional(move |job, effects| {
+            tried.fetch_add(1, Ordering::SeqCst);
+            effects.add(&counted, job.index.to_be_bytes(), 1)?;
+            effects.add(&sums, "sum", job.payload as i64)?;
+            effects.put(&sums, job.index.to_be_bytes(), "x")?;
+            match (job.index % 3, job.attempt) {
+                (1, 1) => Err("after all effects".into()),
+                (2, 1) => panic!("after all effects"),
+                (2, 2) => Err("once more".into()),
+                _ => Ok(effects.delete(&sums, job.index.to_be_bytes())?),
+            }
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    assert_eq!(attempts.load(Ordering::SeqCst), 1_000 + 333 + 2 * 333);
+    assert_eq!(rows(&table), (0..1_000).map(|i| (i, 1)).collect());
+    assert_eq!(other.counter("sum").unwrap(), 999 * 1_000 / 2);
+    assert_eq!(other.iter().count(), 1, "what was put was deleted again");
+}
+
+#[test]
+fn changes_of_one_job_are_made_in_their_order_also_of_counters() {
+    let store = Store::in_memory();
+    let table = store.table("t").unwrap();
+    table.put("before", 5i64.to_be_bytes()).unwrap();
+    let t = table.clone();
+    consumer(&store, 6)
+        .max_search_ahead(1)
+        .start_transactional(move |job, effects| {
+            let count = |n: i64| n.to_be_bytes();
+            match job.index {
+                0 => {
+                    effects.add(&t, "a", 1)?;
+                    effects.put(&t, "a", count(100))?;
+                    effects.add(&t, "b", 1)?;
+                    effects.add(&t, "b", -3)?;
+                    effects.add(&t, "before", 1)?;
+                }
+                1 => {
+                    effects.add(&t, "a", 1)?;
+                    effects.put(&t, "c", count(7))?;
+                    effects.add(&t, "c", 1)?;
+                }
+                2 => {
+                    effects.add(&t, "c", 1)?;
+                    effects.delete(&t, "c")?;
+                }
+                3 => {
+                    effects.delete(&t, "b")?;
+                    effects.add(&t, "b", 4)?;
+                }
+                4 => {
+                    effects.add(&t, "text", 1)?;
+                    effects.put(&t, "text", "no counter any more")?;
+                }
+                _ => {}
+            }
+            Ok(())
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    let counter = |key: &str| table.counter(key).unwrap();
+    assert_eq!((counter("a"), counter("b"), counter("before")), (101, 4, 6));
+    assert_eq!(table.get("c").unwrap(), None);
+    assert_eq!(table.get("text").unwrap().as_deref(), Some(&b"no counter any more"[..]));
+}
+
+#[test]
+fn counters_of_consumers_that_share_a_write_come_to_their_sum() {
+    let faulty = FaultyStore::new().unwrap();
+    let store = faulty.store();
+    let table = store.table("sums").unwrap();
+    // A failing store gathers the effects of all jobs, and then writes them together.
+    faulty.fail(..);
+    let consumers: Vec<Consumer> = (0..8)
+        .map(|n| {
+            let table = table.clone();
+            Consumer::builder(numbers(100), store.progress(format!("p{n}")))
+                .start_transactional(move |job, effects| {
+                    effects.add(&table, "jobs", 1)?;
+                    if job.index % 10 == 0 {
+                        effects.put(&table, "last", job.index.to_be_bytes())?;
+                    }
+                    Ok(effects.add(&table, format!("of {n}"), job.payload as i64)?)
+                })
+                .unwrap()
+        })
+        .collect();
+    for consumer in &consumers {
+        until(&consumer.handle(), "all", |s| s.done == 100);
+    }
+    assert_eq!(table.iter().count(), 0, "nothing is written, so nothing is seen");
+    faulty.heal();
+    for consumer in consumers {
+        assert!(consumer.handle().wait_for(99, LONG));
+        consumer.stop().unwrap();
+    }
+    assert_eq!(table.counter("jobs").unwrap(), 800);
+    assert!((0..8).all(|n| table.counter(format!("of {n}")).unwrap() == 99 * 100 / 2));
+}
+
+#[test]
+fn a_table_of_another_store_is_refused_and_the_attempt_fails_also_if_it_says_it_did_not() {
+    let (store, other) = (Store::in_memory(), Store::in_memory());
+    let (ours, foreign) = (store.table("t").unwrap(), other.table("theirs").unwrap());
+    let (kept, refused) = (ours.clone(), foreign.clone());
+    let error = consumer(&store, 3)
+        .start_transactional(move |job, effects| {
+            effects.put(&kept, job.index.to_be_bytes(), "")?;
+            if job.index == 1 {
+                // Ignored on purpose.
+                let _ = effects.put(&refused, "k", "v");
+                assert!(effects.add(&refused, "k", 1).is_err() && effects.delete(&refused, "k").is_err());
+            }
+            Ok(())
+        })
+        .unwrap()
+        .join()
+        .unwrap_err();
+    let Error::Job { index: 1, source, .. } = &error else { panic!("{error:?}") };
+    let source = source.downcast_ref::<Error>();
+    assert!(
+        matches!(source, Some(Error::Config(ConfigError::Foreign { what: "table", name })) if name == "theirs"),
+        "{error:?}"
+    );
+    assert_eq!(ours.get(1u64.to_be_bytes()).unwrap(), None, "nothing of the attempt is half done");
+    assert_eq!(foreign.iter().count(), 0);
+}
+
+#[test]
+fn effects_larger_than_may_wait_are_refused_and_nothing_of_them_is_done() {
+    let store = Store::in_memory();
+    let table = store.table("t").unwrap();
+    let t = table.clone();
+    let error = consumer(&store, 1)
+        .max_effects(1_000)
+        .start_transactional(move |_, effects| {
+            for n in 0..100u8 {
+                effects.put(&t, [n], [n; 100])?;
+            }
+            Ok(())
+        })
+        .unwrap()
+        .join()
+        .unwrap_err();
+    let Error::Job { source, .. } = &error else { panic!("{error:?}") };
+    assert!(matches!(source.downcast_ref(), Some(Error::EffectsTooLarge { limit: 1_000 })), "{error:?}");
+    assert_eq!(table.iter().count(), 0);
+    for (bytes, fits) in [(0, false), (1, true), (1 << 30, true), ((1 << 30) + 1, false)] {
+        let started = consumer(&store, 1).max_effects(bytes).start_transactional(|_, _| Ok(()));
+        let refused = matches!(&started, Err(Error::Config(ConfigError::MaxEffects { bytes: b })) if *b == bytes);
+        assert!(started.is_ok() == fits && refused != fits, "{started:?}");
+    }
+}
+
+#[test]
+fn while_the_store_fails_waiting_effects_are_bounded_and_afterwards_nothing_is_lost() {
+    const EACH: usize = 1_000;
+    let faulty = FaultyStore::new().unwrap();
+    let store = faulty.store();
+    let table = store.table("t").unwrap();
+    faulty.fail(..);
+    let t = table.clone();
+    let consumer = Consumer::builder(numbers(5_000), store.progress("p"))
+        .max_processing(4)
+        .unlimited_search_ahead()
+        .max_effects(50 * EACH)
+        .start_transactional(move |job, effects| Ok(effects.put(&t, job.index.to_be_bytes(), [7; EACH])?))
+        .unwrap();
+    let handle = consumer.handle();
+    let status = until(&handle, "the bound", |s| s.done >= 48 && s.processing == 0);
+    assert!(status.done <= 50 + 4, "{} jobs of {EACH} bytes wait", status.done);
+    until(&handle, "the reason", |s| matches!(s.blocked, Blocked::Progress { .. }));
+    let writes = faulty.writes();
+    eventually("further tries", || faulty.writes() > writes + 2);
+    let done = handle.status().done;
+    assert!(done <= 50 + 4, "{done} jobs of {EACH} bytes wait");
+    faulty.heal();
+    assert!(handle.wait_for(4_999, LONG), "{:?}", handle.status());
+    consumer.stop().unwrap();
+    assert_eq!(table.iter().count(), 5_000);
+}
+
+#[test]
+fn a_slot_is_free_as_soon_as_the_job_returns() {
+    let faulty = FaultyStore::new().unwrap();
+    let store = faulty.store();
+    faulty.fail(..);
+    let table = store.table("t").unwrap();
+    let t = table.clone();
+    let consumer = Consumer::builder(numbers(100), store.progress("p"))
+        .max_processing(1)
+        .start_transactional(move |job, effects| Ok(effects.put(&t, job.index.to_be_bytes(), "")?))
+        .unwrap();
+    until(&consumer.handle(), "all jobs, none of which is written", |s| s.done == 100 && s.saves == 0);
+    faulty.heal();
+    assert!(consumer.handle().wait_for(99, LONG));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_panic_in_on_job_done_takes_the_effects_back() {
+    let store = Store::in_memory();
+    let table = store.table("t").unwrap();
+    let (t, calls) = (table.clone(), AtomicU64::new(0));
+    consumer(&store, 10)
+        .retry(NOW)
+        .on_job_done(move |_| assert!(calls.fetch_add(1, Ordering::SeqCst) % 2 == 1))
+        .start_transactional(move |_, effects| Ok(effects.add(&t, "n", 1)?))
+        .unwrap()
+        .join()
+        .unwrap();
+    assert_eq!(table.counter("n").unwrap(), 10);
+}
+
+#[test]
+fn a_job_that_returns_after_the_end_changes_nothing() {
+    let store = Store::in_memory();
+    let table = store.table("t").unwrap();
+    let (entered, inside) = crossbeam_channel::bounded(1);
+    let (release, released) = crossbeam_channel::bounded::<()>(1);
+    let t = table.clone();
+    let consumer = Consumer::builder(numbers(1), store.progress("p"))
+        .start_transactional(move |_, effects| {
+            effects.put(&t, "late", "")?;
+            entered.send(())?;
+            released.recv()?;
+            Ok(())
+        })
+        .unwrap();
+    inside.recv().unwrap();
+    assert!(matches!(consumer.stop_within(Duration::ZERO), Err(Error::StopTimeout { running }) if running == [0]));
+    release.send(()).unwrap();
+    eventually("the name", || {
+        let again = Consumer::builder(numbers(1), store.progress("p")).stop_at(0).start(|_| Ok(()));
+        again.is_ok_and(|again| again.join().is_ok())
+    });
+    assert_eq!(table.iter().count(), 0);
+}

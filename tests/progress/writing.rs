@@ -1,0 +1,894 @@
+//! Results that are written in transactions of the user's (`start_writing`), and the records that
+//! an engine keeps.
+
+use common::database::{Content, Database, Engine, Fault, Tx};
+use common::*;
+use crossbeam_channel::unbounded;
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use waterline::testing::ProgressSuite;
+use waterline::{
+    Blocked, BoxError, Builder, Checkpoint, CommitError, ConfigError, Consumer, Error, Failure, Index, MemoryJobs,
+    OnExhausted, Progress, Record, Retry, SaveError, Saved, State, Status, Tenure, Transactional,
+};
+
+const NOW: Retry = Retry::fixed(Duration::ZERO);
+
+fn consumer(engine: Engine, jobs: u64) -> Builder<MemoryJobs<u64>, Engine> {
+    Consumer::builder(numbers(jobs), engine).max_processing(4).stop_at(jobs - 1)
+}
+
+/// Writes the rows of a batch, unless these jobs are in it.
+fn unless(bad: impl Fn(Index) -> bool, tx: &mut Tx<'_>, results: &[(Index, u64)]) -> Result<(), BoxError> {
+    assert!(results.is_sorted_by_key(|(index, _)| *index) && results.iter().all(|(index, twice)| *twice == 2 * index));
+    tx.write(results);
+    match results.iter().find(|(index, _)| bad(*index)) {
+        Some((index, _)) => Err(format!("no row for {index}").into()),
+        None => Ok(()),
+    }
+}
+
+fn double(payload: u64) -> Result<u64, BoxError> {
+    Ok(2 * payload)
+}
+
+/// Runs everything that is left without a failure.
+fn finish(database: &Database, jobs: u64) -> BTreeSet<Index> {
+    let ran = Arc::new(Mutex::new(BTreeSet::new()));
+    let runs = ran.clone();
+    database.heal();
+    consumer(database.engine(), jobs)
+        .start_writing(
+            move |job| {
+                runs.lock().insert(job.index);
+                double(job.payload)
+            },
+            |tx, results| unless(|_| false, tx, results),
+        )
+        .unwrap()
+        .join()
+        .unwrap();
+    std::mem::take(&mut *ran.lock())
+}
+
+/// A consumer whose first transaction has job 0 alone, and lasts until all jobs have run: so the
+/// second one has all the others. Returns the batches that `write` was given.
+fn in_two(
+    database: &Database,
+    consumer: Builder<MemoryJobs<u64>, Engine>,
+    jobs: u64,
+    bad: impl Fn(Index) -> bool + Send + 'static,
+) -> (Consumer, crossbeam_channel::Receiver<Vec<Index>>) {
+    let (begun, go) = database.slow();
+    let (say, batches) = unbounded();
+    let (first, wait) = crossbeam_channel::bounded::<()>(0);
+    let first = Mutex::new(Some(first));
+    let consumer = consumer
+        .start_writing(
+            move |job| {
+                if job.index > 0 && job.attempt == 1 {
+                    // Until the first transaction has begun.
+                    let _ = wait.recv();
+                }
+                double(job.payload)
+            },
+            move |tx, results| {
+                say.send(results.iter().map(|(index, _)| *index).collect())?;
+                unless(&bad, tx, results)
+            },
+        )
+        .unwrap();
+    begun.recv().unwrap();
+    drop(first.lock().take());
+    until(&consumer.handle(), "all jobs to run", |status| status.unsaved == jobs);
+    drop(go);
+    (consumer, batches)
+}
+
+#[test]
+fn promise_09_each_job_is_written_once_together_with_the_fact_that_it_is_done() {
+    for in_order in [false, true] {
+        let database = Database::default();
+        let engine = if in_order { database.in_order() } else { database.engine() };
+        consumer(engine, 1_000)
+            .retry(NOW)
+            .start_writing(
+                |job| match (job.index % 3, job.attempt) {
+                    (1, 1) => Err("not yet".into()),
+                    (2, 1) => panic!("not yet"),
+                    _ => double(job.payload),
+                },
+                |tx, results| unless(|_| false, tx, results),
+            )
+            .unwrap()
+            .join()
+            .unwrap();
+        database.assert_exact(0..1_000);
+        assert_eq!(database.content().saved, Some(Saved::new(Some(999), 1_000, Vec::new())));
+        assert!(database.content().records.is_empty(), "nobody asked for records");
+    }
+}
+
+#[test]
+fn promise_09_a_job_whose_write_fails_among_others_has_a_failed_attempt_and_the_others_have_none() {
+    for panics in [false, true] {
+        let database = Database::default();
+        let failures = Arc::new(AtomicU64::new(0));
+        let failed = failures.clone();
+        let bad = move |index| {
+            let fails = index == 7 && failed.fetch_add(1, Ordering::SeqCst) < 2;
+            assert!(!(fails && panics), "no row for {index}");
+            fails
+        };
+        let (consumer, batches) = in_two(&database, consumer(database.engine(), 20).retry(NOW), 20, bad);
+        let handle = consumer.handle();
+        consumer.join().unwrap();
+        database.assert_exact(0..20);
+        let alone = (1..20).map(|index| vec![index]);
+        let wanted: Vec<Vec<Index>> = [vec![0], (1..20).collect()].into_iter().chain(alone).chain([vec![7]]).collect();
+        assert_eq!(batches.iter().collect::<Vec<_>>(), wanted);
+        let status = handle.status();
+        assert_eq!((status.done, status.failed, status.retries), (20, 1, 1));
+    }
+}
+
+#[test]
+fn promise_10_in_order_a_job_whose_write_fails_holds_back_those_above_it_until_it_is_written() {
+    let database = Database::default();
+    let failures = Arc::new(AtomicU64::new(0));
+    let failed = failures.clone();
+    let bad = move |index| index == 7 && failed.fetch_add(1, Ordering::SeqCst) < 2;
+    let (consumer, batches) = in_two(&database, consumer(database.in_order(), 20).retry(NOW), 20, bad);
+    consumer.join().unwrap();
+    database.assert_exact(0..20);
+    let batches: Vec<Vec<Index>> = batches.iter().collect();
+    let written: Vec<Index> = batches.iter().filter(|batch| batch.len() == 1).flatten().copied().collect();
+    let wanted: Vec<Index> = (0..=7).chain([7]).chain(8..20).collect();
+    assert_eq!(written, wanted, "{batches:?}");
+}
+
+#[test]
+fn a_job_that_cannot_be_written_halts_and_the_next_life_runs_it_alone() {
+    let database = Database::default();
+    let (consumer, _batches) = in_two(&database, consumer(database.engine(), 20), 20, |index| index == 7);
+    let error = consumer.join().unwrap_err();
+    assert!(matches!(&error, Error::Job { index: 7, attempt: 1, .. }), "{error:?}");
+    assert!(error.report().contains("no row for 7"), "{}", error.report());
+    database.assert_exact((0..20).filter(|index| *index != 7));
+    assert_eq!(database.content().saved, Some(Saved::new(Some(6), 7, vec![8..=19])));
+    assert_eq!(finish(&database, 20), BTreeSet::from([7]));
+    database.assert_exact(0..20);
+}
+
+#[test]
+fn a_write_may_say_that_a_job_is_to_be_tried_later_or_never_again() {
+    let database = Database::default();
+    let tries = AtomicU64::new(0);
+    let outcome = consumer(database.engine(), 1).retry(NOW).start_writing(
+        |job| Ok(job.attempt),
+        move |_, results| match tries.fetch_add(1, Ordering::SeqCst) {
+            0 => Err(Failure::defer(Duration::ZERO).into()),
+            _ => Err(Failure::permanent(format!("attempt {}", results[0].1)).into()),
+        },
+    );
+    let error = outcome.unwrap().join().unwrap_err();
+    assert!(error.report().contains("attempt 1"), "a deferred attempt does not count: {}", error.report());
+    assert!(database.content().rows.is_empty() && database.content().saved.is_none_or(|saved| saved.next == 0));
+}
+
+fn parked(content: &Content) -> Vec<(Index, u32)> {
+    let records = content.records.iter().map(|(key, value)| Record::new(key, Some(value)));
+    records.filter_map(|record| record.parked()).map(|parked| (parked.index, parked.attempts)).collect()
+}
+
+#[test]
+fn promise_09_a_job_that_cannot_be_written_is_parked_and_its_redrive_is_written_with_its_record() {
+    for in_order in [false, true] {
+        let database = Database::default();
+        let engine = || if in_order { database.in_order() } else { database.engine() };
+        let park = |engine| consumer(engine, 20).on_exhausted(OnExhausted::Park { budget: 3 });
+        let bad = |index| index == 7 || index == 9;
+        let (consumer, _batches) =
+            in_two(&database, park(engine()).retry(Retry::fixed(Duration::ZERO).max_attempts(2)), 20, bad);
+        let handle = consumer.handle();
+        consumer.join().unwrap();
+        assert_eq!(handle.status().parked, 2);
+        let content = database.content();
+        assert_eq!(content.saved, Some(Saved::new(Some(19), 20, Vec::new())));
+        database.assert_exact((0..20).filter(|index| !bad(*index)));
+        assert_eq!(parked(&database.content()), [(7, 2), (9, 2)]);
+        // The next life knows them. A redrive that fails leaves the record, one that succeeds does
+        // not.
+        let mended = Arc::new(Mutex::new(BTreeSet::from([7])));
+        let good = mended.clone();
+        let source = numbers(20);
+        let second = Consumer::builder(source.clone(), engine())
+            .on_exhausted(OnExhausted::Park { budget: 3 })
+            .start_writing(
+                |job| double(job.payload),
+                move |tx, results| unless(|index| !good.lock().contains(&index) && index < 20, tx, results),
+            )
+            .unwrap();
+        let handle = second.handle();
+        assert_eq!(handle.redrive_all().unwrap(), 2);
+        until(&handle, "the redrive of 7", |status| status.parked == 1);
+        until(&handle, "the redrive of 9", |status| status.failed == 1);
+        mended.lock().insert(9);
+        // The record of the failure has to be there, or 9 still counts as running.
+        eventually("the second redrive", || {
+            let _ = handle.redrive(9);
+            handle.status().parked == 0
+        });
+        second.stop().unwrap();
+        database.assert_exact(0..20);
+        assert_eq!(parked(&database.content()), []);
+    }
+}
+
+#[test]
+fn a_redriven_job_above_the_watermark_whose_write_fails_stays_parked_and_done() {
+    let database = Database::default();
+    let (release, stuck) = crossbeam_channel::bounded::<()>(0);
+    let consumer = Consumer::builder(numbers(10), database.engine())
+        .max_processing(2)
+        .stop_at(9)
+        .on_exhausted(OnExhausted::Park { budget: 3 })
+        .start_writing(
+            move |job| {
+                if job.index == 4 {
+                    let _ = stuck.recv_timeout(LONG);
+                }
+                double(job.payload)
+            },
+            |tx, results| unless(|index| index == 5, tx, results),
+        )
+        .unwrap();
+    let handle = consumer.handle();
+    let waits = |failed| {
+        move |status: &Status| (status.failed, status.parked, status.done_ahead, status.unsaved) == (failed, 1, 5, 0)
+    };
+    until(&handle, "all but job 4 to be saved", waits(1));
+    handle.redrive(5).unwrap();
+    until(&handle, "the redrive to fail", waits(2));
+    drop(release);
+    consumer.join().unwrap();
+    assert_eq!(handle.last_processed_index(), Some(9));
+    database.assert_exact((0..10).filter(|index| *index != 5));
+    assert_eq!(parked(&database.content()), [(5, 2)]);
+}
+
+#[test]
+fn promise_09_commits_whose_answers_are_lost_write_each_job_once() {
+    let faults = [
+        Fault::Retry,
+        Fault::AnswerLost { written: true },
+        Fault::AnswerLost { written: false },
+        Fault::Twice,
+        Fault::Retry,
+    ];
+    for fault in faults {
+        let database = Database::default();
+        database.fail([fault, fault]);
+        consumer(database.engine(), 300)
+            .start_writing(|job| double(job.payload), |tx, results| unless(|_| false, tx, results))
+            .unwrap()
+            .join()
+            .unwrap();
+        database.assert_exact(0..300);
+    }
+}
+
+#[test]
+fn promise_10_after_a_commit_of_which_nobody_knows_the_consumer_halts_and_the_next_life_is_exact() {
+    let broken = |written| [Fault::Lost { written }, Fault::Panic { written }];
+    for fault in broken(true).into_iter().chain(broken(false)) {
+        let database = Database::default();
+        database.fail([Fault::AnswerLost { written: true }, fault]);
+        let outcome = consumer(database.engine(), 300)
+            .max_search_ahead(20)
+            .start_writing(|job| double(job.payload), |tx, results| unless(|_| false, tx, results))
+            .unwrap()
+            .join();
+        match (fault, outcome) {
+            (Fault::Lost { .. }, Err(Error::Fenced { name, holder })) => {
+                assert!(name == "balances" && holder.contains("nobody answers"), "{holder}");
+            }
+            (Fault::Panic { .. }, Err(error @ Error::Progress { .. })) => {
+                assert!(error.report().contains("nobody knows") && error.report().contains("broken"), "{error:?}");
+            }
+            (_, other) => panic!("{fault:?}: {other:?}"),
+        }
+        let before = database.content();
+        assert!(before.rows.len() < 300, "nothing is saved after it");
+        let ran = finish(&database, 300);
+        database.assert_exact(0..300);
+        assert!(ran.iter().all(|index| !before.rows.contains_key(index)), "{fault:?}");
+    }
+}
+
+#[test]
+fn an_engine_that_succeeds_without_a_write_halts_its_consumer() {
+    for (fault, why) in [(Fault::Forgets, "has not called"), (Fault::Swallows, "had failed")] {
+        let database = Database::default();
+        database.fail([fault]);
+        let error = consumer(database.engine(), 1)
+            .start_writing(
+                |job| double(job.payload),
+                move |tx, results| {
+                    tx.write(results);
+                    if fault == Fault::Swallows { Err("refused".into()) } else { Ok(()) }
+                },
+            )
+            .map(|consumer| (consumer, fault));
+        let (consumer, fault) = error.unwrap();
+        if fault == Fault::Forgets {
+            // This engine calls `write`, so the next one shows what it would be like not to.
+            consumer.join().unwrap();
+            let error = Consumer::builder(numbers(1), Forgetful)
+                .start_writing(|job| double(job.payload), |(), _| Ok(()))
+                .unwrap()
+                .join()
+                .unwrap_err();
+            assert!(matches!(error, Error::Progress { .. }) && error.report().contains(why), "{}", error.report());
+            continue;
+        }
+        let error = consumer.join().unwrap_err();
+        assert!(matches!(error, Error::Progress { .. }) && error.report().contains(why), "{}", error.report());
+    }
+}
+
+/// An engine that never calls `write`.
+struct Forgetful;
+
+impl Progress for Forgetful {
+    fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+        Ok(None)
+    }
+    fn save(&mut self, _: &Checkpoint) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+impl Transactional for Forgetful {
+    type Tx<'t> = ();
+
+    fn commit(
+        &mut self,
+        _: &Saved,
+        _: &mut (dyn FnMut(&mut ()) -> Result<(), BoxError> + Send),
+    ) -> Result<(), CommitError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn promise_10_a_name_that_is_lost_while_a_transaction_is_under_way_halts_and_loses_nothing() {
+    for by_tenure in [false, true] {
+        let database = Database::default();
+        let (begun, go) = database.slow();
+        let consumer = consumer(database.engine(), 10)
+            .start_writing(|job| double(job.payload), |tx, results| unless(|_| false, tx, results))
+            .unwrap();
+        begun.recv().unwrap();
+        if by_tenure {
+            database.tenure().lost("the lease is over".into());
+        } else {
+            database.engine().acquire().unwrap();
+        }
+        drop(go);
+        let error = consumer.join().unwrap_err();
+        assert!(matches!(error, Error::Fenced { .. }), "{error:?}");
+        assert_eq!(database.content().rows.is_empty(), !by_tenure, "a commit under the fence counts");
+        finish(&database, 10);
+        database.assert_exact(0..10);
+    }
+}
+
+#[test]
+fn promise_02_no_more_jobs_wait_to_be_written_than_allowed_and_those_in_flight() {
+    for in_order in [false, true] {
+        let database = Database::default();
+        let (begun, go) = database.slow();
+        let engine = if in_order { database.in_order() } else { database.engine() };
+        let ran = Arc::new(AtomicU64::new(0));
+        let runs = ran.clone();
+        let consumer = consumer(engine, 200)
+            .max_unwritten(10)
+            .start_writing(
+                move |job| {
+                    runs.fetch_add(1, Ordering::SeqCst);
+                    double(job.payload)
+                },
+                |tx, results| unless(|_| false, tx, results),
+            )
+            .unwrap();
+        begun.recv().unwrap();
+        let handle = consumer.handle();
+        until(&handle, "the jobs to wait", |status| status.unsaved >= 10 && status.processing == 0);
+        handle.set_max_search_ahead(1_000).unwrap();
+        let ran_by_then = ran.load(Ordering::SeqCst);
+        let status = handle.status();
+        drop(go);
+        assert!((10..=13).contains(&ran_by_then), "{ran_by_then}");
+        assert!(matches!(status.blocked, Blocked::No | Blocked::Progress { .. }), "{status}");
+        consumer.join().unwrap();
+        database.assert_exact(0..200);
+    }
+}
+
+#[test]
+fn a_transaction_that_does_not_return_is_named_in_the_status_and_stop_within_leaves_it() {
+    let database = Database::default();
+    let (begun, go) = database.slow();
+    let consumer = consumer(database.engine(), 10)
+        .stall_after(Duration::from_millis(1))
+        .start_writing(|job| double(job.payload), |tx, results| unless(|_| false, tx, results))
+        .unwrap();
+    begun.recv().unwrap();
+    let named = |blocked: &Blocked| blocked.to_string().contains("the transaction with");
+    until(&consumer.handle(), "the transaction", |status| named(&status.blocked));
+    let outcome = consumer.stop_within(Duration::ZERO);
+    assert!(matches!(outcome, Err(Error::Progress { .. } | Error::StopTimeout { .. })), "{outcome:?}");
+    drop(go);
+    eventually("the transaction to be written", || !database.content().rows.is_empty());
+}
+
+#[test]
+fn jobs_that_have_run_are_written_while_the_consumer_is_paused_and_when_it_stops() {
+    let database = Database::default();
+    let (begun, go) = database.slow();
+    let jobs = numbers(1);
+    let consumer = Consumer::builder(jobs.clone(), database.engine())
+        .start_writing(|job| double(job.payload), |tx, results| unless(|_| false, tx, results))
+        .unwrap();
+    let handle = consumer.handle();
+    // The first transaction has job 0 alone.
+    begun.recv().unwrap();
+    (1..9).for_each(|payload| _ = jobs.push(payload));
+    until(&handle, "all jobs to run", |status| status.unsaved == 9);
+    handle.pause();
+    go.send(()).unwrap();
+    begun.recv().unwrap();
+    handle.request_stop();
+    drop(go);
+    consumer.stop().unwrap();
+    database.assert_exact(0..9);
+    assert_eq!(handle.status().state, State::Finished);
+}
+
+#[test]
+fn on_job_done_is_called_before_the_write_and_its_panic_fails_the_attempt() {
+    let database = Database::default();
+    let (say, said) = unbounded();
+    let done = say.clone();
+    let panicked = AtomicU64::new(0);
+    consumer(database.engine(), 1)
+        .retry(NOW)
+        .on_job_done(move |index| {
+            done.send(format!("done {index}")).unwrap();
+            assert!(panicked.fetch_add(1, Ordering::SeqCst) > 0, "the first time");
+        })
+        .start_writing(
+            |job| Ok(job.attempt),
+            move |tx, results| {
+                say.send(format!("written {results:?}"))?;
+                tx.write(results);
+                Ok(())
+            },
+        )
+        .unwrap()
+        .join()
+        .unwrap();
+    assert_eq!(said.iter().collect::<Vec<_>>(), ["done 0", "done 0", "written [(0, 2)]"]);
+    database.assert_exact(0..1);
+}
+
+#[test]
+fn a_result_whose_destructor_panics_harms_nobody() {
+    struct Bad(Index);
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            panic!("the destructor of {}", self.0);
+        }
+    }
+    let database = Database::default();
+    consumer(database.engine(), 50)
+        .start_writing(
+            |job| Ok(Bad(job.index)),
+            |tx, results| {
+                tx.write(results);
+                Ok(())
+            },
+        )
+        .unwrap()
+        .join()
+        .unwrap();
+    database.assert_exact(0..50);
+}
+
+#[test]
+fn settings_that_do_not_fit_are_refused() {
+    let database = Database::default();
+    let refused = consumer(database.engine(), 1).max_unwritten(0).start_writing(|_| Ok(()), |_, _| Ok(()));
+    assert!(matches!(refused, Err(Error::Config(ConfigError::MaxUnwrittenZero))), "{refused:?}");
+    let refused = consumer(database.engine(), 1).max_unwritten(5).start(|_| Ok(()));
+    assert!(matches!(refused, Err(Error::Config(ConfigError::UnwrittenWithoutWriting))), "{refused:?}");
+    let parks = |engine: Engine| consumer(engine, 1).on_exhausted(OnExhausted::Park { budget: 1 });
+    let refused = parks(database.engine()).start(|_| Ok(()));
+    assert!(matches!(refused, Err(Error::Config(ConfigError::ParkUnsupported))), "{refused:?}");
+    let refused = consumer(database.engine(), 1).max_crashes(1).start(|_| Ok(()));
+    assert!(matches!(refused, Err(Error::Config(ConfigError::MaxCrashesUnsupported))), "{refused:?}");
+    assert!(database.content().saved.is_none());
+}
+
+/// A struct around a progress that forwards the public methods, and knows nothing else.
+struct Wrapped<P>(P);
+
+impl<P: Progress> Progress for Wrapped<P> {
+    fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+        self.0.acquire()
+    }
+    fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+        self.0.save(checkpoint)
+    }
+    fn keeps_done_ahead(&self) -> bool {
+        self.0.keeps_done_ahead()
+    }
+    fn keeps_records(&self) -> bool {
+        self.0.keeps_records()
+    }
+    fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
+        self.0.acquire_all()
+    }
+    fn save_all(&mut self, saved: &Saved) -> Result<(), SaveError> {
+        self.0.save_all(saved)
+    }
+    fn label(&self) -> Option<String> {
+        self.0.label()
+    }
+    fn fence(&self) -> u64 {
+        self.0.fence()
+    }
+    fn subscribe(&mut self, tenure: Tenure) {
+        self.0.subscribe(tenure);
+    }
+}
+
+impl<P: Transactional> Transactional for Wrapped<P> {
+    type Tx<'t> = P::Tx<'t>;
+
+    fn commit(
+        &mut self,
+        saved: &Saved,
+        write: &mut (dyn FnMut(&mut P::Tx<'_>) -> Result<(), BoxError> + Send),
+    ) -> Result<(), CommitError> {
+        self.0.commit(saved, write)
+    }
+}
+
+#[test]
+fn an_engine_that_keeps_records_parks_jobs_of_every_start_also_in_a_struct_around_it() {
+    let database = Database::default();
+    let engine = || Wrapped(Wrapped(database.engine().keeping_records()));
+    let park = |retry| {
+        Consumer::builder(numbers(9), engine()).retry(retry).on_exhausted(OnExhausted::Park { budget: 2 }).stop_at(8)
+    };
+    let bad = |index: Index| if index == 3 { Err("refused".into()) } else { Ok(()) };
+    park(Retry::none()).start(move |job| bad(job.index)).unwrap().join().unwrap();
+    assert_eq!(parked(&database.content()), [(3, 1)]);
+    let second = Consumer::builder(numbers(9), engine()).start(|_| Ok(())).unwrap();
+    assert_eq!(second.handle().status().parked, 1, "also a consumer that parks nothing knows it");
+    second.handle().redrive(3).unwrap();
+    until(&second.handle(), "the redrive", |status| status.parked == 0);
+    second.stop().unwrap();
+    assert_eq!(parked(&database.content()), []);
+}
+
+#[test]
+fn promise_05_a_life_that_died_is_known_and_a_job_that_is_written_alone_counts_no_crash() {
+    for in_order in [false, true] {
+        let database = Database::default();
+        let engine = || if in_order { database.in_order() } else { database.engine() };
+        let counting = |engine| consumer(engine, 30).max_crashes(2).retry(NOW);
+        for written in [false, true, false, true] {
+            // Each of these lives dies in a transaction.
+            database.fail([Fault::AnswerLost { written: true }, Fault::Dies { written }]);
+            let consumer = counting(engine())
+                .start_writing(|job| double(job.payload), |tx, results| unless(|_| false, tx, results))
+                .unwrap();
+            let handle = consumer.handle();
+            until(&handle, "the death", |status| matches!(status.blocked, Blocked::Progress { .. } | Blocked::No));
+            let _ = consumer.stop_within(Duration::ZERO);
+            database.heal();
+        }
+        let last = counting(engine())
+            .start_writing(|job| double(job.payload), |tx, results| unless(|_| false, tx, results))
+            .unwrap();
+        last.join().unwrap();
+        database.assert_exact(0..30);
+        let life: Vec<Vec<u8>> = database.content().records.into_keys().collect();
+        assert_eq!(life, [b"l".to_vec()], "only the record of the life is left");
+    }
+}
+
+#[test]
+fn a_standby_that_is_stopped_in_its_takeover_leaves_a_closed_life_with_its_engine() {
+    for writes in [false, true] {
+        let database = Database::default();
+        let park = OnExhausted::Park { budget: 9 };
+        let earlier = consumer(database.engine().keeping_records(), 3).on_exhausted(park);
+        earlier.start(|job| if job.index == 1 { Err("no".into()) } else { Ok(()) }).unwrap().join().unwrap();
+        let before = database.content();
+
+        database.hold(true);
+        let script = Script::up_to(5);
+        let (slow, entered, pass) = SlowFirst::new(&script);
+        let waiting = Consumer::builder(slow, database.engine().keeping_records()).standby().on_exhausted(park);
+        let waiting = if writes { waiting.start_writing(|_| Ok(()), |_, _| Ok(())) } else { waiting.start(|_| Ok(())) };
+        let waiting = waiting.unwrap();
+        database.hold(false);
+        entered.recv_timeout(LONG).expect("it takes over");
+        waiting.handle().request_stop();
+        pass.send(()).unwrap();
+        waiting.join().unwrap();
+        assert_eq!(script.owners(), 0);
+
+        let after = database.content();
+        assert_ne!(after.records[&b"l"[..]], before.records[&b"l"[..]], "it has opened a life");
+        assert_eq!(after.records[&b"l"[..]][1] & 1, 0, "it is closed, so the next life need not be careful");
+        let (saved, others) = (
+            |content: &Content| content.saved.clone(),
+            |content: Content| content.records.into_iter().filter(|(key, _)| key != b"l").collect::<Vec<_>>(),
+        );
+        assert_eq!(saved(&after), saved(&before));
+        assert_eq!(others(after), others(before), "the parked job is still parked");
+    }
+}
+
+#[test]
+fn a_record_that_is_damaged_is_corrupt() {
+    let database = Database::default();
+    consumer(database.engine().keeping_records(), 1)
+        .on_exhausted(OnExhausted::Park { budget: 1 })
+        .start(|_| Err("refused".into()))
+        .unwrap()
+        .join()
+        .unwrap();
+    struct Damaged(Engine);
+    impl Progress for Damaged {
+        fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+            unreachable!("it keeps records")
+        }
+        fn save(&mut self, _: &Checkpoint) -> Result<(), BoxError> {
+            unreachable!("it keeps records")
+        }
+        fn keeps_records(&self) -> bool {
+            true
+        }
+        fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
+            let mut saved = self.0.acquire_all()?;
+            let value = saved.as_mut().and_then(|saved| saved.records[0].value.as_mut());
+            value.into_iter().for_each(|value| value[3] ^= 4);
+            Ok(saved)
+        }
+    }
+    let refused = Consumer::builder(numbers(1), Damaged(database.engine())).start(|_| Ok(()));
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+}
+
+/// The databases of the suite, by name.
+#[derive(Default)]
+struct Databases(Mutex<BTreeMap<String, Database>>);
+
+impl Databases {
+    fn named(&self, name: &str) -> Database {
+        self.0.lock().entry(name.to_owned()).or_default().clone()
+    }
+
+    fn rows(&self, name: &str) -> BTreeSet<u64> {
+        self.named(name).content().rows.into_keys().collect()
+    }
+}
+
+fn row(tx: &mut Tx<'_>, row: u64) -> Result<(), BoxError> {
+    tx.0.rows.insert(row, 1);
+    Ok(())
+}
+
+#[test]
+fn an_engine_with_transactions_keeps_the_rules_of_the_suite_with_and_without_done_ahead() {
+    for in_order in [false, true] {
+        let databases = Databases::default();
+        let open = |name: &str| {
+            let database = databases.named(name);
+            let engine = if in_order { database.in_order() } else { database.engine() };
+            engine.keeping_records()
+        };
+        ProgressSuite::new(open)
+            .takes_over()
+            .transactional(|tx, _, number| row(tx, number), |name| databases.rows(name))
+            .run();
+    }
+}
+
+/// An engine that does one thing wrong.
+struct Wrong(Engine, Database, Wrongly);
+
+#[derive(Clone, Copy, Debug)]
+enum Wrongly {
+    /// The rows of a write that failed stay.
+    LeavesRows,
+    /// The records are not saved.
+    ForgetsRecords,
+    /// An error of the user's part is a reason to try again.
+    SaysRetry,
+}
+
+impl Progress for Wrong {
+    fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+        self.0.acquire()
+    }
+    fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+        self.0.save(checkpoint)
+    }
+    fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
+        self.0.acquire_all()
+    }
+    fn fence(&self) -> u64 {
+        self.0.fence()
+    }
+}
+
+impl Transactional for Wrong {
+    type Tx<'t> = Tx<'t>;
+
+    fn commit(
+        &mut self,
+        saved: &Saved,
+        write: &mut (dyn FnMut(&mut Tx<'_>) -> Result<(), BoxError> + Send),
+    ) -> Result<(), CommitError> {
+        let Self(engine, database, wrongly) = self;
+        match wrongly {
+            Wrongly::LeavesRows => engine.commit(saved, &mut |tx| {
+                let written = write(tx);
+                if written.is_err() {
+                    database.leave(tx);
+                }
+                written
+            }),
+            Wrongly::ForgetsRecords => engine.commit(&Saved::new(saved.last_processed, saved.next, Vec::new()), write),
+            Wrongly::SaysRetry => engine.commit(saved, write).map_err(|error| CommitError::Retry(error.into())),
+        }
+    }
+}
+
+#[test]
+fn the_suite_finds_an_engine_that_does_one_thing_wrong() {
+    for wrongly in [Wrongly::LeavesRows, Wrongly::ForgetsRecords, Wrongly::SaysRetry] {
+        let databases = Databases::default();
+        let open = |name: &str| Wrong(databases.named(name).in_order(), databases.named(name), wrongly);
+        let suite = ProgressSuite::new(open)
+            .takes_over()
+            .transactional(|tx, _, number| row(tx, number), |name| databases.rows(name));
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| suite.run()));
+        let text = *found.unwrap_err().downcast::<String>().unwrap();
+        let rule = match wrongly {
+            Wrongly::LeavesRows | Wrongly::SaysRetry => "a write that fails is CommitError::Write",
+            Wrongly::ForgetsRecords => "a transaction has the user's rows",
+        };
+        assert!(text.contains(rule), "{wrongly:?}: {text}");
+    }
+}
+
+/// The fate of a life: the faults of its transactions, the jobs that cannot be written at first,
+/// and the moment at which it ends.
+#[derive(Clone, Debug)]
+struct Fate {
+    faults: Vec<Fault>,
+    bad: BTreeMap<Index, u64>,
+    jobs: u64,
+    in_order: bool,
+    parks: bool,
+    unwritten: u64,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    let fault = prop_oneof![
+        4 => Just(Fault::Twice),
+        2 => Just(Fault::Retry),
+        2 => any::<bool>().prop_map(|written| Fault::AnswerLost { written }),
+        1 => any::<bool>().prop_map(|written| Fault::Lost { written }),
+        1 => any::<bool>().prop_map(|written| Fault::Panic { written }),
+        2 => any::<bool>().prop_map(|written| Fault::Dies { written }),
+    ];
+    let faults = proptest::collection::vec(fault, 0..4);
+    let bad = proptest::collection::btree_map(0..60_u64, 1..3_u64, 0..5);
+    (faults, bad, 1..60_u64, any::<bool>(), any::<bool>(), prop_oneof![1..9_u64, Just(10_000)]).prop_map(
+        |(faults, bad, jobs, in_order, parks, unwritten)| Fate { faults, bad, jobs, in_order, parks, unwritten },
+    )
+}
+
+fn live(database: &Database, fate: &Fate) {
+    database.heal();
+    let engine = if fate.in_order { database.in_order() } else { database.engine() };
+    database.fail(fate.faults.iter().copied());
+    let bad = Mutex::new(fate.bad.clone());
+    let (say, written) = unbounded();
+    let builder = Consumer::builder(numbers(60), engine)
+        .max_processing(3)
+        .max_search_ahead(25)
+        .max_unwritten(fate.unwritten)
+        .retry(NOW);
+    let builder = if fate.parks { builder.on_exhausted(OnExhausted::Park { budget: 60 }) } else { builder };
+    let consumer = builder
+        .start_writing(
+            |job| if job.index % 7 == 3 && job.attempt == 1 { Err("not yet".into()) } else { double(job.payload) },
+            move |tx, results| {
+                results.iter().for_each(|(index, _)| _ = say.send(*index));
+                let mut bad = bad.lock();
+                for (index, _) in results {
+                    if let Some(times) = bad.get_mut(index).filter(|times| **times > 0) {
+                        *times -= 1;
+                        return Err(format!("no row for {index}").into());
+                    }
+                }
+                drop(bad);
+                unless(|_| false, tx, results)
+            },
+        )
+        .unwrap();
+    let handle = consumer.handle();
+    for _ in 0..fate.jobs {
+        // A life that halts, or that has died, writes no more.
+        if written.recv_timeout(Duration::from_millis(50)).is_err() {
+            break;
+        }
+    }
+    if fate.faults.iter().any(|fault| matches!(fault, Fault::Dies { .. })) {
+        let _ = consumer.stop_within(Duration::ZERO);
+    } else {
+        let _ = consumer.stop();
+    }
+    // One look: a life that was left may still be in a transaction.
+    let content = database.content();
+    let (next, done) = content.saved.as_ref().map_or((0, [].as_slice()), |saved| (saved.next, &saved.done));
+    let parked: Vec<Index> = parked(&content).into_iter().map(|(index, _)| index).collect();
+    let is_done = |index: &Index| *index < next || done.iter().any(|run| run.contains(index));
+    let wanted = (0..60).filter(|index| is_done(index) && !parked.contains(index));
+    content.assert_exact(wanted);
+    drop(handle);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn promise_09_and_promise_10_rows_and_counters_are_exact_over_random_lives(
+        fates in proptest::collection::vec(fate(), 1..6),
+    ) {
+        let database = Database::default();
+        // An engine that keeps only the watermark forgets what another one kept above it.
+        let in_order = fates[0].in_order;
+        for fate in &fates {
+            live(&database, &Fate { in_order, ..fate.clone() });
+        }
+        database.heal();
+        let engine = if in_order { database.in_order() } else { database.engine() };
+        let last = Consumer::builder(numbers(60), engine)
+            .retry(NOW)
+            .on_exhausted(OnExhausted::Park { budget: 60 })
+            .start_writing(|job| double(job.payload), |tx, results| unless(|_| false, tx, results))
+            .unwrap();
+        prop_assert!(last.handle().wait_for(59, LONG));
+        eventually("the redrives", || {
+            let _ = last.handle().redrive_all();
+            last.handle().status().parked == 0
+        });
+        last.stop().unwrap();
+        database.assert_exact(0..60);
+    }
+}

@@ -1,0 +1,440 @@
+//! Pushes that are refused: a queue in which only so many jobs may wait, and a hook that looks at
+//! each job before it is pushed. On each back end, with a clock that the test moves.
+
+use common::queues::{Bench, MINUTE, SECOND, job, noon, on_each_with, open_anew};
+use common::{eventually, rest};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use waterline::queue::{
+    Accept, Clash, Clock, JobInfo, JobState, Lease, Limits, NewJob, Outcome, PushOutcome, Queue, QueueError,
+    QueueOptions, Retention, Runner, Unique,
+};
+use waterline::testing::FaultyStore;
+use waterline::{ConfigError, Consumer, Error, MemoryJobs, Retry, Store};
+
+/// Runs a test on each back end, with a queue in which so many jobs may wait.
+fn on_each(most: u64, test: impl Fn(Bench)) {
+    let options = QueueOptions::default().max_waiting(most).retry(Retry::fixed(SECOND).max_attempts(2));
+    on_each_with(options.retention(Retention::Keep), test);
+}
+
+/// Checks that this is the refusal of a full queue.
+fn assert_full<T: std::fmt::Debug>(answer: Result<T, QueueError>, most: u64) {
+    let error = answer.unwrap_err();
+    assert!(
+        matches!(&error, QueueError::Full { queue, max_waiting } if queue == "q" && *max_waiting == most),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn a_push_of_one_job_too_many_is_refused_and_leaves_nothing() {
+    on_each(3, |bench| {
+        bench.push(job("a"));
+        bench.push(job("b").delay(SECOND));
+        assert_full(bench.queue.push_all([job("c"), job("d")]), 3);
+        assert_eq!(bench.queue.state("c").unwrap(), None, "all of them or none");
+        bench.push(job("c"));
+        assert_full(bench.queue.push(job("d")), 3);
+        assert_full(bench.queue.push(NewJob::new("k", &1).unwrap()), 3);
+        let mut lazy = bench.queue.lazy();
+        lazy.push(job("d")).unwrap();
+        assert_full(lazy.flush(), 3);
+        assert_eq!((lazy.len(), bench.waiting()), (1, 3));
+        let mut lease = bench.claim();
+        assert_eq!(lazy.flush().unwrap().len(), 1, "a claim makes room, and the buffer still has its job");
+        lease.finish(None).unwrap();
+        assert_full(bench.queue.push(job("a")), 3);
+        assert_eq!(bench.queue.state("a").unwrap(), Some(JobState::Finished), "to run again is to wait");
+    });
+}
+
+#[test]
+fn a_push_that_adds_no_job_and_a_job_that_runs_again_are_never_refused() {
+    on_each(2, |bench| {
+        let unique = |id: &str| job(id).unique(Unique::until_done().on_clash(Clash::Replace));
+        bench.push(job("a"));
+        bench.push(unique("u").delay(SECOND));
+        assert_eq!(bench.push(job("a")), PushOutcome::Duplicate("a".into()));
+        assert_eq!(bench.push(job("a").delay(SECOND)), PushOutcome::Rescheduled);
+        assert_eq!(bench.push(unique("v").delay(2 * SECOND)), PushOutcome::Rescheduled, "in the place of its twin");
+        bench.clock.advance(SECOND);
+        let mut first = bench.claim();
+        bench.push(job("b"));
+        assert_eq!(bench.push(job("a")), PushOutcome::Resubmit);
+        assert_eq!(first.finish(None).unwrap(), Some(JobState::Ready), "one more run");
+        assert_eq!(bench.waiting(), 3);
+        assert_full(bench.queue.push(job("c")), 2);
+        let mut second = bench.claim();
+        bench.queue.push(job("c")).unwrap_err();
+        assert_eq!(second.retry("it fails").unwrap(), Some(JobState::Scheduled));
+        bench.claim().bury("no way").unwrap();
+        assert_full(bench.queue.push(job("c")), 2);
+        assert_eq!(bench.queue.requeue_dead().unwrap(), 1);
+        assert_eq!(bench.waiting(), 3);
+    });
+}
+
+#[test]
+fn a_queue_in_which_no_job_may_wait_is_refused() {
+    let options = QueueOptions::default().max_waiting(0);
+    let error = Queue::open(&Store::in_memory(), "q", options).unwrap_err();
+    assert!(matches!(error, QueueError::Config(ConfigError::MaxWaitingZero)));
+}
+
+#[test]
+fn a_job_that_has_expired_makes_room() {
+    on_each(1, |bench| {
+        bench.push(job("a").delay(MINUTE).expires(SECOND));
+        assert_full(bench.queue.push(job("b")), 1);
+        bench.clock.advance(SECOND);
+        assert_eq!(bench.push(job("b").expires(SECOND)), PushOutcome::Added);
+        assert_eq!(bench.queue.state("a").unwrap(), Some(JobState::Dead));
+        let waits = std::thread::spawn({
+            let queue = bench.queue.clone();
+            move || queue.push_within(job("c"), 3600 * SECOND)
+        });
+        while !waits.is_finished() {
+            bench.clock.advance(SECOND);
+            rest();
+        }
+        assert_eq!(waits.join().unwrap().unwrap().outcome, PushOutcome::Added);
+        assert_eq!(bench.queue.state("b").unwrap(), Some(JobState::Dead));
+    });
+}
+
+#[test]
+fn a_push_that_waits_is_woken_by_a_claim_a_removal_and_the_end_of_its_time() {
+    on_each(1, |bench| {
+        bench.push(job("a"));
+        let waits = |id: &'static str, timeout| {
+            let queue = bench.queue.clone();
+            std::thread::spawn(move || queue.push_within(job(id), timeout))
+        };
+        let pushed = waits("b", Duration::MAX);
+        let mut lease = bench.claim();
+        assert_eq!(pushed.join().unwrap().unwrap().id, "b");
+        lease.finish(None).unwrap();
+        let pushed = waits("c", MINUTE);
+        bench.queue.remove("b").unwrap();
+        assert_eq!(pushed.join().unwrap().unwrap().id, "c");
+        assert_full(bench.queue.push_within(job("d"), Duration::ZERO), 1);
+        let late = waits("d", MINUTE);
+        while !late.is_finished() {
+            bench.clock.advance(MINUTE);
+            rest();
+        }
+        assert_full(late.join().unwrap(), 1);
+        assert_eq!(bench.queue.state("d").unwrap(), None);
+        let error = bench.queue.push_within(job("~"), MINUTE).unwrap_err();
+        assert!(matches!(error, QueueError::Config(ConfigError::JobIdReserved { .. })));
+    });
+}
+
+#[test]
+fn threads_that_wait_for_room_all_push_in_the_end_and_never_too_many() {
+    on_each(2, |bench| {
+        const THREADS: usize = 6;
+        const EACH: usize = 20;
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let queue = bench.queue.clone();
+                scope.spawn(move || {
+                    for n in 0..EACH {
+                        queue.push_within(job(&format!("{thread}/{n}")), Duration::MAX).unwrap();
+                    }
+                });
+            }
+            for _ in 0..THREADS * EACH {
+                let accept = Accept::new().timeout(Duration::MAX);
+                let mut lease = bench.queue.accept(accept).unwrap().expect("a job comes");
+                assert!(bench.waiting() <= 2);
+                lease.finish(None).unwrap();
+            }
+        });
+        assert_eq!(bench.queue.counts().finished, (THREADS * EACH) as u64);
+    });
+}
+
+#[test]
+fn a_stream_waits_for_room_and_pushes_each_job_once() {
+    on_each(2, |bench| {
+        let orders: MemoryJobs<u64> = (0..12).collect();
+        let queue = bench.queue.clone();
+        let consumer = Consumer::builder(orders, bench.store.progress("orders"))
+            .max_search_ahead(4)
+            .stop_at(11)
+            .start_transactional(move |order, effects| {
+                // Each pushes more jobs than may ever wait.
+                for part in 0..3 {
+                    effects.enqueue(&queue, NewJob::new("part", &(order.payload, part))?)?;
+                }
+                Ok(())
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        eventually("the stream says that it waits", || handle.status().to_string().contains("is full"));
+        assert!(bench.waiting() >= 2 && bench.queue.counts().finished == 0);
+        let runner = Runner::builder(&bench.queue).on("part", |_, _: (u64, u32)| Ok(Outcome::Done)).start().unwrap();
+        consumer.join().unwrap();
+        eventually("all have run", || bench.waiting() + bench.queue.counts().running == 0);
+        runner.stop().unwrap();
+        let mut parts = BTreeMap::new();
+        for job in bench.queue.list(JobState::Finished, None, 99).unwrap() {
+            *parts.entry(job.payload::<(u64, u32)>().unwrap()).or_insert(0) += 1;
+        }
+        let want: BTreeMap<_, _> = (0..12).flat_map(|order| (0..3).map(move |part| ((order, part), 1))).collect();
+        assert_eq!(parts, want);
+    });
+}
+
+#[test]
+fn a_job_that_pushes_into_its_own_full_queue_lets_others_make_room() {
+    on_each(2, |bench| {
+        bench.queue.push_all([NewJob::new("parent", &0).unwrap(), NewJob::new("parent", &1).unwrap()]).unwrap();
+        let (next, attempts) = (bench.queue.clone(), bench.store.table("attempts").unwrap());
+        let counted = attempts.clone();
+        let run = || {
+            let (next, counted) = (next.clone(), counted.clone());
+            let runner = Runner::builder(&bench.queue)
+                .max_processing(1)
+                .on_transactional("parent", move |job, n: u32, effects| {
+                    assert_eq!(job.attempt(), 1, "an attempt that was snoozed does not count");
+                    for child in 0..2 {
+                        effects.enqueue(&next, NewJob::new("child", &(n, child))?)?;
+                    }
+                    effects.add(&counted, "parents", 1)?;
+                    Ok(Outcome::Done)
+                })
+                .on("child", |_, _: (u32, u32)| Ok(Outcome::Done));
+            runner.drain(Limits::default()).unwrap()
+        };
+        let mut snoozed = 0;
+        while bench.waiting() > 0 {
+            snoozed += run().snoozed;
+            bench.clock.advance(SECOND);
+        }
+        let counts = bench.queue.counts();
+        assert_eq!((counts.finished, counts.dead, attempts.counter("parents").unwrap()), (6, 0, 2));
+        assert!(snoozed > 0, "there was room from the beginning");
+    });
+}
+
+#[test]
+fn a_lease_and_a_write_are_told_that_the_queue_is_full_and_may_try_again() {
+    on_each(1, |bench| {
+        bench.push(job("a"));
+        let mut lease = bench.claim();
+        bench.push(job("b"));
+        let done = bench.store.table("done").unwrap();
+        let end = |lease: &mut Lease| {
+            lease.finish_with(|effects| {
+                effects.add(&done, "a", 1)?;
+                effects.enqueue(&bench.queue, job("c")).map(drop)
+            })
+        };
+        assert_full(end(&mut lease), 1);
+        let write = bench.store.write(|effects| effects.enqueue(&bench.queue, job("c")).map(drop));
+        let error = write.unwrap_err();
+        assert!(matches!(&error, Error::Queue { .. }), "the store is well: {error:?}");
+        let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
+        assert!(matches!(cause, Some(QueueError::Full { .. })), "{error:?}");
+        assert_full(Err::<(), QueueError>(error.into()), 1);
+        assert_eq!((done.counter("a").unwrap(), bench.queue.state("c").unwrap()), (0, None));
+        bench.queue.remove("b").unwrap();
+        assert_eq!(end(&mut lease).unwrap(), Some(JobState::Finished));
+        assert_eq!((done.counter("a").unwrap(), bench.queue.state("c").unwrap()), (1, Some(JobState::Ready)));
+    });
+}
+
+// The hook before a push.
+
+/// A queue on a disk, whose hook refuses each payload below 0, panics at 13, and counts its calls.
+fn hooked(disk: &FaultyStore) -> (Queue, QueueOptions, Clock, Arc<AtomicU64>) {
+    let (asked, clock) = (Arc::new(AtomicU64::new(0)), Clock::manual(noon()));
+    let calls = asked.clone();
+    let options = QueueOptions::default().clock(clock.clone()).retry(Retry::fixed(SECOND).max_attempts(2));
+    let options = options.before_push(move |job| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        match job.payload::<i64>()? {
+            13 => panic!("thirteen"),
+            payload if payload < 0 => Err(format!("{} {:?}: {payload}", job.kind, job.id).into()),
+            _ => Ok(()),
+        }
+    });
+    (open_anew(&disk.store(), &options), options, clock, asked)
+}
+
+fn with(payload: i64) -> NewJob {
+    NewJob::new("k", &payload).unwrap()
+}
+
+/// Checks that this is a refusal by the hook, and returns its report.
+fn refused<T: std::fmt::Debug>(answer: Result<T, QueueError>) -> String {
+    let error = answer.unwrap_err();
+    assert!(matches!(&error, QueueError::Refused { kind, .. } if kind == "k"), "{error:?}");
+    error.report()
+}
+
+#[test]
+fn a_job_that_the_hook_refuses_is_an_error_of_each_way_to_push_and_is_written_nowhere() {
+    let disk = FaultyStore::new().unwrap();
+    let (queue, _, _, asked) = hooked(&disk);
+    let writes = disk.writes();
+    assert!(refused(queue.push(with(-1))).contains("k None: -1"));
+    assert!(refused(queue.push(with(-1).id("a"))).contains("k Some(\"a\"): -1"));
+    assert!(refused(queue.push(with(13))).contains("panicked: thirteen"));
+    refused(queue.push_all([with(1), with(-1)]));
+    refused(queue.push_within(with(-1), MINUTE));
+    let mut lazy = queue.lazy();
+    refused(lazy.push(with(-1)));
+    assert!(matches!(queue.push(NewJob::new("k", "no number").unwrap()), Err(QueueError::Refused { .. })));
+    assert_eq!((disk.writes(), queue.counts()), (writes, Default::default()));
+    lazy.push(with(2)).unwrap();
+    let calls = asked.load(Ordering::Relaxed);
+    assert_eq!(lazy.flush().unwrap()[0].id, "~0", "no number of an id was used up");
+    assert_eq!(asked.load(Ordering::Relaxed), calls, "a buffer asks once for each job");
+    // A job that no queue takes is refused for that, and the hook does not see it.
+    assert!(matches!(queue.push(with(1).id("")), Err(QueueError::Config(ConfigError::JobId { .. }))));
+    assert_eq!(asked.load(Ordering::Relaxed), calls);
+}
+
+#[test]
+fn a_job_that_the_hook_refuses_leaves_no_mark() {
+    let disk = FaultyStore::new().unwrap();
+    let (queue, _, _, _) = hooked(&disk);
+    // The hook of another life lets it pass.
+    let one = |n: i64| with(n).unique(Unique::within(3600 * SECOND));
+    refused(queue.push(one(-1)));
+    drop(queue);
+    let queue = open_anew(&disk.store(), &QueueOptions::default());
+    assert_eq!(queue.push(one(-1)).unwrap().outcome, PushOutcome::Added);
+    drop(queue);
+    let (queue, _, _, _) = hooked(&disk);
+    // An older root whose newer one was refused.
+    let root = |payload: i64, at| with(payload).root("tree", at);
+    let old = queue.push(root(2, noon())).unwrap().id;
+    refused(queue.push(root(-1, noon() + SECOND)));
+    queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
+    assert_eq!(queue.accept(Accept::new()).unwrap().unwrap().id(), old, "it is not superseded");
+}
+
+#[test]
+fn the_hook_sees_pushes_and_not_attempts_or_further_runs() {
+    let disk = FaultyStore::new().unwrap();
+    let (queue, options, clock, asked) = hooked(&disk);
+    queue.push(with(1).id("a")).unwrap();
+    let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
+    lease.resubmit(None).unwrap();
+    lease.retry("it fails").unwrap();
+    clock.advance(SECOND);
+    queue.accept(Accept::new()).unwrap().unwrap().bury("no way").unwrap();
+    assert!(queue.requeue("a").unwrap());
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    let again = Queue::open(&disk.store(), "q", options.clone()).unwrap();
+    again.push(with(1).id("a")).unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), 2, "a clone of the options has the same hook");
+    let other = Queue::open(&disk.store(), "q", options.before_push(|_| Ok(())));
+    assert!(matches!(other.unwrap_err(), QueueError::Config(ConfigError::QueueOptions { .. })));
+}
+
+#[test]
+fn a_stream_may_go_on_without_the_jobs_that_the_hook_refuses() {
+    let disk = FaultyStore::new().unwrap();
+    let (queue, store) = (hooked(&disk).0, disk.store());
+    let stream = |name: &str, is_strict: bool| {
+        let numbers: MemoryJobs<i64> = [1, -1, 2].into_iter().collect();
+        let queue = queue.clone();
+        Consumer::builder(numbers, store.progress(name)).stop_at(2).start_transactional(move |job, effects| {
+            match effects.enqueue(&queue, NewJob::new("k", &job.payload)?) {
+                Err(Error::Queue { .. }) if !is_strict => Ok(()),
+                pushed => Ok(pushed.map(drop)?),
+            }
+        })
+    };
+    stream("lenient", false).unwrap().join().unwrap();
+    assert_eq!(queue.counts().ready, 2);
+    let error = stream("strict", true).unwrap().join().unwrap_err();
+    assert!(matches!(&error, Error::Job { index: 1, .. }) && error.report().contains("refused a job"), "{error:?}");
+    // A refusal that is no decision of the hook's fails the write even if the closure goes on.
+    let write = store.write(|effects| effects.enqueue(&queue, with(1).id("")).map(drop).or(Ok(())));
+    assert!(matches!(write.unwrap_err(), Error::Config(ConfigError::JobId { .. })));
+}
+
+/// An operation of a random life, on one of few ids.
+#[derive(Clone, Debug)]
+enum Op {
+    Push(u8, u8),
+    PushAll(Vec<u8>),
+    Finish,
+    Retry,
+    Remove(u8),
+    Wait,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        4 => (0..6u8, 0..3u8).prop_map(|(id, delay)| Op::Push(id, delay)),
+        1 => proptest::collection::vec(0..6u8, 1..4).prop_map(Op::PushAll),
+        2 => Just(Op::Finish),
+        1 => Just(Op::Retry),
+        1 => (0..6u8).prop_map(Op::Remove),
+        1 => Just(Op::Wait),
+    ];
+    proptest::collection::vec(op, 1..60)
+}
+
+/// Returns all jobs of a queue.
+fn jobs(queue: &Queue) -> Vec<JobInfo> {
+    let states = [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead];
+    states.iter().flat_map(|state| queue.list(*state, None, 99).unwrap()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_push_is_refused_if_and_only_if_it_would_make_too_many_jobs_wait(most in 1..4u64, ops in ops()) {
+        let clock = Clock::manual(noon());
+        let options = QueueOptions::default().clock(clock.clone()).max_waiting(most);
+        let queue = Queue::open(&Store::in_memory(), "q", options.retry(Retry::fixed(SECOND).max_attempts(2))).unwrap();
+        let waits = |id: &str| matches!(queue.state(id).unwrap(), Some(JobState::Scheduled | JobState::Ready));
+        let adds = |id: &str| !waits(id) && queue.state(id).unwrap() != Some(JobState::Running);
+        for op in ops {
+            let pushed: Vec<NewJob> = match &op {
+                Op::Push(id, delay) => vec![job(&id.to_string()).delay(u32::from(*delay) * SECOND)],
+                Op::PushAll(ids) => ids.iter().map(|id| job(&id.to_string())).collect(),
+                _ => vec![],
+            };
+            let mut ids: Vec<String> = match &op {
+                Op::Push(id, _) => vec![id.to_string()],
+                Op::PushAll(ids) => ids.iter().map(u8::to_string).collect(),
+                _ => vec![],
+            };
+            ids.sort();
+            ids.dedup();
+            let more = ids.iter().filter(|id| adds(id)).count() as u64;
+            let (before, counts) = (jobs(&queue), queue.counts());
+            let waiting = counts.scheduled + counts.ready;
+            match op {
+                Op::Push(..) | Op::PushAll(_) => match queue.push_all(pushed) {
+                    Ok(_) => prop_assert!(more == 0 || waiting + more <= most),
+                    Err(QueueError::Full { .. }) => {
+                        prop_assert!(more > 0 && waiting + more > most);
+                        prop_assert_eq!(jobs(&queue), before);
+                    }
+                    Err(error) => panic!("{error:?}"),
+                },
+                Op::Finish | Op::Retry => if let Some(mut lease) = queue.accept(Accept::new()).unwrap() {
+                    let ended = if matches!(op, Op::Finish) { lease.finish(None) } else { lease.retry("it fails") };
+                    ended.unwrap();
+                },
+                Op::Remove(id) => drop(queue.remove(id.to_string())),
+                Op::Wait => clock.advance(SECOND),
+            }
+        }
+    }
+}

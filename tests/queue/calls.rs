@@ -1,0 +1,1086 @@
+//! The job queue, call by call: pushes, claims, leases, ends, subscriptions, pauses and lists, on
+//! each back end and with a clock that the test moves.
+
+use common::queues::{Bench, MILLI, MINUTE, SECOND, job, noon, on_each, on_each_with, with};
+use common::{HOUR, LONG, eventually};
+use crossbeam_channel::bounded;
+use std::time::{Duration, UNIX_EPOCH};
+use waterline::queue::{
+    Accept, Clock, JobInfo, JobState, Lease, NewJob, Priority, PushOutcome, Queue, QueueError, QueueOptions, Retention,
+};
+use waterline::testing::FaultyStore;
+use waterline::{ConfigError, Error, Retry, Store};
+
+#[track_caller]
+fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
+    assert!(matches!(answer, Err(QueueError::Halt { .. })), "{answer:?}");
+}
+
+#[track_caller]
+fn assert_not_found<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
+    assert!(matches!(answer, Err(QueueError::NotFound { .. })), "{answer:?}");
+}
+
+// C1 to C7: pushes, removals and looks.
+
+#[test]
+fn c01_a_new_job_waits_with_its_payload_and_one_in_the_users_write_comes_with_that_write() {
+    on_each(|bench| {
+        assert_eq!(bench.push(with("a", 7)), PushOutcome::Added);
+        assert_eq!((bench.state("a"), bench.payload("a")), (Some(JobState::Ready), 7));
+        assert_eq!(bench.push(with("b", 8).delay(SECOND)), PushOutcome::Added);
+        assert_eq!(bench.state("b"), Some(JobState::Scheduled));
+        let queue = bench.queue.clone();
+        let refused = bench.store.write(|effects| {
+            effects.enqueue(&queue, job("c"))?;
+            Err(Error::Stopped)
+        });
+        assert!(refused.is_err());
+        assert_eq!(bench.state("c"), None, "a write that is given up pushes nothing");
+        bench.store.write(|effects| effects.enqueue(&queue, job("c")).map(drop)).unwrap();
+        assert_eq!(bench.state("c"), Some(JobState::Ready));
+    });
+}
+
+#[test]
+fn c01_what_is_no_json_is_refused_and_nothing_is_written() {
+    let keys = std::collections::HashMap::from([((1, 2), 3)]);
+    on_each(|bench| {
+        assert!(matches!(NewJob::new("k", &keys), Err(QueueError::Payload { id, .. }) if id == "k"));
+        assert_eq!(bench.queue.counts().ready, 0);
+    });
+}
+
+#[test]
+fn c02_a_push_of_a_waiting_job_for_the_same_time_changes_nothing() {
+    on_each(|bench| {
+        bench.push(with("a", 1));
+        let before = bench.info("a");
+        assert_eq!(bench.push(with("a", 2)), PushOutcome::Duplicate("a".to_owned()));
+        assert_eq!(bench.info("a"), before);
+        bench.push(with("b", 1).run_at(noon() + HOUR));
+        assert_eq!(bench.push(with("b", 2).run_at(noon() + HOUR)), PushOutcome::Duplicate("b".to_owned()));
+        assert_eq!(bench.payload("b"), 1);
+    });
+}
+
+#[test]
+fn c03_a_push_of_a_waiting_job_for_another_time_moves_it_and_replaces_its_payload() {
+    on_each(|bench| {
+        bench.push(with("a", 1).run_at(noon() + HOUR));
+        assert_eq!(bench.push(with("a", 2).run_at(noon() + MINUTE)), PushOutcome::Rescheduled);
+        assert_eq!((bench.info("a").run_at, bench.payload("a")), (Some(noon() + MINUTE), 2));
+        // Out of the ready jobs, and back.
+        bench.push(with("b", 1));
+        assert_eq!(bench.push(with("b", 2).run_at(noon() + HOUR)), PushOutcome::Rescheduled);
+        assert!(bench.accept().is_none(), "its entry among the ready jobs is stale");
+        assert_eq!(bench.push(with("b", 3)), PushOutcome::Rescheduled);
+        let mut lease = bench.claim();
+        assert_eq!((lease.id(), lease.payload::<u32>().unwrap()), ("b", 3));
+        lease.finish(None).unwrap();
+        bench.clock.advance(MINUTE);
+        assert_eq!(bench.claim().id(), "a");
+        bench.clock.advance(HOUR);
+        assert!(bench.accept().is_none_or(|lease| lease.id() == "a"), "each runs once");
+    });
+}
+
+#[test]
+fn c04_a_push_of_a_running_job_flags_it_and_sets_its_time_and_leaves_its_payload() {
+    on_each(|bench| {
+        let mut lease = bench.running("a");
+        assert_eq!(bench.push(with("a", 2).run_at(noon() + HOUR)), PushOutcome::Resubmit);
+        assert_eq!(bench.push(with("a", 3).run_at(noon() + MINUTE)), PushOutcome::Resubmit, "the last time holds");
+        assert!(bench.info("a").resubmitted);
+        assert_eq!((bench.state("a"), bench.payload("a")), (Some(JobState::Running), 1));
+        assert_eq!(lease.finish(Some("data".into())).unwrap(), Some(JobState::Scheduled));
+        let info = bench.info("a");
+        assert_eq!((info.run_at, info.resubmitted, info.data), (Some(noon() + MINUTE), false, Some("data".into())));
+    });
+}
+
+#[test]
+fn c05_a_push_of_a_job_that_has_ended_runs_it_again_with_the_new_payload() {
+    on_each(|bench| {
+        bench.finished("a");
+        assert_eq!(bench.push(with("a", 2)), PushOutcome::Added);
+        assert_eq!((bench.state("a"), bench.payload("a")), (Some(JobState::Ready), 2));
+        let mut lease = bench.claim();
+        lease.update(Some("half".into())).unwrap();
+        lease.bury("never").unwrap();
+        assert_eq!(bench.push(with("a", 3).delay(MINUTE)), PushOutcome::Added);
+        let info = bench.info("a");
+        assert_eq!((info.state, info.failures, info.error, info.data), (JobState::Scheduled, 0, None, None));
+        assert_eq!(bench.payload("a"), 3);
+        assert_eq!((bench.queue.counts().dead, bench.queue.counts().finished), (0, 0));
+    });
+}
+
+#[test]
+fn c06_a_removed_job_is_gone_in_each_state_and_its_worker_learns_it() {
+    on_each(|bench| {
+        bench.push(job("scheduled").delay(MINUTE));
+        bench.finished("finished");
+        bench.running("dead").bury("no").unwrap();
+        let mut lease = bench.running("running");
+        bench.push(job("ready"));
+        let mut subscription = bench.queue.subscribe("running").unwrap();
+        for id in ["scheduled", "finished", "dead", "running", "ready"] {
+            bench.queue.remove(id).unwrap();
+            assert_eq!(bench.state(id), None, "{id}");
+            assert_not_found(bench.queue.remove(id));
+        }
+        assert_eq!(subscription.wait(LONG).unwrap().unwrap().state, None);
+        assert_halt(lease.update(Some(1.into())));
+        assert_halt(lease.finish(None));
+        assert_eq!(bench.queue.counts(), waterline::queue::Counts::default());
+        assert!(bench.accept().is_none());
+        bench.clock.advance(HOUR);
+        assert!(bench.accept().is_none());
+    });
+}
+
+#[test]
+fn c06_a_job_that_is_removed_and_pushed_again_is_another_one_for_its_old_worker() {
+    on_each(|bench| {
+        let mut old = bench.running("a");
+        bench.queue.remove("a").unwrap();
+        bench.push(with("a", 2));
+        assert_halt(old.finish(None));
+        assert_eq!(bench.state("a"), Some(JobState::Ready));
+        let mut new = bench.claim();
+        assert_halt(old.finish(None));
+        assert_eq!(new.payload::<u32>().unwrap(), 2);
+        new.finish(None).unwrap();
+        assert!(bench.accept().is_none(), "it runs once");
+    });
+}
+
+#[test]
+fn c07_looks_show_jobs_and_counts_and_an_unknown_id_is_none() {
+    on_each(|bench| {
+        assert_eq!((bench.queue.get("x").unwrap(), bench.state("x")), (None, None));
+        bench.push(with("a", 7).delay(MINUTE).priority(Priority::High));
+        let info = bench.info("a");
+        assert_eq!((info.kind.as_str(), info.priority, info.pushed_at), ("k", Priority::High, noon()));
+        assert_eq!((info.since, info.run_at, info.kept_until), (noon(), Some(noon() + MINUTE), None));
+        for n in 0..1500 {
+            bench.push(job(&n.to_string()));
+        }
+        assert_eq!((bench.queue.counts().ready, bench.queue.counts().scheduled), (1500, 1), "not cut off at 1024");
+    });
+}
+
+// C8 to C12: claims.
+
+#[test]
+fn c08_a_claim_takes_a_job_out_of_the_queue_and_clears_what_was_asked_before_it() {
+    on_each(|bench| {
+        let mut lease = bench.running("a");
+        assert!(!lease.is_resubmitted());
+        assert!(bench.accept().is_none(), "nobody else gets it");
+        bench.push(job("a"));
+        assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
+        let mut again = bench.claim();
+        assert!(!again.is_resubmitted() && !bench.info("a").resubmitted);
+        assert_eq!(again.finish(None).unwrap(), Some(JobState::Finished));
+    });
+}
+
+#[test]
+fn c09_jobs_are_claimed_in_the_order_in_which_they_got_ready() {
+    on_each(|bench| {
+        bench.push(job("late").delay(SECOND));
+        bench.queue.push_all(["a", "b", "c"].map(job)).unwrap();
+        bench.clock.advance(SECOND);
+        bench.push(job("d"));
+        let leases: Vec<_> = std::iter::from_fn(|| bench.accept()).collect();
+        let ids: Vec<_> = leases.iter().map(Lease::id).collect();
+        // The push of `d` found that the first one was due.
+        assert_eq!(ids, ["a", "b", "c", "d", "late"]);
+    });
+}
+
+#[test]
+fn c09_each_eighth_claim_takes_the_lowest_priority() {
+    on_each(|bench| {
+        for n in 0..20 {
+            bench.push(job(&format!("u{n}")).priority(Priority::Urgent));
+            bench.push(job(&format!("l{n}")).priority(Priority::Low));
+        }
+        let leases: Vec<_> = (0..16).map(|_| bench.claim()).collect();
+        let low: Vec<_> = leases.iter().enumerate().filter(|(_, lease)| lease.id().starts_with('l')).collect();
+        let at: Vec<_> = low.iter().map(|(at, lease)| (*at, lease.id())).collect();
+        assert_eq!(at, [(7, "l0"), (15, "l1")]);
+    });
+}
+
+#[test]
+fn c10_a_job_is_due_at_its_time_and_not_before_and_max_run_at_hands_it_out_early() {
+    on_each(|bench| {
+        bench.push(job("a").run_at(noon() + MINUTE));
+        bench.clock.advance(MINUTE - MILLI);
+        assert!(bench.accept().is_none());
+        bench.clock.advance(MILLI);
+        bench.claim().finish(None).unwrap();
+        bench.push(job("b").run_at(noon() + HOUR));
+        let early = |time| bench.queue.accept(Accept::new().max_run_at(time)).unwrap();
+        assert!(early(noon() + HOUR - MILLI).is_none());
+        assert_eq!(early(noon() + HOUR).expect("it is inclusive").id(), "b");
+    });
+}
+
+#[test]
+fn c10_with_a_time_that_has_passed_only_jobs_that_were_due_by_then_are_handed_out() {
+    on_each(|bench| {
+        bench.push(job("new").run_at(noon() - SECOND));
+        bench.push(job("old").run_at(noon() - MINUTE));
+        let lease = bench.queue.accept(Accept::new().max_run_at(noon() - SECOND - MILLI)).unwrap().unwrap();
+        assert_eq!(lease.id(), "old");
+        assert!(bench.queue.accept(Accept::new().max_run_at(noon() - SECOND - MILLI)).unwrap().is_none());
+        let lease = bench.queue.accept(Accept::new().max_run_at(noon() - SECOND)).unwrap().unwrap();
+        assert_eq!(lease.id(), "new");
+    });
+}
+
+#[test]
+fn c11_a_time_beyond_the_calendar_is_refused() {
+    let far = UNIX_EPOCH + Duration::from_secs(260_000_000_000);
+    on_each(|bench| {
+        let refused = |answer: Result<(), QueueError>| {
+            assert!(matches!(answer, Err(QueueError::Config(ConfigError::RunAt))), "{answer:?}");
+        };
+        refused(bench.queue.accept(Accept::new().max_run_at(far)).map(drop));
+        refused(bench.queue.push(job("a").run_at(far)).map(drop));
+        refused(bench.queue.push(job("a").delay(Duration::MAX)).map(drop));
+        refused(bench.queue.push_all([job("b"), job("a").delay(Duration::MAX)]).map(drop));
+        refused(bench.queue.pause(Some(Duration::MAX)));
+        refused(bench.queue.lazy().push(job("a").delay(Duration::from_secs(253_000_000_000))));
+        assert_eq!(bench.queue.counts().ready, 0, "all or nothing");
+        let mut lease = bench.running("c");
+        refused(lease.retry_at(far, "x").map(drop));
+        refused(lease.snooze(far).map(drop));
+        refused(lease.resubmit(Some(far)));
+        lease.finish(None).unwrap();
+    });
+}
+
+#[test]
+fn c12_an_accept_with_a_timeout_ends_at_it_and_not_before_and_one_without_answers_at_once() {
+    on_each(|bench| {
+        assert!(bench.accept().is_none());
+        assert!(bench.queue.accept(Accept::new().timeout(Duration::ZERO)).unwrap().is_none());
+        let (sender, answers) = bounded(1);
+        let waiting = std::thread::spawn({
+            let queue = bench.queue.clone();
+            move || sender.send(queue.accept(Accept::new().timeout(MINUTE)).unwrap().is_some()).unwrap()
+        });
+        // The waiting thread may begin at any time, so time is moved until it has waited enough.
+        let mut waited = Duration::ZERO;
+        while answers.is_empty() {
+            bench.clock.advance(SECOND);
+            waited += SECOND;
+            std::thread::yield_now();
+        }
+        assert!(!answers.recv_timeout(LONG).unwrap());
+        assert!(waited >= MINUTE, "it waited for {waited:?} only");
+        waiting.join().unwrap();
+    });
+}
+
+/// Starts a thread that waits for a job, and returns what it got.
+fn waiting(bench: &Bench, accept: Accept) -> crossbeam_channel::Receiver<Option<Lease>> {
+    let (sender, answers) = bounded(1);
+    let queue = bench.queue.clone();
+    std::thread::spawn(move || {
+        let _ = sender.send(queue.accept(accept).unwrap());
+    });
+    answers
+}
+
+/// Gives a thread that was started the time to fall asleep. The test is right if it does not, and
+/// proves less.
+fn most_likely_asleep() {
+    (0..200).for_each(|_| std::thread::yield_now());
+}
+
+#[test]
+fn c12_a_waiting_accept_is_woken_by_a_push_a_due_time_a_resume_and_a_lost_lease() {
+    on_each(|bench| {
+        let forever = Accept::new().timeout(Duration::MAX);
+        let get = |answers: crossbeam_channel::Receiver<Option<Lease>>| {
+            let mut lease = answers.recv_timeout(LONG).expect("it is woken").unwrap();
+            lease.finish(None).unwrap();
+            lease.id().to_owned()
+        };
+        let answers = waiting(&bench, forever.clone());
+        bench.push(job("pushed"));
+        assert_eq!(get(answers), "pushed");
+
+        bench.push(job("due").delay(MINUTE));
+        let answers = waiting(&bench, forever.clone());
+        bench.clock.advance(MINUTE);
+        assert_eq!(get(answers), "due");
+
+        bench.queue.pause(None).unwrap();
+        bench.push(job("resumed"));
+        let answers = waiting(&bench, forever.clone());
+        bench.queue.resume().unwrap();
+        assert_eq!(get(answers), "resumed");
+
+        bench.queue.pause(Some(MINUTE)).unwrap();
+        bench.push(job("paused"));
+        let answers = waiting(&bench, forever.clone());
+        bench.clock.advance(MINUTE);
+        assert_eq!(get(answers), "paused");
+
+        let retry = Retry::fixed(MILLI);
+        bench.push(job("silent").retry(retry));
+        let silent = bench.claim();
+        let answers = waiting(&bench, forever);
+        bench.clock.advance(MINUTE);
+        eventually("the silent job to be taken back", || bench.state("silent") == Some(JobState::Scheduled));
+        bench.clock.advance(MILLI);
+        assert_eq!(get(answers), "silent");
+        drop(silent);
+    });
+}
+
+#[test]
+fn c12_an_accept_that_waits_for_early_jobs_is_woken_by_one_behind_a_removed_one() {
+    on_each(|bench| {
+        for n in 0..20 {
+            let (removed, early) = (format!("removed {n}"), format!("early {n}"));
+            bench.push(job(&removed).delay(SECOND));
+            bench.queue.remove(&removed).unwrap();
+            let answers = waiting(&bench, Accept::new().timeout(Duration::MAX).max_run_at(noon() + HOUR));
+            most_likely_asleep();
+            bench.push(job(&early).delay(MINUTE));
+            let mut lease = answers.recv_timeout(LONG).expect("it is woken").unwrap();
+            assert_eq!(lease.id(), early);
+            lease.finish(None).unwrap();
+        }
+    });
+}
+
+#[test]
+fn c12_a_push_wakes_an_accept_that_takes_it_and_not_only_one_that_takes_older_jobs() {
+    on_each(|bench| {
+        for n in 0..20 {
+            let old = waiting(&bench, Accept::new().timeout(Duration::MAX).max_run_at(noon() - HOUR));
+            let any = waiting(&bench, Accept::new().timeout(Duration::MAX));
+            most_likely_asleep();
+            bench.push(job(&format!("new {n}")).run_at(noon() - MINUTE));
+            any.recv_timeout(LONG).expect("it is woken").unwrap().finish(None).unwrap();
+            assert!(old.is_empty());
+            bench.push(job(&format!("old {n}")).run_at(noon() - HOUR));
+            old.recv_timeout(LONG).expect("it is woken").unwrap().finish(None).unwrap();
+        }
+    });
+}
+
+#[test]
+fn c12_each_of_many_pushes_wakes_one_of_many_who_accept() {
+    on_each(|bench| {
+        let answers: Vec<_> = (0..8).map(|_| waiting(&bench, Accept::new().timeout(Duration::MAX))).collect();
+        most_likely_asleep();
+        for n in 0..4 {
+            bench.push(job(&n.to_string()));
+        }
+        bench.queue.push_all((4..8).map(|n| job(&n.to_string()))).unwrap();
+        let leases = answers.iter().map(|answers| answers.recv_timeout(LONG).expect("all are woken").unwrap());
+        let mut ids: Vec<_> = leases.map(|lease| lease.id().to_owned()).collect();
+        ids.sort();
+        assert_eq!(ids, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    });
+}
+
+// C13 to C18: the calls of a lease.
+
+#[test]
+fn c13_update_renews_the_lease_and_replaces_the_data_and_shows_the_flag() {
+    on_each(|bench| {
+        let mut lease = bench.running("a");
+        for n in 0..3 {
+            bench.clock.advance(MINUTE - MILLI);
+            lease.update(Some(n.into())).unwrap();
+            assert_eq!(lease.data(), Some(n.into()));
+        }
+        bench.clock.advance(MINUTE - MILLI);
+        lease.update(None).unwrap();
+        assert_eq!(bench.info("a").data, Some(2.into()), "an update without data leaves it");
+        bench.push(job("a"));
+        assert!(!lease.is_resubmitted(), "no call has shown it yet");
+        lease.update(None).unwrap();
+        assert!(lease.is_resubmitted());
+        assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
+        assert_eq!(bench.claim().data(), Some(2.into()), "the next run sees it");
+    });
+}
+
+#[test]
+fn c13_each_call_of_a_lease_that_is_over_is_halt_and_writes_nothing() {
+    on_each(|bench| {
+        let table = bench.store.table("rows").unwrap();
+        let mut lease = bench.running("a");
+        lease.finish(Some(1.into())).unwrap();
+        let before = bench.info("a");
+        assert_halt(lease.update(Some(2.into())));
+        assert_halt(lease.write(|effects| effects.put(&table, "row", "x")));
+        assert_halt(lease.finish(Some(2.into())));
+        assert_halt(lease.finish_with(|effects| effects.put(&table, "row", "x")));
+        assert_halt(lease.retry("x"));
+        assert_halt(lease.retry_at(noon(), "x"));
+        assert_halt(lease.snooze(noon()));
+        assert_halt(lease.bury("x"));
+        assert_halt(lease.resubmit(None));
+        drop(lease);
+        assert_eq!(bench.info("a"), before);
+        assert_eq!(table.get("row").unwrap(), None);
+    });
+}
+
+#[test]
+fn c14_finish_writes_the_end_and_the_users_writes_together() {
+    on_each(|bench| {
+        let table = bench.store.table("rows").unwrap();
+        let mut lease = bench.running("a");
+        let refused = lease.finish_with(|effects| {
+            effects.put(&table, "row", "x")?;
+            Err(Error::Stopped)
+        });
+        assert!(refused.is_err());
+        assert_eq!((bench.state("a"), table.get("row").unwrap()), (Some(JobState::Running), None));
+        let queue = bench.queue.clone();
+        let state = lease.finish_with(|effects| {
+            effects.put(&table, "row", "x")?;
+            effects.enqueue(&queue, job("next")).map(drop)
+        });
+        assert_eq!(state.unwrap(), Some(JobState::Finished));
+        assert_eq!(table.get("row").unwrap().as_deref(), Some(b"x".as_slice()));
+        assert_eq!(bench.state("next"), Some(JobState::Ready));
+    });
+}
+
+#[test]
+fn c15_resubmit_of_a_running_job_runs_it_once_more_and_is_fenced() {
+    on_each(|bench| {
+        let mut lease = bench.running("a");
+        lease.resubmit(Some(noon() + MINUTE)).unwrap();
+        assert!(lease.is_resubmitted());
+        lease.resubmit(Some(noon() + HOUR)).unwrap();
+        assert_eq!(lease.finish(None).unwrap(), Some(JobState::Scheduled), "C18: it is scheduled anew in one write");
+        assert_eq!(bench.info("a").run_at, Some(noon() + HOUR));
+        assert_halt(lease.resubmit(None));
+    });
+}
+
+#[test]
+fn c16_resubmit_without_a_time_means_at_once() {
+    on_each(|bench| {
+        let mut lease = bench.running("a");
+        lease.resubmit(None).unwrap();
+        assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
+        assert_eq!(bench.claim().id(), "a");
+    });
+}
+
+#[test]
+fn c18_a_job_that_fails_for_good_runs_again_if_it_was_pushed_meanwhile() {
+    on_each(|bench| {
+        let mut lease = bench.running("a");
+        bench.push(job("a"));
+        assert_eq!(lease.bury("no").unwrap(), Some(JobState::Ready));
+        let info = bench.info("a");
+        assert_eq!((info.failures, info.error.as_deref()), (0, Some("no")));
+    });
+}
+
+// C19 to C21, C27: leases and their end by silence.
+
+#[test]
+fn c20_a_silent_worker_loses_its_job_at_the_deadline_and_never_before() {
+    on_each_with(QueueOptions::default().retry(Retry::fixed(MILLI).max_attempts(2)), |bench| {
+        let mut lease = bench.running("a");
+        lease.update(Some("half".into())).unwrap();
+        bench.clock.advance(MINUTE - MILLI);
+        assert!(bench.accept().is_none());
+        assert_eq!(bench.state("a"), Some(JobState::Running));
+        bench.clock.advance(MILLI);
+        assert!(bench.accept().is_none(), "its back-off begins now");
+        let info = bench.info("a");
+        assert_eq!((info.state, info.failures, info.data), (JobState::Scheduled, 1, Some("half".into())));
+        assert_eq!(info.error.as_deref(), Some("its worker was silent for 60s"));
+        assert_halt(lease.update(None));
+        bench.clock.advance(MILLI);
+        let mut second = bench.claim();
+        assert_eq!((second.id(), second.attempt()), ("a", 2));
+        assert_halt(lease.finish(None));
+        bench.clock.advance(MINUTE);
+        assert_halt(second.finish(None));
+        assert_eq!(bench.state("a"), Some(JobState::Dead), "that was its last attempt");
+    });
+}
+
+#[test]
+fn c20_a_clock_on_the_wall_that_jumps_a_day_ends_no_lease_and_a_jump_back_loses_no_job() {
+    on_each(|bench| {
+        let mut lease = bench.running("a");
+        bench.push(job("tomorrow").delay(HOUR * 24));
+        bench.clock.set_wall(noon() + HOUR * 24);
+        assert_eq!(bench.claim().id(), "tomorrow", "it is due by the clock on the wall");
+        bench.clock.set_wall(noon() - HOUR * 24);
+        bench.push(job("b"));
+        assert_eq!(bench.claim().id(), "b");
+        lease.finish(None).unwrap();
+    });
+}
+
+#[test]
+fn c19_a_queue_that_is_closed_opens_with_other_options_and_one_that_is_open_does_not() {
+    on_each(|bench| {
+        bench.push(job("a"));
+        let longer = bench.options.clone().lease(HOUR);
+        let error = Queue::open(&bench.store, "q", longer.clone()).unwrap_err();
+        assert!(matches!(&error, QueueError::Config(ConfigError::QueueOptions { name }) if name == "q"), "{error}");
+        let same = Queue::open(&bench.store, "q", bench.options.clone()).unwrap();
+        let Bench { queue, clock, store, .. } = &bench;
+        drop((same, queue.clone()));
+        drop(Queue::open(store, "other", longer.clone()).unwrap());
+        let mut other = None;
+        // The writer may have it for a moment longer.
+        eventually("the queue to be closed", || {
+            other = Queue::open(store, "other", longer.clone().lease(SECOND)).ok();
+            other.is_some()
+        });
+        let other = other.unwrap();
+        other.push(job("x")).unwrap();
+        let mut lease = other.accept(Accept::new()).unwrap().unwrap();
+        clock.advance(SECOND);
+        assert_halt(lease.finish(None));
+    });
+}
+
+#[test]
+fn c27_writes_of_a_worker_that_has_lost_its_job_are_not_made() {
+    on_each(|bench| {
+        let table = bench.store.table("rows").unwrap();
+        let mut lease = bench.running("a");
+        lease.write(|effects| effects.put(&table, "one", "1")).unwrap();
+        bench.clock.advance(MINUTE - MILLI);
+        lease.write(|effects| effects.put(&table, "two", "2")).unwrap();
+        bench.clock.advance(MINUTE);
+        assert_halt(lease.write(|effects| effects.put(&table, "three", "3")));
+        let keys: Vec<_> = table.iter().map(|row| row.unwrap().0).collect();
+        assert_eq!(keys, [b"one".to_vec(), b"two".to_vec()]);
+    });
+}
+
+// C22 to C25: subscriptions.
+
+#[test]
+fn c22_a_subscription_begins_with_the_state_and_the_data_and_an_unknown_job_has_none() {
+    on_each(|bench| {
+        assert_not_found(bench.queue.subscribe("x").map(drop));
+        let mut lease = bench.running("a");
+        lease.finish(Some("done".into())).unwrap();
+        let mut subscription = bench.queue.subscribe("a").unwrap();
+        assert_eq!(subscription.state(), Some(JobState::Finished));
+        let seen = subscription.wait_for(JobState::Finished, Duration::ZERO).unwrap().unwrap();
+        assert_eq!(seen.data, Some("done".into()));
+        assert_eq!(subscription.wait(Duration::ZERO).unwrap(), None, "nothing has changed since");
+    });
+}
+
+#[test]
+fn c23_a_subscription_is_told_of_each_change_and_many_are_told_as_the_last_one() {
+    on_each(|bench| {
+        bench.push(job("a"));
+        let mut subscription = bench.queue.subscribe("a").unwrap();
+        let mut lease = bench.claim();
+        assert_eq!(subscription.wait(LONG).unwrap().unwrap().state, Some(JobState::Running));
+        lease.update(Some(1.into())).unwrap();
+        let seen = subscription.wait(LONG).unwrap().unwrap();
+        assert_eq!((seen.state, seen.data), (Some(JobState::Running), Some(1.into())));
+        lease.update(Some(2.into())).unwrap();
+        lease.snooze(noon()).unwrap();
+        let mut lease = bench.claim();
+        lease.finish(None).unwrap();
+        let seen = subscription.wait(LONG).unwrap().unwrap();
+        assert_eq!((seen.state, seen.data), (Some(JobState::Finished), Some(2.into())));
+        assert_eq!(subscription.wait(Duration::ZERO).unwrap(), None, "they were told as one");
+        bench.push(with("a", 2));
+        let seen = subscription.wait(LONG).unwrap().unwrap();
+        assert_eq!((seen.state, seen.data), (Some(JobState::Ready), None), "its data is gone");
+    });
+}
+
+#[test]
+fn c23_a_job_that_finishes_and_is_dropped_at_once_is_seen_as_finished() {
+    on_each_with(QueueOptions::default().retention(Retention::Drop), |bench| {
+        bench.push(job("a"));
+        let mut subscription = bench.queue.subscribe("a").unwrap();
+        assert_eq!(bench.claim().finish(Some("end".into())).unwrap(), None);
+        let seen = subscription.wait_for(JobState::Finished, LONG).unwrap().unwrap();
+        assert_eq!(seen.data, Some("end".into()));
+        assert_eq!(bench.state("a"), None);
+    });
+}
+
+#[test]
+fn c24_a_wait_ends_at_its_deadline_by_the_clock_of_the_queue_however_much_else_happens() {
+    on_each(|bench| {
+        let mut lease = bench.running("a");
+        let mut subscription = bench.queue.subscribe("a").unwrap();
+        let (sender, answers) = bounded(1);
+        std::thread::spawn(move || sender.send(subscription.wait_for(JobState::Finished, MINUTE).unwrap().is_none()));
+        let mut waited = Duration::ZERO;
+        while answers.is_empty() {
+            bench.clock.advance(SECOND);
+            waited += SECOND;
+            lease.update(Some(1.into())).unwrap();
+        }
+        assert!(answers.recv_timeout(LONG).unwrap());
+        assert!(waited >= MINUTE, "it waited for {waited:?} only");
+    });
+}
+
+#[test]
+fn c24_a_wait_for_a_state_ends_when_the_job_is_removed() {
+    on_each(|bench| {
+        bench.push(job("a"));
+        let mut subscription = bench.queue.subscribe("a").unwrap();
+        bench.queue.remove("a").unwrap();
+        assert_eq!(subscription.wait_for(JobState::Finished, LONG).unwrap(), None);
+        assert_eq!(subscription.state(), None);
+    });
+}
+
+#[test]
+fn c25_subscriptions_are_independent_and_end_when_they_are_dropped() {
+    on_each(|bench| {
+        bench.push(job("a"));
+        let one = bench.queue.subscribe("a").unwrap();
+        let mut other = bench.queue.subscribe("a").unwrap();
+        drop(one);
+        bench.claim().finish(None).unwrap();
+        assert!(other.wait_for(JobState::Finished, LONG).unwrap().is_some());
+    });
+}
+
+// C26, C28, C29: the application's loops, retries and their back-off.
+
+#[test]
+fn c28_acceptors_become_workers_and_no_job_is_handed_out_twice() {
+    on_each(|bench| {
+        let (sender, seen) = crossbeam_channel::unbounded();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let (queue, sender) = (bench.queue.clone(), sender.clone());
+                scope.spawn(move || {
+                    while let Some(mut lease) = queue.accept(Accept::new().timeout(Duration::MAX)).unwrap() {
+                        let is_last = lease.kind() == "last";
+                        lease.finish(None).unwrap();
+                        if is_last {
+                            break;
+                        }
+                        sender.send(lease.id().to_owned()).unwrap();
+                    }
+                });
+            }
+            bench.queue.push_all((0..100).map(|n| job(&n.to_string()))).unwrap();
+            bench.queue.push_all((0..4).map(|_| NewJob::new("last", &()).unwrap())).unwrap();
+        });
+        let mut seen: Vec<String> = seen.try_iter().collect();
+        seen.sort_by_key(|id| id.parse::<u32>().unwrap());
+        assert_eq!(seen, (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn c29_a_failed_job_waits_for_its_own_back_off_and_dies_after_its_own_attempts() {
+    on_each_with(QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(2)), |bench| {
+        bench.push(job("queues"));
+        bench.push(job("own").retry(Retry::fixed(MINUTE).max_attempts(3)));
+        let fail = |bench: &Bench| bench.claim().retry("no").unwrap();
+        assert_eq!(fail(&bench), Some(JobState::Scheduled));
+        assert_eq!(fail(&bench), Some(JobState::Scheduled));
+        assert_eq!(bench.info("queues").run_at, Some(noon() + SECOND));
+        assert_eq!(bench.info("own").run_at, Some(noon() + MINUTE));
+        bench.clock.advance(MINUTE);
+        let mut lease = bench.claim();
+        assert_eq!((lease.id(), lease.attempt()), ("queues", 2));
+        assert_eq!(lease.retry("no").unwrap(), Some(JobState::Dead));
+        assert_eq!(bench.claim().retry("no").unwrap(), Some(JobState::Scheduled));
+        bench.clock.advance(MINUTE);
+        assert_eq!(bench.claim().retry("at last").unwrap(), Some(JobState::Dead));
+        let info = bench.info("own");
+        assert_eq!((info.failures, info.error.as_deref()), (3, Some("at last")));
+    });
+}
+
+#[test]
+fn c29_retry_at_sets_the_time_and_counts_and_snooze_gives_the_attempt_back() {
+    on_each_with(QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(2)), |bench| {
+        let mut lease = bench.running("a");
+        assert_eq!(lease.retry_at(noon() + HOUR, "later").unwrap(), Some(JobState::Scheduled));
+        assert_eq!((bench.info("a").run_at, bench.info("a").failures), (Some(noon() + HOUR), 1));
+        bench.clock.advance(HOUR);
+        for _ in 0..5 {
+            let mut lease = bench.claim();
+            assert_eq!(lease.attempt(), 2);
+            assert_eq!(lease.snooze(noon()).unwrap(), Some(JobState::Ready), "a time that has passed");
+        }
+        assert_eq!(
+            bench.claim().retry_at(noon() + HOUR * 3, "x").unwrap(),
+            Some(JobState::Dead),
+            "attempts are bounded"
+        );
+    });
+}
+
+#[test]
+fn c29_a_job_that_succeeds_has_no_failures_on_its_record_when_it_runs_again() {
+    on_each_with(QueueOptions::default().retry(Retry::fixed(MILLI).max_attempts(3)), |bench| {
+        bench.running("a").retry("no").unwrap();
+        bench.clock.advance(MILLI);
+        bench.push(job("a"));
+        let mut lease = bench.claim();
+        bench.push(job("a"));
+        assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
+        assert_eq!(bench.claim().attempt(), 1);
+    });
+}
+
+/// Fails the job so often, each time at once. The clock then stands at its next attempt.
+fn fail_at_once(bench: &Bench, times: u32) {
+    for _ in 0..times {
+        bench.claim().retry("no").unwrap();
+        bench.clock.advance(SECOND);
+    }
+}
+
+#[test]
+fn c29_a_run_of_at_least_heal_after_makes_its_failure_the_first_one_and_a_shorter_run_does_not() {
+    let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(4));
+    on_each_with(options.heal_after(MINUTE).lease(HOUR), |bench| {
+        bench.push(job("a"));
+        fail_at_once(&bench, 2);
+        let mut lease = bench.claim();
+        bench.clock.advance(MINUTE - MILLI);
+        assert_eq!((lease.retry("no").unwrap(), bench.info("a").failures), (Some(JobState::Scheduled), 3));
+        bench.clock.advance(SECOND);
+        let mut lease = bench.claim();
+        assert_eq!(lease.attempt(), 4);
+        bench.clock.advance(MINUTE);
+        assert_eq!((lease.retry("no").unwrap(), bench.info("a").failures), (Some(JobState::Scheduled), 1));
+        bench.clock.advance(SECOND);
+        fail_at_once(&bench, 2);
+        assert_eq!(bench.claim().retry("no").unwrap(), Some(JobState::Dead), "short runs count up to the last attempt");
+        assert_eq!(bench.info("a").failures, 4);
+    });
+}
+
+#[test]
+fn c29_a_long_run_that_snoozes_heals_too_and_a_clock_on_the_wall_that_jumps_heals_nothing() {
+    let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(4));
+    on_each_with(options.heal_after(MINUTE).lease(HOUR), |bench| {
+        bench.push(job("a"));
+        fail_at_once(&bench, 2);
+        let mut lease = bench.claim();
+        bench.clock.set_wall(noon() + HOUR);
+        lease.snooze(noon()).unwrap();
+        assert_eq!(bench.info("a").failures, 2);
+        let mut lease = bench.claim();
+        bench.clock.advance(MINUTE);
+        lease.snooze(noon()).unwrap();
+        assert_eq!(bench.info("a").failures, 0);
+    });
+}
+
+#[test]
+fn c29_the_silence_of_a_worker_that_hangs_heals_nothing_so_its_job_dies_in_the_end() {
+    let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(3));
+    on_each_with(options.heal_after(MINUTE).lease(HOUR), |bench| {
+        bench.push(job("a"));
+        for attempt in 1..=3 {
+            let lease = bench.claim();
+            assert_eq!(lease.attempt(), attempt);
+            bench.clock.advance(HOUR);
+            assert!(bench.queue.accept(Accept::new()).unwrap().is_none(), "the job is taken back, and waits");
+            bench.clock.advance(SECOND);
+            drop(lease);
+        }
+        assert_eq!(bench.info("a").state, JobState::Dead);
+    });
+}
+
+#[test]
+fn c29_a_heal_after_of_0_is_refused() {
+    let options = QueueOptions::default().heal_after(Duration::ZERO);
+    let error = Queue::open(&Store::in_memory(), "q", options).unwrap_err();
+    assert!(matches!(error, QueueError::Config(ConfigError::HealAfterZero)), "{error}");
+}
+
+#[test]
+fn a_dropped_lease_gives_its_job_back_as_failed() {
+    on_each(|bench| {
+        drop(bench.running("a"));
+        let info = bench.info("a");
+        assert_eq!((info.state, info.failures), (JobState::Scheduled, 1));
+        assert!(info.error.unwrap().contains("dropped"));
+    });
+}
+
+// Retention, death, purge, pause, lists and buffers.
+
+#[test]
+fn finished_rows_are_kept_for_their_retention_and_are_gone_at_its_end() {
+    on_each(|bench| {
+        bench.finished("default");
+        bench.push(job("kept").retention(Retention::Keep));
+        bench.claim().finish(None).unwrap();
+        bench.push(job("short").retention(Retention::For(SECOND)));
+        bench.claim().finish(None).unwrap();
+        bench.push(job("dropped").retention(Retention::Drop));
+        assert_eq!(bench.claim().finish(None).unwrap(), None);
+        assert_eq!(bench.info("default").kept_until, Some(noon() + MINUTE));
+        assert_eq!(bench.info("kept").kept_until, None);
+        bench.clock.advance(SECOND - MILLI);
+        assert!(bench.accept().is_none());
+        assert_eq!(bench.queue.counts().finished, 3);
+        bench.clock.advance(MILLI);
+        assert!(bench.accept().is_none());
+        assert_eq!((bench.state("short"), bench.queue.counts().finished), (None, 2));
+        bench.clock.advance(HOUR * 24 * 365);
+        assert!(bench.accept().is_none());
+        assert_eq!((bench.state("default"), bench.state("kept")), (None, Some(JobState::Finished)));
+    });
+}
+
+#[test]
+fn dead_rows_are_kept_for_dead_for_and_then_are_in_no_list_and_count() {
+    on_each_with(QueueOptions::default().dead_for(HOUR), |bench| {
+        for n in 0..100 {
+            bench.push(job(&n.to_string()));
+            bench.claim().bury("no").unwrap();
+        }
+        bench.clock.advance(HOUR - MILLI);
+        assert!(bench.accept().is_none());
+        assert_eq!(bench.queue.list(JobState::Dead, None, 1000).unwrap().len(), 100);
+        bench.clock.advance(MILLI);
+        while bench.queue.counts().dead > 0 {
+            let before = bench.queue.counts().dead;
+            assert!(bench.accept().is_none());
+            assert!(bench.queue.counts().dead < before, "each look takes some");
+        }
+        assert!(bench.queue.list(JobState::Dead, None, 1000).unwrap().is_empty());
+        assert_eq!(bench.state("7"), None);
+    });
+}
+
+#[test]
+fn a_dead_job_that_is_requeued_is_ready_with_a_clean_record_and_keeps_its_payload() {
+    on_each(|bench| {
+        bench.push(with("a", 7));
+        bench.claim().bury("no").unwrap();
+        assert!(bench.queue.requeue("a").unwrap());
+        assert!(!bench.queue.requeue("a").unwrap(), "it is not dead any more");
+        assert_not_found(bench.queue.requeue("x"));
+        let lease = bench.claim();
+        assert_eq!((lease.attempt(), lease.payload::<u32>().unwrap()), (1, 7));
+        drop(lease);
+        for n in 0..1200 {
+            bench.push(job(&n.to_string()));
+            bench.claim().bury("no").unwrap();
+        }
+        assert_eq!(bench.queue.requeue_dead().unwrap(), 1200);
+        assert_eq!((bench.queue.counts().dead, bench.queue.counts().ready), (0, 1200));
+    });
+}
+
+#[test]
+fn purge_removes_what_waits_and_fences_what_runs_and_leaves_what_has_ended() {
+    on_each(|bench| {
+        bench.finished("finished");
+        bench.running("dead").bury("no").unwrap();
+        let mut lease = bench.running("running");
+        bench.push(job("scheduled").delay(MINUTE));
+        bench.queue.push_all((0..1100).map(|n| job(&n.to_string()))).unwrap();
+        assert_eq!(bench.queue.purge().unwrap(), 1102);
+        assert_halt(lease.finish(None));
+        let counts = bench.queue.counts();
+        assert_eq!((counts.finished, counts.dead), (1, 1));
+        assert_eq!((counts.scheduled, counts.ready, counts.running), (0, 0, 0));
+        bench.push(job("running"));
+        assert_eq!(bench.claim().id(), "running");
+    });
+}
+
+#[test]
+fn a_paused_queue_takes_jobs_and_hands_out_none_until_its_time_is_over() {
+    on_each(|bench| {
+        let mut running = bench.running("running");
+        bench.queue.pause(Some(MINUTE)).unwrap();
+        bench.push(job("a"));
+        assert!(bench.accept().is_none());
+        running.finish(None).unwrap();
+        bench.clock.advance(MINUTE - MILLI);
+        assert!(bench.accept().is_none());
+        bench.clock.advance(MILLI);
+        bench.claim().finish(None).unwrap();
+        bench.queue.pause(None).unwrap();
+        bench.push(job("b"));
+        bench.clock.advance(HOUR);
+        assert!(bench.accept().is_none());
+        bench.queue.resume().unwrap();
+        bench.queue.resume().unwrap();
+        assert_eq!(bench.claim().id(), "b");
+    });
+}
+
+#[test]
+fn lists_show_each_state_page_by_page_although_the_job_of_the_last_page_has_left() {
+    on_each(|bench| {
+        bench.queue.push_all((0..10).map(|n| job(&format!("r{n}")))).unwrap();
+        bench.queue.push_all((0..10).map(|n| job(&format!("s{n}")).delay(SECOND * (10 - n)))).unwrap();
+        let ids = |jobs: &[JobInfo]| jobs.iter().map(|job| job.id.clone()).collect::<Vec<_>>();
+        let first = bench.queue.list(JobState::Ready, None, 4).unwrap();
+        assert_eq!(ids(&first), ["r0", "r1", "r2", "r3"]);
+        bench.queue.remove("r3").unwrap();
+        bench.queue.remove("r4").unwrap();
+        let second = bench.queue.list(JobState::Ready, first.last(), 4).unwrap();
+        assert_eq!(ids(&second), ["r5", "r6", "r7", "r8"]);
+        let scheduled = bench.queue.list(JobState::Scheduled, None, 3).unwrap();
+        assert_eq!(ids(&scheduled), ["s9", "s8", "s7"], "by their time");
+        bench.queue.remove("s7").unwrap();
+        let more = bench.queue.list(JobState::Scheduled, scheduled.last(), 100).unwrap();
+        assert_eq!(ids(&more), ["s6", "s5", "s4", "s3", "s2", "s1", "s0"]);
+        let leases: Vec<_> = (0..5).map(|_| bench.claim()).collect();
+        let running = bench.queue.list(JobState::Running, None, 2).unwrap();
+        assert_eq!(ids(&running), ["r0", "r1"]);
+        let running = bench.queue.list(JobState::Running, running.last(), 100).unwrap();
+        assert_eq!(ids(&running), ["r2", "r5", "r6"]);
+        for (n, mut lease) in leases.into_iter().enumerate() {
+            if n % 2 == 0 { lease.finish(None) } else { lease.bury("no") }.unwrap();
+        }
+        assert_eq!(ids(&bench.queue.list(JobState::Finished, None, 100).unwrap()), ["r0", "r2", "r6"]);
+        let dead = bench.queue.list(JobState::Dead, None, 1).unwrap();
+        assert_eq!(ids(&bench.queue.list(JobState::Dead, dead.last(), 9).unwrap()), ["r5"]);
+        assert!(bench.queue.list(JobState::Dead, None, 0).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_buffer_refuses_at_once_pushes_in_order_in_one_write_and_flushes_when_it_is_dropped() {
+    on_each(|bench| {
+        let mut lazy = bench.queue.lazy();
+        lazy.push(job("a")).unwrap();
+        assert!(matches!(lazy.push(job("~x")), Err(QueueError::Config(ConfigError::JobIdReserved { .. }))));
+        lazy.push(job("b")).unwrap();
+        lazy.push(job("a")).unwrap();
+        assert_eq!((lazy.len(), bench.queue.counts().ready), (3, 0));
+        let outcomes: Vec<_> = lazy.flush().unwrap().into_iter().map(|pushed| pushed.outcome).collect();
+        assert_eq!(outcomes, [PushOutcome::Added, PushOutcome::Added, PushOutcome::Duplicate("a".to_owned())]);
+        assert!(lazy.is_empty() && lazy.flush().unwrap().is_empty());
+        lazy.push(job("c")).unwrap();
+        drop(lazy);
+        assert_eq!(bench.state("c"), Some(JobState::Ready));
+    });
+}
+
+// Bad input.
+
+#[test]
+fn bad_ids_kinds_names_and_options_are_refused_with_what_to_do() {
+    on_each(|bench| {
+        let long = "x".repeat(256);
+        let pushed = |job: NewJob| bench.queue.push(job).unwrap_err().to_string();
+        let new = |kind: &str| NewJob::new(kind, &()).unwrap();
+        let retry = Retry::fixed(SECOND).max_attempts(0);
+        let open =
+            |name: &str, options: QueueOptions| Queue::open(&bench.store, name, options).unwrap_err().to_string();
+        let options = QueueOptions::default;
+        let texts = [
+            pushed(job("")),
+            pushed(job(&long)),
+            pushed(job("~1")),
+            pushed(new("")),
+            pushed(new(&long)),
+            pushed(job("a").retry(retry)),
+            open("", options()),
+            open(&long, options()),
+            open("o", options().lease(Duration::ZERO)),
+            open("o", options().max_crashes(0)),
+            open("o", options().retry(retry)),
+        ];
+        for text in texts {
+            assert!(text.contains(": use") || text.contains("use 1"), "it does not say what to do: {text}");
+        }
+        assert_eq!(bench.queue.counts(), waterline::queue::Counts::default());
+        bench.push(job(&"x".repeat(255)));
+    });
+}
+
+#[test]
+fn a_payload_that_does_not_fit_its_type_is_an_error_that_names_the_job() {
+    on_each(|bench| {
+        let lease = bench.running("a");
+        let error = lease.payload::<Vec<String>>().unwrap_err();
+        assert!(matches!(&error, QueueError::Payload { id, .. } if id == "a"), "{error:?}");
+        assert!(bench.info("a").payload::<String>().is_err());
+        assert_eq!(lease.payload::<u32>().unwrap(), 1, "the lease is as before");
+    });
+}
+
+#[test]
+fn a_push_into_the_queue_of_another_store_is_refused() {
+    on_each(|bench| {
+        let other = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
+        let refused = bench.store.write(|effects| effects.enqueue(&other, job("a")).map(drop));
+        assert!(matches!(refused, Err(Error::Config(_))), "{refused:?}");
+        assert_eq!(other.counts().ready + bench.queue.counts().ready, 0);
+    });
+}
+
+#[test]
+fn calls_on_a_store_that_fails_change_nothing_and_leave_the_lease_usable() {
+    let faulty = FaultyStore::new().unwrap();
+    let clock = Clock::manual(noon());
+    let queue = Queue::open(&faulty.store(), "q", QueueOptions::default().clock(clock.clone())).unwrap();
+    queue.push(job("a")).unwrap();
+    let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
+    let mut lazy = queue.lazy();
+    lazy.push(job("lazy")).unwrap();
+    faulty.fail(..);
+    assert!(matches!(queue.push(job("b")), Err(QueueError::Store(Error::Store { .. }))));
+    assert!(lazy.flush().is_err());
+    assert_eq!(lazy.len(), 1, "the jobs stay in the buffer");
+    assert!(lease.update(Some(1.into())).is_err());
+    assert!(lease.finish(None).is_err());
+    assert!(queue.accept(Accept::new()).unwrap().is_none());
+    let status = queue.status().unwrap().to_string();
+    assert!(status.contains("cannot use its store"), "a call that writes nothing hides nothing: {status}");
+    faulty.heal();
+    assert_eq!(lease.finish(None).unwrap(), Some(JobState::Finished));
+    assert_eq!(lazy.flush().unwrap().len(), 1);
+    let status = queue.status().unwrap().to_string();
+    assert!(!status.contains("cannot write"), "{status}");
+    assert_eq!(queue.state("b").unwrap(), None);
+}
+
+#[test]
+fn a_lease_that_is_dropped_while_the_store_fails_is_taken_back_after_its_silence() {
+    let faulty = FaultyStore::new().unwrap();
+    let clock = Clock::manual(noon());
+    let queue = Queue::open(&faulty.store(), "q", QueueOptions::default().clock(clock.clone())).unwrap();
+    queue.push(job("a")).unwrap();
+    let lease = queue.accept(Accept::new()).unwrap().unwrap();
+    faulty.fail(..);
+    drop(lease);
+    clock.advance(MINUTE);
+    assert!(queue.accept(Accept::new()).is_err(), "it cannot be taken back yet");
+    faulty.heal();
+    assert!(queue.accept(Accept::new()).unwrap().is_none());
+    assert_eq!(queue.state("a").unwrap(), Some(JobState::Scheduled));
+}

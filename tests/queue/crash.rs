@@ -1,0 +1,286 @@
+//! A life of a queue with every kind of transition, on a disk that stops at each write in turn,
+//! and on one on which each write in turn fails. After it each job is in one place, nothing is
+//! lost, and the writes that a job has made with its end are there once.
+
+use common::queues::{SECOND, again, leak};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, UNIX_EPOCH};
+use waterline::queue::{
+    Accept, Clock, JobState, Lease, Limits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner,
+};
+use waterline::testing::FaultyStore;
+use waterline::{Consumer, MemoryJobs, Retry, Store};
+
+const STATES: [JobState; 5] =
+    [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead];
+
+/// One life of the process.
+struct Life {
+    disk: FaultyStore,
+    clock: Clock,
+    queue: Queue,
+    /// The jobs that were pushed, and those that were removed, with the number of the write from
+    /// which on that is so.
+    pushed: BTreeMap<String, u64>,
+    removed: BTreeMap<String, u64>,
+    failed: u64,
+}
+
+fn options(clock: &Clock) -> QueueOptions {
+    QueueOptions::default()
+        .clock(clock.clone())
+        .lease(60 * SECOND)
+        .retry(Retry::fixed(SECOND).max_attempts(2))
+        .retention(Retention::For(5 * SECOND))
+        .dead_for(3600 * SECOND)
+        .max_crashes(2)
+}
+
+fn new(id: &str, kind: &str) -> NewJob {
+    NewJob::new(kind, id).unwrap().id(id)
+}
+
+fn runner(queue: &Queue, store: &Store) -> waterline::queue::RunnerBuilder {
+    let done = store.table("done").unwrap();
+    let flaky = done.clone();
+    Runner::builder(queue)
+        .max_processing(1)
+        .on_transactional("count", move |_, id: String, effects| {
+            effects.add(&done, id, 1)?;
+            Ok(Outcome::Done)
+        })
+        .on_transactional("flaky", move |job, id: String, effects| {
+            // A write of the job's own, which may fail as any other one.
+            job.update(&job.attempt()).or_else(|_| job.update(&job.attempt()))?;
+            effects.add(&flaky, id, 1)?;
+            if job.attempt() == 1 { Err("the first attempt fails".into()) } else { Ok(Outcome::Done) }
+        })
+        .on("bad", |_, _: String| Ok(Outcome::Dead("it is bad".into())))
+}
+
+impl Life {
+    fn begin(disk: FaultyStore, clock: &Clock) -> Self {
+        let mut failed = 0;
+        let queue = again(&mut failed, || Queue::open(&disk.store(), "q", options(clock)));
+        Self { disk, clock: clock.clone(), queue, pushed: BTreeMap::new(), removed: BTreeMap::new(), failed }
+    }
+
+    fn push(&mut self, job: NewJob, id: &str) {
+        again(&mut self.failed, || self.queue.push(job.clone()));
+        self.pushed.entry(id.to_owned()).or_insert_with(|| self.disk.writes());
+    }
+
+    fn accept(&mut self) -> Lease {
+        again(&mut self.failed, || self.queue.accept(Accept::new())).expect("a job is ready")
+    }
+
+    /// Makes all jobs of a stream of orders jobs of the queue.
+    fn enqueue_orders(&mut self) {
+        let store = self.disk.store();
+        loop {
+            let orders: MemoryJobs<u64> = (0..3u64).collect();
+            let queue = self.queue.clone();
+            let consumer = Consumer::builder(orders, store.progress("orders"))
+                .poll_every(Duration::from_millis(1))
+                .stop_at(2)
+                .start_transactional(move |order, effects| {
+                    let id = format!("order{}", order.payload);
+                    effects.enqueue(&queue, new(&id, "count"))?;
+                    Ok(())
+                });
+            match consumer.and_then(Consumer::join) {
+                Ok(_) => break,
+                Err(error) if self.failed == 0 => drop((self.failed = 1, error)),
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        for order in 0..3 {
+            self.pushed.insert(format!("order{order}"), self.disk.writes());
+        }
+    }
+
+    fn drain(&self) {
+        runner(&self.queue, &self.disk.store()).drain(Limits::default()).unwrap();
+    }
+
+    /// The first jobs run in a runner, and fail, die, are promoted and swept.
+    fn run_jobs(&mut self) {
+        for (id, kind) in [("a", "count"), ("b", "flaky"), ("c", "bad"), ("d", "count")] {
+            self.push(new(id, kind), id);
+        }
+        self.push(new("later", "count").delay(10 * SECOND), "later");
+        self.push(new("later", "count").delay(20 * SECOND), "later");
+        self.enqueue_orders();
+        let all = || ["e", "f"].map(|id| new(id, "count"));
+        again(&mut self.failed, || self.queue.push_all(all()));
+        for id in ["e", "f"] {
+            self.pushed.insert(id.to_owned(), self.disk.writes());
+        }
+        self.drain();
+        self.clock.advance(SECOND);
+        self.drain();
+        self.clock.advance(20 * SECOND);
+        self.drain();
+    }
+
+    /// Jobs in leases: data, further runs, ends with writes.
+    fn use_leases(&mut self) {
+        let done = self.disk.store().table("done").unwrap();
+        self.push(new("twice", "count"), "twice");
+        let mut lease = self.accept();
+        again(&mut self.failed, || lease.update(Some(1.into())));
+        again(&mut self.failed, || lease.resubmit(None));
+        assert_eq!(again(&mut self.failed, || lease.finish(Some(2.into()))), Some(JobState::Ready));
+        let mut lease = self.accept();
+        again(&mut self.failed, || lease.finish_with(|effects| effects.add(&done, "twice", 1)));
+        self.push(new("slow", "count"), "slow");
+        let mut lease = self.accept();
+        again(&mut self.failed, || lease.snooze(UNIX_EPOCH));
+        let mut lease = self.accept();
+        again(&mut self.failed, || lease.retry("it fails"));
+        self.clock.advance(SECOND);
+        let mut lease = self.accept();
+        again(&mut self.failed, || lease.bury("no way"));
+        assert!(again(&mut self.failed, || self.queue.requeue("slow")));
+        // A job that is silent is taken back, and then it has one more attempt.
+        leak(self.accept());
+        self.clock.advance(61 * SECOND);
+        assert!(again(&mut self.failed, || self.queue.accept(Accept::new())).is_none());
+    }
+
+    /// Removals, a pause, a purge, and dead jobs that run again.
+    fn steer(&mut self) {
+        self.push(new("gone", "count"), "gone");
+        self.removed.insert("gone".to_owned(), self.disk.writes());
+        again(&mut self.failed, || self.queue.remove("gone"));
+        again(&mut self.failed, || self.queue.pause(None));
+        again(&mut self.failed, || self.queue.resume());
+        self.push(new("held", "count"), "held");
+        self.push(new("purged", "count").delay(30 * SECOND), "purged");
+        // The job that a worker holds is purged too. Those that run later are pushed anew.
+        for id in ["slow", "held", "purged"] {
+            self.removed.insert(id.to_owned(), self.disk.writes());
+        }
+        again(&mut self.failed, || self.queue.purge());
+        assert_eq!(again(&mut self.failed, || self.queue.requeue_dead()), 1, "the job c is dead");
+        self.push(new("last", "count"), "last");
+        // The process dies while two jobs run.
+        leak((self.accept(), self.accept()));
+    }
+
+    fn live(disk: FaultyStore, clock: &Clock) -> Self {
+        let mut life = Self::begin(disk, clock);
+        life.run_jobs();
+        life.use_leases();
+        life.steer();
+        life
+    }
+}
+
+fn clock() -> Clock {
+    Clock::manual(UNIX_EPOCH + Duration::from_secs(1_800_000_000))
+}
+
+/// Returns the jobs by their ids. Each must be in one list, and the counts must be those of the
+/// lists.
+fn jobs(queue: &Queue, place: &str) -> BTreeMap<String, (JobState, u32, u32)> {
+    let mut jobs = BTreeMap::new();
+    for state in STATES {
+        let listed = queue.list(state, None, usize::MAX).unwrap();
+        assert_eq!(queue.counts().of_state(state), listed.len() as u64, "{place}: {state:?}");
+        for job in listed {
+            assert_eq!(queue.get(&job.id).unwrap().as_ref(), Some(&job), "{place}");
+            let before = jobs.insert(job.id.clone(), (job.state, job.failures, job.crashes));
+            assert_eq!(before, None, "{place}: {} is in two places", job.id);
+        }
+    }
+    jobs
+}
+
+/// Runs everything to its end. Each job is done once, or dead.
+fn run_out(queue: &Queue, store: &Store, clock: &Clock, place: &str) {
+    queue.resume().unwrap();
+    for _ in 0..100 {
+        runner(queue, store).drain(Limits::default()).unwrap();
+        let counts = queue.counts();
+        if counts.scheduled + counts.ready + counts.running == 0 {
+            return;
+        }
+        jobs(queue, place);
+        clock.advance(SECOND);
+    }
+    panic!("{place}: {:?} jobs never end", queue.counts());
+}
+
+/// Checks that a crash after `writes` writes has lost no job and has doubled no effect.
+fn check_crash(life: &Life, writes: u64) {
+    let place = format!("a crash before write {writes}");
+    let disk = life.disk.after_crash().unwrap();
+    let (store, clock) = (disk.store(), &life.clock);
+    let queue = Queue::open(&store, "q", options(clock)).unwrap();
+    let done = store.table("done").unwrap();
+    let there = jobs(&queue, &place);
+    let is_before = |number: Option<&u64>| number.is_some_and(|number| *number <= writes);
+    let durable: BTreeSet<&String> =
+        life.pushed.iter().filter(|(_, at)| is_before(Some(*at))).map(|job| job.0).collect();
+    for id in &durable {
+        let times = done.counter(id).unwrap();
+        assert!(times <= 1, "{place}: {id} is done {times} times");
+        let is_removed = life.removed.get(*id).is_some_and(|at| *at < writes);
+        assert!(there.contains_key(*id) || times == 1 || is_removed, "{place}: {id} is lost");
+        let (state, ..) = there.get(*id).copied().unwrap_or((JobState::Finished, 0, 0));
+        assert!(state != JobState::Finished || times == 1 || is_removed, "{place}: {id} has no effects");
+        assert_ne!(state, JobState::Running, "{place}: nobody has {id}");
+    }
+    assert!(there.values().all(|(_, failures, crashes)| *failures <= 2 && *crashes <= 1), "{place}: {there:?}");
+    run_out(&queue, &store, clock, &place);
+    for id in &durable {
+        let times = done.counter(id).unwrap();
+        let is_removed = life.removed.get(*id).is_some_and(|at| *at < writes);
+        let may_be_dead = matches!(queue.state(id).unwrap(), Some(JobState::Dead));
+        if *id == "c" {
+            assert_eq!((times, queue.state(id).unwrap()), (0, Some(JobState::Dead)), "{place}");
+        } else if *id == "slow" && may_be_dead {
+            assert_eq!(times, 0, "{place}: a job is done and dead");
+        } else {
+            assert!(times == 1 || is_removed && times == 0, "{place}: {id} is done {times} times");
+        }
+    }
+}
+
+#[test]
+fn a_crash_between_any_two_writes_loses_no_job_and_doubles_no_effect() {
+    // A new store has some writes behind it.
+    let first = FaultyStore::new().unwrap().writes();
+    let mut lives = 0;
+    for write in first.. {
+        let disk = FaultyStore::new().unwrap();
+        disk.freeze_at(write - first);
+        let life = Life::live(disk, &clock());
+        check_crash(&life, write);
+        lives += 1;
+        // A stream may write several of its jobs together, so a life has no fixed number of writes.
+        if write >= life.disk.writes() {
+            break;
+        }
+    }
+    assert!(lives > 50, "only {lives} lives");
+}
+
+#[test]
+fn a_write_that_fails_once_changes_nothing_of_what_becomes_of_the_jobs() {
+    let sound = Life::live(FaultyStore::new().unwrap(), &clock());
+    let want = jobs(&sound.queue, "no failure");
+    for write in 0..sound.disk.writes() {
+        let place = format!("the write {write} fails");
+        let disk = FaultyStore::new().unwrap();
+        disk.fail(write..=write);
+        let life = Life::live(disk, &clock());
+        assert_eq!(jobs(&life.queue, &place), want, "{place}");
+        let done = life.disk.store().table("done").unwrap();
+        let sound = sound.disk.store().table("done").unwrap();
+        for id in life.pushed.keys() {
+            assert_eq!(done.counter(id).unwrap(), sound.counter(id).unwrap(), "{place}: {id}");
+        }
+    }
+}

@@ -1,0 +1,928 @@
+//! Limits of a queue: the jobs that run at once, and the attempts that begin in a time, of all
+//! jobs, of a kind and of each key. On each back end, with a clock that the test moves, over
+//! restarts, and with a crash at each write.
+
+use common::HOUR;
+use common::queues::{Bench, MILLI, SECOND, leak, noon, on_each_with, open_anew};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+use waterline::queue::{
+    Accept, Clock, JobState, Lease, Limit, LimitError, LimitOf, Limits, NewJob, Outcome, Priority, Queue, QueueError,
+    QueueOptions, Rate, Reached, Retention, Runner, Waits,
+};
+use waterline::testing::FaultyStore;
+use waterline::{ConfigError, Error, Retry, Store};
+
+fn options(limits: &[Limit]) -> QueueOptions {
+    let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(3));
+    limits.iter().fold(options, |options, limit| options.limit(limit.clone()))
+}
+
+/// Runs a test on each back end.
+fn on_each(limits: &[Limit], test: impl Fn(Bench)) {
+    on_each_with(options(limits), test);
+}
+
+fn job(id: &str) -> NewJob {
+    NewJob::new("k", &()).unwrap().id(id)
+}
+
+fn keyed(id: &str, key: &str) -> NewJob {
+    job(id).key(key)
+}
+
+fn finish(lease: &mut Lease) {
+    lease.finish(None).unwrap();
+}
+
+fn ids(prefix: &str, numbers: std::ops::Range<u64>) -> Vec<String> {
+    numbers.map(|n| format!("{prefix}{n}")).collect()
+}
+
+// Jobs that run at once.
+
+/// Starts the next life of the process, with these limits.
+fn reopen_with(bench: Bench, limits: &[Limit]) -> Bench {
+    let options = options(limits).clock(bench.clock.clone());
+    bench.reopened_with(options)
+}
+
+#[test]
+fn a_limit_of_a_kind_lets_so_many_run_and_the_others_wait_in_their_order_while_other_kinds_go_on() {
+    on_each(&[Limit::kind("k").at_once(2)], |bench| {
+        for n in 0..5 {
+            bench.push(job(&format!("a{n}")));
+        }
+        bench.push(NewJob::new("other", &()).unwrap().id("free"));
+        let (mut a0, mut a1, free) = (bench.take("a0"), bench.take("a1"), bench.take("free"));
+        bench.none();
+        assert_eq!(bench.held().iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["a2", "a3", "a4"]);
+        assert!(bench.held().iter().all(|(_, limit)| *limit == LimitOf::Kind("k".into())));
+        assert_eq!((bench.queue.counts().ready, bench.queue.counts().running), (3, 3));
+        a1.finish(None).unwrap();
+        let mut a2 = bench.take("a2");
+        bench.none();
+        // Each end gives the place back, whatever it is.
+        a0.retry("it fails").unwrap();
+        a2.bury("no").unwrap();
+        let (a3, _a4) = (bench.take("a3"), bench.take("a4"));
+        bench.clock.advance(SECOND);
+        bench.none();
+        bench.queue.remove("a3").unwrap();
+        bench.take("a0").snooze(noon() + HOUR).unwrap();
+        drop((a3, free));
+    });
+}
+
+#[test]
+fn a_lease_that_is_over_gives_its_place_back() {
+    on_each(&[Limit::queue().at_once(1)], |bench| {
+        bench.push(job("a"));
+        bench.push(job("b"));
+        leak(bench.take("a"));
+        bench.none();
+        bench.clock.advance(61 * SECOND);
+        bench.take("b").finish(None).unwrap();
+    });
+}
+
+#[test]
+fn the_limit_of_a_queue_moves_no_job_and_a_place_goes_to_the_highest_priority() {
+    on_each(&[Limit::queue().at_once(1)], |bench| {
+        bench.push(job("a"));
+        bench.push(job("low").priority(Priority::Low));
+        let mut a = bench.take("a");
+        bench.none();
+        bench.push(job("urgent").priority(Priority::Urgent));
+        bench.none();
+        assert!(bench.held().is_empty());
+        a.finish(None).unwrap();
+        bench.take("urgent").finish(None).unwrap();
+        bench.take("low").finish(None).unwrap();
+    });
+}
+
+#[test]
+fn each_key_has_a_limit_of_its_own_and_a_named_key_another_one() {
+    let limits = [Limit::each_key().at_once(1), Limit::key("big").at_once(2)];
+    on_each(&limits, |bench| {
+        for (id, key) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("big1", "big"), ("big2", "big"), ("big3", "big")] {
+            bench.push(keyed(id, key));
+        }
+        bench.push(job("free"));
+        let mut running: Vec<_> = ["a1", "b1", "big1", "big2", "free"].map(|id| bench.take(id)).into();
+        bench.none();
+        assert_eq!(
+            bench.held(),
+            [("a2".into(), LimitOf::Key("a".into())), ("big3".into(), LimitOf::Key("big".into()))]
+        );
+        running[2].finish(None).unwrap();
+        bench.take("big3").finish(None).unwrap();
+        running[0].finish(None).unwrap();
+        bench.take("a2").finish(None).unwrap();
+        bench.none();
+    });
+}
+
+#[test]
+fn keys_take_turns_at_the_limit_of_a_kind_so_that_none_displaces_the_others() {
+    on_each(&[Limit::each_key().at_once(10), Limit::kind("k").at_once(1)], |bench| {
+        for n in 0..4 {
+            bench.push(keyed(&format!("many{n}"), "many"));
+        }
+        bench.push(keyed("few0", "few"));
+        bench.push(job("none"));
+        bench.push(NewJob::new("other", &()).unwrap().id("other").key("idle"));
+        let mut first = bench.take("many0");
+        bench.take("other").finish(None).unwrap();
+        bench.none();
+        first.finish(None).unwrap();
+        assert_eq!(bench.claim_all(), ["many1", "few0", "none", "many2", "many3"]);
+        assert!(bench.held().is_empty());
+    });
+}
+
+#[test]
+fn a_job_needs_a_place_at_each_of_its_limits() {
+    let limits = [Limit::each_key().at_once(1), Limit::kind("k").at_once(2), Limit::queue().at_once(3)];
+    on_each(&limits, |bench| {
+        let other = |id: &str| NewJob::new("other", &()).unwrap().id(id);
+        for job in [keyed("a1", "a"), keyed("a2", "a"), keyed("b1", "b"), keyed("c1", "c"), other("x1"), other("x2")] {
+            bench.push(job);
+        }
+        let (mut a1, mut b1, mut x1) = (bench.take("a1"), bench.take("b1"), bench.take("x1"));
+        bench.none();
+        a1.finish(None).unwrap();
+        // The key c waits at the kind longer than the second job of a does.
+        let mut c1 = bench.take("c1");
+        bench.none();
+        x1.finish(None).unwrap();
+        let mut x2 = bench.take("x2");
+        b1.finish(None).unwrap();
+        bench.take("a2").finish(None).unwrap();
+        c1.finish(None).unwrap();
+        x2.finish(None).unwrap();
+        bench.none();
+    });
+}
+
+// Rates.
+
+#[test]
+fn a_rate_is_exact_over_a_minute_for_a_queue_a_kind_and_a_key() {
+    let rate = Rate::new(7, SECOND).burst(2);
+    for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
+        on_each(&[limit.rate(rate)], |bench| {
+            bench.queue.push_all((0..500).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
+            let mut ran = Vec::new();
+            for _ in 0..6000 {
+                ran.extend(bench.claim_all());
+                bench.clock.advance(10 * MILLI);
+            }
+            // Two at the beginning, and one each seventh of a second.
+            assert_eq!(ran, ids("a", 0..421));
+        });
+    }
+}
+
+#[test]
+fn a_burst_comes_at_once_and_then_each_token_wakes_the_next_job_at_its_millisecond() {
+    on_each(&[Limit::kind("k").rate(Rate::new(10, SECOND).burst(3))], |bench| {
+        bench.queue.push_all((0..20).map(|n| job(&format!("a{n}")))).unwrap();
+        bench.push(NewJob::new("other", &()).unwrap().id("free"));
+        assert_eq!(bench.claim_all(), ["a0", "a1", "a2", "free"]);
+        for n in 3..10 {
+            bench.clock.advance(99 * MILLI);
+            bench.none();
+            bench.clock.advance(MILLI);
+            assert_eq!(bench.claim_all(), [format!("a{n}")]);
+        }
+        bench.clock.advance(HOUR);
+        assert_eq!(bench.claim_all(), ids("a", 10..13), "no more than a burst, however long the pause");
+    });
+}
+
+#[test]
+fn a_cost_is_taken_in_tokens_and_one_above_the_burst_takes_a_full_bucket_and_leaves_a_debt() {
+    for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
+        on_each(&[limit.rate(Rate::new(1, SECOND).burst(5))], |bench| {
+            let costs = [("a", 3), ("b", 3), ("c", 12), ("d", 1)];
+            bench.queue.push_all(costs.map(|(id, cost)| keyed(id, "key").cost(cost))).unwrap();
+            let mut begun = BTreeMap::new();
+            for second in 0..30 {
+                for id in bench.claim_all() {
+                    begun.insert(id, second);
+                }
+                bench.clock.advance(SECOND);
+            }
+            // c needs the full bucket, which it has 5 s after b, and d comes when the debt is paid.
+            let want = [("a", 0), ("b", 1), ("c", 6), ("d", 14)].map(|(id, at)| (id.to_owned(), at));
+            assert_eq!(begun, BTreeMap::from(want));
+        });
+    }
+}
+
+#[test]
+fn a_clock_that_jumps_back_stops_no_limit_and_one_that_jumps_forward_brings_one_burst() {
+    for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
+        on_each(&[limit.rate(Rate::new(10, SECOND).burst(2))], |bench| {
+            bench.queue.push_all((0..20).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
+            assert_eq!(bench.claim_all(), ids("a", 0..2));
+            bench.clock.set_wall(noon() - HOUR);
+            bench.none();
+            bench.clock.advance(99 * MILLI);
+            bench.none();
+            bench.clock.advance(MILLI);
+            assert_eq!(bench.claim_all(), ["a2"], "a token comes in its time, counted from the jump on");
+            bench.clock.set_wall(noon() + 24 * HOUR);
+            assert_eq!(bench.claim_all(), ids("a", 3..5));
+            bench.none();
+        });
+    }
+}
+
+#[test]
+fn an_accept_that_waits_gets_the_next_job_when_a_token_comes_or_a_job_ends() {
+    for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
+        on_each(&[limit.at_once(1).rate(Rate::new(1, SECOND))], |bench| {
+            bench.push(keyed("a", "key"));
+            bench.push(keyed("b", "key"));
+            let mut a = bench.take("a");
+            let (queue, clock) = (&bench.queue, &bench.clock);
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    let lease = queue.accept(Accept::new().timeout(Duration::MAX)).unwrap().unwrap();
+                    (lease.id().to_owned(), lease)
+                });
+                // Both are needed: the token and the place.
+                clock.advance(SECOND);
+                a.finish(None).unwrap();
+                let (id, mut lease) = waiter.join().unwrap();
+                assert_eq!(id, "b");
+                queue.push(keyed("c", "key")).unwrap();
+                let waiter = scope.spawn(|| queue.accept(Accept::new().timeout(Duration::MAX)).unwrap().unwrap());
+                lease.finish(None).unwrap();
+                clock.advance(SECOND);
+                assert_eq!(waiter.join().unwrap().id(), "c");
+            });
+        });
+    }
+}
+
+// Threads.
+
+/// The jobs that are in the hands of workers now.
+#[derive(Default)]
+struct Inside {
+    all: AtomicU64,
+    few: AtomicU64,
+    keys: [AtomicU64; 5],
+    ran: parking_lot::Mutex<Vec<u64>>,
+}
+
+impl Inside {
+    fn run(&self, kind: &str, n: u64) {
+        let (few, key) = (u64::from(kind == "few"), &self.keys[(n % 5) as usize]);
+        assert!(self.all.fetch_add(1, SeqCst) < 6, "the queue");
+        assert!(self.few.fetch_add(few, SeqCst) + few <= 3, "the kind");
+        assert!(key.fetch_add(1, SeqCst) < 2, "the key");
+        std::thread::yield_now();
+        self.ran.lock().push(n);
+        key.fetch_sub(1, SeqCst);
+        self.few.fetch_sub(few, SeqCst);
+        self.all.fetch_sub(1, SeqCst);
+    }
+}
+
+#[test]
+fn no_limit_is_passed_by_eight_threads_and_a_runner_and_every_job_runs() {
+    const JOBS: u64 = 400;
+    let limits = [Limit::each_key().at_once(2), Limit::kind("few").at_once(3), Limit::queue().at_once(6)];
+    on_each(&[], |Bench { store, .. }| {
+        let options = limits.iter().fold(QueueOptions::default(), |options, limit| options.limit(limit.clone()));
+        // All of them are counted in the end, however long they take.
+        let queue = Queue::open(&store, "busy", options.retention(Retention::Keep)).unwrap();
+        let inside = Arc::new(Inside::default());
+        let (few, many) = (inside.clone(), inside.clone());
+        let runner = Runner::builder(&queue)
+            .on("few", move |_, n: u64| {
+                few.run("few", n);
+                Ok(Outcome::Done)
+            })
+            .on("many", move |_, n: u64| {
+                many.run("many", n);
+                Ok(Outcome::Done)
+            })
+            .max_processing(4)
+            .start()
+            .unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    while queue.counts().finished < JOBS {
+                        let lease = queue.accept(Accept::new().timeout(20 * MILLI)).unwrap();
+                        if let Some(mut lease) = lease {
+                            inside.run(lease.kind(), lease.payload().unwrap());
+                            lease.finish(None).unwrap();
+                        }
+                    }
+                });
+            }
+            for n in 0..JOBS {
+                let kind = if n % 3 == 0 { "few" } else { "many" };
+                queue.push(NewJob::new(kind, &n).unwrap().key(format!("key{}", n % 5))).unwrap();
+            }
+        });
+        runner.stop().unwrap();
+        let mut ran = inside.ran.lock().clone();
+        ran.sort_unstable();
+        assert_eq!(ran, (0..JOBS).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_runner_with_many_slots_runs_all_held_jobs_one_at_a_time() {
+    on_each(&[Limit::each_key().at_once(1)], |bench| {
+        let now = Arc::new(AtomicU64::new(0));
+        bench.queue.push_all((0..200).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
+        let inside = now.clone();
+        let summary = Runner::builder(&bench.queue)
+            .on("k", move |job, ()| {
+                assert_eq!((inside.fetch_add(1, SeqCst), job.key()), (0, Some("a")));
+                std::thread::yield_now();
+                inside.fetch_sub(1, SeqCst);
+                Ok(Outcome::Done)
+            })
+            .max_processing(8)
+            .drain(Limits::default())
+            .unwrap();
+        assert_eq!((summary.finished, summary.retried, summary.reached), (200, 0, Reached::NothingReady));
+    });
+}
+
+#[test]
+fn a_drain_ends_when_only_tokens_are_missing_and_says_so() {
+    for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
+        on_each(&[limit.rate(Rate::new(3, HOUR))], |bench| {
+            bench.queue.push_all((0..5).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
+            let drain = || Runner::builder(&bench.queue).on("k", |_, ()| Ok(Outcome::Done)).drain(Limits::default());
+            let summary = drain().unwrap();
+            assert_eq!((summary.finished, summary.reached), (3, Reached::Limited));
+            bench.clock.advance(HOUR);
+            let summary = drain().unwrap();
+            assert_eq!((summary.finished, summary.reached), (2, Reached::NothingReady));
+        });
+    }
+}
+
+// Held jobs, and the other calls.
+
+/// A queue whose key `a` has a running job, and which holds `a1` to `a4`.
+fn with_held(test: impl Fn(&Bench, Lease)) {
+    on_each(&[Limit::each_key().at_once(1)], |bench| {
+        bench.queue.push_all((0..5).map(|n| keyed(&format!("a{n}"), "a").cost(2))).unwrap();
+        let running = bench.take("a0");
+        bench.none();
+        test(&bench, running);
+    });
+}
+
+#[test]
+fn a_held_job_that_is_removed_or_moved_or_expires_leaves_its_line_and_the_others_keep_their_order() {
+    with_held(|bench, mut running| {
+        bench.push(keyed("short", "a").expires(SECOND));
+        bench.none();
+        bench.queue.remove("a1").unwrap();
+        // The push moves it to another time, and gives it another key.
+        bench.push(keyed("a3", "b").delay(HOUR));
+        assert_eq!(bench.queue.state("a3").unwrap(), Some(JobState::Scheduled));
+        bench.clock.advance(SECOND);
+        bench.none();
+        assert_eq!(bench.queue.state("short").unwrap(), Some(JobState::Dead));
+        assert_eq!(bench.held().len(), 2);
+        running.finish(None).unwrap();
+        assert_eq!(bench.claim_all(), ["a2", "a4"]);
+        assert!(bench.queue.requeue("short").unwrap());
+        bench.clock.advance(HOUR);
+        assert_eq!(bench.queue.counts().ready, 1);
+        bench.clock.set_wall(noon());
+        bench.queue.remove("short").unwrap();
+        bench.clock.advance(2 * HOUR);
+        bench.take("a3").finish(None).unwrap();
+    });
+}
+
+#[test]
+fn held_jobs_are_listed_behind_the_others_page_by_page_and_are_purged() {
+    with_held(|bench, running| {
+        bench.push(keyed("b0", "b"));
+        bench.push(keyed("b1", "b"));
+        let b0 = bench.take("b0");
+        bench.none();
+        bench.push(job("free"));
+        let (mut from, mut pages) = (None, Vec::new());
+        loop {
+            let page = bench.queue.list(JobState::Ready, from.as_ref(), 2).unwrap();
+            pages.push(page.iter().map(|job| job.id.clone()).collect::<Vec<_>>());
+            let Some(last) = page.into_iter().last() else { break };
+            from = Some(last);
+        }
+        assert_eq!(pages, [vec!["free", "a1"], vec!["a2", "a3"], vec!["a4", "b1"], vec![]]);
+        let info = bench.queue.get("a1").unwrap().unwrap();
+        assert_eq!((info.state, info.cost, info.key.as_deref()), (JobState::Ready, 2, Some("a")));
+        assert_eq!(info.held_by, Some(LimitOf::Key("a".into())));
+        assert_eq!(bench.queue.purge().unwrap(), 8);
+        assert_eq!(bench.queue.counts().ready, 0);
+        drop((running, b0));
+        bench.push(keyed("last", "a"));
+        bench.take("last").finish(None).unwrap();
+    });
+}
+
+#[test]
+fn the_status_names_the_limit_that_holds_the_jobs_and_the_time_of_its_next_token() {
+    with_held(|bench, mut running| {
+        bench.clock.advance(3 * SECOND);
+        let status = bench.queue.status().unwrap();
+        assert_eq!(status.waits, Waits::Limited { limit: LimitOf::Key("a".into()), held: 4, left: None });
+        assert_eq!(status.oldest_ready, Some(("a1".into(), 3 * SECOND)));
+        let text = status.to_string();
+        assert!(text.contains("the key \"a\" holds 4 of them, until a job ends"), "{text}");
+        running.finish(None).unwrap();
+        assert_eq!(bench.queue.status().unwrap().waits, Waits::NoWorker);
+    });
+    on_each(&[Limit::kind("k").rate(Rate::new(1, SECOND))], |bench| {
+        bench.queue.push_all((0..3).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
+        assert_eq!(bench.claim_all(), ["a0"]);
+        bench.clock.advance(400 * MILLI);
+        let waits = bench.queue.status().unwrap().waits;
+        assert_eq!(waits, Waits::Limited { limit: LimitOf::Kind("k".into()), held: 2, left: Some(600 * MILLI) });
+    });
+    on_each(&[Limit::queue().rate(Rate::new(1, SECOND))], |bench| {
+        bench.queue.push_all((0..3).map(|n| job(&format!("a{n}")))).unwrap();
+        assert_eq!(bench.claim_all(), ["a0"]);
+        let status = bench.queue.status().unwrap();
+        assert_eq!(status.waits, Waits::Limited { limit: LimitOf::Queue, held: 2, left: Some(SECOND) });
+        assert!(status.to_string().contains("the queue holds 2 of them, and has a token in 1.0s"), "{status}");
+    });
+}
+
+#[test]
+fn a_held_job_of_a_low_priority_gives_way_to_urgent_ones_but_not_for_ever() {
+    on_each(&[Limit::each_key().at_once(1)], |bench| {
+        bench.queue.push_all((0..3).map(|n| keyed(&format!("a{n}"), "a").priority(Priority::Low))).unwrap();
+        let mut running = bench.take("a0");
+        bench.none();
+        bench.queue.push_all((0..20).map(|n| job(&format!("u{n}")).priority(Priority::Urgent))).unwrap();
+        running.finish(None).unwrap();
+        let ran = bench.claim_all();
+        assert_eq!(ran.len(), 22);
+        assert_eq!(ran[..2], ["u0", "u1"]);
+        let place = |id: &str| ran.iter().position(|other| other == id).unwrap();
+        assert!(place("a1") < 8 && place("a2") < 16, "{ran:?}");
+    });
+}
+
+#[test]
+fn an_accept_of_jobs_that_are_due_by_some_time_follows_the_limits_too() {
+    on_each(&[Limit::each_key().at_once(1)], |bench| {
+        let late = |at| Accept::new().max_run_at(at);
+        bench.queue.push_all([keyed("a0", "a"), keyed("a1", "a"), keyed("b0", "b")]).unwrap();
+        bench.push(keyed("later", "a").delay(HOUR));
+        let mut a0 = bench.queue.accept(late(noon() - HOUR)).unwrap().unwrap();
+        let mut b0 = bench.queue.accept(late(noon() - HOUR)).unwrap().unwrap();
+        assert_eq!((a0.id(), b0.id()), ("a0", "b0"));
+        assert!(bench.queue.accept(late(noon() + 2 * HOUR)).unwrap().is_none(), "both limits are full");
+        assert_eq!(bench.queue.state("later").unwrap(), Some(JobState::Scheduled));
+        a0.finish(None).unwrap();
+        let mut a1 = bench.queue.accept(late(noon() - HOUR)).unwrap().unwrap();
+        assert_eq!(a1.id(), "a1");
+        let (queue, clock) = (&bench.queue, &bench.clock);
+        std::thread::scope(|scope| {
+            let accept = late(noon() + 2 * HOUR).timeout(Duration::MAX);
+            let waiter = scope.spawn(move || queue.accept(accept).unwrap().unwrap());
+            a1.finish(None).unwrap();
+            assert_eq!(waiter.join().unwrap().id(), "later");
+        });
+        b0.finish(None).unwrap();
+        clock.advance(HOUR);
+    });
+}
+
+// Restarts.
+
+#[test]
+fn held_jobs_outlive_a_restart_and_the_jobs_that_ran_count_no_more() {
+    let limits = [Limit::each_key().at_once(1), Limit::kind("k").at_once(2)];
+    on_each(&limits, |bench| {
+        for key in ["a", "b", "c"] {
+            bench.queue.push_all((0..3).map(|n| keyed(&format!("{key}{n}"), key))).unwrap();
+        }
+        bench.take("a0").bury("no").unwrap();
+        let mut running = [bench.take("a1"), bench.take("b0")];
+        bench.none();
+        for lease in &mut running {
+            lease.snooze(noon() + 100 * HOUR).unwrap();
+        }
+        drop(running);
+        let held = bench.held();
+        let bench = reopen_with(bench, &limits);
+        assert_eq!(bench.held(), held);
+        let ran = bench.claim_all();
+        assert_eq!(ran.len(), 6, "{ran:?}");
+        for key in ["a", "b", "c"] {
+            assert!(ran.iter().filter(|id| id.starts_with(key)).is_sorted(), "{ran:?}");
+        }
+    });
+}
+
+#[test]
+fn jobs_that_limits_held_run_by_the_limits_of_the_next_start() {
+    let key = |n| Limit::each_key().at_once(n);
+    let kind = |n| Limit::kind("k").at_once(n);
+    let slow = Limit::each_key().rate(Rate::new(1, HOUR));
+    let before = [vec![key(1)], vec![kind(1)], vec![key(1), kind(1)], vec![slow.clone(), kind(1)]];
+    // The limits of the second life, and the jobs of the two keys that may run at once then.
+    let after = [
+        (vec![], 12),
+        (vec![key(3)], 6),
+        (vec![kind(2)], 2),
+        (vec![key(2), kind(3)], 3),
+        (vec![Limit::each_key().rate(Rate::new(4, HOUR))], 8),
+        (vec![Limit::queue().at_once(5)], 5),
+        (vec![key(1), Limit::queue().rate(Rate::new(1, HOUR))], 1),
+    ];
+    for first in &before {
+        for (second, may_run) in &after {
+            on_each(first, |bench| {
+                let all = (0..12).map(|n| keyed(&format!("a{n}"), if n % 2 == 0 { "even" } else { "odd" }));
+                bench.queue.push_all(all).unwrap();
+                let mut running = Vec::new();
+                while let Some(lease) = bench.accept() {
+                    running.push(lease);
+                }
+                let begun = running.len();
+                running.iter_mut().for_each(finish);
+                drop(running);
+                let bench = reopen_with(bench, second);
+                bench.clock.advance(2 * HOUR);
+                let mut running = Vec::new();
+                while let Some(lease) = bench.accept() {
+                    running.push(lease);
+                }
+                let place = format!("{first:?} then {second:?}");
+                assert_eq!(running.len(), (*may_run).min(12 - begun), "{place}");
+                for _ in 0..50 {
+                    running.iter_mut().for_each(finish);
+                    bench.clock.advance(HOUR);
+                    running = std::iter::from_fn(|| bench.accept()).collect();
+                }
+                assert_eq!((bench.queue.counts().ready, bench.held()), (0, vec![]), "{place}");
+            });
+        }
+    }
+}
+
+#[test]
+fn jobs_of_a_process_that_has_died_take_no_place_in_the_lives_after_it_whatever_their_limits() {
+    let two = [Limit::each_key().at_once(2)];
+    let clock = Clock::manual(noon());
+    let open = |disk: &FaultyStore, limits: &[Limit]| Bench::on(disk.store(), &clock, options(limits));
+    let first = FaultyStore::new().unwrap();
+    let bench = open(&first, &two);
+    bench.queue.push_all((0..5).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
+    leak((bench.take("a0"), bench.take("a1")));
+    bench.none();
+    let second = first.after_crash().unwrap();
+    let bench = open(&second, &[]);
+    assert_eq!(bench.held().len(), 3);
+    // It dies before it has run any job.
+    let third = second.after_crash().unwrap();
+    assert_eq!(bench.claim_all(), ["a2", "a3", "a4", "a0", "a1"]);
+    let bench = open(&third, &two);
+    let mut running = [bench.take("a2"), bench.take("a3")];
+    bench.none();
+    running.iter_mut().for_each(finish);
+    assert_eq!(bench.claim_all(), ["a4", "a0", "a1"]);
+}
+
+// Crashes.
+
+fn crash_limits() -> [Limit; 3] {
+    let rate = Rate::new(4, SECOND).burst(2);
+    [Limit::each_key().at_once(1).rate(rate), Limit::kind("k").at_once(2), Limit::queue().at_once(3)]
+}
+
+/// A life in which jobs are held, released, moved and removed. A call whose write fails is made
+/// once more. Returns the jobs that were finished, with the number of the write from which on that
+/// is so.
+fn live(disk: &FaultyStore, clock: &Clock) -> BTreeMap<String, u64> {
+    let mut failed = 0;
+    let mut again = |call: &mut dyn FnMut() -> Result<Option<Lease>, QueueError>| loop {
+        match call() {
+            Ok(answer) => break answer,
+            Err(QueueError::Store(Error::Store { .. })) if failed == 0 => failed += 1,
+            Err(other) => panic!("{other:?}"),
+        }
+    };
+    let mut queue = None;
+    again(&mut || {
+        queue = Some(Queue::open(&disk.store(), "q", options(&crash_limits()).clock(clock.clone()))?);
+        Ok(None)
+    });
+    let queue = queue.unwrap();
+    let mut done = BTreeMap::new();
+    for n in 0..9 {
+        again(&mut || queue.push(keyed(&format!("a{n}"), ["x", "y", "z"][n % 3])).map(|_| None));
+    }
+    let mut running: VecDeque<Lease> = VecDeque::new();
+    for round in 0..12 {
+        while let Some(lease) = again(&mut || queue.accept(Accept::new())) {
+            running.push_back(lease);
+        }
+        match round {
+            3 => drop(again(&mut || queue.push(keyed("a7", "x").delay(SECOND)).map(|_| None))),
+            5 => drop(again(&mut || queue.push(keyed("a9", "x").cost(3)).map(|_| None))),
+            _ => {}
+        }
+        if let Some(mut lease) = running.pop_front() {
+            if round == 2 {
+                again(&mut || lease.retry("it fails").map(|_| None));
+            } else {
+                again(&mut || lease.finish(None).map(|_| None));
+                done.insert(lease.id().to_owned(), disk.writes());
+            }
+        }
+        clock.advance(150 * MILLI);
+    }
+    running.into_iter().for_each(leak);
+    done
+}
+
+/// Runs everything to its end, and checks that no limit is passed.
+fn run_out(queue: &Queue, clock: &Clock, place: &str) {
+    for _ in 0..200 {
+        let running: Vec<Lease> = std::iter::from_fn(|| queue.accept(Accept::new()).unwrap()).collect();
+        let keys: BTreeSet<_> = running.iter().map(|lease| lease.key().unwrap().to_owned()).collect();
+        assert!(running.len() <= 2 && keys.len() == running.len(), "{place}: {running:?}");
+        running.into_iter().for_each(|mut lease| finish(&mut lease));
+        let counts = queue.counts();
+        if counts.ready + counts.scheduled == 0 {
+            assert_eq!(counts.finished, 10, "{place}");
+            return;
+        }
+        clock.advance(300 * MILLI);
+    }
+    panic!("{place}: {:?}", queue.status());
+}
+
+#[test]
+fn a_crash_between_any_two_writes_loses_no_held_job_and_no_place() {
+    let first = FaultyStore::new().unwrap().writes();
+    let clock = || Clock::manual(noon());
+    let sound = FaultyStore::new().unwrap();
+    live(&sound, &clock());
+    let all = sound.writes() - first;
+    assert!(all >= 40, "only {all} writes");
+    for write in 0..=all {
+        let place = format!("a crash before write {write}");
+        let (disk, clock) = (FaultyStore::new().unwrap(), clock());
+        disk.freeze_at(write);
+        live(&disk, &clock);
+        let disk = disk.after_crash().unwrap();
+        let queue =
+            Queue::open(&disk.store(), "q", options(&crash_limits()).clock(clock.clone()).retention(Retention::Keep));
+        let queue = queue.unwrap();
+        // Jobs whose pushes were lost are pushed anew; the others stay as they are.
+        for n in 0..10 {
+            let id = format!("a{n}");
+            if queue.state(&id).unwrap().is_none() {
+                queue.push(keyed(&id, ["x", "y", "z"][n % 3])).unwrap();
+            }
+        }
+        run_out(&queue, &clock, &place);
+    }
+}
+
+#[test]
+fn a_write_that_fails_once_changes_nothing_of_what_becomes_of_held_jobs() {
+    let sound = FaultyStore::new().unwrap();
+    let want: Vec<_> = live(&sound, &Clock::manual(noon())).into_keys().collect();
+    assert!(want.len() > 7, "{want:?}");
+    for write in 0..sound.writes() {
+        let disk = FaultyStore::new().unwrap();
+        disk.fail(write..=write);
+        let done: Vec<_> = live(&disk, &Clock::manual(noon())).into_keys().collect();
+        assert_eq!(done, want, "the write {write} fails");
+    }
+}
+
+// Many jobs, and bad input.
+
+#[test]
+fn a_flood_of_held_jobs_of_one_key_costs_the_claims_of_other_keys_one_write_each() {
+    let disk = FaultyStore::new().unwrap();
+    let bench = Bench::on(disk.store(), &Clock::manual(noon()), options(&[Limit::each_key().at_once(1)]));
+    for chunk in 0..100 {
+        let some = (0..1000).map(|n| keyed(&format!("a{}", chunk * 1000 + n), "flood"));
+        bench.queue.push_all(some).unwrap();
+    }
+    let mut flood = bench.take("a0");
+    bench.none();
+    // From now on nobody looks at the flood again. A claim that looked at more than 256 entries
+    // would make more than one write.
+    for n in 0..200 {
+        bench.push(keyed(&format!("b{n}"), &format!("key{n}")));
+        let before = disk.writes();
+        let mut lease = bench.take(&format!("b{n}"));
+        assert_eq!(disk.writes() - before, 1, "the claim of b{n}");
+        lease.finish(None).unwrap();
+    }
+    for n in 1..200 {
+        flood.finish(None).unwrap();
+        let before = disk.writes();
+        flood = bench.take(&format!("a{n}"));
+        assert_eq!(disk.writes() - before, 1, "the claim of a{n}");
+    }
+    assert_eq!(bench.queue.counts().ready, 99_800);
+}
+
+#[test]
+fn limits_and_jobs_that_cannot_be_are_refused() {
+    let store = Store::in_memory();
+    let refused = |limits: &[Limit]| {
+        let options = limits.iter().fold(QueueOptions::default(), |options, limit| options.limit(limit.clone()));
+        match Queue::open(&store, "q", options) {
+            Err(QueueError::Config(config)) => config,
+            other => panic!("{other:?}"),
+        }
+    };
+    let limit = || "the queue".to_owned();
+    assert_eq!(refused(&[Limit::queue()]), LimitError::Empty { limit: limit() }.into());
+    assert_eq!(refused(&[Limit::queue().at_once(0)]), LimitError::Zero { limit: limit() }.into());
+    for rate in [Rate::new(0, SECOND), Rate::new(1, Duration::ZERO), Rate::new(1, SECOND).burst(0)] {
+        assert_eq!(refused(&[Limit::queue().rate(rate)]), LimitError::RateZero { limit: limit() }.into());
+    }
+    let twice = [Limit::queue().at_once(1), Limit::queue().at_once(2)];
+    assert_eq!(refused(&twice), LimitError::Twice { limit: limit() }.into());
+    assert_eq!(refused(&[Limit::kind("").at_once(1)]), ConfigError::JobKind { length: 0 });
+    assert_eq!(refused(&[Limit::key("x".repeat(256)).at_once(1)]), ConfigError::JobKey { length: 256 });
+    let options = QueueOptions::default().limit(Limit::key("x".repeat(255)).at_once(1));
+    let queue = Queue::open(&store, "q", options.clone().limit(Limit::kind("y".repeat(255)).at_once(1))).unwrap();
+    assert!(matches!(Queue::open(&store, "q", options), Err(QueueError::Config(ConfigError::QueueOptions { .. }))));
+    let refused = |job: NewJob| match (queue.lazy().push(job.clone()), queue.push(job)) {
+        (Err(QueueError::Config(one)), Err(QueueError::Config(other))) if one == other => other,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(job("a").key("")), ConfigError::JobKey { length: 0 });
+    assert_eq!(refused(job("a").key("x".repeat(256))), ConfigError::JobKey { length: 256 });
+    assert_eq!(refused(job("a").cost(0)), ConfigError::CostZero);
+    for id in ["a", "b"] {
+        queue.push(NewJob::new("y".repeat(255), &()).unwrap().id(id).key("x".repeat(255)).cost(u32::MAX)).unwrap();
+    }
+    let mut first = queue.accept(Accept::new()).unwrap().unwrap();
+    assert!(queue.accept(Accept::new()).unwrap().is_none());
+    first.finish(None).unwrap();
+    assert_eq!(queue.accept(Accept::new()).unwrap().unwrap().id(), "b");
+}
+
+// Random lives.
+
+#[derive(Clone, Debug)]
+enum Op {
+    Push(u8, u8, u8, u8),
+    Accept,
+    Finish(usize),
+    Retry(usize),
+    Remove(u8),
+    Move(u8, u16),
+    Pass(u16),
+    SetWall(i32),
+    Reopen(usize),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        6 => (0..30u8, 0..3u8, 0..3u8, 0..4u8).prop_map(|(id, kind, key, cost)| Op::Push(id, kind, key, cost)),
+        6 => Just(Op::Accept),
+        4 => any::<usize>().prop_map(Op::Finish),
+        1 => any::<usize>().prop_map(Op::Retry),
+        1 => (0..30u8).prop_map(Op::Remove),
+        1 => (0..30u8, 0..3000u16).prop_map(|(id, delay)| Op::Move(id, delay)),
+        2 => (0..2000u16).prop_map(Op::Pass),
+        1 => (-5_000..5_000i32).prop_map(Op::SetWall),
+        1 => (0..4usize).prop_map(Op::Reopen),
+    ];
+    prop::collection::vec(op, 1..120)
+}
+
+fn random_limits(number: usize) -> Vec<Limit> {
+    let rate = Rate::new(5, SECOND).burst(3);
+    match number {
+        0 => vec![Limit::each_key().at_once(1), Limit::kind("k0").at_once(2), Limit::queue().at_once(4)],
+        1 => vec![Limit::each_key().rate(rate), Limit::kind("k0").at_once(1), Limit::kind("k1").rate(rate)],
+        2 => vec![Limit::key("key0").at_once(2).rate(rate), Limit::queue().rate(rate)],
+        _ => Vec::new(),
+    }
+}
+
+/// Checks that no more jobs run than the limits allow.
+fn check_running(limits: usize, running: &[Lease]) {
+    let count = |is: &dyn Fn(&Lease) -> bool| running.iter().filter(|lease| is(lease)).count();
+    if limits == 0 {
+        assert!(running.len() <= 4);
+        assert!(count(&|lease| lease.kind() == "k0") <= 2);
+        for key in ["key0", "key1"] {
+            assert!(count(&|lease| lease.key() == Some(key)) <= 1);
+        }
+    }
+    assert!(limits != 1 || count(&|lease| lease.kind() == "k0") <= 1);
+    assert!(limits != 2 || count(&|lease| lease.key() == Some("key0")) <= 2);
+}
+
+fn random_life(ops: &[Op]) {
+    let store = Store::in_memory();
+    let clock = Clock::manual(noon());
+    let open = |limits: usize| open_anew(&store, &options(&random_limits(limits)).clock(clock.clone()));
+    let mut limits = 0;
+    let mut queue = Some(open(limits));
+    let mut running: Vec<Lease> = Vec::new();
+    for op in ops {
+        let now = queue.as_ref().unwrap();
+        let pick = |n: usize| n % running.len().max(1);
+        match *op {
+            Op::Push(id, kind, key, cost) => {
+                let job = NewJob::new(format!("k{kind}"), &()).unwrap().id(format!("j{id}"));
+                let job = if key < 2 { job.key(format!("key{key}")) } else { job };
+                drop(now.push(job.cost(1 + u32::from(cost))).unwrap());
+            }
+            Op::Accept => running.extend(now.accept(Accept::new()).unwrap()),
+            Op::Finish(n) if !running.is_empty() => {
+                let mut lease = running.remove(pick(n));
+                assert!(matches!(lease.finish(None), Ok(_) | Err(QueueError::Halt { .. })));
+            }
+            Op::Retry(n) if !running.is_empty() => {
+                let mut lease = running.remove(pick(n));
+                assert!(matches!(lease.retry("it fails"), Ok(_) | Err(QueueError::Halt { .. })));
+            }
+            Op::Finish(_) | Op::Retry(_) => {}
+            Op::Remove(id) => {
+                let id = format!("j{id}");
+                running.retain(|lease| lease.id() != id);
+                assert!(matches!(now.remove(id), Ok(()) | Err(QueueError::NotFound { .. })));
+            }
+            Op::Move(id, delay) => {
+                let job = NewJob::new("k0", &()).unwrap().id(format!("j{id}")).key("key0");
+                drop(now.push(job.delay(u32::from(delay) * MILLI)).unwrap());
+            }
+            Op::Pass(millis) => clock.advance(u32::from(millis) * MILLI),
+            Op::SetWall(by) => {
+                let by = Duration::from_millis(u64::from(by.unsigned_abs()));
+                clock.set_wall(if op_is_back(op) { noon() - by } else { noon() + by });
+            }
+            Op::Reopen(next) => {
+                // A lease that is dropped gives its job back.
+                running.clear();
+                drop(queue.take());
+                limits = next;
+                queue = Some(open(limits));
+            }
+        }
+        check_running(limits, &running);
+        check_lists(queue.as_ref().unwrap());
+    }
+    running.clear();
+    let queue = queue.unwrap();
+    for _ in 0..300 {
+        while let Some(mut lease) = queue.accept(Accept::new()).unwrap() {
+            lease.finish(None).unwrap();
+        }
+        clock.advance(SECOND);
+    }
+    let counts = queue.counts();
+    assert_eq!(counts.ready + counts.scheduled + counts.running, 0, "{:?}", queue.status().unwrap());
+    assert!(queue.list(JobState::Ready, None, 9).unwrap().is_empty());
+}
+
+fn op_is_back(op: &Op) -> bool {
+    matches!(op, Op::SetWall(by) if *by < 0)
+}
+
+/// Checks that each ready job is in one place, and is counted once.
+fn check_lists(queue: &Queue) {
+    let listed = queue.list(JobState::Ready, None, usize::MAX).unwrap();
+    let ids: BTreeSet<_> = listed.iter().map(|job| &job.id).collect();
+    assert_eq!((ids.len(), queue.counts().ready), (listed.len(), listed.len() as u64));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn in_random_lives_no_limit_is_passed_and_every_job_runs_in_the_end(ops in ops()) {
+        random_life(&ops);
+    }
+}

@@ -1,0 +1,556 @@
+//! The things that are kept beside the jobs of a queue: metadata of a job, notes of a kind, and the
+//! progress of a running job, on each back end and with a clock that the test moves.
+
+use common::queues::{Bench, SECOND, job, noon, on_each_with};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+use waterline::queue::{
+    Accept, Clash, Clock, JobState, Limits, NewJob, Outcome, PushOutcome, Queue, QueueError, QueueOptions, Retention,
+    Runner, Unique,
+};
+use waterline::testing::FaultyStore;
+use waterline::{ConfigError, Error, Retry, Store};
+
+fn options() -> QueueOptions {
+    QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(2)).retention(Retention::Keep)
+}
+
+/// Runs a test on each back end.
+fn on_each(test: impl Fn(Bench)) {
+    on_each_with(options(), test);
+}
+
+// Metadata of a job.
+
+#[test]
+fn metadata_is_seen_by_everybody_and_each_may_change_it() {
+    on_each(|bench| {
+        bench.push(job("a").meta("for", "ann").unwrap().meta("n", &[1, 2]).unwrap());
+        assert_eq!(bench.meta("a"), json!({"for": "ann", "n": [1, 2]}));
+        bench.queue.set_meta("a", "for", Some("bob".into())).unwrap();
+        let mut lease = bench.claim();
+        assert_eq!(lease.meta().unwrap()["for"], "bob");
+        lease.set_meta("n", None).unwrap();
+        lease.set_meta("none", None).unwrap();
+        lease.set_meta("at", Some(json!({"row": 3}))).unwrap();
+        assert_eq!(bench.meta("a"), json!({"for": "bob", "at": {"row": 3}}));
+        lease.retry("it fails").unwrap();
+        bench.clock.advance(SECOND);
+        Runner::builder(&bench.queue)
+            .on("k", |job, _: u32| {
+                assert_eq!(json!(job.meta()?), json!({"for": "bob", "at": {"row": 3}}), "it stays over a retry");
+                job.set_meta("done", Some(true.into()))?;
+                Ok(Outcome::Done)
+            })
+            .drain(Limits::default())
+            .unwrap();
+        assert_eq!(bench.info("a").state, JobState::Finished);
+        bench.queue.set_meta("a", "at", None).unwrap();
+        assert_eq!(bench.meta("a"), json!({"for": "bob", "done": true}));
+        let error = bench.queue.set_meta("b", "k", None).unwrap_err();
+        assert!(matches!(error, QueueError::NotFound { id } if id == "b"));
+    });
+}
+
+#[test]
+fn a_worker_that_has_lost_its_job_sets_no_metadata() {
+    on_each(|bench| {
+        bench.push(job("a"));
+        let mut lease = bench.claim();
+        bench.queue.remove("a").unwrap();
+        bench.push(job("a"));
+        assert!(matches!(lease.set_meta("k", Some(1.into())), Err(QueueError::Halt { .. })));
+        assert_eq!(bench.meta("a"), json!({}));
+        bench.queue.remove("a").unwrap();
+        bench.push(job("b"));
+        let queue = bench.queue.clone();
+        let summary = Runner::builder(&bench.queue)
+            .on("k", move |job, _: u32| {
+                queue.remove(job.id())?;
+                assert!(matches!(job.set_meta("k", Some(1.into())), Err(QueueError::Halt { .. })));
+                Ok(Outcome::Done)
+            })
+            .drain(Limits::default())
+            .unwrap();
+        assert_eq!(summary.lost, 1);
+    });
+}
+
+#[test]
+fn metadata_goes_with_its_job_and_with_a_new_payload() {
+    on_each(|bench| {
+        let with = |id: &str, key: &str| job(id).meta(key, &1).unwrap();
+        bench.push(with("a", "old"));
+        // A duplicate and a further run change nothing.
+        assert_eq!(bench.push(with("a", "new")), PushOutcome::Duplicate("a".into()));
+        let mut lease = bench.claim();
+        assert_eq!(bench.push(with("a", "new")), PushOutcome::Resubmit);
+        assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
+        assert_eq!(bench.meta("a"), json!({"old": 1}), "it stays over a further run");
+        // A move brings a payload, and metadata with it, or none.
+        assert_eq!(bench.push(with("a", "new").delay(SECOND)), PushOutcome::Rescheduled);
+        assert_eq!(bench.meta("a"), json!({"new": 1}));
+        assert_eq!(bench.push(job("a").delay(2 * SECOND)), PushOutcome::Rescheduled);
+        assert_eq!(bench.meta("a"), json!({}));
+        bench.queue.set_meta("a", "k", Some(2.into())).unwrap();
+        bench.clock.advance(2 * SECOND);
+        bench.claim().bury("no way").unwrap();
+        assert!(bench.queue.requeue("a").unwrap());
+        assert_eq!(bench.meta("a"), json!({"k": 2}), "it stays when a dead job runs again");
+        bench.claim().finish(None).unwrap();
+        assert_eq!(bench.push(job("a")), PushOutcome::Added);
+        assert_eq!(bench.meta("a"), json!({}));
+        // The twin of a unique job that is replaced.
+        let unique =
+            |id: &str| NewJob::new("u", &1).unwrap().id(id).unique(Unique::until_done().on_clash(Clash::Replace));
+        bench.push(unique("one").meta("k", &1).unwrap());
+        bench.push(unique("two").meta("k", &2).unwrap());
+        assert_eq!(bench.meta("one"), json!({"k": 2}));
+        bench.queue.remove("one").unwrap();
+        bench.push(unique("one"));
+        assert_eq!(bench.meta("one"), json!({}), "it went with its job");
+    });
+}
+
+#[test]
+fn metadata_that_is_too_large_or_has_no_key_is_refused_and_nothing_changes() {
+    on_each(|bench| {
+        let long = "x".repeat(256);
+        for key in ["", &long] {
+            let is_refused =
+                |error| matches!(error, QueueError::Config(ConfigError::MetaKey { length }) if length == key.len());
+            assert!(is_refused(bench.queue.push(job("a").meta(key, &1).unwrap()).unwrap_err()));
+            assert!(is_refused(bench.queue.set_meta("a", key, Some(1.into())).unwrap_err()));
+        }
+        let big = "x".repeat(40_000);
+        let push = bench.queue.push(job("a").meta("a", &big).unwrap().meta("b", &big).unwrap());
+        assert!(matches!(push.unwrap_err(), QueueError::Config(ConfigError::MetaSize { bytes: 80_015 })));
+        assert_eq!(bench.queue.state("a").unwrap(), None);
+        bench.push(job("a").meta("a", &big).unwrap());
+        let mut lease = bench.claim();
+        let refused = [
+            lease.set_meta("b", Some(big.clone().into())).unwrap_err(),
+            bench.queue.set_meta("a", "b", Some(big.clone().into())).unwrap_err(),
+        ];
+        for error in refused {
+            assert!(matches!(error, QueueError::Config(ConfigError::MetaSize { bytes: 80_015 })), "{error:?}");
+        }
+        assert_eq!(bench.info("a").meta.keys().collect::<Vec<_>>(), ["a"]);
+        lease.set_meta("a", None).unwrap();
+        lease.set_meta("b", Some(big.clone().into())).unwrap();
+        let error = job("a").meta("map", &BTreeMap::from([((1, 2), 3)])).unwrap_err();
+        assert!(matches!(error, QueueError::Payload { .. }), "JSON has no such map");
+    });
+}
+
+#[test]
+fn a_job_that_is_enqueued_in_a_write_has_its_metadata() {
+    on_each(|bench| {
+        bench
+            .store
+            .write(|effects| {
+                effects.enqueue(&bench.queue, NewJob::new("k", &7)?.id("a").meta("for", "ann")?)?;
+                effects.enqueue(&bench.queue, NewJob::new("k", &8)?.id("b")).map(drop)
+            })
+            .unwrap();
+        assert_eq!((bench.meta("a"), bench.meta("b")), (json!({"for": "ann"}), json!({})));
+        assert_eq!((bench.info("a").payload::<u8>().unwrap(), bench.info("b").payload::<u8>().unwrap()), (7, 8));
+    });
+}
+
+// Notes of a kind.
+
+#[test]
+fn the_notes_of_a_kind_are_set_counted_listed_and_removed() {
+    on_each(|bench| {
+        let notes = bench.queue.notes("ab").unwrap();
+        assert_eq!((notes.get("k").unwrap(), notes.remove("k").unwrap()), (None, false));
+        notes.set("k", json!({"a": [1]})).unwrap();
+        notes.set("k2", "text").unwrap();
+        assert_eq!((notes.add("n", 3).unwrap(), notes.add("n", -5).unwrap()), (3, -2));
+        // Others have a kind that begins alike, or a key that does.
+        for (kind, key) in [("a", "bk"), ("abk", "2"), ("b", "k"), ("ab", "")] {
+            let others = bench.queue.notes(kind).unwrap();
+            assert_eq!(others.get(key).unwrap(), None, "{kind} {key}");
+            if !key.is_empty() {
+                others.set(key, 0).unwrap();
+            }
+        }
+        assert_eq!(notes.get("k").unwrap(), Some(json!({"a": [1]})));
+        let keys = |from, limit| -> Vec<String> {
+            notes.list(from, limit).unwrap().into_iter().map(|note| note.key).collect()
+        };
+        assert_eq!(keys(None, 9), ["k", "k2", "n"]);
+        assert_eq!(
+            (keys(None, 1), keys(Some("k"), 1), keys(Some("n"), 9)),
+            (vec!["k".into()], vec!["k2".into()], vec![])
+        );
+        assert!(notes.remove("k").unwrap());
+        assert_eq!(notes.get("k").unwrap(), None);
+        let other = Queue::open(&bench.store, "other", bench.options.clone()).unwrap();
+        assert_eq!(other.notes("ab").unwrap().list(None, 9).unwrap(), []);
+    });
+}
+
+#[test]
+fn a_note_with_a_time_is_seen_until_then_and_never_after() {
+    on_each(|bench| {
+        let notes = bench.queue.notes("k").unwrap();
+        for key in ["a", "b", "c", "d"] {
+            notes.set_for(key, 7, 5 * SECOND).unwrap();
+        }
+        assert_eq!(notes.list(None, 1).unwrap()[0].expires_at, Some(noon() + 5 * SECOND));
+        assert_eq!(notes.add("a", 1).unwrap(), 8);
+        assert!(notes.keep_for("b", 9 * SECOND).unwrap());
+        notes.set("c", 1).unwrap();
+        bench.clock.advance(5 * SECOND - Duration::from_millis(1));
+        assert_eq!(notes.list(None, 9).unwrap().len(), 4);
+        bench.clock.advance(Duration::from_millis(1));
+        let left: Vec<_> = notes.list(None, 9).unwrap().into_iter().map(|note| (note.key, note.expires_at)).collect();
+        assert_eq!(left, [("b".into(), Some(noon() + 9 * SECOND)), ("c".into(), None)]);
+        assert_eq!((notes.get("a").unwrap(), notes.get("c").unwrap()), (None, Some(1.into())));
+        assert!(!notes.keep_for("d", SECOND).unwrap() && !notes.remove("a").unwrap());
+        assert_eq!(notes.add("a", 1).unwrap(), 1, "it counts from 0 again");
+        bench.clock.advance(3600 * SECOND);
+        assert_eq!(notes.get("a").unwrap(), Some(1.into()), "and stays");
+        notes.set_for("far", 1, Duration::MAX).unwrap();
+        assert_eq!(notes.get("far").unwrap(), Some(1.into()));
+    });
+}
+
+#[test]
+fn additions_to_a_note_side_by_side_lose_nothing() {
+    on_each(|bench| {
+        let notes = bench.queue.notes("k").unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..25).for_each(|_| assert!(notes.add("n", 1).unwrap() > 0)));
+            }
+        });
+        assert_eq!(notes.get("n").unwrap(), Some(100.into()));
+    });
+}
+
+#[test]
+fn a_note_is_written_with_the_end_of_a_job_or_not_at_all() {
+    on_each(|bench| {
+        let notes = bench.queue.notes("k").unwrap();
+        notes.set("text", "no number").unwrap();
+        notes.set("full", i64::MAX).unwrap();
+        for (id, key) in [("a", "n"), ("b", "text"), ("c", "full"), ("d", "n")] {
+            bench.push(NewJob::new("k", key).unwrap().id(id));
+        }
+        let shared = notes.clone();
+        Runner::builder(&bench.queue)
+            .max_processing(1)
+            .on_transactional("k", move |job, key: String, effects| {
+                effects.set_note(&shared, "last", job.id())?;
+                effects.add_note(&shared, key, 1)?;
+                if job.id() == "d" { Err("it fails".into()) } else { Ok(Outcome::Done) }
+            })
+            .drain(Limits::default())
+            .unwrap();
+        let states = ["a", "b", "c", "d"].map(|id| bench.info(id).state);
+        assert_eq!(states, [JobState::Finished, JobState::Dead, JobState::Dead, JobState::Scheduled]);
+        assert_eq!((notes.get("n").unwrap(), notes.get("last").unwrap()), (Some(1.into()), Some("a".into())));
+        let error = bench.info("b").error.unwrap();
+        assert!(error.contains("the key \"text\" of the table \"notes of k in q\" cannot be counted under"), "{error}");
+        assert_eq!(notes.get("full").unwrap(), Some(i64::MAX.into()));
+        // A write of one's own, and a direct call.
+        let write = bench.store.write(|effects| {
+            effects.set_note(&notes, "last", "written")?;
+            effects.add_note(&notes, "text", 1)
+        });
+        assert!(matches!(write.unwrap_err(), Error::Counter { .. }));
+        assert!(matches!(notes.add("full", 1).unwrap_err(), QueueError::Store(Error::Counter { .. })));
+        assert_eq!(notes.get("last").unwrap(), Some("a".into()));
+    });
+}
+
+#[test]
+fn a_note_that_cannot_be_is_refused() {
+    on_each(|bench| {
+        let (notes, long) = (bench.queue.notes("k").unwrap(), "x".repeat(70_000));
+        assert!(matches!(bench.queue.notes("").unwrap_err(), QueueError::Config(ConfigError::JobKind { length: 0 })));
+        assert!(matches!(notes.set("", 1).unwrap_err(), QueueError::Config(ConfigError::MetaKey { length: 0 })));
+        assert!(matches!(
+            notes.add(&long, 1).unwrap_err(),
+            QueueError::Config(ConfigError::MetaKey { length: 70_000 })
+        ));
+        let large = notes.set("a", long.clone()).unwrap_err();
+        assert!(matches!(large, QueueError::Config(ConfigError::MetaSize { bytes: 70_002 })));
+        let write = bench.store.write(|effects| effects.set_note(&notes, "a", long.clone()).or(Ok(())));
+        assert!(matches!(write.unwrap_err(), Error::Config(ConfigError::MetaSize { .. })), "a refused change fails it");
+        let foreign = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
+        let write = bench.store.write(|effects| effects.add_note(&foreign.notes("k")?, "a", 1));
+        assert!(matches!(write.unwrap_err(), Error::Config(ConfigError::Foreign { .. })));
+        assert_eq!(notes.list(None, 9).unwrap(), []);
+    });
+}
+
+// Progress of a running job.
+
+/// Returns the progress that a job shows, and checks that the list of its state shows it too.
+fn shown(queue: &Queue, id: &str) -> Option<(f64, String)> {
+    let job = queue.get(id).unwrap().unwrap_or_else(|| panic!("there is no {id}"));
+    let listed = queue.list(job.state, None, 9).unwrap();
+    assert_eq!(listed.iter().find(|other| other.id == id), Some(&job));
+    job.progress.map(|progress| (progress.fraction, progress.note))
+}
+
+#[test]
+fn each_call_shows_its_progress_at_once_to_readers_and_subscribers() {
+    on_each(|bench| {
+        bench.push(job("a"));
+        let mut subscription = bench.queue.subscribe("a").unwrap();
+        let mut lease = bench.claim();
+        assert_eq!(subscription.wait(SECOND).unwrap().unwrap().progress, None);
+        for row in 0..10 {
+            let fraction = f64::from(row) / 10.0;
+            lease.progress(fraction, format!("row {row}")).unwrap();
+            assert_eq!(shown(&bench.queue, "a"), Some((fraction, format!("row {row}"))));
+            let seen = subscription.wait(SECOND).unwrap().expect("it is told");
+            assert_eq!((seen.state, seen.progress.unwrap().fraction), (Some(JobState::Running), fraction));
+            bench.clock.advance(Duration::from_millis(100));
+        }
+        let late = bench.queue.subscribe("a").unwrap().wait_for(JobState::Running, SECOND).unwrap().unwrap();
+        assert_eq!(late.progress.unwrap().at, noon() + Duration::from_millis(900));
+        assert_eq!(lease.last_progress().unwrap().note, "row 9");
+        lease.progress(1.0, "").unwrap();
+        lease.finish(None).unwrap();
+        let seen = subscription.wait(SECOND).unwrap().unwrap();
+        assert_eq!((seen.state, seen.progress.unwrap().fraction), (Some(JobState::Finished), 1.0));
+        assert_eq!(shown(&bench.queue, "a"), Some((1.0, String::new())), "the last one is written with the end");
+    });
+}
+
+#[test]
+fn progress_is_written_twice_a_second_at_most_and_jobs_without_it_write_nothing_more() {
+    let (disk, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
+    let queue = Queue::open(&disk.store(), "q", options().clock(clock.clone())).unwrap();
+    queue.push_all([job("a"), job("b")]).unwrap();
+    let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
+    let before = disk.writes();
+    for call in 0..=2000 {
+        if call > 0 {
+            clock.advance(Duration::from_millis(1));
+        }
+        lease.progress(f64::from(call) / 2000.0, "").unwrap();
+    }
+    assert_eq!(disk.writes() - before, 5, "at 0, 500, 1000, 1500 and 2000 ms");
+    lease.progress(0.25, "the last one").unwrap();
+    let before = disk.writes();
+    lease.retry("it fails").unwrap();
+    assert_eq!(disk.writes() - before, 1, "it is in the write of the end");
+    assert_eq!(shown(&queue, "a"), Some((0.25, "the last one".into())));
+    assert_eq!(shown(&queue, "b"), None);
+}
+
+#[test]
+fn the_next_attempt_sees_how_far_the_last_one_came_also_after_a_crash() {
+    let (disk, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
+    let queue = Queue::open(&disk.store(), "q", options().clock(clock.clone())).unwrap();
+    queue.push(job("a")).unwrap();
+    let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
+    lease.progress(0.1, "one").unwrap();
+    lease.progress(0.2, "two").unwrap();
+    lease.retry("it fails").unwrap();
+    clock.advance(SECOND);
+    let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
+    assert_eq!(lease.last_progress().map(|last| last.note), Some("two".into()));
+    assert_eq!(shown(&queue, "a"), Some((0.2, "two".into())), "until it shows some of its own");
+    lease.progress(0.3, "three").unwrap();
+    lease.progress(0.4, "four").unwrap();
+    // The process dies.
+    let died = disk.after_crash().unwrap();
+    let queue = Queue::open(&died.store(), "q", options().clock(clock.clone())).unwrap();
+    assert_eq!(shown(&queue, "a"), Some((0.3, "three".into())), "the last one that was written");
+    assert_eq!(queue.get("a").unwrap().unwrap().crashes, 1);
+}
+
+#[test]
+fn a_job_that_begins_anew_has_shown_nothing() {
+    on_each(|bench| {
+        let fail = |bench: &Bench| {
+            let mut lease = bench.claim();
+            lease.progress(0.5, "half").unwrap();
+            lease.bury("no way").unwrap();
+            assert_eq!(shown(&bench.queue, "a"), Some((0.5, "half".into())), "an operator sees it");
+        };
+        bench.push(job("a"));
+        let subscription = bench.queue.subscribe("a").unwrap();
+        fail(&bench);
+        let mut waits = subscription;
+        assert!(waits.wait_for(JobState::Dead, SECOND).unwrap().unwrap().progress.is_some());
+        assert!(bench.queue.requeue("a").unwrap());
+        assert_eq!(shown(&bench.queue, "a"), None);
+        assert_eq!(waits.wait_for(JobState::Ready, SECOND).unwrap().unwrap().progress, None);
+        fail(&bench);
+        bench.push(job("a"));
+        assert_eq!(shown(&bench.queue, "a"), None, "it is pushed again");
+        assert_eq!(waits.wait_for(JobState::Ready, SECOND).unwrap().unwrap().progress, None);
+        let mut lease = bench.claim();
+        lease.progress(0.5, "half").unwrap();
+        lease.resubmit(None).unwrap();
+        assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
+        assert_eq!(shown(&bench.queue, "a"), None, "a further run");
+        assert_eq!(waits.wait_for(JobState::Ready, SECOND).unwrap().unwrap().progress, None);
+        fail(&bench);
+        bench.queue.remove("a").unwrap();
+        assert_eq!(waits.wait(SECOND).unwrap().unwrap().progress, None);
+        bench.push(job("a"));
+        assert_eq!(shown(&bench.queue, "a"), None);
+    });
+}
+
+#[test]
+fn progress_that_is_none_is_refused_and_a_lost_job_shows_nothing() {
+    on_each(|bench| {
+        bench.push(job("a"));
+        let mut lease = bench.claim();
+        for value in [f64::NAN, -0.1, 1.000_001, f64::INFINITY] {
+            let error = lease.progress(value, "").unwrap_err();
+            assert!(matches!(error, QueueError::Config(ConfigError::Fraction { .. })), "{value}: {error:?}");
+        }
+        let error = lease.progress(0.5, "x".repeat(1025)).unwrap_err();
+        assert!(matches!(error, QueueError::Config(ConfigError::ProgressNote { length: 1025 })));
+        assert_eq!(shown(&bench.queue, "a"), None);
+        // A worker that is silent for too long, while nobody has looked.
+        bench.clock.advance(61 * SECOND);
+        assert!(matches!(lease.progress(0.5, ""), Err(QueueError::Halt { .. })));
+        assert_eq!(shown(&bench.queue, "a"), None);
+        bench.queue.remove("a").unwrap();
+        bench.push(job("a"));
+        let mut other = bench.claim();
+        assert!(matches!(lease.progress(0.5, ""), Err(QueueError::Halt { .. })));
+        assert_eq!(shown(&bench.queue, "a"), None, "a worker that has lost its job");
+        other.finish(None).unwrap();
+        assert!(matches!(other.progress(0.5, ""), Err(QueueError::Halt { .. })));
+        assert_eq!(shown(&bench.queue, "a"), None);
+    });
+}
+
+#[test]
+fn progress_whose_write_fails_is_seen_and_written_by_the_next_call() {
+    let (disk, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
+    let queue = Queue::open(&disk.store(), "q", options().clock(clock.clone())).unwrap();
+    queue.push(job("a")).unwrap();
+    let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
+    disk.fail(0..1);
+    assert!(matches!(lease.progress(0.1, "one"), Err(QueueError::Store(Error::Store { .. }))));
+    assert_eq!(shown(&queue, "a"), Some((0.1, "one".into())));
+    lease.progress(0.2, "two").unwrap();
+    let died = Queue::open(&disk.after_crash().unwrap().store(), "q", options().clock(clock.clone())).unwrap();
+    assert_eq!(shown(&died, "a"), Some((0.2, "two".into())));
+}
+
+// Crashes.
+
+/// All that is kept beside the jobs: metadata and progress by id, and the notes.
+type Kept = (BTreeMap<String, (Value, Option<(f64, String)>)>, Vec<(String, Value)>);
+
+/// A life in which each call is one write.
+struct Life {
+    disk: FaultyStore,
+    clock: Clock,
+    queue: Queue,
+    failed: u64,
+    /// All that was kept after so many writes, and the time then.
+    kept: BTreeMap<u64, (SystemTime, Kept)>,
+    now: SystemTime,
+}
+
+fn kept(queue: &Queue) -> Kept {
+    let ids = ["a", "b", "c"].into_iter().filter(|id| queue.state(id).unwrap().is_some());
+    let notes = queue.notes("k").unwrap().list(None, 99).unwrap();
+    (
+        ids.map(|id| (id.to_owned(), (json!(queue.get(id).unwrap().unwrap().meta), shown(queue, id)))).collect(),
+        notes.into_iter().map(|note| (note.key, note.value)).collect(),
+    )
+}
+
+impl Life {
+    /// Makes a call, once more if its write has failed, and notes all that is kept then.
+    fn call<T>(&mut self, mut call: impl FnMut(&Queue) -> Result<T, QueueError>) -> T {
+        let before = self.disk.writes();
+        loop {
+            match call(&self.queue) {
+                Ok(answer) => {
+                    assert!(self.disk.writes() <= before + 1 + self.failed, "a call is one write");
+                    if self.disk.writes() > before {
+                        self.kept.insert(self.disk.writes(), (self.now, kept(&self.queue)));
+                    }
+                    return answer;
+                }
+                Err(QueueError::Store(Error::Store { .. })) if self.failed == 0 => self.failed = 1,
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+    }
+
+    fn advance(&mut self, by: Duration) {
+        self.clock.advance(by);
+        self.now += by;
+    }
+
+    fn live(disk: FaultyStore) -> Self {
+        let clock = Clock::manual(noon());
+        let queue = (0..2).find_map(|_| Queue::open(&disk.store(), "q", options().clock(clock.clone())).ok()).unwrap();
+        let mut life = Self { disk, clock, queue, failed: 0, kept: BTreeMap::new(), now: noon() };
+        let with = |id: &str, key: &str| job(id).meta(key, &1).unwrap();
+        life.call(|queue| queue.push_all([with("a", "one"), job("b"), with("c", "three").delay(SECOND)]));
+        life.call(|queue| queue.set_meta("b", "two", Some(2.into())));
+        life.call(|queue| queue.notes("k")?.set_for("soon", 1, 2 * SECOND));
+        let mut lease = life.call(|queue| queue.accept(Accept::new())).unwrap();
+        life.call(|_| lease.set_meta("one", None));
+        life.call(|_| lease.progress(0.1, "a tenth"));
+        life.advance(SECOND);
+        life.call(|_| lease.progress(0.2, "a fifth"));
+        // This one is only in memory, and is written with the end.
+        life.call(|_| lease.progress(0.3, "a third"));
+        life.call(|_| lease.retry("it fails"));
+        life.call(|queue| queue.notes("k")?.add("count", 5));
+        life.call(|queue| queue.push(with("c", "four").delay(2 * SECOND)));
+        let notes = life.queue.notes("k").unwrap();
+        let mut lease = life.call(|queue| queue.accept(Accept::new())).unwrap();
+        life.call(|_| lease.finish_with(|effects| effects.add_note(&notes, "count", 2)));
+        life.advance(SECOND);
+        // The note whose time is over is swept with this push.
+        life.call(|queue| queue.push(with("b", "five")));
+        life.call(|queue| queue.remove("c"));
+        let mut lease = life.call(|queue| queue.accept(Accept::new())).unwrap();
+        life.call(|_| lease.bury("no way"));
+        let ids: Vec<_> = life.queue.list(JobState::Dead, None, 9).unwrap().into_iter().map(|job| job.id).collect();
+        ids.iter().for_each(|id| assert!(life.call(|queue| queue.requeue(id))));
+        life
+    }
+}
+
+#[test]
+fn a_crash_between_any_two_writes_leaves_what_is_kept_as_it_was_after_the_last_one() {
+    let first = FaultyStore::new().unwrap().writes();
+    let sound = Life::live(FaultyStore::new().unwrap());
+    assert!(sound.kept.len() >= 15, "{}", sound.kept.len());
+    for (writes, (now, want)) in &sound.kept {
+        let disk = FaultyStore::new().unwrap();
+        disk.freeze_at(writes - first);
+        let life = Life::live(disk);
+        let clock = Clock::manual(*now);
+        let queue =
+            Queue::open(&life.disk.after_crash().unwrap().store(), "q", options().clock(clock.clone())).unwrap();
+        assert_eq!(&kept(&queue), want, "after {writes} writes");
+    }
+}
+
+#[test]
+fn a_write_that_fails_once_changes_nothing_of_what_is_kept() {
+    let first = FaultyStore::new().unwrap().writes();
+    let sound = Life::live(FaultyStore::new().unwrap());
+    for write in 0..sound.disk.writes() - first {
+        let disk = FaultyStore::new().unwrap();
+        disk.fail(write..=write);
+        let life = Life::live(disk);
+        assert_eq!(kept(&life.queue), kept(&sound.queue), "the write {write} fails");
+    }
+}

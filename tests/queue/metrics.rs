@@ -1,0 +1,121 @@
+//! The metrics of a runner, as a recorder gets them.
+
+use common::queues::{SECOND, queue_in};
+use common::recorder::Kept;
+use common::{LONG, eventually};
+use crossbeam_channel::{bounded, unbounded};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use waterline::queue::{Clock, Limits, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerBuilder, Unknown};
+use waterline::{BoxError, Failure, Retry, Store};
+
+/// Reads the metrics of the queue `q`.
+trait OfQueue {
+    /// Returns the builder with metrics that are kept here.
+    fn with(&self, builder: RunnerBuilder) -> RunnerBuilder;
+    fn get(&self, name: &str, label: Option<(&str, &str)>) -> f64;
+    fn ended(&self) -> [f64; 5];
+    fn jobs(&self) -> [f64; 5];
+}
+
+impl OfQueue for Kept {
+    fn with(&self, builder: RunnerBuilder) -> RunnerBuilder {
+        metrics::with_local_recorder(self, || builder.metrics())
+    }
+
+    fn get(&self, name: &str, label: Option<(&str, &str)>) -> f64 {
+        let labels: Vec<_> = [Some(("queue", "q")), label].into_iter().flatten().collect();
+        self.number(&format!("waterline_queue_{name}"), &labels)
+    }
+
+    fn ended(&self) -> [f64; 5] {
+        let ends = ["finished", "retried", "snoozed", "dead", "lost"];
+        ends.map(|end| self.get("attempts_total", Some(("ended", end))))
+    }
+
+    fn jobs(&self) -> [f64; 5] {
+        let states = ["scheduled", "ready", "running", "finished", "dead"];
+        states.map(|state| self.get("jobs", Some(("state", state))))
+    }
+}
+
+fn queue() -> (Queue, Clock) {
+    queue_in(&Store::in_memory(), QueueOptions::default())
+}
+
+fn job(kind: &str) -> NewJob {
+    NewJob::new(kind, &()).unwrap()
+}
+
+#[test]
+fn each_end_of_an_attempt_is_counted_and_its_duration_recorded_once() {
+    let ((queue, _), kept) = (queue(), Kept::default());
+    let removes = queue.clone();
+    queue.push_all(["done", "done", "fails", "dies", "later", "unknown"].map(job)).unwrap();
+    queue.push(job("gone")).unwrap();
+    queue.push(job("once").retry(Retry::none())).unwrap();
+    let builder = Runner::builder(&queue)
+        .on("done", |_, ()| Ok(Outcome::Done))
+        .on("fails", |_, ()| -> Result<Outcome, BoxError> { Err("no".into()) })
+        .on("once", |_, ()| panic!("out of order"))
+        .on("dies", |_, ()| -> Result<Outcome, BoxError> { Err(Failure::permanent("never").into()) })
+        .on("later", |_, ()| -> Result<Outcome, BoxError> { Err(Failure::defer(SECOND).into()) })
+        .on("gone", move |job, ()| {
+            removes.remove(job.id())?;
+            Ok(Outcome::Done)
+        })
+        .unknown(Unknown::Snooze(SECOND));
+    // A second call of `metrics` changes nothing.
+    let summary = kept.with(kept.with(builder)).drain(Limits::default()).unwrap();
+    assert_eq!(kept.ended(), [2.0, 1.0, 2.0, 2.0, 1.0], "{summary}");
+    assert_eq!(kept.get("attempt_seconds", None), 8.0);
+    assert_eq!(kept.jobs(), [3.0, 0.0, 0.0, 2.0, 2.0], "as the runner left them");
+}
+
+#[test]
+fn the_gauges_show_the_queue_while_its_runner_is_busy_and_its_end() {
+    let ((queue, clock), kept) = (queue(), Kept::default());
+    let ((begun, begins), (end, ends)) = (unbounded(), bounded::<()>(0));
+    let builder = Runner::builder(&queue).max_processing(1).on("k", move |_, ()| {
+        begun.send(()).unwrap();
+        Ok(ends.recv().map_or(Outcome::Done, |()| Outcome::Done))
+    });
+    let runner = kept.with(builder).start().unwrap();
+    queue.push_all(["k", "k", "k"].map(job)).unwrap();
+    begins.recv_timeout(LONG).unwrap();
+    clock.advance(SECOND * 30);
+    // Nothing happens in the queue, and its only thread has a job.
+    eventually("the gauges", || kept.jobs() == [0.0, 2.0, 1.0, 0.0, 0.0]);
+    eventually("the age of the oldest job", || kept.get("oldest_ready_seconds", None) == 30.0);
+    // The jobs in flight are counted before the other jobs, and the last gauge is set after all.
+    eventually("the jobs in flight", || kept.get("in_flight", None) == 1.0);
+    eventually("the last gauge", || kept.get("up", None) == 1.0);
+    queue.pause(None).unwrap();
+    end.send_timeout((), LONG).unwrap();
+    runner.stop().unwrap();
+    assert_eq!((kept.get("up", None), kept.get("in_flight", None)), (0.0, 0.0));
+    assert_eq!(kept.jobs(), [0.0, 2.0, 0.0, 1.0, 0.0]);
+}
+
+#[test]
+fn a_runner_whose_recorder_panics_runs_its_jobs_and_one_without_metrics_registers_none() {
+    let ((queue, _), kept) = (queue(), Kept::default());
+    queue.push_all(["k", "k"].map(job)).unwrap();
+    let builder = || Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done));
+    metrics::with_local_recorder(&kept, || builder().drain(Limits::default().jobs(1))).unwrap();
+    assert!(kept.is_empty());
+    kept.panics.store(true, Ordering::SeqCst);
+    assert_eq!(kept.with(builder()).drain(Limits::default()).unwrap().finished, 1);
+    assert_eq!((kept.ended()[0], kept.get("up", None)), (1.0, 0.0));
+}
+
+#[test]
+fn the_documentation_of_metrics_lists_each_metric_of_a_runner() {
+    let ((queue, _), kept) = (queue(), Kept::default());
+    let _builder = kept.with(Runner::builder(&queue));
+    let source = common::tree::root().join("src/queue/runner/metrics.rs");
+    let source = std::fs::read_to_string(source).unwrap();
+    let rows = source.lines().filter_map(|line| line.trim().strip_prefix("/// | `waterline_"));
+    let listed: BTreeSet<_> = rows.map(|row| format!("waterline_{}", row.split('`').next().unwrap())).collect();
+    assert_eq!(listed, *kept.described.lock());
+}

@@ -1,0 +1,277 @@
+//! Single rules of queues that a random test meets too seldom, or not at all.
+
+use common::queues::leak;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
+use waterline::fuzzing::Disk;
+use waterline::queue::{
+    Accept, Clock, JobState, Lease, Limits, NewJob, Outcome, Priority, PushOutcome, Queue, QueueError, QueueOptions,
+    Retention, Runner,
+};
+use waterline::testing::FaultyStore;
+use waterline::{Error, Retry, Store};
+
+/// Opens a queue on a clock that stands still. A job that fails waits for a second.
+fn queue_on(clock: &Clock) -> Queue {
+    let retry = Retry::fixed(Duration::from_secs(1));
+    Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone()).retry(retry)).unwrap()
+}
+
+fn accept(queue: &Queue) -> Lease {
+    queue.accept(Accept::new()).unwrap().expect("a job is ready")
+}
+
+fn job(payload: u64) -> NewJob {
+    NewJob::new("k", &payload).unwrap()
+}
+
+/// Entries of a ready log are deleted by the range, 10,000 at a time.
+#[test]
+fn the_job_at_the_end_of_a_range_that_is_deleted_is_claimed() {
+    let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
+    for _ in 0..2 {
+        queue.push_all((0..9_999).map(job)).unwrap();
+        assert_eq!(queue.purge().unwrap(), 9_999);
+        queue.push_all([job(9_999), job(10_000)]).unwrap();
+        for payload in [9_999, 10_000] {
+            let mut lease = accept(&queue);
+            assert_eq!(lease.payload::<u64>().unwrap(), payload);
+            lease.finish(None).unwrap();
+        }
+        assert_eq!(queue.counts().ready, 0);
+    }
+}
+
+#[test]
+fn a_retention_of_no_time_keeps_nothing_be_it_of_the_queue_or_of_the_job() {
+    let nothing = Retention::For(Duration::ZERO);
+    for (of_queue, of_job) in [(nothing, None), (Retention::Keep, Some(nothing))] {
+        let options = QueueOptions::default().retention(of_queue);
+        let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();
+        queue.push(of_job.into_iter().fold(job(1), NewJob::retention)).unwrap();
+        let mut lease = accept(&queue);
+        assert_eq!(lease.finish(None).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_push_for_later_is_not_lost_when_the_run_that_it_met_fails() {
+    let clock = Clock::manual(SystemTime::now());
+    let queue = queue_on(&clock);
+    queue.push(job(1).id("a")).unwrap();
+    let mut lease = accept(&queue);
+    let pushed = queue.push(job(2).id("a").delay(Duration::from_secs(60))).unwrap();
+    assert_eq!(pushed.outcome, PushOutcome::Resubmit);
+    assert_eq!(lease.retry("it fails").unwrap(), Some(JobState::Scheduled));
+    clock.advance(Duration::from_secs(1));
+    let mut lease = accept(&queue);
+    assert!(lease.is_resubmitted());
+    assert_eq!(lease.finish(None).unwrap(), Some(JobState::Scheduled), "the run of the push is still to come");
+    clock.advance(Duration::from_secs(59));
+    assert_eq!(accept(&queue).finish(None).unwrap(), Some(JobState::Finished));
+}
+
+#[test]
+fn an_attempt_that_begins_after_a_push_is_the_run_of_that_push() {
+    let clock = Clock::manual(SystemTime::now());
+    let queue = queue_on(&clock);
+    queue.push(job(1).id("a")).unwrap();
+    let mut lease = accept(&queue);
+    queue.push(job(2).id("a")).unwrap();
+    lease.retry("it fails").unwrap();
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(accept(&queue).finish(None).unwrap(), Some(JobState::Finished));
+}
+
+#[test]
+fn a_run_that_succeeds_clears_the_crashes_also_if_the_job_is_to_run_once_more() {
+    let disk = FaultyStore::new().unwrap();
+    let queue = Queue::open(&disk.store(), "q", QueueOptions::default()).unwrap();
+    queue.push(job(1).id("a")).unwrap();
+    leak(accept(&queue));
+    let disk = disk.after_crash().unwrap();
+    let queue = Queue::open(&disk.store(), "q", QueueOptions::default()).unwrap();
+    let mut lease = accept(&queue);
+    assert_eq!(lease.crashes(), 1);
+    lease.resubmit(None).unwrap();
+    assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
+    assert_eq!(accept(&queue).crashes(), 0);
+}
+
+/// Some programs always ask for jobs that are due by now, and the clock goes on meanwhile.
+#[test]
+fn a_queue_that_is_asked_only_for_jobs_that_were_due_by_a_past_time_hands_out_all_of_them() {
+    let clock = Clock::manual(SystemTime::now());
+    let queue = queue_on(&clock);
+    let past = SystemTime::now() - Duration::from_secs(60);
+    let was_due = || Accept::new().max_run_at(past);
+    queue.push_all((0..600).map(job)).unwrap();
+    queue.purge().unwrap();
+    let later = job(1000).run_at(past + Duration::from_secs(1));
+    queue.push_all([later].into_iter().chain((0..600).map(job))).unwrap();
+    for payload in 0..600 {
+        let mut lease = queue.accept(was_due()).unwrap().expect("a job is ready");
+        assert_eq!(lease.payload::<u64>().unwrap(), payload);
+        lease.finish(None).unwrap();
+    }
+    assert!(queue.accept(was_due()).unwrap().is_none(), "the job that is left was due later");
+    assert_eq!(accept(&queue).payload::<u64>().unwrap(), 1000);
+}
+
+#[test]
+fn a_claim_of_a_job_that_was_due_by_a_past_time_lets_no_priority_starve() {
+    let clock = Clock::manual(SystemTime::now());
+    let queue = queue_on(&clock);
+    queue.push(job(1000).priority(Priority::Low)).unwrap();
+    queue.push_all((0..20).map(job)).unwrap();
+    let past = SystemTime::now() - Duration::from_secs(60);
+    let mut payloads = Vec::new();
+    for _ in 0..10 {
+        let mut lease = queue.accept(Accept::new().max_run_at(past)).unwrap().expect("a job is ready");
+        payloads.push(lease.payload::<u64>().unwrap());
+        lease.finish(None).unwrap();
+    }
+    assert_eq!(payloads, [0, 1, 2, 3, 4, 5, 6, 1000, 7, 8]);
+}
+
+/// A runner asks nobody before it writes the end of a job, so the token in the row is all that
+/// protects the next run of that job.
+#[test]
+fn a_runner_that_has_lost_its_job_ends_nothing_of_the_next_run_of_it() {
+    let queue = queue_on(&Clock::manual(SystemTime::now()));
+    queue.push(job(1).id("a")).unwrap();
+    let taken: Arc<Mutex<Option<Lease>>> = Arc::default();
+    let (inner, lease) = (queue.clone(), taken.clone());
+    let builder = Runner::builder(&queue).max_processing(1).on("k", move |job, _: u64| {
+        inner.remove(job.id())?;
+        inner.push(self::job(2).id("a"))?;
+        *lease.lock() = inner.accept(Accept::new())?;
+        Ok(Outcome::Done)
+    });
+    let summary = builder.drain(Limits::default()).unwrap();
+    assert_eq!((summary.finished, summary.lost), (0, 1));
+    assert_eq!(queue.state("a").unwrap(), Some(JobState::Running));
+    let mut lease = taken.lock().take().expect("the job was ready");
+    assert_eq!(lease.finish(None).unwrap(), Some(JobState::Finished));
+}
+
+#[test]
+fn a_job_that_is_gone_leaves_no_record_of_its_own() {
+    let disk = Disk::default();
+    let options = QueueOptions::default().ids_for(Duration::ZERO);
+    let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", options).unwrap();
+    let written = || {
+        let records = disk.records().into_iter();
+        let rows = records.filter(|(family, ..)| family == "waterline.queue" || family == "waterline.ready");
+        // An entry of a ready log stays for a while: the byte after the number of the queue is the
+        // priority.
+        rows.filter(|(_, key, _)| key[4] > 3).map(|(_, key, _)| key).collect::<Vec<_>>()
+    };
+    // The head and the name of the queue.
+    let before = written();
+    assert_eq!(before.len(), 2);
+    for way in 0..4 {
+        queue.push(job(1).id("a").retention(if way == 0 { Retention::Drop } else { Retention::Keep })).unwrap();
+        let mut lease = accept(&queue);
+        lease.update(Some(way.into())).unwrap();
+        match way {
+            0 => drop(lease.finish(None).unwrap()),
+            1 => queue.remove("a").unwrap(),
+            2 => {
+                lease.bury("no way").unwrap();
+                queue.push(job(2).id("a").delay(Duration::from_secs(1))).unwrap();
+                queue.push(job(3).id("a").delay(Duration::from_secs(2))).unwrap();
+                assert_eq!(queue.purge().unwrap(), 1);
+            }
+            _ => {
+                lease.finish(None).unwrap();
+                queue.remove("a").unwrap();
+            }
+        }
+        assert_eq!(written(), before, "way {way}");
+    }
+}
+
+/// Does random things with the jobs of a few ids, and counts the runs that have ended well.
+fn disturb(queue: &Queue, store: &Store, mut random: fastrand::Rng, ended: &[AtomicI64]) {
+    let runs = store.table("runs").unwrap();
+    let mut leases: Vec<Lease> = Vec::new();
+    for _ in 0..300 {
+        let id = random.usize(..ended.len());
+        let name = id.to_string();
+        match random.u8(..12) {
+            0..4 => drop(queue.push(job(1).id(&name).delay(Duration::from_millis(random.u64(..3))))),
+            4..7 => leases.extend(queue.accept(Accept::new()).ok().flatten()),
+            7 => drop(queue.remove(&name)),
+            8 => drop(queue.requeue_dead()),
+            9 => drop(leases.pop()),
+            _ => {
+                let Some(lease) = leases.last_mut() else { continue };
+                let id: usize = lease.id().parse().unwrap();
+                match lease.finish_with(|effects| effects.add(&runs, id.to_string(), 1)) {
+                    Ok(_) => drop(ended[id].fetch_add(1, Ordering::SeqCst)),
+                    Err(QueueError::Halt { .. }) => {}
+                    // Nothing was written, and the lease is as it was.
+                    Err(QueueError::Store(Error::Store { .. })) => continue,
+                    Err(other) => panic!("{other:?}"),
+                }
+                leases.pop();
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_that_use_a_queue_while_writes_fail_leave_right_counts_and_each_effect_once() {
+    for seed in 0..8 {
+        let disk = FaultyStore::new().unwrap();
+        let store = disk.store();
+        let retry = Retry::fixed(Duration::from_millis(1)).max_attempts(3);
+        let queue = Queue::open(&store, "q", QueueOptions::default().retry(retry)).unwrap();
+        let ended: Vec<AtomicI64> = (0..12).map(|_| AtomicI64::new(0)).collect();
+        disk.fail(40 + seed..50 + 3 * seed);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (queue, store, ended) = (&queue, &store, &ended);
+                scope.spawn(move || disturb(queue, store, fastrand::Rng::with_seed(4 * seed + thread), ended));
+            }
+        });
+        disk.heal();
+        // A lease that was dropped while no write worked has left its job running.
+        for job in queue.list(JobState::Running, None, usize::MAX).unwrap() {
+            queue.remove(job.id).unwrap();
+        }
+        let runs = store.table("runs").unwrap();
+        for (id, ended) in ended.iter().enumerate() {
+            assert_eq!(runs.counter(id.to_string()).unwrap(), ended.load(Ordering::SeqCst), "seed {seed}");
+        }
+        // A process that opens the queue now sees the same jobs.
+        let after = disk.after_crash().unwrap();
+        let again = Queue::open(&after.store(), "q", QueueOptions::default()).unwrap();
+        let mut seen = BTreeSet::new();
+        for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead] {
+            let jobs = again.list(state, None, usize::MAX).unwrap();
+            assert_eq!(again.counts().of_state(state), jobs.len() as u64, "seed {seed}");
+            assert_eq!(queue.list(state, None, usize::MAX).unwrap().len(), queue.counts().of_state(state) as usize);
+            assert!(jobs.into_iter().all(|job| seen.insert(job.id)), "seed {seed}: a job is in two places");
+        }
+        assert_eq!(queue.counts(), again.counts(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_time_that_no_calendar_has_is_refused_by_a_text_that_fits_each_call() {
+    let queue = queue_on(&Clock::manual(SystemTime::now()));
+    let refused = [
+        queue.pause(Some(Duration::MAX)).unwrap_err(),
+        queue.push(job(1).delay(Duration::MAX)).unwrap_err(),
+        queue.push(job(1).expires(Duration::MAX)).unwrap_err(),
+    ];
+    for error in refused {
+        let text = error.to_string();
+        assert!(text.starts_with("the time of the job, or of the pause, is after the year 9999: use"), "{text}");
+    }
+}

@@ -1,0 +1,588 @@
+//! Jobs that are compared with others: unique ones, those that a twin has made needless, roots and
+//! their leaves, and jobs that expire.
+
+use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, in_lives, job, noon, on_each};
+use serde_json::json;
+use std::time::{Duration, SystemTime};
+use waterline::fuzzing::Disk;
+use waterline::queue::{
+    Accept, Clash, Clock, JobState, NewJob, PushOutcome, Queue, QueueError, QueueOptions, Retention, Skipped, Unique,
+};
+use waterline::testing::FaultyStore;
+use waterline::{ConfigError, Error, Retry, Store};
+
+/// A job whose twins have the same page.
+fn page(id: &str, page: &str, unique: Unique) -> NewJob {
+    NewJob::new("page", &json!({ "page": page, "by": id })).unwrap().id(id).unique(unique.ignoring(["by"]))
+}
+
+fn until_claimed(id: &str) -> NewJob {
+    page(id, "/", Unique::until_claimed())
+}
+
+fn until_done(id: &str) -> NewJob {
+    page(id, "/", Unique::until_done())
+}
+
+fn executed(id: &str) -> NewJob {
+    NewJob::new("page", "/").unwrap().id(id).skip_if_executed()
+}
+
+fn duplicate(of: &str) -> PushOutcome {
+    PushOutcome::Duplicate(of.to_owned())
+}
+
+fn skipped(bench: &Bench, id: &str) -> Option<Skipped> {
+    bench.info(id).skipped
+}
+
+// Unique jobs.
+
+#[test]
+fn m11_a_twin_is_refused_until_the_job_is_claimed_and_a_running_job_refuses_none() {
+    on_each(|bench| {
+        assert_eq!(bench.push(until_claimed("a")), PushOutcome::Added);
+        let refused = bench.queue.push(until_claimed("b")).unwrap();
+        assert_eq!((refused.id.as_str(), refused.outcome), ("a", duplicate("a")));
+        assert_eq!(bench.state("b"), None, "nothing was pushed");
+        assert_eq!(bench.push(page("other", "/other", Unique::until_claimed())), PushOutcome::Added);
+        let mut a = bench.claim();
+        assert_eq!(bench.push(until_claimed("b")), PushOutcome::Added, "a run may have missed what b is for");
+        assert_eq!(bench.push(until_claimed("c")), duplicate("b"));
+        a.finish(None).unwrap();
+        assert_eq!(bench.state("b"), Some(JobState::Ready), "the end of one deletes no twin of it");
+        assert_eq!(bench.push(until_claimed("c")), duplicate("b"), "and releases none");
+    });
+}
+
+#[test]
+fn m12_a_job_that_is_retried_does_not_register_again() {
+    on_each(|bench| {
+        bench.push(until_claimed("a"));
+        bench.claim().snooze(noon()).unwrap();
+        assert_eq!(bench.push(until_claimed("b")), PushOutcome::Added);
+        bench.clock.advance(SECOND);
+        bench.claim().finish(None).unwrap();
+        assert_eq!(bench.push(until_claimed("c")), duplicate("b"));
+    });
+}
+
+#[test]
+fn a_job_that_is_unique_until_it_is_done_has_no_twin_through_failures_and_crashes() {
+    in_lives(|mut bench| {
+        bench.push(until_done("a").retry(Retry::fixed(SECOND).max_attempts(3)));
+        let mut lease = bench.claim();
+        assert_eq!(bench.push(until_done("b")), duplicate("a"));
+        lease.retry("not yet").unwrap();
+        assert_eq!(bench.push(until_done("b")), duplicate("a"));
+        bench.clock.advance(SECOND);
+        let _lost = std::mem::ManuallyDrop::new(bench.claim());
+        bench = bench.next_life();
+        assert_eq!(bench.push(until_done("b")), duplicate("a"), "the process died, and the job waits again");
+        bench.claim().finish(None).unwrap();
+        assert_eq!(bench.push(until_done("b")), PushOutcome::Added);
+    });
+}
+
+#[test]
+fn a_twin_is_welcome_once_the_job_has_died_expired_or_was_removed() {
+    on_each(|bench| {
+        bench.push(until_done("a"));
+        bench.claim().bury("no").unwrap();
+        assert_eq!(bench.push(until_done("b").expires(SECOND)), PushOutcome::Added);
+        bench.clock.advance(SECOND);
+        assert!(bench.accept().is_none());
+        assert_eq!(bench.state("b"), Some(JobState::Dead));
+        assert_eq!(bench.push(until_done("c")), PushOutcome::Added);
+        bench.queue.remove("c").unwrap();
+        assert_eq!(bench.push(until_done("d")), PushOutcome::Added);
+        bench.queue.purge().unwrap();
+        assert_eq!(bench.push(until_done("e")), PushOutcome::Added);
+        // The row of the first one goes away by its time, and takes nothing with it.
+        bench.clock.advance(8 * DAY);
+        assert!(bench.queue.accept(Accept::new()).unwrap().is_some());
+        assert_eq!(bench.push(until_done("f")), duplicate("e"));
+    });
+}
+
+#[test]
+fn only_the_owner_of_a_mark_releases_it() {
+    on_each(|bench| {
+        bench.push(until_done("a"));
+        bench.claim().bury("no").unwrap();
+        bench.push(until_done("b"));
+        bench.queue.remove("a").unwrap();
+        assert_eq!(bench.push(until_done("c")), duplicate("b"));
+        bench.queue.remove("b").unwrap();
+        assert_eq!(bench.push(until_done("c")), PushOutcome::Added);
+    });
+}
+
+#[test]
+fn q29_a_window_refuses_twins_whatever_became_of_the_job_unless_it_is_removed() {
+    on_each(|bench| {
+        let within = |id: &str| page(id, "/", Unique::within(MINUTE)).retention(Retention::Drop);
+        bench.push(within("a"));
+        bench.claim().finish(None).unwrap();
+        let refused = bench.queue.push(within("b")).unwrap();
+        assert_eq!(refused.outcome, duplicate("a"));
+        bench.clock.advance(MINUTE - MILLI);
+        assert_eq!(bench.push(within("b")), duplicate("a"));
+        bench.clock.advance(MILLI);
+        assert_eq!(bench.push(within("b")), PushOutcome::Added);
+        bench.queue.remove("b").unwrap();
+        assert_eq!(bench.push(within("c")), PushOutcome::Added, "nobody waits for a job that was removed");
+        // The row of a job that goes away by its time takes no window with it.
+        let long = |id: &str| page(id, "/long", Unique::within(3 * MINUTE));
+        bench.push(long("d"));
+        assert_eq!(bench.claim_all(), ["c", "d"]);
+        bench.clock.advance(2 * MINUTE);
+        assert!(bench.accept().is_none());
+        assert_eq!((bench.state("d"), bench.push(long("e"))), (None, duplicate("d")));
+    });
+}
+
+#[test]
+fn q29_a_refused_job_registers_nothing() {
+    on_each(|bench| {
+        bench.push(job("x"));
+        // The write fails as a whole, so its first job registers nothing either.
+        let both =
+            [until_done("a"), NewJob::new("page", &json!({})).unwrap().unique(Unique::until_done().only(["page"]))];
+        let refused = bench.queue.push_all(both);
+        assert!(
+            matches!(&refused, Err(QueueError::Config(ConfigError::FingerprintField { field })) if field == "page")
+        );
+        assert_eq!(bench.push(until_done("b")), PushOutcome::Added);
+        let store = bench.store.clone();
+        let given_up = store.write(|effects| {
+            effects.enqueue(&bench.queue, page("c", "/c", Unique::until_done()))?;
+            Err(Error::Stopped)
+        });
+        assert!(given_up.is_err());
+        assert_eq!(bench.push(page("d", "/c", Unique::until_done())), PushOutcome::Added);
+    });
+}
+
+#[test]
+fn m11_twins_within_one_call_are_one_job_the_first_and_a_users_write_has_the_same_rules() {
+    on_each(|bench| {
+        let pushed = bench.queue.push_all([until_claimed("a"), until_claimed("b"), until_claimed("c")]).unwrap();
+        let outcomes: Vec<_> = pushed.into_iter().map(|pushed| pushed.outcome).collect();
+        assert_eq!(outcomes, [PushOutcome::Added, duplicate("a"), duplicate("a")]);
+        bench.store.write(|effects| effects.enqueue(&bench.queue, until_claimed("d")).map(drop)).unwrap();
+        assert_eq!((bench.queue.counts().ready, bench.state("d")), (1, None));
+    });
+}
+
+/// An object whose fields are written in this order.
+struct Pairs<'a>(&'a [(&'a str, u32)]);
+
+impl serde::Serialize for Pairs<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
+}
+
+#[test]
+fn m03_the_order_of_fields_makes_no_difference() {
+    on_each(|bench| {
+        let pairs = |pairs: &[(&str, u32)]| NewJob::new("k", &Pairs(pairs)).unwrap().unique(Unique::until_claimed());
+        bench.push(pairs(&[("a", 1), ("b", 2)]).id("first"));
+        assert_eq!(bench.push(pairs(&[("b", 2), ("a", 1)])), duplicate("first"));
+        assert_eq!(bench.push(pairs(&[("b", 1), ("a", 2)])), PushOutcome::Added);
+        let other_kind = NewJob::new("kind", &Pairs(&[("a", 1), ("b", 2)])).unwrap();
+        assert_eq!(bench.push(other_kind.unique(Unique::until_claimed())), PushOutcome::Added);
+    });
+}
+
+#[test]
+fn a_clash_replaces_a_twin_that_waits_and_never_one_that_runs() {
+    on_each(|bench| {
+        let replace = |id: &str| page(id, "/", Unique::until_done().on_clash(Clash::Replace));
+        bench.push(replace("a"));
+        let replaced = bench.queue.push(replace("b").delay(SECOND)).unwrap();
+        assert_eq!((replaced.id.as_str(), replaced.outcome), ("a", PushOutcome::Rescheduled));
+        let a = bench.info("a");
+        assert_eq!(
+            (a.state, a.payload::<serde_json::Value>().unwrap()["by"].clone()),
+            (JobState::Scheduled, json!("b"))
+        );
+        bench.clock.advance(SECOND);
+        let mut lease = bench.claim();
+        assert_eq!(bench.push(replace("c")), duplicate("a"));
+        assert_eq!(lease.payload::<serde_json::Value>().unwrap()["by"], json!("b"));
+        lease.finish(None).unwrap();
+        assert_eq!(bench.push(replace("c")), PushOutcome::Added, "a twin that was replaced is released as any other");
+        assert_eq!(bench.claim_all(), ["c"]);
+    });
+}
+
+#[test]
+fn m12_the_earlier_time_wins_where_the_job_asks_for_that() {
+    on_each(|bench| {
+        let earliest = |id: &str| page(id, "/", Unique::until_claimed().on_clash(Clash::Earliest));
+        bench.push(earliest("a").delay(MINUTE));
+        assert_eq!(bench.push(earliest("b").delay(2 * MINUTE)), duplicate("a"));
+        assert_eq!(bench.info("a").run_at, Some(noon() + MINUTE));
+        assert_eq!(bench.push(earliest("c")), PushOutcome::Rescheduled);
+        let a = bench.info("a");
+        assert_eq!((a.state, a.payload::<serde_json::Value>().unwrap()["by"].clone()), (JobState::Ready, json!("a")));
+        // By default the old one stays as it is.
+        bench.push(page("x", "/x", Unique::until_claimed()).delay(MINUTE));
+        assert_eq!(bench.push(page("y", "/x", Unique::until_claimed())), duplicate("x"));
+        assert_eq!(bench.info("x").run_at, Some(noon() + MINUTE));
+    });
+}
+
+#[test]
+fn a_push_of_the_same_id_is_no_twin_of_itself_and_takes_its_new_fingerprint() {
+    on_each(|bench| {
+        bench.push(until_done("a"));
+        assert_eq!(bench.push(page("a", "/new", Unique::until_done()).delay(SECOND)), PushOutcome::Rescheduled);
+        assert_eq!(bench.push(until_done("b")), PushOutcome::Added, "the old page is free");
+        assert_eq!(bench.push(page("c", "/new", Unique::until_done())), duplicate("a"));
+        assert_eq!(bench.push(until_done("a").delay(2 * SECOND)), duplicate("b"), "a move must not make twins");
+        assert_eq!(bench.info("a").run_at, Some(noon() + SECOND));
+        assert_eq!(bench.push(job("a").delay(MINUTE)), PushOutcome::Rescheduled);
+        assert_eq!(bench.push(page("c", "/new", Unique::until_done())), PushOutcome::Added);
+    });
+}
+
+#[test]
+fn a_dead_job_that_is_requeued_is_unique_again_unless_it_has_a_twin_by_now() {
+    on_each(|bench| {
+        bench.push(until_done("a"));
+        bench.claim().bury("no").unwrap();
+        bench.queue.requeue("a").unwrap();
+        assert_eq!(bench.push(until_done("b")), duplicate("a"));
+        bench.claim().bury("no").unwrap();
+        bench.push(until_done("b"));
+        bench.queue.requeue("a").unwrap();
+        assert_eq!(bench.push(until_done("c")), duplicate("b"), "b was first");
+        assert_eq!(bench.claim_all(), ["b", "a"]);
+        assert_eq!(bench.push(until_done("c")), PushOutcome::Added);
+    });
+}
+
+#[test]
+fn a_job_that_runs_once_more_stays_unique_until_it_is_done() {
+    on_each(|bench| {
+        bench.push(until_done("a"));
+        let mut lease = bench.claim();
+        assert_eq!(bench.push(until_done("a")), PushOutcome::Resubmit);
+        lease.finish(None).unwrap();
+        assert_eq!(bench.push(until_done("b")), duplicate("a"));
+        bench.claim().finish(None).unwrap();
+        assert_eq!(bench.push(until_done("b")), PushOutcome::Added);
+    });
+}
+
+#[test]
+fn a_window_that_is_over_goes_with_its_job_however_clocks_are_set() {
+    on_each(|bench| {
+        bench.push(page("a", "/", Unique::within(Duration::ZERO)));
+        assert_eq!(bench.push(job("a").delay(SECOND)), PushOutcome::Rescheduled);
+        bench.clock.set_wall(noon() - DAY);
+        assert_eq!(bench.push(until_done("b")), PushOutcome::Added);
+    });
+}
+
+// Jobs that a twin has made needless.
+
+#[test]
+fn p08_a_job_is_skipped_if_a_twin_began_after_its_push_and_succeeded() {
+    on_each(|bench| {
+        for id in ["a", "b"] {
+            bench.push(executed(id));
+        }
+        bench.claim().finish(None).unwrap();
+        assert!(bench.accept().is_none());
+        assert_eq!((bench.state("b"), skipped(&bench, "b")), (Some(JobState::Finished), Some(Skipped::Executed)));
+        assert_eq!(skipped(&bench, "a"), None);
+        bench.push(executed("c"));
+        assert_eq!(bench.claim_all(), ["c"], "it was pushed after the run");
+    });
+}
+
+#[test]
+fn a_run_that_began_before_the_push_makes_nothing_needless_however_clocks_are_set() {
+    on_each(|bench| {
+        bench.push(executed("a"));
+        let mut a = bench.claim();
+        bench.clock.set_wall(noon() - DAY);
+        bench.push(executed("b"));
+        a.finish(None).unwrap();
+        assert_eq!(bench.claim_all(), ["b"]);
+        assert_eq!(skipped(&bench, "b"), None);
+    });
+}
+
+#[test]
+fn p09_a_run_that_fails_or_dies_makes_nothing_needless() {
+    in_lives(|mut bench| {
+        for id in ["a", "b"] {
+            bench.push(executed(id).retry(Retry::fixed(SECOND).max_attempts(2)));
+        }
+        let _lost = std::mem::ManuallyDrop::new(bench.claim());
+        bench = bench.next_life();
+        let mut b = bench.claim();
+        assert_eq!(b.id(), "b");
+        b.retry("not yet").unwrap();
+        assert_eq!(bench.claim_all(), ["a"], "nothing has succeeded so far");
+        bench.clock.advance(SECOND);
+        assert_eq!(bench.claim_all(), ["b"], "the next attempt of a job is never skipped");
+        assert_eq!(skipped(&bench, "b"), None);
+    });
+}
+
+#[test]
+fn p08_the_own_earlier_run_of_a_job_does_not_make_its_next_run_needless() {
+    on_each(|bench| {
+        bench.push(executed("a"));
+        let mut lease = bench.claim();
+        assert_eq!(bench.push(executed("a")), PushOutcome::Resubmit);
+        lease.finish(None).unwrap();
+        assert_eq!(bench.claim_all(), ["a"]);
+        assert_eq!(bench.push(executed("a")), PushOutcome::Added);
+        assert_eq!(bench.claim_all(), ["a"]);
+        assert_eq!(skipped(&bench, "a"), None);
+    });
+}
+
+#[test]
+fn a_success_is_remembered_for_a_day_and_over_a_restart() {
+    on_each(|mut bench| {
+        bench.push(executed("a"));
+        bench.push(executed("b").delay(DAY - MILLI));
+        bench.push(executed("c").delay(DAY));
+        bench.claim().finish(None).unwrap();
+        bench.reopen();
+        bench.clock.advance(DAY - MILLI);
+        assert!(bench.accept().is_none());
+        assert_eq!(skipped(&bench, "b"), Some(Skipped::Executed));
+        bench.clock.advance(MILLI);
+        assert_eq!(bench.claim_all(), ["c"]);
+    });
+}
+
+// Roots and leaves.
+
+#[test]
+fn m14_the_jobs_of_an_older_root_are_skipped_and_those_of_the_same_time_run() {
+    on_each(|bench| {
+        let root = |id: &str, at: SystemTime| job(id).root("tree", at);
+        bench.push(root("old", noon()));
+        let old = bench.claim();
+        let of_old = old.root().expect("it has one").clone();
+        bench.push(job("leaf").leaf(&of_old));
+        bench.push(job("late leaf").leaf(&of_old).delay(SECOND));
+        assert_eq!(bench.claim_all(), ["leaf"], "its root is the newest");
+        bench.push(root("new", noon() + MILLI));
+        bench.push(root("other tree", noon()).leaf(&of_old).root("other", noon()));
+        bench.push(root("same time", noon() + MILLI));
+        bench.push(root("older", noon()));
+        bench.clock.advance(SECOND);
+        assert_eq!(bench.claim_all(), ["new", "other tree", "same time"]);
+        for id in ["late leaf", "older"] {
+            assert_eq!((bench.state(id), skipped(&bench, id)), (Some(JobState::Finished), Some(Skipped::Superseded)));
+        }
+        drop(old);
+    });
+}
+
+#[test]
+fn a_leaf_and_a_root_that_is_not_pushed_register_nothing() {
+    on_each(|bench| {
+        bench.push(job("root").root("tree", noon()));
+        let mut lease = bench.claim();
+        let mut newer = lease.root().unwrap().clone();
+        newer.timestamp += MINUTE;
+        bench.push(job("wrong leaf").leaf(&newer));
+        // The same id for the same time is a duplicate, whose payload and root do not count.
+        assert_eq!(bench.push(job("waits").root("tree", noon())), PushOutcome::Added);
+        assert_eq!(bench.push(job("waits").root("tree", noon() + MINUTE)), duplicate("waits"));
+        lease.finish(None).unwrap();
+        assert_eq!(bench.claim_all(), ["wrong leaf", "waits"]);
+    });
+}
+
+#[test]
+fn m14_the_register_of_roots_lives_28_days_and_over_a_restart() {
+    on_each(|mut bench| {
+        let leaf = |id: &str, root: &waterline::queue::Root| job(id).leaf(root).expires(40 * DAY);
+        bench.push(job("old").root("tree", noon()));
+        let mut old = bench.claim();
+        let root = old.root().unwrap().clone();
+        old.finish(None).unwrap();
+        bench.push(job("new").root("tree", noon() + SECOND));
+        bench.claim().finish(None).unwrap();
+        bench.reopen();
+        bench.clock.advance(28 * DAY - MILLI);
+        bench.push(leaf("a", &root));
+        assert!(bench.accept().is_none());
+        assert_eq!(skipped(&bench, "a"), Some(Skipped::Superseded));
+        bench.clock.advance(MILLI);
+        bench.push(leaf("b", &root));
+        assert_eq!(bench.claim_all(), ["b"]);
+    });
+}
+
+// Expiry.
+
+#[test]
+fn p07_a_job_that_nobody_took_in_time_is_dead_and_says_why() {
+    on_each(|bench| {
+        bench.push(job("a").expires(SECOND));
+        bench.push(job("b").expires(SECOND + MILLI));
+        bench.push(job("later").delay(MINUTE).expires(SECOND));
+        bench.push(job("runs").expires(SECOND).priority(waterline::queue::Priority::Urgent));
+        let mut runs = bench.claim();
+        bench.clock.advance(SECOND);
+        assert_eq!(bench.claim_all(), ["b"]);
+        for id in ["a", "later"] {
+            let info = bench.info(id);
+            assert_eq!(info.state, JobState::Dead);
+            assert_eq!(info.error.as_deref(), Some("it expired: no worker had taken it in time"));
+            assert_eq!(info.expires_at, Some(noon() + SECOND));
+        }
+        runs.finish(None).unwrap();
+        assert_eq!(bench.state("runs"), Some(JobState::Finished), "a job that runs does not expire");
+    });
+}
+
+#[test]
+fn p07_a_sweep_ends_expired_jobs_that_no_claim_reaches() {
+    on_each(|bench| {
+        bench.push(job("a").expires(SECOND));
+        bench.queue.pause(None).unwrap();
+        bench.clock.advance(SECOND);
+        assert!(bench.accept().is_none());
+        assert_eq!(bench.state("a"), Some(JobState::Dead));
+        assert!(bench.queue.requeue("a").unwrap());
+        bench.queue.resume().unwrap();
+        assert!(bench.accept().is_none(), "its time is over all the same");
+        assert_eq!(bench.state("a"), Some(JobState::Dead));
+    });
+}
+
+#[test]
+fn a_job_that_waits_for_its_next_attempt_expires_too() {
+    on_each(|bench| {
+        bench.push(job("a").expires(2 * SECOND).retry(Retry::fixed(MINUTE)));
+        bench.clock.advance(SECOND);
+        let mut lease = bench.claim();
+        bench.clock.advance(2 * SECOND);
+        lease.retry("not yet").unwrap();
+        assert_eq!(bench.state("a"), Some(JobState::Scheduled));
+        assert!(bench.accept().is_none());
+        assert_eq!(bench.state("a"), Some(JobState::Dead));
+        assert_eq!(bench.queue.counts().dead, 1);
+    });
+}
+
+#[test]
+fn p07_a_job_that_ends_in_time_leaves_no_entry_that_it_expires() {
+    let disk = Disk::default();
+    let clock = Clock::manual(noon());
+    let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", QueueOptions::default().clock(clock)).unwrap();
+    let entries =
+        || disk.records().iter().filter(|(family, key, _)| family == "waterline.ready" && key[4] == b'e').count();
+    queue.push_all(["a", "b", "c"].map(|id| job(id).expires(MINUTE))).unwrap();
+    assert_eq!(entries(), 3);
+    queue.accept(Accept::new()).unwrap().expect("a is ready").finish(None).unwrap();
+    queue.accept(Accept::new()).unwrap().expect("b is ready").bury("no").unwrap();
+    queue.remove("c").unwrap();
+    assert_eq!(entries(), 0);
+}
+
+#[test]
+fn a_push_of_the_same_id_replaces_the_expiry() {
+    on_each(|bench| {
+        bench.push(job("a").expires(SECOND));
+        bench.push(job("a").delay(SECOND));
+        bench.clock.advance(MINUTE);
+        assert_eq!(bench.claim_all(), ["a"]);
+        assert_eq!(bench.info("a").expires_at, None);
+    });
+}
+
+// Everything leaves nothing behind, and a crash at any write leaves it whole.
+
+#[test]
+fn nothing_is_left_of_what_was_registered_when_its_time_is_over() {
+    let disk = Disk::default();
+    let clock = Clock::manual(noon());
+    let store = disk.open(&Store::options()).unwrap();
+    let queue = Queue::open(&store, "q", QueueOptions::default().clock(clock.clone())).unwrap();
+    // Entries of ready logs stay for a while: the byte after the number of the queue is the
+    // priority.
+    let written = || {
+        disk.records()
+            .into_iter()
+            .filter(|(family, key, _)| family == "waterline.queue" || family == "waterline.ready" && key[4] > 3)
+    };
+    let written = || written().map(|(_, key, _)| String::from_utf8_lossy(&key[4..]).into_owned()).collect::<Vec<_>>();
+    let before = written();
+    for id in ["a", "b", "c"] {
+        let job = page(id, id, Unique::within(SECOND)).expires(MINUTE).skip_if_executed().root(id, noon());
+        queue.push(job).unwrap();
+    }
+    queue.push(until_done("d").expires(MINUTE)).unwrap();
+    queue.push(page("e", "e", Unique::until_claimed()).expires(SECOND)).unwrap();
+    queue.push(executed("f")).unwrap();
+    queue.push(executed("g")).unwrap();
+    clock.advance(SECOND);
+    let mut ran = 0;
+    while let Some(mut lease) = queue.accept(Accept::new()).unwrap() {
+        lease.finish(None).unwrap();
+        ran += 1;
+    }
+    assert_eq!(ran, 5, "e has expired, and g is skipped");
+    for _ in 0..3 {
+        clock.advance(15 * DAY);
+        assert!(queue.accept(Accept::new()).unwrap().is_none());
+    }
+    assert_eq!(written(), before);
+}
+
+#[test]
+fn a_crash_at_any_write_leaves_a_unique_job_once_and_releases_it() {
+    let mut write = 1;
+    loop {
+        let disk = FaultyStore::new().unwrap();
+        let clock = Clock::manual(noon());
+        let options = QueueOptions::default().clock(clock.clone()).retention(Retention::Drop);
+        disk.freeze_at(write);
+        let queue = Queue::open(&disk.store(), "q", options.clone()).unwrap();
+        let live = || -> Result<(), QueueError> {
+            queue.push_all([until_done("a"), executed("x"), executed("y"), job("z").expires(SECOND)])?;
+            queue.push(until_done("b"))?;
+            queue.accept(Accept::new())?.expect("a is ready").finish(None)?;
+            queue.push(until_done("b"))?;
+            queue.accept(Accept::new())?.expect("x is ready").finish(None)?;
+            clock.advance(SECOND);
+            queue.accept(Accept::new())?.expect("b is ready").bury("no")?;
+            queue.push(until_done("c"))?;
+            Ok(())
+        };
+        live().unwrap();
+        let is_over = disk.writes() < write;
+        let next = disk.after_crash().unwrap();
+        let queue = Queue::open(&next.store(), "q", options).unwrap();
+        // One twin is there at most, and it can be ended and replaced.
+        let outcome = queue.push(until_done("last")).unwrap().outcome;
+        let mut twins = 0;
+        while let Some(mut lease) = queue.accept(Accept::new()).unwrap() {
+            twins += usize::from(["a", "b", "c", "last"].contains(&lease.id()));
+            lease.finish(None).unwrap();
+        }
+        assert_eq!(twins, 1, "write {write}: {outcome:?}");
+        assert_eq!(queue.push(until_done("after all")).unwrap().outcome, PushOutcome::Added, "write {write}");
+        if is_over {
+            break;
+        }
+        write += 1;
+    }
+    assert!(write > 8, "{write}");
+}

@@ -1,0 +1,274 @@
+//! The lines of the log about jobs: each thing that a queue does by itself is told once, names its
+//! job, and may be told to a subscriber that uses the same store.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Once;
+use std::time::{Duration, SystemTime};
+
+use waterline::queue::{
+    Accept, Clock, Every, Lease, Limit, NewJob, OnDead, Queue, QueueError, QueueOptions, Retention, Unique,
+};
+use waterline::testing::FaultyStore;
+use waterline::{Consumer, MemoryJobs, Retry, Store};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+type Line = BTreeMap<&'static str, String>;
+
+/// The lines of this process, and the queue that gets a job for each line about the queue "told".
+/// Each test has a queue of its own name.
+struct Log {
+    lines: Mutex<Vec<Line>>,
+    into: Mutex<Option<Queue>>,
+}
+
+struct Fields(Line);
+
+impl tracing::field::Visit for Fields {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &tracing::field::Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+}
+
+impl tracing::Subscriber for &'static Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "waterline" && metadata.is_event()
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut fields = Fields(Line::new());
+        fields.0.insert("level", event.metadata().level().to_string());
+        event.record(&mut fields);
+        let queue = fields.0.get("queue").cloned().unwrap_or_default();
+        self.lines.lock().push(fields.0);
+        assert_ne!(queue, "hostile", "in the subscriber");
+        let into = self.into.lock().clone().filter(|_| queue == "told");
+        into.iter().for_each(|into| drop(into.push(NewJob::new("line", &1).unwrap()).unwrap()));
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+fn log() -> &'static Log {
+    static LOG: Log = Log { lines: Mutex::new(Vec::new()), into: Mutex::new(None) };
+    static BEGUN: Once = Once::new();
+    common::watch();
+    BEGUN.call_once(|| tracing::subscriber::set_global_default(&LOG).expect("it is the first"));
+    &LOG
+}
+
+/// Returns level, id, attempt and message of each line about this queue, and forgets them.
+fn lines(queue: &str) -> Vec<Line> {
+    log().lines.lock().extract_if(.., |line| line.get("queue").is_some_and(|of| of == queue)).collect()
+}
+
+/// Asserts that these are the lines about a queue since the last look.
+fn assert_lines(queue: &str, expected: &[(&str, &str, &str, &str)]) {
+    let lines = lines(queue);
+    for (level, id, attempt, text) in expected {
+        let says = |line: &&Line| {
+            let told = format!("{}: {}", line["message"], line.get("error").map_or("", String::as_str));
+            line["level"] == *level && line.get("id").is_some_and(|of| of == id) && told.contains(text)
+        };
+        let line = lines.iter().find(says).unwrap_or_else(|| panic!("no line of {id} says {text:?}: {lines:#?}"));
+        assert_eq!((line.get("attempt").map(String::as_str), line["kind"].as_str()), (Some(*attempt), "k"), "{line:?}");
+    }
+    assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+}
+
+fn job(id: &str) -> NewJob {
+    NewJob::new("k", &id).unwrap().id(id)
+}
+
+fn accept(queue: &Queue) -> Lease {
+    queue.accept(Accept::new()).unwrap().expect("a job is ready")
+}
+
+fn none(queue: &Queue) {
+    assert!(queue.accept(Accept::new()).unwrap().is_none());
+}
+
+fn manual() -> (Clock, QueueOptions) {
+    let clock = Clock::manual(SystemTime::UNIX_EPOCH + MINUTE);
+    let options = QueueOptions::default().clock(clock.clone()).retry(Retry::fixed(SECOND).max_attempts(2));
+    (clock, options)
+}
+
+#[test]
+fn a_job_that_is_not_run_has_a_line_that_says_why() {
+    log();
+    let (clock, options) = manual();
+    let queue = Queue::open(&Store::in_memory(), "unrun", options).unwrap();
+    let twin = |id: &str| NewJob::new("k", &0).unwrap().id(id).skip_if_executed();
+    queue.push_all([twin("first"), twin("second")]).unwrap();
+    accept(&queue).finish(None).unwrap();
+    none(&queue);
+    assert_lines("unrun", &[("DEBUG", "second", "1", "skipped, since a twin of it began")]);
+
+    queue.push_all([job("old").root("page", wall(1)), job("new").root("page", wall(2))]).unwrap();
+    assert_eq!(accept(&queue).id(), "new");
+    // The lease was dropped, so its attempt has failed.
+    assert_lines(
+        "unrun",
+        &[
+            ("DEBUG", "old", "1", "skipped, since a newer root"),
+            ("DEBUG", "new", "1", "failed, and is tried again: its lease was dropped"),
+        ],
+    );
+    queue.purge().unwrap();
+    queue.push(job("late").expires(SECOND)).unwrap();
+    let waits = [("dies", OnDead::Die), ("runs", OnDead::Run)];
+    queue.push_all(waits.map(|(id, on_dead)| job(id).after(["late"]).on_dead(on_dead))).unwrap();
+    clock.advance(SECOND);
+    assert_eq!(accept(&queue).id(), "runs");
+    assert_lines(
+        "unrun",
+        &[
+            ("WARN", "late", "1", "is dead: mend its cause and requeue it, or remove it: it expired"),
+            ("WARN", "dies", "1", "requeue it, or remove it: the job \"late\" is dead"),
+            ("DEBUG", "runs", "1", "is tried again"),
+        ],
+    );
+}
+
+fn wall(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+#[test]
+fn a_job_of_a_lease_has_the_lines_that_a_job_of_a_runner_has() {
+    log();
+    let (clock, options) = manual();
+    let queue = Queue::open(&Store::in_memory(), "leased", options).unwrap();
+    queue.push(job("a")).unwrap();
+    accept(&queue).retry("no").unwrap();
+    clock.advance(SECOND);
+    accept(&queue).retry("never").unwrap();
+    queue.push(job("b")).unwrap();
+    accept(&queue).bury("no such customer").unwrap();
+    queue.push(job("c")).unwrap();
+    accept(&queue).snooze(wall(62)).unwrap();
+    clock.advance(SECOND);
+    accept(&queue).finish(None).unwrap();
+    assert_lines(
+        "leased",
+        &[
+            ("DEBUG", "a", "1", "is tried again: no"),
+            ("WARN", "a", "2", "is dead: mend its cause and requeue it, or remove it: never"),
+            ("WARN", "b", "1", "is dead: mend its cause and requeue it, or remove it: no such customer"),
+            ("DEBUG", "c", "1", "is not ready"),
+        ],
+    );
+    queue.push(job("d").retry(Retry::none())).unwrap();
+    let mut lease = accept(&queue);
+    clock.advance(MINUTE);
+    for _ in 0..2 {
+        assert!(matches!(lease.update(None), Err(QueueError::Halt { .. })));
+    }
+    assert_lines(
+        "leased",
+        &[
+            ("WARN", "d", "1", "was silent for 60s, so the job is taken back"),
+            ("WARN", "d", "1", "is dead: mend its cause and requeue it, or remove it: its worker was silent"),
+            ("WARN", "d", "1", "removed or taken over while it ran"),
+        ],
+    );
+    queue.push(job("e")).unwrap();
+    let lease = accept(&queue);
+    queue.remove("e").unwrap();
+    drop(lease);
+    assert_lines("leased", &[("WARN", "e", "1", "removed or taken over while it ran")]);
+}
+
+#[test]
+fn a_job_that_dies_with_its_process_has_a_line() {
+    log();
+    let disk = FaultyStore::new().unwrap();
+    let options = || QueueOptions::default().max_crashes(1);
+    let queue = Queue::open(&disk.store(), "crashed", options()).unwrap();
+    queue.push(job("poison")).unwrap();
+    let _ = std::mem::ManuallyDrop::new(accept(&queue));
+    let disk = disk.after_crash().unwrap();
+    Queue::open(&disk.store(), "crashed", options()).unwrap();
+    let told = lines("crashed");
+    assert_eq!(told.len(), 2, "{told:#?}");
+    let dead = told.iter().find(|line| line.get("id").is_some_and(|id| id == "poison")).expect("it has a line");
+    assert_eq!((dead["attempt"].as_str(), dead["kind"].as_str()), ("1", "k"));
+    assert!(dead["message"].starts_with("a job is dead") && dead["error"].contains("died"), "{dead:?}");
+}
+
+#[test]
+fn a_job_that_a_limit_holds_has_a_line_with_the_limit() {
+    log();
+    let (_, options) = manual();
+    let queue = Queue::open(&Store::in_memory(), "limited", options.limit(Limit::kind("k").at_once(1))).unwrap();
+    queue.push_all([job("a"), job("b")]).unwrap();
+    let mut first = accept(&queue);
+    none(&queue);
+    none(&queue);
+    let told = lines("limited");
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!((told[0]["id"].as_str(), told[0]["limit"].as_str()), ("b", "the kind \"k\""));
+    first.finish(None).unwrap();
+    accept(&queue).finish(None).unwrap();
+    assert_lines("limited", &[]);
+}
+
+/// A line is written once no lock of the store is held, else this would hang.
+#[test]
+fn a_subscriber_may_push_into_the_same_store() {
+    let log = log();
+    let (clock, options) = manual();
+    let store = Store::in_memory();
+    let into = Queue::open(&store, "into", QueueOptions::default()).unwrap();
+    *log.into.lock() = Some(into.clone());
+    let queue = Queue::open(&store, "told", options.retention(Retention::Keep)).unwrap();
+    queue.periodic("tick", Every::seconds(1), NewJob::new("k", &1).unwrap()).start().unwrap();
+    clock.advance(SECOND);
+    let run = accept(&queue);
+    let skips = lines("told");
+    assert_eq!(skips[0]["id"], run.id(), "the line names the run that has not ended: {skips:?}");
+    assert_eq!((skips.len(), skips[0]["periodic"].as_str(), into.counts().ready), (1, "tick", 1));
+    // A stream pushes without a call of the queue.
+    queue.push(job("dead")).unwrap();
+    accept(&queue).bury("never").unwrap();
+    assert_eq!(lines("told").len(), 1);
+    let stream: MemoryJobs<_> = ["b"].into_iter().collect();
+    let pushes = queue.clone();
+    Consumer::builder(stream, store.progress("stream"))
+        .stop_at(0)
+        .start_transactional(move |of, effects| {
+            effects.enqueue(&pushes, job(of.payload).after(["dead"]))?;
+            Ok(())
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    common::eventually("the line about the job of the stream", || into.counts().ready == 3);
+    assert_lines("told", &[("WARN", "b", "1", "requeue it, or remove it: the job \"dead\" is dead")]);
+    *log.into.lock() = None;
+}
+
+#[test]
+fn a_subscriber_that_panics_changes_no_answer_of_a_queue() {
+    log();
+    let (clock, options) = manual();
+    let queue = Queue::open(&Store::in_memory(), "hostile", options).unwrap();
+    queue.push_all([job("late").expires(SECOND), job("b").unique(Unique::until_done())]).unwrap();
+    clock.advance(SECOND);
+    let mut lease = accept(&queue);
+    assert_eq!(lease.id(), "b");
+    lease.finish(None).unwrap();
+    let told = lines("hostile");
+    assert_eq!((told.len(), told[0]["id"].as_str()), (1, "late"));
+}

@@ -1,0 +1,808 @@
+//! Queues against a simple model: random calls, clocks that jump, writes that fail, crashes between
+//! any two writes. After each step the queue says of each job what the model says.
+
+use crate::model::{
+    self, DEAD_FOR, End, Job, Kept, LEASE, MAX_CRASHES, Model, More, Push, RETENTION, Time, Until, Writes,
+};
+use common::queues::leak;
+use proptest::prelude::*;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use waterline::queue::{
+    Accept, Clash, Clock, JobInfo, JobState, Lease, NewJob, Priority, PushOutcome, Queue, QueueError, QueueOptions,
+    Retention, Root, Unique,
+};
+use waterline::testing::FaultyStore;
+use waterline::{Durability, Error, Retry, Store};
+
+const STATES: [JobState; 5] =
+    [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead];
+const PRIORITIES: [Priority; 4] = [Priority::Urgent, Priority::High, Priority::Normal, Priority::Low];
+
+/// The time of the first step, in milliseconds since 1970, and a day.
+const BEGIN: u64 = 1_800_000_000_000;
+const DAY: u64 = 86_400_000;
+
+/// A job to be pushed. Times are relative to the clock on the wall, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+struct Spec {
+    id: Option<u8>,
+    due: Due,
+    priority: usize,
+    retry: Option<u8>,
+    retention: Option<u8>,
+    compared: Option<CompareSpec>,
+}
+
+/// The settings by which a job is compared with others.
+#[derive(Clone, Copy, Debug)]
+struct CompareSpec {
+    page: u8,
+    until: Option<u8>,
+    clash: u8,
+    skips: bool,
+    root: Option<(u8, u64, bool)>,
+    expires: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    Now,
+    After(u64),
+    At(i64),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Heartbeat,
+    Update(u64),
+    Write,
+    Finish(Option<u64>),
+    FinishWith,
+    Retry,
+    RetryAt(i64),
+    Snooze(i64),
+    Bury,
+    Resubmit(Option<i64>),
+    Drop,
+    Leak,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Push(Spec),
+    PushAll(Vec<Spec>),
+    Enqueue(Vec<Spec>),
+    Accept(Option<i64>),
+    Act(usize, Act),
+    Remove(u8),
+    Requeue(u8),
+    RequeueDead,
+    Purge,
+    Pause(Option<u64>),
+    Resume,
+    Advance(u64),
+    Jump(i64),
+    Reopen,
+    Crash,
+}
+
+/// The trouble that begins with a step, by the number of the write.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    No,
+    Fail(u64),
+    Freeze(u64),
+}
+
+/// Whole seconds, in milliseconds, so that times meet.
+fn whole(seconds: std::ops::Range<u64>) -> impl Strategy<Value = u64> {
+    seconds.prop_map(|seconds| 1000 * seconds)
+}
+
+fn due() -> impl Strategy<Value = Due> {
+    prop_oneof![
+        4 => Just(Due::Now),
+        1 => (0..30_000u64).prop_map(Due::After),
+        2 => whole(0..12).prop_map(Due::After),
+        1 => (-30_000..90_000i64).prop_map(|at| Due::At(at / 10_000 * 10_000)),
+        1 => Just(Due::At(i64::MIN)),
+    ]
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let id = proptest::option::weighted(0.7, 0..6u8);
+    let (retry, retention) = (proptest::option::weighted(0.3, 0..3u8), proptest::option::weighted(0.4, 0..4u8));
+    let priority = prop_oneof![1 => 0..4usize, 1 => Just(2)];
+    let compared = proptest::option::weighted(0.5, compare_spec());
+    (id, due(), priority, retry, retention, compared).prop_map(|(id, due, priority, retry, retention, compared)| Spec {
+        id,
+        due,
+        priority,
+        retry,
+        retention,
+        compared,
+    })
+}
+
+fn compare_spec() -> impl Strategy<Value = CompareSpec> {
+    let until = proptest::option::weighted(0.6, 0..4u8);
+    let root = proptest::option::weighted(0.3, (0..2u8, 0..4u64, any::<bool>()));
+    let expires = proptest::option::weighted(0.3, whole(1..30));
+    (0..3u8, until, 0..3u8, any::<bool>(), root, expires)
+        .prop_map(|(page, until, clash, skips, root, expires)| CompareSpec { page, until, clash, skips, root, expires })
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let soon = || -20_000..40_000i64;
+    prop_oneof![
+        1 => Just(Act::Heartbeat),
+        2 => any::<u64>().prop_map(Act::Update),
+        1 => Just(Act::Write),
+        4 => proptest::option::of(0..9u64).prop_map(Act::Finish),
+        3 => Just(Act::FinishWith),
+        4 => Just(Act::Retry),
+        1 => soon().prop_map(Act::RetryAt),
+        2 => soon().prop_map(Act::Snooze),
+        2 => Just(Act::Bury),
+        2 => proptest::option::of(soon()).prop_map(Act::Resubmit),
+        1 => Just(Act::Drop),
+        1 => Just(Act::Leak),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        10 => spec().prop_map(Op::Push),
+        2 => proptest::collection::vec(spec(), 0..12).prop_map(Op::PushAll),
+        2 => proptest::collection::vec(spec(), 0..4).prop_map(Op::Enqueue),
+        12 => Just(Op::Accept(None)),
+        1 => (-30_000..60_000i64).prop_map(|at| Op::Accept(Some(at))),
+        3 => (-8..12i64).prop_map(|seconds| Op::Accept(Some(1000 * seconds))),
+        14 => (any::<usize>(), act()).prop_map(|(lease, act)| Op::Act(lease, act)),
+        2 => (0..12u8).prop_map(Op::Remove),
+        2 => (0..12u8).prop_map(Op::Requeue),
+        1 => Just(Op::RequeueDead),
+        1 => Just(Op::Purge),
+        1 => proptest::option::of(0..60_000u64).prop_map(Op::Pause),
+        1 => Just(Op::Resume),
+        5 => prop_oneof![0..3_000u64, whole(0..100), whole(0..12), Just(LEASE), Just(DEAD_FOR / 2)].prop_map(Op::Advance),
+        1 => prop_oneof![Just(DAY as i64), Just(-(DAY as i64)), -5_000..5_000i64].prop_map(Op::Jump),
+        1 => Just(Op::Reopen),
+        3 => Just(Op::Crash),
+    ]
+}
+
+fn trouble() -> impl Strategy<Value = Trouble> {
+    prop_oneof![
+        12 => Just(Trouble::No),
+        1 => (0..3u64).prop_map(Trouble::Fail),
+        1 => (0..6u64).prop_map(Trouble::Freeze),
+    ]
+}
+
+/// A lease, and the claim that it is from.
+struct Held {
+    lease: Lease,
+    id: String,
+    order: u64,
+}
+
+/// The real queue and its model.
+struct Pair {
+    disk: FaultyStore,
+    durability: Durability,
+    options: QueueOptions,
+    clock: Clock,
+    queue: Queue,
+    model: Model,
+    time: Time,
+    leases: Vec<Held>,
+    /// A lease was leaked, and keeps the queue open.
+    leaked: bool,
+    /// The number of the write that freezes the disk, and the state from before it.
+    freeze_in: Option<u64>,
+    frozen: Option<Model>,
+    ids: BTreeSet<String>,
+    payload: u64,
+}
+
+fn at(wall: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(wall)
+}
+
+fn open(disk: &FaultyStore, options: &QueueOptions) -> Result<Queue, QueueError> {
+    Queue::open(&disk.store(), "q", options.clone())
+}
+
+/// Checks that a call whose write has failed says so.
+fn failed<T: std::fmt::Debug>(answer: &Result<T, QueueError>) {
+    assert!(matches!(answer, Err(QueueError::Store(Error::Store { .. }))), "a write has failed: {answer:?}");
+}
+
+fn halted<T: std::fmt::Debug>(answer: &Result<T, QueueError>) {
+    assert!(matches!(answer, Err(QueueError::Halt { .. })), "the lease is over: {answer:?}");
+}
+
+impl Pair {
+    fn new(durability: Durability) -> Self {
+        let clock = Clock::manual(at(BEGIN));
+        let disk = FaultyStore::with_durability(durability).unwrap();
+        let options = QueueOptions::default()
+            .clock(clock.clone())
+            .lease(Duration::from_millis(LEASE))
+            .retry(model::retry())
+            .retention(Retention::For(Duration::from_millis(RETENTION)))
+            .dead_for(Duration::from_millis(DEAD_FOR))
+            .max_crashes(MAX_CRASHES);
+        let queue = open(&disk, &options).unwrap();
+        Self {
+            disk,
+            durability,
+            options,
+            clock,
+            queue,
+            model: Model::default(),
+            time: Time { wall: BEGIN, now: 0 },
+            leases: Vec::new(),
+            leaked: false,
+            freeze_in: None,
+            frozen: None,
+            ids: BTreeSet::new(),
+            payload: 0,
+        }
+    }
+
+    fn wall(&self, relative: i64) -> u64 {
+        self.time.wall.saturating_add_signed(relative)
+    }
+
+    /// Returns the same job for both sides. An id that the queue makes is not known yet.
+    fn job(&mut self, spec: &Spec) -> (NewJob, Push) {
+        self.payload += 1;
+        let kind = format!("k{}", self.payload % 3);
+        let page = spec.compared.map_or(9, |compared| compared.page);
+        // Twins have one kind.
+        let kind = if spec.compared.is_some() { "k0".to_owned() } else { kind };
+        let payload = json!({ "n": self.payload, "page": page });
+        let new = NewJob::new(&kind, &payload).unwrap().priority(PRIORITIES[spec.priority]);
+        let (new, due) = match spec.due {
+            Due::Now => (new, 0),
+            Due::After(delay) => (new.delay(Duration::from_millis(delay)), self.time.wall + delay),
+            Due::At(relative) => {
+                let due = self.wall(relative);
+                (new.run_at(at(due)), due)
+            }
+        };
+        let id = spec.id.map(|id| format!("id{id}"));
+        let new = id.iter().fold(new, |new, id| new.id(id));
+        let retry = spec.retry.map(|retry| match retry {
+            0 => Retry::none(),
+            1 => Retry::fixed(Duration::from_secs(3)).max_attempts(2),
+            _ => Retry::fixed(Duration::ZERO),
+        });
+        let new = retry.iter().fold(new, |new, retry| new.retry(*retry));
+        let retention = spec.retention.map(|retention| match retention {
+            0 => (Retention::Drop, Kept::Not),
+            1 => (Retention::Keep, Kept::Always),
+            2 => (Retention::For(Duration::ZERO), Kept::Not),
+            _ => (Retention::For(Duration::from_secs(5)), Kept::For(5000)),
+        });
+        let new = retention.iter().fold(new, |new, retention| new.retention(retention.0));
+        let (new, more, clash) = self.compare(new, spec.compared);
+        let job = Job {
+            state: JobState::Ready,
+            kind,
+            payload: self.payload,
+            priority: spec.priority,
+            retry,
+            retention: retention.map(|retention| retention.1),
+            failures: 0,
+            crashes: 0,
+            pushed: self.time.wall,
+            due,
+            since: 0,
+            resubmit: None,
+            data: None,
+            error: String::new(),
+            order: 0,
+            kept_until: None,
+            deadline: 0,
+            more,
+        };
+        (new, Push { id: id.unwrap_or_default(), job, clash })
+    }
+
+    /// Gives a job the settings by which it is compared with others.
+    fn compare(&self, mut new: NewJob, spec: Option<CompareSpec>) -> (NewJob, More, Clash) {
+        let Some(spec) = spec else { return (new, More::default(), Clash::Keep) };
+        let clash = [Clash::Keep, Clash::Replace, Clash::Earliest][usize::from(spec.clash)];
+        let mut more = More { page: Some(spec.page), ..More::default() };
+        if let Some(until) = spec.until {
+            let second = Duration::from_secs(1);
+            let (unique, until) = match until {
+                0 => (Unique::until_claimed(), Until::Claimed),
+                1 => (Unique::until_done(), Until::Done),
+                2 => (Unique::within(200 * second), Until::Window(200_000)),
+                _ => (Unique::within(Duration::ZERO), Until::Window(0)),
+            };
+            new = new.unique(unique.only(["page"]).on_clash(clash));
+            more.unique = Some(until);
+        }
+        // Without fields of a unique job, no other one has the same fingerprint.
+        if spec.skips && spec.until.is_some() {
+            new = new.skip_if_executed();
+            more.skips_from = Some(0);
+        }
+        more.page = more.page.filter(|_| more.unique.is_some());
+        if let Some((tree, time, is_root)) = spec.root {
+            let time = BEGIN + time;
+            new = new.root(tree.to_string(), at(time));
+            if !is_root {
+                let root = self.root(tree, time);
+                new = new.leaf(&root);
+            }
+            more.root = Some((tree, time, is_root));
+        }
+        if let Some(expires) = spec.expires {
+            new = new.expires(Duration::from_millis(expires));
+            more.expires = Some(self.time.wall + expires);
+        }
+        (new, more, clash)
+    }
+
+    /// Returns a root as a job has it that was pushed with it.
+    fn root(&self, tree: u8, time: u64) -> Root {
+        let other = Queue::open(&Store::in_memory(), "roots", QueueOptions::default()).unwrap();
+        other.push(NewJob::new("k", &()).unwrap().root(tree.to_string(), at(time))).unwrap();
+        let lease = other.accept(Accept::new()).unwrap().unwrap();
+        lease.root().unwrap().clone()
+    }
+
+    /// Takes the ids that the queue has made, which nobody else has.
+    fn name(&mut self, pushes: &mut [Push], ids: impl Iterator<Item = String>) {
+        for (push, id) in pushes.iter_mut().zip(ids) {
+            if push.id.is_empty() {
+                assert!(id.starts_with('~') && !self.model.jobs.contains_key(&id), "{id} is in use");
+                push.id = id;
+            }
+            self.ids.insert(push.id.clone());
+        }
+    }
+
+    /// Makes one step on both sides, and compares the answers.
+    fn step(&mut self, trouble: Trouble, op: &Op) {
+        match trouble {
+            Trouble::Freeze(write) if self.freeze_in.is_none() && self.frozen.is_none() => {
+                self.disk.freeze_at(write);
+                self.freeze_in = Some(write);
+            }
+            Trouble::Fail(write) => self.disk.fail(write..write + 1),
+            _ => {}
+        }
+        let failing = match trouble {
+            Trouble::Fail(write) => Some(write),
+            _ => None,
+        };
+        let mut run = Run { before: self.disk.writes(), failing, next: self.model.clone(), writes: Writes::new() };
+        match op {
+            Op::Push(spec) => self.push(&mut run, std::slice::from_ref(spec), How::One),
+            Op::PushAll(specs) => self.push(&mut run, specs, How::All),
+            Op::Enqueue(specs) => self.push(&mut run, specs, How::Enqueued),
+            Op::Accept(most) => self.accept(&mut run, *most),
+            Op::Act(lease, act) if !self.leases.is_empty() => {
+                let lease = lease % self.leases.len();
+                self.act(&mut run, lease, *act);
+            }
+            Op::Act(..) => {}
+            Op::Remove(id) | Op::Requeue(id) => {
+                self.steer_one(&mut run, &self.some_id(*id), matches!(op, Op::Remove(_)));
+            }
+            Op::RequeueDead | Op::Purge | Op::Pause(_) | Op::Resume => self.steer(&mut run, op),
+            Op::Advance(by) => {
+                self.clock.advance(Duration::from_millis(*by));
+                (self.time.wall, self.time.now) = (self.time.wall + by, self.time.now + by);
+            }
+            Op::Jump(by) => {
+                self.time.wall = self.wall(*by);
+                self.clock.set_wall(at(self.time.wall));
+            }
+            Op::Reopen => return self.reopen(&mut run),
+            Op::Crash => return self.crash(trouble),
+        }
+        self.end(run);
+    }
+
+    /// Removes or requeues a job, which may be unknown.
+    fn steer_one(&self, run: &mut Run, id: &str, removes: bool) {
+        let model = &mut run.next;
+        let is_known = model.jobs.contains_key(id);
+        let (answer, want) = match removes {
+            true => (self.queue.remove(id).map(|()| true), model.remove(id, true)),
+            false => (self.queue.requeue(id), is_known && model.requeue(id, self.time.wall)),
+        };
+        match run.has_failed(&self.disk) {
+            true => failed(&answer),
+            false if is_known => assert_eq!(answer.unwrap(), want),
+            false => assert!(matches!(answer, Err(QueueError::NotFound { .. })), "{answer:?}"),
+        }
+    }
+
+    fn steer(&self, run: &mut Run, op: &Op) {
+        match op {
+            Op::RequeueDead => {
+                let answer = self.queue.requeue_dead();
+                let want = run.next.requeue_dead(self.time.wall);
+                run.is_answered(&self.disk, answer, want);
+            }
+            Op::Purge => {
+                let answer = self.queue.purge();
+                let want = run.next.purge(&mut run.writes);
+                run.is_answered(&self.disk, answer, want);
+            }
+            Op::Pause(time) => {
+                let answer = self.queue.pause(time.map(Duration::from_millis));
+                run.next.paused_until = time.map_or(u64::MAX, |time| self.time.wall + time);
+                run.is_answered(&self.disk, answer, ());
+            }
+            Op::Resume => {
+                let answer = self.queue.resume();
+                run.next.paused_until = 0;
+                run.is_answered(&self.disk, answer, ());
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes over the state of the model after a step, or that before the write that has failed.
+    fn end(&mut self, run: Run) {
+        let (made, is_failed) = (self.disk.writes() - run.before, run.has_failed(&self.disk));
+        let sure = run.writes.len() as u64;
+        assert!(made <= sure + 1 && (is_failed || made >= sure), "{made} writes, where {sure} are sure");
+        let states = std::iter::once(self.model.clone()).chain(run.writes).chain([run.next]);
+        let mut states: Vec<Model> = states.collect();
+        if let Some(write) = self.freeze_in {
+            // A write that fails is counted too.
+            match made > write {
+                true => (self.freeze_in, self.frozen) = (None, Some(states[write as usize].clone())),
+                false => self.freeze_in = Some(write - made),
+            }
+        }
+        if is_failed {
+            states.truncate(made as usize);
+        }
+        self.model = states.pop().unwrap();
+    }
+
+    fn some_id(&self, number: u8) -> String {
+        if number < 7 {
+            return format!("id{number}");
+        }
+        let made = self.ids.iter().filter(|id| id.starts_with('~')).nth_back(usize::from(number) - 7);
+        made.map_or_else(|| "~7777".to_owned(), Clone::clone)
+    }
+
+    fn push(&mut self, run: &mut Run, specs: &[Spec], how: How) {
+        let (jobs, mut pushes): (Vec<_>, Vec<_>) = specs.iter().map(|spec| self.job(spec)).unzip();
+        let answer = match how {
+            How::One => self.queue.push(jobs.into_iter().next().unwrap()).map(|pushed| vec![pushed]),
+            How::All => self.queue.push_all(jobs),
+            How::Enqueued => {
+                let mut ids = Vec::new();
+                let written = self.disk.store().write(|effects| {
+                    for job in jobs {
+                        ids.push(effects.enqueue(&self.queue, job)?);
+                    }
+                    Ok(())
+                });
+                if run.has_failed(&self.disk) {
+                    return assert!(matches!(written, Err(Error::Store { .. })), "{written:?}");
+                }
+                written.unwrap();
+                self.name(&mut pushes, ids.into_iter());
+                for push in &pushes {
+                    run.next.push(push, self.time.wall);
+                }
+                return;
+            }
+        };
+        if run.has_failed(&self.disk) {
+            return failed(&answer);
+        }
+        let pushed: Vec<_> = answer.unwrap().into_iter().map(|pushed| (pushed.id, pushed.outcome)).collect();
+        // An id that the queue made for a job that was not pushed is seen by nobody.
+        let unseen = |number| format!("~unseen {number} of {}", self.payload);
+        let ids = pushed.iter().enumerate().map(|(number, (id, outcome))| match outcome {
+            PushOutcome::Added => id.clone(),
+            _ => unseen(number),
+        });
+        let ids: Vec<_> = ids.collect();
+        self.name(&mut pushes, ids.into_iter());
+        if !pushes.is_empty() {
+            assert_eq!(pushed, run.next.pushed(&pushes, self.time.wall));
+        }
+    }
+
+    fn accept(&mut self, run: &mut Run, most: Option<i64>) {
+        let most = most.map(|most| self.wall(most));
+        let accept = most.iter().fold(Accept::new(), |accept, most| accept.max_run_at(at(*most)));
+        let answer = self.queue.accept(accept);
+        let want = run.next.accept(most, self.time, &mut run.writes);
+        if run.has_failed(&self.disk) {
+            return failed(&answer);
+        }
+        let lease = answer.unwrap();
+        assert_eq!(lease.as_ref().map(|lease| lease.id().to_owned()), want);
+        if let (Some(lease), Some(id)) = (lease, want) {
+            let job = &run.next.jobs[&id];
+            assert_eq!(
+                (
+                    lease.kind(),
+                    lease.attempt(),
+                    lease.crashes(),
+                    lease.payload::<serde_json::Value>().unwrap()["n"].as_u64().unwrap()
+                ),
+                (job.kind.as_str(), job.failures + 1, job.crashes, job.payload)
+            );
+            assert_eq!((lease.data(), lease.is_resubmitted()), (job.data.map(Into::into), job.resubmit.is_some()));
+            self.leases.push(Held { lease, id, order: job.order });
+        }
+    }
+
+    /// Uses a lease, which may be over.
+    fn act(&mut self, run: &mut Run, number: usize, act: Act) {
+        let (time, wall) = (self.time, self.time.wall);
+        let (id, order) = (self.leases[number].id.clone(), self.leases[number].order);
+        let holds = |job: &Job| job.state == JobState::Running && job.order == order && job.deadline > time.now;
+        let holds = run.next.jobs.get(&id).is_some_and(holds);
+        let at = |relative: i64| at(wall.saturating_add_signed(relative));
+        let soon = |relative: i64| wall.saturating_add_signed(relative);
+        if matches!(act, Act::Leak | Act::Drop) {
+            return self.release(run, number, matches!(act, Act::Leak), holds);
+        }
+        let effects = self.disk.store().table("effects").unwrap();
+        let lease = &mut self.leases[number].lease;
+        let count = |effects_of: &mut waterline::Effects| effects_of.add(&effects, id.as_bytes(), 1);
+        let answer = match act {
+            Act::Heartbeat => lease.update(None).map(|()| None),
+            Act::Update(data) => lease.update(Some(data.into())).map(|()| None),
+            Act::Write => lease.write(count).map(|()| None),
+            Act::Finish(data) => lease.finish(data.map(Into::into)),
+            Act::FinishWith => lease.finish_with(count),
+            Act::Retry => lease.retry("it fails"),
+            Act::RetryAt(relative) => lease.retry_at(at(relative), "it fails too"),
+            Act::Snooze(relative) => lease.snooze(at(relative)),
+            Act::Bury => lease.bury("no way"),
+            Act::Resubmit(relative) => lease.resubmit(relative.map(at)).map(|()| None),
+            Act::Drop | Act::Leak => unreachable!(),
+        };
+        if !holds {
+            run.next.take_back(time, &mut run.writes);
+            return if run.has_failed(&self.disk) { failed(&answer) } else { halted(&answer) };
+        }
+        let model = &mut run.next;
+        let job = model.jobs.get_mut(&id).unwrap();
+        match act {
+            Act::Heartbeat => {}
+            Act::Update(data) => job.data = Some(data),
+            Act::Resubmit(relative) => job.resubmit = Some(relative.map_or(0, soon)),
+            Act::Write | Act::FinishWith => *model.effects.entry(id.clone()).or_default() += 1,
+            _ => {}
+        }
+        let end = match act {
+            Act::Finish(data) => Some(End::Finished(data)),
+            Act::FinishWith => Some(End::Finished(None)),
+            Act::Retry => Some(End::Failed("it fails".to_owned(), None)),
+            Act::RetryAt(relative) => Some(End::Failed("it fails too".to_owned(), Some(soon(relative)))),
+            Act::Snooze(relative) => Some(End::Snoozed(soon(relative))),
+            Act::Bury => Some(End::Buried("no way".to_owned())),
+            _ => None,
+        };
+        let want = match end {
+            Some(end) => model.end(&id, end, wall),
+            None => {
+                model.jobs.get_mut(&id).unwrap().deadline = time.now + LEASE;
+                None
+            }
+        };
+        let is_resubmitted = model.jobs.get(&id).is_some_and(|job| job.resubmit.is_some());
+        if run.has_failed(&self.disk) {
+            return failed(&answer);
+        }
+        assert_eq!(answer.unwrap(), want, "{act:?}");
+        let still = matches!(act, Act::Heartbeat | Act::Update(_) | Act::Write | Act::Resubmit(_));
+        assert!(!still || self.leases[number].lease.is_resubmitted() == is_resubmitted);
+    }
+
+    /// Leaks or drops a lease. A drop gives the job back, if the lease still holds.
+    fn release(&mut self, run: &mut Run, number: usize, leaks: bool, holds: bool) {
+        let Held { lease, id, .. } = self.leases.swap_remove(number);
+        if leaks {
+            leak(lease);
+            self.leaked = true;
+            return;
+        }
+        drop(lease);
+        if holds {
+            let error = "its lease was dropped before the job had ended".to_owned();
+            run.next.end(&id, End::Failed(error, None), self.time.wall);
+        } else if run.made(&self.disk) > 0 {
+            // It has not ended before, so it looked for leases that are over.
+            run.next.take_back(self.time, &mut run.writes);
+        }
+    }
+
+    /// Drops all handles, and opens the queue again in the same process.
+    fn reopen(&mut self, run: &mut Run) {
+        self.disk.heal();
+        run.failing = None;
+        while !self.leases.is_empty() {
+            let before = self.disk.writes();
+            let mut one = Run { before, failing: None, next: self.model.clone(), writes: Writes::new() };
+            self.act(&mut one, 0, Act::Drop);
+            self.end(one);
+        }
+        let before = self.disk.writes();
+        // The queue of another name is as it was, and the old one is dropped.
+        self.queue = Queue::open(&self.disk.store(), "other", self.options.clone()).unwrap();
+        let other = self.disk.writes() - before;
+        self.queue = open(&self.disk, &self.options).unwrap();
+        let made = self.disk.writes() - before;
+        assert!(self.leaked || made > other, "it was opened anew");
+        if let Some(write) = self.freeze_in {
+            (self.freeze_in, self.frozen) =
+                if made > write { (None, Some(self.model.clone())) } else { (Some(write - made), None) };
+        }
+        if !self.leaked {
+            // Those that nobody holds were running for nobody.
+            self.model.crash(self.time.wall);
+        }
+    }
+
+    /// The process dies, and another one opens the queue.
+    fn crash(&mut self, trouble: Trouble) {
+        self.disk.heal();
+        let disk = match self.durability {
+            Durability::Synced => self.disk.after_power_loss().unwrap(),
+            _ => self.disk.after_crash().unwrap(),
+        };
+        self.leases.drain(..).for_each(leak);
+        (self.disk, self.leaked, self.freeze_in) = (disk, false, None);
+        if let Some(frozen) = self.frozen.take() {
+            self.model = frozen;
+        }
+        if let Trouble::Fail(write) = trouble {
+            self.disk.fail(write..write + 1);
+            if write == 0 {
+                failed(&open(&self.disk, &self.options));
+            }
+        }
+        self.queue = open(&self.disk, &self.options).unwrap();
+        self.disk.heal();
+        self.model.crash(self.time.wall);
+    }
+
+    /// Compares everything that is seen of the queue with the model.
+    fn check(&mut self) {
+        let (queue, model) = (&self.queue, &self.model);
+        assert_eq!(queue.counts(), model.counts());
+        let mut seen = BTreeSet::new();
+        for state in STATES {
+            let jobs = queue.list(state, None, usize::MAX).unwrap();
+            let ids: Vec<_> = jobs.iter().map(|job| job.id.clone()).collect();
+            assert_eq!(ids, model.list(state), "{state:?}");
+            assert_eq!(queue.counts().of_state(state), ids.len() as u64);
+            for job in jobs {
+                compare(&job, &model.jobs[&job.id]);
+                assert_eq!(queue.get(&job.id).unwrap().as_ref(), Some(&job));
+                assert!(seen.insert(job.id), "a job is in two places");
+            }
+            let (mut paged, mut from) = (Vec::new(), None);
+            while let Some(job) = queue.list(state, from.as_ref(), 2).unwrap().pop() {
+                paged.push(job.id.clone());
+                from = Some(job);
+            }
+            let last_of_pages = ids.chunks(2).filter_map(<[String]>::last).cloned().collect::<Vec<_>>();
+            assert_eq!(paged, last_of_pages, "{state:?}");
+        }
+        for id in self.ids.iter().filter(|id| !seen.contains(*id)) {
+            assert_eq!((queue.get(id).unwrap(), queue.state(id).unwrap()), (None, None), "{id}");
+        }
+        let effects = self.disk.store().table("effects").unwrap();
+        for id in &self.ids {
+            let count = effects.counter(id).unwrap();
+            assert_eq!(count, model.effects.get(id).copied().unwrap_or(0), "the effects of {id}");
+        }
+        assert!(queue.status().unwrap().to_string().contains("the queue"));
+    }
+
+    /// Runs everything to its end: each job comes out.
+    fn drain(&mut self) {
+        self.step(Trouble::No, &Op::Resume);
+        for _ in 0..10_000 {
+            let waiting = self.model.counts();
+            if waiting.ready + waiting.scheduled + waiting.running == 0 {
+                return;
+            }
+            self.step(Trouble::No, &Op::Accept(None));
+            let has_job = |held: &Held| self.model.jobs.get(&held.id).is_some_and(|job| job.order == held.order);
+            match self.leases.last().is_some_and(has_job) {
+                true => self.step(Trouble::No, &Op::Act(self.leases.len() - 1, Act::FinishWith)),
+                false => self.step(Trouble::No, &Op::Advance(DAY / 2)),
+            }
+            self.check();
+        }
+        panic!("{:?} never come out", self.model.counts());
+    }
+}
+
+/// One step: its trouble, and the state of the model after it.
+struct Run {
+    before: u64,
+    failing: Option<u64>,
+    next: Model,
+    writes: Writes,
+}
+
+enum How {
+    One,
+    All,
+    Enqueued,
+}
+
+impl Run {
+    fn made(&self, disk: &FaultyStore) -> u64 {
+        disk.writes() - self.before
+    }
+
+    /// True if a write of this step has failed.
+    fn has_failed(&self, disk: &FaultyStore) -> bool {
+        self.failing.is_some_and(|write| self.made(disk) > write)
+    }
+
+    fn is_answered<R: PartialEq + std::fmt::Debug>(&self, disk: &FaultyStore, answer: Result<R, QueueError>, want: R) {
+        if self.has_failed(disk) { failed(&answer) } else { assert_eq!(answer.unwrap(), want) }
+    }
+}
+
+fn compare(real: &JobInfo, model: &Job) {
+    let ended = matches!(model.state, JobState::Finished | JobState::Dead);
+    assert_eq!((real.state, &real.kind), (model.state, &model.kind), "{real:?}");
+    assert_eq!(real.priority, PRIORITIES[model.priority], "{real:?}");
+    assert_eq!((real.failures, real.crashes), (model.failures, model.crashes), "{real:?}");
+    assert_eq!((real.pushed_at, real.since), (at(model.pushed), at(model.since)), "{real:?}");
+    assert_eq!(real.run_at, (model.due > 0).then(|| at(model.due)), "{real:?}");
+    assert_eq!(real.kept_until, model.kept_until.filter(|_| ended).map(at), "{real:?}");
+    assert_eq!(real.resubmitted, model.resubmit.is_some(), "{real:?}");
+    assert_eq!(real.error.as_deref().unwrap_or(""), model.error, "{real:?}");
+    assert_eq!(real.payload::<serde_json::Value>().unwrap()["n"].as_u64().unwrap(), model.payload, "{real:?}");
+    assert_eq!(real.data, model.data.map(Into::into), "{real:?}");
+    assert_eq!((real.skipped, real.expires_at), (model.more.skipped, model.more.expires.map(at)), "{real:?}");
+    let root = model.more.root.map(|(tree, time, _)| (tree.to_string(), at(time)));
+    assert_eq!(real.root.clone().map(|root| (root.signature, root.timestamp)), root, "{real:?}");
+}
+
+fn live(durability: Durability, steps: &[(Trouble, Op)]) {
+    let mut pair = Pair::new(durability);
+    for (trouble, op) in steps {
+        pair.step(*trouble, op);
+        pair.disk.heal();
+        pair.check();
+    }
+    pair.step(Trouble::No, &Op::Crash);
+    pair.check();
+    pair.drain();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_queue_does_what_its_model_does(
+        synced in any::<bool>(),
+        steps in proptest::collection::vec((trouble(), op()), 1..80),
+    ) {
+        live(if synced { Durability::Synced } else { Durability::Buffered }, &steps);
+    }
+}

@@ -1,0 +1,10 @@
+//! The repository: its layout, its prose, its links, its scripts, and its lists of tests.
+
+mod architecture;
+mod map;
+mod mutants;
+mod parity;
+mod prose;
+mod readme;
+#[cfg(unix)]
+mod tooling;

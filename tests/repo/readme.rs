@@ -1,0 +1,113 @@
+//! The links of README.md and of the pages of the documentation lead somewhere: in a checkout, in
+//! the package, and in the documentation.
+
+use common::tree::root;
+use std::collections::BTreeMap;
+use std::fs;
+
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+}
+
+/// Returns the version of the library.
+fn version() -> String {
+    let manifest = read("Cargo.toml");
+    let line = manifest.lines().find_map(|line| line.strip_prefix("version = \"")).expect("a version");
+    line.trim_end_matches('"').to_owned()
+}
+
+/// Returns the text without code, in which brackets are no links.
+fn without_code(text: &str) -> String {
+    let mut prose = String::new();
+    for (at, block) in text.split("```").enumerate() {
+        // Every second part is inside a fence.
+        if at % 2 == 0 {
+            let spans = block.split('`').enumerate();
+            spans.for_each(|(at, span)| prose.push_str(if at % 2 == 0 { span } else { "code" }));
+        }
+    }
+    prose
+}
+
+/// Returns all texts between `this` and the next `that`.
+fn between<'a>(text: &'a str, this: &str, that: char) -> Vec<&'a str> {
+    text.split(this).skip(1).filter_map(|rest| Some(rest.split_once(that)?.0)).collect()
+}
+
+/// Returns the definitions `[name]: target`, one in a line.
+fn definitions(text: &str) -> BTreeMap<String, String> {
+    let parts = text.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
+    parts.map(|(name, target)| (name.to_owned(), target.to_owned())).collect()
+}
+
+/// Returns the anchors of the headings, as GitHub and rustdoc make them.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let kept = |c: char| c.is_alphanumeric() || " -_".contains(c);
+    let anchor = |line: &str| line.trim_start_matches('#').trim().to_lowercase().replace(|c| !kept(c), "");
+    headings.map(|line| anchor(line).replace(' ', "-")).collect()
+}
+
+/// Returns the links within a text that lead nowhere. A link may lead to a heading of the same
+/// page, to another site, or, in rustdoc, to an item.
+fn astray(text: &str, items: bool) -> Vec<String> {
+    let anchors = anchors(text);
+    let prose = without_code(text);
+    let leads_nowhere = |target: &&str| match target.strip_prefix('#') {
+        Some(anchor) => !anchors.iter().any(|known| known == anchor),
+        None => !(target.starts_with("https://") || items && target.starts_with("crate::")),
+    };
+    between(&prose, "](", ')').into_iter().filter(leads_nowhere).map(str::to_owned).collect()
+}
+
+/// Returns the definitions of lib.rs before README.md. The documentation uses these.
+fn documented() -> BTreeMap<String, String> {
+    let lib = read("src/lib.rs");
+    let (before, _) = lib.split_once("include_str!(\"../README.md\")").expect("README.md is the documentation");
+    let version = format!("/{}/", version());
+    let lines = before.replace("/\", env!(\"CARGO_PKG_VERSION\"), \"/", &version).replace("\\n\",", "");
+    definitions(&lines.lines().map(|line| format!("{}\n", line.trim().trim_start_matches('"'))).collect::<String>())
+}
+
+/// True if the package holds this file, by the list in Cargo.toml.
+fn is_packed(file: &str) -> bool {
+    let manifest = read("Cargo.toml");
+    let (_, list) = manifest.split_once("\ninclude = [").expect("the package is a list of what it includes");
+    let list = list.split_once(']').unwrap().0;
+    between(list, "\"/", '"').iter().any(|entry| file == *entry || file.starts_with(&format!("{entry}/")))
+}
+
+#[test]
+fn each_link_of_the_readme_leads_somewhere_in_the_checkout_in_the_package_and_in_the_documentation() {
+    let readme = read("README.md");
+    assert_eq!(astray(&readme, false), [""; 0], "a file is linked by a reference, which src/lib.rs defines, too");
+    let (files, documented) = (definitions(&readme), documented());
+    assert!(!files.is_empty());
+    for (name, file) in &files {
+        assert!(root().join(file).is_file() && is_packed(file), "{file} is in the checkout and the package");
+        let page = format!("https://docs.rs/crate/waterline/{}/source/{file}", version());
+        let module = file.strip_prefix("src/").and_then(|file| file.strip_suffix(".md"));
+        let expected = module.map_or(page, |module| format!("crate::{}", module.replace('/', "::")));
+        assert_eq!(documented.get(name), Some(&expected), "src/lib.rs defines [{name}] for the documentation");
+    }
+    let prose = without_code(&readme);
+    let used = between(&prose, "][", ']');
+    let unknown: Vec<_> = used.into_iter().filter(|name| !files.contains_key(*name)).collect();
+    assert!(unknown.is_empty(), "README.md does not define these references: {unknown:?}");
+    let unused: Vec<_> = files.keys().filter(|name| prose.matches(&format!("[{name}]")).count() < 2).collect();
+    assert!(unused.is_empty(), "README.md defines these references and has no link by them: {unused:?}");
+}
+
+#[test]
+fn each_link_of_a_page_of_the_documentation_leads_to_an_item_a_heading_or_another_site() {
+    for page in ["src/design.md", "src/why.md", "src/queue/parity.md", "src/your_database.md"] {
+        assert_eq!(astray(&read(page), true), [""; 0], "{page}");
+    }
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_seen() {
+    let text = "# A `b` c\n[1](#a-b-c) [2](#a-b) [3](https://a.b) [4](LICENSE) `[5](x)` [6](crate::A)";
+    assert_eq!(astray(text, false), ["#a-b", "LICENSE", "crate::A"]);
+    assert_eq!(astray(text, true), ["#a-b", "LICENSE"]);
+}

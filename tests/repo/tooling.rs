@@ -1,0 +1,132 @@
+//! The scripts behind the Makefile, with a cargo that does what the test says, and the packages of
+//! the workspace.
+
+use common::tree::root;
+use std::fs;
+use std::process::{Command, Output};
+
+/// Runs `.ci/test` with a cargo whose first and second call end as these say: the output of cargo,
+/// and its exit code. Returns the calls, too.
+fn test_script(first: (&str, i32), second: (&str, i32)) -> (Output, Vec<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let (calls, cargo) = (dir.path().join("calls"), dir.path().join("cargo"));
+    let [first, second] = [first, second].map(|(said, code)| format!("cat >&2 <<'end'\n{said}end\nreturn {code}\n"));
+    let first = format!("if [ \"$(wc -l <\"$CALLS\")\" -eq 1 ]; then\n{first}fi\n");
+    // Bash reads a function first. A program that was just written may still be open in a child of
+    // another test, and cannot be executed then.
+    fs::write(&cargo, format!("cargo() {{\necho \"$*\" >>\"$CALLS\"\n{first}{second}}}\n")).unwrap();
+    let script = root().join(".ci/test");
+    let output = Command::new("bash").arg(script).env("BASH_ENV", cargo).env("CALLS", &calls).output().unwrap();
+    let calls = fs::read_to_string(&calls).unwrap_or_default();
+    (output, calls.lines().map(str::to_owned).collect())
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn make_test_runs_both_sets_of_programs_to_the_end_and_names_those_that_failed() {
+    let failed =
+        "error: test failed, to rerun pass `--lib`\nerror: 2 targets failed:\n    `--lib`\n    `--test crash`\n";
+    let (output, calls) = test_script((failed, 101), ("error: 1 target failed:\n    `--doc`\n", 102));
+    assert_eq!(calls.len(), 2, "the second set runs though the first one failed: {calls:?}");
+    assert!(calls.iter().all(|call| call.starts_with("test --no-fail-fast --locked ")), "{calls:?}");
+    assert!(
+        calls[0].ends_with("--no-default-features") && calls[1].ends_with("--workspace --release --all-features"),
+        "{calls:?}"
+    );
+    assert_eq!(output.status.code(), Some(101), "the exit code is that of the first failure");
+    let end = "test: these failed:\n    on memory: --lib\n    on memory: --test crash\n    on RocksDB: --doc\n";
+    assert!(stderr(&output).ends_with(end), "{}", stderr(&output));
+}
+
+#[test]
+fn make_test_fails_when_only_the_second_set_fails_or_a_program_does_not_compile() {
+    let (output, calls) = test_script(("", 0), ("error: could not compile `waterline`\n", 101));
+    assert_eq!((output.status.code(), calls.len()), (Some(101), 2));
+    let end = "    on RocksDB: cargo test --workspace --release --all-features (exit code 101)\n";
+    assert!(stderr(&output).ends_with(end), "{}", stderr(&output));
+}
+
+#[test]
+fn make_test_succeeds_when_every_program_passes() {
+    let (output, _) = test_script(("", 0), ("warning: `x` (bin) generated 1 warning\n", 0));
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stderr(&output).ends_with("test: every test program passed\n"), "{}", stderr(&output));
+    // The Makefile uses this script.
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let recipe = makefile.split("\ntest: ").nth(1).unwrap().lines().nth(1);
+    assert_eq!(recipe, Some("\t@bash .ci/test"));
+}
+
+/// Runs `.ci/deny` with this option, without cargo-deny, and with this output of `cargo tree`.
+fn deny_script(option: &str, tree: &str) -> (Output, Vec<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let (calls, cargo) = (dir.path().join("calls"), dir.path().join("cargo"));
+    let answer = format!("case $1 in\ntree) cat <<'end'\n{tree}end\n;;\n*) return 101 ;;\nesac\n");
+    fs::write(&cargo, format!("cargo() {{\necho \"$1\" >>\"$CALLS\"\n{answer}}}\n")).unwrap();
+    let mut script = Command::new("bash");
+    script.arg(root().join(".ci/deny")).args([option].iter().filter(|option| !option.is_empty()));
+    let output = script.env("BASH_ENV", cargo).env("CALLS", &calls).output().unwrap();
+    let calls = fs::read_to_string(&calls).unwrap_or_default();
+    (output, calls.lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn without_cargo_deny_a_package_that_offers_no_allowed_licence_is_named() {
+    let tree = "allowed v1.0.0|MIT\n\
+                choice v1.0.0|GPL-3.0/MIT\n\
+                exception v1.0.0|Apache-2.0 WITH LLVM-exception OR Apache-2.0 OR MIT (*)\n\
+                group v1.0.0|(MIT OR GPL-3.0) AND Unicode-3.0\n\
+                both v1.0.0|MIT AND (GPL-3.0 OR LGPL-3.0)\n\
+                none v1.0.0|\n";
+    let (output, calls) = deny_script("--quick", tree);
+    assert_eq!(output.status.code(), Some(1));
+    let both = "deny: both v1.0.0: its licence is not allowed: MIT AND (GPL-3.0 OR LGPL-3.0)";
+    let none = "deny: none v1.0.0: its licence is not allowed: none is named";
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().collect::<Vec<_>>(), [both, none]);
+    assert!(!calls.contains(&"install".to_owned()), "nothing is installed: {calls:?}");
+}
+
+#[test]
+fn make_deny_checks_licences_though_cargo_deny_cannot_be_installed() {
+    let (output, calls) = deny_script("", "one v1.0.0|MIT\n\ntwo v1.0.0|Apache-2.0\n");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(calls.contains(&"install".to_owned()), "{calls:?}");
+    let said = "deny: the licences of 2 packages are allowed (cargo-deny is not installed)\n";
+    assert_eq!(String::from_utf8_lossy(&output.stdout), said);
+    // A tree that cannot be read is no success.
+    assert_eq!(deny_script("", "").0.status.code(), Some(1));
+}
+
+/// Returns the packages of the workspace without a minimal Rust version or without the licence.
+fn incomplete(metadata: &str) -> Vec<String> {
+    let metadata: serde_json::Value = serde_json::from_str(metadata).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    assert!(!packages.is_empty());
+    let complete =
+        |package: &&serde_json::Value| package["rust_version"].is_string() && package["license"] == "MIT OR Apache-2.0";
+    let lacking = packages.iter().filter(|package| !complete(package));
+    lacking.map(|package| package["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn each_member_of_the_workspace_states_its_rust_version_and_its_licence() {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let call =
+        cargo.args(["metadata", "--no-deps", "--locked", "--offline", "--format-version", "1"]).current_dir(root());
+    let output = call.output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(incomplete(&String::from_utf8(output.stdout).unwrap()), [""; 0]);
+}
+
+#[test]
+fn a_member_without_a_rust_version_or_with_another_licence_is_named() {
+    let metadata = r#"{"packages": [
+        {"name": "good", "rust_version": "1.88", "license": "MIT OR Apache-2.0"},
+        {"name": "old", "rust_version": null, "license": "MIT OR Apache-2.0"},
+        {"name": "closed", "rust_version": "1.88", "license": null}
+    ]}"#;
+    assert_eq!(incomplete(metadata), ["old", "closed"]);
+}

@@ -1,0 +1,9 @@
+//! What a consumer says of itself: its status, its events, its metrics and its errors.
+
+mod bad_input;
+mod errors;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod observers;
+mod statuses;
+mod stuck;

@@ -1,0 +1,690 @@
+//! Observers: the events of each mode, their order, and code of the user that misbehaves in them.
+
+use common::*;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use waterline::{
+    Blocked, Builder, Consumer, Done, Error, Event, Handle, Index, Job, Jobs, MemoryProgress, Observer, Outcome,
+    Progress, Retry, State, Status, Store, StoreProgress,
+};
+
+const NOW: Retry = Retry::fixed(Duration::ZERO);
+
+/// An event, kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Heard {
+    Begun(Index, u32),
+    Done(Index, u32, Duration),
+    Failed(Index, u32, String),
+    Saved(Option<Index>, u64),
+    Stalled(Blocked),
+    Halted(Index, Option<u32>, String),
+    Ended(State, Option<Index>, Option<String>),
+}
+
+/// Keeps all events, in their order. Measurements are kept apart: their number depends on the time.
+#[derive(Clone, Default)]
+struct Ear(Arc<Mutex<Vec<Heard>>>, Arc<Mutex<Vec<(Duration, Status)>>>);
+
+impl Observer for Ear {
+    fn observe(&self, event: &Event<'_>) {
+        assert!(["p", "unnamed"].contains(&event.consumer()), "{event:?}");
+        let heard = match *event {
+            Event::AttemptBegun { index, attempt, .. } => Heard::Begun(index, attempt),
+            Event::AttemptEnded { index, attempt, elapsed, outcome, .. } => match outcome {
+                Outcome::Done => Heard::Done(index, attempt, elapsed),
+                Outcome::Failed { error, .. } => Heard::Failed(index, attempt, error.to_owned()),
+                other => panic!("{other:?}"),
+            },
+            Event::Saved { last_processed, count, .. } => Heard::Saved(last_processed, count),
+            Event::Stalled { status, .. } => Heard::Stalled(status.blocked.clone()),
+            Event::Halted { index, attempt, error, .. } => Heard::Halted(index, attempt, error.to_owned()),
+            Event::Ended { state, last_processed, error, .. } => {
+                Heard::Ended(state, last_processed, error.map(str::to_owned))
+            }
+            Event::Measured { lag, status, .. } => {
+                let ended = self.0.lock().iter().any(|heard| matches!(heard, Heard::Ended(..)));
+                assert!(!ended, "the end is the last event");
+                return self.1.lock().push((lag, status.clone()));
+            }
+            _ => panic!("{event:?}"),
+        };
+        self.0.lock().push(heard);
+    }
+}
+
+impl Ear {
+    fn all(&self) -> Vec<Heard> {
+        self.0.lock().clone()
+    }
+
+    fn count(&self, so: impl Fn(&Heard) -> bool) -> usize {
+        self.0.lock().iter().filter(|heard| so(heard)).count()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Direct,
+    Deferred,
+    Ordered,
+    Transactional,
+}
+
+const MODES: [Mode; 4] = [Mode::Direct, Mode::Deferred, Mode::Ordered, Mode::Transactional];
+
+type Run = Arc<dyn Fn(&Job<u64>) -> Result<(), String> + Send + Sync>;
+
+/// Starts it in this mode. With `late`, the part behind the closure fails: the token, or the sink.
+fn start<J: Jobs<Job = u64>>(builder: Builder<J, StoreProgress>, mode: Mode, late: bool, run: Run) -> Consumer {
+    let started = match mode {
+        Mode::Direct => builder.start(move |job| Ok(run(&job)?)),
+        Mode::Deferred if late => {
+            let (send, tokens) = unbounded::<(Job<u64>, Done)>();
+            std::thread::spawn(move || {
+                for (job, done) in tokens {
+                    match run(&job) {
+                        Ok(()) => done.complete(),
+                        Err(error) => done.fail(error),
+                    }
+                }
+            });
+            builder.start_deferred(move |job, done| send.send((job, done)).unwrap())
+        }
+        Mode::Deferred => builder.start_deferred(move |job, done| match run(&job) {
+            Ok(()) => done.complete(),
+            Err(error) => done.fail(error),
+        }),
+        Mode::Ordered if late => builder.start_ordered(Ok, move |_, job| Ok(run(&job)?)),
+        Mode::Ordered => builder.start_ordered(move |job| Ok(run(&job)?), |_, ()| Ok(())),
+        Mode::Transactional => builder.start_transactional(move |job, _| Ok(run(&job)?)),
+    };
+    started.unwrap()
+}
+
+/// Compares all events with the model: each job fails as often as the plan says, and is done then.
+fn check(heard: &[Heard], plan: &[u32], mode: Mode) {
+    let mut attempts: BTreeMap<Index, (u32, bool)> = BTreeMap::new();
+    let mut done = vec![false; plan.len()];
+    let mut watermark = None;
+    for (at, event) in heard.iter().enumerate() {
+        match event {
+            Heard::Begun(index, attempt) => {
+                let (last, running) = attempts.entry(*index).or_default();
+                assert!(!*running && !done[*index as usize], "{mode:?}: {event:?} at {at} in {heard:#?}");
+                assert_eq!(*attempt, *last + 1, "{mode:?}: {heard:#?}");
+                (*last, *running) = (*attempt, true);
+            }
+            Heard::Done(index, attempt, _) | Heard::Failed(index, attempt, _) => {
+                let (last, running) = attempts.get_mut(index).expect("it has begun");
+                assert!(std::mem::replace(running, false) && last == attempt, "{mode:?}: {event:?} in {heard:#?}");
+                let succeeds = *attempt > plan[*index as usize];
+                assert_eq!(matches!(event, Heard::Done(..)), succeeds, "{mode:?}: {event:?}");
+                done[*index as usize] = succeeds;
+            }
+            Heard::Saved(last, count) => {
+                assert_eq!(*count, 1);
+                assert!(*last >= watermark, "the watermark went back: {heard:#?}");
+                watermark = *last;
+                let covered = last.map_or(0, |last| last as usize + 1);
+                assert!(done[..covered].iter().all(|done| *done), "{mode:?}: saved too early: {heard:#?}");
+            }
+            Heard::Ended(state, last, error) => {
+                assert_eq!(at, heard.len() - 1, "it is the last one: {heard:#?}");
+                assert_eq!((*state, error), (State::Finished, &None));
+                assert_eq!(*last, Some(plan.len() as u64 - 1));
+            }
+            other => panic!("{mode:?}: {other:?} in {heard:#?}"),
+        }
+    }
+    assert!(done.iter().all(|done| *done) && matches!(heard.last(), Some(Heard::Ended(..))), "{mode:?}: {heard:#?}");
+    let begun: u32 = attempts.values().map(|(last, _)| last).sum();
+    assert_eq!(begun, plan.iter().map(|fails| fails + 1).sum::<u32>());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn each_attempt_begins_and_ends_once_before_its_save_in_every_mode(
+        plan in proptest::collection::vec(prop_oneof![3 => Just(0), 1 => 1..4u32], 1..40),
+        max_processing in 1..6usize,
+        late in any::<bool>(),
+    ) {
+        for (store, dir) in stores() {
+            for mode in MODES {
+                let (ear, plan) = (Ear::default(), plan.clone());
+                let fails = plan.clone();
+                let builder = Consumer::builder(numbers(plan.len() as u64), store.progress("p"))
+                    .max_processing(max_processing)
+                    .retry(NOW)
+                    .stop_at(plan.len() as u64 - 1)
+                    .observe(ear.clone());
+                let run: Run = Arc::new(move |job: &Job<u64>| {
+                    if job.attempt > fails[job.index as usize] { Ok(()) } else { Err("refused".to_owned()) }
+                });
+                let consumer = start(builder, mode, late, run);
+                let handle = consumer.handle();
+                consumer.join().unwrap();
+                check(&ear.all(), &plan, mode);
+                let saves = ear.count(|heard| matches!(heard, Heard::Saved(..)));
+                prop_assert_eq!(saves as u64, handle.status().saves);
+                store.progress("p").remove().unwrap();
+            }
+            drop((store, dir));
+        }
+    }
+}
+
+#[test]
+fn the_events_of_one_job_that_fails_once_stand_in_their_order_in_every_mode() {
+    for mode in MODES {
+        let ear = Ear::default();
+        let builder = Consumer::builder(numbers(1), Store::in_memory().progress("p")).retry(NOW).stop_at(0);
+        let run: Run = Arc::new(|job| if job.attempt == 1 { Err("refused".to_owned()) } else { Ok(()) });
+        start(builder.observe(ear.clone()), mode, false, run).join().unwrap();
+        let mut heard = ear.all();
+        for event in &mut heard {
+            if let Heard::Done(.., elapsed) = event {
+                *elapsed = Duration::ZERO;
+            }
+        }
+        let wanted = [
+            Heard::Begun(0, 1),
+            Heard::Failed(0, 1, "refused".to_owned()),
+            Heard::Begun(0, 2),
+            Heard::Done(0, 2, Duration::ZERO),
+            Heard::Saved(Some(0), 1),
+            Heard::Ended(State::Finished, Some(0), None),
+        ];
+        assert_eq!(heard, wanted, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_duration_is_the_time_between_the_beginning_and_the_report_of_an_attempt() {
+    for (mode, late) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+        let ear = Ear::default();
+        let (say, measured) = unbounded();
+        let builder = Consumer::builder(numbers(1), Store::in_memory().progress("p")).stop_at(0);
+        let begun = Instant::now();
+        let run: Run = Arc::new(move |_| {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(20) {
+                std::thread::yield_now();
+            }
+            say.send(begun.elapsed()).unwrap();
+            Ok(())
+        });
+        start(builder.observe(ear.clone()), mode, late, run).join().unwrap();
+        let (most, least) = (begun.elapsed(), measured.recv().unwrap());
+        let all = ear.all();
+        let took = all.iter().find_map(|heard| if let Heard::Done(.., took) = heard { Some(*took) } else { None });
+        let took = took.expect("it is done");
+        assert!(least <= took && took <= most, "{mode:?}, {late}: {least:?} <= {took:?} <= {most:?}");
+    }
+}
+
+#[test]
+fn the_time_of_a_save_has_its_failed_tries_and_the_write_in_it() {
+    let (send, saves) = unbounded();
+    let progress = FaultyProgress::in_memory();
+    let hold = progress.faults().hold();
+    progress.faults().fail(0..1);
+    let consumer = Consumer::builder(numbers(1), progress.clone())
+        .stop_at(0)
+        .observe(move |event: &Event<'_>| {
+            if let Event::Saved { elapsed, last_processed, .. } = event {
+                let _ = send.send((*last_processed, *elapsed));
+            }
+        })
+        .start(|_| Ok(()))
+        .unwrap();
+    hold.wait();
+    let held = Instant::now();
+    while held.elapsed() < Duration::from_millis(20) {
+        std::thread::yield_now();
+    }
+    let least = held.elapsed();
+    drop(hold);
+    consumer.join().unwrap();
+    let (last, elapsed) = saves.recv().unwrap();
+    assert_eq!(last, Some(0));
+    assert!(elapsed >= least && elapsed < LONG, "{elapsed:?}");
+    assert!(saves.recv().is_err(), "a save that fails is none, and the observer is gone");
+}
+
+#[test]
+fn an_error_and_a_panic_are_the_outcome_of_their_attempt_in_every_mode() {
+    for (mode, late) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+        if (mode, late) == (Mode::Deferred, true) {
+            continue; // A panic of a thread of the test's own is no concern of the consumer.
+        }
+        let ear = Ear::default();
+        let builder = Consumer::builder(numbers(1), Store::in_memory().progress("p"));
+        let builder = builder.retry(NOW.max_attempts(2)).observe(ear.clone());
+        let run: Run = Arc::new(|job| if job.attempt == 1 { panic!("at once") } else { Err("refused".to_owned()) });
+        let error = start(builder, mode, late, run).join().unwrap_err();
+        let heard = ear.all();
+        let panicked = if mode == Mode::Deferred { "the job panicked" } else { "panicked: at once" };
+        let wanted = [
+            Heard::Begun(0, 1),
+            Heard::Failed(0, 1, panicked.to_owned()),
+            Heard::Begun(0, 2),
+            Heard::Failed(0, 2, "refused".to_owned()),
+            Heard::Halted(0, Some(2), "job 0 failed in attempt 2: refused".to_owned()),
+            // The store keeps what the halt said.
+            Heard::Saved(None, 1),
+            Heard::Ended(State::Halted, None, Some(error.report())),
+        ];
+        assert_eq!(heard, wanted, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_panic_of_on_job_done_is_the_outcome_of_its_attempt() {
+    let ear = Ear::default();
+    let first = AtomicBool::new(true);
+    Consumer::builder(numbers(1), MemoryProgress::new())
+        .retry(NOW)
+        .stop_at(0)
+        .on_job_done(move |_| assert!(!first.swap(false, Ordering::SeqCst), "the first one panics"))
+        .observe(ear.clone())
+        .start(|_| Ok(()))
+        .unwrap()
+        .join()
+        .unwrap();
+    let failed = ear.count(|heard| matches!(heard, Heard::Failed(0, 1, text) if text.contains("the first one")));
+    let done = ear.count(|heard| matches!(heard, Heard::Done(0, 2, _)));
+    assert_eq!((failed, done), (1, 1), "{:#?}", ear.all());
+}
+
+#[test]
+fn a_transactional_job_whose_effects_are_refused_was_done_first_and_halts_then() {
+    for (store, _dir) in stores() {
+        let ear = Ear::default();
+        let table = store.table("sums").unwrap();
+        table.put("title", "no counter").unwrap();
+        let consumer = Consumer::builder(numbers(1), store.progress("p"))
+            .observe(ear.clone())
+            .start_transactional(move |_, effects| Ok(effects.add(&table, "title", 1)?))
+            .unwrap();
+        consumer.join().unwrap_err();
+        let heard = ear.all();
+        assert!(
+            matches!(heard[..3], [Heard::Begun(0, 1), Heard::Done(0, 1, _), Heard::Halted(0, Some(1), _)]),
+            "{heard:#?}"
+        );
+        assert!(matches!(heard.last(), Some(Heard::Ended(State::Halted, None, Some(_)))), "{heard:#?}");
+    }
+}
+
+#[test]
+fn an_observer_that_always_panics_changes_nothing_and_the_others_hear_all() {
+    for mode in MODES {
+        let (before, behind) = (Ear::default(), Ear::default());
+        let calls = Arc::new(AtomicU64::new(0));
+        let called = calls.clone();
+        let builder = Consumer::builder(numbers(100), Store::in_memory().progress("p"))
+            .max_processing(4)
+            .retry(NOW)
+            .stop_at(99)
+            .observe(before.clone())
+            .observe(move |event: &Event<'_>| {
+                called.fetch_add(1, Ordering::SeqCst);
+                panic!("at {event:?}");
+            })
+            .observe(behind.clone());
+        let run: Run =
+            Arc::new(|job| if job.index % 3 == 0 && job.attempt == 1 { Err("refused".to_owned()) } else { Ok(()) });
+        let consumer = start(builder, mode, false, run);
+        let handle = consumer.handle();
+        consumer.join().unwrap();
+        let status = handle.status();
+        assert_eq!((status.done, status.failed, status.retries), (100, 34, 34), "{mode:?}");
+        assert_eq!(handle.last_processed_index(), Some(99));
+        let plan: Vec<u32> = (0..100).map(|index| u32::from(index % 3 == 0)).collect();
+        check(&before.all(), &plan, mode);
+        check(&behind.all(), &plan, mode);
+        assert_eq!(calls.load(Ordering::SeqCst), (before.all().len() + before.1.lock().len()) as u64);
+    }
+}
+
+/// A handle that the observer gets after the start.
+#[derive(Clone, Default)]
+struct Later(Arc<Mutex<Option<Handle>>>);
+
+impl Later {
+    fn get(&self) -> Option<Handle> {
+        self.0.lock().clone()
+    }
+}
+
+#[test]
+fn an_observer_may_steer_its_consumer_and_write_to_its_store_in_every_event() {
+    for (store, _dir) in stores() {
+        for mode in MODES {
+            let (later, log) = (Later::default(), store.log::<String>("events").unwrap());
+            let (steered, own) = (later.clone(), Arc::<Mutex<Option<Consumer>>>::default());
+            let (written, mine) = (log.clone(), own.clone());
+            let (let_go, started) = bounded::<()>(0);
+            let builder = Consumer::builder(numbers(20), store.progress(format!("{mode:?}")))
+                .max_processing(3)
+                .retry(NOW)
+                .stall_after(Duration::from_millis(1))
+                .observe(move |event: &Event<'_>| {
+                    let _ = started.recv_timeout(LONG);
+                    let handle = steered.get().expect("the start is over");
+                    handle.pause();
+                    let _ = handle.set_max_processing(2);
+                    written.push(&format!("{:?}", handle.status().state)).unwrap();
+                    let _ = (handle.size(), handle.wait_for(Index::MAX - 1, Duration::ZERO));
+                    assert_eq!(handle.wait_end(HOUR), None, "the end would wait for this call");
+                    handle.check();
+                    handle.resume();
+                    if let Event::Saved { last_processed: Some(19), .. } = event {
+                        handle.request_stop();
+                        let consumer = mine.lock().take();
+                        assert!(consumer.is_none_or(|consumer| consumer.stop().is_err()), "it only asks");
+                    }
+                });
+            let run: Run =
+                Arc::new(|job| if job.index % 5 == 0 && job.attempt == 1 { Err("once".to_owned()) } else { Ok(()) });
+            let consumer = start(builder, mode, true, run);
+            let handle = consumer.handle();
+            *later.0.lock() = Some(handle.clone());
+            *own.lock() = Some(consumer);
+            drop(let_go);
+            let ended = handle.wait_end(LONG).unwrap_or_else(|| panic!("{mode:?} hangs: {:#?}", handle.status()));
+            assert_eq!((ended.state, ended.error), (State::Finished, None), "{mode:?}");
+            assert_eq!(handle.last_processed_index(), Some(19));
+            assert!(own.lock().is_none() && log.head().unwrap() >= Some(20 + 24 + 1));
+        }
+    }
+}
+
+/// Says when it is dropped.
+struct Mourned(Sender<()>);
+
+impl Observer for Mourned {
+    fn observe(&self, _: &Event<'_>) {}
+}
+
+impl Drop for Mourned {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+        panic!("at its end");
+    }
+}
+
+fn mourned() -> (Mourned, Receiver<()>) {
+    let (send, dropped) = unbounded();
+    (Mourned(send), dropped)
+}
+
+#[test]
+fn observers_are_dropped_when_the_consumer_has_ended_though_a_handle_is_left() {
+    let ((first, first_is_dropped), (second, second_is_dropped)) = (mourned(), mourned());
+    let builder = Consumer::builder(numbers(3), MemoryProgress::new()).stop_at(2);
+    let consumer = builder.observe(first).observe(second).start(|_| Ok(())).unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    assert!(first_is_dropped.try_recv().is_ok() && second_is_dropped.try_recv().is_ok(), "{:#?}", handle.status());
+}
+
+#[test]
+fn nobody_hears_of_an_attempt_that_was_given_up() {
+    let ear = Ear::default();
+    let (worker, stage) = manual_worker();
+    let consumer = Consumer::builder(numbers(2), MemoryProgress::new())
+        .max_processing(2)
+        .observe(ear.clone())
+        .start_worker(worker)
+        .unwrap();
+    let handle = consumer.handle();
+    let mut running = stage.take(2);
+    running.remove(&0).unwrap().succeed();
+    assert!(handle.wait_for(0, LONG));
+    assert!(matches!(consumer.stop_within(Duration::ZERO), Err(Error::StopTimeout { .. })));
+    // A stop without any time does not wait for the thread that tells the observers.
+    eventually("the end", || matches!(ear.all().last(), Some(Heard::Ended(State::Finished, Some(0), None))));
+    let before = ear.all();
+    running.remove(&1).unwrap().succeed();
+    handle.wait_end(LONG).expect("the job is over");
+    eventually("the observer is dropped", || Arc::strong_count(&ear.0) == 1);
+    assert_eq!(ear.all(), before);
+}
+
+#[test]
+fn an_observer_hears_of_a_stall_again_and_again_though_no_subscriber_wants_its_line() {
+    let ear = Ear::default();
+    let (worker, stage) = manual_worker();
+    let consumer = Consumer::builder(numbers(1), MemoryProgress::new())
+        .stall_after(Duration::from_millis(50))
+        .observe(ear.clone())
+        .start_worker(worker)
+        .unwrap();
+    let job = stage.next();
+    let stalls = || ear.count(|heard| matches!(heard, Heard::Stalled(Blocked::Running { index: 0, attempt: 1, .. })));
+    eventually("the second stall", || stalls() >= 2);
+    job.succeed();
+    assert!(consumer.handle().wait_for(0, LONG));
+    consumer.stop().unwrap();
+    assert!(matches!(ear.all().last(), Some(Heard::Ended(State::Finished, Some(0), None))), "{:#?}", ear.all());
+}
+
+#[test]
+fn a_consumer_is_measured_while_it_lags_when_it_has_caught_up_and_at_its_end() {
+    let ear = Ear::default();
+    let (worker, stage) = manual_worker();
+    let jobs = numbers(3);
+    let consumer = Consumer::builder(jobs.clone(), MemoryProgress::new())
+        .max_processing(2)
+        // No look for a stall is so near that a measurement could wait for it.
+        .stall_after(HOUR)
+        .observe(ear.clone())
+        .start_worker(worker)
+        .unwrap();
+    let handle = consumer.handle();
+    let last = || ear.1.lock().last().cloned();
+    let mut running = stage.take(2);
+    // Two in flight of three, and the lag grows without an event of a job.
+    // A measurement may be from before the second one: its thread may be slow to start.
+    let is_lag = |(lag, status): (Duration, Status)| lag >= Duration::from_secs(1) && status.processing == 2;
+    eventually("a lag of a second", || last().is_some_and(is_lag));
+    let (lag, status) = last().unwrap();
+    assert!(lag < LONG && status.processing == 2 && status.lag() == 3 && status.head == Some(2), "{lag:?}, {status:?}");
+    // Paused, it does not stall, and its lag grows even so.
+    handle.pause();
+    running.remove(&1).unwrap().succeed();
+    eventually("one more", || last().is_some_and(|(longer, status)| longer > lag && status.done_ahead == 1));
+    handle.resume();
+    running.remove(&0).unwrap().succeed();
+    stage.job(2).succeed();
+    assert!(handle.wait_for(2, LONG));
+    eventually("the rest", || last().is_some_and(|(lag, status)| lag.is_zero() && status.last_processed == Some(2)));
+    std::thread::park_timeout(Duration::from_millis(50));
+    let before = ear.1.lock().len();
+    // A new job after a while without one is measured, and not at the next look for a stall.
+    let pushed = Instant::now();
+    jobs.push(3);
+    let job = stage.next();
+    eventually("the new one", || last().is_some_and(|(_, status)| status.head == Some(3)));
+    let (lag, status) = last().unwrap();
+    assert!(lag <= pushed.elapsed(), "{lag:?}");
+    assert!(status.processing <= 1 && ear.1.lock().len() > before);
+    handle.request_stop();
+    job.succeed();
+    consumer.stop().unwrap();
+    let (lag, status) = last().unwrap();
+    assert_eq!((lag, status.last_processed, status.state), (Duration::ZERO, Some(3), State::Finished));
+}
+
+#[test]
+fn on_stall_is_called_once_for_a_stall_and_again_for_the_next_one_each_after_its_own_time() {
+    let (ear, (send, calls)) = (Ear::default(), unbounded());
+    let call = |name: &'static str| {
+        let send = send.clone();
+        move |status: &Status| send.send((name, status.clone())).unwrap()
+    };
+    let (worker, stage) = manual_worker();
+    let jobs = numbers(1);
+    let begun = Instant::now();
+    let consumer = Consumer::builder(jobs.clone(), MemoryProgress::new())
+        .stall_after(Duration::from_millis(10))
+        .on_stall(Duration::from_millis(120), call("late"))
+        .on_stall(Duration::from_millis(40), call("early"))
+        .on_stall(HOUR, call("never"))
+        .on_stall(Duration::MAX, call("never"))
+        .observe(ear.clone())
+        .start_worker(worker)
+        .unwrap();
+    let stalls = || ear.count(|heard| matches!(heard, Heard::Stalled(_)));
+    let mut named = 0;
+    for index in 0..3 {
+        let job = stage.next();
+        // A look at the source that the machine holds up is a stall of its own, which ends when the
+        // look finds the job.
+        let next_call = || loop {
+            let (name, status) = calls.recv_timeout(LONG).unwrap();
+            if status.head == Some(index) {
+                return (name, status);
+            }
+        };
+        // A thread that was held up calls both at once, in the order in which they were set.
+        let mut called = [next_call(), next_call()];
+        called.sort_by_key(|(name, _)| *name);
+        for ((name, status), wanted) in called.into_iter().zip([("early", 40), ("late", 120)]) {
+            assert_eq!(name, wanted.0);
+            assert!(begun.elapsed() >= Duration::from_millis(wanted.1));
+            // The stall begins before the job does where the machine holds up a thread.
+            if let Blocked::Running { index: of, .. } = status.blocked {
+                let oldest = status.oldest;
+                assert_eq!(of, index);
+                assert!(oldest.is_some_and(|oldest| (oldest.index, oldest.attempt) == (index, 1)), "{oldest:?}");
+                named += 1;
+            }
+        }
+        // The lines go on, at each doubling.
+        let before = stalls();
+        eventually("further events of the same stall", || stalls() > before + 1);
+        assert!(calls.is_empty(), "{:?}", calls.try_recv());
+        job.succeed();
+        assert!(consumer.handle().wait_for(index, LONG));
+        // A consumer that has caught up does not stall.
+        std::thread::park_timeout(Duration::from_millis(200));
+        assert!(calls.is_empty(), "{:?}", calls.try_recv());
+        if index < 2 {
+            jobs.push(index + 1);
+        }
+    }
+    assert!(named > 0, "no call names a job");
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn on_stall_may_steer_the_consumer_and_a_panic_in_it_changes_nothing() {
+    let later = Later::default();
+    let (let_go, started) = bounded::<()>(0);
+    let (handle, (worker, stage)) = (later.clone(), manual_worker());
+    let consumer = Consumer::builder(numbers(2), MemoryProgress::new())
+        .max_processing(1)
+        .on_stall(Duration::from_millis(20), |_| panic!("nobody expects it"))
+        .on_stall(Duration::from_millis(20), move |status| {
+            let _ = started.recv_timeout(LONG);
+            let handle = handle.get().expect("the start is over");
+            // The stall may have begun before the job.
+            assert!(handle.status().processing >= status.processing);
+            assert_eq!(handle.wait_end(HOUR), None, "the end would wait for this call");
+            handle.request_stop();
+        })
+        .start_worker(worker)
+        .unwrap();
+    let handle = consumer.handle();
+    *later.0.lock() = Some(handle.clone());
+    let job = stage.next();
+    drop(let_go);
+    until(&handle, "the stop", |status| status.state == State::Stopping);
+    job.succeed();
+    consumer.join().unwrap();
+    assert_eq!((handle.status().state, handle.last_processed_index()), (State::Finished, Some(0)));
+}
+
+#[test]
+fn the_oldest_attempt_of_a_status_is_the_one_that_began_first() {
+    let (worker, stage) = manual_worker();
+    let jobs = numbers(3);
+    let consumer =
+        Consumer::builder(jobs, MemoryProgress::new()).max_processing(3).retry(NOW).start_worker(worker).unwrap();
+    let handle = consumer.handle();
+    let oldest = || handle.status().oldest.map(|oldest| (oldest.index, oldest.attempt));
+    let mut running = stage.take(3);
+    assert_eq!(oldest(), Some((0, 1)));
+    running.remove(&0).unwrap().fail("once more");
+    let again = stage.job(0);
+    assert_eq!(oldest(), Some((1, 1)), "the second attempt of the first job is younger");
+    running.remove(&2).unwrap().succeed();
+    until(&handle, "the third one", |status| status.done == 1);
+    assert_eq!(oldest(), Some((1, 1)));
+    let begun = handle.status().oldest.unwrap().elapsed;
+    until(&handle, "time", |status| status.oldest.is_some_and(|oldest| oldest.elapsed > begun));
+    running.remove(&1).unwrap().succeed();
+    until(&handle, "the second one", |status| status.done == 2);
+    assert_eq!(oldest(), Some((0, 2)));
+    again.succeed();
+    assert!(handle.wait_for(2, LONG));
+    assert_eq!(oldest(), None);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_panic_of_the_last_call_of_on_processed_is_told_of_behind_the_end() {
+    let ear = Ear::default();
+    let (let_go, ended) = bounded::<()>(0);
+    let heard = ear.clone();
+    let consumer = Consumer::builder(numbers(1), MemoryProgress::new())
+        .stop_at(0)
+        .observe(ear.clone())
+        .on_processed(move |_| {
+            let _ = ended.recv_timeout(LONG);
+            panic!("too late");
+        })
+        .start(|_| Ok(()))
+        .unwrap();
+    eventually("the end", || heard.count(|heard| matches!(heard, Heard::Ended(..))) == 1);
+    drop(let_go);
+    consumer.join().unwrap_err();
+    assert!(matches!(ear.all().last(), Some(Heard::Halted(0, None, _))), "{:#?}", ear.all());
+}
+
+#[test]
+fn a_start_that_is_refused_tells_nothing_and_drops_the_observers() {
+    let ear = Ear::default();
+    let builder = Consumer::builder(numbers(1), MemoryProgress::new()).max_processing(0).observe(ear.clone());
+    assert!(matches!(builder.start(|_| Ok(())), Err(Error::Config(_))));
+    assert_eq!((ear.all(), Arc::strong_count(&ear.0)), (vec![], 1));
+}
+
+#[test]
+fn a_shared_observer_hears_of_several_consumers_by_their_names() {
+    let (send, names) = unbounded();
+    let shared: Arc<dyn Observer> = Arc::new(move |event: &Event<'_>| {
+        if let Event::Ended { consumer, .. } = event {
+            let _ = send.send(consumer.to_string());
+        }
+    });
+    fn run<P: Progress>(progress: P, observer: Arc<dyn Observer>) {
+        let builder = Consumer::builder(numbers(3), progress).stop_at(2).observe(observer);
+        builder.start(|_| Ok(())).unwrap().join().unwrap();
+    }
+    let store = Store::in_memory();
+    run(store.progress("a"), shared.clone());
+    run(store.progress("b"), shared.clone());
+    run(MemoryProgress::new(), shared);
+    assert_eq!(names.iter().collect::<Vec<_>>(), ["a", "b", "unnamed"]);
+}

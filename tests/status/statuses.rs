@@ -1,0 +1,111 @@
+//! The reasons to wait that a status names, other than the next job itself.
+
+use common::*;
+use crossbeam_channel::{Receiver, bounded};
+use std::time::Duration;
+use waterline::{Blocked, MemoryProgress, Retry, State};
+
+#[test]
+fn a_paused_consumer_that_stops_names_the_job_that_it_waits_for() {
+    let (worker, stage) = manual_worker();
+    let consumer = builder(numbers(2), &MemoryProgress::new())
+        .max_processing(2)
+        .retry(Retry::fixed(HOUR))
+        .start_worker(worker)
+        .unwrap();
+    let handle = consumer.handle();
+    let mut running = stage.take(2);
+    running.remove(&0).unwrap().fail("tried again in an hour");
+    until(&handle, "the failure", |status| status.failed == 1);
+    handle.pause();
+    assert_eq!(handle.status().blocked, Blocked::Paused);
+    handle.request_stop();
+    let status = handle.status();
+    assert_eq!(status.state, State::Stopping);
+    assert!(matches!(status.blocked, Blocked::Running { index: 1, .. }), "{status:#?}");
+    running.remove(&1).unwrap().succeed();
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn deferred_closures_that_hang_after_their_jobs_are_done_are_named() {
+    for threads in 1..=2 {
+        let (hold, held) = bounded::<()>(0);
+        let consumer = builder(numbers(9), &MemoryProgress::new())
+            .max_processing(4)
+            .threads(threads)
+            .stop_at(8)
+            .start_deferred(move |_, done| {
+                done.complete();
+                let _ = held.recv_timeout(LONG);
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        // A thread that is slow to begin is busy, too.
+        let status = until(&handle, "the finding", |status| {
+            matches!(status.blocked, Blocked::Threads { .. }) && status.done == threads as u64
+        });
+        let Blocked::Threads { busy, elapsed } = status.blocked else { panic!("{status:#?}") };
+        assert_eq!((busy, status.processing), (threads, 0));
+        assert!(elapsed >= Duration::from_secs(1));
+        let text = status.blocked.to_string();
+        let who = ["the one thread of the consumer has not", "none of the consumer's 2 threads has"][threads - 1];
+        assert!(text.contains(who) && text.contains("closure"), "{text}");
+        drop(hold);
+        consumer.join().unwrap();
+    }
+}
+
+/// An error whose destructor waits for the test.
+#[derive(Debug)]
+struct Clinging(Receiver<()>);
+
+impl std::fmt::Display for Clinging {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it clings")
+    }
+}
+
+impl std::error::Error for Clinging {}
+
+impl Drop for Clinging {
+    fn drop(&mut self) {
+        let _ = self.0.recv_timeout(LONG);
+    }
+}
+
+#[test]
+fn a_destructor_that_hangs_on_the_only_thread_is_named_and_not_the_retry_that_is_ready() {
+    let (hold, held) = bounded::<()>(0);
+    let consumer = builder(numbers(1), &MemoryProgress::new())
+        .max_processing(1)
+        .retry(Retry::fixed(Duration::ZERO))
+        .stop_at(0)
+        .start(move |job| if job.attempt == 1 { Err(Box::new(Clinging(held.clone()))) } else { Ok(()) })
+        .unwrap();
+    let handle = consumer.handle();
+    let status = until(&handle, "the finding", |status| matches!(status.blocked, Blocked::Threads { .. }));
+    assert!(matches!(status.blocked, Blocked::Threads { busy: 1, .. }), "{status:#?}");
+    drop(hold);
+    consumer.join().unwrap();
+}
+
+/// Programs name these fields without `..`, so a further field would break them: a reason with more
+/// to say is a variant of its own.
+#[test]
+fn reasons_to_wait_have_the_fields_that_programs_name() {
+    let index_of = |blocked: &Blocked| match blocked {
+        Blocked::No | Blocked::CaughtUp | Blocked::Paused => None,
+        Blocked::Running { index, attempt: _, elapsed: _ }
+        | Blocked::Retrying { index, attempt: _, retry_in: _, error: _ }
+        | Blocked::Missing { index }
+        | Blocked::Source { index, error: _ }
+        | Blocked::Upstream { index }
+        | Blocked::Halted { index, error: _ } => Some(*index),
+        Blocked::Progress { error: _ } => None,
+        Blocked::AheadOfSource { last_processed, head: _ } => Some(*last_processed),
+        _ => None,
+    };
+    assert_eq!(index_of(&Blocked::Missing { index: 7 }), Some(7));
+    assert_eq!(index_of(&Blocked::Progress { error: "full".to_owned() }), None);
+}

@@ -1,0 +1,987 @@
+//! Ways to be stuck: each test makes a consumer stand still, and compares the one sentence that the
+//! status says with the event and with the content of the store.
+//!
+//! Mostly job 0 is processed and job 1 is in the way, so the watermark is 0.
+
+use common::*;
+use crossbeam_channel::{Sender, bounded, unbounded};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use waterline::testing::FaultyStore;
+use waterline::{
+    Blocked, BoxError, Builder, Consumer, ConsumerInfo, Done, Error, Event, Failure, Handle, Index, Job, Jobs,
+    OnExhausted, Progress, Retry, State, Status, Store, StoreProgress,
+};
+
+/// A short time for a stall. A closure for each doubling of it is added, since on a busy machine
+/// the first one may ring before the consumer has come to the place where it is stuck.
+const SOON: Duration = Duration::from_millis(20);
+const ALARMS: usize = 12;
+
+/// One thing that a consumer said of itself.
+#[derive(Clone, Debug)]
+enum Said {
+    /// The call of `on_stall` with this number.
+    Alarm(usize, Status),
+    Stalled(Status),
+    Parked(Index, String),
+    Halted(Index, String),
+    Ended(State, Option<String>),
+}
+
+impl Said {
+    /// The status of a stall.
+    fn status(&self) -> Option<&Status> {
+        if let Self::Alarm(_, status) | Self::Stalled(status) = self { Some(status) } else { None }
+    }
+}
+
+/// A consumer with the name `p` that is to be stuck, and everything that it said.
+struct Stuck {
+    store: Store,
+    said: Arc<Mutex<Vec<Said>>>,
+    begun: SystemTime,
+    /// The watermark at which it is stuck.
+    last: Option<Index>,
+    /// The head that the source has shown by then, if it matters.
+    head: Option<Index>,
+    /// True if the store keeps that a life is open.
+    counts_lives: bool,
+}
+
+impl Stuck {
+    fn new() -> Self {
+        Self::on(Store::in_memory())
+    }
+
+    fn on(store: Store) -> Self {
+        Self { store, said: Arc::default(), begun: SystemTime::now(), last: Some(0), head: None, counts_lives: true }
+    }
+
+    /// Is stuck at another watermark than 0.
+    fn at(self, last: Option<Index>) -> Self {
+        Self { last, ..self }
+    }
+
+    /// Is stuck after the source has shown this head: a look that takes long is another stall.
+    fn seeing(self, head: Index) -> Self {
+        Self { head: Some(head), ..self }
+    }
+
+    fn builder<J: Jobs>(&self, jobs: J) -> Builder<J, StoreProgress> {
+        self.hear(Consumer::builder(jobs, self.store.progress("p")).max_processing(4).max_crashes(9))
+    }
+
+    /// Returns a builder with a progress that misbehaves, and its faults. It counts no crashes.
+    fn faulty<J: Jobs>(
+        &mut self,
+        jobs: J,
+    ) -> (Builder<J, FaultyProgress<StoreProgress>>, waterline::testing::ProgressFaults) {
+        self.counts_lives = false;
+        let progress = FaultyProgress::new(self.store.progress("p"));
+        let faults = progress.faults();
+        (self.hear(Consumer::builder(jobs, progress).max_processing(4)), faults)
+    }
+
+    /// Keeps everything that this consumer says.
+    fn hear<J: Jobs, P: Progress>(&self, mut builder: Builder<J, P>) -> Builder<J, P> {
+        for nth in 0..ALARMS {
+            let said = self.said.clone();
+            let ring = move |status: &Status| said.lock().push(Said::Alarm(nth, status.clone()));
+            builder = builder.on_stall(SOON * (1 << nth), ring);
+        }
+        let said = self.said.clone();
+        builder.stall_after(SOON).observe(move |event: &Event<'_>| {
+            let heard = match *event {
+                Event::Stalled { status, .. } => Said::Stalled(status.clone()),
+                Event::Parked { index, error, .. } => Said::Parked(index, error.to_owned()),
+                Event::Halted { index, error, .. } => Said::Halted(index, error.to_owned()),
+                Event::Ended { state, error, .. } => Said::Ended(state, error.map(str::to_owned)),
+                _ => return,
+            };
+            said.lock().push(heard);
+        })
+    }
+
+    fn heard(&self) -> Vec<Said> {
+        self.said.lock().clone()
+    }
+
+    /// Waits until the consumer is stuck for this reason, and says so in this sentence. The
+    /// closures of `on_stall` hear it once, observers hear it again and again, and the store has
+    /// the place.
+    #[track_caller]
+    fn stalls(&self, handle: &Handle, wanted: impl Fn(&Blocked) -> bool, says: &str) -> Status {
+        let right = |status: &Status| {
+            let place = (status.last_processed, self.head.is_none_or(|head| status.head == Some(head)));
+            place == (self.last, true) && wanted(&status.blocked) && status.blocked.to_string().contains(says)
+        };
+        let status = until(handle, says, right);
+        let from = self.heard().len();
+        let alarms = |nth: usize| {
+            let rings = |said: &Said| matches!(said, Said::Alarm(at, status) if *at == nth && right(status));
+            self.heard().iter().filter(|said| rings(said)).count()
+        };
+        let events = |least| {
+            let stalls = |said: &&Said| matches!(said, Said::Stalled(status) if right(status));
+            self.heard().iter().filter(stalls).count() >= least
+        };
+        // A later line comes after twice the time, so a closure that is called twice has been.
+        eventually(says, || (0..ALARMS).any(|nth| alarms(nth) > 0) && events(2));
+        assert!((0..ALARMS).all(|nth| alarms(nth) <= 1), "once for each stall: {:#?}", self.heard());
+        // A status that is heard late may be of the time before.
+        let heard = self.heard().split_off(from);
+        let statuses = heard.iter().filter_map(Said::status).skip_while(|status| !right(status));
+        statuses.for_each(|status| assert_ne!(status.blocked, Blocked::No, "it stands still: {status:#?}"));
+        until(handle, "the same", right);
+        self.is_kept(Some(true));
+        status
+    }
+
+    /// Returns the record of the consumer in the store, which says where the watermark stands and
+    /// since when, and if its life is open. `None` if nothing was ever saved.
+    #[track_caller]
+    fn kept(&self, open: Option<bool>) -> Option<ConsumerInfo> {
+        assert_eq!(self.store.progress("p").history().unwrap(), [], "nobody moved it by hand");
+        assert_eq!(self.store.progress("p").last_processed().unwrap(), self.last);
+        let info = self.store.consumers().unwrap().into_iter().find(|info| info.name == "p")?;
+        assert_eq!((info.last_processed, &info.unreadable), (self.last, &None), "{info:#?}");
+        assert_eq!(info.life_open, open.filter(|_| self.counts_lives), "{info:#?}");
+        // A progress of one's own says when it moved in a way of its own.
+        assert_eq!(info.moved_at.is_some(), self.last.is_some() && self.counts_lives, "{info:#?}");
+        if let Some(moved) = info.moved_at {
+            assert!(self.begun <= moved + Duration::from_secs(2) && moved <= SystemTime::now(), "{info:#?}");
+        }
+        if let Some(last) = self.last {
+            assert_eq!(info.next, Some(last + 1), "{info:#?}");
+        }
+        Some(info)
+    }
+
+    /// The store has the place of a consumer that has not halted and has parked nothing.
+    #[track_caller]
+    fn is_kept(&self, open: Option<bool>) {
+        let info = self.kept(open);
+        assert!(info.is_some() || self.last.is_none(), "it has a watermark");
+        if let Some(info) = info {
+            assert_eq!((info.last_halt, info.parked), (None, 0));
+        }
+    }
+
+    /// Waits until the consumer has halted at this index for this reason, and says so in its
+    /// status, in one event and in the last one. Returns the text, and the error.
+    #[track_caller]
+    fn ends(&self, consumer: Consumer, index: Index, says: &str) -> (String, Error) {
+        let handle = consumer.handle();
+        let error = consumer.join().expect_err("it halts");
+        let status = handle.status();
+        let Blocked::Halted { index: at, error: text } = &status.blocked else { panic!("{status:#?}") };
+        assert!(*at == index && text.contains(says), "{status:#?}");
+        assert_eq!(status.blocked.to_string(), format!("the consumer halted at {index}: {text}"));
+        let (mut halts, mut ends) = (Vec::new(), Vec::new());
+        for said in self.heard() {
+            match said {
+                Said::Halted(index, error) => halts.push((index, error)),
+                Said::Ended(state, error) => ends.push((state, error)),
+                _ => {}
+            }
+        }
+        assert_eq!(halts, [(index, text.clone())]);
+        assert_eq!(ends, [(State::Halted, Some(error.report()))]);
+        (text.clone(), error)
+    }
+
+    /// The same, and the store keeps the halt.
+    #[track_caller]
+    fn halts(&self, consumer: Consumer, index: Index, says: &str) -> Error {
+        let (text, error) = self.ends(consumer, index, says);
+        let info = self.kept(Some(false)).expect("a halt is saved");
+        let halt = info.last_halt.expect("it halted");
+        assert_eq!((halt.index, halt.error), (index, text));
+        assert!(self.begun <= halt.at + Duration::from_millis(1) && halt.at <= SystemTime::now());
+        error
+    }
+}
+
+/// Returns a job that waits at this index until the sender is dropped.
+fn hangs_at<T>(index: Index) -> (Sender<()>, impl Fn(Job<T>) -> Result<(), BoxError> + Send + Sync + Clone) {
+    let (hold, held) = bounded::<()>(0);
+    let run = move |job: Job<T>| {
+        if job.index == index {
+            let _ = held.recv_timeout(LONG);
+        }
+        Ok(())
+    };
+    (hold, run)
+}
+
+fn is_source(blocked: &Blocked) -> bool {
+    matches!(blocked, Blocked::Source { index: 1, .. })
+}
+
+fn is_unsaved(blocked: &Blocked) -> bool {
+    matches!(blocked, Blocked::Progress { .. })
+}
+
+/// Waits for as long as a stall takes to be told of several times.
+fn pass_the_time_of_a_stall() {
+    let (stuck, (hold, run)) = (Stuck::new(), hangs_at(1));
+    let consumer = stuck.builder(numbers(2)).start(run).unwrap();
+    stuck.stalls(&consumer.handle(), |blocked| matches!(blocked, Blocked::Running { .. }), "job 1");
+    drop(hold);
+    consumer.stop().unwrap();
+}
+
+mod jobs {
+    use super::*;
+
+    #[test]
+    fn a_job_that_hangs() {
+        let (stuck, (hold, run)) = (Stuck::new(), hangs_at(1));
+        let consumer = stuck.builder(numbers(2)).start(run).unwrap();
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, attempt: 1, .. });
+        stuck.stalls(&consumer.handle(), wanted, "job 1 has been running for ");
+        drop(hold);
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_job_that_waits_for_its_next_attempt() {
+        let stuck = Stuck::new();
+        let builder = stuck.builder(numbers(2)).retry(Retry::fixed(HOUR));
+        let refuses = |job: Job<u64>| if job.index == 1 { Err("no disk".into()) } else { Ok(()) };
+        let consumer = builder.start(refuses).unwrap();
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Retrying { index: 1, attempt: 1, .. });
+        let status = stuck.stalls(&consumer.handle(), wanted, "job 1 failed in attempt 1 and is tried again in 3");
+        assert!(status.blocked.to_string().ends_with(": no disk"), "{}", status.blocked);
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_job_that_is_not_ready() {
+        let stuck = Stuck::new();
+        let defers = |job: Job<u64>| match job.index {
+            1 => Err(Failure::defer(HOUR).into()),
+            _ => Ok(()),
+        };
+        let consumer = stuck.builder(numbers(2)).start(defers).unwrap();
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Deferred { index: 1, .. });
+        stuck.stalls(&consumer.handle(), wanted, "job 1 was not ready and is tried again in 3");
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_job_that_is_due_while_another_one_has_the_only_slot() {
+        let pause = Duration::from_millis(1);
+        for (defers, says) in [(false, "job 1 failed in attempt"), (true, "job 1 was not ready and")] {
+            let (stuck, (hold, run)) = (Stuck::new(), hangs_at(2));
+            let builder = stuck.builder(numbers(3)).max_processing(1).retry(Retry::fixed(pause));
+            let consumer = builder.start(move |job| match job.index {
+                1 if defers => Err(Failure::defer(pause).into()),
+                1 => Err("no disk".into()),
+                _ => run(job),
+            });
+            let consumer = consumer.unwrap();
+            let has_slot = |status: &Status| status.oldest.is_some_and(|oldest| oldest.index == 2);
+            // Before that, job 1 may be due for a moment while nobody has the slot.
+            until(&consumer.handle(), "job 2 to have the slot", has_slot);
+            let wanted = |blocked: &Blocked| match blocked {
+                Blocked::Retrying { index: 1, retry_in, .. } | Blocked::Deferred { index: 1, retry_in, .. } => {
+                    retry_in.is_zero() && blocked.to_string().starts_with(says)
+                }
+                _ => false,
+            };
+            let status = stuck.stalls(&consumer.handle(), wanted, "is tried again as soon as a slot is free: ");
+            assert!(has_slot(&status), "{status:#?}");
+            drop(hold);
+            consumer.stop().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_never_used() {
+        let (stuck, (keep, tokens)) = (Stuck::new(), unbounded::<Done>());
+        let start = move |job: Job<u64>, done: Done| match job.index {
+            0 => done.complete(),
+            _ => _ = keep.send(done),
+        };
+        let consumer = stuck.builder(numbers(2)).start_deferred(start).unwrap();
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
+        stuck.stalls(&consumer.handle(), wanted, "job 1 has been running for ");
+        tokens.recv().unwrap().complete();
+        consumer.stop().unwrap();
+    }
+
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn a_future_that_is_never_ready() {
+        let stuck = Stuck::new();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let run = |job: Job<u64>| async move { if job.index == 0 { Ok(()) } else { std::future::pending().await } };
+        let consumer = stuck.builder(numbers(2)).start_async(runtime.handle(), run).unwrap();
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
+        stuck.stalls(&consumer.handle(), wanted, "job 1 has been running for ");
+        let given_up = consumer.stop_within(Duration::ZERO);
+        assert!(matches!(given_up, Err(Error::StopTimeout { running }) if running == [1]));
+    }
+
+    #[test]
+    fn a_sink_that_hangs() {
+        let (stuck, (hold, run)) = (Stuck::new(), hangs_at(1));
+        let consumer = stuck.builder(numbers(4)).start_ordered(Ok, move |_, job| run(job)).unwrap();
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
+        stuck.stalls(&consumer.handle(), wanted, "job 1 has been running for ");
+        drop(hold);
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_window_that_is_closed_behind_a_job_that_hangs() {
+        let (stuck, (hold, run)) = (Stuck::new(), hangs_at(1));
+        let consumer = stuck.builder(numbers(9)).max_search_ahead(3).start(run).unwrap();
+        let handle = consumer.handle();
+        until(&handle, "the end of the window", |status| (status.next, status.done_ahead) == (4, 2));
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
+        let status = stuck.stalls(&handle, wanted, "job 1 has been running for ");
+        assert_eq!((status.next, status.lag()), (4, 8), "no job above the window starts");
+        eventually("jobs 2 and 3 are kept", || stuck.kept(Some(true)).is_some_and(|info| info.done_ahead == 2));
+        drop(hold);
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_parked_job_that_runs_once_more_in_the_only_slot() {
+        let (stuck, (hold, run)) = (Stuck::new().at(Some(1)), hangs_at(1));
+        let jobs = numbers(2);
+        let builder = stuck.builder(jobs.clone()).max_processing(1).on_exhausted(OnExhausted::Park { budget: 9 });
+        let consumer = builder.start(move |job| match (job.index, job.attempt) {
+            (1, 1) => Err("no disk".into()),
+            _ => run(job),
+        });
+        let consumer = consumer.unwrap();
+        let handle = consumer.handle();
+        assert!(handle.wait_for(1, LONG));
+        handle.redrive(1).unwrap();
+        until(&handle, "the attempt", |status| status.processing == 1);
+        jobs.push(2);
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, attempt: 2, .. });
+        let status = until(&handle, "the reason", |status| status.head == Some(2) && wanted(&status.blocked));
+        assert!(status.blocked.to_string().starts_with("job 1 has been running for "), "and not job 2");
+        let stalled = |said: &Said| matches!(said, Said::Stalled(status) if wanted(&status.blocked));
+        eventually("the event", || stuck.heard().iter().any(stalled));
+        let parked = |said: &&Said| matches!(said, Said::Parked(1, error) if error == "no disk");
+        assert_eq!(stuck.heard().iter().filter(parked).count(), 1, "{:#?}", stuck.heard());
+        let kept = stuck.kept(Some(true)).unwrap();
+        assert_eq!((kept.parked, kept.last_halt), (1, None));
+        assert_eq!(stuck.store.parked("p").unwrap()[0].index, 1);
+        drop(hold);
+        assert!(handle.wait_for(2, LONG));
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn threads_that_are_all_busy_elsewhere() {
+        let (stuck, (hold, held)) = (Stuck::new().at(Some(1)), bounded::<()>(0));
+        let start = move |job: Job<u64>, done: Done| {
+            done.complete();
+            if job.index == 1 {
+                let _ = held.recv_timeout(LONG);
+            }
+        };
+        let consumer = stuck.builder(numbers(3)).threads(1).start_deferred(start).unwrap();
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Threads { busy: 1, .. });
+        let says =
+            "no job can start: the one thread of the consumer has not returned from a job, a closure, a callback";
+        stuck.stalls(&consumer.handle(), wanted, says);
+        drop(hold);
+        consumer.stop().unwrap();
+    }
+}
+
+mod sources {
+    use super::*;
+
+    /// Starts a consumer on a source that rings, and waits until it has caught up with job 0.
+    fn caught_up(stuck: &Stuck, script: &Script) -> Consumer {
+        let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
+        assert!(consumer.handle().wait_for(0, LONG));
+        until(&consumer.handle(), "the end of the source", |status| status.blocked == Blocked::CaughtUp);
+        consumer
+    }
+
+    #[test]
+    fn a_head_that_hangs_at_the_start() {
+        let (stuck, script) = (Stuck::new().at(None), Script::up_to(0));
+        let gate = script.gated();
+        let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Source { index: 0, .. });
+        stuck.stalls(&consumer.handle(), wanted, "the source cannot be read at 0; the consumer goes on as soon as it");
+        assert!(consumer.handle().status().blocked.to_string().contains("it has not answered for "));
+        script.ungate();
+        drop(gate);
+        assert!(consumer.handle().wait_for(0, LONG));
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_head_that_hangs_when_everything_is_processed() {
+        let (stuck, script) = (Stuck::new(), Script::up_to(0).subscribing());
+        let consumer = caught_up(&stuck, &script);
+        let gate = script.gated();
+        script.ring();
+        stuck.stalls(&consumer.handle(), is_source, "it has not answered for ");
+        script.ungate();
+        drop(gate);
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_head_that_fails_and_one_that_panics() {
+        for (fault, says) in [(Fault::Error, "head fails as scripted"), (Fault::Panic, "head panics as scripted")] {
+            let (stuck, script) = (Stuck::new(), Script::up_to(0).subscribing());
+            let consumer = caught_up(&stuck, &script);
+            script.fail_head(fault);
+            script.ring();
+            stuck.stalls(&consumer.handle(), is_source, says);
+            consumer.stop().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_read() {
+        let (stuck, script) = (Stuck::new(), Script::up_to(3));
+        script.fail_at(1, Fault::Error);
+        let consumer = stuck.builder(script).start(|_| Ok(())).unwrap();
+        stuck.stalls(
+            &consumer.handle(),
+            is_source,
+            "the source cannot be read at 1; the consumer goes on as soon as it",
+        );
+        // A call that the machine holds up is another reason for a moment.
+        let says = |status: &Status| status.blocked.to_string().ends_with(": at_index fails as scripted");
+        until(&consumer.handle(), "the reason", says);
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_read_that_hangs() {
+        let (stuck, script) = (Stuck::new().seeing(1), Script::up_to(0).subscribing());
+        let consumer = caught_up(&stuck, &script);
+        script.set_head(Some(1));
+        let gate = script.gated();
+        script.ring();
+        gate.wait_for("at_index");
+        stuck.stalls(&consumer.handle(), is_source, "it has not answered for ");
+        script.ungate();
+        drop(gate);
+        assert!(consumer.handle().wait_for(1, LONG));
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_job_that_is_missing() {
+        let (stuck, script) = (Stuck::new(), Script::up_to(3));
+        script.gap(1);
+        let consumer = stuck.builder(script).start(|_| Ok(())).unwrap();
+        let wanted = |blocked: &Blocked| *blocked == Blocked::Missing { index: 1 };
+        let status =
+            stuck.stalls(&consumer.handle(), wanted, "returned no job at 1; retrying; bring the job back, or ");
+        assert_eq!(status.head, Some(3));
+        consumer.stop().unwrap();
+        // The sentence names a way out.
+        stuck.store.progress("p").skip(1, "it is gone for good").unwrap();
+        assert_eq!(stuck.store.progress("p").last_processed().unwrap(), Some(1));
+    }
+
+    #[test]
+    fn a_failed_job_that_the_source_no_longer_has() {
+        let (stuck, script) = (Stuck::new(), Script::up_to(1));
+        let gone = script.clone();
+        let builder = stuck.builder(script).retry(Retry::fixed(Duration::from_millis(1)));
+        let consumer = builder.start(move |job| match job.index {
+            0 => Ok(()),
+            _ => {
+                gone.gap(1);
+                Err("no disk".into())
+            }
+        });
+        let consumer = consumer.unwrap();
+        let wanted = |blocked: &Blocked| *blocked == Blocked::Missing { index: 1 };
+        stuck.stalls(&consumer.handle(), wanted, "returned no job at 1");
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_source_that_lost_jobs_and_one_that_lost_all() {
+        let says =
+            ["the source ends at 1, below the last processed index 3: it lost jobs", "the source is empty, but jobs"];
+        for (head, says) in [Some(1), None].into_iter().zip(says) {
+            let (stuck, script) = (Stuck::new().at(Some(3)), Script::up_to(3));
+            stuck.builder(script.clone()).stop_at(3).start(|_| Ok(())).unwrap().join().unwrap();
+            script.set_head(head);
+            let consumer = stuck.builder(script).start(|_| Ok(())).unwrap();
+            let wanted = |blocked: &Blocked| *blocked == Blocked::AheadOfSource { last_processed: 3, head };
+            let status = stuck.stalls(&consumer.handle(), wanted, says);
+            assert!(status.blocked.to_string().contains("; restore the jobs, or use a progress of its own"));
+            consumer.stop().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_source_that_is_truncated_at_the_start() {
+        let (stuck, script) = (Stuck::new(), Script::up_to(5));
+        stuck.builder(script.clone()).stop_at(0).start(|_| Ok(())).unwrap().join().unwrap();
+        script.set_first(3);
+        let error = stuck.builder(script).start(|_| Ok(())).map(drop).unwrap_err();
+        assert!(matches!(error, Error::Truncated { next: 1, first: 3 }), "{error:?}");
+        let says = error.to_string();
+        assert!(says.contains('1') && says.contains('3'), "{says}");
+        // No consumer was there, so none has halted.
+        stuck.is_kept(Some(false));
+    }
+
+    #[test]
+    fn a_source_that_is_truncated_while_it_runs() {
+        let (stuck, script) = (Stuck::new(), Script::up_to(0).subscribing());
+        let consumer = caught_up(&stuck, &script);
+        script.set_first(3);
+        script.set_head(Some(5));
+        script.ring();
+        let error = stuck.halts(consumer, 1, "begins at 3");
+        assert!(matches!(error, Error::Truncated { next: 1, first: 3 }), "{error:?}");
+    }
+
+    #[test]
+    fn an_upstream_that_is_behind_and_one_that_has_ended() {
+        let stuck = Stuck::new();
+        let upstream = Consumer::builder(numbers(1), Store::in_memory().progress("fetch")).start(|_| Ok(())).unwrap();
+        let consumer = stuck.builder(numbers(3).gated_by(upstream.handle())).start(|_| Ok(())).unwrap();
+        let handle = consumer.handle();
+        let wanted = |blocked: &Blocked| *blocked == Blocked::Upstream { index: 1 };
+        let says = "job 1 is held back by the gate of its source: the stage before it has not processed it";
+        let status = stuck.stalls(&handle, wanted, says);
+        assert_eq!(status.ended_upstream, None);
+        upstream.stop().unwrap();
+        let status = until(&handle, "the end of the upstream", |status| status.ended_upstream.is_some());
+        assert!(status.to_string().ends_with(r#"has ended (its upstream "fetch" has ended)"#), "{status}");
+        let names_it = |said: &Said| match said {
+            Said::Stalled(status) => status.ended_upstream.as_deref() == Some("fetch"),
+            _ => false,
+        };
+        eventually("the event", || stuck.heard().iter().any(names_it));
+        stuck.is_kept(Some(true));
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_log_that_is_full() {
+        let stuck = Stuck::new();
+        let log = stuck.store.log::<u64>("out").unwrap();
+        let jobs = log.hold_back(numbers(3), 1);
+        let consumer = stuck.builder(jobs).start(move |job| Ok(log.push(&job.index).map(drop)?)).unwrap();
+        let wanted = |blocked: &Blocked| *blocked == Blocked::Upstream { index: 1 };
+        stuck.stalls(
+            &consumer.handle(),
+            wanted,
+            "or the log that it fills is full; see what the other stage waits for",
+        );
+        consumer.stop().unwrap();
+    }
+}
+
+mod saves {
+    use super::*;
+
+    #[test]
+    fn a_store_that_cannot_save() {
+        let disk = FaultyStore::new().unwrap();
+        let (stuck, jobs) = (Stuck::on(disk.store()), numbers(1));
+        let consumer = stuck.builder(jobs.clone()).start(|_| Ok(())).unwrap();
+        assert!(consumer.handle().wait_for(0, LONG));
+        disk.fail(..);
+        jobs.push(1);
+        let says = "the progress cannot be saved; the consumer goes on as soon as it can be: ";
+        let status = stuck.stalls(&consumer.handle(), is_unsaved, says);
+        assert_eq!((status.done, status.unsaved), (2, 1));
+        disk.heal();
+        assert!(consumer.handle().wait_for(1, LONG));
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_stop_on_a_store_that_cannot_save() {
+        let disk = FaultyStore::new().unwrap();
+        let (stuck, jobs) = (Stuck::on(disk.store()), numbers(1));
+        let consumer = stuck.builder(jobs.clone()).start(|_| Ok(())).unwrap();
+        let handle = consumer.handle();
+        assert!(handle.wait_for(0, LONG));
+        disk.fail(..);
+        jobs.push(1);
+        until(&handle, "the failure", |status| is_unsaved(&status.blocked));
+        handle.request_stop();
+        let (_, error) = stuck.ends(consumer, 1, "the progress could not be saved: ");
+        assert!(matches!(error, Error::Progress { .. }), "{error:?}");
+        // The store could not take the failure either, so the life is still open there.
+        stuck.is_kept(Some(true));
+    }
+
+    #[test]
+    fn a_save_that_hangs() {
+        let (mut stuck, jobs) = (Stuck::new(), numbers(1));
+        let (builder, faults) = stuck.faulty(jobs.clone());
+        let consumer = builder.start(|_| Ok(())).unwrap();
+        assert!(consumer.handle().wait_for(0, LONG));
+        let hold = faults.hold();
+        jobs.push(1);
+        hold.wait();
+        stuck.stalls(&consumer.handle(), is_unsaved, "the save has not returned for ");
+        drop(hold);
+        assert!(consumer.handle().wait_for(1, LONG));
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_save_that_panics() {
+        let (mut stuck, jobs) = (Stuck::new(), numbers(1));
+        let (builder, faults) = stuck.faulty(jobs.clone());
+        let consumer = builder.start(|_| Ok(())).unwrap();
+        assert!(consumer.handle().wait_for(0, LONG));
+        faults.panic(..);
+        jobs.push(1);
+        stuck.stalls(&consumer.handle(), is_unsaved, "the disk panics in write");
+        faults.heal();
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn effects_that_wait_for_a_store_that_cannot_save() {
+        let disk = FaultyStore::new().unwrap();
+        let (stuck, jobs) = (Stuck::on(disk.store()), numbers(1));
+        let rows = stuck.store.table("rows").unwrap();
+        let builder = stuck.builder(jobs.clone()).unlimited_search_ahead().max_effects(1_000);
+        let put = move |job: Job<u64>, effects: &mut waterline::Effects| {
+            Ok(effects.put(&rows, job.index.to_be_bytes(), [7; 100])?)
+        };
+        let consumer = builder.start_transactional(put).unwrap();
+        let handle = consumer.handle();
+        assert!(handle.wait_for(0, LONG));
+        disk.fail(..);
+        (1..100).for_each(|index| _ = jobs.push(index));
+        let status = stuck.stalls(&handle, is_unsaved, "the progress cannot be saved; ");
+        assert!(status.done < 30, "the effects that wait are bounded: {status:#?}");
+        disk.heal();
+        assert!(handle.wait_for(99, LONG));
+        consumer.stop().unwrap();
+    }
+}
+
+mod people {
+    use super::*;
+
+    /// Waits until the consumer stands still for this reason, which is no stall.
+    #[track_caller]
+    fn rests(stuck: &Stuck, handle: &Handle, wanted: &Blocked, says: &str) {
+        until(handle, says, |status| status.blocked == *wanted && status.last_processed == stuck.last);
+        assert_eq!(handle.status().blocked.to_string(), says);
+        pass_the_time_of_a_stall();
+        for said in stuck.heard() {
+            let status = said.status().unwrap_or_else(|| panic!("{said:#?}"));
+            // On a busy machine the first job may wait for a thread for long.
+            let is_there = status.last_processed == stuck.last;
+            let rests = status.blocked == *wanted || is_there && status.blocked == Blocked::No;
+            assert!(!rests, "it is no stall: {said:#?}");
+        }
+        assert_eq!(handle.status().blocked, *wanted);
+        stuck.is_kept(Some(true));
+    }
+
+    #[test]
+    fn a_consumer_that_has_caught_up() {
+        let stuck = Stuck::new();
+        let consumer = stuck.builder(numbers(1)).start(|_| Ok(())).unwrap();
+        let says = "every job that the source has is processed; the next one is not there yet";
+        rests(&stuck, &consumer.handle(), &Blocked::CaughtUp, says);
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_consumer_that_is_paused() {
+        // No job is there before the pause. On a busy machine it would take so long that it stalls.
+        let (stuck, jobs) = (Stuck::new().at(None), numbers(0));
+        let consumer = stuck.builder(jobs.clone()).start(|_| Ok(())).unwrap();
+        let handle = consumer.handle();
+        handle.pause();
+        jobs.push(1);
+        rests(&stuck, &handle, &Blocked::Paused, "the consumer is paused; resume it to go on");
+        assert_eq!(handle.status().state, State::Paused);
+        handle.resume();
+        assert!(handle.wait_for(0, LONG));
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_consumer_that_its_progress_holds() {
+        let (mut stuck, jobs) = (Stuck::new().seeing(1), numbers(1));
+        let (builder, faults) = stuck.faulty(jobs.clone());
+        let consumer = builder.start(|_| Ok(())).unwrap();
+        assert!(consumer.handle().wait_for(0, LONG));
+        let tenure = faults.tenure().unwrap();
+        tenure.hold("the lease server does not answer");
+        jobs.push(1);
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Held { .. });
+        let says = "no job starts before the progress lets the consumer go on, which holds it back: the lease server";
+        stuck.stalls(&consumer.handle(), wanted, says);
+        tenure.go_on();
+        assert!(consumer.handle().wait_for(1, LONG));
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_name_that_another_consumer_has() {
+        let (mut stuck, jobs) = (Stuck::new(), numbers(1));
+        let (builder, faults) = stuck.faulty(jobs);
+        let consumer = builder.start(|_| Ok(())).unwrap();
+        assert!(consumer.handle().wait_for(0, LONG));
+        faults.tenure().unwrap().lost("node b has it".into());
+        let (_, error) = stuck.ends(consumer, 1, "node b has it");
+        assert!(matches!(&error, Error::Fenced { name, .. } if name == "p"), "{error:?}");
+        // It no longer writes to a progress that is another one's.
+        stuck.is_kept(None);
+    }
+
+    #[test]
+    fn a_stop_that_waits_for_a_job() {
+        let (stuck, (hold, run)) = (Stuck::new(), hangs_at(1));
+        let consumer = stuck.builder(numbers(3)).max_processing(1).start(run).unwrap();
+        let handle = consumer.handle();
+        until(&handle, "the job", |status| matches!(status.blocked, Blocked::Running { index: 1, .. }));
+        handle.request_stop();
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
+        stuck.stalls(&handle, wanted, "job 1 has been running for ");
+        assert_eq!(handle.status().state, State::Stopping);
+        let told = |said: &Said| matches!(said, Said::Stalled(status) if status.state == State::Stopping);
+        eventually("the event", || stuck.heard().iter().any(told));
+        drop(hold);
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn an_end_that_waits_for_a_callback() {
+        let (stuck, (hold, held)) = (Stuck::new(), bounded::<()>(0));
+        let builder = stuck.builder(numbers(1)).on_processed(move |_| _ = held.recv_timeout(LONG));
+        let consumer = builder.stop_at(0).start(|_| Ok(())).unwrap();
+        let handle = consumer.handle();
+        let leaves = |status: &Status| matches!(status.blocked, Blocked::Leaving { elapsed } if elapsed >= SOON);
+        let status = until(&handle, "the reason", leaves);
+        assert_eq!((status.state, status.last_processed), (State::Finished, Some(0)));
+        let says = status.blocked.to_string();
+        assert!(says.starts_with("the consumer ended ") && says.ends_with("; end what blocks it there"), "{says}");
+        // Everything is saved, and the observers have heard of the end.
+        let ends = |said: &Said| matches!(said, Said::Ended(State::Finished, None));
+        eventually("the event", || stuck.heard().iter().filter(|said| ends(said)).count() == 1);
+        stuck.is_kept(Some(false));
+        drop(hold);
+        consumer.join().unwrap();
+        assert_eq!(handle.status().blocked, Blocked::No, "everybody is gone");
+    }
+
+    #[test]
+    fn an_end_that_waits_for_a_job_that_was_given_up() {
+        let (stuck, (hold, run)) = (Stuck::new(), hangs_at(1));
+        let consumer = stuck.builder(numbers(2)).start(run).unwrap();
+        let handle = consumer.handle();
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
+        stuck.stalls(&handle, wanted, "job 1 has been running for ");
+        let given_up = consumer.stop_within(Duration::ZERO);
+        assert!(matches!(given_up, Err(Error::StopTimeout { running }) if running == [1]));
+        let leaves = |status: &Status| matches!(status.blocked, Blocked::Leaving { .. });
+        let status = until(&handle, "the reason", leaves);
+        assert!(status.blocked.to_string().contains(" ago, but a job, "), "{status}");
+        stuck.is_kept(Some(false));
+        drop(hold);
+        assert!(handle.wait_end(LONG).is_some());
+        assert_eq!(handle.status().blocked, Blocked::No, "everybody is gone");
+    }
+
+    #[test]
+    fn a_callback_that_panics() {
+        let stuck = Stuck::new();
+        let builder = stuck.builder(numbers(1)).on_processed(|_| panic!("no such table"));
+        let consumer = builder.start(|_| Ok(())).unwrap();
+        let error = stuck.halts(consumer, 0, "on_processed panicked: no such table");
+        assert!(matches!(error, Error::Callback { index: 0, .. }), "{error:?}");
+    }
+}
+
+mod failures {
+    use super::*;
+
+    fn refuses_from(index: Index) -> impl Fn(Job<u64>) -> Result<(), BoxError> + Send + Sync {
+        move |job| if job.index >= index { Err(format!("no disk for {}", job.index).into()) } else { Ok(()) }
+    }
+
+    #[test]
+    fn a_job_that_has_no_attempt_left() {
+        let stuck = Stuck::new();
+        let retry = Retry::fixed(Duration::ZERO).max_attempts(2);
+        let builder = stuck.builder(numbers(2)).max_processing(1).retry(retry);
+        let error = stuck.halts(builder.start(refuses_from(1)).unwrap(), 1, "job 1 failed in attempt 2: no disk for 1");
+        assert!(matches!(error, Error::Job { index: 1, attempt: 2, .. }), "{error:?}");
+    }
+
+    #[test]
+    fn a_halt_that_waits_for_another_job() {
+        let (stuck, (hold, run)) = (Stuck::new(), hangs_at(2));
+        let (refuse, refused) = bounded::<()>(0);
+        let consumer = stuck.builder(numbers(3)).start(move |job| match job.index {
+            1 => Err(refused.recv().map_or("too early", |()| "no disk").into()),
+            _ => run(job),
+        });
+        let consumer = consumer.unwrap();
+        let handle = consumer.handle();
+        until(&handle, "both jobs", |status| status.processing == 2 && status.last_processed == Some(0));
+        refuse.send(()).unwrap();
+        let halted = |status: &Status| matches!(status.blocked, Blocked::Halted { index: 1, .. });
+        let status = until(&handle, "the halt", halted);
+        assert_eq!((status.state, status.oldest.map(|oldest| oldest.index)), (State::Halted, Some(2)));
+        // It is told of while the consumer waits, and the store has it.
+        let told = |said: &Said| matches!(said, Said::Stalled(status) if halted(status));
+        eventually("the event", || stuck.heard().iter().any(told));
+        eventually("the record", || stuck.kept(Some(true)).is_some_and(|info| info.last_halt.is_some()));
+        drop(hold);
+        stuck.halts(consumer, 1, "job 1 failed in attempt 1: no disk");
+    }
+
+    #[test]
+    fn a_budget_that_is_used_up() {
+        let stuck = Stuck::new().at(Some(1));
+        let builder = stuck.builder(numbers(3)).max_processing(1).on_exhausted(OnExhausted::Park { budget: 1 });
+        let error = stuck.halts(builder.start(refuses_from(1)).unwrap(), 2, "job 2 failed in attempt 1: no disk for 2");
+        assert!(matches!(error, Error::Job { index: 2, .. }), "{error:?}");
+        let parked: Vec<_> = stuck.heard().into_iter().filter(|said| matches!(said, Said::Parked(..))).collect();
+        assert!(matches!(&parked[..], [Said::Parked(1, error)] if error == "no disk for 1"), "{parked:#?}");
+        let parked = stuck.store.parked("p").unwrap();
+        assert_eq!((parked.len(), parked[0].index, &*parked[0].error), (1, 1, "no disk for 1"));
+        let halt = stuck.kept(Some(false)).unwrap().last_halt.unwrap();
+        assert!(halt.error.contains("budget"), "the sentence says that it could not be parked: {}", halt.error);
+    }
+}
+
+mod crashes {
+    use super::*;
+
+    /// Lets a process die while job 1 runs. Job 0 is saved before.
+    fn die(disk: &FaultyStore, max_crashes: u32) -> FaultyStore {
+        let builder = Consumer::builder(numbers(2), disk.store().progress("p")).stop_at(1).max_crashes(max_crashes);
+        std::thread::scope(|scope| {
+            let (say, said) = bounded::<()>(0);
+            let consumer = builder.max_search_ahead(1).start(move |job| {
+                if job.index == 1 {
+                    say.send(())?;
+                    say.send(())?;
+                }
+                Ok(())
+            });
+            let consumer = consumer.unwrap();
+            said.recv_timeout(LONG).unwrap();
+            disk.freeze_at(0);
+            scope.spawn(move || said.recv_timeout(LONG).unwrap());
+            consumer.join().unwrap();
+        });
+        disk.after_crash().unwrap()
+    }
+
+    #[test]
+    fn a_job_that_killed_its_process_too_often() {
+        // The first death makes the jobs recorded, the second one job 1 a suspect, and the third is
+        // counted.
+        let disk = (0..3).fold(FaultyStore::new().unwrap(), |disk, _| die(&disk, 1));
+        let stuck = Stuck::on(disk.store());
+        let consumer = stuck.builder(numbers(2)).max_crashes(1).start(|_| Ok(())).unwrap();
+        let error = stuck.halts(consumer, 1, "died once while job 1 ran alone");
+        assert!(matches!(error, Error::Crashed { index: 1, crashes: 1 }), "{error:?}");
+    }
+
+    #[test]
+    fn jobs_that_wait_for_their_record_on_a_store_that_cannot_save() {
+        let disk = die(&FaultyStore::new().unwrap(), 9);
+        let (stuck, script) = (Stuck::on(disk.store()), Script::up_to(3));
+        let gate = script.gated();
+        let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
+        gate.wait_for("head");
+        disk.fail(..);
+        script.ungate();
+        drop(gate);
+        let status = stuck.stalls(&consumer.handle(), is_unsaved, "the progress cannot be saved; ");
+        assert_eq!((status.next, status.processing), (1, 0), "nothing starts before it is recorded");
+        disk.heal();
+        assert!(consumer.handle().wait_for(3, LONG));
+        consumer.stop().unwrap();
+    }
+
+    /// A life after a crash that has no job left to record lets the jobs above start.
+    #[test]
+    fn a_job_of_the_life_that_died_hangs_and_jobs_that_are_new_start() {
+        let disk = die(&FaultyStore::new().unwrap(), 9);
+        let (stuck, jobs, (hold, run)) = (Stuck::on(disk.store()), numbers(2), hangs_at(1));
+        let consumer = stuck.builder(jobs.clone()).start(run).unwrap();
+        let handle = consumer.handle();
+        until(&handle, "job 1", |status| status.processing == 1);
+        (2..9).for_each(|index| _ = jobs.push(index));
+        until(&handle, "the other jobs", |status| status.done_ahead == 7);
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
+        stuck.stalls(&handle, wanted, "job 1 has been running for ");
+        drop(hold);
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_suspect_that_waits_until_no_other_job_runs() {
+        let disk = die(&die(&FaultyStore::new().unwrap(), 9), 9);
+        let (stuck, script, (hold, run)) = (Stuck::on(disk.store()), Script::up_to(2), hangs_at(2));
+        // While job 1 cannot be read, the job above it starts.
+        script.fail_at(1, Fault::Error);
+        let consumer = stuck.builder(script.clone()).start(run).unwrap();
+        let handle = consumer.handle();
+        until(&handle, "job 2", |status| status.oldest.is_some_and(|oldest| oldest.index == 2));
+        let wanted = |blocked: &Blocked| *blocked == Blocked::Alone { index: 1 };
+        let says =
+            "the process died while job 1 may have run, so this job runs alone: it starts when no other job is in";
+        stuck.stalls(&handle, wanted, says);
+        script.heal();
+        drop(hold);
+        assert!(handle.wait_for(2, LONG));
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_suspect_that_the_source_does_not_return() {
+        let disk = die(&die(&FaultyStore::new().unwrap(), 9), 9);
+        let (stuck, script) = (Stuck::on(disk.store()).seeing(1), Script::up_to(1));
+        let gate = script.gated();
+        let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
+        gate.wait_for("at_index");
+        stuck.stalls(&consumer.handle(), is_source, "it has not answered for ");
+        script.ungate();
+        drop(gate);
+        assert!(consumer.handle().wait_for(1, LONG));
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn a_suspect_whose_crash_cannot_be_counted() {
+        let disk = die(&die(&FaultyStore::new().unwrap(), 9), 9);
+        let (stuck, script) = (Stuck::on(disk.store()), Script::up_to(1));
+        let gate = script.gated();
+        disk.fail(1..);
+        let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
+        let status = stuck.stalls(&consumer.handle(), is_unsaved, "the progress cannot be saved; ");
+        assert_eq!(status.processing, 0);
+        disk.heal();
+        script.ungate();
+        drop(gate);
+        assert!(consumer.handle().wait_for(1, LONG));
+        consumer.stop().unwrap();
+    }
+}

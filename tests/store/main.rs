@@ -1,0 +1,14 @@
+//! The embedded store: opening it, its logs and tables, its bytes on a disk, and looks from beside.
+
+#[cfg(feature = "rocksdb")]
+mod attach;
+mod codec;
+#[cfg(feature = "rocksdb")]
+mod cut;
+mod formats;
+mod log;
+#[cfg(feature = "rocksdb")]
+mod look;
+mod opening;
+mod replay;
+mod writes;

@@ -1,0 +1,1123 @@
+//! Jobs that are futures on a tokio runtime (`start_async`).
+
+use common::*;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+use waterline::{BoxError, Consumer, Error, MemoryProgress, Retry, State, Store};
+
+/// A runtime with two threads.
+fn threads() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap()
+}
+
+/// A runtime without a thread: only `block_on` drives it.
+fn undriven() -> Runtime {
+    Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+/// Jobs that wait until the test lets this many go on.
+#[derive(Clone)]
+struct Held {
+    go: Arc<Semaphore>,
+    begun: Arc<AtomicUsize>,
+    dropped: Arc<AtomicUsize>,
+}
+
+/// Counts when it is dropped.
+struct Counts(Arc<AtomicUsize>);
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Held {
+    fn new() -> Self {
+        Self { go: Arc::new(Semaphore::new(0)), begun: Arc::default(), dropped: Arc::default() }
+    }
+
+    fn job(&self) -> impl Future<Output = Result<(), BoxError>> + Send + 'static + use<> {
+        let Self { go, begun, dropped } = self.clone();
+        async move {
+            let _counts = Counts(dropped);
+            begun.fetch_add(1, Ordering::SeqCst);
+            go.acquire().await?.forget();
+            Ok(())
+        }
+    }
+
+    fn begun(&self, jobs: usize) {
+        eventually("jobs that begin", || self.begun.load(Ordering::SeqCst) == jobs);
+    }
+}
+
+/// A job of a life that goes on behind job 0.
+async fn is_not_job_0(job: waterline::Job<u64>) -> Result<(), BoxError> {
+    if job.index > 0 { Ok(()) } else { Err("job 0 was done".into()) }
+}
+
+#[test]
+fn ten_thousand_jobs_are_in_flight_on_a_few_threads() {
+    const JOBS: usize = 10_000;
+    let (runtime, held) = (threads(), Held::new());
+    let before = all_threads();
+    let jobs = held.clone();
+    let consumer = builder(numbers(JOBS as u64), &MemoryProgress::new())
+        .max_processing(JOBS)
+        .max_search_ahead(JOBS as u64)
+        .stop_at(JOBS as u64 - 1)
+        .start_async(runtime.handle(), move |_| jobs.job())
+        .unwrap();
+    held.begun(JOBS);
+    assert_eq!(consumer.handle().status().processing, JOBS);
+    let cores = std::thread::available_parallelism().unwrap().get();
+    // The reader, the saver, and the thread that watches; other tests run at the same time.
+    assert!(own_threads() < cores + 40, "{} threads of consumers", own_threads());
+    assert!(all_threads() < before + 100, "{before} threads before, {} now", all_threads());
+    held.go.add_permits(JOBS);
+    consumer.join().unwrap();
+}
+
+/// The number of threads of this process, or 0 on a system that cannot tell.
+fn all_threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+#[test]
+fn with_an_observer_a_job_begins_in_the_context_of_the_runtime_and_is_dropped_at_the_end_of_a_stop() {
+    let (runtime, held) = (threads(), Held::new());
+    let jobs = held.clone();
+    let consumer = builder(numbers(2), &MemoryProgress::new())
+        .max_processing(2)
+        .observe(|_: &waterline::Event<'_>| ())
+        .start_async(runtime.handle(), move |job| {
+            // It panics outside of the context.
+            let spawned = tokio::spawn(async {});
+            let held = jobs.job();
+            async move {
+                spawned.await?;
+                if job.index == 0 { Ok(()) } else { held.await }
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    until(&handle, "job 0", |status| status.done == 1);
+    held.begun(1);
+    assert!(matches!(consumer.stop_within(Duration::ZERO), Err(Error::StopTimeout { .. })));
+    eventually("the drop of the future", || held.dropped.load(Ordering::SeqCst) == 1);
+}
+
+#[test]
+fn a_future_that_panics_fails_its_job_with_the_text_of_the_panic() {
+    let runtime = threads();
+    for late in [false, true] {
+        let consumer = builder(numbers(1), &MemoryProgress::new())
+            .start_async(runtime.handle(), move |_| async move {
+                if late {
+                    tokio::task::yield_now().await;
+                }
+                panic!("the job has had enough")
+            })
+            .unwrap();
+        let error = consumer.join().unwrap_err();
+        assert!(matches!(error, Error::Job { index: 0, attempt: 1, .. }), "{error:?}");
+        assert!(error.report().ends_with(": panicked: the job has had enough"), "{error:?}");
+    }
+}
+
+#[test]
+fn a_closure_that_panics_before_there_is_a_future_fails_its_job() {
+    let runtime = threads();
+    let consumer = builder(numbers(1), &MemoryProgress::new())
+        .start_async(runtime.handle(), |job| {
+            assert!(job.index > 0, "no future for job 0");
+            async { Ok(()) }
+        })
+        .unwrap();
+    assert!(consumer.join().unwrap_err().report().ends_with("panicked: no future for job 0"));
+}
+
+/// A future that panics in its poll, and again when it is dropped.
+struct PanicsTwice(bool);
+
+impl Future for PanicsTwice {
+    type Output = Result<(), BoxError>;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        if std::mem::replace(&mut self.0, false) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        panic!("in the poll")
+    }
+}
+
+impl Drop for PanicsTwice {
+    fn drop(&mut self) {
+        panic!("in the destructor")
+    }
+}
+
+#[test]
+fn a_future_that_panics_in_its_poll_and_in_its_destructor_fails_its_job_alone() {
+    let runtime = threads();
+    for late in [false, true] {
+        let consumer = builder(numbers(1), &MemoryProgress::new())
+            .start_async(runtime.handle(), move |_| PanicsTwice(late))
+            .unwrap();
+        assert!(consumer.join().unwrap_err().report().ends_with("panicked: in the poll"));
+    }
+}
+
+#[test]
+fn errors_are_tried_again_with_the_next_attempt_and_the_last_one_halts() {
+    let (runtime, progress) = (threads(), MemoryProgress::new());
+    let consumer = builder(numbers(50), &progress)
+        .max_processing(8)
+        .retry(Retry::fixed(Duration::ZERO).max_attempts(4))
+        .stop_at(49)
+        .start_async(runtime.handle(), |job| async move {
+            if job.index % 2 == 0 {
+                tokio::task::yield_now().await;
+            }
+            match u64::from(job.attempt) > job.index % 4 {
+                true => Ok(()),
+                false => Err(format!("attempt {}", job.attempt).into()),
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    let failed = (0..50).map(|index| index % 4).sum::<u64>();
+    assert_eq!((handle.status().failed, handle.status().retries), (failed, failed));
+    assert_eq!(progress.last_processed(), Some(49));
+
+    let consumer = builder(numbers(50), &MemoryProgress::new())
+        .retry(Retry::fixed(Duration::ZERO).max_attempts(2))
+        .start_async(runtime.handle(), |job| async move {
+            tokio::task::yield_now().await;
+            if job.index == 7 { Err(format!("attempt {}", job.attempt).into()) } else { Ok(()) }
+        })
+        .unwrap();
+    let error = consumer.join().unwrap_err();
+    assert!(matches!(error, Error::Job { index: 7, attempt: 2, .. }), "{error:?}");
+    assert!(error.report().ends_with(": attempt 2"), "{error:?}");
+}
+
+#[test]
+fn a_stop_awaits_the_futures_that_run_and_starts_no_other() {
+    let (runtime, held, progress) = (threads(), Held::new(), MemoryProgress::new());
+    let jobs = held.clone();
+    let consumer =
+        builder(numbers(100), &progress).max_processing(5).start_async(runtime.handle(), move |_| jobs.job()).unwrap();
+    held.begun(5);
+    let handle = consumer.handle();
+    let stop = std::thread::spawn(move || consumer.stop());
+    until(&handle, "the stop", |status| status.state == State::Stopping);
+    assert_eq!(held.dropped.load(Ordering::SeqCst), 0, "they run on");
+    held.go.add_permits(100);
+    stop.join().unwrap().unwrap();
+    assert_eq!(held.begun.load(Ordering::SeqCst), 5);
+    assert_eq!(progress.last_processed(), Some(4));
+}
+
+#[test]
+fn futures_that_run_at_the_end_of_stop_within_are_dropped_and_the_name_is_free_after_them() {
+    for runtime in [threads(), undriven()] {
+        let (held, store) = (Held::new(), Store::in_memory());
+        let jobs = held.clone();
+        let consumer = Consumer::builder(numbers(9), store.progress("p"))
+            .max_processing(3)
+            .start_async(runtime.handle(), move |job| {
+                let held = jobs.job();
+                async move { if job.index == 0 { Ok(()) } else { held.await } }
+            })
+            .unwrap();
+        held.begun(3);
+        let handle = consumer.handle();
+        assert!(handle.wait_for(0, LONG));
+        let error = consumer.stop_within(Duration::ZERO).unwrap_err();
+        assert!(matches!(&error, Error::StopTimeout { running } if *running == [1, 2, 3]), "{error:?}");
+        // A runtime that nobody drove drops them once somebody does.
+        runtime.block_on(async {
+            while held.dropped.load(Ordering::SeqCst) < 3 {
+                tokio::task::yield_now().await;
+            }
+        });
+        assert!(handle.wait_end(LONG).is_some());
+        let again = || Consumer::builder(numbers(9), store.progress("p")).stop_at(8);
+        let consumer = loop {
+            // The name is free when the last of them has been reported.
+            match again().start_async(runtime.handle(), is_not_job_0) {
+                Err(Error::InUse { .. }) => std::thread::yield_now(),
+                started => break started.unwrap(),
+            }
+        };
+        consumer.join().unwrap();
+    }
+}
+
+#[test]
+fn promise_02_holds_for_jobs_that_are_futures() {
+    let (runtime, random) = (threads(), Arc::new(Mutex::new(fastrand::Rng::with_seed(11))));
+    let running: Arc<Mutex<BTreeMap<u64, u32>>> = Arc::default();
+    let (progress, most) = (MemoryProgress::new(), Arc::new(AtomicUsize::new(0)));
+    let (now, peak, saved) = (running.clone(), most.clone(), progress.clone());
+    builder(numbers(3_000), &progress)
+        .max_processing(16)
+        .max_search_ahead(40)
+        .retry(Retry::fixed(Duration::ZERO))
+        .stop_at(2_999)
+        .start_async(runtime.handle(), move |job| {
+            let (now, peak, saved) = (now.clone(), peak.clone(), saved.clone());
+            let (yields, fails) = {
+                let mut random = random.lock();
+                (random.u32(..6), random.u32(..8) == 0)
+            };
+            async move {
+                let attempt = {
+                    let mut now = now.lock();
+                    assert!(now.insert(job.index, job.attempt).is_none(), "job {} runs already", job.index);
+                    peak.fetch_max(now.len(), Ordering::SeqCst);
+                    assert!(job.index <= saved.last_processed().map_or(0, |last| last + 1) + 40);
+                    job.attempt
+                };
+                for _ in 0..yields {
+                    tokio::task::yield_now().await;
+                }
+                assert_eq!(now.lock().remove(&job.index), Some(attempt));
+                if fails { Err("by chance".into()) } else { Ok(()) }
+            }
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    let most = most.load(Ordering::SeqCst);
+    assert!((2..=16).contains(&most), "{most} at a time");
+    assert_eq!(progress.last_processed(), Some(2_999));
+}
+
+#[test]
+fn promise_01_of_jobs_that_are_futures_each_is_done_once_over_lives_with_random_ends() {
+    const JOBS: u64 = 2_000;
+    let (runtime, store) = (threads(), Store::in_memory());
+    let mut random = fastrand::Rng::with_seed(5);
+    // The naive model: how often each job was done.
+    let done: Arc<Vec<AtomicU64>> = Arc::new((0..JOBS).map(|_| AtomicU64::new(0)).collect());
+    let mut lives = 0;
+    while store.progress("p").last_processed().unwrap() != Some(JOBS - 1) {
+        lives += 1;
+        let (model, seed) = (done.clone(), random.u64(..));
+        let next = store.progress("p").last_processed().unwrap().map_or(0, |last| last + 1);
+        let at = next + random.u64(1..300);
+        let consumer = Consumer::builder(numbers(JOBS), store.progress("p"))
+            .max_processing(random.usize(1..50))
+            // The consumer ends here, however late the stop comes.
+            .stop_at((at + 100).min(JOBS - 1))
+            .retry(Retry::fixed(Duration::ZERO))
+            .start_async(runtime.handle(), move |job| {
+                let model = model.clone();
+                let mut random = fastrand::Rng::with_seed(seed ^ job.index ^ u64::from(job.attempt) << 32);
+                async move {
+                    for _ in 0..random.u32(..5) {
+                        tokio::task::yield_now().await;
+                    }
+                    if random.u32(..10) == 0 {
+                        return Err("by chance".into());
+                    }
+                    model[job.index as usize].fetch_add(1, Ordering::SeqCst);
+                    Ok(())
+                }
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        let _ = handle.wait_for(at.min(JOBS - 1), LONG);
+        consumer.stop().unwrap();
+        let next = handle.last_processed_index().map_or(0, |last| last + 1);
+        assert!(done[..next as usize].iter().all(|count| count.load(Ordering::SeqCst) == 1), "up to {next}");
+    }
+    assert!(lives > 3, "{lives} lives");
+}
+
+#[test]
+fn a_runtime_that_has_shut_down_is_refused_at_the_start_and_nothing_was_taken() {
+    let store = Store::in_memory();
+    for runtime in [threads(), undriven()] {
+        let handle = runtime.handle().clone();
+        drop(runtime);
+        let error =
+            Consumer::builder(numbers(1), store.progress("p")).start_async(&handle, |_| async { Ok(()) }).unwrap_err();
+        assert!(matches!(error, Error::Runtime), "{error:?}");
+    }
+    Consumer::builder(numbers(1), store.progress("p")).stop_at(0).start(|_| Ok(())).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_runtime_that_is_dropped_while_jobs_run_halts_the_consumer_and_the_jobs_run_in_the_next_life() {
+    for runtime in [threads(), undriven()] {
+        let (held, store) = (Held::new(), Store::in_memory());
+        let jobs = held.clone();
+        let consumer = Consumer::builder(numbers(9), store.progress("p"))
+            .max_processing(4)
+            .retry(Retry::fixed(Duration::ZERO))
+            .start_async(runtime.handle(), move |job| {
+                let held = jobs.job();
+                async move { if job.index == 0 { Ok(()) } else { held.await } }
+            })
+            .unwrap();
+        held.begun(4);
+        let handle = consumer.handle();
+        assert!(handle.wait_for(0, LONG));
+        held.begun(4);
+        drop(runtime);
+        let error = consumer.join().unwrap_err();
+        let Error::Job { source, .. } = &error else { panic!("{error:?}") };
+        assert!(matches!(source.downcast_ref(), Some(Error::Runtime)), "{error:?}");
+        assert!(error.report().contains("is not tried again") && error.report().contains("runtime has shut down"));
+        assert_eq!(handle.status().state, State::Halted);
+        assert_eq!(store.progress("p").last_processed().unwrap(), Some(0));
+        let next = threads();
+        Consumer::builder(numbers(9), store.progress("p"))
+            .stop_at(8)
+            .start_async(next.handle(), is_not_job_0)
+            .unwrap()
+            .join()
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_job_that_shuts_its_runtime_down_halts_the_consumer() {
+    let (runtime, kept) = (threads(), Arc::new(Mutex::new(None)));
+    let handle = runtime.handle().clone();
+    *kept.lock() = Some(runtime);
+    let consumer = builder(numbers(500), &MemoryProgress::new())
+        .max_processing(10)
+        .start_async(&handle, move |job| {
+            let kept = kept.clone();
+            async move {
+                tokio::task::yield_now().await;
+                if job.index < 100 {
+                    return Ok(());
+                }
+                if job.index == 100 {
+                    kept.lock().take().unwrap().shutdown_background();
+                }
+                // A thread of the runtime may poll some tasks more before it sees the end.
+                std::future::pending().await
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    let error = consumer.join().unwrap_err();
+    let Error::Job { source, .. } = &error else { panic!("{error:?}") };
+    assert!(matches!(source.downcast_ref(), Some(Error::Runtime)), "{error:?}");
+    assert!(handle.last_processed_index() < Some(100));
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_runs_what_is_ready_at_once_and_the_rest_when_it_is_driven() {
+    let (runtime, progress) = (undriven(), MemoryProgress::new());
+    let consumer = builder(numbers(10), &progress)
+        .max_processing(10)
+        .stop_at(9)
+        .start_async(runtime.handle(), |job| async move {
+            if job.index >= 5 {
+                tokio::task::yield_now().await;
+            }
+            Ok(())
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(4, LONG));
+    until(&handle, "five jobs in flight", |status| status.processing == 5);
+    runtime.block_on(async {
+        while handle.last_processed_index() != Some(9) {
+            tokio::task::yield_now().await;
+        }
+    });
+    consumer.join().unwrap();
+}
+
+#[test]
+fn a_timer_without_time_in_the_runtime_fails_the_job_and_says_so() {
+    let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let consumer = builder(numbers(1), &MemoryProgress::new())
+        .start_async(runtime.handle(), |_| async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Ok(())
+        })
+        .unwrap();
+    assert!(consumer.join().unwrap_err().report().contains("timers are disabled"));
+}
+
+#[test]
+fn a_job_asks_on_any_thread_if_the_consumer_stops() {
+    let (runtime, begun) = (threads(), Arc::new(AtomicBool::new(false)));
+    let jobs = begun.clone();
+    let consumer = builder(numbers(1), &MemoryProgress::new())
+        .retry(Retry::fixed(Duration::from_secs(1)))
+        .start_async(runtime.handle(), move |job| {
+            let begun = jobs.clone();
+            async move {
+                tokio::task::yield_now().await;
+                begun.store(true, Ordering::SeqCst);
+                while !job.is_stopping() {
+                    tokio::task::yield_now().await;
+                }
+                Err("cut short".into())
+            }
+        })
+        .unwrap();
+    eventually("the job", || begun.load(Ordering::SeqCst));
+    assert!(!runtime.block_on(async { waterline::Job::new(0, ()).is_stopping() }));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_job_that_waits_for_the_end_of_its_own_consumer_does_not_hang() {
+    let (runtime, kept) = (threads(), Arc::new(Mutex::new(None::<Consumer>)));
+    let (jobs, (told, tells)) = (kept.clone(), crossbeam_channel::bounded(1));
+    let consumer = builder(numbers(1), &MemoryProgress::new())
+        .start_async(runtime.handle(), move |_| {
+            let (kept, told) = (jobs.clone(), told.clone());
+            async move {
+                let consumer = loop {
+                    tokio::task::yield_now().await;
+                    if let Some(consumer) = kept.lock().take() {
+                        break consumer;
+                    }
+                };
+                let early = consumer.handle().wait_end(LONG);
+                told.send((early, consumer.stop())).map_err(|_| "the test is gone")?;
+                Ok(())
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    *kept.lock() = Some(consumer);
+    let (early, stopped) = tells.recv_timeout(LONG).unwrap();
+    assert!(early.is_none() && matches!(stopped, Err(Error::Config(_))), "{stopped:?}");
+    assert_eq!(handle.wait_end(LONG).unwrap().state, State::Finished);
+    assert_eq!(handle.last_processed_index(), Some(0));
+}
+
+#[test]
+fn a_consumer_that_is_dropped_within_its_runtime_is_asked_to_stop_and_blocks_nobody() {
+    let (runtime, held) = (undriven(), Held::new());
+    let jobs = held.clone();
+    let consumer = builder(numbers(3), &MemoryProgress::new())
+        .max_processing(1)
+        .start_async(runtime.handle(), move |_| jobs.job())
+        .unwrap();
+    held.begun(1);
+    let handle = consumer.handle();
+    runtime.block_on(async {
+        drop(consumer);
+        assert_eq!(handle.status().state, State::Stopping);
+        held.go.add_permits(1);
+        while handle.status().state != State::Finished {
+            tokio::task::yield_now().await;
+        }
+    });
+    assert!(handle.wait_end(LONG).is_some());
+    assert_eq!(handle.last_processed_index(), Some(0));
+}
+
+#[test]
+fn settings_of_other_modes_are_refused() {
+    let runtime = threads();
+    let error = builder(numbers(1), &MemoryProgress::new())
+        .threads(2)
+        .start_async(runtime.handle(), |_| async { Ok(()) })
+        .unwrap_err();
+    assert!(matches!(error, Error::Config(waterline::ConfigError::ThreadsWithoutDeferred)), "{error:?}");
+    let error = Consumer::builder(numbers(1), Store::in_memory().progress("p"))
+        .max_effects(2)
+        .start_async(runtime.handle(), |_| async { Ok(()) })
+        .unwrap_err();
+    assert!(matches!(error, Error::Config(waterline::ConfigError::EffectsWithoutTransactional)), "{error:?}");
+}
+
+/// The calls that wait, as futures, with both kinds of runtimes.
+mod awaited {
+    use super::*;
+    use futures_util::future::{join_all, select};
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    fn runtimes() -> [Runtime; 2] {
+        [threads(), undriven()]
+    }
+
+    /// Polls a future once, with a waker that wakes nobody.
+    fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn many_tasks_wait_for_an_index_each_and_are_woken_when_it_comes_or_can_no_longer_come() {
+        for runtime in runtimes() {
+            let (held, progress) = (Held::new(), MemoryProgress::new());
+            let jobs = held.clone();
+            let consumer = builder(numbers(100), &progress)
+                .max_processing(1)
+                .start_async(runtime.handle(), move |_| jobs.job())
+                .unwrap();
+            let handle = consumer.handle();
+            let came = runtime.block_on(async {
+                let waiters = (0..200).map(|index| {
+                    let handle = handle.clone();
+                    tokio::spawn(async move { handle.wait_for_async(index / 2, LONG).await })
+                });
+                let waiters: Vec<_> = waiters.collect();
+                assert!(!handle.wait_for_async(0, Duration::ZERO).await);
+                assert!(!handle.wait_for_async(0, Duration::from_millis(1)).await);
+                held.go.add_permits(50);
+                assert!(handle.wait_for_async(49, Duration::MAX).await);
+                // First the stop: otherwise job 50 could end before it, and the next one would wait
+                // for good.
+                handle.request_stop();
+                held.go.add_permits(1);
+                consumer.stop_async().await.unwrap();
+                join_all(waiters).await
+            });
+            let came: Vec<_> = came.into_iter().map(Result::unwrap).collect();
+            let last = handle.last_processed_index().unwrap();
+            assert!((49..=50).contains(&last));
+            assert!((0..200).all(|index| came[index as usize] == (index / 2 <= last)), "{last}: {came:?}");
+        }
+    }
+
+    #[test]
+    fn a_wait_that_is_dropped_changes_nothing_and_those_beside_it_are_woken() {
+        let (runtime, held) = (undriven(), Held::new());
+        let jobs = held.clone();
+        let consumer = builder(numbers(1), &MemoryProgress::new())
+            .stop_at(0)
+            .start_async(runtime.handle(), move |_| jobs.job())
+            .unwrap();
+        let handle = consumer.handle();
+        runtime.block_on(async {
+            let (stays, ends) = (handle.wait_for_async(0, Duration::MAX), handle.wait_end_async(Duration::MAX));
+            let (mut stays, mut ends) = (pin!(stays), pin!(ends));
+            assert!(poll_once(stays.as_mut()).is_pending() && poll_once(ends.as_mut()).is_pending());
+            for _ in 0..10 {
+                assert!(poll_once(pin!(handle.wait_for_async(0, LONG))).is_pending());
+                assert!(poll_once(pin!(handle.wait_end_async(LONG))).is_pending());
+            }
+            assert_eq!(handle.status().state, State::Running);
+            held.go.add_permits(1);
+            // Another waker than that of the first poll.
+            assert!(stays.await);
+            assert_eq!(ends.await.unwrap().state, State::Finished);
+        });
+        consumer.join().unwrap();
+    }
+
+    #[test]
+    fn the_end_is_awaited_without_a_thread_and_its_error_is_that_of_the_blocking_call() {
+        for runtime in runtimes() {
+            let start = |fails: bool| {
+                builder(numbers(10), &MemoryProgress::new())
+                    .stop_at(9)
+                    .start_async(runtime.handle(), move |job| async move {
+                        tokio::task::yield_now().await;
+                        if fails && job.index == 3 { Err("refused".into()) } else { Ok(()) }
+                    })
+                    .unwrap()
+            };
+            runtime.block_on(async {
+                start(false).join_async().await.unwrap();
+                let halts = start(true);
+                let handle = halts.handle();
+                let error = halts.join_async().await.unwrap_err();
+                assert!(matches!(error, Error::Job { index: 3, .. }), "{error:?}");
+                let ended = handle.wait_end_async(LONG).await.unwrap();
+                assert_eq!((ended.state, ended.error), (State::Halted, Some(error.report())));
+                let halts = start(true);
+                assert_eq!(halts.handle().wait_end_async(LONG).await.unwrap().state, State::Halted);
+                assert!(matches!(halts.stop_async().await, Err(Error::Job { index: 3, .. })));
+            });
+        }
+    }
+
+    #[test]
+    fn a_stop_awaits_jobs_on_the_one_thread_of_its_runtime() {
+        let (runtime, held, progress) = (undriven(), Held::new(), MemoryProgress::new());
+        let jobs = held.clone();
+        let consumer = builder(numbers(100), &progress)
+            .max_processing(4)
+            .start_async(runtime.handle(), move |_| jobs.job())
+            .unwrap();
+        held.begun(4);
+        runtime.block_on(async {
+            let mut stop = pin!(consumer.stop_async());
+            assert!(poll_once(stop.as_mut()).is_pending());
+            held.go.add_permits(4);
+            stop.await.unwrap();
+        });
+        assert_eq!(progress.last_processed(), Some(3));
+    }
+
+    #[test]
+    fn stop_within_drops_the_futures_that_still_run_and_names_their_jobs() {
+        for runtime in runtimes() {
+            for limit in [Duration::ZERO, Duration::from_millis(5)] {
+                let (held, progress) = (Held::new(), MemoryProgress::new());
+                let jobs = held.clone();
+                let consumer = builder(numbers(9), &progress)
+                    .max_processing(3)
+                    .start_async(runtime.handle(), move |_| jobs.job())
+                    .unwrap();
+                held.begun(3);
+                let handle = consumer.handle();
+                runtime.block_on(async {
+                    let error = consumer.stop_within_async(limit).await.unwrap_err();
+                    assert!(matches!(&error, Error::StopTimeout { running } if *running == [0, 1, 2]), "{error:?}");
+                    assert!(handle.wait_end_async(LONG).await.is_some());
+                    while held.dropped.load(Ordering::SeqCst) < 3 {
+                        tokio::task::yield_now().await;
+                    }
+                });
+            }
+            // Without a job in flight the stop is complete. Its threads have a second to end, which
+            // a machine that stands still may use up, but not each time.
+            let is_complete = || {
+                let consumer = builder(numbers(3), &MemoryProgress::new())
+                    .start_async(runtime.handle(), |_| async { Ok(()) })
+                    .unwrap();
+                assert!(consumer.handle().wait_for(2, LONG));
+                let begun = Instant::now();
+                let stopped = runtime.block_on(consumer.stop_within_async(Duration::ZERO));
+                assert!(stopped.is_ok() || begun.elapsed() >= Duration::from_secs(1), "{stopped:?}");
+                stopped.is_ok()
+            };
+            assert!((0..5).any(|_| is_complete()));
+        }
+    }
+
+    #[test]
+    fn a_stop_or_a_join_that_is_dropped_lets_the_consumer_go_and_blocks_nobody() {
+        for kind in 0..4 {
+            let (runtime, held) = (undriven(), Held::new());
+            let jobs = held.clone();
+            let consumer = builder(numbers(2), &MemoryProgress::new())
+                .max_processing(1)
+                // No job of a runtime, so a destructor that waits would hang for good.
+                .start(move |_| {
+                    jobs.begun.fetch_add(1, Ordering::SeqCst);
+                    while jobs.go.try_acquire().map(tokio::sync::SemaphorePermit::forget).is_err() {
+                        std::thread::yield_now();
+                    }
+                    Ok(())
+                })
+                .unwrap();
+            held.begun(1);
+            let handle = consumer.handle();
+            runtime.block_on(async {
+                match kind {
+                    0 => drop(consumer.stop_async()),
+                    1 => assert!(poll_once(pin!(consumer.stop_async())).is_pending()),
+                    2 => assert!(poll_once(pin!(consumer.join_async())).is_pending()),
+                    _ => assert!(poll_once(pin!(consumer.stop_within_async(LONG))).is_pending()),
+                }
+                assert_eq!(handle.status().state, State::Stopping);
+                held.go.add_permits(1);
+                assert_eq!(handle.wait_end_async(LONG).await.unwrap().state, State::Finished);
+            });
+            assert_eq!(handle.last_processed_index(), Some(0));
+        }
+    }
+
+    #[test]
+    fn a_join_goes_on_until_a_handle_asks_for_the_stop() {
+        let runtime = undriven();
+        let consumer =
+            builder(numbers(1), &MemoryProgress::new()).start_async(runtime.handle(), |_| async { Ok(()) }).unwrap();
+        let handle = consumer.handle();
+        runtime.block_on(async {
+            let join = pin!(consumer.join_async());
+            let came = pin!(handle.wait_for_async(0, LONG));
+            let futures_util::future::Either::Right((true, join)) = select(join, came).await else {
+                panic!("the consumer follows its source")
+            };
+            handle.request_stop();
+            join.await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_job_that_awaits_the_end_of_its_own_consumer_gets_an_answer_at_once() {
+        let (runtime, kept) = (undriven(), Arc::new(Mutex::new(None::<Consumer>)));
+        let (jobs, (told, tells)) = (kept.clone(), crossbeam_channel::bounded(1));
+        let consumer = builder(numbers(1), &MemoryProgress::new())
+            .start_async(runtime.handle(), move |_| {
+                let (kept, told) = (jobs.clone(), told.clone());
+                async move {
+                    tokio::task::yield_now().await;
+                    let consumer = kept.lock().take().expect("the runtime is driven later");
+                    let early = consumer.handle().wait_end_async(LONG).await;
+                    told.send((early, consumer.stop_async().await))?;
+                    Ok(())
+                }
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        *kept.lock() = Some(consumer);
+        assert!(runtime.block_on(handle.wait_end_async(LONG)).is_some());
+        let (early, stopped) = tells.recv_timeout(LONG).unwrap();
+        assert!(early.is_none() && matches!(stopped, Err(Error::Config(_))), "{stopped:?}");
+        assert_eq!(handle.last_processed_index(), Some(0));
+    }
+
+    #[test]
+    fn a_runtime_without_time_is_enough_for_waits_without_a_limit() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let consumer = builder(numbers(3), &MemoryProgress::new())
+                .start_async(&tokio::runtime::Handle::current(), |_| async { Ok(()) })
+                .unwrap();
+            let handle = consumer.handle();
+            assert!(handle.wait_for_async(2, Duration::MAX).await);
+            assert!(!handle.wait_for_async(3, Duration::ZERO).await);
+            consumer.stop_async().await.unwrap();
+        });
+    }
+}
+
+/// Sources whose calls are futures.
+mod sources {
+    use super::*;
+    use std::ops::RangeInclusive;
+    use waterline::testing::JobsSuite;
+    use waterline::{AsyncJobs, Blocked, Gate, Index, Jobs, Sparse, Wakeup};
+
+    /// A source at the other end of a network: each call takes some turns of the runtime, and may
+    /// wait for the test.
+    #[derive(Clone)]
+    struct Node(Arc<State>);
+
+    struct State {
+        first: AtomicU64,
+        head: AtomicU64,
+        /// The index at which there is nothing, and the index that cannot be read.
+        gap: AtomicU64,
+        fault: AtomicU64,
+        asked: AtomicUsize,
+        calls: AtomicUsize,
+        wakeups: Mutex<Vec<Wakeup>>,
+        /// Closed while calls go on at once.
+        hold: AtomicBool,
+        go: Semaphore,
+    }
+
+    impl Node {
+        fn up_to(head: Index) -> Self {
+            Self(Arc::new(State {
+                first: AtomicU64::new(0),
+                head: AtomicU64::new(head),
+                gap: AtomicU64::new(u64::MAX),
+                fault: AtomicU64::new(u64::MAX),
+                asked: AtomicUsize::new(0),
+                calls: AtomicUsize::new(0),
+                wakeups: Mutex::default(),
+                hold: AtomicBool::new(false),
+                go: Semaphore::new(0),
+            }))
+        }
+
+        async fn answers(&self) -> Result<(), BoxError> {
+            let call = self.0.calls.fetch_add(1, Ordering::SeqCst);
+            if self.0.hold.load(Ordering::SeqCst) {
+                self.0.asked.fetch_add(1, Ordering::SeqCst);
+                self.0.go.acquire().await?.forget();
+            }
+            match call % 3 {
+                0 => {}
+                1 => tokio::task::yield_now().await,
+                _ => tokio::time::sleep(Duration::from_micros(call as u64 % 7 * 100)).await,
+            }
+            Ok(())
+        }
+    }
+
+    impl AsyncJobs for Node {
+        type Job = Index;
+
+        async fn first(&self) -> Result<Index, BoxError> {
+            self.answers().await?;
+            Ok(self.0.first.load(Ordering::SeqCst))
+        }
+
+        async fn head(&self) -> Result<Option<Index>, BoxError> {
+            self.answers().await?;
+            Ok(Some(self.0.head.load(Ordering::SeqCst)))
+        }
+
+        async fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+            self.answers().await?;
+            if self.0.fault.load(Ordering::SeqCst) == index {
+                return Err("no connection".into());
+            }
+            let there = index >= self.0.first.load(Ordering::SeqCst) && index <= self.0.head.load(Ordering::SeqCst);
+            Ok((there && self.0.gap.load(Ordering::SeqCst) != index).then_some(index))
+        }
+
+        fn subscribe(&self, wakeup: Wakeup) -> bool {
+            self.0.wakeups.lock().push(wakeup);
+            true
+        }
+    }
+
+    #[test]
+    fn promise_01_of_an_async_source_with_delays_each_job_runs_once_in_each_mode() {
+        let runtime = threads();
+        for is_async in [false, true] {
+            let (node, progress, ran) = (Node::up_to(499), MemoryProgress::new(), Arc::new(Mutex::new(Vec::new())));
+            let (jobs, runs) =
+                (builder(node.on(runtime.handle()), &progress).max_processing(8).stop_at(499), ran.clone());
+            let run = move |job: waterline::Job<Index>| {
+                assert_eq!(job.index, job.payload);
+                runs.lock().push(job.index);
+                Ok(())
+            };
+            let consumer = match is_async {
+                true => jobs.start_async(runtime.handle(), move |job| std::future::ready(run(job))),
+                false => jobs.start(run),
+            };
+            consumer.unwrap().join().unwrap();
+            let mut ran = std::mem::take(&mut *ran.lock());
+            ran.sort_unstable();
+            assert_eq!(ran, (0..500).collect::<Vec<_>>());
+            assert_eq!(progress.last_processed(), Some(499));
+        }
+    }
+
+    #[test]
+    fn gaps_and_errors_of_an_async_source_are_named_and_new_jobs_are_rung_for() {
+        let (runtime, node, progress) = (threads(), Node::up_to(20), MemoryProgress::new());
+        node.0.gap.store(5, Ordering::SeqCst);
+        node.0.fault.store(9, Ordering::SeqCst);
+        let ring = |node: &Node| assert!(node.0.wakeups.lock().iter().all(Wakeup::ring));
+        let consumer = builder(node.clone().on(runtime.handle()), &progress)
+            .start_async(runtime.handle(), |_| async { Ok(()) })
+            .unwrap();
+        let handle = consumer.handle();
+        until(&handle, "the gap", |status| status.blocked == Blocked::Missing { index: 5 });
+        node.0.gap.store(u64::MAX, Ordering::SeqCst);
+        ring(&node);
+        until(
+            &handle,
+            "the error",
+            |status| matches!(&status.blocked, Blocked::Source { index: 9, error } if error == "no connection"),
+        );
+        node.0.fault.store(u64::MAX, Ordering::SeqCst);
+        assert!(handle.wait_for(20, LONG));
+        node.0.head.store(21, Ordering::SeqCst);
+        ring(&node);
+        assert!(handle.wait_for(21, LONG));
+        consumer.stop().unwrap();
+    }
+
+    /// A table in a database that is asked through a future: of its ids two in three are missing,
+    /// and a huge hole is before the last one.
+    struct Rows(std::collections::BTreeSet<Index>);
+
+    impl Rows {
+        fn new(rows: u64) -> Self {
+            Self((0..rows).map(|row| 5 + 3 * row + if row + 1 == rows { 1 << 50 } else { 0 }).collect())
+        }
+    }
+
+    impl AsyncJobs for Rows {
+        type Job = Index;
+
+        async fn head(&self) -> Result<Option<Index>, BoxError> {
+            tokio::task::yield_now().await;
+            Ok(self.0.last().copied())
+        }
+
+        async fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+            tokio::task::yield_now().await;
+            Ok(self.0.get(&index).copied())
+        }
+
+        async fn read_sparse(
+            &self,
+            run: RangeInclusive<Index>,
+            most: usize,
+            into: &mut Sparse<Index>,
+        ) -> Result<(), BoxError> {
+            let head = self.head().await?;
+            let mut rows = self.0.range(run.start()..);
+            for _ in 0..most {
+                tokio::task::yield_now().await;
+                let gap = match rows.next() {
+                    Some(row) if run.contains(row) => {
+                        into.job(*row, *row);
+                        continue;
+                    }
+                    Some(row) => Some(row - 1),
+                    None => head,
+                };
+                gap.into_iter().for_each(|last| into.none_through(last));
+                break;
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_async_source_with_gaps_keeps_the_rules_and_each_of_its_rows_runs_once() {
+        let runtime = threads();
+        JobsSuite::new(|rows| Rows::new(rows).on(runtime.handle())).sparse().run();
+
+        let (rows, ran) = (Rows::new(200), Arc::new(Mutex::new(Vec::new())));
+        let (all, runs) = (rows.0.clone(), ran.clone());
+        let last = *all.last().unwrap();
+        let consumer = builder(rows.on(runtime.handle()), &MemoryProgress::new())
+            .max_processing(8)
+            .stop_at(last)
+            .start_async(runtime.handle(), move |job| {
+                runs.lock().push(job.payload);
+                std::future::ready(Ok(()))
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        consumer.join().unwrap();
+        let mut ran = std::mem::take(&mut *ran.lock());
+        ran.sort_unstable();
+        assert_eq!(ran, all.into_iter().collect::<Vec<_>>());
+        assert_eq!(handle.status().absent, last + 1 - 200);
+    }
+
+    #[test]
+    fn an_async_source_that_was_pruned_is_refused_at_the_start_and_halts_later() {
+        let (runtime, node, store) = (threads(), Node::up_to(20), Store::in_memory());
+        let start = |end| {
+            Consumer::builder(node.clone().on(runtime.handle()), store.progress("p"))
+                .stop_at(end)
+                .start_async(runtime.handle(), |_| async { Ok(()) })
+        };
+        start(3).unwrap().join().unwrap();
+        node.0.first.store(8, Ordering::SeqCst);
+        assert!(matches!(start(20), Err(Error::Truncated { next: 4, first: 8 })));
+        node.0.first.store(0, Ordering::SeqCst);
+        node.0.gap.store(6, Ordering::SeqCst);
+        let consumer = start(20).unwrap();
+        until(&consumer.handle(), "the gap", |status| status.blocked == Blocked::Missing { index: 6 });
+        node.0.first.store(8, Ordering::SeqCst);
+        assert!(matches!(consumer.join(), Err(Error::Truncated { next: 6, first: 8 })));
+    }
+
+    #[test]
+    fn a_call_that_has_no_answer_is_dropped_when_the_consumer_ends() {
+        for runtime in [threads(), undriven()] {
+            let node = Node::up_to(20);
+            // The call for the first index has an answer, and the call for the head has none.
+            node.0.hold.store(true, Ordering::SeqCst);
+            node.0.go.add_permits(1);
+            let consumer = builder(node.clone().on(runtime.handle()), &MemoryProgress::new())
+                .start_async(runtime.handle(), |_| async { Ok(()) })
+                .unwrap();
+            eventually("the call for the head", || node.0.asked.load(Ordering::SeqCst) == 2);
+            consumer.stop().unwrap();
+        }
+    }
+
+    /// A source that says where it begins when the runtime is driven.
+    struct Late;
+
+    impl AsyncJobs for Late {
+        type Job = Index;
+
+        async fn first(&self) -> Result<Index, BoxError> {
+            tokio::spawn(async { 7 }).await.map_err(BoxError::from)
+        }
+
+        async fn head(&self) -> Result<Option<Index>, BoxError> {
+            Ok(Some(9))
+        }
+
+        async fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+            Ok((7..=9).contains(&index).then_some(index))
+        }
+
+        fn gate(&self) -> Gate {
+            Gate::UpTo(8)
+        }
+
+        fn weight(&self, _: &Index) -> usize {
+            100
+        }
+    }
+
+    #[test]
+    fn a_start_that_keeps_its_runtime_from_answering_fails_and_within_spawn_blocking_it_does_not() {
+        let runtime = undriven();
+        runtime.block_on(async {
+            let start = |runtime: &tokio::runtime::Handle, progress: &MemoryProgress| {
+                builder(Late.on(runtime), progress).start_async(runtime, |_| async { Ok(()) })
+            };
+            let (here, progress) = (tokio::runtime::Handle::current(), MemoryProgress::new());
+            let error = start(&here, &progress).unwrap_err();
+            assert!(matches!(&error, Error::Source { .. }) && error.report().contains("spawn_blocking"), "{error:?}");
+            let (elsewhere, kept) = (here.clone(), progress.clone());
+            let consumer = tokio::task::spawn_blocking(move || start(&elsewhere, &kept)).await.unwrap().unwrap();
+            assert!(consumer.handle().wait_for_async(8, LONG).await);
+            assert_eq!(consumer.handle().status().blocked, Blocked::Upstream { index: 9 });
+            consumer.stop_async().await.unwrap();
+        });
+        let threads = threads();
+        threads.block_on(async {
+            let runtime = tokio::runtime::Handle::current();
+            let jobs = Late.on(&runtime);
+            assert_eq!((jobs.weight(&7), jobs.gate()), (100, Gate::UpTo(8)));
+            let consumer = builder(jobs, &MemoryProgress::new()).start_async(&runtime, |_| async { Ok(()) }).unwrap();
+            assert!(consumer.handle().wait_for_async(8, LONG).await);
+            consumer.stop_async().await.unwrap();
+        });
+    }
+
+    /// A source that needs the timers of its runtime for each look.
+    struct Timed(Arc<AtomicU64>);
+
+    impl AsyncJobs for Timed {
+        type Job = ();
+
+        async fn head(&self) -> Result<Option<Index>, BoxError> {
+            tokio::time::sleep(Duration::from_micros(1)).await;
+            Ok(Some(self.0.load(Ordering::SeqCst)))
+        }
+
+        async fn at_index(&self, _: Index) -> Result<Option<()>, BoxError> {
+            Ok(Some(()))
+        }
+    }
+
+    #[test]
+    fn a_source_whose_runtime_is_gone_fails_and_says_so_and_the_consumer_stops() {
+        let (runtime, other, head) = (threads(), threads(), Arc::new(AtomicU64::new(20)));
+        let consumer = builder(Timed(head.clone()).on(other.handle()), &MemoryProgress::new())
+            .start_async(runtime.handle(), |_| async { Ok(()) })
+            .unwrap();
+        let handle = consumer.handle();
+        assert!(handle.wait_for(20, LONG));
+        drop(other);
+        head.store(21, Ordering::SeqCst);
+        handle.check();
+        let is_named =
+            |blocked: &Blocked| matches!(blocked, Blocked::Source { error, .. } if error.contains("shutdown"));
+        until(&handle, "the error", |status| is_named(&status.blocked));
+        consumer.stop().unwrap();
+        assert_eq!(handle.last_processed_index(), Some(20));
+    }
+}

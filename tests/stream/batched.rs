@@ -1,0 +1,760 @@
+//! Jobs in batches (`start_batched` and `start_batched_transactional`): the size of a batch, its
+//! wait for more jobs, its failure, and its effects.
+
+use common::*;
+use crossbeam_channel::{Sender, bounded, unbounded};
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, OnceLock};
+use std::time::{Duration, Instant};
+use waterline::testing::FaultyStore;
+use waterline::{
+    BoxError, Builder, ConfigError, Consumer, Error, Event, Failure, Handle, Index, Job, Jobs, MemoryJobs,
+    MemoryProgress, OnExhausted, Outcome, Retry, Sparse, State, Store, StoreProgress, Table,
+};
+
+const NOW: Retry = Retry::fixed(Duration::ZERO);
+const ZERO: Duration = Duration::ZERO;
+
+/// Runs a test on each back end.
+fn on_each(test: impl Fn(&Store)) {
+    test(&Store::in_memory());
+    #[cfg(feature = "rocksdb")]
+    {
+        let place = tempfile::tempdir().unwrap();
+        test(&Store::open(place.path().join("store")).unwrap());
+    }
+}
+
+fn indices<T>(jobs: &[Job<T>]) -> Vec<Index> {
+    jobs.iter().map(|job| job.index).collect()
+}
+
+/// A consumer of the jobs 0, 1, 2, … below this number, with four slots. A batch that may wait for
+/// an hour is full, or the last one, or uses up all slots.
+fn four(count: u64) -> Builder<MemoryJobs<u64>, MemoryProgress> {
+    builder(numbers(count), &MemoryProgress::new()).max_processing(4).stop_at(count - 1)
+}
+
+type Small = Builder<MemoryJobs<u64>, MemoryProgress>;
+
+/// Sends the indices of each batch.
+fn sends(send: Sender<Vec<Index>>) -> impl Fn(Vec<Job<u64>>) -> Result<(), BoxError> + Send + Sync {
+    move |jobs| Ok(send.send(indices(&jobs))?)
+}
+
+#[test]
+fn promise_02_the_jobs_of_all_batches_stay_within_the_limits() {
+    const WIDTH: u64 = 40;
+    let (running, most, handle) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)), Arc::new(OnceLock::new()));
+    // The first two batches wait for each other, so they run at the same time.
+    let (both, begun) = (Barrier::new(2), AtomicUsize::new(0));
+    let (highest, of): (_, Arc<OnceLock<Handle>>) = (most.clone(), handle.clone());
+    let consumer = builder(numbers(5_000), &MemoryProgress::new())
+        .max_processing(16)
+        .max_search_ahead(WIDTH)
+        .stop_at(4_999)
+        .start_batched(5, ZERO, move |jobs| {
+            let in_flight = running.fetch_add(jobs.len(), Ordering::SeqCst) + jobs.len();
+            highest.fetch_max(in_flight, Ordering::SeqCst);
+            // The watermark only grows meanwhile.
+            let bound = of.wait().last_processed_index().map_or(0, |last| last + 1) + WIDTH;
+            let inside = jobs.iter().all(|job| job.index < bound);
+            if begun.fetch_add(1, Ordering::SeqCst) < 2 {
+                both.wait();
+            }
+            rest();
+            running.fetch_sub(jobs.len(), Ordering::SeqCst);
+            if inside && jobs.len() <= 5 && in_flight <= 16 { Ok(()) } else { Err("a limit was passed".into()) }
+        })
+        .unwrap();
+    handle.set(consumer.handle()).unwrap();
+    consumer.join().unwrap();
+    assert!(most.load(Ordering::SeqCst) > 1, "two batches ran beside each other");
+}
+
+#[test]
+fn promise_02_no_batch_is_larger_than_a_limit_that_was_lowered() {
+    let (send, batches) = unbounded();
+    let (go, wait) = bounded::<()>(0);
+    let consumer = four(40)
+        .start_batched(4, HOUR, move |jobs| {
+            send.send(jobs.len())?;
+            // Only the first one waits: the test lets go of the channel then.
+            let _ = wait.recv();
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(batches.recv_timeout(LONG).unwrap(), 4);
+    consumer.handle().set_max_processing(3).unwrap();
+    drop(go);
+    consumer.join().unwrap();
+    assert_eq!(batches.iter().collect::<Vec<_>>(), [3; 12]);
+}
+
+#[test]
+fn a_batch_waits_until_it_is_full() {
+    let (send, batches) = unbounded();
+    let jobs = numbers(0);
+    let source = jobs.clone();
+    let consumer =
+        builder(source, &MemoryProgress::new()).max_processing(8).start_batched(4, HOUR, sends(send)).unwrap();
+    let handle = consumer.handle();
+    for index in 0..3 {
+        jobs.push(index);
+        until(&handle, "the job is seen", |status| status.head == Some(index));
+    }
+    jobs.push(3);
+    assert_eq!(batches.recv_timeout(LONG).unwrap(), [0, 1, 2, 3]);
+    assert!(handle.wait_for(3, LONG));
+    jobs.push(4);
+    jobs.push(5);
+    until(&handle, "the jobs are seen", |status| status.head == Some(5));
+    consumer.stop().unwrap();
+    assert_eq!(batches.iter().count(), 0, "a stop waits for no linger, and starts nothing");
+}
+
+#[test]
+fn a_batch_that_is_not_full_starts_when_its_time_is_over() {
+    const LINGER: Duration = Duration::from_millis(30);
+    let (send, batches) = unbounded();
+    let jobs = numbers(0);
+    let source = jobs.clone();
+    let consumer =
+        builder(source, &MemoryProgress::new()).max_processing(8).start_batched(4, LINGER, sends(send)).unwrap();
+    for index in 0..3 {
+        let pushed = Instant::now();
+        jobs.push(index);
+        assert_eq!(batches.recv_timeout(LONG).unwrap(), [index]);
+        assert!(pushed.elapsed() >= LINGER);
+        assert!(consumer.handle().wait_for(index, LONG), "an earlier batch delays no later one");
+    }
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_batch_starts_at_once_if_nothing_can_join_it() {
+    // The last job, the width of the window, the slots, and the read-ahead end each batch.
+    let ends: [fn(Small) -> Small; 4] = [
+        |builder| builder.max_processing(100),
+        |builder| builder.max_processing(100).max_search_ahead(3),
+        |builder| builder.max_processing(5),
+        |builder| builder.max_processing(100).max_read_ahead(1),
+    ];
+    for (number, end) in ends.into_iter().enumerate() {
+        let (send, batches) = unbounded();
+        let consumer = end(four(10)).start_batched(if number == 2 { 5 } else { 100 }, HOUR, sends(send)).unwrap();
+        assert!(consumer.handle().wait_end(LONG).is_some(), "end {number} was waited for");
+        consumer.join().unwrap();
+        let all: BTreeSet<_> = batches.iter().flatten().collect();
+        assert_eq!(all, (0..10).collect(), "end {number}");
+    }
+}
+
+#[test]
+fn a_paused_consumer_starts_no_batch_and_goes_on_with_it_afterwards() {
+    let (send, batches) = unbounded();
+    let jobs = numbers(3);
+    let source = jobs.clone();
+    let consumer =
+        builder(source, &MemoryProgress::new()).max_processing(8).start_batched(4, HOUR, sends(send)).unwrap();
+    let handle = consumer.handle();
+    until(&handle, "the jobs are seen", |status| status.head == Some(2));
+    handle.pause();
+    jobs.push(3);
+    until(&handle, "the last job is seen", |status| status.head == Some(3));
+    assert_eq!((handle.status().processing, handle.status().state), (0, State::Paused));
+    handle.resume();
+    assert_eq!(batches.recv_timeout(LONG).unwrap(), [0, 1, 2, 3]);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn promise_05_a_batch_that_fails_is_no_failed_attempt_and_the_job_that_fails_alone_halts() {
+    for panics in [false, true] {
+        let (send, batches) = unbounded();
+        let consumer = four(10)
+            .start_batched(4, HOUR, move |jobs| {
+                let indices = indices(&jobs);
+                let bad = indices.contains(&6);
+                assert!(jobs.iter().all(|job| job.attempt == 1));
+                send.send(indices)?;
+                match bad {
+                    true if panics => panic!("job 6 is bad"),
+                    true => Err("job 6 is bad".into()),
+                    false => Ok(()),
+                }
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        let Err(Error::Job { index: 6, attempt: 1, source }) = consumer.join() else { panic!("job 6 is bad") };
+        assert!(source.to_string().ends_with("job 6 is bad"), "{source}");
+        assert_eq!((handle.status().failed, handle.last_processed_index()), (1, Some(5)));
+        let batches: Vec<_> = batches.iter().collect();
+        assert_eq!(batches[..2], [vec![0, 1, 2, 3], vec![4, 5, 6, 7]]);
+        assert!(batches.contains(&vec![4]) && batches.contains(&vec![5]) && batches.contains(&vec![6]), "{batches:?}");
+    }
+}
+
+#[test]
+fn a_job_that_failed_alone_is_in_no_batch_until_it_succeeds() {
+    let failures = AtomicU32::new(0);
+    let (send, batches) = unbounded();
+    let consumer = four(40)
+        .retry(NOW)
+        .start_batched(4, HOUR, move |jobs| {
+            let bad = jobs.iter().any(|job| job.index == 5);
+            send.send((indices(&jobs), jobs[0].attempt))?;
+            if bad && failures.fetch_add(1, Ordering::SeqCst) < 4 { Err("not yet".into()) } else { Ok(()) }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    assert_eq!((handle.status().failed, handle.status().retries, handle.status().done), (3, 3, 40));
+    let bad: Vec<_> = batches.iter().filter(|(jobs, _)| jobs.contains(&5)).collect();
+    assert_eq!(bad.len(), 5);
+    assert_eq!(bad[0].0.len(), 4);
+    assert!(bad[1..].iter().map(|(jobs, attempt)| (jobs.len(), *attempt)).eq((1..5).map(|attempt| (1, attempt))));
+}
+
+#[test]
+fn a_batch_in_which_a_job_fails_for_good_or_is_not_ready_is_run_one_by_one_first() {
+    let errors: [fn() -> BoxError; 2] =
+        [|| Failure::permanent("it is broken").into(), || Failure::defer(Duration::from_micros(1)).into()];
+    for (defers, error) in [false, true].into_iter().zip(errors) {
+        let (alone, (send, batches)) = (AtomicU32::new(0), unbounded());
+        let consumer = four(8)
+            .retry(NOW)
+            .start_batched(4, HOUR, move |jobs| {
+                send.send(indices(&jobs))?;
+                match jobs[..] {
+                    [Job { index: 2, attempt: 1, .. }] if defers && alone.fetch_add(1, Ordering::SeqCst) == 3 => Ok(()),
+                    _ if jobs.iter().any(|job| job.index == 2) => Err(error()),
+                    _ => Ok(()),
+                }
+            })
+            .unwrap();
+        match consumer.join() {
+            Ok(()) => assert!(defers),
+            Err(Error::Job { index: 2, attempt: 1, .. }) => assert!(!defers),
+            Err(other) => panic!("{other:?}"),
+        }
+        let batches: Vec<_> = batches.iter().collect();
+        assert_eq!(batches.iter().filter(|batch| **batch == [2]).count(), if defers { 4 } else { 1 }, "{batches:?}");
+        assert!([0, 1].iter().all(|index| batches.contains(&vec![*index])), "{batches:?}");
+    }
+}
+
+#[test]
+fn on_job_done_is_called_for_each_job_and_a_panic_in_it_fails_the_batch() {
+    let (send, calls) = unbounded();
+    let panicked = AtomicBool::new(false);
+    let consumer = four(8)
+        .on_job_done(move |index| {
+            let _ = send.send(index);
+            assert!(index != 1 || panicked.swap(true, Ordering::SeqCst), "once");
+        })
+        .start_batched(4, HOUR, |_| Ok(()))
+        .unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    assert_eq!((handle.status().done, handle.status().failed), (8, 0), "the batch is no failed attempt");
+    let calls: Vec<_> = calls.iter().collect();
+    assert_eq!((&calls[..2], calls.len()), (&[0, 1][..], 10), "{calls:?}");
+}
+
+#[test]
+fn an_observer_hears_of_each_job_of_a_batch() {
+    let (send, heard) = unbounded();
+    let failed = AtomicBool::new(false);
+    let consumer = four(4)
+        .observe(move |event: &Event<'_>| {
+            let told = match *event {
+                Event::AttemptBegun { index, attempt, .. } => (index, attempt, "begun".to_owned()),
+                Event::AttemptEnded { index, attempt, outcome, .. } => match outcome {
+                    Outcome::Done => (index, attempt, "done".to_owned()),
+                    Outcome::BatchFailed { error, .. } => (index, attempt, error.to_owned()),
+                    other => (index, attempt, format!("{other:?}")),
+                },
+                _ => return,
+            };
+            let _ = send.send(told);
+        })
+        .start_batched(
+            4,
+            HOUR,
+            move |_| {
+                if failed.swap(true, Ordering::SeqCst) { Ok(()) } else { Err("refused".into()) }
+            },
+        )
+        .unwrap();
+    consumer.join().unwrap();
+    let mut told = BTreeMap::<Index, Vec<(u32, String)>>::new();
+    heard.iter().for_each(|(index, attempt, text)| told.entry(index).or_default().push((attempt, text)));
+    let each = ["begun", "refused", "begun", "done"].map(|text| (1, text.to_owned()));
+    assert_eq!(told, (0..4).map(|index| (index, each.to_vec())).collect());
+}
+
+/// Waits in a batch until each of its jobs says that it is to end.
+fn until_told(jobs: &[Job<u64>]) {
+    while !jobs.iter().all(Job::is_stopping) {
+        rest();
+    }
+}
+
+#[test]
+fn each_job_of_a_batch_hears_that_the_consumer_stops() {
+    let (begin, begun) = bounded(1);
+    let consumer = four(100)
+        .start_batched(4, HOUR, move |jobs| {
+            let _ = begin.try_send(());
+            until_told(&jobs);
+            Ok(())
+        })
+        .unwrap();
+    begun.recv_timeout(LONG).unwrap();
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn the_timeout_of_a_batch_is_that_of_all_its_jobs() {
+    let late = AtomicU32::new(0);
+    let (send, batches) = unbounded();
+    let consumer = four(4)
+        .attempt_timeout(Duration::from_millis(20))
+        .start_batched(4, HOUR, move |jobs| {
+            send.send(indices(&jobs))?;
+            if late.fetch_add(1, Ordering::SeqCst) > 0 {
+                return Ok(());
+            }
+            until_told(&jobs);
+            Err("it takes too long".into())
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    assert_eq!((handle.status().done, handle.status().failed), (4, 0));
+    let mut batches: Vec<_> = batches.iter().collect();
+    batches[1..].sort();
+    assert_eq!(batches, [vec![0, 1, 2, 3], vec![0], vec![1], vec![2], vec![3]]);
+}
+
+#[test]
+fn a_stop_that_meets_a_batch_which_fails_leaves_its_jobs_to_the_next_life() {
+    let progress = MemoryProgress::new();
+    let life = || builder(numbers(8), &progress).max_processing(4).stop_at(7);
+    let (begin, begun) = bounded(1);
+    let consumer = life()
+        .start_batched(4, HOUR, move |jobs| {
+            let _ = begin.try_send(());
+            until_told(&jobs);
+            Err("cut short".into())
+        })
+        .unwrap();
+    begun.recv_timeout(LONG).unwrap();
+    let handle = consumer.handle();
+    consumer.stop().unwrap();
+    assert_eq!((handle.status().failed, progress.last_processed()), (0, None), "no attempt has failed");
+    let (send, batches) = unbounded();
+    life().start_batched(4, HOUR, sends(send)).unwrap().join().unwrap();
+    assert_eq!(batches.iter().collect::<Vec<_>>(), [[0, 1, 2, 3], [4, 5, 6, 7]]);
+}
+
+#[test]
+fn a_consumer_with_a_gate_starts_batches_below_it() {
+    let (first, second) = (MemoryProgress::new(), MemoryProgress::new());
+    let jobs = numbers(6);
+    let (send, batches) = unbounded();
+    let upstream = builder(jobs.clone(), &first).start(|_| Ok(())).unwrap();
+    let gated = Jobs::gated_by(jobs, upstream.handle());
+    let consumer =
+        builder(gated, &second).max_processing(4).stop_at(5).start_batched(4, Duration::from_millis(5), sends(send));
+    consumer.unwrap().join().unwrap();
+    upstream.stop().unwrap();
+    assert_eq!(batches.iter().flatten().collect::<BTreeSet<_>>(), (0..6).collect());
+}
+
+#[test]
+fn a_parked_job_that_is_redriven_runs_alone() {
+    on_each(|store| {
+        let (good, (send, batches)) = (Arc::new(AtomicBool::new(false)), unbounded());
+        let mended = good.clone();
+        let jobs = numbers(8);
+        let consumer = Consumer::builder(jobs.clone(), store.progress("p"))
+            .max_processing(4)
+            .on_exhausted(OnExhausted::Park { budget: 9 })
+            .start_batched(4, ZERO, move |jobs| {
+                let indices = indices(&jobs);
+                let bad = indices.iter().any(|index| index % 4 == 1) && !good.load(Ordering::SeqCst);
+                send.send(indices)?;
+                if bad { Err("not yet".into()) } else { Ok(()) }
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        assert!(handle.wait_for(7, LONG));
+        assert_eq!((handle.status().parked, handle.status().failed), (2, 2));
+        let before = batches.try_iter().count();
+        assert!(before >= 8, "{before} batches");
+        mended.store(true, Ordering::SeqCst);
+        assert_eq!(handle.redrive_all().unwrap(), 2);
+        let mut redriven: Vec<_> = (0..2).map(|_| batches.recv_timeout(LONG).unwrap()).collect();
+        redriven.sort();
+        assert_eq!(redriven, [[1], [5]]);
+        until(&handle, "both are done", |status| status.parked == 0);
+        consumer.stop().unwrap();
+        assert_eq!(store.parked("p").unwrap(), []);
+    });
+}
+
+fn transactional(store: &Store, count: u64) -> Builder<MemoryJobs<u64>, StoreProgress> {
+    Consumer::builder(numbers(count), store.progress("p")).max_processing(64).stop_at(count - 1).retry(NOW)
+}
+
+/// Returns how often each of these jobs has its effects.
+fn times(table: &Table, count: u64) -> Vec<i64> {
+    (0..count).map(|index| table.counter(index.to_be_bytes()).unwrap()).collect()
+}
+
+#[test]
+fn promise_09_each_job_of_a_batch_has_its_effects_once_whichever_job_fails() {
+    on_each(|store| {
+        let table = store.table("rows").unwrap();
+        let (rows, tries) = (table.clone(), Mutex::new(BTreeMap::<Index, u32>::new()));
+        let consumer = transactional(store, 2_000)
+            .start_batched_transactional(16, ZERO, move |jobs, effects| {
+                let mut worst = Ok(());
+                for job in &jobs {
+                    effects.add(&rows, job.index.to_be_bytes(), 1)?;
+                    effects.add(&rows, "sum", job.payload as i64)?;
+                    effects.put(&rows, [b"row", &job.index.to_be_bytes()[..]].concat(), "x")?;
+                    let tries = &mut *tries.lock();
+                    let tried = tries.entry(job.index).or_default();
+                    *tried += 1;
+                    if job.index % 37 == 5 && *tried < 3 {
+                        worst = Err("after all effects".into());
+                    }
+                }
+                worst
+            })
+            .unwrap();
+        consumer.join().unwrap();
+        assert_eq!(times(&table, 2_000), [1; 2_000]);
+        assert_eq!(table.counter("sum").unwrap(), 1_999 * 2_000 / 2);
+        assert_eq!(table.prefix("row").count(), 2_000);
+    });
+}
+
+#[test]
+fn promise_09_an_add_that_cannot_be_made_takes_its_batch_back_and_fails_its_own_job_alone() {
+    on_each(|store| {
+        let table = store.table("rows").unwrap();
+        table.put("text", "no counter").unwrap();
+        let bad = |index: Index| index % 50 == 7;
+        let rows = table.clone();
+        let consumer = transactional(store, 500)
+            .on_exhausted(OnExhausted::Park { budget: 100 })
+            .start_batched_transactional(16, ZERO, move |jobs, effects| {
+                for job in jobs {
+                    effects.add(&rows, job.index.to_be_bytes(), 1)?;
+                    effects.put(&rows, [b"row", &job.index.to_be_bytes()[..]].concat(), "x")?;
+                    if bad(job.index) {
+                        effects.add(&rows, "text", 1)?;
+                    }
+                }
+                Ok(())
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        consumer.join().unwrap();
+        assert_eq!(times(&table, 500), (0..500).map(|index| i64::from(!bad(index))).collect::<Vec<_>>());
+        assert_eq!(table.prefix("row").count(), 490);
+        let parked: Vec<_> = store.parked("p").unwrap().into_iter().map(|job| job.index).collect();
+        assert_eq!(parked, (0..500).filter(|index| bad(*index)).collect::<Vec<_>>());
+        let status = handle.status();
+        assert_eq!((status.done, status.parked, status.last_processed), (490, 10, Some(499)));
+    });
+}
+
+#[test]
+fn an_add_that_cannot_be_made_halts_at_its_own_job() {
+    on_each(|store| {
+        let table = store.table("rows").unwrap();
+        table.put("text", "no counter").unwrap();
+        let rows = table.clone();
+        let consumer = transactional(store, 40)
+            .start_batched_transactional(16, ZERO, move |jobs, effects| {
+                for job in jobs {
+                    effects.add(&rows, if job.index == 21 { "text" } else { "sum" }, 1)?;
+                }
+                Ok(())
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        let Err(Error::Job { index: 21, attempt: 1, source }) = consumer.join() else { panic!("job 21 is bad") };
+        assert!(matches!(source.downcast_ref(), Some(Error::Counter { .. })), "{source}");
+        let status = handle.status();
+        assert_eq!(table.counter("sum").unwrap() as u64, status.done);
+        assert_eq!((status.last_processed, status.failed), (Some(20), 1));
+    });
+}
+
+#[test]
+fn a_batch_with_more_effects_than_may_wait_is_run_one_by_one() {
+    on_each(|store| {
+        let table = store.table("rows").unwrap();
+        let rows = table.clone();
+        let consumer = transactional(store, 32)
+            .max_effects(4_096)
+            .start_batched_transactional(16, ZERO, move |jobs, effects| {
+                for job in jobs {
+                    effects.put(&rows, job.index.to_be_bytes(), [7; 1_000])?;
+                }
+                Ok(())
+            })
+            .unwrap();
+        consumer.join().unwrap();
+        assert_eq!(table.iter().count(), 32);
+    });
+}
+
+#[test]
+fn a_batch_of_no_job_and_one_of_more_jobs_than_may_be_in_flight_are_refused() {
+    let start = |max| four(9).start_batched(max, ZERO, |_| Ok(())).map(drop);
+    for refused in [0, 5, usize::MAX] {
+        let Err(Error::Config(error)) = start(refused) else { panic!("{refused} is accepted") };
+        assert_eq!(error, ConfigError::BatchSize { max: refused, max_processing: 4 });
+        assert!(error.to_string().contains("1 to 4"), "{error}");
+    }
+    start(1).unwrap();
+    start(4).unwrap();
+    let store = Store::in_memory();
+    let both = transactional(&store, 9).start_batched_transactional(65, ZERO, |_, _| Ok(()));
+    assert!(matches!(both, Err(Error::Config(ConfigError::BatchSize { max: 65, max_processing: 64 }))));
+    let effects = transactional(&store, 9).max_effects(9_999).start_batched(4, ZERO, |_| Ok(()));
+    assert!(matches!(effects, Err(Error::Config(ConfigError::EffectsWithoutTransactional))));
+    let threads = four(9).threads(1).start_batched(4, ZERO, |_| Ok(()));
+    assert!(matches!(threads, Err(Error::Config(ConfigError::ThreadsWithoutDeferred))));
+}
+
+/// A row at every twentieth index. An answer says nothing of what is above the run.
+struct Rows;
+
+impl Jobs for Rows {
+    type Job = u64;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(20 * 99))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<u64>, BoxError> {
+        Ok(index.is_multiple_of(20).then_some(index))
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<u64>) -> Result<(), BoxError> {
+        let last = *run.end();
+        let rows: Vec<_> = run.filter(|index| index.is_multiple_of(20)).take(most).collect();
+        rows.iter().for_each(|row| into.job(*row, *row));
+        if rows.len() < most {
+            into.none_through(last);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn after_a_crash_a_batch_of_jobs_between_gaps_waits_for_no_more_than_their_records() {
+    let disk = FaultyStore::new().unwrap();
+    let first = Consumer::builder(numbers(0), disk.store().progress("p")).max_crashes(3).start(|_| Ok(())).unwrap();
+    let dead = disk.after_crash().unwrap();
+    first.stop().unwrap();
+    let (send, batches) = unbounded();
+    let builder = Consumer::builder(Rows, dead.store().progress("p")).max_processing(10).stop_at(20 * 99);
+    let consumer = builder.max_crashes(3).start_batched(7, HOUR, sends(send)).unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(20 * 99, LONG), "{}", handle.status());
+    consumer.join().unwrap();
+    let all: BTreeSet<_> = batches.iter().flatten().collect();
+    assert_eq!(all, (0..100).map(|row| row * 20).collect());
+}
+
+/// The naive model of one life: the state of each job that was ever in a batch.
+#[derive(Default)]
+struct Model {
+    running: BTreeSet<Index>,
+    done: BTreeSet<Index>,
+    /// The jobs that were in a batch which failed, with the attempts that failed alone.
+    marked: BTreeMap<Index, u32>,
+    /// The number of times that each job still fails alone.
+    bad: BTreeMap<Index, u32>,
+    wrong: Vec<String>,
+}
+
+impl Model {
+    fn check(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.wrong.push(what());
+        }
+    }
+
+    fn begin(&mut self, jobs: &[Job<u64>], max: usize) {
+        self.check((1..=max).contains(&jobs.len()), || format!("a batch of {} jobs", jobs.len()));
+        for job in jobs {
+            let index = job.index;
+            let marked = self.marked.get(&index).copied();
+            let (runs, done) = (!self.running.insert(index), self.done.contains(&index));
+            self.check(!runs && !done, || format!("job {index} runs twice at once, or is done"));
+            self.check(marked.is_none() || jobs.len() == 1, || format!("job {index} is not alone"));
+            self.check(job.attempt == 1 + marked.unwrap_or(0), || format!("{job:?} after {marked:?}"));
+            self.check(job.payload == index, || format!("{job:?}"));
+        }
+    }
+
+    /// Ends a batch. Returns if it fails.
+    fn end(&mut self, jobs: &[Job<u64>], by_chance: bool) -> bool {
+        let bad = jobs.iter().any(|job| self.bad.get(&job.index).is_some_and(|times| *times > 0));
+        let fails = bad || by_chance && jobs.len() > 1;
+        for job in jobs {
+            self.running.remove(&job.index);
+            if !fails {
+                self.marked.remove(&job.index);
+                self.done.insert(job.index);
+                continue;
+            }
+            let failures = self.marked.entry(job.index).or_default();
+            if jobs.len() == 1 {
+                *failures += 1;
+                self.bad.entry(job.index).and_modify(|times| *times -= 1);
+            }
+        }
+        fails
+    }
+}
+
+/// A change from outside while batches run.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Pause,
+    Resume,
+    Processing(usize),
+    Width(u64),
+    Push(u64),
+    Wait(Index),
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        Just(Step::Pause),
+        Just(Step::Resume),
+        (1..20usize).prop_map(Step::Processing),
+        (1..40u64).prop_map(Step::Width),
+        (1..9u64).prop_map(Step::Push),
+        (0..60u64).prop_map(Step::Wait),
+        Just(Step::Restart),
+    ];
+    prop::collection::vec(step, 0..12)
+}
+
+/// The lives of one consumer, beside the model.
+struct Lives {
+    store: Store,
+    jobs: MemoryJobs<u64>,
+    model: Arc<Mutex<Model>>,
+    max: usize,
+    linger: Duration,
+    transactional: bool,
+    luck: u64,
+}
+
+impl Lives {
+    fn start(&self, stop_at: Option<Index>) -> Consumer {
+        let (model, max, luck) = (self.model.clone(), self.max, self.luck);
+        {
+            // The marks are of one life.
+            let model = &mut *model.lock();
+            assert!(model.running.is_empty());
+            model.marked.clear();
+        }
+        let builder = Consumer::builder(self.jobs.clone(), self.store.progress("p")).max_processing(max + 3).retry(NOW);
+        let builder = stop_at.into_iter().fold(builder, Builder::stop_at);
+        let run = move |jobs: &[Job<u64>]| {
+            model.lock().begin(jobs, max);
+            rest();
+            let by_chance = jobs.iter().map(|job| job.index * 7 + luck).sum::<u64>() % 5 == 0;
+            if model.lock().end(jobs, by_chance) { Err(BoxError::from("as planned")) } else { Ok(()) }
+        };
+        let table = self.store.table("times").unwrap();
+        let consumer = match self.transactional {
+            false => builder.start_batched(max, self.linger, move |jobs| run(&jobs)),
+            true => builder.start_batched_transactional(max, self.linger, move |jobs, effects| {
+                for job in &jobs {
+                    effects.add(&table, job.index.to_be_bytes(), 1)?;
+                }
+                run(&jobs)
+            }),
+        };
+        consumer.unwrap()
+    }
+
+    fn live(&self, steps: &[Step]) {
+        let mut consumer = self.start(None);
+        for step in steps {
+            let handle = consumer.handle();
+            match *step {
+                Step::Pause => handle.pause(),
+                Step::Resume => handle.resume(),
+                Step::Processing(limit) => handle.set_max_processing(limit).unwrap(),
+                Step::Width(width) => handle.set_max_search_ahead(width).unwrap(),
+                Step::Push(count) => (0..count).for_each(|_| {
+                    let next = Jobs::head(&self.jobs).unwrap().map_or(0, |head| head + 1);
+                    assert_eq!(self.jobs.push(next), next);
+                }),
+                Step::Wait(index) => _ = handle.wait_for(index, Duration::from_millis(2)),
+                Step::Restart => {
+                    consumer.stop().unwrap();
+                    consumer = self.start(None);
+                }
+            }
+        }
+        consumer.stop().unwrap();
+        let Some(last) = Jobs::head(&self.jobs).unwrap() else { return };
+        let consumer = self.start(Some(last));
+        assert!(consumer.handle().wait_end(LONG).is_some(), "it stands still: {}", consumer.handle().status());
+        consumer.join().unwrap();
+        assert_eq!(self.store.progress("p").last_processed().unwrap(), Some(last));
+        assert_eq!(self.model.lock().done, (0..=last).collect());
+        if self.transactional {
+            let table = self.store.table("times").unwrap();
+            assert!(times(&table, last + 1).iter().all(|times| *times == 1));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn promise_01_and_promise_10_random_batches_agree_with_the_model(
+        (count, max, linger, transactional) in (0..60u64, 1..9usize, 0..3u64, any::<bool>()),
+        bad in prop::collection::btree_map(0..60u64, 1..4u32, 0..8),
+        steps in steps(),
+        luck in 0..5u64,
+    ) {
+        watch();
+        let model = Arc::new(Mutex::new(Model { bad, ..Model::default() }));
+        let lives = Lives {
+            store: Store::in_memory(),
+            jobs: numbers(count),
+            model: model.clone(),
+            max,
+            linger: Duration::from_micros(300 * linger),
+            transactional,
+            luck,
+        };
+        lives.live(&steps);
+        let wrong = model.lock().wrong.clone();
+        prop_assert!(wrong.is_empty(), "{wrong:?}");
+    }
+}

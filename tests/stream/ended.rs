@@ -1,0 +1,270 @@
+//! The end of a consumer, for those who do not own it: they wait for it, and jobs ask if it comes.
+
+use common::*;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use waterline::{Consumer, Done, Ended, Error, Handle, Job, MemoryProgress, Retry, State};
+
+/// Long enough to see that something does not happen.
+const A_MOMENT: Duration = Duration::from_millis(30);
+
+fn assert_finished(ended: Option<Ended>) {
+    let ended = ended.expect("it has ended");
+    assert_eq!((ended.state, ended.error), (State::Finished, None));
+}
+
+/// Waits for the end on eight threads.
+fn waiters(handle: &Handle) -> Vec<std::thread::JoinHandle<Option<Ended>>> {
+    let wait = |_| {
+        let handle = handle.clone();
+        std::thread::spawn(move || handle.wait_end(LONG))
+    };
+    (0..8).map(wait).collect()
+}
+
+#[test]
+fn the_end_can_be_awaited_before_while_and_after_the_owner_joins() {
+    let (worker, started) = manual_worker();
+    let consumer = builder(numbers(1), &MemoryProgress::new()).stop_at(0).start_worker(worker).unwrap();
+    let handle = consumer.handle();
+    assert_eq!(handle.wait_end(A_MOMENT), None, "it runs");
+    assert_eq!(handle.wait_end(Duration::ZERO), None);
+    let before = waiters(&handle);
+    let owner = std::thread::spawn(|| consumer.join());
+    assert_eq!(handle.wait_end(A_MOMENT), None, "its owner waits, too");
+    started.job(0).succeed();
+    before.into_iter().for_each(|waiter| assert_finished(waiter.join().unwrap()));
+    owner.join().unwrap().unwrap();
+    assert_finished(handle.wait_end(Duration::ZERO));
+    assert_finished(handle.wait_end(Duration::MAX));
+}
+
+#[test]
+fn the_end_is_seen_while_nobody_joins_and_it_says_what_join_returns_later() {
+    let consumer = builder(numbers(5), &MemoryProgress::new())
+        .start(|job| if job.index == 3 { Err("connection refused".into()) } else { Ok(()) })
+        .unwrap();
+    let handle = consumer.handle();
+    let waiters = waiters(&handle);
+    let ended = handle.wait_end(LONG).unwrap();
+    assert_eq!(ended.state, State::Halted);
+    let error = consumer.join().unwrap_err();
+    assert!(matches!(error, Error::Job { index: 3, .. }));
+    assert_eq!(ended.error, Some(error.report()));
+    waiters.into_iter().for_each(|waiter| assert_eq!(waiter.join().unwrap().as_ref(), Some(&ended)));
+    assert_eq!(handle.wait_end(Duration::ZERO), Some(ended), "also when the error was handed out");
+}
+
+#[test]
+fn the_error_of_each_halt_is_the_report_of_joins_error() {
+    let halted = |consumer: Consumer| {
+        let ended = consumer.handle().wait_end(LONG).unwrap();
+        assert_eq!((ended.state, ended.error), (State::Halted, Some(consumer.join().unwrap_err().report())));
+    };
+    let callback = builder(numbers(1), &MemoryProgress::new()).on_processed(|_| panic!("no news today"));
+    halted(callback.start(|_| Ok(())).unwrap());
+    let script = Script::up_to(5);
+    script.gap(3);
+    let truncated = builder(script.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    assert!(truncated.handle().wait_for(2, LONG));
+    script.set_first(4);
+    truncated.handle().check();
+    halted(truncated);
+    let progress = FaultyProgress::in_memory();
+    progress.faults().fail(..);
+    let saves = Consumer::builder(numbers(1), progress).start(|_| Ok(())).unwrap();
+    until(&saves.handle(), "a save", |status| status.unsaved > 0);
+    saves.handle().request_stop();
+    halted(saves);
+}
+
+#[test]
+fn the_end_is_known_after_the_consumer_was_dropped() {
+    let consumer = builder(numbers(1), &MemoryProgress::new()).start(|_| Err("refused".into())).unwrap();
+    let handle = consumer.handle();
+    until(&handle, "the halt", |status| status.state == State::Halted);
+    drop(consumer);
+    let ended = handle.wait_end(Duration::ZERO).expect("a drop waits");
+    assert!(ended.state == State::Halted && ended.error.unwrap().ends_with("refused"));
+}
+
+/// A consumer that one of its own threads stops, which can only ask.
+#[test]
+fn the_end_is_seen_when_the_consumer_was_dropped_on_one_of_its_own_threads() {
+    let (give, take): (Sender<Consumer>, Receiver<Consumer>) = bounded(1);
+    let consumer = builder(numbers(1), &MemoryProgress::new())
+        .start(move |_| {
+            drop(take.recv());
+            Ok(())
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    give.send(consumer).unwrap();
+    assert_finished(handle.wait_end(LONG));
+}
+
+#[test]
+fn on_a_thread_of_the_consumers_own_the_end_is_not_awaited() {
+    let (tell, told) = unbounded();
+    let (give, take): (Sender<Handle>, Receiver<Handle>) = bounded(1);
+    let consumer = builder(numbers(1), &MemoryProgress::new())
+        .stop_at(0)
+        .start(move |_| Ok(tell.send(take.recv()?.wait_end(Duration::MAX))?))
+        .unwrap();
+    give.send(consumer.handle()).unwrap();
+    assert_eq!(told.recv_timeout(LONG).unwrap(), None);
+    consumer.join().unwrap();
+}
+
+#[test]
+fn the_end_waits_for_the_stragglers_of_a_stop_that_timed_out() {
+    let (worker, started) = manual_worker();
+    let consumer = builder(numbers(1), &MemoryProgress::new()).start_worker(worker).unwrap();
+    let handle = consumer.handle();
+    let straggler = started.job(0);
+    assert!(matches!(consumer.stop_within(A_MOMENT), Err(Error::StopTimeout { .. })));
+    assert_eq!(handle.wait_end(A_MOMENT), None, "a thread of it runs");
+    straggler.succeed();
+    assert_finished(handle.wait_end(LONG));
+}
+
+/// A value that waits when it is destroyed with its thread.
+struct Lingers(Receiver<()>);
+
+impl Drop for Lingers {
+    fn drop(&mut self) {
+        let _ = self.0.recv();
+    }
+}
+
+thread_local! {
+    static LINGERS: RefCell<Option<Lingers>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn the_end_waits_for_the_destructors_of_a_threads_own_values_as_join_does() {
+    let (release, released) = bounded::<()>(0);
+    let consumer = builder(numbers(1), &MemoryProgress::new())
+        .stop_at(0)
+        .start(move |_| {
+            LINGERS.with(|lingers| lingers.replace(Some(Lingers(released.clone()))));
+            Ok(())
+        })
+        .unwrap();
+    // Dropped before the consumer, which waits for the thread, even if this test fails.
+    let release = release;
+    let handle = consumer.handle();
+    until(&handle, "the end of all jobs", |status| status.state == State::Finished);
+    assert_eq!(handle.wait_end(A_MOMENT), None, "a thread of it is not gone");
+    drop(release);
+    assert_finished(handle.wait_end(LONG));
+    consumer.join().unwrap();
+}
+
+#[test]
+fn a_job_that_can_never_be_processed_is_not_waited_for() {
+    let consumer = builder(numbers(3), &MemoryProgress::new()).stop_at(5).start(|_| Ok(())).unwrap();
+    let handle = consumer.handle();
+    // Without the stop it would wait for an hour.
+    assert!(!handle.wait_for(6, HOUR) && !handle.wait_for(u64::MAX, HOUR));
+    consumer.stop().unwrap();
+    assert!(!handle.wait_for(5, HOUR));
+}
+
+/// Runs jobs that wait until they hear that the consumer stops, and calls `stop`. Returns what each
+/// job saw.
+fn jobs_hear_of(stop: impl FnOnce(Consumer)) {
+    let (enter, entered) = unbounded();
+    let consumer = builder(numbers(2), &MemoryProgress::new())
+        .max_processing(2)
+        .retry(Retry::fixed(HOUR))
+        .start(move |job| {
+            enter.send(job.is_stopping())?;
+            while !job.is_stopping() {
+                std::thread::park_timeout(Duration::from_micros(100));
+            }
+            Ok(())
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    (0..2).for_each(|_| assert!(!entered.recv_timeout(LONG).unwrap(), "nothing stops yet"));
+    stop(consumer);
+    assert_finished(handle.wait_end(LONG));
+}
+
+#[test]
+fn a_job_hears_of_a_stop_a_request_to_stop_and_a_drop() {
+    jobs_hear_of(|consumer| consumer.stop().unwrap());
+    jobs_hear_of(|consumer| consumer.stop_within(LONG).unwrap());
+    jobs_hear_of(|consumer| consumer.handle().request_stop());
+    jobs_hear_of(drop);
+}
+
+#[test]
+fn a_job_hears_of_a_halt_by_another_one() {
+    let (enter, entered) = bounded::<()>(1);
+    let consumer = builder(numbers(2), &MemoryProgress::new())
+        .max_processing(2)
+        .start(move |job| {
+            if job.index == 0 {
+                return Err(entered.recv().map_or("the other one is gone", |()| "refused").into());
+            }
+            enter.send(())?;
+            while !job.is_stopping() {
+                std::thread::park_timeout(Duration::from_micros(100));
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert!(matches!(consumer.join(), Err(Error::Job { index: 0, .. })));
+}
+
+#[test]
+fn a_token_hears_of_a_stop_on_any_thread() {
+    let (send, tokens) = unbounded::<Done>();
+    let consumer =
+        builder(numbers(1), &MemoryProgress::new()).start_deferred(move |_, done| send.send(done).unwrap()).unwrap();
+    let done = tokens.recv_timeout(LONG).unwrap();
+    assert!(!done.is_stopping());
+    consumer.handle().request_stop();
+    assert!(done.is_stopping());
+    done.complete();
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_job_of_a_consumer_within_a_job_hears_of_its_own_consumer_and_a_job_elsewhere_of_none() {
+    fn is_copy<T: Copy>(_: &T) {}
+    let outer_stops = Arc::new(AtomicBool::new(false));
+    let (seen, saw) = unbounded();
+    let consumer = builder(numbers(1), &MemoryProgress::new())
+        .stop_at(0)
+        .start(move |outer: Job<u64>| {
+            is_copy(&outer);
+            let (asks, seen, stops) = (seen.clone(), seen.clone(), outer_stops.clone());
+            let (begin, begun) = unbounded();
+            let inner = builder(numbers(1), &MemoryProgress::new()).start(move |inner| {
+                asks.send(("inner", inner.is_stopping()))?;
+                begin.send(())?;
+                while !inner.is_stopping() {
+                    std::thread::park_timeout(Duration::from_micros(100));
+                }
+                stops.store(true, Ordering::SeqCst);
+                Ok(())
+            })?;
+            assert!(inner.handle().status().state == State::Running);
+            begun.recv_timeout(LONG)?;
+            inner.stop()?;
+            assert!(outer_stops.load(Ordering::SeqCst));
+            seen.send(("outer", outer.is_stopping()))?;
+            let elsewhere = std::thread::spawn(move || outer.is_stopping()).join();
+            Ok(seen.send(("elsewhere", elsewhere.unwrap()))?)
+        })
+        .unwrap();
+    consumer.join().unwrap();
+    assert_eq!(saw.iter().collect::<Vec<_>>(), [("inner", false), ("outer", false), ("elsewhere", false)]);
+    assert!(!Job::new(7, "made by hand").is_stopping());
+}

@@ -1,0 +1,222 @@
+//! The moments at which a source is asked for its head, and those at which it is asked for its gate
+//! alone.
+
+use common::*;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use waterline::{Blocked, BoxError, Consumer, Index, Jobs, MemoryProgress, Wakeup};
+
+/// A source whose `head` is slow. It keeps the beginning of each look, and of the first read of the
+/// last job.
+struct SlowHead {
+    head: Index,
+    takes: Duration,
+    looks: Arc<Mutex<Vec<Instant>>>,
+    all_read: Arc<OnceLock<Instant>>,
+}
+
+impl SlowHead {
+    fn new(head: Index, takes: Duration) -> Self {
+        Self { head, takes, looks: Arc::default(), all_read: Arc::default() }
+    }
+}
+
+impl Jobs for SlowHead {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        self.looks.lock().push(Instant::now());
+        let until = Instant::now() + self.takes;
+        while Instant::now() < until {
+            std::thread::park_timeout(self.takes);
+        }
+        Ok(Some(self.head))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        if index == self.head {
+            self.all_read.get_or_init(Instant::now);
+        }
+        Ok((index <= self.head).then_some(index))
+    }
+}
+
+#[test]
+fn a_slow_head_holds_up_no_job_that_is_known() {
+    const JOBS: u64 = 5_000;
+    let source = SlowHead::new(JOBS - 1, Duration::from_millis(50));
+    let (looks, all_read) = (source.looks.clone(), source.all_read.clone());
+    builder(source, &MemoryProgress::new())
+        .max_processing(2)
+        .poll_every(Duration::from_millis(1))
+        .stop_at(JOBS - 1)
+        .start(|_| Ok(()))
+        .unwrap()
+        .join()
+        .unwrap();
+    // Once all are read, the consumer looks again and again, for as long as the last jobs take.
+    let (looks, all_read) = (looks.lock(), *all_read.get().unwrap());
+    let looked = looks.iter().filter(|look| **look < all_read).count() as u128;
+    // With a look before each run there would be one for every 64 jobs. Each look is followed by a
+    // rest of nine times as long, so there are more of them where the machine holds up the reading.
+    let most = 20 + (all_read - looks[0]).as_millis() / 500;
+    assert!(looked <= most, "{looked} looks of {most}");
+}
+
+#[test]
+fn a_head_that_is_asked_for_slowly_is_asked_for_again_at_once_when_nothing_else_is_known() {
+    let source = SlowHead::new(9, Duration::from_millis(100));
+    let looks = source.looks.clone();
+    let consumer =
+        builder(source, &MemoryProgress::new()).poll_every(Duration::from_millis(1)).start(|_| Ok(())).unwrap();
+    eventually("twenty looks", || looks.lock().len() >= 20);
+    consumer.stop().unwrap();
+    // With a rest of nine times a look after each of them, each takes a second or more. A machine
+    // that holds up a thread makes some of them longer, and not most.
+    let mut times: Vec<Duration> = looks.lock().windows(2).map(|looks| looks[1] - looks[0]).collect();
+    times.sort();
+    assert!(times[times.len() / 2] < Duration::from_millis(500), "{times:?}");
+}
+
+#[test]
+fn a_stage_asks_for_a_gate_that_moved_and_not_for_the_head() {
+    const JOBS: u64 = 2_000;
+    let progress = MemoryProgress::new();
+    let upstream = Consumer::builder(numbers(JOBS), MemoryProgress::new()).max_search_ahead(1);
+    let watermark = waterline::Watermark::new();
+    let source = Script::up_to(JOBS - 1).subscribing();
+    let stage = builder(source.clone().gated_by(&watermark), &progress).stop_at(JOBS - 1).start(|_| Ok(())).unwrap();
+    let upstream = upstream.watermark(watermark).start(|_| Ok(())).unwrap();
+    stage.join().unwrap();
+    upstream.stop().unwrap();
+    assert_eq!(progress.last_processed(), Some(JOBS - 1));
+    let heads = source.calls().heads.load(Ordering::SeqCst);
+    assert!(heads <= 3, "asked {heads} times for the head, which never moved");
+}
+
+#[test]
+fn a_gate_that_passes_the_known_head_causes_a_look() {
+    let source = Script::up_to(4).subscribing();
+    let watermark = waterline::Watermark::new();
+    let blocks = numbers(10);
+    let stage =
+        builder(source.clone().gated_by(&watermark), &MemoryProgress::new()).stop_at(9).start(|_| Ok(())).unwrap();
+    until(&stage.handle(), "the first look", |status| status.head == Some(4));
+    // Only the gate rings for these.
+    source.set_head(Some(9));
+    let upstream = Consumer::builder(blocks, MemoryProgress::new()).watermark(watermark).start(|_| Ok(())).unwrap();
+    stage.join().unwrap();
+    upstream.stop().unwrap();
+}
+
+/// A source that rings from within `head`, and shows its only job from a later look on.
+struct Echo {
+    wakeup: Mutex<Option<Wakeup>>,
+    looks: AtomicU64,
+    shows_from: u64,
+}
+
+impl Jobs for Echo {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        let look = self.looks.fetch_add(1, Ordering::SeqCst) + 1;
+        self.wakeup.lock().iter().for_each(|wakeup| _ = wakeup.ring());
+        Ok((look >= self.shows_from).then_some(0))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok((index == 0).then_some(0))
+    }
+
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        *self.wakeup.lock() = Some(wakeup);
+        true
+    }
+}
+
+#[test]
+fn a_source_that_rings_from_within_head_is_looked_at_at_a_pace_and_no_ring_is_dropped() {
+    const LOOKS: u64 = 20;
+    let source = Arc::new(Echo { wakeup: Mutex::default(), looks: AtomicU64::new(0), shows_from: LOOKS });
+    let begun = Instant::now();
+    let consumer = builder(source.clone(), &MemoryProgress::new()).stop_at(0).start(|_| Ok(())).unwrap();
+    assert!(consumer.handle().wait_for(0, LONG), "the ring of the last look was the only one for job 0");
+    // Without a pause twenty looks take some microseconds.
+    assert!(begun.elapsed() >= Duration::from_millis(100), "{LOOKS} looks in {:?}", begun.elapsed());
+    consumer.join().unwrap();
+}
+
+#[test]
+fn a_look_that_is_all_that_is_waited_for_is_named() {
+    let source = Script::up_to(0);
+    let gate = source.gated();
+    let consumer = builder(source.clone(), &MemoryProgress::new()).stop_at(0).start(|_| Ok(())).unwrap();
+    gate.entered.recv_timeout(LONG).unwrap();
+    let status = consumer.handle().status();
+    assert!(matches!(status.blocked, Blocked::Looking { .. } | Blocked::Source { .. }), "{status:?}");
+    assert!(status.blocked.to_string().contains("head") || status.blocked.to_string().contains("answered"));
+    source.ungate();
+    drop(gate);
+    consumer.join().unwrap();
+}
+
+/// A source that rings from within `at_index`. It has no job there until a later call.
+struct Murmur {
+    wakeup: Mutex<Option<Wakeup>>,
+    reads: AtomicU64,
+}
+
+const MISSING_READS: u64 = 20;
+
+impl Jobs for Murmur {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(0))
+    }
+
+    fn at_index(&self, _: Index) -> Result<Option<Index>, BoxError> {
+        self.wakeup.lock().iter().for_each(|wakeup| _ = wakeup.ring());
+        let read = self.reads.fetch_add(1, Ordering::SeqCst);
+        Ok((read >= MISSING_READS).then_some(0))
+    }
+
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        *self.wakeup.lock() = Some(wakeup);
+        true
+    }
+}
+
+#[test]
+fn a_source_that_rings_from_within_a_read_that_brings_nothing_is_asked_again_at_a_pace() {
+    let source = Murmur { wakeup: Mutex::default(), reads: AtomicU64::new(0) };
+    let begun = Instant::now();
+    let consumer = builder(source, &MemoryProgress::new()).stop_at(0).start(|_| Ok(())).unwrap();
+    assert!(consumer.handle().wait_for(0, LONG), "no ring is dropped");
+    assert!(begun.elapsed() >= Duration::from_millis(100), "{MISSING_READS} reads in {:?}", begun.elapsed());
+    consumer.join().unwrap();
+}
+
+#[test]
+fn a_stage_that_a_log_holds_back_does_not_ask_for_the_head_with_each_save() {
+    const JOBS: u64 = 2_000;
+    let store = waterline::Store::in_memory();
+    let log = store.log::<u64>("chunks").unwrap();
+    let source = Script::up_to(JOBS - 1).subscribing();
+    let begun = Instant::now();
+    let consumer = Consumer::builder(log.hold_back(source.clone(), 1_000_000), store.progress("p"))
+        .max_search_ahead(2)
+        .stop_at(JOBS - 1)
+        .start(|_| Ok(()))
+        .unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    let (heads, saves) = (source.calls().heads.load(Ordering::SeqCst), handle.status().saves);
+    assert!(saves >= JOBS / 2, "the gate moved with each of {saves} saves");
+    // One look for each of the pauses, which double up to 50 ms, and those of the first 100 ms.
+    let most = 10 + u64::try_from(begun.elapsed().as_millis()).unwrap() / 50;
+    assert!(heads <= most, "{heads} looks, {saves} saves, in {:?}", begun.elapsed());
+}

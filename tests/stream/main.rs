@@ -1,0 +1,24 @@
+//! How a consumer reads a stream, runs its jobs, and ends: in each mode, one after the other and
+//! together.
+
+mod ancestor;
+#[cfg(feature = "tokio")]
+mod asynchronous;
+mod batched;
+mod ended;
+mod ends;
+mod gaps;
+mod gates;
+mod hostile;
+mod looks;
+#[cfg(unix)]
+mod no_threads;
+mod ordered;
+mod outside;
+mod promises;
+mod read_ahead;
+mod reading;
+mod retries;
+mod semantics;
+mod stages;
+mod timeout;

@@ -1,0 +1,455 @@
+//! The promises of `Consumer`, each by its number.
+
+use common::*;
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use waterline::{Blocked, Consumer, Error, Index, MemoryProgress, Retry, State, Worker};
+
+/// Runs many lives of one stream that end in different ways, and checks that everything up to the
+/// watermark was reported done.
+fn lives(count: u64, processing: usize, ahead: u64, failing: &[u64], stops: &[u64]) -> Result<(), TestCaseError> {
+    let progress = MemoryProgress::new();
+    let done = Arc::new(Mutex::new(BTreeSet::new()));
+    // Each of these jobs fails once in each life but its last.
+    let failing = Arc::new(Mutex::new(failing.iter().map(|f| f % count).collect::<BTreeSet<Index>>()));
+    for life in 0.. {
+        prop_assert!(life <= failing.lock().len() + stops.len() + count as usize, "it ends at last");
+        let consumer = Consumer::builder(numbers(count), progress.clone())
+            .max_processing(processing)
+            .max_search_ahead(ahead)
+            .stop_at(count - 1)
+            .start({
+                let (done, failing) = (done.clone(), failing.clone());
+                move |job| {
+                    if failing.lock().remove(&job.index) {
+                        return Err("once".into());
+                    }
+                    done.lock().insert(job.index);
+                    Ok(())
+                }
+            })?;
+        let handle = consumer.handle();
+        let ended = match stops.get(life) {
+            Some(stop) => {
+                // It stops somewhere in the middle, or finds that the consumer has ended already.
+                let _ = handle.wait_for(stop % count, Duration::from_micros(stop % 500));
+                consumer.stop()
+            }
+            None => consumer.join(),
+        };
+        let saved = progress.last_processed();
+        prop_assert_eq!(handle.last_processed_index(), saved);
+        let done = done.lock();
+        prop_assert!((0..saved.map_or(0, |last| last + 1)).all(|i| done.contains(&i)), "{:?} {:?}", saved, done);
+        match ended {
+            Ok(()) if saved == Some(count - 1) => return Ok(()),
+            Ok(()) => prop_assert!(life < stops.len(), "only a stop ends it early"),
+            Err(Error::Job { index, .. }) => prop_assert!(saved.is_none_or(|last| last < index)),
+            Err(other) => prop_assert!(false, "{other:?}"),
+        }
+    }
+    unreachable!()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn promise_01_nothing_is_skipped(
+        count in 1..300u64,
+        processing in 1..6usize,
+        ahead in prop_oneof![Just(1), 1..20u64, Just(u64::MAX)],
+        failing in proptest::collection::vec(any::<u64>(), 0..6),
+        stops in proptest::collection::vec(any::<u64>(), 0..4),
+    ) {
+        lives(count, processing, ahead, &failing, &stops)?;
+    }
+}
+
+#[test]
+fn promise_02_never_more_in_flight_than_allowed_and_none_above_the_window() {
+    let (worker, stage) = manual_worker();
+    let progress = MemoryProgress::new();
+    let consumer = builder(numbers(100), &progress).max_processing(3).max_search_ahead(5).start_worker(worker).unwrap();
+    let handle = consumer.handle();
+    let mut running = stage.take(3);
+    assert_eq!(running.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
+    running.remove(&1).unwrap().succeed();
+    running.remove(&2).unwrap().succeed();
+    running.append(&mut stage.take(2));
+    let status = until(&handle, "two done ahead", |s| s.done_ahead == 2 && s.processing == 3);
+    assert_eq!((status.next, status.last_processed, handle.size()), (5, None, 5));
+    running.remove(&3).unwrap().succeed();
+    running.remove(&4).unwrap().succeed();
+    // Two workers are free, but job 5 is above the window: nothing is saved, and the window is 5
+    // wide.
+    let status = until(&handle, "four done ahead", |s| s.done_ahead == 4);
+    assert_eq!((status.processing, status.next), (1, 5));
+    assert!(stage.is_quiet());
+    running.remove(&0).unwrap().succeed();
+    let next = stage.take(3);
+    assert_eq!(next.keys().copied().collect::<Vec<_>>(), [5, 6, 7]);
+    drop(next);
+    assert!(matches!(consumer.stop(), Err(Error::Job { .. })));
+}
+
+#[test]
+fn promise_02_many_workers_stay_within_the_limits() {
+    let running = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let progress = MemoryProgress::new();
+    builder(numbers(5_000), &progress)
+        .max_processing(7)
+        .stop_at(4_999)
+        .start({
+            let (running, most) = (running.clone(), most.clone());
+            move |_| {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                rest();
+                running.fetch_sub(1, Ordering::SeqCst);
+                Ok(())
+            }
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    assert!((2..=7).contains(&most.load(Ordering::SeqCst)), "{most:?} at a time");
+}
+
+#[test]
+fn promise_02_holds_for_jobs_that_are_done_later() {
+    let (hand, handed) = crossbeam_channel::unbounded();
+    let progress = MemoryProgress::new();
+    let consumer = builder(numbers(10), &progress)
+        .max_processing(3)
+        .stop_at(9)
+        .start_deferred(move |job, done| hand.send((job.index, done)).unwrap())
+        .unwrap();
+    let handle = consumer.handle();
+    let mut held: Vec<_> = (0..3).map(|_| handed.recv_timeout(LONG).unwrap()).collect();
+    for more in 3..10 {
+        assert_eq!(handle.status().processing, 3);
+        assert!(handed.is_empty(), "three are in flight until one is done");
+        held.swap_remove(0).1.complete();
+        held.push(handed.recv_timeout(LONG).unwrap());
+        assert_eq!(handle.status().next, more + 1);
+    }
+    held.into_iter().for_each(|(_, done)| done.complete());
+    consumer.join().unwrap();
+}
+
+#[test]
+fn promise_02_a_store_that_cannot_save_stops_the_consumer_after_the_window() {
+    let progress = FaultyProgress::in_memory();
+    progress.faults().fail(..);
+    let consumer = Consumer::builder(numbers(1_000), progress.clone()).max_search_ahead(9).start(|_| Ok(())).unwrap();
+    let handle = consumer.handle();
+    let status = until(&handle, "a full window", |s| s.done == 9 && matches!(s.blocked, Blocked::Progress { .. }));
+    assert_eq!((status.next, status.last_processed, status.done_ahead), (9, None, 9));
+    progress.faults().heal();
+    assert!(handle.wait_for(999, LONG));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn promise_03_an_index_is_handed_out_again_only_after_it_failed_and_in_ascending_order() {
+    let handed = Arc::new(Mutex::new(Vec::new()));
+    let progress = MemoryProgress::new();
+    let consumer = builder(numbers(2_000), &progress)
+        .max_processing(16)
+        .threads(1)
+        .retry(Retry::fixed(Duration::ZERO))
+        .stop_at(1_999)
+        .start_deferred({
+            let handed = handed.clone();
+            move |job, done| {
+                handed.lock().push((job.index, job.attempt));
+                if job.index % 10 == 3 && job.attempt < 3 { done.fail("not yet") } else { done.complete() }
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    let handed = handed.lock();
+    let firsts: Vec<_> = handed.iter().filter(|(_, attempt)| *attempt == 1).map(|(index, _)| *index).collect();
+    assert_eq!(firsts, (0..2_000).collect::<Vec<_>>());
+    let third: Vec<_> = handed.iter().filter(|(index, _)| *index == 13).collect();
+    assert_eq!(third, [&(13, 1), &(13, 2), &(13, 3)]);
+    assert_eq!(handed.len(), 2_000 + 2 * 200, "only those that failed ran again");
+    let status = handle.status();
+    assert_eq!((status.done, status.failed, status.retries), (2_000, 400, 400));
+}
+
+#[test]
+fn promise_04_no_call_to_look_again_is_lost() {
+    let script = Script::default().subscribing();
+    let progress = MemoryProgress::new();
+    let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
+    let handle = consumer.handle();
+    // No timer helps: each job is found by its own ring, or never.
+    for index in 0..2_000 {
+        script.set_head(Some(index));
+        if index % 2 == 0 {
+            assert_eq!(script.ring(), [true]);
+        } else {
+            handle.check();
+        }
+        assert!(handle.wait_for(index, LONG), "{:?}", handle.status());
+    }
+    consumer.stop().unwrap();
+    assert_eq!(script.ring(), [false]);
+}
+
+#[test]
+fn promise_04_source_errors_are_retried_and_named() {
+    for fault in [Fault::Error, Fault::Panic] {
+        let script = Script::up_to(9).subscribing();
+        script.fail_at(4, fault);
+        let progress = MemoryProgress::new();
+        let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
+        let handle = consumer.handle();
+        assert!(handle.wait_for(3, LONG), "what was read before the error runs and is saved");
+        // On a busy machine the status may name the silence before that.
+        let status = until(
+            &handle,
+            "the error",
+            |s| matches!(&s.blocked, Blocked::Source { index: 4, error } if error.contains("as scripted")),
+        );
+        assert_eq!((status.state, status.lag()), (State::Running, 6));
+        script.heal();
+        assert!(handle.wait_for(9, LONG), "it is asked again without anybody ringing");
+        consumer.stop().unwrap();
+    }
+}
+
+#[test]
+fn promise_04_a_failing_head_is_retried_and_named() {
+    for fault in [Fault::Error, Fault::Panic] {
+        let script = Script::up_to(3).subscribing();
+        script.fail_head(fault);
+        let progress = MemoryProgress::new();
+        let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
+        let handle = consumer.handle();
+        let status = until(&handle, "the error", |s| matches!(s.blocked, Blocked::Source { .. }));
+        assert_eq!(status.head, None);
+        script.heal();
+        assert!(handle.wait_for(3, LONG));
+        consumer.stop().unwrap();
+    }
+}
+
+#[test]
+fn promise_04_save_errors_are_retried_and_named() {
+    for panics in [false, true] {
+        let progress = FaultyProgress::in_memory();
+        if panics {
+            progress.faults().panic(..);
+        } else {
+            progress.faults().fail(..);
+        }
+        let consumer = Consumer::builder(numbers(5), progress.clone()).start(|_| Ok(())).unwrap();
+        let handle = consumer.handle();
+        let status = until(&handle, "the error", |s| s.done == 5 && matches!(s.blocked, Blocked::Progress { .. }));
+        assert_eq!((status.last_processed, status.saves), (None, 0));
+        progress.faults().heal();
+        assert!(handle.wait_for(4, LONG));
+        consumer.stop().unwrap();
+    }
+}
+
+#[test]
+fn promise_05_a_job_that_fails_is_never_counted_as_done() {
+    let (worker, stage) = manual_worker();
+    let progress = MemoryProgress::new();
+    let consumer = builder(numbers(10), &progress).max_processing(4).start_worker(worker).unwrap();
+    let handle = consumer.handle();
+    let mut running = stage.take(4);
+    running.remove(&0).unwrap().succeed();
+    let mut later = stage.take(1);
+    running.remove(&2).unwrap().fail("no");
+    until(&handle, "the halt", |s| s.state == State::Halted);
+    running.remove(&1).unwrap().succeed();
+    running.remove(&3).unwrap().succeed();
+    later.remove(&4).unwrap().succeed();
+    let error = consumer.join().unwrap_err();
+    assert!(matches!(&error, Error::Job { index: 2, attempt: 1, source } if source.to_string() == "no"), "{error:?}");
+    assert_eq!(progress.last_processed(), Some(1), "running jobs finished and were saved, and 2 was not passed");
+    assert!(stage.is_quiet(), "nothing new was started");
+    let status = handle.status();
+    assert_eq!((status.state, status.done, status.failed), (State::Halted, 4, 1));
+    assert!(matches!(status.blocked, Blocked::Halted { index: 2, .. }));
+
+    let (worker, stage) = manual_worker();
+    let consumer = builder(numbers(10), &progress).max_processing(1).stop_at(2).start_worker(worker).unwrap();
+    let again = stage.next();
+    assert_eq!((again.index, again.attempt), (2, 1), "a new life begins at the job that failed");
+    again.succeed();
+    consumer.join().unwrap();
+}
+
+#[test]
+fn promise_05_a_panic_is_a_failure() {
+    let (worker, stage) = manual_worker();
+    let progress = MemoryProgress::new();
+    let consumer = builder(numbers(3), &progress)
+        .max_search_ahead(1)
+        .retry(Retry::fixed(Duration::ZERO).max_attempts(2))
+        .start_worker(worker)
+        .unwrap();
+    stage.next().panic();
+    let again = stage.next();
+    assert_eq!((again.index, again.attempt), (0, 2));
+    again.panic();
+    let error = consumer.join().unwrap_err();
+    assert!(matches!(&error, Error::Job { index: 0, attempt: 2, source } if source.to_string().contains("panicked")));
+    assert_eq!(progress.last_processed(), None);
+}
+
+#[test]
+fn promise_06_stop_finishes_and_saves_what_runs_and_leaves_nothing_behind() {
+    let (worker, stage) = manual_worker();
+    let progress = FaultyProgress::in_memory();
+    let sentinel = Arc::new(());
+    let announced = Announced::default();
+    let script = Script::up_to(50);
+    let consumer = Consumer::builder(script.clone(), progress.clone())
+        .max_processing(3)
+        .on_processed({
+            let (sentinel, callback) = (sentinel.clone(), announced.callback());
+            move |run| {
+                let _ = &sentinel;
+                callback(run);
+            }
+        })
+        .on_job_done({
+            let sentinel = sentinel.clone();
+            move |_| drop(sentinel.clone())
+        })
+        .start({
+            let sentinel = sentinel.clone();
+            move |job| {
+                let _ = &sentinel;
+                worker.run(job)
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    let running = stage.take(3);
+    handle.request_stop();
+    until(&handle, "the stop", |s| s.state == State::Stopping);
+    running.into_values().for_each(StartedJob::succeed);
+    consumer.stop().unwrap();
+    assert_eq!(progress.last_processed(), Some(2));
+    assert_eq!(announced.all(), Some(0..=2), "what was saved is announced before `stop` returns");
+    assert_eq!(Arc::strong_count(&sentinel), 1, "no thread and no callback is left");
+    assert_eq!(script.owners(), 0, "the source is let go, although a handle is left");
+    assert_eq!(handle.status().state, State::Finished);
+    assert!(stage.is_quiet());
+}
+
+#[test]
+fn promise_07_a_second_consumer_on_a_progress_is_refused_until_the_first_has_ended() {
+    let progress = MemoryProgress::new();
+    let first = builder(numbers(1), &progress).start(|_| Ok(())).unwrap();
+    for _ in 0..2 {
+        let second = builder(numbers(1), &progress).start(|_| Ok(()));
+        assert!(matches!(second, Err(Error::InUse { .. })), "{second:?}");
+    }
+    first.stop().unwrap();
+    drop(builder(numbers(1), &progress).start(|_| Ok(())).unwrap());
+    builder(numbers(1), &progress).stop_at(0).start(|_| Ok(())).unwrap().join().unwrap();
+    builder(numbers(1), &progress).start(|_| Ok(())).unwrap().stop().unwrap();
+}
+
+#[test]
+fn promise_07_of_many_that_start_at_once_one_is_let_in() {
+    let store = waterline::Store::in_memory();
+    let won = AtomicUsize::new(0);
+    let barrier = std::sync::Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                barrier.wait();
+                let started = Consumer::builder(numbers(1), store.progress("one")).start(|_| Ok(()));
+                barrier.wait();
+                match started {
+                    Ok(_) => won.fetch_add(1, Ordering::SeqCst),
+                    Err(Error::InUse { name }) if name == "one" => 0,
+                    Err(other) => panic!("{other}"),
+                };
+            });
+        }
+    });
+    assert_eq!(won.into_inner(), 1);
+}
+
+#[test]
+fn promise_07_progress_never_goes_back() {
+    // `FaultyProgress` checks this at every save.
+    let progress = FaultyProgress::in_memory();
+    for last in [99, 50, 150] {
+        Consumer::builder(numbers(200), progress.clone()).stop_at(last).start(|_| Ok(())).unwrap().join().unwrap();
+    }
+    assert_eq!(progress.last_processed(), Some(150));
+}
+
+#[cfg(feature = "rocksdb")]
+mod on_disk {
+    use super::*;
+    use waterline::Store;
+
+    const FAMILY: &str = "waterline.system";
+
+    fn raw(path: &std::path::Path) -> rocksdb::DB {
+        let families = rocksdb::DB::list_cf(&rocksdb::Options::default(), path).unwrap();
+        rocksdb::DB::open_cf(&rocksdb::Options::default(), path, families).unwrap()
+    }
+
+    #[test]
+    fn promise_08_a_bad_stored_value_is_an_error_and_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        {
+            let store = Store::open(dir.path()).unwrap();
+            Consumer::builder(numbers(5), store.progress("p")).stop_at(4).start(|_| Ok(())).unwrap().join().unwrap();
+        }
+        let good = {
+            let db = raw(dir.path());
+            db.get_cf(&db.cf_handle(FAMILY).unwrap(), b"pp").unwrap().unwrap()
+        };
+        let mut future = good.clone();
+        future[0] = 3;
+        let bads = [vec![], b"garbage".to_vec(), good[..good.len() - 1].to_vec(), future, vec![0xff; good.len()]];
+        for bad in bads {
+            {
+                let db = raw(dir.path());
+                db.put_cf(&db.cf_handle(FAMILY).unwrap(), b"pp", &bad).unwrap();
+            }
+            let store = Store::open(dir.path()).unwrap();
+            let started = Consumer::builder(numbers(5), store.progress("p")).start(|_| panic!("nothing may run"));
+            assert!(matches!(&started, Err(Error::Corrupt { name, .. }) if name == "p"), "{bad:?}: {started:?}");
+            // The refusal freed the name, and other names work as before.
+            let again = Consumer::builder(numbers(5), store.progress("p")).start(|_| Ok(()));
+            assert!(matches!(again, Err(Error::Corrupt { .. })));
+            Consumer::builder(numbers(5), store.progress("q")).start(|_| Ok(())).unwrap().stop().unwrap();
+            drop(store);
+            let db = raw(dir.path());
+            assert_eq!(db.get_cf(&db.cf_handle(FAMILY).unwrap(), b"pp").unwrap().unwrap(), bad);
+        }
+    }
+
+    #[test]
+    fn promise_08_a_database_of_a_later_format_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Store::open(dir.path()).unwrap());
+        {
+            let db = raw(dir.path());
+            db.put_cf(&db.cf_handle(FAMILY).unwrap(), b"format", [9]).unwrap();
+        }
+        let opened = Store::open(dir.path());
+        assert!(matches!(&opened, Err(Error::Corrupt { name, .. }) if name == "format"), "{opened:?}");
+    }
+}

@@ -1,0 +1,245 @@
+//! Jobs that fail: which of them run again, in what order, and which jobs they hold up.
+
+use common::*;
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use waterline::{Blocked, BoxError, Index, Jobs, MemoryProgress, Retry};
+
+#[test]
+fn jobs_that_fail_for_ever_starve_no_other_job() {
+    // Without a pause they are always due.
+    for pause in [Duration::ZERO, Duration::from_millis(1)] {
+        let consumer = builder(numbers(1_000), &MemoryProgress::new())
+            .max_processing(2)
+            .retry(Retry::fixed(pause))
+            .start(|job| if job.index < 100 { Err("always".into()) } else { Ok(()) })
+            .unwrap();
+        until(&consumer.handle(), "every other job", |status| status.done == 900);
+        consumer.stop().unwrap();
+    }
+}
+
+/// Hands out jobs up to this head one at a time. Before each hand-over every failed job has been
+/// read again, so that any of them could be chosen. Jobs fail as often as `fails` says. Returns the
+/// jobs that succeeded within this many attempts.
+fn succeeded(head: Index, attempts: usize, fails: fn(Index, u32) -> bool) -> BTreeSet<Index> {
+    let source = Script::up_to(head);
+    let (worker, stage) = manual_worker();
+    let consumer = builder(source.clone(), &MemoryProgress::new())
+        .max_processing(1)
+        .retry(Retry::fixed(Duration::ZERO))
+        .start_worker(worker)
+        .unwrap();
+    let (mut failed, mut done) = (0, BTreeSet::new());
+    for _ in 0..attempts {
+        if done.len() as u64 > head {
+            break;
+        }
+        let job = stage.next();
+        let index = job.index;
+        eventually("each failed job is read again", || {
+            // All jobs are read once, and each failure causes one more read.
+            source.calls().reads.load(Ordering::SeqCst) > head + failed
+        });
+        if fails(index, job.attempt) {
+            failed += 1;
+            job.fail("not yet");
+        } else {
+            done.insert(index);
+            job.succeed();
+        }
+    }
+    // The job that runs by now is dropped.
+    drop(stage);
+    consumer.stop_within(Duration::ZERO).ok();
+    done
+}
+
+#[test]
+fn new_jobs_and_retries_that_are_always_due_take_turns() {
+    let done = succeeded(9, 60, |index, _| index < 3);
+    assert_eq!(done, (3..10).collect(), "jobs 0 to 2 always fail");
+}
+
+#[test]
+fn a_retry_that_would_succeed_is_run_though_lower_ones_always_fail() {
+    let done = succeeded(3, 60, |index, attempt| index < 3 || attempt < 3);
+    assert_eq!(done, [3].into(), "jobs 0 to 2 always fail");
+}
+
+#[test]
+fn a_job_that_cannot_be_read_again_holds_up_no_new_job() {
+    let source = Script::up_to(0).subscribing();
+    let consumer = builder(source.clone(), &MemoryProgress::new())
+        .max_processing(1)
+        .retry(Retry::fixed(Duration::from_millis(50)))
+        .start(|job| if job.index == 0 { Err("always".into()) } else { Ok(()) })
+        .unwrap();
+    let handle = consumer.handle();
+    until(&handle, "the first attempt", |status| status.failed >= 1);
+    source.fail_at(0, Fault::Error);
+    let reads = || source.calls().reads.load(Ordering::SeqCst);
+    let held_up = (1..=5).all(|new| {
+        let failures = reads() + 4;
+        eventually("reads of job 0 that fail", || reads() >= failures);
+        assert!(matches!(handle.status().blocked, Blocked::Source { index: 0, .. }), "{}", handle.status().blocked);
+        // Job 0 is read again after 0.4 s at the earliest.
+        let before = reads();
+        source.set_head(Some(new));
+        source.ring();
+        until(&handle, "the new job", |status| status.done == new);
+        // The new job is read as well.
+        reads() > before + 1
+    });
+    assert!(!held_up, "each new job waited until job 0 was read again");
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_job_that_can_be_read_again_later_is_run() {
+    let source = Script::up_to(1);
+    let is_down = Arc::new(AtomicBool::new(true));
+    let fails = is_down.clone();
+    let consumer = builder(source.clone(), &MemoryProgress::new())
+        .retry(Retry::fixed(Duration::from_millis(20)))
+        .stop_at(1)
+        .start(move |job| {
+            let is_again = job.attempt > 1 && !fails.load(Ordering::SeqCst);
+            if is_again { Ok(()) } else { Err("not yet".into()) }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    until(&handle, "both first attempts", |status| status.failed >= 2);
+    source.fail_at(0, Fault::Panic);
+    until(&handle, "a read that panics", |status| matches!(status.blocked, Blocked::Source { index: 0, .. }));
+    is_down.store(false, Ordering::SeqCst);
+    source.heal();
+    consumer.join().unwrap();
+}
+
+/// A source that counts the calls to read it, which take some time.
+struct SlowRead {
+    head: Index,
+    calls: Arc<AtomicU64>,
+}
+
+impl Jobs for SlowRead {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(self.head))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok((index <= self.head).then_some(index))
+    }
+
+    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Index>) -> Result<(), BoxError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        // So long that a machine with slow workers has few calls too.
+        std::thread::park_timeout(Duration::from_millis(10));
+        into.extend(run.filter(|index| *index <= self.head));
+        Ok(())
+    }
+}
+
+#[test]
+fn neighbours_that_failed_are_read_again_in_one_run() {
+    const JOBS: u64 = 2_000;
+    let calls = Arc::<AtomicU64>::default();
+    builder(SlowRead { head: JOBS - 1, calls: calls.clone() }, &MemoryProgress::new())
+        .max_processing(4)
+        .retry(Retry::fixed(Duration::from_millis(20)))
+        .stop_at(JOBS - 1)
+        .start(|job| if job.attempt == 1 { Err("once".into()) } else { Ok(()) })
+        .unwrap()
+        .join()
+        .unwrap();
+    // One by one it would be as many calls as jobs, and 32 for the new jobs.
+    let calls = calls.load(Ordering::SeqCst);
+    assert!(calls < JOBS / 4, "{calls} calls");
+}
+
+/// A source whose head takes longer than its poll interval.
+struct SlowHead;
+
+impl Jobs for SlowHead {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        let until = std::time::Instant::now() + Duration::from_millis(60);
+        while let Some(left) = until.checked_duration_since(std::time::Instant::now()) {
+            std::thread::park_timeout(left);
+        }
+        Ok(Some(9))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok((index < 10).then_some(index))
+    }
+}
+
+#[test]
+fn a_failed_job_is_read_again_though_head_takes_longer_than_the_poll_interval() {
+    let consumer = builder(SlowHead, &MemoryProgress::new())
+        .poll_every(Duration::from_millis(50))
+        .retry(Retry::fixed(Duration::from_millis(10)))
+        .stop_at(9)
+        .start(|job| if job.index == 3 && job.attempt == 1 { Err("once".into()) } else { Ok(()) })
+        .unwrap();
+    assert!(consumer.handle().wait_for(9, LONG), "{}", consumer.handle().status());
+    consumer.join().unwrap();
+}
+
+/// A source that fails while it is down, and counts the calls to read it.
+#[derive(Clone, Default)]
+struct Down(Arc<(AtomicBool, AtomicU64)>);
+
+impl Jobs for Down {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(999))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok((index < 1_000).then_some(index))
+    }
+
+    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Index>) -> Result<(), BoxError> {
+        self.0.1.fetch_add(1, Ordering::SeqCst);
+        if self.0.0.load(Ordering::SeqCst) {
+            return Err("down".into());
+        }
+        into.extend(run);
+        Ok(())
+    }
+}
+
+#[test]
+fn neighbours_stay_together_while_the_source_is_down() {
+    let source = Down::default();
+    let (send, begun) = crossbeam_channel::unbounded();
+    let consumer = builder(source.clone(), &MemoryProgress::new())
+        .max_processing(1_000)
+        .threads(1)
+        .retry(Retry::fixed(Duration::from_millis(500)))
+        .start_deferred(move |job, done| if job.attempt == 1 { send.send(done).unwrap() } else { done.complete() })
+        .unwrap();
+    let handle = consumer.handle();
+    // All fail once the source is down, so that no job is read again before.
+    let begun: Vec<_> = (0..1_000).map(|_| begun.recv_timeout(LONG).unwrap()).collect();
+    source.0.0.store(true, Ordering::SeqCst);
+    begun.into_iter().for_each(|done| done.fail("once"));
+    let calls = || source.0.1.load(Ordering::SeqCst);
+    let before = calls();
+    eventually("an outage that was noticed more than once", || calls() >= before + 8);
+    source.0.0.store(false, Ordering::SeqCst);
+    let healed = calls();
+    until(&handle, "every job", |status| status.done == 1_000);
+    assert!(calls() - healed <= 250, "{} calls for 1,000 jobs", calls() - healed);
+    consumer.stop().unwrap();
+}

@@ -1,0 +1,502 @@
+//! Stages behind each other: nothing is lost or done twice between them, they end in order, and
+//! fail as one.
+
+use common::*;
+use crossbeam_channel::unbounded;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use waterline::testing::FaultyStore;
+use waterline::{
+    Blocked, BoxError, ConfigError, Consumer, Effects, Error, Index, Job, JobLog, Jobs, MemoryJobs, MemoryProgress,
+    Pipeline, Retry, State, Store, Watermark,
+};
+
+const FAN_OUT: u64 = 10;
+
+/// Each block pushes itself.
+fn pushing(log: &JobLog<u64>) -> impl Fn(Job<u64>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static {
+    let log = log.clone();
+    move |job, effects| Ok(effects.push(&log, &job.payload)?)
+}
+
+/// Blocks that become ten chunks each, in a log, and each chunk a count, in a table.
+fn chunked(store: &Store, blocks: &MemoryJobs<u64>) -> Pipeline {
+    chunked_to(store, blocks, None)
+}
+
+fn chunked_to(store: &Store, blocks: &MemoryJobs<u64>, stop_at: Option<Index>) -> Pipeline {
+    let chunks: JobLog<(u64, u64)> = store.log("chunks").unwrap();
+    let counts = store.table("counts").unwrap();
+    let builder = stop_at.map_or_else(Pipeline::builder, |index| Pipeline::builder().stop_at(index));
+    let pipeline = builder
+        .stage("blocks", |stage| {
+            let chunks = chunks.clone();
+            stage.consumer(blocks.clone(), store.progress("blocks")).max_processing(3).start_transactional(
+                move |job, effects| {
+                    (0..FAN_OUT).try_for_each(|chunk| effects.push(&chunks, &(job.payload, chunk)))?;
+                    Ok(())
+                },
+            )
+        })
+        .stage("chunks", |stage| {
+            stage
+                .consumer(chunks.clone(), store.progress("chunks"))
+                .max_processing(3)
+                .retry(Retry::fixed(Duration::ZERO))
+                .start_transactional(move |job, effects| {
+                    let (block, chunk) = job.payload;
+                    effects.add(&counts, format!("{block}/{chunk}"), 1)?;
+                    if job.index % 7 == 0 && job.attempt == 1 { Err("as planned".into()) } else { Ok(()) }
+                })
+        })
+        .start()
+        .unwrap();
+    chunks.retain([pipeline.handle().stage("chunks").unwrap()]);
+    pipeline
+}
+
+/// Returns how often each chunk was counted, and how many were.
+fn counted(store: &Store) -> (u64, bool) {
+    let counts = store.table("counts").unwrap();
+    let rows: Vec<_> = counts.iter().collect::<Result<_, _>>().unwrap();
+    let once = rows.iter().all(|(key, _)| counts.counter(key).unwrap() == 1);
+    (rows.len() as u64, once)
+}
+
+#[test]
+fn promise_09_every_chunk_of_every_block_is_counted_once_over_many_lives_that_are_cut_off() {
+    const BLOCKS: u64 = 300;
+    for seed in 0..6 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let blocks = numbers(BLOCKS);
+        let mut faulty = FaultyStore::new().unwrap();
+        for _ in 0..12 {
+            // From some write on the writes only seem to work. The next life has what a crash there
+            // would leave.
+            faulty.freeze_at(random.u64(1..40));
+            let pipeline = chunked(&faulty.store(), &blocks);
+            if random.bool() {
+                drop(pipeline);
+            } else {
+                pipeline.run_to(random.u64(0..BLOCKS)).unwrap();
+            }
+            let after = faulty.after_crash().unwrap();
+            assert!(counted(&after.store()).1, "seed {seed}: a chunk counted twice");
+            faulty = after;
+        }
+        let store = faulty.store();
+        let log = store.log::<(u64, u64)>("chunks").unwrap();
+        chunked(&store, &blocks).run_to_head().unwrap();
+        assert_eq!(counted(&store), (BLOCKS * FAN_OUT, true), "seed {seed}");
+        eventually("the trim", || log.first().unwrap() == BLOCKS * FAN_OUT + 1);
+    }
+}
+
+#[test]
+fn a_pipeline_runs_to_an_index_and_goes_on_from_there() {
+    let (store, blocks) = (Store::in_memory(), numbers(50));
+    chunked_to(&store, &blocks, Some(19)).join().unwrap();
+    assert_eq!(counted(&store), (20 * FAN_OUT, true));
+    chunked_to(&store, &blocks, Some(10)).join().unwrap();
+    assert_eq!(counted(&store), (20 * FAN_OUT, true), "it is there already");
+    // The stage runs already, so it may be further by now.
+    chunked(&store, &blocks).run_to(30).unwrap();
+    assert!(matches!(counted(&store), (count, true) if count >= 31 * FAN_OUT && count % FAN_OUT == 0));
+    chunked(&store, &blocks).run_to_head().unwrap();
+    assert_eq!(counted(&store), (50 * FAN_OUT, true));
+    chunked(&Store::in_memory(), &MemoryJobs::new()).run_to_head().unwrap();
+    let error = chunked(&store, &blocks).run_to(Index::MAX).unwrap_err();
+    assert!(matches!(error, Error::Config(ConfigError::StopAtMax)));
+}
+
+#[test]
+fn promise_06_a_stop_ends_the_stages_upstream_first_and_leaves_nothing_between_them() {
+    let (store, blocks) = (Store::in_memory(), MemoryJobs::new());
+    let pipeline = chunked(&store, &blocks);
+    for block in 0..200 {
+        blocks.push(block);
+    }
+    assert!(pipeline.handle().stage("blocks").unwrap().wait_for(100, LONG));
+    let handle = pipeline.handle();
+    pipeline.stop().unwrap();
+    let status = handle.status();
+    let processed = |name| status.stage(name).unwrap().status.last_processed.unwrap();
+    assert!(status.stages.iter().all(|stage| stage.status.state == State::Finished), "{status}");
+    assert_eq!(processed("chunks"), (processed("blocks") + 1) * FAN_OUT);
+    assert_eq!(counted(&store), (processed("chunks"), true));
+}
+
+#[test]
+fn a_gated_stage_gets_to_the_watermark_of_its_upstreams_before_it_ends() {
+    // Fan-in: the third stage is behind the first two, one of which is slow.
+    let (jobs, seen) = (numbers(1_000), Arc::new(AtomicU64::new(0)));
+    let (worker, slow) = manual_worker();
+    let pipeline = Pipeline::builder()
+        .stage("fast", |stage| stage.consumer(jobs.clone(), MemoryProgress::new()).start(|_| Ok(())))
+        .stage("slow", |stage| {
+            stage.consumer(jobs.clone(), MemoryProgress::new()).max_processing(1).start_worker(worker)
+        })
+        .stage("last", |stage| {
+            let behind = jobs.clone().gated_by(stage.after("fast")?).gated_by(stage.after("slow")?);
+            let seen = seen.clone();
+            stage.consumer(behind, MemoryProgress::new()).start(move |job| {
+                seen.fetch_max(job.index + 1, Ordering::SeqCst);
+                Ok(())
+            })
+        })
+        .start()
+        .unwrap();
+    let handle = pipeline.handle();
+    let last = handle.stage("last").unwrap();
+    assert!(handle.stage("fast").unwrap().wait_for(999, LONG));
+    slow.next().succeed();
+    slow.next().succeed();
+    assert!(last.wait_for(1, LONG));
+    assert_eq!(seen.load(Ordering::SeqCst), 2);
+    until(&last, "the gate", |status| status.blocked == Blocked::Upstream { index: 2 });
+    let running = slow.next();
+    handle.stage("slow").unwrap().request_stop();
+    running.succeed();
+    until(&last, "the gate", |status| status.blocked == Blocked::Upstream { index: 3 });
+    let says = |text: &str| handle.status().to_string().contains(text);
+    assert!(says("last: running, 2 of 999 processed, lag 997"), "{}", handle.status());
+    // It may have seen the last job of the slow stage before the end of that stage.
+    eventually("the end of the slow stage", || says("has ended)"));
+    pipeline.stop().unwrap();
+    assert_eq!(last.last_processed_index(), Some(2));
+}
+
+#[test]
+fn promise_05_the_first_failure_is_what_join_returns_and_stops_those_before_it() {
+    let (store, blocks) = (Store::in_memory(), MemoryJobs::<u64>::new());
+    let log = store.log::<u64>("middle").unwrap();
+    let pipeline = Pipeline::builder()
+        .stage("first", |stage| {
+            stage.consumer(blocks.clone(), store.progress("first")).max_processing(1).start_transactional(pushing(&log))
+        })
+        .stage("second", |stage| {
+            stage
+                .consumer(log.clone(), store.progress("second"))
+                .max_processing(1)
+                .start(|job| if job.payload == 5 { Err("broken".into()) } else { Ok(()) })
+        })
+        .stage("third", |stage| {
+            let behind = log.clone().gated_by(stage.after("second")?);
+            stage.consumer(behind, store.progress("third")).start(|_| Ok(()))
+        })
+        .start()
+        .unwrap();
+    let handle = pipeline.handle();
+    for block in 0..10 {
+        blocks.push(block);
+    }
+    let error = pipeline.join().unwrap_err();
+    assert!(
+        matches!(&error, Error::Stage { name, source } if name == "second"
+        && matches!(**source, Error::Job { index: 6, .. })),
+        "{}",
+        error.report()
+    );
+    let states = handle.status().stages.into_iter().map(|stage| stage.status.state).collect::<Vec<_>>();
+    assert_eq!(states, [State::Finished, State::Halted, State::Finished]);
+    assert_eq!(handle.stage("third").unwrap().last_processed_index(), Some(5), "what was left to it");
+}
+
+#[test]
+fn stop_within_leaves_what_there_is_no_time_for_to_the_next_life() {
+    let (store, blocks) = (Store::in_memory(), numbers(20));
+    let log = store.log::<u64>("middle").unwrap();
+    let release = Arc::new(AtomicBool::new(false));
+    let started = |retry: Retry| {
+        let release = release.clone();
+        Pipeline::builder()
+            .stage("first", |stage| {
+                stage.consumer(blocks.clone(), store.progress("first")).start_transactional(pushing(&log))
+            })
+            .stage("second", |stage| {
+                stage
+                    .consumer(log.clone(), store.progress("second"))
+                    .retry(retry)
+                    .start(move |_| if release.load(Ordering::SeqCst) { Ok(()) } else { Err("not yet".into()) })
+            })
+            .start()
+            .unwrap()
+    };
+    // Half of the time is for jobs that never end, half of it for the end. A machine that stands
+    // still may use that up, but not each time.
+    let stops_in_time = |limit| {
+        let pipeline = started(Retry::fixed(Duration::from_millis(1)));
+        let handle = pipeline.handle();
+        assert!(handle.stage("first").unwrap().wait_for(19, LONG));
+        let begun = Instant::now();
+        let stopped = pipeline.stop_within(limit);
+        assert!(stopped.is_ok() || begun.elapsed() >= limit, "{stopped:?}");
+        assert_eq!(handle.stage("second").unwrap().last_processed_index(), None);
+        let ended = |name| handle.stage(name).unwrap().wait_end(LONG).is_some();
+        assert!(["first", "second"].into_iter().all(ended), "{}", handle.status());
+        stopped.is_ok()
+    };
+    assert!([2, 4, 60].map(Duration::from_secs).into_iter().any(stops_in_time));
+    release.store(true, Ordering::SeqCst);
+    let pipeline = started(Retry::none());
+    let handle = pipeline.handle();
+    pipeline.run_to_head().unwrap();
+    assert_eq!(handle.stage("second").unwrap().last_processed_index(), Some(20));
+}
+
+#[test]
+fn a_pipeline_that_is_put_together_wrongly_is_refused_and_what_was_started_is_stopped() {
+    let jobs = numbers(3);
+    let config = |error: Error| match error {
+        Error::Config(config) => config,
+        Error::Stage { source, .. } => match *source {
+            Error::Config(config) => config,
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let refused = |builder: waterline::PipelineBuilder<'_>| config(builder.start().unwrap_err());
+    assert_eq!(refused(Pipeline::builder()), ConfigError::NoStages);
+    let fine = |stage: &waterline::Stage<'_>| stage.consumer(numbers(3), MemoryProgress::new()).start(|_| Ok(()));
+    let twice = Pipeline::builder().stage("a", fine).stage("a", fine);
+    assert_eq!(refused(twice), ConfigError::StageTwice { name: "a".into() });
+    let progress = MemoryProgress::new();
+    let unknown = Pipeline::builder()
+        .stage("a", |stage| {
+            stage.consumer(jobs.clone().gated_by(stage.after("b")?), MemoryProgress::new()).start(|_| Ok(()))
+        })
+        .stage("b", |stage| stage.consumer(jobs.clone(), progress.clone()).start(|_| Ok(())));
+    assert_eq!(refused(unknown), ConfigError::StageUnknown { stage: "a".into(), name: "b".into() });
+    // The second stage was stopped again, so its progress is free.
+    Consumer::builder(jobs.clone(), progress).stop_at(2).start(|_| Ok(())).unwrap().join().unwrap();
+    let foreign =
+        Pipeline::builder().stage("a", |_| Consumer::builder(numbers(3), MemoryProgress::new()).start(|_| Ok(())));
+    assert_eq!(refused(foreign), ConfigError::StageForeign { name: "a".into() });
+}
+
+#[test]
+fn a_pipeline_that_is_stopped_on_a_thread_of_its_own_is_only_asked_to() {
+    let (give, given) = unbounded::<Pipeline>();
+    let (tell, told) = unbounded();
+    let jobs = MemoryJobs::new();
+    let pipeline = Pipeline::builder()
+        .stage("only", |stage| {
+            stage.consumer(jobs.clone(), MemoryProgress::new()).start(move |_| {
+                let pipeline = given.recv_timeout(LONG)?;
+                tell.send(pipeline.stop())?;
+                Ok(())
+            })
+        })
+        .start()
+        .unwrap();
+    let only = pipeline.handle().stage("only").unwrap();
+    give.send(pipeline).unwrap();
+    jobs.push(0);
+    let outcome = told.recv_timeout(LONG).unwrap();
+    assert!(matches!(outcome, Err(Error::Config(ConfigError::OwnThread))), "{outcome:?}");
+    until(&only, "the end", |status| status.state == State::Finished);
+}
+
+#[test]
+fn a_pipeline_that_is_stopped_or_dropped_on_a_thread_of_one_stage_waits_for_no_other() {
+    for stop in [true, false] {
+        let (give, given) = unbounded::<Pipeline>();
+        let (tell, told) = unbounded();
+        let (jobs, (worker, first)) = (numbers(1), manual_worker());
+        let pipeline = Pipeline::builder()
+            .stage("first", |stage| stage.consumer(jobs.clone(), MemoryProgress::new()).start_worker(worker))
+            .stage("second", |stage| {
+                stage.consumer(jobs.clone(), MemoryProgress::new()).start(move |_| {
+                    let pipeline = given.recv_timeout(LONG)?;
+                    if stop {
+                        assert!(matches!(pipeline.stop(), Err(Error::Config(ConfigError::OwnThread))));
+                    } else {
+                        drop(pipeline);
+                    }
+                    Ok(tell.send(())?)
+                })
+            })
+            .start()
+            .unwrap();
+        let handle = pipeline.handle();
+        // This job finishes only once the thread that stops the pipeline has gone on.
+        let running = first.next();
+        give.send(pipeline).unwrap();
+        told.recv_timeout(LONG).expect("it is only asked to stop");
+        running.succeed();
+        for name in ["first", "second"] {
+            until(&handle.stage(name).unwrap(), "the end", |status| status.state == State::Finished);
+        }
+    }
+}
+
+#[test]
+fn a_stage_beside_the_first_one_ends_where_that_did_though_its_stream_has_no_end() {
+    for stop_at in [Some(4), None] {
+        let stream = || Script::up_to(Index::MAX - 1);
+        let (worker, fetching) = manual_worker();
+        let builder = stop_at.map_or_else(Pipeline::builder, |index| Pipeline::builder().stop_at(index));
+        let pipeline = builder
+            .stage("fetch", |stage| {
+                stage.consumer(stream(), MemoryProgress::new()).max_processing(1).start_worker(worker)
+            })
+            .stage("check", |stage| stage.consumer(stream(), MemoryProgress::new()).start(|_| Ok(())))
+            .stage("other", |stage| stage.consumer(numbers(100), MemoryProgress::new()).start(|_| Ok(())))
+            .stage("index", |stage| {
+                let behind = stream().gated_by(stage.after("fetch")?).gated_by(stage.after("check")?);
+                stage.consumer(behind, MemoryProgress::new()).start(|_| Ok(()))
+            })
+            .start()
+            .unwrap();
+        let handle = pipeline.handle();
+        (0..4).for_each(|_| fetching.next().succeed());
+        // A stop would end it earlier.
+        assert!(handle.stage("other").unwrap().wait_for(99, LONG));
+        let (last, (tell, told)) = (fetching.next(), unbounded());
+        std::thread::spawn(move || tell.send(if stop_at.is_some() { pipeline.join() } else { pipeline.stop() }));
+        if stop_at.is_none() {
+            until(&handle.stage("fetch").unwrap(), "the stop", |status| status.state == State::Stopping);
+        }
+        last.succeed();
+        told.recv_timeout(LONG).expect("an end").unwrap();
+        let last = |name| handle.stage(name).unwrap().last_processed_index();
+        assert_eq!(["fetch", "other", "index"].map(last), [4, 99, 4].map(Some));
+        assert!(last("check") >= Some(4));
+    }
+}
+
+#[test]
+fn of_the_pipelines_stop_at_and_its_stages_the_lower_one_holds() {
+    let run = |pipeline: &[Index], stage: &[Index], end: &dyn Fn(Pipeline) -> Result<(), Error>| {
+        let ran = Arc::new(AtomicU64::new(0));
+        let count = ran.clone();
+        let builder = pipeline.iter().fold(Pipeline::builder(), |builder, index| builder.stop_at(*index));
+        let pipeline = builder
+            .stage("only", move |only| {
+                let consumer = only.consumer(numbers(100), MemoryProgress::new());
+                stage.iter().fold(consumer, |consumer, index| consumer.stop_at(*index)).start(move |_| {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    Ok(())
+                })
+            })
+            .start()?;
+        end(pipeline).map(|()| ran.load(Ordering::SeqCst))
+    };
+    let join = &Pipeline::join;
+    for (pipeline, stage) in [(&[10][..], &[50][..]), (&[50], &[10]), (&[10, 50], &[]), (&[], &[50, 10, 70])] {
+        assert_eq!(run(pipeline, stage, join).unwrap(), 11, "{pipeline:?}, {stage:?}");
+    }
+    assert_eq!(run(&[10], &[50], &|pipeline| pipeline.run_to(70)).unwrap(), 11);
+    assert_eq!(run(&[50], &[10], &Pipeline::run_to_head).unwrap(), 11);
+    // An index that never stops is refused, even beside a lower one.
+    for (pipeline, stage) in [(&[10][..], &[Index::MAX][..]), (&[Index::MAX], &[10])] {
+        let error = run(pipeline, stage, join).unwrap_err().report();
+        assert!(error.contains("leave `stop_at` out"), "{error}");
+    }
+}
+
+#[test]
+fn a_weight_may_ask_for_the_status_of_its_pipeline() {
+    let (ask, asked) = unbounded::<waterline::PipelineHandle>();
+    let pipeline = Pipeline::builder()
+        .stage("only", |stage| {
+            stage.weight(move |index| {
+                index + asked.try_recv().map_or(0, |pipeline| pipeline.status().stages.len() as u64)
+            });
+            stage.consumer(numbers(10).gated_by(Watermark::new()), MemoryProgress::new()).start(|_| Ok(()))
+        })
+        .start()
+        .unwrap();
+    let handle = pipeline.handle();
+    until(&handle.stage("only").unwrap(), "the head", |status| status.head == Some(9));
+    ask.send(handle.clone()).unwrap();
+    let (tell, told) = unbounded();
+    std::thread::spawn(move || tell.send(handle.status()));
+    assert_eq!(told.recv_timeout(LONG).expect("no lock is held").stages.len(), 1);
+    assert!(ask.is_empty(), "the weight was asked for");
+    pipeline.stop().unwrap();
+}
+
+#[test]
+fn a_slow_second_stage_costs_no_memory_that_its_window_does_not_allow() {
+    // The log may grow, on disk. The jobs that are read of it and done ahead are bounded.
+    let (store, blocks) = (Store::in_memory(), numbers(2_000));
+    let log = store.log::<u64>("middle").unwrap();
+    let (worker, second) = manual_worker();
+    let pipeline = Pipeline::builder()
+        .stage("first", |stage| {
+            stage.consumer(blocks.clone(), store.progress("first")).start_transactional(pushing(&log))
+        })
+        .stage("second", |stage| {
+            let consumer = stage.consumer(log.clone(), store.progress("second"));
+            consumer.max_processing(8).max_search_ahead(50).start_worker(worker)
+        })
+        .start()
+        .unwrap();
+    let handle = pipeline.handle();
+    assert!(handle.stage("first").unwrap().wait_for(1_999, LONG));
+    let second_handle = handle.stage("second").unwrap();
+    let first = second.job(1);
+    // All of the window but its first index finishes.
+    (1..50).for_each(|_| second.next().succeed());
+    // Its last look may have been before the last push.
+    until(&second_handle, "the window", |status| {
+        (status.processing, status.done_ahead, status.lag()) == (1, 49, 2_000)
+    });
+    assert_eq!((second_handle.status().next, second_handle.size()), (51, 50));
+    first.succeed();
+    std::thread::spawn(move || (50..2_000).for_each(|_| second.next().succeed()));
+    pipeline.run_to_head().unwrap();
+}
+
+#[test]
+fn a_stage_is_held_back_from_its_first_job_on() {
+    for begin in [0, 50] {
+        let store = Store::in_memory();
+        let log = store.log::<u64>("middle").unwrap();
+        let consumer = Consumer::builder(log.hold_back(numbers(1_000), 5), store.progress("first"))
+            .max_search_ahead(20)
+            .start_at(begin)
+            .start_transactional(pushing(&log))
+            .unwrap();
+        let handle = consumer.handle();
+        until(&handle, "the log", |status| status.blocked == Blocked::Upstream { index: begin + 5 });
+        assert_eq!((log.backlog(), handle.size()), (5, 0));
+        consumer.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_stage_is_held_back_while_the_log_that_it_fills_is_full() {
+    let (store, blocks) = (Store::in_memory(), numbers(1_000));
+    let log = store.log::<u64>("middle").unwrap();
+    let (worker, second) = manual_worker();
+    let pipeline = Pipeline::builder()
+        .stage("first", |stage| {
+            stage
+                .consumer(log.hold_back(blocks.clone(), 30), store.progress("first"))
+                .max_search_ahead(20)
+                .start_transactional(pushing(&log))
+        })
+        .stage("second", |stage| stage.consumer(log.clone(), store.progress("second")).start_worker(worker))
+        .start()
+        .unwrap();
+    let handle = pipeline.handle();
+    log.retain([handle.stage("second").unwrap()]);
+    let first = handle.stage("first").unwrap();
+    until(&first, "the log", |status| status.blocked == Blocked::Upstream { index: 30 });
+    assert_eq!(log.backlog(), 30);
+    let emptied = std::thread::spawn({
+        let log = log.clone();
+        move || {
+            (0..1_000).for_each(|_| {
+                second.next().succeed();
+                assert!(log.backlog() <= 30, "{} items", log.backlog());
+            });
+        }
+    });
+    pipeline.run_to_head().unwrap();
+    emptied.join().unwrap();
+    eventually("the trim", || log.backlog() == 0);
+}

@@ -1,0 +1,635 @@
+//! The timeout of an attempt (`attempt_timeout`) in each mode.
+
+use common::*;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use waterline::{
+    Blocked, BoxError, Builder, Consumer, Done, Error, Event, Failure, Handle, Index, Job, MemoryJobs, MemoryProgress,
+    OnExhausted, Outcome, Progress, Retry, State, Store,
+};
+
+/// Short enough to be waited for.
+const SHORT: Duration = Duration::from_millis(20);
+
+const NOW: Retry = Retry::fixed(Duration::ZERO);
+
+/// A consumer of this many jobs, all of which may be in flight, with the short timeout.
+fn timed(jobs: u64) -> Builder<MemoryJobs<u64>, MemoryProgress> {
+    builder(numbers(jobs), &MemoryProgress::new())
+        .max_processing(usize::try_from(jobs).unwrap())
+        .attempt_timeout(SHORT)
+        .stop_at(jobs - 1)
+}
+
+/// The closure of a deferred consumer that hands each token to the test.
+fn hands(give: Sender<(Job<u64>, Done)>) -> impl Fn(Job<u64>, Done) + Send + Sync {
+    move |job, done| give.send((job, done)).unwrap()
+}
+
+/// Waits for the next token, which has to be that of this attempt.
+#[track_caller]
+fn token(taken: &Receiver<(Job<u64>, Done)>, index: Index, attempt: u32) -> Done {
+    let (job, done) = taken.recv_timeout(LONG).expect("the attempt begins");
+    assert_eq!((job.index, job.attempt), (index, attempt));
+    done
+}
+
+/// Completes the job by this token or, if the test was too slow, by that of a later attempt.
+fn complete_in_time(handle: &Handle, taken: &Receiver<(Job<u64>, Done)>, mut done: Done) {
+    loop {
+        done.complete();
+        if handle.status().done == 1 {
+            return;
+        }
+        done = taken.recv_timeout(LONG).expect("the next attempt").1;
+    }
+}
+
+/// True if this error says that this attempt did not end in time.
+fn is_timeout(error: &BoxError, of: Index, number: u32) -> bool {
+    matches!(error.downcast_ref(), Some(Error::AttemptTimeout { index, attempt, after })
+        if (*index, *attempt, *after) == (of, number, SHORT))
+}
+
+/// Works until the job is told to end.
+fn until_told(job: &Job<u64>) {
+    eventually("the end of the timeout", || job.is_stopping());
+}
+
+/// Keeps the end of each attempt: its index, its number, and the text of its failure.
+type Ends = Arc<Mutex<Vec<(Index, u32, Option<String>)>>>;
+
+fn ends<P: Progress>(builder: Builder<MemoryJobs<u64>, P>) -> (Builder<MemoryJobs<u64>, P>, Ends) {
+    let ends = Ends::default();
+    let heard = ends.clone();
+    let builder = builder.observe(move |event: &Event<'_>| {
+        if let Event::AttemptEnded { index, attempt, outcome, .. } = event {
+            let failed = if let Outcome::Failed { error, .. } = outcome { Some((*error).to_owned()) } else { None };
+            heard.lock().push((*index, *attempt, failed));
+        }
+    });
+    (builder, ends)
+}
+
+#[test]
+fn a_direct_job_that_takes_too_long_is_told_and_named_until_it_returns_and_counts_by_its_result() {
+    let (ask, asked) = bounded::<()>(0);
+    let (builder, ends) = ends(timed(2));
+    let consumer = builder
+        .start(move |job| {
+            if job.index == 0 {
+                until_told(&job);
+                asked.recv_timeout(LONG)?;
+                assert!(job.is_stopping(), "it stays so");
+            }
+            Ok(())
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    let status = until(&handle, "the finding", |status| matches!(status.blocked, Blocked::Overdue { .. }));
+    let Blocked::Overdue { index: 0, attempt: 1, elapsed, timeout: SHORT } = status.blocked else {
+        panic!("{status:?}")
+    };
+    assert!(elapsed >= SHORT, "{elapsed:?}");
+    let text = status.blocked.to_string();
+    assert!(text.starts_with("job 0 has been running for ") && !text.contains(". "), "one sentence: {text}");
+    assert!(text.contains("(attempt 1), longer than its timeout of 20.0ms") && text.contains("is_stopping"), "{text}");
+    assert_eq!((status.failed, status.state), (0, State::Running));
+    ask.send(()).unwrap();
+    consumer.join().unwrap();
+    assert_eq!((handle.status().blocked, handle.status().failed), (Blocked::No, 0));
+    let mut ends = ends.lock().clone();
+    ends.sort_unstable();
+    assert_eq!(ends, [(0, 1, None), (1, 1, None)]);
+}
+
+#[test]
+fn the_next_job_on_the_thread_of_an_overdue_one_is_not_told() {
+    let told_at_once = || {
+        let (see, seen) = unbounded();
+        let consumer = timed(20)
+            .max_processing(1)
+            .start(move |job| {
+                see.send(job.is_stopping())?;
+                if job.index.is_multiple_of(4) {
+                    until_told(&job);
+                }
+                Ok(())
+            })
+            .unwrap();
+        consumer.join().unwrap();
+        seen.iter().collect::<Vec<_>>()
+    };
+    // A machine that holds a thread up for the whole timeout tells its job rightly. It does not do
+    // so in each of many tries.
+    assert!((0..100).any(|_| told_at_once() == [false; 20]));
+}
+
+#[test]
+fn an_error_after_the_timeout_is_a_failure_of_its_own_and_a_permanent_one_is_not_tried_again() {
+    let consumer = timed(1)
+        .retry(NOW)
+        .start(|job| {
+            until_told(&job);
+            match job.attempt {
+                1 => Err("cut short".into()),
+                _ => Err(Failure::permanent("it is of no use").into()),
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    let error = consumer.join().unwrap_err();
+    assert!(matches!(error, Error::Job { index: 0, attempt: 2, .. }), "{error:?}");
+    assert!(error.report().ends_with(": it is of no use"), "{error:?}");
+    assert_eq!(handle.status().failed, 2);
+}
+
+#[test]
+fn overdue_work_of_an_ordered_job_is_told_and_its_result_is_taken_while_the_sink_may_take_longer() {
+    let (sank, sinking) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+    let (sink, sinks) = (sank.clone(), sinking.clone());
+    let (tell, told) = unbounded();
+    let (go, gone) = bounded::<()>(0);
+    let consumer = timed(3)
+        .start_ordered(
+            move |job| {
+                if job.index == 1 {
+                    until_told(&job);
+                    tell.send(())?;
+                }
+                Ok(job)
+            },
+            move |index, job: Job<u64>| {
+                sinks.fetch_add(1, Ordering::SeqCst);
+                if index == 1 {
+                    gone.recv_timeout(LONG)?;
+                    assert!(!job.is_stopping(), "the sink has no timeout");
+                }
+                sink.lock().push(index);
+                Ok(())
+            },
+        )
+        .unwrap();
+    let handle = consumer.handle();
+    told.recv_timeout(LONG).unwrap();
+    eventually("job 1 at the sink", || sinking.load(Ordering::SeqCst) == 2);
+    // The sink has it for longer than the timeout, and that is no reason to name it so.
+    let is_long = |elapsed: Duration| elapsed >= SHORT * 3;
+    let status = until(
+        &handle,
+        "the sink to take long",
+        |status| matches!(status.blocked, Blocked::Running { elapsed, .. } | Blocked::Overdue { elapsed, .. } if is_long(elapsed)),
+    );
+    assert!(matches!(status.blocked, Blocked::Running { index: 1, .. }), "{status:?}");
+    go.send(()).unwrap();
+    consumer.join().unwrap();
+    assert_eq!(*sank.lock(), [0, 1, 2]);
+    assert_eq!(handle.status().failed, 0);
+}
+
+#[test]
+fn the_effects_of_an_overdue_transactional_job_are_taken_if_it_succeeds_and_not_if_it_fails() {
+    let store = Store::in_memory();
+    let table = store.table("t").unwrap();
+    let consumer = Consumer::builder(numbers(2), store.progress("p"))
+        .attempt_timeout(SHORT)
+        .retry(NOW)
+        .stop_at(1)
+        .start_transactional({
+            let table = table.clone();
+            move |job, effects| {
+                effects.add(&table, "sum", 1)?;
+                if job.attempt == 1 {
+                    until_told(&job);
+                }
+                if (job.index, job.attempt) == (1, 1) { Err("cut short".into()) } else { Ok(()) }
+            }
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    assert_eq!((table.counter("sum").unwrap(), handle.status().failed), (2, 1));
+}
+
+#[test]
+fn a_deferred_attempt_fails_in_time_is_tried_again_and_its_late_token_changes_nothing() {
+    let (give, taken) = unbounded();
+    let told = Arc::new(AtomicU64::new(0));
+    let (builder, ends) = ends(timed(1));
+    let consumer = builder
+        .retry(NOW)
+        .on_job_done({
+            let told = told.clone();
+            move |_| _ = told.fetch_add(1, Ordering::SeqCst)
+        })
+        .start_deferred(hands(give))
+        .unwrap();
+    let handle = consumer.handle();
+    // Each of them is used late in another way, while the attempt after it runs.
+    let late: [fn(Done); 3] = [Done::complete, |done| done.fail(Failure::permanent("late")), |done| drop(done)];
+    let mut before = token(&taken, 0, 1);
+    for (attempt, late) in (2..).zip(late) {
+        let next = token(&taken, 0, attempt);
+        assert!(before.is_stopping(), "attempt {}", attempt - 1);
+        late(before);
+        assert_eq!((handle.status().done, told.load(Ordering::SeqCst)), (0, 0), "attempt {}", attempt - 1);
+        before = next;
+    }
+    complete_in_time(&handle, &taken, before);
+    consumer.join().unwrap();
+    assert_eq!((handle.status().done, told.load(Ordering::SeqCst)), (1, 1));
+    let ends = ends.lock().clone();
+    let numbers: Vec<_> = ends.iter().map(|(index, attempt, _)| (*index, *attempt)).collect();
+    let attempts = u32::try_from(handle.status().failed).unwrap() + 1;
+    assert_eq!(numbers, (1..=attempts).map(|attempt| (0, attempt)).collect::<Vec<_>>(), "each ends once");
+    let (last, failed) = ends.split_last().unwrap();
+    assert_eq!(last.2, None);
+    for (_, attempt, error) in failed {
+        let begin = format!("attempt {attempt} of job 0 did not end within its timeout of 20ms: ");
+        assert!(error.as_ref().is_some_and(|error| error.starts_with(&begin)), "{error:?}");
+    }
+}
+
+#[test]
+fn a_late_token_does_not_report_the_attempt_that_came_after_it_into_its_slot() {
+    let (give, taken) = unbounded();
+    let jobs = numbers(3);
+    let consumer = builder(jobs.clone(), &MemoryProgress::new())
+        .max_processing(3)
+        .attempt_timeout(SHORT)
+        .retry(Retry::fixed(HOUR))
+        .start_deferred(hands(give))
+        .unwrap();
+    let handle = consumer.handle();
+    // Several threads begin them, in any order.
+    let three = || -> Vec<Done> { (0..3).map(|_| taken.recv_timeout(LONG).expect("it begins").1).collect() };
+    let late = three();
+    until(&handle, "the failures", |status| status.failed == 3);
+    (3..6).for_each(|index| assert_eq!(jobs.push(index), index));
+    let running = three();
+    late.into_iter().for_each(Done::complete);
+    let status = handle.status();
+    assert!(status.done == 0 && status.processing + usize::try_from(status.failed).unwrap() == 6, "{status:?}");
+    running.into_iter().for_each(|done| done.fail("enough"));
+    until(&handle, "the last ones", |status| status.processing == 0 && status.failed == 6);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn deferred_attempts_that_are_used_up_halt_with_the_timeout_as_the_cause_or_park() {
+    let (give, taken) = unbounded();
+    // During the pause no attempt runs, so the next one has to be noticed.
+    let consumer = timed(1).retry(Retry::fixed(SHORT).max_attempts(3)).start_deferred(hands(give)).unwrap();
+    let error = consumer.join().unwrap_err();
+    let Error::Job { index: 0, attempt: 3, source } = &error else { panic!("{error:?}") };
+    assert!(is_timeout(source, 0, 3), "{error:?}");
+    assert!(error.report().contains("attempt 3 of job 0 did not end within its timeout of 20ms"), "{error:?}");
+    assert_eq!(taken.len(), 3);
+
+    let store = Store::in_memory();
+    let (give, taken) = unbounded();
+    let consumer = Consumer::builder(numbers(3), store.progress("p"))
+        .max_processing(3)
+        .attempt_timeout(SHORT)
+        .on_exhausted(OnExhausted::Park { budget: 9 })
+        .stop_at(2)
+        .start_deferred(move |job, done| if job.index == 1 { give.send(done).unwrap() } else { done.complete() })
+        .unwrap();
+    consumer.join().unwrap();
+    let parked = store.parked("p").unwrap();
+    // A slow machine may park the others too.
+    let job = parked.iter().find(|job| job.index == 1).expect("it is parked");
+    assert_eq!(job.attempts, 1);
+    assert!(job.error.starts_with("attempt 1 of job 1 did not end"), "{parked:?}");
+    assert_eq!(store.progress("p").last_processed().unwrap(), Some(2));
+    drop(taken);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_the_code_of_a_timed_out_attempt_whose_token_keeps_the_name() {
+    for within in [false, true] {
+        let (progress, (give, taken)) = (MemoryProgress::new(), unbounded());
+        let start = |timeout, give: Sender<(Job<u64>, Done)>| {
+            let builder = builder(numbers(1), &progress).attempt_timeout(timeout);
+            builder.retry(Retry::fixed(HOUR)).start_deferred(hands(give))
+        };
+        let consumer = start(SHORT, give.clone()).unwrap();
+        let late = token(&taken, 0, 1);
+        let handle = consumer.handle();
+        // The attempt is over while the consumer stops, or before: the stop awaits that alone.
+        if within { consumer.stop_within(LONG) } else { consumer.stop() }.unwrap();
+        let status = handle.status();
+        assert_eq!((status.state, status.failed, status.processing), (State::Finished, 1, 0));
+        assert!(late.is_stopping());
+        let error = start(SHORT, give.clone()).map(drop).unwrap_err();
+        assert!(matches!(error, Error::InUse { .. }), "{error:?}");
+        late.complete();
+        let consumer = start(HOUR, give).expect("the token was the last to hold the name");
+        token(&taken, 0, 1).complete();
+        consumer.stop().unwrap();
+        assert_eq!(progress.last_processed(), Some(0), "in this life alone");
+    }
+}
+
+#[test]
+fn a_stop_with_no_time_gives_up_an_attempt_before_its_timeout_as_ever() {
+    let (give, taken) = unbounded();
+    let consumer = timed(1).attempt_timeout(HOUR).start_deferred(hands(give)).unwrap();
+    let late = token(&taken, 0, 1);
+    let handle = consumer.handle();
+    let error = consumer.stop_within(Duration::ZERO).unwrap_err();
+    assert!(matches!(&error, Error::StopTimeout { running } if *running == [0]), "{error:?}");
+    late.complete();
+    assert_eq!((handle.status().done, handle.status().failed), (0, 0));
+}
+
+#[test]
+fn a_direct_job_that_is_overdue_is_waited_for_by_a_stop() {
+    let (begin, begun) = unbounded();
+    let (end, ended) = bounded::<()>(0);
+    let consumer = timed(1)
+        .start(move |_| {
+            begin.send(())?;
+            Ok(ended.recv_timeout(LONG)?)
+        })
+        .unwrap();
+    let handle = consumer.handle();
+    begun.recv_timeout(LONG).unwrap();
+    handle.request_stop();
+    until(&handle, "the finding", |status| matches!(status.blocked, Blocked::Overdue { .. }));
+    assert_eq!(handle.status().state, State::Stopping);
+    end.send(()).unwrap();
+    consumer.stop().unwrap();
+    assert_eq!((handle.status().done, handle.status().last_processed), (1, Some(0)));
+}
+
+#[test]
+fn a_pause_does_not_hold_up_a_timeout() {
+    let (give, taken) = unbounded();
+    let consumer = timed(1).retry(NOW).start_deferred(hands(give)).unwrap();
+    let handle = consumer.handle();
+    let late = token(&taken, 0, 1);
+    handle.pause();
+    let status = until(&handle, "the failure", |status| status.failed > 0);
+    assert_eq!(status.state, State::Paused);
+    assert!(late.is_stopping());
+    handle.resume();
+    let (_, next) = taken.recv_timeout(LONG).expect("the next attempt");
+    complete_in_time(&handle, &taken, next);
+    consumer.join().unwrap();
+}
+
+#[test]
+fn ten_thousand_attempts_in_flight_expire_in_the_order_in_which_they_began() {
+    const JOBS: u64 = 10_000;
+    let (give, taken) = unbounded();
+    let (builder, ends) = ends(timed(JOBS).attempt_timeout(Duration::from_millis(500)));
+    let consumer = builder
+        .max_search_ahead(JOBS)
+        .retry(Retry::fixed(HOUR))
+        // One thread begins them, so they begin in the order of their indices.
+        .threads(1)
+        .start_deferred(hands(give))
+        .unwrap();
+    let handle = consumer.handle();
+    // Some end in between, anywhere in the list.
+    let mut kept = Vec::new();
+    for _ in 0..JOBS {
+        let (job, done) = taken.recv_timeout(LONG).unwrap();
+        if job.index % 7 == 3 { done.complete() } else { kept.push((job.index, done)) }
+    }
+    let status = until(&handle, "the last one", |status| status.processing == 0);
+    assert_eq!((status.failed + status.done, status.failed >= kept.len() as u64), (JOBS, true));
+    let failed: Vec<Index> = ends.lock().iter().filter(|(_, _, error)| error.is_some()).map(|end| end.0).collect();
+    assert!(failed.is_sorted() && failed.len() as u64 == status.failed, "{failed:?}");
+    assert!(kept.iter().all(|(_, done)| done.is_stopping()));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_token_that_is_used_in_time_is_no_timeout_however_long_on_job_done_takes() {
+    let (enter, entered) = unbounded();
+    let (go, gone) = bounded::<()>(0);
+    let (give, taken) = unbounded();
+    // So many tries, since the test may be too slow to use a token in time.
+    let consumer = timed(1)
+        .retry(NOW)
+        .on_job_done(move |_| {
+            enter.send(()).unwrap();
+            gone.recv_timeout(LONG).unwrap();
+        })
+        .start_deferred(hands(give))
+        .unwrap();
+    let handle = consumer.handle();
+    let reporter = std::thread::spawn(move || {
+        while let Ok((_, done)) = taken.recv_timeout(LONG) {
+            done.complete();
+        }
+    });
+    entered.recv_timeout(LONG).unwrap();
+    let failed = handle.status().failed;
+    let is_long = |elapsed: Duration| elapsed >= SHORT * 3;
+    until(&handle, "the callback to take long", |status| status.oldest.is_some_and(|oldest| is_long(oldest.elapsed)));
+    assert_eq!((handle.status().failed, handle.status().done), (failed, 0));
+    go.send(()).unwrap();
+    consumer.join().unwrap();
+    assert_eq!((handle.status().failed, handle.status().done), (failed, 1));
+    reporter.join().unwrap();
+}
+
+/// An observer that stays in the event of a failed attempt until the test lets it go on.
+fn dwells(
+    builder: Builder<MemoryJobs<u64>, MemoryProgress>,
+) -> (Builder<MemoryJobs<u64>, MemoryProgress>, Receiver<()>, Sender<()>) {
+    let ((enter, entered), (go, gone)) = (unbounded(), bounded(0));
+    let builder = builder.observe(move |event: &Event<'_>| {
+        if let Event::AttemptEnded { outcome: Outcome::Failed { .. }, .. } = event {
+            let _ = enter.send(());
+            let _ = gone.recv_timeout(LONG);
+        }
+    });
+    (builder, entered, go)
+}
+
+#[test]
+fn a_token_that_is_used_while_the_observers_hear_of_the_timeout_changes_nothing() {
+    let (give, taken) = unbounded();
+    let (builder, entered, go) = dwells(timed(1).retry(NOW));
+    let consumer = builder.start_deferred(hands(give)).unwrap();
+    let handle = consumer.handle();
+    let late = token(&taken, 0, 1);
+    entered.recv_timeout(LONG).unwrap();
+    late.complete();
+    let status = handle.status();
+    assert_eq!((status.done, status.failed, status.processing), (0, 0, 1));
+    drop(go);
+    let (job, next) = taken.recv_timeout(LONG).expect("the next attempt");
+    assert_eq!(job.attempt, 2);
+    complete_in_time(&handle, &taken, next);
+    consumer.join().unwrap();
+}
+
+#[test]
+fn an_attempt_that_is_given_up_while_it_fails_is_listed_and_its_token_keeps_the_name() {
+    for used_before in [false, true] {
+        let (progress, (give, taken)) = (MemoryProgress::new(), unbounded());
+        let again = || builder(numbers(1), &progress).start(|_| Ok(()));
+        let (builder, entered, go) = dwells(builder(numbers(1), &progress).attempt_timeout(SHORT));
+        let consumer = builder.start_deferred(hands(give)).unwrap();
+        let handle = consumer.handle();
+        let mut late = Some(token(&taken, 0, 1));
+        entered.recv_timeout(LONG).unwrap();
+        if used_before {
+            drop(late.take());
+        }
+        let error = consumer.stop_within(Duration::ZERO).unwrap_err();
+        assert!(matches!(&error, Error::StopTimeout { running } if *running == [0]), "{error:?}");
+        drop(go);
+        eventually("the end of the threads", || handle.wait_end(Duration::ZERO).is_some());
+        assert_eq!((handle.status().failed, handle.status().done), (0, 0), "it no longer counts");
+        if let Some(late) = late {
+            assert!(matches!(again().map(drop), Err(Error::InUse { .. })));
+            late.complete();
+        }
+        again().expect("the name is free").stop().unwrap();
+    }
+}
+
+#[cfg(feature = "tokio")]
+mod futures {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+    use tokio::runtime::Runtime;
+
+    fn runtime() -> Runtime {
+        // Without a timer: the consumer needs none of the runtime's.
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
+    }
+
+    /// Counts the futures that are there.
+    struct There(Arc<AtomicUsize>);
+
+    impl There {
+        fn new(count: &Arc<AtomicUsize>) -> Self {
+            count.fetch_add(1, Ordering::SeqCst);
+            Self(count.clone())
+        }
+    }
+
+    impl Drop for There {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_future_that_takes_too_long_is_dropped_before_the_next_attempt_and_the_last_one_halts() {
+        let (runtime, there) = (runtime(), Arc::new(AtomicUsize::new(0)));
+        let (builder, ends) = ends(timed(1).retry(NOW.max_attempts(3)));
+        let count = there.clone();
+        let consumer = builder
+            .start_async(runtime.handle(), move |job| {
+                let beside = count.load(Ordering::SeqCst);
+                let there = There::new(&count);
+                async move {
+                    let _there = there;
+                    assert_eq!(beside, 0, "attempt {} runs alone", job.attempt);
+                    std::future::pending().await
+                }
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        let error = consumer.join().unwrap_err();
+        let Error::Job { index: 0, attempt: 3, source } = &error else { panic!("{error:?}") };
+        assert!(is_timeout(source, 0, 3), "{error:?}");
+        assert_eq!((there.load(Ordering::SeqCst), handle.status().failed), (0, 3));
+        let ends = ends.lock().clone();
+        assert_eq!(ends.iter().map(|end| end.1).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(ends.iter().all(|end| end.2.as_ref().is_some_and(|error| error.contains("did not end"))), "{ends:?}");
+    }
+
+    #[test]
+    fn each_future_of_many_is_dropped_once_and_those_that_end_in_time_are_done() {
+        const JOBS: u64 = 2_000;
+        let (runtime, there) = (runtime(), Arc::new(AtomicUsize::new(0)));
+        let (count, begun) = (there.clone(), Arc::new(AtomicU64::new(0)));
+        let begins = begun.clone();
+        let consumer = timed(JOBS)
+            .max_search_ahead(JOBS)
+            .retry(NOW)
+            .start_async(runtime.handle(), move |job| {
+                let there = There::new(&count);
+                begins.fetch_add(1, Ordering::SeqCst);
+                async move {
+                    let _there = there;
+                    // Every third one hangs in its first attempt.
+                    if job.index % 3 == 0 && job.attempt == 1 {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok(())
+                }
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        consumer.join().unwrap();
+        let status = handle.status();
+        // A slow machine may drop some of the others too, which are tried again.
+        assert_eq!((status.done, status.done + status.failed), (JOBS, begun.load(Ordering::SeqCst)));
+        assert!(status.failed >= JOBS.div_ceil(3), "{status:?}");
+        assert_eq!(there.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn a_future_that_blocks_its_thread_is_told_and_named_and_dropped_once_it_gives_the_thread_back() {
+        let (runtime, blocks) = (runtime(), Arc::new(AtomicBool::new(true)));
+        let (blocked, (hold, held)) = (blocks.clone(), unbounded());
+        let consumer = timed(1)
+            .retry(NOW)
+            .start_async(runtime.handle(), move |job| {
+                let (blocked, hold) = (blocked.clone(), hold.clone());
+                async move {
+                    tokio::task::yield_now().await;
+                    // The first attempt, or a later one if that one was dropped before.
+                    if blocked.load(Ordering::SeqCst) {
+                        hold.send(job.attempt)?;
+                        until_told(&job);
+                        eventually("the test", || !blocked.load(Ordering::SeqCst));
+                        std::future::pending::<()>().await;
+                    }
+                    Ok(())
+                }
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        let number = held.recv_timeout(LONG).unwrap();
+        until(
+            &handle,
+            "the finding",
+            |status| matches!(status.blocked, Blocked::Overdue { index: 0, attempt, .. } if attempt == number),
+        );
+        assert_eq!(handle.status().failed, u64::from(number) - 1);
+        blocks.store(false, Ordering::SeqCst);
+        consumer.join().unwrap();
+        assert!(handle.status().failed >= 1);
+    }
+
+    #[test]
+    fn a_stop_drops_what_is_overdue_and_needs_no_limit() {
+        let runtime = runtime();
+        let (begin, begun) = unbounded();
+        let consumer = timed(3)
+            .retry(Retry::fixed(HOUR))
+            .start_async(runtime.handle(), move |_| {
+                begin.send(()).unwrap();
+                std::future::pending()
+            })
+            .unwrap();
+        (0..3).for_each(|_| begun.recv_timeout(LONG).unwrap());
+        let handle = consumer.handle();
+        consumer.stop().unwrap();
+        assert_eq!((handle.status().state, handle.status().failed), (State::Finished, 3));
+    }
+}

@@ -1,0 +1,624 @@
+//! The lines that a consumer logs with `tracing`: each line, its level and its fields, and their
+//! number.
+
+use common::*;
+use crossbeam_channel::bounded;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Level, Metadata, Subscriber};
+use waterline::testing::FaultyStore;
+use waterline::{
+    BoxError, Builder, Consumer, Event, Handle, Index, Jobs, MemoryProgress, Retry, Sparse, Store, StoreProgress,
+};
+
+/// Short enough for a test, and longer than any stall that is not planned.
+const SOON: Duration = Duration::from_millis(800);
+
+/// A line that was written.
+#[derive(Clone, Debug)]
+struct Line {
+    level: Level,
+    fields: HashMap<&'static str, String>,
+}
+
+impl Line {
+    fn field(&self, name: &str) -> &str {
+        self.fields.get(name).map_or("", String::as_str)
+    }
+
+    fn message(&self) -> &str {
+        self.field("message")
+    }
+
+    fn count(&self) -> u64 {
+        self.field("count").parse().expect("each line says how many it stands for")
+    }
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.fields.insert(field.name(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.insert(field.name(), value.to_owned());
+    }
+}
+
+/// The closures to call when a line is written, by the name of the consumer or of the log.
+type Hooks = Mutex<HashMap<&'static str, Box<dyn Fn() + Send>>>;
+
+/// Keeps all lines of the process. Tests tell them apart by the names of their consumers.
+#[derive(Default)]
+struct Everything {
+    lines: Mutex<Vec<Line>>,
+    hooks: Hooks,
+}
+
+struct Listener(Arc<Everything>);
+
+impl Subscriber for Listener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("waterline")
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line { level: *event.metadata().level(), fields: HashMap::new() };
+        event.record(&mut line);
+        let name = [line.field("consumer"), line.field("log")].concat();
+        let hook = self.0.hooks.lock().remove(&*name);
+        self.0.lines.lock().push(line);
+        if let Some(hook) = hook {
+            hook();
+        }
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+fn everything() -> &'static Everything {
+    static EVERYTHING: OnceLock<Arc<Everything>> = OnceLock::new();
+    EVERYTHING.get_or_init(|| {
+        let everything = Arc::<Everything>::default();
+        tracing::subscriber::set_global_default(Listener(everything.clone())).expect("it is the first");
+        everything
+    })
+}
+
+fn lines_of(consumer: &str) -> Vec<Line> {
+    everything().lines.lock().iter().filter(|line| line.field("consumer") == consumer).cloned().collect()
+}
+
+/// Waits for a line with this text.
+#[track_caller]
+fn line(consumer: &str, level: Level, says: &str) -> Line {
+    let found = || lines_of(consumer).into_iter().find(|line| line.message().contains(says));
+    let deadline = Instant::now() + LONG;
+    loop {
+        if let Some(line) = found() {
+            assert_eq!(line.level, level, "{line:?}");
+            return line;
+        }
+        assert!(Instant::now() < deadline, "no line says {says:?}: {:#?}", lines_of(consumer));
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+#[track_caller]
+fn assert_says(line: &Line, index: &str, attempt: &str, error: &str) {
+    assert_eq!((line.field("index"), line.field("attempt")), (index, attempt), "{line:?}");
+    assert!(line.field("error").contains(error), "{line:?}");
+}
+
+const STALL: &str = "the watermark does not move";
+
+/// Waits for a line of a stall that says this. Where the machine holds up a thread for long, a
+/// stall for another reason may come before it.
+#[track_caller]
+fn stall(consumer: &str, index: &str, error: &str) -> Line {
+    let is_it = |line: &Line| {
+        line.message().contains(STALL) && line.field("index") == index && line.field("error").contains(error)
+    };
+    eventually("the stall to be told of", || lines_of(consumer).iter().any(is_it));
+    let line = lines_of(consumer).into_iter().find(is_it).expect("it is there");
+    assert_eq!(line.level, Level::WARN, "{line:?}");
+    line
+}
+
+/// Returns a builder with its own name, and makes sure that its lines are kept from the first on.
+fn named<J: Jobs>(name: &str, jobs: J) -> Builder<J, StoreProgress> {
+    everything();
+    Consumer::builder(jobs, Store::in_memory().progress(name)).stall_after(SOON)
+}
+
+#[test]
+fn a_gap_is_told_of_and_then_that_the_watermark_does_not_move() {
+    let script = Script::up_to(5);
+    script.gap(2);
+    let consumer = named("gap", script).start(|_| Ok(())).unwrap();
+    assert_says(&line("gap", Level::DEBUG, "returned no job"), "2", "", "");
+    let stall = stall("gap", "2", "no job at 2");
+    assert_eq!(stall.field("attempt"), "");
+    assert!(stall.field("seconds").parse::<f64>().unwrap() >= SOON.as_secs_f64(), "{stall:?}");
+    consumer.stop().unwrap();
+}
+
+/// Job 0 and a gap behind it. A read calls the closure, if there is one.
+struct Lonely(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Jobs for Lonely {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(20))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok(Some(index))
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, _: usize, into: &mut Sparse<Index>) -> Result<(), BoxError> {
+        self.0.lock().take().into_iter().for_each(|call| call());
+        if *run.start() == 0 {
+            into.job(0, 0);
+        }
+        into.none_through(20);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_gap_that_a_life_recorded_before_it_died_is_passed_without_a_line() {
+    everything();
+    let mut disk = Arc::new(FaultyStore::new().unwrap());
+    for life in 0..3 {
+        let freeze = {
+            let disk = disk.clone();
+            // The second life has recorded what it reads, and dies before it saves anything else.
+            move || {
+                if life == 1 {
+                    disk.freeze_at(0);
+                }
+            }
+        };
+        let source = Lonely(Mutex::new(Some(Box::new(freeze))));
+        let builder = Consumer::builder(source, disk.store().progress("lonely")).max_crashes(3).stop_at(20);
+        let (dying, dies) = (disk.clone(), life == 0);
+        let consumer = builder.start(move |_| {
+            if dies {
+                dying.freeze_at(0);
+            }
+            Ok(())
+        });
+        consumer.unwrap().join().unwrap();
+        disk = Arc::new(disk.after_crash().unwrap());
+    }
+    line("lonely", Level::WARN, "a job runs alone");
+    let lines = lines_of("lonely");
+    assert!(!lines.iter().any(|line| line.message().contains("calls it a gap")), "{lines:#?}");
+}
+
+/// Six jobs. Somebody deletes job 2.
+struct Deleted(Arc<AtomicU64>);
+
+impl Jobs for Deleted {
+    type Job = Index;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(5))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+        Ok(Some(index))
+    }
+
+    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<Index>) -> Result<(), BoxError> {
+        for index in run.take(most) {
+            if index == 2 && self.0.load(Ordering::SeqCst) > 0 {
+                into.none_through(2);
+            } else {
+                into.job(index, index);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_failed_job_that_is_deleted_is_passed_and_one_line_says_so() {
+    let deleted = Arc::<AtomicU64>::default();
+    let delete = deleted.clone();
+    let consumer = named("deleted", Deleted(deleted))
+        .retry(Retry::fixed(Duration::from_millis(1)))
+        .stop_at(5)
+        .start(move |job| {
+            if job.index == 2 {
+                delete.store(u64::from(job.attempt == 3), Ordering::SeqCst);
+                return Err("poison".into());
+            }
+            Ok(())
+        })
+        .unwrap();
+    consumer.join().unwrap();
+    assert_says(&line("deleted", Level::WARN, "the source calls it a gap"), "2", "3", "");
+    // On a busy machine the watermark may stand still for long enough to be told of.
+    let is_warning = |line: &&Line| line.level == Level::WARN && !line.message().contains(STALL);
+    assert_eq!(lines_of("deleted").iter().filter(is_warning).count(), 1);
+}
+
+#[test]
+fn a_wait_for_a_name_is_told_of_at_its_begin_and_at_its_end() {
+    everything();
+    let store = Store::in_memory();
+    let holder = Consumer::builder(numbers(3), store.progress("awaited")).start(|_| Ok(())).unwrap();
+    assert!(holder.handle().wait_for(2, LONG));
+    let waiting = Consumer::builder(numbers(3), store.progress("awaited")).standby().start(|_| Ok(())).unwrap();
+    assert_says(
+        &line("awaited", Level::INFO, "another consumer has the name"),
+        "",
+        "",
+        "is in use by another consumer",
+    );
+    holder.stop().unwrap();
+    let takeover = line("awaited", Level::INFO, "that it waited for");
+    assert_says(&takeover, "3", "", "");
+    assert!(takeover.field("seconds").parse::<f64>().is_ok(), "{takeover:?}");
+    waiting.stop().unwrap();
+}
+
+#[test]
+fn an_endless_retry_is_told_of_once_a_second_and_no_attempt_is_left_out_of_the_counts() {
+    let begun = Instant::now();
+    let consumer = named("endless", Script::up_to(5))
+        .retry(Retry::fixed(Duration::from_millis(1)))
+        .start(|job| if job.index == 3 { Err("refused".into()) } else { Ok(()) })
+        .unwrap();
+    let handle = consumer.handle();
+    assert_says(&line("endless", Level::DEBUG, "has attempts left"), "3", "1", "refused");
+    assert_says(&line("endless", Level::DEBUG, "tried again"), "3", "2", "");
+    // Also if an attempt runs at that moment.
+    stall("endless", "3", "refused");
+    until(&handle, "many attempts", |status| status.failed > 100);
+    consumer.stop().unwrap();
+    let lines = lines_of("endless");
+    let seconds = begun.elapsed().as_secs() as usize;
+    for (says, happened) in [("has attempts left", handle.status().failed), ("tried again", handle.status().retries)] {
+        let lines: Vec<_> = lines.iter().filter(|line| line.message().contains(says)).collect();
+        // One at once, one a second, and the held lines at the end.
+        assert!(lines.len() <= seconds + 2, "{} lines in {seconds} s", lines.len());
+        assert_eq!(lines.iter().map(|line| line.count()).sum::<u64>(), happened);
+    }
+    assert!(lines.last().unwrap().message().contains("has ended"), "{lines:#?}");
+}
+
+#[test]
+fn a_job_that_hangs_is_told_of_though_every_other_thread_hangs_too() {
+    let script = Script::up_to(100);
+    let gate = script.gated();
+    let (release, hangs) = bounded::<()>(0);
+    let consumer = named("hangs", script.clone())
+        .max_processing(1)
+        .start(move |_| {
+            let _ = hangs.recv();
+            Ok(())
+        })
+        .unwrap();
+    // Dropped before the consumer, which waits for the job, even if this fails.
+    let (gate, release) = (gate, release);
+    // The reader hands over the first job, and hangs in the source with the second run. Only the
+    // thread that watches for stalls is left.
+    let handle = consumer.handle();
+    gate.entered.recv_timeout(LONG).unwrap();
+    while handle.status().processing == 0 {
+        gate.pass();
+        let _ = gate.entered.recv_timeout(Duration::from_millis(1));
+    }
+    assert_eq!(stall("hangs", "0", "job 0 has been running").field("attempt"), "1");
+    script.ungate();
+    drop((gate, release));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_halt_tells_of_the_attempt_of_the_halt_and_of_the_end() {
+    let consumer = named("halts", Script::up_to(5))
+        .max_processing(1)
+        .retry(Retry::fixed(Duration::ZERO).max_attempts(2))
+        .start(|job| if job.index == 3 { Err("refused".into()) } else { Ok(()) })
+        .unwrap();
+    consumer.join().unwrap_err();
+    // On a busy machine the watermark may stand still for long enough to be told of.
+    let messages: Vec<String> = lines_of("halts").iter().map(|line| line.message().to_owned()).collect();
+    let messages: Vec<_> = messages.into_iter().filter(|message| !message.contains(STALL)).collect();
+    assert_says(&line("halts", Level::DEBUG, "has attempts left"), "3", "1", "refused");
+    assert_says(&line("halts", Level::WARN, "has no attempt left"), "3", "2", "refused");
+    assert_says(&line("halts", Level::WARN, "halts"), "3", "2", "job 3 failed in attempt 2: refused");
+    assert_says(&line("halts", Level::DEBUG, "has ended"), "2", "", "job 3 failed in attempt 2: refused");
+    assert_eq!(messages.len(), 5, "and the retry, and all were written when `join` returned: {messages:#?}");
+}
+
+#[test]
+fn a_source_that_fails_is_told_of_in_its_head_and_in_its_jobs() {
+    let script = Script::up_to(5);
+    script.fail_head(Fault::Error);
+    let consumer = named("source", script).start(|_| Ok(())).unwrap();
+    assert_says(&line("source", Level::WARN, "the source failed"), "0", "", "head fails as scripted");
+    assert_eq!(stall("source", "0", "head fails as scripted").field("attempt"), "");
+    consumer.stop().unwrap();
+    let script = Script::up_to(5);
+    script.fail_at(3, Fault::Error);
+    let consumer = named("jobs", script).start(|_| Ok(())).unwrap();
+    assert_says(&line("jobs", Level::WARN, "the source failed"), "3", "", "at_index fails as scripted");
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_source_that_hangs_is_told_of_also_when_it_was_caught_up_before_and_when_it_hangs_beyond_the_end() {
+    let script = Script::up_to(5).subscribing();
+    let consumer = named("silent", script.clone()).stall_after(Duration::from_millis(1200)).start(|_| Ok(())).unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(5, LONG));
+    let gate = script.gated();
+    script.ring();
+    gate.entered.recv_timeout(LONG).unwrap();
+    assert_eq!(stall("silent", "6", "it has not answered").field("attempt"), "");
+    handle.request_stop();
+    line("silent", Level::DEBUG, "has ended");
+    let still = || lines_of("silent").iter().any(|line| line.field("error").contains("has ended, but"));
+    eventually("a stop that hangs is told of", still);
+    drop(gate);
+    script.ungate();
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_save_that_fails_and_one_that_hangs_are_told_of() {
+    everything();
+    let progress = FaultyProgress::new(Store::in_memory().progress("saves"));
+    let faults = progress.faults();
+    faults.fail(..);
+    let consumer = Consumer::builder(numbers(5), progress).stall_after(SOON).start(|_| Ok(())).unwrap();
+    let failed = line("saves", Level::WARN, "could not be saved");
+    assert!(failed.field("error").contains("the disk fails") && !failed.field("index").is_empty(), "{failed:?}");
+    // The first save may have failed before all jobs were done.
+    assert_eq!(stall("saves", "5", "the disk fails").field("attempt"), "");
+    faults.heal();
+    consumer.stop().unwrap();
+
+    let progress = FaultyProgress::new(Store::in_memory().progress("hanging save"));
+    let hold = progress.faults().hold();
+    let patience = Duration::from_millis(1200);
+    let consumer = Consumer::builder(numbers(1), progress).stall_after(patience).start(|_| Ok(())).unwrap();
+    hold.wait();
+    assert_eq!(stall("hanging save", "1", "the save has not returned").field("attempt"), "");
+    drop(hold);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_consumer_that_works_says_that_it_has_ended_and_nothing_else() {
+    everything();
+    // A machine that stands still makes no stall of it.
+    let builder = Consumer::builder(numbers(10_000), MemoryProgress::new()).stop_at(9_999).stall_after(HOUR);
+    builder.start(|_| Ok(())).unwrap().join().unwrap();
+    let lines = lines_of("unnamed");
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    assert_says(&lines[0], "9999", "", "");
+    assert_eq!((lines[0].message(), lines[0].level), ("the consumer has ended", Level::DEBUG));
+}
+
+#[test]
+fn an_idle_consumer_does_not_stall_and_one_that_goes_on_after_it_is_given_its_time_again() {
+    let jobs = numbers(3);
+    let (release, hangs) = bounded::<()>(0);
+    let consumer = named("idle", jobs.clone())
+        .start(move |job| {
+            if job.index == 3 {
+                let _ = hangs.recv();
+            }
+            Ok(())
+        })
+        .unwrap();
+    let release = release;
+    let handle = consumer.handle();
+    assert!(handle.wait_for(2, LONG));
+    assert!(!handle.wait_for(3, SOON * 4), "there is no such job yet");
+    // On a busy machine one of the jobs may have taken long, or the save of the last one, for which
+    // the watermark waits below job 3.
+    let is_idle = |line: &Line| line.field("index") == "3" && !line.field("error").contains("cannot be saved");
+    assert!(!lines_of("idle").iter().any(is_idle), "{:#?}", lines_of("idle"));
+    let pushed = Instant::now();
+    jobs.push(3);
+    let stall = stall("idle", "3", "job 3 has been running");
+    assert!(pushed.elapsed() >= SOON, "{stall:?}");
+    assert_eq!(stall.field("attempt"), "1");
+    drop(release);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn an_observer_that_panics_is_told_of_once_a_second_and_no_panic_is_left_out_of_the_count() {
+    let calls = Arc::new(AtomicU64::new(0));
+    let called = calls.clone();
+    let begun = Instant::now();
+    let consumer = named("observed", numbers(500))
+        .stop_at(499)
+        .observe(move |_: &Event<'_>| {
+            called.fetch_add(1, Ordering::SeqCst);
+            panic!("nobody expects it");
+        })
+        .start(|_| Ok(()))
+        .unwrap();
+    consumer.join().unwrap();
+    let seconds = begun.elapsed().as_secs() as usize;
+    let (ends, lines): (Vec<_>, Vec<_>) =
+        lines_of("observed").into_iter().partition(|line| line.message() == "the consumer has ended");
+    assert_eq!(ends.len(), 1);
+    // On a busy machine the watermark may stand still for long enough to be told of.
+    let lines: Vec<_> =
+        lines.into_iter().filter(|line| !line.message().starts_with("the watermark does not")).collect();
+    // One at once, one a second, the held one at the end, and the one of the last event.
+    assert!(lines.len() <= seconds + 3, "{lines:#?}");
+    for line in &lines {
+        assert_eq!(
+            (line.level, line.message()),
+            (Level::WARN, "an observer or a call of on_stall panicked; nothing else changes")
+        );
+        assert!(line.field("error").contains("nobody expects it"), "{line:?}");
+    }
+    assert_eq!(lines.iter().map(Line::count).sum::<u64>(), calls.load(Ordering::SeqCst));
+}
+
+/// Stops its consumer from within a line, in every way.
+fn steer(handle: &Handle, own: &Mutex<Option<Consumer>>) {
+    let _ = handle.status();
+    handle.request_stop();
+    assert_eq!(handle.wait_end(HOUR), None, "the end would wait for this line");
+    let consumer = own.lock().take();
+    assert!(consumer.is_none_or(|consumer| consumer.stop().is_err()), "it only asks");
+}
+
+#[test]
+fn a_listener_may_steer_the_consumer_that_it_hears_of() {
+    everything();
+    let own: Arc<Mutex<Option<Consumer>>> = Arc::default();
+    let (send, tokens) = crossbeam_channel::unbounded();
+    let consumer = named("steered", Script::up_to(5))
+        // No other thread writes a line.
+        .stall_after(HOUR)
+        .retry(Retry::fixed(HOUR))
+        .start_deferred(move |_, done| send.send(done).unwrap())
+        .unwrap();
+    let handle = consumer.handle();
+    *own.lock() = Some(consumer);
+    let first = tokens.recv_timeout(LONG).unwrap();
+    let hook = {
+        let (handle, own) = (handle.clone(), own.clone());
+        move || steer(&handle, &own)
+    };
+    everything().hooks.lock().insert("steered", Box::new(hook));
+    // This thread is none of the consumer's. The line is written here, too.
+    first.fail("refused");
+    assert!(own.lock().is_none(), "the line was written");
+    drop(tokens);
+    let ended = handle.wait_end(LONG).expect("it was stopped from within its line");
+    assert_eq!(ended.error, None);
+}
+
+#[test]
+fn a_listener_may_write_to_the_store_whose_save_it_hears_of() {
+    everything();
+    let faulty = FaultyStore::new().unwrap();
+    let log = faulty.store().log::<String>("heard").unwrap();
+    let (wrote, written) = bounded(1);
+    // By way of the writer, which has just failed.
+    let hook = move || wrote.send(log.push(&"of it".to_owned()).is_err()).unwrap();
+    everything().hooks.lock().insert("store", Box::new(hook));
+    faulty.fail(..);
+    let consumer = Consumer::builder(numbers(1), faulty.store().progress("store")).start(|_| Ok(())).unwrap();
+    assert!(written.recv_timeout(LONG).expect("it does not wait for itself"), "the disk is full for it, too");
+    faulty.heal();
+    assert!(consumer.handle().wait_for(0, LONG));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_listener_may_write_to_the_store_whose_log_could_not_be_trimmed() {
+    everything();
+    let faulty = FaultyStore::new().unwrap();
+    let (store, table) = (faulty.store(), faulty.store().table("heard").unwrap());
+    let log = store.log::<u64>("untrimmed").unwrap();
+    log.push(&1).unwrap();
+    let consumer = Consumer::builder(log.clone(), store.progress("trimmer")).start(|_| Ok(())).unwrap();
+    assert!(consumer.handle().wait_for(1, LONG));
+    let (wrote, written) = bounded(1);
+    let hook = move || wrote.send(store.write(|effects| effects.put(&table, "line", "")).is_err()).unwrap();
+    everything().hooks.lock().insert("untrimmed", Box::new(hook));
+    faulty.fail(..);
+    log.retain([consumer.handle()]);
+    assert!(written.recv_timeout(LONG).expect("it does not wait for itself"), "the disk is full for it, too");
+    faulty.heal();
+    eventually("the trim", || log.backlog() == 0);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_job_that_hangs_while_its_consumer_halts_is_told_of() {
+    let (release, hangs) = bounded::<()>(0);
+    let (enter, entered) = bounded::<()>(1);
+    let consumer = named("halting", Script::up_to(1))
+        .max_processing(2)
+        .start(move |job| match job.index {
+            // Once the other one runs.
+            0 => Err(entered.recv().map_or("the other one is gone", |()| "refused").into()),
+            _ => {
+                enter.send(())?;
+                let _ = hangs.recv();
+                Ok(())
+            }
+        })
+        .unwrap();
+    let release = release;
+    line("halting", Level::WARN, "the consumer halts");
+    assert_eq!(stall("halting", "1", "job 1 has been running").field("attempt"), "1");
+    drop(release);
+    consumer.join().unwrap_err();
+}
+
+#[test]
+fn a_listener_may_write_to_the_store_that_refused_the_effects_of_a_job() {
+    everything();
+    let store = Store::in_memory();
+    let (log, table) = (store.log::<String>("heard").unwrap(), store.table("sums").unwrap());
+    table.put("title", "no counter").unwrap();
+    let (wrote, written) = bounded(1);
+    // The line is about a job whose effects the store's writer is checking at this moment.
+    let hook = move || wrote.send(log.push(&"of it".to_owned()).is_ok()).unwrap();
+    everything().hooks.lock().insert("refused", Box::new(hook));
+    let consumer = Consumer::builder(numbers(1), store.progress("refused"))
+        .start_transactional(move |_, effects| Ok(effects.add(&table, "title", 1)?))
+        .unwrap();
+    assert!(written.recv_timeout(LONG).expect("it does not wait for itself"));
+    consumer.join().unwrap_err();
+}
+
+#[test]
+fn a_listener_may_write_to_the_store_though_nobody_watches_for_stalls() {
+    everything();
+    let faulty = FaultyStore::new().unwrap();
+    let log = faulty.store().log::<String>("heard").unwrap();
+    let (wrote, written) = bounded(1);
+    let (worker, stage) = manual_worker();
+    let consumer = Consumer::builder(numbers(2), faulty.store().progress("unwatched"))
+        .max_processing(2)
+        .retry(Retry::fixed(HOUR))
+        .stall_after(Duration::from_millis(50))
+        .start_worker(worker)
+        .unwrap();
+    let handle = consumer.handle();
+    let mut running = stage.take(2);
+    running.remove(&0).unwrap().fail("later");
+    until(&handle, "the failure", |status| status.failed == 1);
+    // A paused consumer does not stall, so the thread that watches ends after it has found that
+    // twice.
+    handle.pause();
+    std::thread::park_timeout(Duration::from_millis(500));
+    let hook = move || wrote.send(log.push(&"of it".to_owned()).is_err()).unwrap();
+    faulty.fail(..);
+    everything().hooks.lock().insert("unwatched", Box::new(hook));
+    running.remove(&1).unwrap().succeed();
+    assert!(written.recv_timeout(LONG).expect("it does not wait for itself"), "the disk is full for it, too");
+    faulty.heal();
+    consumer.stop().unwrap();
+}
