@@ -11,7 +11,9 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
-use waterline::{BoxError, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Status, Store, Wakeup};
+use waterline::{
+    BoxError, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Status, Store, StoreOptions, Wakeup,
+};
 
 pub mod database;
 #[cfg(unix)]
@@ -128,24 +130,52 @@ pub fn builder<J: Jobs>(jobs: J, progress: &MemoryProgress) -> waterline::Builde
     Consumer::builder(jobs, progress.clone())
 }
 
-/// The stores to test on: each is empty, and the directory lives as long as it.
-pub fn stores() -> Vec<(Store, Option<tempfile::TempDir>)> {
-    let mut stores = vec![(Store::in_memory(), None)];
-    if cfg!(feature = "rocksdb") {
-        stores.extend(on_disk());
+/// Returns the store to test on, which is empty: on a disk with the feature `rocksdb`, and in memory
+/// without it. Its directory lives as long as the second value.
+pub fn a_store() -> (Store, Option<tempfile::TempDir>) {
+    #[cfg(feature = "rocksdb")]
+    {
+        let place = tempfile::tempdir().unwrap();
+        (Store::open(place.path().join("store")).unwrap(), Some(place))
     }
-    stores
+    #[cfg(not(feature = "rocksdb"))]
+    (Store::in_memory(), None)
 }
 
+/// Runs a test on the store of this build (see [`a_store`]).
+pub fn on_store(test: impl Fn(&Store)) {
+    let (store, _place) = a_store();
+    test(&store);
+}
+
+/// A place where a store lives on while it is closed: a directory with the feature `rocksdb`, and a
+/// disk in memory without it.
 #[cfg(feature = "rocksdb")]
-fn on_disk() -> Option<(Store, Option<tempfile::TempDir>)> {
-    let dir = tempfile::tempdir().unwrap();
-    Some((Store::open(dir.path()).unwrap(), Some(dir)))
-}
-
+pub struct Place(tempfile::TempDir);
 #[cfg(not(feature = "rocksdb"))]
-fn on_disk() -> Option<(Store, Option<tempfile::TempDir>)> {
-    None
+pub struct Place(waterline::fuzzing::Disk);
+
+impl Place {
+    #[cfg(feature = "rocksdb")]
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    #[cfg(not(feature = "rocksdb"))]
+    pub fn new() -> Self {
+        Self(waterline::fuzzing::Disk::default())
+    }
+
+    pub fn open(&self) -> Store {
+        self.open_with(&Store::options())
+    }
+
+    pub fn open_with(&self, options: &StoreOptions) -> Store {
+        #[cfg(feature = "rocksdb")]
+        return options.clone().open(self.0.path()).unwrap();
+        #[cfg(not(feature = "rocksdb"))]
+        self.0.open(options).unwrap()
+    }
 }
 
 /// A source that follows the test's script. The job at an index is the index.

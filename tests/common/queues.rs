@@ -1,4 +1,4 @@
-//! A queue with a clock that the test moves, on each back end.
+//! A queue with a clock that the test moves.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use waterline::queue::{
@@ -26,7 +26,7 @@ pub struct Bench {
     /// The disk of a bench whose process can die.
     disk: Option<FaultyStore>,
     /// The directory of the store, if it has one.
-    _place: Option<Box<dyn std::any::Any>>,
+    _place: Option<tempfile::TempDir>,
 }
 
 /// Runs a test in which the process dies while jobs run, in memory.
@@ -34,20 +34,14 @@ pub fn in_lives(test: impl Fn(Bench)) {
     test(Bench::on_disk(FaultyStore::new().unwrap(), &Clock::manual(noon()), QueueOptions::default()));
 }
 
-/// Runs a test on each back end.
+/// Runs a test on the store of this build (see [`a_store`](crate::a_store)).
 pub fn on_each(test: impl Fn(Bench)) {
     on_each_with(QueueOptions::default(), test);
 }
 
 pub fn on_each_with(options: QueueOptions, test: impl Fn(Bench)) {
-    test(Bench::in_memory(options.clone()));
-    #[cfg(feature = "rocksdb")]
-    {
-        let place = tempfile::tempdir().unwrap();
-        let store = Store::open(place.path().join("store")).unwrap();
-        let bench = Bench::on(store, &Clock::manual(noon()), options);
-        test(Bench { _place: Some(Box::new(place)), ..bench });
-    }
+    let (store, place) = crate::a_store();
+    test(Bench { _place: place, ..Bench::on(store, &Clock::manual(noon()), options) });
 }
 
 /// Returns a queue in this store, with a clock that the test moves.

@@ -36,28 +36,6 @@ fn faulty_parts_without_a_fault_keep_the_rules() {
     ProgressSuite::new(|name| FaultyProgress::new(store.progress(name))).run();
 }
 
-#[cfg(feature = "rocksdb")]
-#[test]
-fn progress_in_a_store_on_disk_keeps_the_rules() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = RefCell::new(Some(Store::open(dir.path()).unwrap()));
-    ProgressSuite::new(|name| store.borrow().as_ref().unwrap().progress(name))
-        .corrupt(|name| {
-            store.take();
-            {
-                let families = rocksdb::DB::list_cf(&rocksdb::Options::default(), dir.path()).unwrap();
-                let db = rocksdb::DB::open_cf(&rocksdb::Options::default(), dir.path(), families).unwrap();
-                let system = db.cf_handle("waterline.system").unwrap();
-                let key = format!("p{name}");
-                let mut value = db.get_cf(&system, &key).unwrap().unwrap();
-                value[3] ^= 1;
-                db.put_cf(&system, &key, value).unwrap();
-            }
-            store.replace(Some(Store::open(dir.path()).unwrap()));
-        })
-        .run();
-}
-
 /// The example of the trait `Progress`.
 struct FileProgress {
     directory: PathBuf,

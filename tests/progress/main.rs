@@ -3,7 +3,6 @@
 mod crashes;
 mod done_ahead;
 mod lives;
-mod moves;
 mod parked;
 mod refused_adds;
 mod saved;

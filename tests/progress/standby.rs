@@ -137,45 +137,44 @@ impl Drop for Leased {
 
 #[test]
 fn a_standby_takes_over_from_a_consumer_that_was_stopped_dropped_or_halted_and_no_job_is_done_twice() {
-    for (store, _dir) in stores() {
-        let (jobs, done) = (MemoryJobs::new(), store.table("done").unwrap());
-        let start = |fails: bool| {
-            let done = done.clone();
-            standby(&jobs, &store).max_processing(2).start_transactional(move |job, effects| {
-                if fails && job.payload == "bad" {
-                    return Err("it is bad".into());
-                }
-                Ok(effects.add(&done, job.index.to_be_bytes(), 1)?)
-            })
-        };
-        let mut holder = start(true).unwrap();
-        for end in ["stop", "drop", "halt"] {
-            let next = start(end == "drop").unwrap();
-            assert_waits(&next.handle());
-            let last = (0..9).map(|_| jobs.push("good")).max().unwrap();
-            assert!(holder.handle().wait_for(last, LONG), "{end}");
-            assert_waits(&next.handle());
-            let first = last + 1;
-            match end {
-                "stop" => holder.stop().unwrap(),
-                "drop" => drop(holder),
-                _ => {
-                    assert_eq!(jobs.push("bad"), first);
-                    assert!(matches!(holder.join(), Err(Error::Job { index, .. }) if index == first));
-                }
+    let (store, _dir) = a_store();
+    let (jobs, done) = (MemoryJobs::new(), store.table("done").unwrap());
+    let start = |fails: bool| {
+        let done = done.clone();
+        standby(&jobs, &store).max_processing(2).start_transactional(move |job, effects| {
+            if fails && job.payload == "bad" {
+                return Err("it is bad".into());
             }
-            if end != "halt" {
-                assert_eq!(jobs.push("good"), first);
+            Ok(effects.add(&done, job.index.to_be_bytes(), 1)?)
+        })
+    };
+    let mut holder = start(true).unwrap();
+    for end in ["stop", "drop", "halt"] {
+        let next = start(end == "drop").unwrap();
+        assert_waits(&next.handle());
+        let last = (0..9).map(|_| jobs.push("good")).max().unwrap();
+        assert!(holder.handle().wait_for(last, LONG), "{end}");
+        assert_waits(&next.handle());
+        let first = last + 1;
+        match end {
+            "stop" => holder.stop().unwrap(),
+            "drop" => drop(holder),
+            _ => {
+                assert_eq!(jobs.push("bad"), first);
+                assert!(matches!(holder.join(), Err(Error::Job { index, .. }) if index == first));
             }
-            assert!(next.handle().wait_for(first, LONG), "{end}: {:#?}", next.handle().status());
-            assert_eq!(next.handle().status().state, State::Running);
-            holder = next;
         }
-        holder.stop().unwrap();
-        let all = store.progress("p").last_processed().unwrap().unwrap();
-        assert_eq!(all, 29);
-        assert!((0..=all).all(|index| done.counter(index.to_be_bytes()).unwrap() == 1));
+        if end != "halt" {
+            assert_eq!(jobs.push("good"), first);
+        }
+        assert!(next.handle().wait_for(first, LONG), "{end}: {:#?}", next.handle().status());
+        assert_eq!(next.handle().status().state, State::Running);
+        holder = next;
     }
+    holder.stop().unwrap();
+    let all = store.progress("p").last_processed().unwrap().unwrap();
+    assert_eq!(all, 29);
+    assert!((0..=all).all(|index| done.counter(index.to_be_bytes()).unwrap() == 1));
 }
 
 #[test]
@@ -231,23 +230,22 @@ fn a_stop_of_a_standby_ends_its_wait_and_nothing_of_it_is_left() {
 
 #[test]
 fn one_of_two_standbys_takes_over_and_the_other_waits_on() {
-    for (store, _dir) in stores() {
-        let jobs = MemoryJobs::new();
-        let start = || standby(&jobs, &store).start(|_| Ok(())).unwrap();
-        let mut all = vec![start(), start(), start()];
-        let mut order = Vec::new();
-        while !all.is_empty() {
-            let index = jobs.push(());
-            let has_it = || all.iter().position(|consumer| consumer.handle().status().state == State::Running);
-            eventually("a takeover", || has_it().is_some());
-            let winner = all.remove(has_it().unwrap());
-            assert!(winner.handle().wait_for(index, LONG));
-            all.iter().for_each(|waiting| assert_waits(&waiting.handle()));
-            winner.stop().unwrap();
-            order.push(index);
-        }
-        assert_eq!(order, [0, 1, 2]);
+    let (store, _dir) = a_store();
+    let jobs = MemoryJobs::new();
+    let start = || standby(&jobs, &store).start(|_| Ok(())).unwrap();
+    let mut all = vec![start(), start(), start()];
+    let mut order = Vec::new();
+    while !all.is_empty() {
+        let index = jobs.push(());
+        let has_it = || all.iter().position(|consumer| consumer.handle().status().state == State::Running);
+        eventually("a takeover", || has_it().is_some());
+        let winner = all.remove(has_it().unwrap());
+        assert!(winner.handle().wait_for(index, LONG));
+        all.iter().for_each(|waiting| assert_waits(&waiting.handle()));
+        winner.stop().unwrap();
+        order.push(index);
     }
+    assert_eq!(order, [0, 1, 2]);
 }
 
 /// Starts a consumer in the way with this number; `None`: there is none. Each job says its index.
@@ -291,23 +289,22 @@ fn start_as(
 
 #[test]
 fn every_start_waits_and_takes_over() {
-    for (store, _dir) in stores() {
-        let (jobs, (say, said)) = (MemoryJobs::new(), unbounded());
-        for way in 0.. {
-            let announced = Announced::default();
-            let holder = Consumer::builder(numbers(0), store.progress("p")).start(|_| Ok(())).unwrap();
-            let builder = standby(&jobs, &store).on_processed(announced.callback());
-            let Some(waiting) = start_as(way, builder, &store, say.clone()) else { break };
-            assert_waits(&waiting.handle());
-            let index = jobs.push(7);
-            holder.stop().unwrap();
-            assert!(waiting.handle().wait_for(index, LONG), "way {way}");
-            assert_eq!(said.recv_timeout(LONG).unwrap(), index, "way {way}");
-            waiting.stop().unwrap();
-            assert_eq!(announced.all(), Some(index..=index), "way {way}");
-        }
-        assert!(said.try_recv().is_err());
+    let (store, _dir) = a_store();
+    let (jobs, (say, said)) = (MemoryJobs::new(), unbounded());
+    for way in 0.. {
+        let announced = Announced::default();
+        let holder = Consumer::builder(numbers(0), store.progress("p")).start(|_| Ok(())).unwrap();
+        let builder = standby(&jobs, &store).on_processed(announced.callback());
+        let Some(waiting) = start_as(way, builder, &store, say.clone()) else { break };
+        assert_waits(&waiting.handle());
+        let index = jobs.push(7);
+        holder.stop().unwrap();
+        assert!(waiting.handle().wait_for(index, LONG), "way {way}");
+        assert_eq!(said.recv_timeout(LONG).unwrap(), index, "way {way}");
+        waiting.stop().unwrap();
+        assert_eq!(announced.all(), Some(index..=index), "way {way}");
     }
+    assert!(said.try_recv().is_err());
 }
 
 struct Telling(Sender<Index>);
@@ -430,89 +427,86 @@ fn a_source_that_fails_at_the_takeover_halts_the_standby() {
 
 #[test]
 fn the_settings_of_a_handle_hold_after_the_takeover() {
-    for (store, _dir) in stores() {
-        let (worker, started) = manual_worker();
-        let holder = Consumer::builder(numbers(3), store.progress("p")).start(|_| Ok(())).unwrap();
-        assert!(holder.handle().wait_for(2, LONG));
-        let waiting = standby(&numbers(100), &store).max_processing(9).stop_at(50).start_worker(worker).unwrap();
-        let handle = waiting.handle();
-        handle.pause();
-        assert_waits(&handle);
-        handle.set_max_processing(1).unwrap();
-        handle.set_max_search_ahead(2).unwrap();
-        assert!(matches!(handle.redrive(1), Err(Error::InUse { name }) if name == "p"));
-        assert!(matches!(handle.redrive_all(), Err(Error::InUse { .. })));
-        handle.check();
-        let wait_for = |index| {
-            let handle = handle.clone();
-            std::thread::spawn(move || handle.wait_for(index, LONG))
-        };
-        let (past, later, beyond) = (wait_for(1), wait_for(4), wait_for(51));
-        assert!(!handle.wait_for(1, Duration::ZERO), "nothing is known so far");
-        holder.stop().unwrap();
-        assert!(past.join().unwrap(), "the one before had processed it");
-        assert!(!beyond.join().unwrap(), "the consumer ends below");
-        let paused = until(&handle, "the pause", |status| status.state == State::Paused);
-        assert_eq!((paused.last_processed, paused.blocked), (Some(2), Blocked::Paused));
-        handle.resume();
-        started.job(3).succeed();
-        started.job(4).succeed();
-        let fifth = started.job(5);
-        assert!(later.join().unwrap());
-        assert_eq!(handle.status().processing, 1, "one at a time");
-        fifth.succeed();
-        let last = started.job(6);
-        handle.request_stop();
-        last.succeed();
-        waiting.stop().unwrap();
-    }
+    let (store, _dir) = a_store();
+    let (worker, started) = manual_worker();
+    let holder = Consumer::builder(numbers(3), store.progress("p")).start(|_| Ok(())).unwrap();
+    assert!(holder.handle().wait_for(2, LONG));
+    let waiting = standby(&numbers(100), &store).max_processing(9).stop_at(50).start_worker(worker).unwrap();
+    let handle = waiting.handle();
+    handle.pause();
+    assert_waits(&handle);
+    handle.set_max_processing(1).unwrap();
+    handle.set_max_search_ahead(2).unwrap();
+    assert!(matches!(handle.redrive(1), Err(Error::InUse { name }) if name == "p"));
+    assert!(matches!(handle.redrive_all(), Err(Error::InUse { .. })));
+    handle.check();
+    let wait_for = |index| {
+        let handle = handle.clone();
+        std::thread::spawn(move || handle.wait_for(index, LONG))
+    };
+    let (past, later, beyond) = (wait_for(1), wait_for(4), wait_for(51));
+    assert!(!handle.wait_for(1, Duration::ZERO), "nothing is known so far");
+    holder.stop().unwrap();
+    assert!(past.join().unwrap(), "the one before had processed it");
+    assert!(!beyond.join().unwrap(), "the consumer ends below");
+    let paused = until(&handle, "the pause", |status| status.state == State::Paused);
+    assert_eq!((paused.last_processed, paused.blocked), (Some(2), Blocked::Paused));
+    handle.resume();
+    started.job(3).succeed();
+    started.job(4).succeed();
+    let fifth = started.job(5);
+    assert!(later.join().unwrap());
+    assert_eq!(handle.status().processing, 1, "one at a time");
+    fifth.succeed();
+    let last = started.job(6);
+    handle.request_stop();
+    last.succeed();
+    waiting.stop().unwrap();
 }
 
 #[test]
 fn an_end_at_an_index_holds_after_the_takeover_and_one_that_is_reached_already_ends_it_at_once() {
-    for (store, _dir) in stores() {
-        for last in [0, 2, 5] {
-            store.progress("p").remove().unwrap();
-            let holder = Consumer::builder(numbers(3), store.progress("p")).start(|_| Ok(())).unwrap();
-            assert!(holder.handle().wait_for(2, LONG));
-            let ran = Arc::new(Mutex::new(Vec::new()));
-            let waiting = standby(&numbers(100), &store).start_at(77).stop_at(last).max_processing(1);
-            let seen = ran.clone();
-            let waiting = waiting.start(move |job| {
-                seen.lock().push(job.index);
-                Ok(())
-            });
-            let waiting = waiting.unwrap();
-            assert_waits(&waiting.handle());
-            holder.stop().unwrap();
-            waiting.join().unwrap();
-            assert_eq!(*ran.lock(), (3..=last).collect::<Vec<_>>());
-            assert_eq!(store.progress("p").last_processed().unwrap(), Some(last.max(2)));
-        }
+    let (store, _dir) = a_store();
+    for last in [0, 2, 5] {
+        store.progress("p").remove().unwrap();
+        let holder = Consumer::builder(numbers(3), store.progress("p")).start(|_| Ok(())).unwrap();
+        assert!(holder.handle().wait_for(2, LONG));
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let waiting = standby(&numbers(100), &store).start_at(77).stop_at(last).max_processing(1);
+        let seen = ran.clone();
+        let waiting = waiting.start(move |job| {
+            seen.lock().push(job.index);
+            Ok(())
+        });
+        let waiting = waiting.unwrap();
+        assert_waits(&waiting.handle());
+        holder.stop().unwrap();
+        waiting.join().unwrap();
+        assert_eq!(*ran.lock(), (3..=last).collect::<Vec<_>>());
+        assert_eq!(store.progress("p").last_processed().unwrap(), Some(last.max(2)));
     }
 }
 
 #[test]
 fn followers_of_a_standby_wait_and_go_on_with_it() {
-    for (store, _dir) in stores() {
-        let jobs = numbers(6);
-        let holder = Consumer::builder(jobs.clone(), store.progress("p")).stop_at(3).start(|_| Ok(())).unwrap();
-        let handle = holder.handle();
-        assert!(handle.wait_for(3, LONG));
-        let fetched = Watermark::new();
-        let waiting = standby(&jobs, &store).watermark(fetched.clone()).start(|_| Ok(())).unwrap();
-        let (follower, started) = manual_worker();
-        let behind = jobs.clone().gated_by(&fetched);
-        let follower = Consumer::builder(behind, store.progress("f")).start_worker(follower).unwrap();
-        let status = until(&follower.handle(), "the gate", |status| status.head == Some(5));
-        assert_eq!(status.blocked, Blocked::Upstream { index: 0 });
-        assert!(started.next_within(Duration::ZERO).is_none());
-        holder.join().unwrap();
-        (0..6).for_each(|index| started.job(index).succeed());
-        assert!(follower.handle().wait_for(5, LONG));
-        waiting.stop().unwrap();
-        follower.stop().unwrap();
-    }
+    let (store, _dir) = a_store();
+    let jobs = numbers(6);
+    let holder = Consumer::builder(jobs.clone(), store.progress("p")).stop_at(3).start(|_| Ok(())).unwrap();
+    let handle = holder.handle();
+    assert!(handle.wait_for(3, LONG));
+    let fetched = Watermark::new();
+    let waiting = standby(&jobs, &store).watermark(fetched.clone()).start(|_| Ok(())).unwrap();
+    let (follower, started) = manual_worker();
+    let behind = jobs.clone().gated_by(&fetched);
+    let follower = Consumer::builder(behind, store.progress("f")).start_worker(follower).unwrap();
+    let status = until(&follower.handle(), "the gate", |status| status.head == Some(5));
+    assert_eq!(status.blocked, Blocked::Upstream { index: 0 });
+    assert!(started.next_within(Duration::ZERO).is_none());
+    holder.join().unwrap();
+    (0..6).for_each(|index| started.job(index).succeed());
+    assert!(follower.handle().wait_for(5, LONG));
+    waiting.stop().unwrap();
+    follower.stop().unwrap();
 }
 
 #[test]
@@ -748,86 +742,83 @@ fn observers_hear_of_the_wait_first_and_of_the_takeover_before_any_attempt() {
 
 #[test]
 fn a_stop_in_the_midst_of_a_takeover_gives_the_name_back_and_leaves_a_closed_life() {
-    for (store, _dir) in stores() {
-        let park = OnExhausted::Park { budget: 9 };
-        let script = Script::up_to(5);
-        let (slow, entered, pass) = SlowFirst::new(&script);
-        let holder = Consumer::builder(numbers(1), store.progress("p")).on_exhausted(park).start(|_| Ok(())).unwrap();
-        assert!(holder.handle().wait_for(0, LONG));
-        let waiting = Consumer::builder(slow, store.progress("p")).standby().on_exhausted(park).start(|_| Ok(()));
-        let waiting = waiting.unwrap();
-        let handle = waiting.handle();
-        holder.stop().unwrap();
-        entered.recv_timeout(LONG).unwrap();
-        handle.request_stop();
-        let ends = std::thread::spawn(|| waiting.join());
-        pass.send(()).unwrap();
-        ends.join().unwrap().unwrap();
-        assert_eq!((handle.status().state, script.owners()), (State::Finished, 0));
-        let info = store.consumers().unwrap().into_iter().find(|info| info.name == "p").unwrap();
-        assert_eq!(info.life_open, Some(false), "no job has run in it, so the next life need not be careful");
-        let next = Consumer::builder(script, store.progress("p")).on_exhausted(park).stop_at(5).start(|_| Ok(()));
-        next.unwrap().join().unwrap();
-    }
+    let (store, _dir) = a_store();
+    let park = OnExhausted::Park { budget: 9 };
+    let script = Script::up_to(5);
+    let (slow, entered, pass) = SlowFirst::new(&script);
+    let holder = Consumer::builder(numbers(1), store.progress("p")).on_exhausted(park).start(|_| Ok(())).unwrap();
+    assert!(holder.handle().wait_for(0, LONG));
+    let waiting = Consumer::builder(slow, store.progress("p")).standby().on_exhausted(park).start(|_| Ok(()));
+    let waiting = waiting.unwrap();
+    let handle = waiting.handle();
+    holder.stop().unwrap();
+    entered.recv_timeout(LONG).unwrap();
+    handle.request_stop();
+    let ends = std::thread::spawn(|| waiting.join());
+    pass.send(()).unwrap();
+    ends.join().unwrap().unwrap();
+    assert_eq!((handle.status().state, script.owners()), (State::Finished, 0));
+    let info = store.consumers().unwrap().into_iter().find(|info| info.name == "p").unwrap();
+    assert_eq!(info.life_open, Some(false), "no job has run in it, so the next life need not be careful");
+    let next = Consumer::builder(script, store.progress("p")).on_exhausted(park).stop_at(5).start(|_| Ok(()));
+    next.unwrap().join().unwrap();
 }
 
 #[test]
 fn parked_jobs_and_the_attempts_of_a_failed_one_are_known_after_the_takeover() {
-    for (store, _dir) in stores() {
-        let (jobs, (say, said)) = (numbers(4), unbounded());
-        let build = || {
-            let park = OnExhausted::Park { budget: 9 };
-            standby(&jobs, &store).on_exhausted(park).retry(Retry::fixed(Duration::ZERO).max_attempts(2))
-        };
-        let holder = build().start(|job| if job.index == 2 { Err("bad".into()) } else { Ok(()) }).unwrap();
-        assert!(holder.handle().wait_for(3, LONG));
-        let waiting = build().start(move |job| Ok(say.send((job.index, job.attempt))?)).unwrap();
-        let handle = waiting.handle();
-        assert_eq!((handle.status().parked, handle.status().state), (0, State::Waiting));
-        holder.stop().unwrap();
-        until(&handle, "the takeover", |status| status.state == State::Running && status.parked == 1);
-        handle.redrive(2).unwrap();
-        assert_eq!(said.recv_timeout(LONG).unwrap(), (2, 3));
-        until(&handle, "the end of the redrive", |status| status.parked == 0);
-        waiting.stop().unwrap();
-    }
+    let (store, _dir) = a_store();
+    let (jobs, (say, said)) = (numbers(4), unbounded());
+    let build = || {
+        let park = OnExhausted::Park { budget: 9 };
+        standby(&jobs, &store).on_exhausted(park).retry(Retry::fixed(Duration::ZERO).max_attempts(2))
+    };
+    let holder = build().start(|job| if job.index == 2 { Err("bad".into()) } else { Ok(()) }).unwrap();
+    assert!(holder.handle().wait_for(3, LONG));
+    let waiting = build().start(move |job| Ok(say.send((job.index, job.attempt))?)).unwrap();
+    let handle = waiting.handle();
+    assert_eq!((handle.status().parked, handle.status().state), (0, State::Waiting));
+    holder.stop().unwrap();
+    until(&handle, "the takeover", |status| status.state == State::Running && status.parked == 1);
+    handle.redrive(2).unwrap();
+    assert_eq!(said.recv_timeout(LONG).unwrap(), (2, 3));
+    until(&handle, "the end of the redrive", |status| status.parked == 0);
+    waiting.stop().unwrap();
 }
 
 #[test]
 fn a_pipeline_of_standbys_waits_takes_over_and_stops_at_once_while_it_waits() {
-    for (store, _dir) in stores() {
-        let (blocks, lines) = (numbers(20), store.log::<u64>("lines").unwrap());
-        let out = store.table("out").unwrap();
-        let start = || {
-            Pipeline::builder()
-                .stage("fetch", |stage| {
-                    let lines = lines.clone();
-                    let jobs = stage.consumer(blocks.clone(), store.progress("fetch")).standby();
-                    jobs.start_transactional(move |job, effects| Ok(effects.push(&lines, &job.payload)?))
-                })
-                .stage("store", |stage| {
-                    let out = out.clone();
-                    let jobs = stage.consumer(lines.clone(), store.progress("store")).standby();
-                    jobs.start_transactional(move |job, effects| Ok(effects.add(&out, job.payload.to_be_bytes(), 1)?))
-                })
-                .stage("report", |stage| {
-                    let behind = blocks.clone().gated_by(stage.after("fetch")?);
-                    stage.consumer(behind, store.progress("report")).standby().start(|_| Ok(()))
-                })
-                .start()
-                .unwrap()
-        };
-        let holder = start();
-        let (stopped, next) = (start(), start());
-        assert!(stopped.status().stages.iter().all(|stage| waits(&stage.status) && stage.jobs_per_second == 0.0));
-        stopped.stop().unwrap();
-        let runs = std::thread::spawn(|| next.run_to(19));
-        eventually("half of the jobs", || holder.handle().stage("fetch").unwrap().wait_for(9, LONG));
-        holder.stop().unwrap();
-        runs.join().unwrap().unwrap();
-        assert!((0..20_u64).all(|n| out.counter(n.to_be_bytes()).unwrap() == 1), "exactly once, by whomever");
-        assert_eq!(store.progress("report").last_processed().unwrap(), Some(19));
-    }
+    let (store, _dir) = a_store();
+    let (blocks, lines) = (numbers(20), store.log::<u64>("lines").unwrap());
+    let out = store.table("out").unwrap();
+    let start = || {
+        Pipeline::builder()
+            .stage("fetch", |stage| {
+                let lines = lines.clone();
+                let jobs = stage.consumer(blocks.clone(), store.progress("fetch")).standby();
+                jobs.start_transactional(move |job, effects| Ok(effects.push(&lines, &job.payload)?))
+            })
+            .stage("store", |stage| {
+                let out = out.clone();
+                let jobs = stage.consumer(lines.clone(), store.progress("store")).standby();
+                jobs.start_transactional(move |job, effects| Ok(effects.add(&out, job.payload.to_be_bytes(), 1)?))
+            })
+            .stage("report", |stage| {
+                let behind = blocks.clone().gated_by(stage.after("fetch")?);
+                stage.consumer(behind, store.progress("report")).standby().start(|_| Ok(()))
+            })
+            .start()
+            .unwrap()
+    };
+    let holder = start();
+    let (stopped, next) = (start(), start());
+    assert!(stopped.status().stages.iter().all(|stage| waits(&stage.status) && stage.jobs_per_second == 0.0));
+    stopped.stop().unwrap();
+    let runs = std::thread::spawn(|| next.run_to(19));
+    eventually("half of the jobs", || holder.handle().stage("fetch").unwrap().wait_for(9, LONG));
+    holder.stop().unwrap();
+    runs.join().unwrap().unwrap();
+    assert!((0..20_u64).all(|n| out.counter(n.to_be_bytes()).unwrap() == 1), "exactly once, by whomever");
+    assert_eq!(store.progress("report").last_processed().unwrap(), Some(19));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! them, on each back end.
 
 use common::queues::{MILLI, SECOND, noon};
-use common::{HOUR, eventually};
+use common::{HOUR, Place, eventually, on_store};
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,16 +15,6 @@ use waterline::queue::{
 };
 use waterline::testing::FaultyStore;
 use waterline::{ConfigError, Error, Retry, Store};
-
-/// Runs a test on each back end.
-fn on_each(test: impl Fn(&Store)) {
-    test(&Store::in_memory());
-    #[cfg(feature = "rocksdb")]
-    {
-        let place = tempfile::tempdir().unwrap();
-        test(&Store::open(place.path().join("store")).unwrap());
-    }
-}
 
 fn options(clock: &Clock) -> QueueOptions {
     QueueOptions::default().clock(clock.clone()).retry(Retry::fixed(SECOND).max_attempts(3))
@@ -76,7 +66,7 @@ fn assert_refused<T: std::fmt::Debug>(answer: Result<T, QueueError>, expected: &
 
 #[test]
 fn jobs_go_to_the_queues_of_their_kinds() {
-    on_each(|store| {
+    on_store(|store| {
         let clock = Clock::manual(noon());
         let group = abc(store, &clock).queue("rest", [""; 0], options(&clock)).default_queue("rest").open().unwrap();
         for kind in ["b", "a", "other", "b"] {
@@ -158,7 +148,7 @@ fn jobs_for_several_queues_are_pushed_together_or_not_at_all() {
 
 #[test]
 fn a_buffer_of_a_group_checks_at_once_and_pushes_in_the_order_of_the_calls() {
-    on_each(|store| {
+    on_store(|store| {
         let group = abc(store, &Clock::manual(noon())).open().unwrap();
         let mut lazy = group.lazy();
         for (kind, id) in [("b", "1"), ("a", "2"), ("b", "3")] {
@@ -176,7 +166,7 @@ fn a_buffer_of_a_group_checks_at_once_and_pushes_in_the_order_of_the_calls() {
 
 #[test]
 fn a_write_of_the_users_pushes_into_a_group() {
-    on_each(|store| {
+    on_store(|store| {
         let group = abc(store, &Clock::manual(noon())).open().unwrap();
         store
             .write(|effects| {
@@ -198,7 +188,7 @@ fn a_write_of_the_users_pushes_into_a_group() {
 
 #[test]
 fn queues_have_the_shares_that_the_rule_gives_them() {
-    on_each(|store| {
+    on_store(|store| {
         let clock = Clock::manual(noon());
         let cases = [
             (Fair::Shuffle, [200, 200, 200]),
@@ -224,7 +214,7 @@ fn queues_have_the_shares_that_the_rule_gives_them() {
 
 #[test]
 fn a_queue_of_any_rule_is_served_once_no_other_has_a_job() {
-    on_each(|store| {
+    on_store(|store| {
         let clock = Clock::manual(noon());
         for fair in [Fair::Shuffle, Fair::weighted([("c", 0.0)]), Fair::strict(HOUR)] {
             let group = abc(store, &clock).fair(fair).open().unwrap();
@@ -238,7 +228,7 @@ fn a_queue_of_any_rule_is_served_once_no_other_has_a_job() {
 
 #[test]
 fn a_queue_whose_jobs_a_limit_has_held_ages_too() {
-    on_each(|store| {
+    on_store(|store| {
         let clock = Clock::manual(noon());
         let group = Group::new(store)
             .queue("a", ["a"], options(&clock))
@@ -258,7 +248,7 @@ fn a_queue_whose_jobs_a_limit_has_held_ages_too() {
 
 #[test]
 fn an_aged_queue_has_every_second_claim_of_the_strict_order_until_it_is_no_longer_aged() {
-    on_each(|store| {
+    on_store(|store| {
         let clock = Clock::manual(noon());
         let group = abc(store, &clock).fair(Fair::strict(10 * SECOND)).open().unwrap();
         group.push_all(jobs("c", 3).into_iter().chain(jobs("b", 1))).unwrap();
@@ -303,13 +293,11 @@ fn the_queues_with_jobs_are_known_right_after_a_crash_and_when_a_time_has_come()
     second_life(&disk.after_crash().unwrap().store(), &clock);
 }
 
-#[cfg(feature = "rocksdb")]
 #[test]
 fn the_queues_with_jobs_are_known_right_after_a_restart() {
-    let (place, clock) = (tempfile::tempdir().unwrap(), Clock::manual(noon()));
-    let open = || Store::open(place.path().join("store")).unwrap();
-    drop(first_life(&open(), &clock));
-    second_life(&open(), &clock);
+    let (place, clock) = (Place::new(), Clock::manual(noon()));
+    drop(first_life(&place.open(), &clock));
+    second_life(&place.open(), &clock);
 }
 
 /// Runs all jobs of a group. Each of them counts its runs in a table.
@@ -369,7 +357,7 @@ fn woken_by(group: &Group, accept: Accept, waker: impl FnOnce()) -> Option<Strin
 
 #[test]
 fn a_thread_that_waits_is_woken_by_whatever_makes_a_job_ready_in_any_queue() {
-    on_each(|store| {
+    on_store(|store| {
         // It stands still, so nobody wakes up by the time alone.
         let clock = Clock::manual(noon());
         let group = abc(store, &clock).open().unwrap();
@@ -440,7 +428,7 @@ fn a_write_that_fails_in_one_thread_leaves_its_job_to_another_one_that_waits() {
 
 #[test]
 fn jobs_that_are_not_due_come_after_those_that_are_in_any_queue() {
-    on_each(|store| {
+    on_store(|store| {
         let clock = Clock::manual(noon());
         let group = abc(store, &clock).fair(Fair::strict(HOUR)).open().unwrap();
         let all = [job("a").delay(20 * SECOND), job("b").delay(10 * SECOND), job("c"), job("b").delay(2 * HOUR)];
@@ -459,7 +447,7 @@ fn jobs_that_are_not_due_come_after_those_that_are_in_any_queue() {
 
 #[test]
 fn a_pause_of_one_queue_leaves_the_others_running() {
-    on_each(|store| {
+    on_store(|store| {
         let group = abc(store, &Clock::manual(noon())).fair(Fair::strict(HOUR)).open().unwrap();
         group.push_all(["a", "b", "c"].map(job)).unwrap();
         queue(&group, "a").pause(None).unwrap();
@@ -479,7 +467,7 @@ fn a_pause_of_one_queue_leaves_the_others_running() {
 
 #[test]
 fn queues_run_only_when_asked_or_all_but_some() {
-    on_each(|store| {
+    on_store(|store| {
         let group = abc(store, &Clock::manual(noon())).only_when_asked("b").open().unwrap();
         group.push_all(["a", "b", "c"].map(job)).unwrap();
         let kinds = |group: &Group| {
@@ -507,7 +495,7 @@ fn queues_run_only_when_asked_or_all_but_some() {
 
 #[test]
 fn one_runner_runs_all_queues_with_one_number_of_slots() {
-    on_each(|store| {
+    on_store(|store| {
         let group = abc(store, &Clock::manual(noon())).open().unwrap();
         let (running, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let runner = ["a", "b", "c"].into_iter().fold(group.runner().max_processing(2), |runner, kind| {
@@ -553,7 +541,7 @@ fn an_end_and_the_next_claim_are_one_write_although_they_are_in_two_queues() {
 
 #[test]
 fn a_drain_of_a_group_has_limits_for_all_and_numbers_for_each_queue() {
-    on_each(|store| {
+    on_store(|store| {
         let group = abc(store, &Clock::manual(noon())).fair(Fair::strict(HOUR)).open().unwrap();
         group.push_all(jobs("a", 5).into_iter().chain(jobs("c", 5))).unwrap();
         let runner = || {
@@ -575,7 +563,7 @@ fn a_drain_of_a_group_has_limits_for_all_and_numbers_for_each_queue() {
 
 #[test]
 fn a_runner_makes_due_jobs_ready_that_no_ready_log_has_yet() {
-    on_each(|store| {
+    on_store(|store| {
         let clock = Clock::manual(noon());
         let group = abc(store, &clock).open().unwrap();
         let runner = done(group.runner().max_processing(2)).start().unwrap();
@@ -588,7 +576,7 @@ fn a_runner_makes_due_jobs_ready_that_no_ready_log_has_yet() {
 
 #[test]
 fn a_drain_ends_only_once_no_queue_has_work() {
-    on_each(|store| {
+    on_store(|store| {
         let clock = Clock::manual(noon());
         let group = abc(store, &clock).fair(Fair::strict(HOUR)).open().unwrap();
         group.push(job("a")).unwrap();
@@ -615,7 +603,7 @@ fn a_due_time_of_any_queue_ends_the_sleep() {
 
 #[test]
 fn attempts_of_two_queues_with_the_same_lease_number_are_told_apart() {
-    on_each(|store| {
+    on_store(|store| {
         let clock = Clock::manual(noon());
         let group = abc(store, &clock).open().unwrap();
         let held = Arc::new(Mutex::new(BTreeMap::new()));
@@ -652,7 +640,7 @@ fn attempts_of_two_queues_with_the_same_lease_number_are_told_apart() {
 
 #[test]
 fn jobs_given_up_at_a_stop_keep_the_leases_of_their_own_queues() {
-    on_each(|store| {
+    on_store(|store| {
         let clock = Clock::manual(noon());
         let group = Group::new(store)
             .queue("long", ["long"], options(&clock).lease(HOUR))
@@ -753,13 +741,13 @@ fn each_job_of_twenty_queues_runs_once_and_no_wake_up_is_lost() {
             .iter()
             .enumerate()
     {
-        on_each(|store| storm(store, fair, seed as u64));
+        on_store(|store| storm(store, fair, seed as u64));
     }
 }
 
 #[test]
 fn nothing_starves_while_a_high_queue_never_gets_empty() {
-    on_each(|store| {
+    on_store(|store| {
         let clock = Clock::manual(noon());
         let group = abc(store, &clock).fair(Fair::strict(10 * SECOND)).open().unwrap();
         group.push_all(jobs("b", 30).into_iter().chain(jobs("c", 30))).unwrap();
@@ -783,7 +771,7 @@ fn nothing_starves_while_a_high_queue_never_gets_empty() {
 
 #[test]
 fn a_runner_of_twenty_queues_runs_each_job_once_and_misses_no_wake_up() {
-    on_each(|store| {
+    on_store(|store| {
         let clock = Clock::manual(noon());
         let names: Vec<_> = (0..20).map(|n| format!("q{n}")).collect();
         let options = || options(&clock).retention(Retention::Keep);

@@ -1,7 +1,10 @@
-//! Random calls on a queue, beside a simple model.
+//! The rules of the queue: random calls beside a simple model, a disk that stops or fails at each
+//! write in turn, and single rules that a random test meets too seldom.
 
 mod after;
 mod compared;
+mod crash;
 mod mixed;
 mod model;
 mod random;
+mod rules;

@@ -4,7 +4,6 @@ use common::recorder::Kept;
 use common::*;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use waterline::{
     Builder, Consumer, Error, Failure, Jobs, MemoryJobs, MemoryProgress, OnExhausted, Progress, Retry, Store,

@@ -156,28 +156,27 @@ proptest! {
         max_processing in 1..6usize,
         late in any::<bool>(),
     ) {
-        for (store, dir) in stores() {
-            for mode in MODES {
-                let (ear, plan) = (Ear::default(), plan.clone());
-                let fails = plan.clone();
-                let builder = Consumer::builder(numbers(plan.len() as u64), store.progress("p"))
-                    .max_processing(max_processing)
-                    .retry(NOW)
-                    .stop_at(plan.len() as u64 - 1)
-                    .observe(ear.clone());
-                let run: Run = Arc::new(move |job: &Job<u64>| {
-                    if job.attempt > fails[job.index as usize] { Ok(()) } else { Err("refused".to_owned()) }
-                });
-                let consumer = start(builder, mode, late, run);
-                let handle = consumer.handle();
-                consumer.join().unwrap();
-                check(&ear.all(), &plan, mode);
-                let saves = ear.count(|heard| matches!(heard, Heard::Saved(..)));
-                prop_assert_eq!(saves as u64, handle.status().saves);
-                store.progress("p").remove().unwrap();
-            }
-            drop((store, dir));
+        let (store, dir) = a_store();
+        for mode in MODES {
+            let (ear, plan) = (Ear::default(), plan.clone());
+            let fails = plan.clone();
+            let builder = Consumer::builder(numbers(plan.len() as u64), store.progress("p"))
+                .max_processing(max_processing)
+                .retry(NOW)
+                .stop_at(plan.len() as u64 - 1)
+                .observe(ear.clone());
+            let run: Run = Arc::new(move |job: &Job<u64>| {
+                if job.attempt > fails[job.index as usize] { Ok(()) } else { Err("refused".to_owned()) }
+            });
+            let consumer = start(builder, mode, late, run);
+            let handle = consumer.handle();
+            consumer.join().unwrap();
+            check(&ear.all(), &plan, mode);
+            let saves = ear.count(|heard| matches!(heard, Heard::Saved(..)));
+            prop_assert_eq!(saves as u64, handle.status().saves);
+            store.progress("p").remove().unwrap();
         }
+        drop((store, dir));
     }
 }
 
@@ -306,22 +305,21 @@ fn a_panic_of_on_job_done_is_the_outcome_of_its_attempt() {
 
 #[test]
 fn a_transactional_job_whose_effects_are_refused_was_done_first_and_halts_then() {
-    for (store, _dir) in stores() {
-        let ear = Ear::default();
-        let table = store.table("sums").unwrap();
-        table.put("title", "no counter").unwrap();
-        let consumer = Consumer::builder(numbers(1), store.progress("p"))
-            .observe(ear.clone())
-            .start_transactional(move |_, effects| Ok(effects.add(&table, "title", 1)?))
-            .unwrap();
-        consumer.join().unwrap_err();
-        let heard = ear.all();
-        assert!(
-            matches!(heard[..3], [Heard::Begun(0, 1), Heard::Done(0, 1, _), Heard::Halted(0, Some(1), _)]),
-            "{heard:#?}"
-        );
-        assert!(matches!(heard.last(), Some(Heard::Ended(State::Halted, None, Some(_)))), "{heard:#?}");
-    }
+    let (store, _dir) = a_store();
+    let ear = Ear::default();
+    let table = store.table("sums").unwrap();
+    table.put("title", "no counter").unwrap();
+    let consumer = Consumer::builder(numbers(1), store.progress("p"))
+        .observe(ear.clone())
+        .start_transactional(move |_, effects| Ok(effects.add(&table, "title", 1)?))
+        .unwrap();
+    consumer.join().unwrap_err();
+    let heard = ear.all();
+    assert!(
+        matches!(heard[..3], [Heard::Begun(0, 1), Heard::Done(0, 1, _), Heard::Halted(0, Some(1), _)]),
+        "{heard:#?}"
+    );
+    assert!(matches!(heard.last(), Some(Heard::Ended(State::Halted, None, Some(_)))), "{heard:#?}");
 }
 
 #[test]
@@ -367,44 +365,43 @@ impl Later {
 
 #[test]
 fn an_observer_may_steer_its_consumer_and_write_to_its_store_in_every_event() {
-    for (store, _dir) in stores() {
-        for mode in MODES {
-            let (later, log) = (Later::default(), store.log::<String>("events").unwrap());
-            let (steered, own) = (later.clone(), Arc::<Mutex<Option<Consumer>>>::default());
-            let (written, mine) = (log.clone(), own.clone());
-            let (let_go, started) = bounded::<()>(0);
-            let builder = Consumer::builder(numbers(20), store.progress(format!("{mode:?}")))
-                .max_processing(3)
-                .retry(NOW)
-                .stall_after(Duration::from_millis(1))
-                .observe(move |event: &Event<'_>| {
-                    let _ = started.recv_timeout(LONG);
-                    let handle = steered.get().expect("the start is over");
-                    handle.pause();
-                    let _ = handle.set_max_processing(2);
-                    written.push(&format!("{:?}", handle.status().state)).unwrap();
-                    let _ = (handle.size(), handle.wait_for(Index::MAX - 1, Duration::ZERO));
-                    assert_eq!(handle.wait_end(HOUR), None, "the end would wait for this call");
-                    handle.check();
-                    handle.resume();
-                    if let Event::Saved { last_processed: Some(19), .. } = event {
-                        handle.request_stop();
-                        let consumer = mine.lock().take();
-                        assert!(consumer.is_none_or(|consumer| consumer.stop().is_err()), "it only asks");
-                    }
-                });
-            let run: Run =
-                Arc::new(|job| if job.index % 5 == 0 && job.attempt == 1 { Err("once".to_owned()) } else { Ok(()) });
-            let consumer = start(builder, mode, true, run);
-            let handle = consumer.handle();
-            *later.0.lock() = Some(handle.clone());
-            *own.lock() = Some(consumer);
-            drop(let_go);
-            let ended = handle.wait_end(LONG).unwrap_or_else(|| panic!("{mode:?} hangs: {:#?}", handle.status()));
-            assert_eq!((ended.state, ended.error), (State::Finished, None), "{mode:?}");
-            assert_eq!(handle.last_processed_index(), Some(19));
-            assert!(own.lock().is_none() && log.head().unwrap() >= Some(20 + 24 + 1));
-        }
+    let (store, _dir) = a_store();
+    for mode in MODES {
+        let (later, log) = (Later::default(), store.log::<String>("events").unwrap());
+        let (steered, own) = (later.clone(), Arc::<Mutex<Option<Consumer>>>::default());
+        let (written, mine) = (log.clone(), own.clone());
+        let (let_go, started) = bounded::<()>(0);
+        let builder = Consumer::builder(numbers(20), store.progress(format!("{mode:?}")))
+            .max_processing(3)
+            .retry(NOW)
+            .stall_after(Duration::from_millis(1))
+            .observe(move |event: &Event<'_>| {
+                let _ = started.recv_timeout(LONG);
+                let handle = steered.get().expect("the start is over");
+                handle.pause();
+                let _ = handle.set_max_processing(2);
+                written.push(&format!("{:?}", handle.status().state)).unwrap();
+                let _ = (handle.size(), handle.wait_for(Index::MAX - 1, Duration::ZERO));
+                assert_eq!(handle.wait_end(HOUR), None, "the end would wait for this call");
+                handle.check();
+                handle.resume();
+                if let Event::Saved { last_processed: Some(19), .. } = event {
+                    handle.request_stop();
+                    let consumer = mine.lock().take();
+                    assert!(consumer.is_none_or(|consumer| consumer.stop().is_err()), "it only asks");
+                }
+            });
+        let run: Run =
+            Arc::new(|job| if job.index % 5 == 0 && job.attempt == 1 { Err("once".to_owned()) } else { Ok(()) });
+        let consumer = start(builder, mode, true, run);
+        let handle = consumer.handle();
+        *later.0.lock() = Some(handle.clone());
+        *own.lock() = Some(consumer);
+        drop(let_go);
+        let ended = handle.wait_end(LONG).unwrap_or_else(|| panic!("{mode:?} hangs: {:#?}", handle.status()));
+        assert_eq!((ended.state, ended.error), (State::Finished, None), "{mode:?}");
+        assert_eq!(handle.last_processed_index(), Some(19));
+        assert!(own.lock().is_none() && log.head().unwrap() >= Some(20 + 24 + 1));
     }
 }
 

@@ -10,32 +10,6 @@ use waterline::{
     Blocked, BoxError, Bytes, Codec, ConfigError, Consumer, Error, Index, JobLog, Jobs, Json, MemoryJobs, Store,
 };
 
-/// A place where a store lives, on each back end.
-enum Place {
-    Memory(Disk),
-    #[cfg(feature = "rocksdb")]
-    Rocks(tempfile::TempDir),
-}
-
-impl Place {
-    fn all() -> Vec<Self> {
-        vec![
-            Self::Memory(Disk::default()),
-            #[cfg(feature = "rocksdb")]
-            Self::Rocks(tempfile::tempdir().unwrap()),
-        ]
-    }
-
-    fn open(&self, create: bool) -> Store {
-        let options = Store::options().create(create);
-        match self {
-            Self::Memory(disk) => disk.open(&options).unwrap(),
-            #[cfg(feature = "rocksdb")]
-            Self::Rocks(directory) => options.open(directory.path()).unwrap(),
-        }
-    }
-}
-
 /// An item of the user's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Letter {
@@ -183,7 +157,7 @@ where
     let mut open = None;
     for (at, step) in steps.iter().chain([&Step::Reopen]).enumerate() {
         let (store, log) = open.get_or_insert_with(|| {
-            let store = place.open(true);
+            let store = place.open();
             let log = store.log_with("l", codec()).unwrap();
             (store, log)
         });
@@ -214,7 +188,7 @@ where
             assert_eq!(items(log), pushed[first..]);
         }
     }
-    let store = place.open(false);
+    let store = place.open_with(&Store::options().create(false));
     assert_eq!(items(&store.log_with("l", codec()).unwrap()), pushed[first..]);
 }
 
@@ -224,16 +198,14 @@ proptest! {
 
     #[test]
     fn items_come_back_however_they_were_pushed(steps in steps()) {
-        for place in Place::all() {
-            take(&place, || Bytes, &steps, <[u8]>::to_vec);
-        }
-        for place in Place::all() {
-            let letter = |bytes: &[u8]| match bytes.split_first() {
-                Some((to, text)) => Letter { to: *to, text: text.to_vec() },
-                None => Letter::default(),
-            };
-            take(&place, || Tagged, &steps, letter);
-        }
+        let place = Place::new();
+        take(&place, || Bytes, &steps, <[u8]>::to_vec);
+        let place = Place::new();
+        let letter = |bytes: &[u8]| match bytes.split_first() {
+            Some((to, text)) => Letter { to: *to, text: text.to_vec() },
+            None => Letter::default(),
+        };
+        take(&place, || Tagged, &steps, letter);
     }
 }
 
@@ -246,108 +218,101 @@ fn is_other_codec<T, C>(opened: Result<JobLog<T, C>, Error>, wanted: [&str; 2]) 
 
 #[test]
 fn a_log_is_opened_with_its_own_codec_alone_in_this_life_and_in_the_next_one() {
-    for place in Place::all() {
-        let store = place.open(true);
-        let log = store.log_with::<Vec<u8>, _>("l", Bytes).unwrap();
-        log.push(&b"[1]".to_vec()).unwrap();
-        // The codec is compared before the type of the items, and whether the log is open or not.
+    let place = Place::new();
+    let store = place.open();
+    let log = store.log_with::<Vec<u8>, _>("l", Bytes).unwrap();
+    log.push(&b"[1]".to_vec()).unwrap();
+    // The codec is compared before the type of the items, and whether the log is open or not.
+    is_other_codec(store.log::<Vec<u8>>("l"), ["bytes", "json"]);
+    is_other_codec(store.log_with::<Letter, _>("l", Tagged), ["bytes", "letter-1"]);
+    drop((log, store));
+    for create in [true, false] {
+        let store = place.open_with(&Store::options().create(create));
         is_other_codec(store.log::<Vec<u8>>("l"), ["bytes", "json"]);
         is_other_codec(store.log_with::<Letter, _>("l", Tagged), ["bytes", "letter-1"]);
-        drop((log, store));
-        for create in [true, false] {
-            let store = place.open(create);
-            is_other_codec(store.log::<Vec<u8>>("l"), ["bytes", "json"]);
-            is_other_codec(store.log_with::<Letter, _>("l", Tagged), ["bytes", "letter-1"]);
-            // A refusal leaves nothing behind.
-            assert_eq!(items(&store.log_with::<Vec<u8>, _>("l", Bytes).unwrap()), [b"[1]".to_vec()]);
-        }
+        // A refusal leaves nothing behind.
+        assert_eq!(items(&store.log_with::<Vec<u8>, _>("l", Bytes).unwrap()), [b"[1]".to_vec()]);
     }
 }
 
 #[test]
 fn a_log_that_was_made_without_a_codec_is_json_and_refuses_others() {
-    for place in Place::all() {
-        let store = place.open(true);
-        store.log::<Vec<u8>>("l").unwrap().push(&vec![1, 2]).unwrap();
-        is_other_codec(store.log_with::<Vec<u8>, _>("l", Bytes), ["json", "bytes"]);
-        drop(store);
-        let store = place.open(true);
-        is_other_codec(store.log_with::<Vec<u8>, _>("l", Bytes), ["json", "bytes"]);
-        assert_eq!(items(&store.log_with::<Vec<u8>, _>("l", Json).unwrap()), [[1, 2]]);
-    }
+    let place = Place::new();
+    let store = place.open();
+    store.log::<Vec<u8>>("l").unwrap().push(&vec![1, 2]).unwrap();
+    is_other_codec(store.log_with::<Vec<u8>, _>("l", Bytes), ["json", "bytes"]);
+    drop(store);
+    let store = place.open();
+    is_other_codec(store.log_with::<Vec<u8>, _>("l", Bytes), ["json", "bytes"]);
+    assert_eq!(items(&store.log_with::<Vec<u8>, _>("l", Json).unwrap()), [[1, 2]]);
 }
 
 #[test]
 fn codecs_of_one_name_are_one_codec() {
-    for place in Place::all() {
-        let store = place.open(true);
-        let even = store.log_with("l", Even).unwrap();
-        let any = store.log_with("l", Any).unwrap();
-        any.push(&8).unwrap();
-        assert_eq!(items(&even), [8]);
-        // The type of the items is still compared.
-        let text = store.log::<String>("text").unwrap();
-        let same = store.log_with("text", AlsoJson).unwrap();
-        same.push(&"hello".to_owned()).unwrap();
-        assert_eq!(items(&text), ["hello"]);
-        assert!(matches!(store.log_with::<u8, _>("text", Json), Err(Error::LogType { .. })));
-    }
+    let place = Place::new();
+    let store = place.open();
+    let even = store.log_with("l", Even).unwrap();
+    let any = store.log_with("l", Any).unwrap();
+    any.push(&8).unwrap();
+    assert_eq!(items(&even), [8]);
+    // The type of the items is still compared.
+    let text = store.log::<String>("text").unwrap();
+    let same = store.log_with("text", AlsoJson).unwrap();
+    same.push(&"hello".to_owned()).unwrap();
+    assert_eq!(items(&text), ["hello"]);
+    assert!(matches!(store.log_with::<u8, _>("text", Json), Err(Error::LogType { .. })));
 }
 
 #[test]
 fn a_codec_without_a_name_or_with_one_that_is_too_long_is_refused_and_no_log_is_made() {
-    for place in Place::all() {
-        let store = place.open(true);
-        for (error, name) in [
-            (store.log_with("l", Nameless).unwrap_err(), ""),
-            (store.log_with("l", TooLong).unwrap_err(), TooLong::NAME),
-        ] {
-            let Error::Config(ConfigError::CodecName { name: refused }) = &error else { panic!("{error:?}") };
-            assert_eq!(refused, name);
-            assert!(error.to_string().contains("1 to 32 bytes"), "{error}");
-        }
-        let nameless = store.log_with("", Nameless).unwrap_err();
-        assert!(matches!(nameless, Error::Config(ConfigError::Name { .. })), "the log's name comes first");
-        drop(store);
-        assert!(matches!(place.open(false).log_with("l", Longest), Err(Error::NotFound { .. })));
-        place.open(true).log_with("l", Longest).unwrap().push(&"text".to_owned()).unwrap();
-        assert_eq!(items(&place.open(false).log_with("l", Longest).unwrap()), ["text"]);
+    let place = Place::new();
+    let store = place.open();
+    for (error, name) in
+        [(store.log_with("l", Nameless).unwrap_err(), ""), (store.log_with("l", TooLong).unwrap_err(), TooLong::NAME)]
+    {
+        let Error::Config(ConfigError::CodecName { name: refused }) = &error else { panic!("{error:?}") };
+        assert_eq!(refused, name);
+        assert!(error.to_string().contains("1 to 32 bytes"), "{error}");
     }
+    let nameless = store.log_with("", Nameless).unwrap_err();
+    assert!(matches!(nameless, Error::Config(ConfigError::Name { .. })), "the log's name comes first");
+    drop(store);
+    assert!(matches!(
+        place.open_with(&Store::options().create(false)).log_with("l", Longest),
+        Err(Error::NotFound { .. })
+    ));
+    place.open().log_with("l", Longest).unwrap().push(&"text".to_owned()).unwrap();
+    assert_eq!(items(&place.open_with(&Store::options().create(false)).log_with("l", Longest).unwrap()), ["text"]);
 }
 
 #[test]
 fn an_item_that_a_codec_refuses_or_panics_at_is_not_pushed_and_takes_nothing_with_it() {
-    for place in Place::all() {
-        let store = place.open(true);
-        let log = store.log_with("l", Even).unwrap();
-        log.push(&2).unwrap();
-        for (bad, reason) in [(1, "it is odd"), (101, "panicked: far too odd")] {
-            for pushed in [log.push(&bad).map(drop), log.push_all(&[4, bad, 6]).map(drop)] {
-                let error = pushed.unwrap_err();
-                assert!(matches!(&error, Error::Item { log, .. } if log == "l"), "{error:?}");
-                assert!(error.report().ends_with(reason), "{error:?}");
-            }
-            // A job cannot push it either. It fails even if it returns `Ok`, and nothing of it is
-            // written.
-            let (into, name) = (log.clone(), format!("{bad}"));
-            let consumer =
-                Consumer::builder(numbers(1), store.progress(&name)).start_transactional(move |_, effects| {
-                    effects.push(&into, &8)?;
-                    let _ = effects.push(&into, &bad);
-                    Ok(())
-                });
-            let error = consumer.unwrap().join().unwrap_err();
-            assert!(matches!(error, Error::Job { index: 0, .. }), "{error:?}");
-            let report = error.report();
-            assert!(
-                report.contains("cannot be encoded, and nothing was pushed") && report.ends_with(reason),
-                "{report}"
-            );
-            assert_eq!(store.progress(&name).last_processed().unwrap(), None);
-            assert_eq!(items(&log), [2]);
+    let place = Place::new();
+    let store = place.open();
+    let log = store.log_with("l", Even).unwrap();
+    log.push(&2).unwrap();
+    for (bad, reason) in [(1, "it is odd"), (101, "panicked: far too odd")] {
+        for pushed in [log.push(&bad).map(drop), log.push_all(&[4, bad, 6]).map(drop)] {
+            let error = pushed.unwrap_err();
+            assert!(matches!(&error, Error::Item { log, .. } if log == "l"), "{error:?}");
+            assert!(error.report().ends_with(reason), "{error:?}");
         }
-        assert_eq!(log.push_all(&[4, 6]).unwrap(), 2..4);
+        // A job cannot push it either. It fails even if it returns `Ok`, and nothing of it is
+        // written.
+        let (into, name) = (log.clone(), format!("{bad}"));
+        let consumer = Consumer::builder(numbers(1), store.progress(&name)).start_transactional(move |_, effects| {
+            effects.push(&into, &8)?;
+            let _ = effects.push(&into, &bad);
+            Ok(())
+        });
+        let error = consumer.unwrap().join().unwrap_err();
+        assert!(matches!(error, Error::Job { index: 0, .. }), "{error:?}");
+        let report = error.report();
+        assert!(report.contains("cannot be encoded, and nothing was pushed") && report.ends_with(reason), "{report}");
+        assert_eq!(store.progress(&name).last_processed().unwrap(), None);
+        assert_eq!(items(&log), [2]);
     }
+    assert_eq!(log.push_all(&[4, 6]).unwrap(), 2..4);
 }
 
 /// A codec that refuses every item with an error of its own type.
@@ -379,44 +344,43 @@ fn the_error_of_a_codec_keeps_its_type_however_the_item_is_pushed() {
 
 #[test]
 fn an_item_that_a_codec_cannot_read_or_panics_at_stops_the_stream_and_what_is_before_it_runs() {
-    for place in Place::all() {
-        for (bad, reason) in [(1, "it is odd"), (101, "panicked: far too odd")] {
-            let store = place.open(true);
-            let name = format!("with {bad}");
-            store.log_with(&name, Any).unwrap().push_all(&[2, 4, bad, 6]).unwrap();
-            let log = store.log_with(&name, Even).unwrap();
-            let text = format!("item 3 of the log: {reason}");
-            let is_corrupt = |read: Result<(), BoxError>| {
-                let error = read.unwrap_err().downcast::<Error>().unwrap();
-                assert!(
-                    matches!(&*error, Error::Corrupt { name: of, reason } if *of == name && *reason == text),
-                    "{error:?}"
-                );
-            };
-            // In order and anew: what is before the item is delivered each time.
-            for _ in 0..2 {
-                let mut before = Vec::new();
-                is_corrupt(log.read(1..=4, &mut before));
-                assert_eq!(before, [2, 4]);
-            }
-            is_corrupt(log.at_index(3).map(drop));
-            is_corrupt(log.read(3..=4, &mut Vec::new()));
-            assert_eq!(log.at_index(4).unwrap(), Some(6));
-
-            let ran = Arc::new(Mutex::new(Vec::new()));
-            let seen = ran.clone();
-            let consumer = Consumer::builder(log, store.progress(&name)).start(move |job| {
-                seen.lock().push(job.payload);
-                Ok(())
-            });
-            let consumer = consumer.unwrap();
-            let status = until(&consumer.handle(), "the bad one", |s| s.blocked.to_string().contains(&text));
-            assert!(matches!(status.blocked, Blocked::Source { .. }), "{status:?}");
-            assert!(consumer.handle().wait_for(2, LONG));
-            consumer.stop().unwrap();
-            ran.lock().sort_unstable();
-            assert_eq!(*ran.lock(), [2, 4]);
+    let place = Place::new();
+    for (bad, reason) in [(1, "it is odd"), (101, "panicked: far too odd")] {
+        let store = place.open();
+        let name = format!("with {bad}");
+        store.log_with(&name, Any).unwrap().push_all(&[2, 4, bad, 6]).unwrap();
+        let log = store.log_with(&name, Even).unwrap();
+        let text = format!("item 3 of the log: {reason}");
+        let is_corrupt = |read: Result<(), BoxError>| {
+            let error = read.unwrap_err().downcast::<Error>().unwrap();
+            assert!(
+                matches!(&*error, Error::Corrupt { name: of, reason } if *of == name && *reason == text),
+                "{error:?}"
+            );
+        };
+        // In order and anew: what is before the item is delivered each time.
+        for _ in 0..2 {
+            let mut before = Vec::new();
+            is_corrupt(log.read(1..=4, &mut before));
+            assert_eq!(before, [2, 4]);
         }
+        is_corrupt(log.at_index(3).map(drop));
+        is_corrupt(log.read(3..=4, &mut Vec::new()));
+        assert_eq!(log.at_index(4).unwrap(), Some(6));
+
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let seen = ran.clone();
+        let consumer = Consumer::builder(log, store.progress(&name)).start(move |job| {
+            seen.lock().push(job.payload);
+            Ok(())
+        });
+        let consumer = consumer.unwrap();
+        let status = until(&consumer.handle(), "the bad one", |s| s.blocked.to_string().contains(&text));
+        assert!(matches!(status.blocked, Blocked::Source { .. }), "{status:?}");
+        assert!(consumer.handle().wait_for(2, LONG));
+        consumer.stop().unwrap();
+        ran.lock().sort_unstable();
+        assert_eq!(*ran.lock(), [2, 4]);
     }
 }
 
@@ -455,29 +419,28 @@ fn the_store_says_that_codecs_are_in_use_before_it_has_a_log_that_is_not_json() 
 
 #[test]
 fn a_log_of_bytes_joins_two_stages_with_backpressure_and_trims_itself() {
-    for place in Place::all() {
-        let store = place.open(true);
-        let log = store.log_with::<Vec<u8>, _>("l", Bytes).unwrap();
-        let chunks = log.clone();
-        let blocks = log.hold_back((0..50).collect::<MemoryJobs<u8>>(), 4);
-        let first = Consumer::builder(blocks, store.progress("first"))
-            .stop_at(49)
-            .start_transactional(move |job, effects| Ok(effects.push(&chunks, &vec![job.payload; 3])?))
-            .unwrap();
-        let sums = store.table("sums").unwrap();
-        let total = sums.clone();
-        let second = Consumer::builder(log.clone(), store.progress("second"))
-            .stop_at(50)
-            .start_transactional(move |job, effects| {
-                Ok(effects.add(&total, "", job.payload.iter().map(|byte| i64::from(*byte)).sum())?)
-            })
-            .unwrap();
-        log.retain([second.handle()]);
-        first.join().unwrap();
-        second.join().unwrap();
-        assert_eq!(sums.counter("").unwrap(), 3 * 49 * 50 / 2);
-        eventually("the trim", || log.backlog() == 0);
-    }
+    let place = Place::new();
+    let store = place.open();
+    let log = store.log_with::<Vec<u8>, _>("l", Bytes).unwrap();
+    let chunks = log.clone();
+    let blocks = log.hold_back((0..50).collect::<MemoryJobs<u8>>(), 4);
+    let first = Consumer::builder(blocks, store.progress("first"))
+        .stop_at(49)
+        .start_transactional(move |job, effects| Ok(effects.push(&chunks, &vec![job.payload; 3])?))
+        .unwrap();
+    let sums = store.table("sums").unwrap();
+    let total = sums.clone();
+    let second = Consumer::builder(log.clone(), store.progress("second"))
+        .stop_at(50)
+        .start_transactional(move |job, effects| {
+            Ok(effects.add(&total, "", job.payload.iter().map(|byte| i64::from(*byte)).sum())?)
+        })
+        .unwrap();
+    log.retain([second.handle()]);
+    first.join().unwrap();
+    second.join().unwrap();
+    assert_eq!(sums.counter("").unwrap(), 3 * 49 * 50 / 2);
+    eventually("the trim", || log.backlog() == 0);
 }
 
 #[test]

@@ -9,6 +9,9 @@ mod formats;
 mod log;
 #[cfg(feature = "rocksdb")]
 mod look;
+mod moves;
+#[cfg(feature = "rocksdb")]
+mod on_disk;
 mod opening;
 mod replay;
 mod writes;

@@ -279,148 +279,143 @@ fn refused(store: &Store, changes: impl FnOnce(&mut Effects) -> Result<(), Error
 
 #[test]
 fn a_write_that_is_refused_one_change_changes_nothing() {
-    for (store, _directory) in stores() {
-        let (table, foreign) = (store.table("rows").unwrap(), Store::in_memory());
-        let (their_table, their_log) = (foreign.table("rows").unwrap(), foreign.log::<u64>("l").unwrap());
-        table.put("text", "no counter").unwrap();
-        let error = refused(&store, |effects| effects.clear(&their_table));
-        assert!(matches!(error, Error::Config(ConfigError::Foreign { what: "table", .. })), "{error:?}");
-        let error = refused(&store, |effects| effects.clear_log(&their_log));
-        assert!(matches!(error, Error::Config(ConfigError::Foreign { what: "log", .. })), "{error:?}");
-        // Also if the closure ignores it.
-        let error = refused(&store, |effects| effects.put(&their_table, "", "").or(Ok(())));
-        assert!(matches!(error, Error::Config(ConfigError::Foreign { .. })), "{error:?}");
-        let large = vec![0; 64 << 20];
-        let error = refused(&store, |effects| effects.put(&table, "large", &large));
-        assert!(matches!(error, Error::EffectsTooLarge { limit } if limit == 64 << 20), "{error:?}");
-        let error = refused(&store, |effects| effects.add(&table, "text", 1));
-        assert!(matches!(&error, Error::Counter { key, .. } if key == b"text"), "{error:?}");
-        let error = refused(&store, |_| Err(Error::Stopped));
-        assert!(matches!(error, Error::Stopped), "{error:?}");
-        let panicked = catch_unwind(AssertUnwindSafe(|| refused(&store, |_| panic!("a bug of the closure"))));
-        assert!(panicked.is_err() && table.get("of a refused write").unwrap().is_none());
-        // The store goes on.
-        store.write(|effects| effects.put(&table, "text", "")).unwrap();
-        assert_eq!(table.get("text").unwrap().as_deref(), Some(b"".as_slice()));
-    }
+    let (store, _directory) = a_store();
+    let (table, foreign) = (store.table("rows").unwrap(), Store::in_memory());
+    let (their_table, their_log) = (foreign.table("rows").unwrap(), foreign.log::<u64>("l").unwrap());
+    table.put("text", "no counter").unwrap();
+    let error = refused(&store, |effects| effects.clear(&their_table));
+    assert!(matches!(error, Error::Config(ConfigError::Foreign { what: "table", .. })), "{error:?}");
+    let error = refused(&store, |effects| effects.clear_log(&their_log));
+    assert!(matches!(error, Error::Config(ConfigError::Foreign { what: "log", .. })), "{error:?}");
+    // Also if the closure ignores it.
+    let error = refused(&store, |effects| effects.put(&their_table, "", "").or(Ok(())));
+    assert!(matches!(error, Error::Config(ConfigError::Foreign { .. })), "{error:?}");
+    let large = vec![0; 64 << 20];
+    let error = refused(&store, |effects| effects.put(&table, "large", &large));
+    assert!(matches!(error, Error::EffectsTooLarge { limit } if limit == 64 << 20), "{error:?}");
+    let error = refused(&store, |effects| effects.add(&table, "text", 1));
+    assert!(matches!(&error, Error::Counter { key, .. } if key == b"text"), "{error:?}");
+    let error = refused(&store, |_| Err(Error::Stopped));
+    assert!(matches!(error, Error::Stopped), "{error:?}");
+    let panicked = catch_unwind(AssertUnwindSafe(|| refused(&store, |_| panic!("a bug of the closure"))));
+    assert!(panicked.is_err() && table.get("of a refused write").unwrap().is_none());
+    // The store goes on.
+    store.write(|effects| effects.put(&table, "text", "")).unwrap();
+    assert_eq!(table.get("text").unwrap().as_deref(), Some(b"".as_slice()));
 }
 
 #[test]
 fn a_log_is_not_emptied_beside_a_consumer_that_needs_its_items() {
-    for (store, _directory) in stores() {
-        let log = store.log::<u64>("l").unwrap();
-        log.push_all(&[1, 2, 3]).unwrap();
-        let (worker, stage) = manual_worker();
-        let source = Consumer::builder(log.clone(), store.progress("p")).max_processing(3);
-        let consumer = source.start_worker(worker).unwrap();
-        let mut jobs = stage.take(3);
-        jobs.remove(&1).unwrap().succeed();
-        assert!(consumer.handle().wait_for(1, LONG));
-        let error = refused(&store, |effects| effects.clear_log(&log));
-        assert!(matches!(error, Error::Needed { index: 3, last_processed: Some(1), .. }), "{error:?}");
-        assert_eq!(log.first().unwrap(), 1);
-        jobs.into_values().for_each(|job| job.succeed());
-        assert!(consumer.handle().wait_for(3, LONG));
-        // It still needs the item that is pushed in the same write, before and after.
-        store
-            .write(|effects| {
-                effects.push(&log, &4)?;
-                effects.clear_log(&log)?;
-                effects.push(&log, &5)
-            })
-            .unwrap();
-        assert_eq!((log.first().unwrap(), log.head().unwrap()), (4, Some(5)));
-        stage.take(2).into_values().for_each(|job| job.succeed());
-        assert!(consumer.handle().wait_for(5, LONG));
-        consumer.stop().unwrap();
-        // Nobody needs anything of it now.
-        store.write(|effects| effects.push(&log, &6).and_then(|()| effects.clear_log(&log))).unwrap();
-        assert_eq!((log.first().unwrap(), log.head().unwrap(), log.backlog()), (7, Some(6), 0));
-        assert_eq!(log.push(&7).unwrap(), 7);
-    }
+    let (store, _directory) = a_store();
+    let log = store.log::<u64>("l").unwrap();
+    log.push_all(&[1, 2, 3]).unwrap();
+    let (worker, stage) = manual_worker();
+    let source = Consumer::builder(log.clone(), store.progress("p")).max_processing(3);
+    let consumer = source.start_worker(worker).unwrap();
+    let mut jobs = stage.take(3);
+    jobs.remove(&1).unwrap().succeed();
+    assert!(consumer.handle().wait_for(1, LONG));
+    let error = refused(&store, |effects| effects.clear_log(&log));
+    assert!(matches!(error, Error::Needed { index: 3, last_processed: Some(1), .. }), "{error:?}");
+    assert_eq!(log.first().unwrap(), 1);
+    jobs.into_values().for_each(|job| job.succeed());
+    assert!(consumer.handle().wait_for(3, LONG));
+    // It still needs the item that is pushed in the same write, before and after.
+    store
+        .write(|effects| {
+            effects.push(&log, &4)?;
+            effects.clear_log(&log)?;
+            effects.push(&log, &5)
+        })
+        .unwrap();
+    assert_eq!((log.first().unwrap(), log.head().unwrap()), (4, Some(5)));
+    stage.take(2).into_values().for_each(|job| job.succeed());
+    assert!(consumer.handle().wait_for(5, LONG));
+    consumer.stop().unwrap();
+    // Nobody needs anything of it now.
+    store.write(|effects| effects.push(&log, &6).and_then(|()| effects.clear_log(&log))).unwrap();
+    assert_eq!((log.first().unwrap(), log.head().unwrap(), log.backlog()), (7, Some(6), 0));
+    assert_eq!(log.push(&7).unwrap(), 7);
 }
 
 #[test]
 fn a_log_without_items_may_be_emptied_beside_a_consumer_that_waits_for_its_first_one() {
-    for (store, _directory) in stores() {
-        let log = store.log::<u64>("l").unwrap();
-        let start = || Consumer::builder(log.clone(), store.progress("p")).start(|_| Ok(())).unwrap();
-        let consumer = start();
-        store.write(|effects| effects.clear_log(&log)).unwrap();
-        log.trim(..=0).unwrap();
-        log.push_all(&[1, 2]).unwrap();
-        assert!(consumer.handle().wait_for(2, LONG));
-        consumer.stop().unwrap();
-        // Also one that was emptied before, and whose consumer begins anew.
-        store.progress("p").remove_with(|effects| effects.clear_log(&log)).unwrap();
-        let consumer = start();
-        store.write(|effects| effects.clear_log(&log)).unwrap();
-        assert_eq!((log.first().unwrap(), log.push(&3).unwrap()), (3, 3));
-        assert!(consumer.handle().wait_for(3, LONG));
-        consumer.stop().unwrap();
-    }
+    let (store, _directory) = a_store();
+    let log = store.log::<u64>("l").unwrap();
+    let start = || Consumer::builder(log.clone(), store.progress("p")).start(|_| Ok(())).unwrap();
+    let consumer = start();
+    store.write(|effects| effects.clear_log(&log)).unwrap();
+    log.trim(..=0).unwrap();
+    log.push_all(&[1, 2]).unwrap();
+    assert!(consumer.handle().wait_for(2, LONG));
+    consumer.stop().unwrap();
+    // Also one that was emptied before, and whose consumer begins anew.
+    store.progress("p").remove_with(|effects| effects.clear_log(&log)).unwrap();
+    let consumer = start();
+    store.write(|effects| effects.clear_log(&log)).unwrap();
+    assert_eq!((log.first().unwrap(), log.push(&3).unwrap()), (3, 3));
+    assert!(consumer.handle().wait_for(3, LONG));
+    consumer.stop().unwrap();
 }
 
 #[test]
 fn nobody_sees_half_of_a_write() {
-    for (store, _directory) in stores() {
-        let table = store.table("rows").unwrap();
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for number in 1..=2_000u64 {
-                    let written = store.write(|effects| {
-                        effects.clear(&table)?;
-                        effects.put(&table, "a", number.to_be_bytes())?;
-                        effects.put(&table, "b", number.to_be_bytes())
-                    });
-                    written.unwrap();
-                }
-                over.store(true, Ordering::Release);
-            });
-            let mut last = None;
-            while !over.load(Ordering::Acquire) {
-                let found = table.multi_get(["b", "a"]).unwrap();
-                assert_eq!(found[0], found[1]);
-                assert!(found[0] >= last, "it goes back");
-                last = found[0].clone();
-                let rows = table.iter().collect::<Result<Vec<_>, _>>().unwrap();
-                assert!(rows.is_empty() || rows.len() == 2 && rows[0].1 == rows[1].1, "{rows:?}");
+    let (store, _directory) = a_store();
+    let table = store.table("rows").unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=2_000u64 {
+                let written = store.write(|effects| {
+                    effects.clear(&table)?;
+                    effects.put(&table, "a", number.to_be_bytes())?;
+                    effects.put(&table, "b", number.to_be_bytes())
+                });
+                written.unwrap();
             }
+            over.store(true, Ordering::Release);
         });
-    }
+        let mut last = None;
+        while !over.load(Ordering::Acquire) {
+            let found = table.multi_get(["b", "a"]).unwrap();
+            assert_eq!(found[0], found[1]);
+            assert!(found[0] >= last, "it goes back");
+            last = found[0].clone();
+            let rows = table.iter().collect::<Result<Vec<_>, _>>().unwrap();
+            assert!(rows.is_empty() || rows.len() == 2 && rows[0].1 == rows[1].1, "{rows:?}");
+        }
+    });
 }
 
 #[test]
 fn writes_of_many_threads_beside_a_consumer_are_all_made_once() {
     const EACH: u64 = 500;
-    for (store, _directory) in stores() {
-        let (sums, log) = (store.table("sums").unwrap(), store.log::<u64>("l").unwrap());
-        let consumer = Consumer::builder(numbers(4 * EACH), store.progress("p"))
-            .stop_at(4 * EACH - 1)
-            .start_transactional({
-                let sums = sums.clone();
-                move |_, effects| Ok(effects.add(&sums, "jobs and writes", 1)?)
-            })
-            .unwrap();
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for number in 0..EACH {
-                        let written = store.write(|effects| {
-                            effects.add(&sums, "jobs and writes", 1)?;
-                            effects.push(&log, &number)?;
-                            effects.add(&sums, "writes", 1)
-                        });
-                        written.unwrap();
-                    }
-                });
-            }
-        });
-        consumer.join().unwrap();
-        let counts = ["jobs and writes", "writes"].map(|key| sums.counter(key).unwrap() as u64);
-        assert_eq!((counts, log.head().unwrap()), ([8 * EACH, 4 * EACH], Some(4 * EACH)));
-    }
+    let (store, _directory) = a_store();
+    let (sums, log) = (store.table("sums").unwrap(), store.log::<u64>("l").unwrap());
+    let consumer = Consumer::builder(numbers(4 * EACH), store.progress("p"))
+        .stop_at(4 * EACH - 1)
+        .start_transactional({
+            let sums = sums.clone();
+            move |_, effects| Ok(effects.add(&sums, "jobs and writes", 1)?)
+        })
+        .unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for number in 0..EACH {
+                    let written = store.write(|effects| {
+                        effects.add(&sums, "jobs and writes", 1)?;
+                        effects.push(&log, &number)?;
+                        effects.add(&sums, "writes", 1)
+                    });
+                    written.unwrap();
+                }
+            });
+        }
+    });
+    consumer.join().unwrap();
+    let counts = ["jobs and writes", "writes"].map(|key| sums.counter(key).unwrap() as u64);
+    assert_eq!((counts, log.head().unwrap()), ([8 * EACH, 4 * EACH], Some(4 * EACH)));
 }
 
 /// A consumer that counts its jobs and pushes each to a log.
@@ -435,40 +430,38 @@ fn counting(store: &Store, jobs: u64) -> Result<Consumer, Error> {
 
 #[test]
 fn promise_09_a_consumer_that_begins_anew_with_its_effects_cleared_counts_nothing_twice() {
-    for (store, _directory) in stores() {
-        let (sums, log) = (store.table("sums").unwrap(), store.log::<u64>("out").unwrap());
-        for round in 1..=3u64 {
-            counting(&store, 100).unwrap().join().unwrap();
-            assert_eq!(sums.counter("jobs").unwrap(), 100);
-            assert_eq!((log.first().unwrap(), log.head().unwrap()), (100 * (round - 1) + 1, Some(100 * round)));
-            let clear = |effects: &mut Effects| {
-                effects.clear(&sums)?;
-                effects.clear_log(&log)
-            };
-            let failed = store.progress("p").remove_with(|effects| clear(effects).and(Err(Error::Stopped)));
-            assert!(matches!(failed, Err(Error::Stopped)));
-            assert_eq!((store.progress("p").last_processed().unwrap(), sums.counter("jobs").unwrap()), (Some(99), 100));
-            store.progress("p").remove_with(clear).unwrap();
-            assert_eq!((store.progress("p").last_processed().unwrap(), sums.counter("jobs").unwrap()), (None, 0));
-            assert_eq!(log.backlog(), 0);
-        }
+    let (store, _directory) = a_store();
+    let (sums, log) = (store.table("sums").unwrap(), store.log::<u64>("out").unwrap());
+    for round in 1..=3u64 {
+        counting(&store, 100).unwrap().join().unwrap();
+        assert_eq!(sums.counter("jobs").unwrap(), 100);
+        assert_eq!((log.first().unwrap(), log.head().unwrap()), (100 * (round - 1) + 1, Some(100 * round)));
+        let clear = |effects: &mut Effects| {
+            effects.clear(&sums)?;
+            effects.clear_log(&log)
+        };
+        let failed = store.progress("p").remove_with(|effects| clear(effects).and(Err(Error::Stopped)));
+        assert!(matches!(failed, Err(Error::Stopped)));
+        assert_eq!((store.progress("p").last_processed().unwrap(), sums.counter("jobs").unwrap()), (Some(99), 100));
+        store.progress("p").remove_with(clear).unwrap();
+        assert_eq!((store.progress("p").last_processed().unwrap(), sums.counter("jobs").unwrap()), (None, 0));
+        assert_eq!(log.backlog(), 0);
     }
 }
 
 #[test]
 fn a_progress_in_use_is_not_begun_anew_and_the_closure_is_not_called() {
-    for (store, _directory) in stores() {
-        let endless = Consumer::builder(numbers(1), store.progress("p")).start(|_| Ok(())).unwrap();
-        let error = store.progress("p").remove_with(|_| panic!("it is in use")).unwrap_err();
-        assert!(matches!(&error, Error::InUse { name } if name == "p"), "{error:?}");
-        endless.stop().unwrap();
-        // A progress that was never saved has nothing to forget; the closure's changes are made.
-        let table = store.table("rows").unwrap();
-        store.progress("never saved").remove_with(|effects| effects.put(&table, "k", "v")).unwrap();
-        assert_eq!(table.get("k").unwrap().as_deref(), Some(b"v".as_slice()));
-        let error = store.progress("").remove_with(|_| panic!("a bad name")).unwrap_err();
-        assert!(matches!(error, Error::Config(ConfigError::Name { .. })), "{error:?}");
-    }
+    let (store, _directory) = a_store();
+    let endless = Consumer::builder(numbers(1), store.progress("p")).start(|_| Ok(())).unwrap();
+    let error = store.progress("p").remove_with(|_| panic!("it is in use")).unwrap_err();
+    assert!(matches!(&error, Error::InUse { name } if name == "p"), "{error:?}");
+    endless.stop().unwrap();
+    // A progress that was never saved has nothing to forget; the closure's changes are made.
+    let table = store.table("rows").unwrap();
+    store.progress("never saved").remove_with(|effects| effects.put(&table, "k", "v")).unwrap();
+    assert_eq!(table.get("k").unwrap().as_deref(), Some(b"v".as_slice()));
+    let error = store.progress("").remove_with(|_| panic!("a bad name")).unwrap_err();
+    assert!(matches!(error, Error::Config(ConfigError::Name { .. })), "{error:?}");
 }
 
 /// The state of a consumer that counts its jobs one after the other: the number of jobs that its

@@ -19,16 +19,6 @@ use waterline::{
 const NOW: Retry = Retry::fixed(Duration::ZERO);
 const ZERO: Duration = Duration::ZERO;
 
-/// Runs a test on each back end.
-fn on_each(test: impl Fn(&Store)) {
-    test(&Store::in_memory());
-    #[cfg(feature = "rocksdb")]
-    {
-        let place = tempfile::tempdir().unwrap();
-        test(&Store::open(place.path().join("store")).unwrap());
-    }
-}
-
 fn indices<T>(jobs: &[Job<T>]) -> Vec<Index> {
     jobs.iter().map(|job| job.index).collect()
 }
@@ -379,7 +369,7 @@ fn a_consumer_with_a_gate_starts_batches_below_it() {
 
 #[test]
 fn a_parked_job_that_is_redriven_runs_alone() {
-    on_each(|store| {
+    on_store(|store| {
         let (good, (send, batches)) = (Arc::new(AtomicBool::new(false)), unbounded());
         let mended = good.clone();
         let jobs = numbers(8);
@@ -420,7 +410,7 @@ fn times(table: &Table, count: u64) -> Vec<i64> {
 
 #[test]
 fn promise_09_each_job_of_a_batch_has_its_effects_once_whichever_job_fails() {
-    on_each(|store| {
+    on_store(|store| {
         let table = store.table("rows").unwrap();
         let (rows, tries) = (table.clone(), Mutex::new(BTreeMap::<Index, u32>::new()));
         let consumer = transactional(store, 2_000)
@@ -449,7 +439,7 @@ fn promise_09_each_job_of_a_batch_has_its_effects_once_whichever_job_fails() {
 
 #[test]
 fn promise_09_an_add_that_cannot_be_made_takes_its_batch_back_and_fails_its_own_job_alone() {
-    on_each(|store| {
+    on_store(|store| {
         let table = store.table("rows").unwrap();
         table.put("text", "no counter").unwrap();
         let bad = |index: Index| index % 50 == 7;
@@ -480,7 +470,7 @@ fn promise_09_an_add_that_cannot_be_made_takes_its_batch_back_and_fails_its_own_
 
 #[test]
 fn an_add_that_cannot_be_made_halts_at_its_own_job() {
-    on_each(|store| {
+    on_store(|store| {
         let table = store.table("rows").unwrap();
         table.put("text", "no counter").unwrap();
         let rows = table.clone();
@@ -503,7 +493,7 @@ fn an_add_that_cannot_be_made_halts_at_its_own_job() {
 
 #[test]
 fn a_batch_with_more_effects_than_may_wait_is_run_one_by_one() {
-    on_each(|store| {
+    on_store(|store| {
         let table = store.table("rows").unwrap();
         let rows = table.clone();
         let consumer = transactional(store, 32)

@@ -1,7 +1,7 @@
 //! The durations of the jobs of a queue: the averages, the event that names them, and their record.
 
-use common::eventually;
 use common::queues::{DAY, SECOND, noon};
+use common::{Place, eventually};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -122,15 +122,9 @@ fn an_attempt_whose_job_was_removed_stores_and_counts_no_duration() {
     assert!(open(&faulty.after_crash().unwrap().store(), &clock).durations().is_empty());
 }
 
-#[cfg(feature = "rocksdb")]
 #[test]
-fn q36_averages_survive_a_restart_on_rocksdb() {
-    let (clock, place) = (clock(), tempfile::tempdir().unwrap());
-    let store = || Store::open(place.path().join("store")).unwrap();
-    {
-        let store = store();
-        run(&open(&store, &clock), &clock, "k", SECOND * 3, 2);
-    }
-    let store = store();
-    assert_eq!(seconds(&open(&store, &clock), "k"), Some((1, 3, 3)));
+fn q36_averages_survive_a_restart() {
+    let (clock, place) = (clock(), Place::new());
+    run(&open(&place.open(), &clock), &clock, "k", SECOND * 3, 2);
+    assert_eq!(seconds(&open(&place.open(), &clock), "k"), Some((1, 3, 3)));
 }
