@@ -10,7 +10,7 @@ use waterline::fuzzing::Disk;
 use waterline::testing::FaultyStore;
 use waterline::{
     Blocked, BoxError, ConfigError, Consumer, Error, Index, Job, Jobs, Move, MoveKind, OnExhausted, Progress, Retry,
-    Saved, Store, StoreOptions,
+    Saved, Store,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
