@@ -5,7 +5,7 @@
 # CARGO_TARGET_DIR names another folder for what is compiled. ARGS is passed on to the program:
 # make demo ARGS="--help"
 
-.PHONY: help setup demo test bench loom mutants fuzz deny check
+.PHONY: help setup demo test soak bench loom mutants fuzz deny check
 
 help: ## List these targets (the default)
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -14,13 +14,16 @@ setup: ## Install the programs that this machine lacks to build RocksDB
 	@bash .ci/setup
 
 demo: setup ## Run the example: process the history of a git repository in parallel
-	cargo run --release --locked --example git_history -- $(ARGS)
+	cargo run --release --locked -p waterline-programs --example git_history -- $(ARGS)
 
-test: setup ## Run all tests: on the store in memory, then on RocksDB
+test: setup ## Run each test: in memory, or on RocksDB if its subject is a disk
 	@bash .ci/test
 
+soak: setup ## Run the tests in their whole size for TIME seconds (600), or one round with SEED
+	@TIME="$(TIME)" SEED="$(SEED)" bash .ci/soak
+
 bench: setup ## Measure the cost of a job, as a ratio to the least possible cost
-	cargo bench --locked --features tokio --bench ratios -- $(ARGS)
+	cargo bench --locked -p waterline-benches --features tokio --bench ratios -- $(ARGS)
 
 loom: ## Run the models of the threads: every order of their steps, up to a bound
 	@bash .ci/loom $(ARGS)

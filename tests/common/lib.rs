@@ -21,8 +21,10 @@ pub mod dying;
 pub mod queues;
 #[cfg(feature = "metrics")]
 pub mod recorder;
+mod soak;
 pub mod tree;
 
+pub use soak::{cases, seed, seeds, size};
 pub use waterline::testing::{FaultyProgress, StartedJob, manual_worker};
 
 /// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.

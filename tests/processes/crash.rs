@@ -20,7 +20,6 @@ use waterline::{
 const DIR: &str = "WATERLINE_CRASH_DIR";
 /// The variable with the number of lives before a child's.
 const LIFE: &str = "WATERLINE_CRASH_LIFE";
-const LIVES: u32 = 50;
 
 /// An endless stream.
 struct Endless;
@@ -152,13 +151,13 @@ fn kill_again_and_again(role: &str, lives: u32) -> Index {
 
 #[test]
 fn promise_01_nothing_is_skipped_however_often_the_process_is_killed() {
-    let reached = kill_again_and_again("crash::buffered_child", LIVES);
-    assert!(reached > 1_000, "the lives were too short to prove anything: {reached}");
+    let reached = kill_again_and_again("crash::buffered_child", size(8, 50));
+    assert!(reached > size(100, 1_000), "the lives were too short to prove anything: {reached}");
 }
 
 #[test]
 fn promise_01_holds_with_synced_writes_too() {
-    kill_again_and_again("crash::synced_child", 10);
+    kill_again_and_again("crash::synced_child", size(3, 10));
 }
 
 #[test]
@@ -304,11 +303,11 @@ impl Book {
 
 #[test]
 fn promise_10_after_a_kill_no_more_runs_again_than_was_in_flight_or_not_yet_saved() {
-    const LIVES: u32 = 40;
-    const { assert!(LIVES as u64 * (MOST + BURST as u64) < WINDOW) };
+    let lives = size(8, 40);
+    assert!(u64::from(lives) * (MOST + BURST as u64) < WINDOW);
     let dir = tempfile::tempdir().unwrap();
     let (mut book, mut total) = (Book::default(), 0);
-    for life in 0..LIVES {
+    for life in 0..lives {
         let mut child = child("crash::stuck_child", dir.path(), 0, "");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.is_ok_and(|line| line.contains("started at None"))), "0 is stuck");
@@ -319,8 +318,11 @@ fn promise_10_after_a_kill_no_more_runs_again_than_was_in_flight_or_not_yet_save
         total += repeated;
     }
     let (done, last) = (book.settled.len(), *book.started.last().unwrap());
-    assert!(done > 1_000 && total > 0, "the lives were too short to prove anything: {done} settled, {total} again");
-    println!("{LIVES} lives: {done} jobs settled above a stuck one, {total} starts were repeated");
+    assert!(
+        done > size(100, 1_000) && total > 0,
+        "the lives were too short to prove anything: {done} settled, {total} again"
+    );
+    println!("{lives} lives: {done} jobs settled above a stuck one, {total} starts were repeated");
 
     let store = Store::open(dir.path().join("db")).unwrap();
     let ran = Arc::<Mutex<BTreeSet<Index>>>::default();
@@ -335,7 +337,7 @@ fn promise_10_after_a_kill_no_more_runs_again_than_was_in_flight_or_not_yet_save
     assert!(ran.is_disjoint(&book.settled), "promise 10, in the last life");
     assert!(ran.len() <= IN_FLIGHT + BURST + 1, "{} of {last} were left", ran.len());
     let unsure = (0..=last).filter(|index| !ran.contains(index) && !book.finished.contains(index)).count();
-    assert!(unsure as u64 <= u64::from(LIVES), "promise 1: {unsure} jobs never finished, by what the children wrote");
+    assert!(unsure as u64 <= u64::from(lives), "promise 1: {unsure} jobs never finished, by what the children wrote");
     assert!(store.progress("p").last_processed().unwrap() >= Some(last));
 }
 
@@ -490,18 +492,21 @@ fn count_again_and_again(role: &str, lives: u32, open: impl Fn(&Path) -> Counted
 #[test]
 fn promise_09_effects_are_in_once_however_often_the_process_is_killed() {
     let open = |dir: &Path| Counted::open(dir, Durability::Buffered);
-    let (done, ahead) = count_again_and_again("crash::counting_child", 36, open);
-    assert!(done > 1_000 && ahead > 1_000, "the lives prove nothing: {done} jobs, {ahead} of them done ahead");
+    let (done, ahead) = count_again_and_again("crash::counting_child", size(8, 36), open);
+    assert!(
+        done > size(100, 1_000) && ahead > size(100, 1_000),
+        "the lives prove nothing: {done} jobs, {ahead} of them done ahead"
+    );
 }
 
 #[test]
 fn promise_09_holds_with_synced_writes_too() {
-    count_again_and_again("crash::synced_counting_child", 6, |dir| Counted::open(dir, Durability::Synced));
+    count_again_and_again("crash::synced_counting_child", size(3, 6), |dir| Counted::open(dir, Durability::Synced));
 }
 
 #[test]
 fn promise_09_holds_in_a_database_and_a_family_of_the_users_too() {
-    count_again_and_again("crash::attached_counting_child", 9, Counted::attach);
+    count_again_and_again("crash::attached_counting_child", size(3, 9), Counted::attach);
 }
 
 /// A consumer that counts its jobs one after the other, and pushes each to a log.
@@ -538,10 +543,10 @@ fn beginning_anew_child() {
 
 #[test]
 fn promise_09_a_new_beginning_is_whole_or_has_not_happened_however_often_the_process_is_killed() {
-    const LIVES: u32 = 30;
+    let lives = size(8, 30);
     let dir = tempfile::tempdir().unwrap();
     let (mut between, mut items) = (0, 0);
-    for life in 0..LIVES {
+    for life in 0..lives {
         let mut child = child("crash::beginning_anew_child", dir.path(), life, "");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.is_ok_and(|line| line.contains("started at"))));

@@ -1,5 +1,6 @@
 //! The example `git_history` against git itself: real processes, real repositories, real kills.
 
+use common::size;
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -306,7 +307,7 @@ fn hit_in_the_middle<T>(attempt: impl FnMut(u64) -> Option<T>) -> T {
 #[test]
 fn ten_kills_lose_no_row() {
     let dir = TempDir::new().unwrap();
-    let repo = imported(&dir, "repo", COMMITS, 3);
+    let repo = imported(&dir, "repo", commits(), 3);
     let (db, resumed) = hit_in_the_middle(|seed| {
         let (db, mut rng) = (dir.path().join(format!("db {seed}")), fastrand::Rng::with_seed(seed));
         let mut resumed = Vec::new();
@@ -316,7 +317,7 @@ fn ten_kills_lose_no_row() {
             resumed.extend(life.resumed_from);
             if !early {
                 let first = life.resumed_from.map_or(0, |index| index + 1);
-                life.saves(COMMITS_STAGE, first + rng.u64(..COMMITS as u64 / 16));
+                life.saves(COMMITS_STAGE, first + rng.u64(..commits() as u64 / 16));
             }
             // While it begins, or soon after that.
             life.dies(if early { 30_000 } else { SOON }, &mut rng);
@@ -324,7 +325,7 @@ fn ten_kills_lose_no_row() {
         println!("the lives resumed from {resumed:?}");
         assert!(resumed.is_sorted(), "progress never goes back: {resumed:?}");
         resumed.dedup();
-        let hit = resumed.len() >= 3 && resumed.iter().all(|&index| index < COMMITS as u64 - 1);
+        let hit = resumed.len() >= 3 && resumed.iter().all(|&index| index < commits() as u64 - 1);
         hit.then_some((db, resumed))
     });
     let report = agrees_with_git(&repo, &db);
@@ -333,23 +334,23 @@ fn ten_kills_lose_no_row() {
 
 #[test]
 fn kills_of_the_second_stage_count_no_file_twice() {
-    const FILES: u64 = 40_000;
+    let wide = size(10_000, 40_000);
     let dir = TempDir::new().unwrap();
     let repo = dir.path().join("wide");
     git(dir.path(), ["init", "-q", "wide"]);
-    piped(&repo, ["fast-import", "--quiet", "--force"], &made::wide(20, FILES as usize / 20));
+    piped(&repo, ["fast-import", "--quiet", "--force"], &made::wide(20, wide as usize / 20));
     let db = hit_in_the_middle(|seed| {
         let (db, mut rng) = (dir.path().join(format!("db {seed}")), fastrand::Rng::with_seed(seed));
         let (mut lasts, mut alone) = (Vec::new(), 0);
-        while lasts.len() < 10 && lasts.last() != Some(&Some(FILES)) {
+        while lasts.len() < 10 && lasts.last() != Some(&Some(wide)) {
             let mut life = Life::begin(&repo, &db, true);
             let before = lasts.last().copied().flatten().unwrap_or(0);
-            life.saves(FILES_STAGE, (before + rng.u64(1..FILES / 8)).min(FILES));
+            life.saves(FILES_STAGE, (before + rng.u64(1..wide / 8)).min(wide));
             life.dies(SOON, &mut rng);
             let store = Store::open(&db).unwrap();
             let commits = store.progress("commits").last_processed().unwrap();
             let files = store.progress("files").last_processed().unwrap();
-            alone += u32::from(commits == Some(19) && files < Some(FILES));
+            alone += u32::from(commits == Some(19) && files < Some(wide));
             lasts.push(files);
         }
         println!("files {lasts:?}; {alone} lives left only the second stage to be done");
@@ -357,7 +358,7 @@ fn kills_of_the_second_stage_count_no_file_twice() {
         lasts.dedup();
         (lasts.len() >= 3).then_some(db)
     });
-    assert_eq!(agrees_with_git(&repo, &db)["files"], FILES);
+    assert_eq!(agrees_with_git(&repo, &db)["files"], wide);
     trims_the_log(&repo, &db);
 }
 
@@ -365,7 +366,7 @@ fn kills_of_the_second_stage_count_no_file_twice() {
 #[test]
 fn ctrl_c_stops_cleanly_and_the_next_run_resumes() {
     let dir = TempDir::new().unwrap();
-    let repo = imported(&dir, "repo", COMMITS, 5);
+    let repo = imported(&dir, "repo", commits(), 5);
     let (db, before) = hit_in_the_middle(|seed| {
         let db = dir.path().join(format!("db {seed}"));
         let mut before = None;
@@ -405,7 +406,9 @@ fn interrupted(repo: &Path, db: &Path, signal: &str, before: Option<u64>) -> Opt
 }
 
 /// Enough commits that ten kills and two signals hit in the middle.
-const COMMITS: usize = 20_000;
+fn commits() -> usize {
+    size(5_000, 20_000)
+}
 /// The number of commits, and of files, after which the example says how far it is.
 const EVERY: u64 = 50;
 /// The text of such a line, after the name of the stage.

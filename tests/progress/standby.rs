@@ -876,7 +876,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(24), ..ProptestConfig::default() })]
 
     /// The model: nodes in the order of their tokens. Only the newest one changes the row, so each
     /// job that the row has passed was run, and the fence of its last run is that of a life that

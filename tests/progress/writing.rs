@@ -864,7 +864,7 @@ fn live(database: &Database, fate: &Fate) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(24), ..ProptestConfig::default() })]
 
     #[test]
     fn promise_09_and_promise_10_rows_and_counters_are_exact_over_random_lives(

@@ -394,7 +394,7 @@ fn jobs(queue: &Queue) -> Vec<JobInfo> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(common::cases(64)))]
 
     #[test]
     fn a_push_is_refused_if_and_only_if_it_would_make_too_many_jobs_wait(most in 1..4u64, ops in ops()) {

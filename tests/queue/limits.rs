@@ -919,7 +919,7 @@ fn check_lists(queue: &Queue) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: common::cases(200), max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn in_random_lives_no_limit_is_passed_and_every_job_runs_in_the_end(ops in ops()) {

@@ -148,7 +148,7 @@ fn check(heard: &[Heard], plan: &[u32], mode: Mode) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(cases(24)))]
 
     #[test]
     fn each_attempt_begins_and_ends_once_before_its_save_in_every_mode(

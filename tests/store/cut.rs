@@ -2,7 +2,7 @@
 //! what was written before that byte. It never has a watermark, or a job that is done above it,
 //! without its rows, and never a part of one write.
 
-use common::numbers;
+use common::{numbers, seed, size};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fs;
@@ -271,12 +271,13 @@ fn copy(from: &Path, to: &Path) {
 /// Returns every place that matters, and some others.
 fn torn_off(work: Work) {
     let logged = Logged::new(work);
-    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut random = fastrand::Rng::with_seed(SEED + seed());
     let length = logged.log.len();
-    let edges = random.choose_multiple(logged.edges.iter().copied(), 60);
+    let edges = random.choose_multiple(logged.edges.iter().copied(), size(12, 60));
     let near = edges.into_iter().flat_map(|edge| [edge.saturating_sub(1), edge, edge + 1, edge + HEADER]);
     let ends = [0, 1, HEADER, BLOCK - 1, BLOCK, BLOCK + 1, length - 1, length];
-    let offsets: BTreeSet<usize> = near.chain(ends).chain((0..150).map(|_| random.usize(..length))).collect();
+    let offsets: BTreeSet<usize> =
+        near.chain(ends).chain((0..size(30, 3_000)).map(|_| random.usize(..length))).collect();
     // To open a database takes long, so half of the places of the second kind have to do.
     let offsets = offsets.iter().step_by(if work == Work::Effects { 2 } else { 1 });
     let mut done_ahead = 0;
@@ -284,7 +285,7 @@ fn torn_off(work: Work) {
         let what = format!("torn off at {offset} of {length}");
         done_ahead += logged.check(&logged.log[..offset.min(length)], &logged.before(offset), number % 4 == 0, &what);
     }
-    assert!(done_ahead > 10, "hardly any was done above the watermark: {done_ahead}");
+    assert!(done_ahead > 3, "hardly any was done above the watermark: {done_ahead}");
 }
 
 #[test]
@@ -300,10 +301,10 @@ fn promise_09_wherever_the_log_is_torn_off_each_job_is_in_or_out_and_the_others_
 #[test]
 fn promise_08_wherever_a_byte_of_the_log_is_flipped_what_is_left_is_what_was_written_before() {
     let logged = Logged::new(Work::Rows);
-    let mut random = fastrand::Rng::with_seed(SEED);
-    let edges = random.choose_multiple(logged.edges.iter().copied(), 20);
+    let mut random = fastrand::Rng::with_seed(SEED + seed());
+    let edges = random.choose_multiple(logged.edges.iter().copied(), size(6, 20));
     let headers = edges.into_iter().flat_map(|edge| [edge, edge + 3, edge + 6]).collect::<Vec<_>>();
-    let anywhere = (0..120).map(|_| random.usize(..logged.log.len())).collect::<Vec<_>>();
+    let anywhere = (0..size(24, 1_000)).map(|_| random.usize(..logged.log.len())).collect::<Vec<_>>();
     // RocksDB does not read the rest of a block after its last record. On a wrong length, or on a
     // kind with a longer header, RocksDB may spin for ever instead of opening
     // (facebook/rocksdb#13333, see the design page).

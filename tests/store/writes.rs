@@ -247,7 +247,7 @@ fn check(mut home: Home, steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(300), ..ProptestConfig::default() })]
 
     #[test]
     fn writes_and_looks_in_memory_are_those_of_a_map(steps in proptest::collection::vec(step(), 1..40)) {
@@ -257,7 +257,7 @@ proptest! {
 
 #[cfg(feature = "rocksdb")]
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(40), ..ProptestConfig::default() })]
 
     #[test]
     fn writes_and_looks_on_disk_are_those_of_a_map(steps in proptest::collection::vec(step(), 1..60)) {

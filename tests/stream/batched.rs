@@ -724,7 +724,7 @@ impl Lives {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(cases(48)))]
     #[test]
     fn promise_01_and_promise_10_random_batches_agree_with_the_model(
         (count, max, linger, transactional) in (0..60u64, 1..9usize, 0..3u64, any::<bool>()),

@@ -612,7 +612,7 @@ fn live(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(40), ..ProptestConfig::default() })]
 
     #[test]
     fn consumers_pass_random_gaps_in_all_lives_and_run_every_job(

@@ -222,7 +222,7 @@ fn promise_02_a_sink_that_is_resumed_while_all_slots_are_taken_waits_for_one() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(48), ..ProptestConfig::default() })]
 
     #[test]
     fn the_sink_is_given_every_index_in_order_over_failures_and_restarts(

@@ -56,7 +56,7 @@ fn lives(count: u64, processing: usize, ahead: u64, failing: &[u64], stops: &[u6
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(60), ..ProptestConfig::default() })]
 
     #[test]
     fn promise_01_nothing_is_skipped(

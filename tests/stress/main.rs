@@ -4,6 +4,7 @@
 //! The seeds decide how each job ends and how the consumer is steered, and a failure names them.
 //! The machine decides when each thread runs.
 
+mod thousand;
 mod trial;
 
 use common::*;
@@ -15,9 +16,15 @@ use std::time::{Duration, Instant};
 use trial::{Counting, PLANNED, Passed, Trial, Watched, helpers};
 use waterline::{Consumer, Error, Handle, Index, MemoryProgress, Retry, State, Status};
 
-/// Far fewer in a build in which each job costs ten times as much.
-const JOBS: u64 = if cfg!(debug_assertions) { 300_000 } else { 10_000_000 };
-const JOBS_OF_MANY_LIVES: u64 = if cfg!(debug_assertions) { 60_000 } else { 600_000 };
+/// The jobs of one long life.
+fn jobs() -> u64 {
+    size(300_000, 10_000_000)
+}
+
+/// The jobs of many lives.
+fn jobs_of_many_lives() -> u64 {
+    size(60_000, 600_000)
+}
 
 /// Several times the time that the slowest machine needs while it is busy with other things. Only a
 /// test that hangs waits for it.
@@ -172,13 +179,13 @@ impl Meddler {
 /// Waits for one index after the other.
 fn walk(handle: &Handle, trial: &Trial) {
     for mile in 1..=100 {
-        let index = mile * JOBS / 100 - 1;
+        let index = mile * jobs() / 100 - 1;
         let at_once = handle.wait_for(index, Duration::ZERO);
         trial.claim(!at_once || handle.last_processed_index() >= Some(index), || format!("{index} was not there"));
         let reached = handle.wait_for(index, DEADLINE);
         trial.claim(reached && handle.last_processed_index() >= Some(index), || format!("no {index}"));
     }
-    trial.claim(!handle.wait_for(JOBS, HOUR), || format!("{JOBS} will never come"));
+    trial.claim(!handle.wait_for(jobs(), HOUR), || format!("{} will never come", jobs()));
 }
 
 #[test]
@@ -186,15 +193,15 @@ fn ten_million_jobs_and_everything_at_once() {
     let _alone = ONE_AT_A_TIME.lock();
     silence_planned_panics();
     let (seed, threads) = (0x7a7e_0001, 4);
-    let trial = Trial::new(seed, 0, JOBS, 8, 10_000, threads);
+    let trial = Trial::new(seed, 0, jobs(), 8, 10_000, threads);
     let (progress, helpers) = (MemoryProgress::new(), helpers(3, seed));
     let [worker, confirmed, processed] = [(); 3].map(|()| trial.clone());
-    let consumer = Consumer::builder(Counting(JOBS), Watched::new(&progress, &trial))
+    let consumer = Consumer::builder(Counting(jobs()), Watched::new(&progress, &trial))
         .max_processing(trial.processing.value() as usize)
         .max_search_ahead(trial.ahead.value())
         .threads(threads as usize)
         .retry(RETRY)
-        .stop_at(JOBS - 1)
+        .stop_at(jobs() - 1)
         .on_job_done(move |index| confirmed.on_job_done(index))
         .on_processed(move |run| processed.on_processed(run))
         .start_deferred(move |job, done| worker.start(&job, done, &helpers))
@@ -210,12 +217,12 @@ fn ten_million_jobs_and_everything_at_once() {
     in_time("join", &handle, || consumer.join()).unwrap();
     in_time("the walk", &handle, || walker.join()).unwrap();
     let status = handle.status();
-    assert_eq!((status.done, status.next, status.retries), (JOBS, JOBS, status.failed));
+    assert_eq!((status.done, status.next, status.retries), (jobs(), jobs(), status.failed));
     trial.check_end(&status, progress.last_processed());
-    assert_eq!(progress.last_processed(), Some(JOBS - 1));
-    assert!(status.failed > JOBS / 1000, "every kind of failure was met: {status:#?}");
+    assert_eq!(progress.last_processed(), Some(jobs() - 1));
+    assert!(status.failed > jobs() / 1000, "every kind of failure was met: {status:#?}");
     eventually("no thread is left", || own_threads() == 0);
-    println!("{JOBS} jobs, {} failures, {} saves", status.failed, status.saves);
+    println!("{} jobs, {} failures, {} saves", status.done, status.failed, status.saves);
 }
 
 /// The number of lives with each kind of end.
@@ -243,7 +250,7 @@ impl Stream {
         let (base, processing) = (self.next(), self.rng.u64(1..=16));
         let magnitude = 10u64.pow(self.rng.u32(..=4));
         let ahead = self.rng.u64(1..=magnitude);
-        let trial = Trial::new(life, base, JOBS_OF_MANY_LIVES, processing, ahead, processing);
+        let trial = Trial::new(life, base, jobs_of_many_lives(), processing, ahead, processing);
         let deferred = self.rng.bool();
         let consumer = self.start(&trial, deferred);
         let handle = consumer.handle();
@@ -268,7 +275,7 @@ impl Stream {
             })
         };
         self.check(&trial, &handle, end);
-        self.next() == JOBS_OF_MANY_LIVES
+        self.next() == jobs_of_many_lives()
     }
 
     /// A job that still runs from the life before may keep the name in use.
@@ -276,11 +283,11 @@ impl Stream {
         let begun = Instant::now();
         loop {
             let [worker, confirmed, processed] = [(); 3].map(|()| trial.clone());
-            let builder = Consumer::builder(Counting(JOBS_OF_MANY_LIVES), Watched::new(&self.progress, trial))
+            let builder = Consumer::builder(Counting(jobs_of_many_lives()), Watched::new(&self.progress, trial))
                 .max_processing(trial.processing.value() as usize)
                 .max_search_ahead(trial.ahead.value())
                 .retry(RETRY)
-                .stop_at(JOBS_OF_MANY_LIVES - 1)
+                .stop_at(jobs_of_many_lives() - 1)
                 .on_job_done(move |index| confirmed.on_job_done(index))
                 .on_processed(move |run| processed.on_processed(run));
             let helpers = self.helpers.clone();

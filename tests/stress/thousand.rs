@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use waterline::{Consumer, Handle, Index, MemoryJobs, Retry, State, Store};
 
-const CONSUMERS: usize = 1000;
 const JOBS: u64 = 200;
 /// With more threads, each consumer would have more than its reader, its notifier and two workers.
 const THREADS_EACH: usize = 4;
@@ -139,9 +138,11 @@ fn a_thousand_consumers_on_one_store() {
     let store = open(directory.path());
     let (threads, before) = (own_threads(), resident());
     assert_eq!(threads, 0, "nothing was started yet");
-    let streams: Vec<Stream> = (0..CONSUMERS).map(Stream::new).collect();
+    let _alone = crate::ONE_AT_A_TIME.lock();
+    let many = size(100, 1000);
+    let streams: Vec<Stream> = (0..many).map(Stream::new).collect();
     let consumers: Vec<Consumer> = streams.iter().map(|stream| stream.start(&store)).collect();
-    let each = |resident: u64| resident.saturating_sub(before) as f64 / CONSUMERS as f64;
+    let each = |resident: u64| resident.saturating_sub(before) as f64 / many as f64;
     println!("never had a job: {} threads, {:.1} KiB resident each", own_threads(), each(resident()));
 
     streams.iter().for_each(|stream| stream.push_until(JOBS / 2));
@@ -151,9 +152,9 @@ fn a_thousand_consumers_on_one_store() {
     streams.iter().for_each(|stream| stream.push_until(JOBS));
     let busy = own_threads();
     println!("busy: {busy} threads");
-    assert!(busy <= THREADS_EACH * CONSUMERS + 1, "{busy} threads");
+    assert!(busy <= THREADS_EACH * many + 1, "{busy} threads");
     wait(&streams, &consumers, JOBS);
-    assert!(own_threads() <= THREADS_EACH * CONSUMERS + 1, "{} threads", own_threads());
+    assert!(own_threads() <= THREADS_EACH * many + 1, "{} threads", own_threads());
 
     let handles: Vec<Handle> = consumers.iter().map(Consumer::handle).collect();
     handles.iter().for_each(Handle::request_stop);
