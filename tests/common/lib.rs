@@ -132,8 +132,8 @@ pub fn builder<J: Jobs>(jobs: J, progress: &MemoryProgress) -> waterline::Builde
     Consumer::builder(jobs, progress.clone())
 }
 
-/// Returns the store to test on, which is empty: on a disk with the feature `rocksdb`, and in memory
-/// without it. Its directory lives as long as the second value.
+/// Returns the store to test on, which is empty: on a disk with the feature `rocksdb`, and in
+/// memory without it. Its directory lives as long as the second value.
 pub fn a_store() -> (Store, Option<tempfile::TempDir>) {
     #[cfg(feature = "rocksdb")]
     {

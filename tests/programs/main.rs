@@ -12,8 +12,8 @@ mod metrics;
 mod service;
 mod sqlite;
 
-/// Returns the path of an example. `cargo test` builds it first; a call with `--test programs` takes
-/// the program that is there.
+/// Returns the path of an example. `cargo test` builds it first; a call with `--test programs`
+/// takes the program that is there.
 fn example(name: &str) -> std::path::PathBuf {
     let own = std::env::current_exe().unwrap();
     let folder = own.parent().and_then(std::path::Path::parent).unwrap().join("examples");

@@ -1,4 +1,4 @@
-//! What a consumer keeps of its progress, and what the next life makes of it.
+//! Progress: the records that a consumer keeps, and the use that the next life makes of them.
 
 mod crashes;
 mod done_ahead;

@@ -1,4 +1,4 @@
-//! The lists for whoever carries on: tests/README.md names every test program, CONTRIBUTING.md names
+//! The lists for whoever carries on: tests/README.md names every test program, CONTRIBUTING.md has
 //! every room, every promise has tests, and the planted bugs name tests that exist.
 
 use common::tree::{self, root};

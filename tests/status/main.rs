@@ -1,4 +1,4 @@
-//! What a consumer says of itself: its status, its events, its metrics and its errors.
+//! The status of a consumer, its events, its metrics and its errors.
 
 mod bad_input;
 mod errors;
