@@ -4,6 +4,7 @@
 //! Everything happens in short critical sections of one lock. No user code is called and no I/O is
 //! done within one.
 
+use crate::base::clock::{self, Clock};
 use crate::base::error::{Error, describe};
 use crate::base::guard::drop_guarded;
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
@@ -65,6 +66,7 @@ use self::wakes::Wakes;
 
 pub(crate) struct Driver<T> {
     crew: Crew<Driver<T>>,
+    clock: Clock,
     core: Mutex<Core<T>>,
     /// Workers sleep here.
     work: Condvar,
@@ -100,8 +102,9 @@ impl<T: Send + 'static> Driver<T> {
     }
 
     fn with(core: Core<T>, bell: Arc<Bell>, watermark: Watermark, saves: Option<Arc<dyn Saves>>) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self {
+        let driver = Arc::new_cyclic(|me| Self {
             crew: Crew::new(me.clone()),
+            clock: core.clock.clone(),
             confirms: core.running.on_job_done.is_some() || core.is_observed(),
             observes: core.is_observed(),
             fails_overdue: core.running.flights.timeouts.as_ref().is_some_and(|timeouts| timeouts.fails()),
@@ -116,7 +119,10 @@ impl<T: Send + 'static> Driver<T> {
             changed: Condvar::new(),
             stall: Condvar::new(),
             bell,
-        })
+        });
+        let waits: Weak<dyn clock::Waits> = driver.crew.host().clone();
+        driver.clock.tell(waits);
+        driver
     }
 
     /// Subscribes to the ends of the upstreams.
@@ -137,7 +143,7 @@ impl<T: Send + 'static> Driver<T> {
 
     /// Begins, and carries out the first actions of the window.
     pub(crate) fn begin(&self) {
-        self.settle(self.core.lock(), &Now::when_asked());
+        self.settle(self.core.lock(), &self.clock.when_asked());
     }
 
     /// Drains the window and carries out its actions.
@@ -207,6 +213,16 @@ impl<T: Send + 'static> Driver<T> {
     }
 }
 
+impl<T: Send + 'static> clock::Waits for Driver<T> {
+    fn clock_was_set(&self) {
+        self.core.lock().running.flights.timeouts.iter().for_each(|timeouts| timeouts.ring());
+        self.work.notify_all();
+        self.news.notify_all();
+        self.stall.notify_all();
+        self.bell.work();
+    }
+}
+
 impl<T: Send + 'static> Host for Driver<T> {
     fn crew(&self) -> &Crew<Self> {
         &self.crew
@@ -222,7 +238,7 @@ impl<T: Send + 'static> Host for Driver<T> {
     fn thread_panicked(&self) {
         let mut core = self.core.lock();
         let index = core.window.lowest_undone();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let surplus = core.halt(index, Error::Thread.to_string(), Error::Thread, "", &now);
         let runner = core.running.runner.clone();
         let (_, callback) = core.abandon();

@@ -95,6 +95,7 @@ mod store;
 pub mod testing;
 pub mod window;
 
+pub use base::clock::Clock;
 pub use base::config::{ConfigError, OnExhausted};
 pub use base::error::{Error, StoreError};
 pub use base::failure::Failure;

@@ -167,7 +167,7 @@ impl<'a> PipelineBuilder<'a> {
             let weight = stage.weight.into_inner();
             let consumer = started.map_err(|source| Error::Stage { name: name.clone(), source: source.into() })?;
             let handle = consumer.handle();
-            let rate = Mutex::new(Rate::of(time::now(), &handle.status()));
+            let rate = Mutex::new(Rate::of(handle.control.now(), &handle.status()));
             consumers.insert(0, consumer);
             running.insert(0, RunningStage { name, handle, weight, rate });
         }

@@ -4,6 +4,7 @@
 //! thread is woken: that holds while this thread supervises the workers. One thread at a time calls
 //! the source, and it holds no other lock meanwhile.
 
+use crate::base::clock::Clock;
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded, guarded};
 use crate::base::index::{BoxError, Index};
@@ -141,6 +142,7 @@ pub(crate) enum Beyond {
 /// The source, called by one thread at a time.
 pub(crate) struct SharedSource<J> {
     jobs: J,
+    clock: Clock,
     turn: Mutex<()>,
 }
 
@@ -158,28 +160,28 @@ pub(crate) trait ReadRuns<T>: Send + Sync {
 }
 
 impl<J: Jobs> SharedSource<J> {
-    pub(crate) fn new(jobs: J) -> Self {
-        Self { jobs, turn: Mutex::new(()) }
+    pub(crate) fn new(jobs: J, clock: Clock) -> Self {
+        Self { jobs, clock, turn: Mutex::new(()) }
     }
 
     /// Asks for the head and the gate.
     fn look(&self) -> Reply<(Option<Index>, Gate)> {
         let _turn = self.turn.lock();
-        Reply::to(|| Ok((self.jobs.head()?, self.jobs.gate())))
+        Reply::to(&self.clock, || Ok((self.jobs.head()?, self.jobs.gate())))
     }
 
     fn gate(&self) -> Reply<Gate> {
         let _turn = self.turn.lock();
-        Reply::to(|| Ok(self.jobs.gate()))
+        Reply::to(&self.clock, || Ok(self.jobs.gate()))
     }
 }
 
 impl<R> Reply<R> {
     /// Makes the call, and measures it.
-    fn to(call: impl FnOnce() -> Result<R, BoxError>) -> Self {
-        let begun = time::now();
+    fn to(clock: &Clock, call: impl FnOnce() -> Result<R, BoxError>) -> Self {
+        let begun = clock.now();
         let answer = guarded(call);
-        let ended = time::now();
+        let ended = clock.now();
         Self { answer, took: ended.saturating_duration_since(begun), ended }
     }
 }
@@ -216,7 +218,8 @@ impl<J: Jobs> ReadRuns<J::Job> for SharedSource<J> {
             },
         };
         let ended = time::now();
-        Fetched { jobs, steps, weights, then, quick: ended.saturating_duration_since(begun) < QUICK, ended }
+        let quick = ended.saturating_duration_since(begun) < QUICK;
+        Fetched { jobs, steps, weights, then, quick, ended: self.clock.at(|| ended) }
     }
 }
 
@@ -242,23 +245,26 @@ struct Wait {
 }
 
 impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
-    /// A reader that begins at this time.
+    /// A reader that begins now.
     pub(crate) fn new(
         source: Arc<SharedSource<J>>,
         desk: Arc<D>,
         bell: Arc<Bell>,
         poll_every: Option<Duration>,
-        now: Instant,
     ) -> Self {
-        Self { source, desk, bell, poll_every, looks: Looks::new(now), fetched: None, wait: None }
+        let looks = Looks::new(source.clock.now());
+        Self { source, desk, bell, poll_every, looks, fetched: None, wait: None }
     }
 
     pub(crate) fn run(mut self) {
         loop {
-            match self.step(&Now::when_asked()) {
+            // A clock that is set after this moment rings the bell.
+            let now = self.source.clock.when_asked();
+            match self.step(&now) {
                 Sleep::No => {}
                 Sleep::Spin => self.bell.spin(),
-                Sleep::Until(until) => self.bell.sleep(until),
+                Sleep::Until(until) => self.bell.sleep(self.source.clock.deadline(until)),
+                Sleep::Awhile(pause) => self.bell.sleep(time::now().checked_add(pause)),
                 Sleep::End => break,
             }
         }
@@ -273,8 +279,8 @@ impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
         if !is_over && !self.bell.has_rung() {
             if wait.supervises {
                 if let Some(pause) = self.desk.supervise(now) {
-                    let next = now.get() + pause;
-                    return Sleep::Until(Some(wait.until.map_or(next, |until| until.min(next))));
+                    let left = wait.until.map(|until| until.saturating_duration_since(now.get()));
+                    return Sleep::Awhile(left.map_or(pause, |left| left.min(pause)));
                 }
                 wait.supervises = false;
             }
@@ -397,8 +403,8 @@ mod tests {
 
     fn reader(orders: impl IntoIterator<Item = Order>, sights: u32, now: Instant) -> Reader<MemoryJobs<()>, Desk> {
         let desk = Desk { orders: Mutex::new(orders.into_iter().collect()), sights: Mutex::new(sights) };
-        let source = Arc::new(SharedSource::new(MemoryJobs::new()));
-        let mut reader = Reader::new(source, Arc::new(desk), Arc::default(), None, now);
+        let source = Arc::new(SharedSource::new(MemoryJobs::new(), Clock::default()));
+        let mut reader = Reader::new(source, Arc::new(desk), Arc::default(), None);
         reader.looks.begin(now);
         reader
     }
@@ -408,8 +414,8 @@ mod tests {
         let now = Instant::now();
         let mut reader = reader([Order::Wait(Some(now + PAUSE * 5 / 2))], 9, now);
         let steps: Vec<_> = [0, 0, 2, 4, 5].map(|halves| reader.step(&Now::at(now + PAUSE * halves / 2))).into();
-        let until = |halves| Sleep::Until(Some(now + PAUSE * halves / 2));
-        assert_eq!(steps, [Sleep::Spin, until(2), until(4), until(5), Sleep::End]);
+        let awhile = |halves| Sleep::Awhile(PAUSE * halves / 2);
+        assert_eq!(steps, [Sleep::Spin, awhile(2), awhile(2), awhile(1), Sleep::End]);
     }
 
     #[test]
@@ -417,7 +423,7 @@ mod tests {
         let now = Instant::now();
         let mut reader = reader([Order::Wait(None)], 1, now);
         let steps: Vec<_> = [0, 0, 1, 2].map(|pauses| reader.step(&Now::at(now + PAUSE * pauses))).into();
-        assert_eq!(steps, [Sleep::Spin, Sleep::Until(Some(now + PAUSE)), Sleep::Until(None), Sleep::Until(None)]);
+        assert_eq!(steps, [Sleep::Spin, Sleep::Awhile(PAUSE), Sleep::Until(None), Sleep::Until(None)]);
         reader.bell.work();
         assert_eq!(reader.step(&Now::at(now)), Sleep::End, "it asks for an order again");
     }

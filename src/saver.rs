@@ -1,9 +1,10 @@
 //! The thread around a progress of the user's own, which saves while jobs go on.
 
+use crate::base::clock::{Clock, Waits};
 use crate::base::error::Error;
 use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, Mutex};
-use crate::base::time::{self, Now, Sleep};
+use crate::base::time::{Now, Sleep};
 use crate::commit::SAVE_PACE;
 use crate::commit::changes::Changes;
 use crate::progress::{CommitError, Commits, NewRecords, NotWritten, Progress, SaveDesk, SaveError, Saved, Saves};
@@ -18,6 +19,8 @@ enum SaverMessage {
     },
     /// The wait is cut short.
     Hurry,
+    /// The clock was set.
+    Clock,
 }
 
 /// The driver's side. The thread ends when this is dropped.
@@ -26,6 +29,7 @@ pub(crate) struct SaverHandle(Sender<SaverMessage>);
 /// The thread's side.
 pub(crate) struct Saver<P> {
     inbox: Receiver<SaverMessage>,
+    clock: Clock,
     progress: Arc<Mutex<P>>,
     keeps: Keeps<P>,
     asked: Option<DueSave>,
@@ -75,15 +79,15 @@ enum When {
 }
 
 impl When {
-    fn after(pause: Duration) -> Self {
-        time::now().checked_add(pause).map_or(Self::InAHurryAlone, Self::From)
+    fn after(pause: Duration, clock: &Clock) -> Self {
+        clock.now().checked_add(pause).map_or(Self::InAHurryAlone, Self::From)
     }
 }
 
 /// Returns both sides. The progress is shared with the one that keeps its name in use.
-pub(crate) fn saver<P: Progress>(progress: Arc<Mutex<P>>, keeps: Keeps<P>) -> (SaverHandle, Saver<P>) {
+pub(crate) fn saver<P: Progress>(progress: Arc<Mutex<P>>, keeps: Keeps<P>, clock: Clock) -> (SaverHandle, Saver<P>) {
     let (sender, inbox) = unbounded();
-    (SaverHandle(sender), Saver { inbox, progress, keeps, asked: None, paced: When::AtOnce })
+    (SaverHandle(sender), Saver { inbox, clock, progress, keeps, asked: None, paced: When::AtOnce })
 }
 
 impl Saves for SaverHandle {
@@ -97,14 +101,25 @@ impl Saves for SaverHandle {
     }
 }
 
+impl Waits for SaverHandle {
+    fn clock_was_set(&self) {
+        let _ = self.0.send(SaverMessage::Clock);
+    }
+}
+
 impl<P: Progress> Saver<P> {
     pub(crate) fn run(mut self) {
         loop {
-            let heard = match self.step(&Now::when_asked()) {
-                Sleep::No | Sleep::Spin => continue,
-                Sleep::Until(Some(until)) => self.inbox.recv_deadline(until).ok(),
-                Sleep::Until(None) => self.inbox.recv().ok(),
+            // A clock that is set after this moment sends a message.
+            let now = self.clock.when_asked();
+            let until = match self.step(&now) {
+                Sleep::No | Sleep::Spin | Sleep::Awhile(_) => continue,
+                Sleep::Until(until) => self.clock.deadline(until),
                 Sleep::End => break,
+            };
+            let heard = match until {
+                Some(until) => self.inbox.recv_deadline(until).ok(),
+                None => self.inbox.recv().ok(),
             };
             heard.into_iter().for_each(|message| self.take(message));
         }
@@ -127,6 +142,7 @@ impl<P: Progress> Saver<P> {
             }
             // It may come late, after the save that it meant, or before it was asked for.
             SaverMessage::Hurry => self.asked.iter_mut().for_each(|asked| asked.when = When::AtOnce),
+            SaverMessage::Clock => {}
         }
     }
 
@@ -181,14 +197,18 @@ impl<P: Progress> Saver<P> {
             }
         };
         match again {
-            Some(pause) => self.asked = Some(DueSave { desk, when: When::after(pause) }),
-            None => self.paced = When::after(self.pace()),
+            Some(pause) => self.asked = Some(DueSave { desk, when: When::after(pause, &self.clock) }),
+            None => self.paced = self.paced(),
         }
     }
 
-    fn pace(&self) -> Duration {
+    /// Returns the end of the pace after a save.
+    fn paced(&self) -> When {
         // A progress that panics has no pace of its own.
-        guarded(|| Ok(self.progress.lock().pace())).unwrap_or(SAVE_PACE)
+        let pace = guarded(|| Ok(self.progress.lock().pace())).unwrap_or(SAVE_PACE);
+        // The least pace only gathers jobs, as a store's writer does by the time of the machine.
+        let is_none = self.clock.is_manual() && pace <= SAVE_PACE;
+        if is_none { When::AtOnce } else { When::after(pace, &self.clock) }
     }
 
     /// Saves what is true now; `None`: nothing any more. All that is done is listed only for a
@@ -311,7 +331,7 @@ mod tests {
         for (keeps_all, counted, saved) in [(false, (2, 0), None), (true, (0, 2), Some(all))] {
             let (progress, desk) = (Arc::new(Mutex::new(Takes::default())), Arc::new(Counting::default()));
             let keeps = if keeps_all { Keeps::All } else { Keeps::Watermark };
-            let (handle, saver) = saver(progress.clone(), keeps);
+            let (handle, saver) = saver(progress.clone(), keeps, Clock::default());
             (0..2).for_each(|_| handle.save(desk.clone(), true));
             drop(handle);
             saver.run();
@@ -322,7 +342,7 @@ mod tests {
     #[test]
     fn a_save_is_made_when_the_pace_of_the_last_one_is_over_or_in_a_hurry_at_once() {
         let (progress, desk) = (Arc::new(Mutex::new(Takes::default())), Arc::new(Counting::default()));
-        let (handle, mut saver) = saver(progress.clone(), Keeps::Watermark);
+        let (handle, mut saver) = saver(progress.clone(), Keeps::Watermark, Clock::default());
         let (begun, saves) = (Instant::now(), || progress.lock().0.len());
         assert_eq!(saver.step(&Now::at(begun)), Sleep::Until(None), "nobody asked");
         handle.save(desk.clone(), false);

@@ -7,6 +7,8 @@
 //! * [`JobsSuite`] checks that a source keeps the rules of [`Jobs`](crate::Jobs).
 //! * [`ProgressSuite`] checks that a progress keeps the rules of [`Progress`](crate::Progress).
 //! * [`manual_worker()`] makes jobs that wait until the test ends them.
+//! * [`Clock::manual`](crate::Clock::manual) makes a clock that only the test moves, for a
+//!   [consumer](crate::Builder::clock) or a [queue](crate::queue::QueueOptions::clock).
 //! * [`FaultyProgress`] and [`FaultyStore`] have writes that fail, panic, hang, or are lost in a
 //!   crash. A [`FaultyProgress`] also loses its name, and holds its consumer back.
 //!

@@ -5,7 +5,7 @@
 //! A test, a model or a simulator then runs the same code with a time of its own.
 
 use std::cell::OnceCell;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A time to within a tick of the system's timer: 1 to 16 ms. To read an exact clock costs as much
 /// as all the rest of a short job.
@@ -16,20 +16,41 @@ pub(crate) type Coarse = coarsetime::Instant;
 #[derive(Debug)]
 pub(crate) struct Now {
     moment: OnceCell<Instant>,
-    chance: Option<f64>,
+    /// `None`: the event asks the clocks of the system.
+    set: Option<Set>,
+}
+
+/// The other clocks at a moment that a test has set. Chance then makes each pause as long as it can
+/// be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Set {
+    pub(super) wall: u64,
+    pub(super) coarse: Coarse,
+    pub(super) system: Instant,
 }
 
 impl Now {
-    /// Reads the clock when it is asked.
+    /// Reads the clock of the system when it is asked.
     #[inline]
-    pub(crate) fn when_asked() -> Self {
-        Self { moment: OnceCell::new(), chance: None }
+    pub(super) fn of_system() -> Self {
+        Self { moment: OnceCell::new(), set: None }
     }
 
-    /// This moment, at which chance makes each pause as long as it can be.
+    /// This moment, which a test has set.
+    pub(super) fn of_set(moment: Instant, set: Set) -> Self {
+        Self { moment: OnceCell::from(moment), set: Some(set) }
+    }
+
+    /// Reads the clock of the system when it is asked.
+    #[cfg(test)]
+    pub(crate) fn when_asked() -> Self {
+        Self::of_system()
+    }
+
+    /// This moment, on each clock that tells moments.
     #[cfg(test)]
     pub(crate) fn at(moment: Instant) -> Self {
-        Self { moment: OnceCell::from(moment), chance: Some(1.0) }
+        Self::of_set(moment, Set { wall: wall(), coarse: coarse(), system: moment })
     }
 
     #[inline]
@@ -37,16 +58,27 @@ impl Now {
         *self.moment.get_or_init(now)
     }
 
-    /// Reads the coarse clock, each time anew.
+    /// Returns the moment on the clock of the system, also where a test sets another one. The
+    /// threads are measured with it, since they take the machine's time.
     #[inline]
-    #[allow(clippy::unused_self)]
+    pub(crate) fn of_machine(&self) -> Instant {
+        self.set.map_or_else(|| self.get(), |set| set.system)
+    }
+
+    /// Reads the coarse clock. That of the system is read each time anew.
+    #[inline]
     pub(crate) fn coarse(&self) -> Coarse {
-        coarse()
+        self.set.map_or_else(coarse, |set| set.coarse)
+    }
+
+    /// Reads the wall clock: milliseconds since 1970.
+    pub(crate) fn wall(&self) -> u64 {
+        self.set.map_or_else(wall, |set| set.wall)
     }
 
     /// Draws a random number in 0..=1.
     pub(crate) fn chance(&self) -> f64 {
-        self.chance.unwrap_or_else(chance)
+        self.set.map_or_else(chance, |_| 1.0)
     }
 }
 
@@ -57,10 +89,25 @@ pub(crate) enum Sleep {
     No,
     /// Some microseconds, awake, since something is about to come.
     Spin,
-    /// Until somebody wakes the loop, or until this time.
+    /// Until somebody wakes the loop, or until this time on its clock.
     Until(Option<Instant>),
+    /// Until somebody wakes the loop, or for this time of the machine.
+    Awhile(Duration),
     /// For ever: that was the last step.
     End,
+}
+
+/// Returns the milliseconds from 1970 to a time, and 0 before; `None`: that is too far away.
+pub(crate) fn millis(time: SystemTime) -> Option<u64> {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).ok()
+}
+
+/// Lets time pass on a coarse clock: rounded up, so that a pause of this length is over by then.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn later(coarse: Coarse, by: Duration) -> Coarse {
+    let ticks = (by.as_nanos() << 32).div_ceil(1_000_000_000);
+    coarse.saturating_add(coarsetime::Duration::from_ticks(u64::try_from(ticks).unwrap_or(u64::MAX)))
 }
 
 /// Reads the monotonic clock.
@@ -91,8 +138,7 @@ pub(crate) fn coarse_uncached() -> Coarse {
 #[cfg(not(waterline_loom))]
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn wall() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    millis(SystemTime::now()).unwrap_or(u64::MAX)
 }
 
 #[cfg(not(waterline_loom))]

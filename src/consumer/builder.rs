@@ -1,6 +1,7 @@
 //! The builder: the settings of a consumer, their checks, and the start.
 
 use super::Consumer;
+use crate::base::clock::Clock;
 use crate::base::config::{self, ConfigError, OnExhausted, check_max_processing, check_read_ahead, check_search_ahead};
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
@@ -38,6 +39,7 @@ pub struct Builder<J, P> {
     pub(super) attempt_timeout: Option<Duration>,
     pub(super) on_exhausted: OnExhausted,
     pub(super) max_crashes: Option<u32>,
+    pub(super) clock: Clock,
     pub(super) poll_every: Option<Duration>,
     pub(super) stop_at: Option<Index>,
     pub(super) on_job_done: Option<Arc<OnJobDone>>,
@@ -65,6 +67,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             attempt_timeout: None,
             on_exhausted: OnExhausted::Halt,
             max_crashes: None,
+            clock: Clock::default(),
             poll_every: None,
             stop_at: None,
             on_job_done: None,
@@ -252,6 +255,25 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// source took the [`Wakeup`](crate::Wakeup).
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.poll_every = Some(interval);
+        self
+    }
+
+    /// Sets the clock, for tests. Default: that of the system. With `Clock::manual` (feature
+    /// `testing`) a test lets hours pass at once.
+    ///
+    /// The consumer goes by it in everything that it decides by time: the back-off of jobs, of the
+    /// source and of saves, polls, the pace of saves, batches that wait for more jobs, the timeouts
+    /// of attempts, stalls, measurements, and the tries of a [`standby`](Self::standby). The times
+    /// in statuses, events and records are those of this clock.
+    ///
+    /// Some waits are on the machine's own time, whatever the clock is. The limit of a call that
+    /// waits, such as [`Handle::wait_for`](crate::Handle::wait_for) and
+    /// [`Consumer::stop_within`], is that of its caller. The threads of the pool come and go by the
+    /// work of the machine. The writer of a [`Store`](crate::Store) serves all that use the store,
+    /// so it has no clock of one of them: it writes at its own pace, and tries again by itself. On
+    /// a manual clock a [pace](Progress::pace) of a millisecond or less is none.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
         self
     }
 

@@ -8,10 +8,10 @@ use super::acquire::{Acquired, Keeps, acquire, subscribe};
 use super::builder::{Builder, OnProcessed};
 use super::inspect::{Inspected, Wanted, inspect};
 use super::recover::{Going, recover};
+use crate::base::clock::{Clock, Waits};
 use crate::base::config::{self, ConfigError, OnExhausted};
 use crate::base::error::Error;
 use crate::base::sync::{Arc, Mutex};
-use crate::base::time;
 use crate::driver::care::Recovered;
 use crate::driver::standby::Refusal;
 use crate::driver::timeouts::Timeouts;
@@ -31,6 +31,7 @@ use crate::source::wakeup::Bell;
 use crate::source::watermark::Watermark;
 use crate::window::{Limits, Window};
 use std::any::Any;
+use std::sync::Weak;
 use std::time::Duration;
 
 /// A driver that is ready to run, and the rest that its threads need.
@@ -155,12 +156,12 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
 
     /// Returns the settings that say how to go on after earlier lives.
     fn going(&self, mode: Mode) -> Going {
-        let in_order = mode == Mode::Ordered;
+        let (in_order, wall) = (mode == Mode::Ordered, self.clock.wall());
         match self.on_exhausted {
-            OnExhausted::Halt => Going { budget: None, max_crashes: self.max_crashes, in_order },
+            OnExhausted::Halt => Going { budget: None, max_crashes: self.max_crashes, in_order, wall },
             OnExhausted::Park { budget } => {
                 let max_crashes = self.max_crashes.unwrap_or(config::DEFAULT_CRASHES);
-                Going { budget: Some(budget), max_crashes: Some(max_crashes), in_order }
+                Going { budget: Some(budget), max_crashes: Some(max_crashes), in_order, wall }
             }
         }
     }
@@ -168,7 +169,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// Makes the core with all settings of the user's.
     pub(super) fn equip(&mut self, window: Window, checked: Checked, name: String) -> Core<J::Job> {
         let Checked { mode, settings, .. } = checked;
-        let mut core = Core::new(window, self.retry, self.max_read_ahead, time::now());
+        let mut core = Core::new(window, self.retry, self.max_read_ahead, self.clock.now());
+        core.clock = self.clock.clone();
         core.announcing.wanted = self.on_processed.is_some();
         core.running.on_job_done = self.on_job_done.take();
         core.workers.fixed = settings.threads;
@@ -194,11 +196,11 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let Opened { acquired, inspected, window, recovered } = opened;
         let Inspected { watermark, upstreams, subscribed, next } = inspected;
         let mut core = self.equip(window, checked, watermark.name());
-        let Self { jobs, progress, poll_every, on_processed, attempt_timeout, .. } = self;
+        let Self { jobs, progress, clock, poll_every, on_processed, attempt_timeout, .. } = self;
         core.gates.upstreams = upstreams;
         core.tenancy.fence = acquired.fence;
         let keeps_parked = recovered.and_then(|recovered| core.go_on(recovered)).is_some();
-        let Handed { saves, saver, name } = hand_over(progress, checked.saver_keeps(commits));
+        let Handed { saves, saver, name } = hand_over(progress, checked.saver_keeps(commits), &clock);
         core.roster.keep_name(name);
         // No follower looks at this watermark yet.
         watermark.hold(core.lowest_parked());
@@ -210,7 +212,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         unstarted.watermark = None;
         driver.listen();
         let poll_every = poll_every.or((!subscribed).then_some(config::DEFAULT_POLL));
-        let source = Arc::new(SharedSource::new(jobs));
+        let source = Arc::new(SharedSource::new(jobs, clock));
         Assembled { driver, timed: attempt_timeout.is_some(), saver, source, poll_every, on_processed }
     }
 }
@@ -238,7 +240,7 @@ pub(super) fn spawn<J: Jobs, P: Progress>(assembled: Assembled<J, P>, unstarted:
     let (desk, bell) = (driver.clone(), unstarted.bell.clone());
     // The reader is made on the stack of its thread: the values that a thread is started with take
     // memory on the heap.
-    driver.spawn("wl-reader", move || Reader::new(source, desk, bell, poll_every, time::now()).run())
+    driver.spawn("wl-reader", move || Reader::new(source, desk, bell, poll_every).run())
 }
 
 /// A progress that is in the hands of the part that saves.
@@ -251,13 +253,16 @@ pub(super) struct Handed<P> {
 
 /// Hands the progress to the part that saves: the store's writer, or a thread that the caller
 /// starts. The name stays in use until the consumer has ended.
-pub(super) fn hand_over<P: Progress>(mut progress: P, keeps: saver::Keeps<P>) -> Handed<P> {
+pub(super) fn hand_over<P: Progress>(mut progress: P, keeps: saver::Keeps<P>, clock: &Clock) -> Handed<P> {
     if let Some(saves) = shared_writer(&mut progress) {
         return Handed { saves, saver: None, name: Box::new(progress) };
     }
     let progress = Arc::new(Mutex::new(progress));
-    let (handle, saver) = saver(progress.clone(), keeps);
-    Handed { saves: Arc::new(handle), saver: Some(saver), name: Box::new(progress) }
+    let (handle, saver) = saver(progress.clone(), keeps, clock.clone());
+    let handle = Arc::new(handle);
+    let waits: Weak<dyn Waits> = Arc::downgrade(&(handle.clone() as Arc<dyn Waits>));
+    clock.tell(waits);
+    Handed { saves: handle, saver: Some(saver), name: Box::new(progress) }
 }
 
 /// Cleans up if the start fails: it closes the bell, so that the source can forget its wake-up,

@@ -4,7 +4,6 @@
 use super::acquire::Acquired;
 use crate::base::error::Error;
 use crate::base::index::Index;
-use crate::base::time;
 use crate::driver::care::Recovered;
 use crate::progress::{Commits, Earlier, Life, Opening, ParkedRecord, Progress, Saved, open_life};
 use crate::window::Window;
@@ -18,6 +17,8 @@ pub(super) struct Going {
     pub(super) max_crashes: Option<u32>,
     /// True if a sink takes the results in order.
     pub(super) in_order: bool,
+    /// The time on the wall.
+    pub(super) wall: u64,
 }
 
 /// Tells the window of the jobs that failed in earlier lives, and opens the record of this life.
@@ -51,7 +52,7 @@ pub(super) fn recover<P: Progress>(
         kept.push(job);
     }
     let careful = careful_until(&before, window.lowest_undone());
-    let life = Life { open: true, opened: time::wall(), ended: 0, width, careful, halted: before.halted };
+    let life = Life { open: true, opened: going.wall, ended: 0, width, careful, halted: before.halted };
     let suspects = kept.iter().filter(|job| job.suspect).collect();
     let saved = acquired.opening.get_or_insert_with(|| Saved::new(None, window.lowest_undone(), Vec::new()));
     let (saved, name) = (Some(saved), acquired.name.as_deref().unwrap_or("unnamed"));

@@ -95,7 +95,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         // Nothing is read before there is a head, so this window starts nothing.
         let mut window = Window::begin(0, checked.limits);
         self.stop_at.into_iter().for_each(|last| window.stop_at(last));
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let due = now.get() + refusal.pause();
         let mut core = self.equip(window, checked, refusal.name.clone());
         core.await_name(refusal, &now);
@@ -162,7 +162,7 @@ where
             match self.try_now() {
                 // A try may take long. If the consumer has ended meanwhile, it opens no life.
                 Ok(acquired) => return Ok(self.driver.still_waits().then_some(acquired)),
-                Err(error) => self.refused(error, &Now::when_asked())?,
+                Err(error) => self.refused(error, &self.builder.clock.when_asked())?,
             }
         }
         Ok(None)
@@ -198,10 +198,10 @@ where
         // Nobody else has the name now, so these metrics are of this consumer in any case.
         #[cfg(feature = "metrics")]
         self.metrics.into_iter().for_each(|metrics| metrics.begin(inspected.watermark.name()));
-        let Builder { jobs, progress, poll_every, on_processed, attempt_timeout, .. } = builder;
+        let Builder { jobs, progress, clock, poll_every, on_processed, attempt_timeout, .. } = builder;
         let runner = driver.observed(runner(&driver, checked.settings));
-        let source = Arc::new(SharedSource::new(jobs));
-        let Handed { saves, saver, name } = hand_over(progress, checked.saver_keeps(commits));
+        let source = Arc::new(SharedSource::new(jobs, clock.clone()));
+        let Handed { saves, saver, name } = hand_over(progress, checked.saver_keeps(commits), &clock);
         let takeover = Takeover {
             window,
             last_processed: acquired.last_processed(),

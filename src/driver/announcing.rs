@@ -7,7 +7,6 @@ use super::wakes::Wakes;
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::Index;
-use crate::base::time::Now;
 use crate::notifier::NewsDesk;
 use std::ops::RangeInclusive;
 
@@ -73,7 +72,7 @@ impl<T: Send + 'static> NewsDesk for Driver<T> {
         let index = *run.end();
         let text = format!("on_processed {}", failure.text);
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         core.silence();
         let surplus = core.halt(index, text, Error::Callback { index, source: failure.error }, &failure.text, &now);
         self.settle(core, &now);

@@ -158,7 +158,7 @@ impl<T: Send + 'static> Core<T> {
             return rest;
         }
         self.workers.lingers();
-        Rest::Sleep(self.running.batches.as_ref().and_then(|batches| batches.until))
+        Rest::Linger(self.running.batches.as_ref().and_then(|batches| batches.until))
     }
 
     /// Takes the report of a batch whose attempt is over, and leaves it empty. The answer is a
@@ -231,7 +231,7 @@ impl<T: Send + 'static> Core<T> {
     fn run_alone(&mut self, index: Index, count: usize, error: &str, now: &Now) {
         let text = format!("it was in a batch of {count} jobs that failed, so it runs alone: {error}");
         self.note_deferred(index, FIRST, &text);
-        self.failures.defer(index, FIRST, text, Duration::ZERO, now.get());
+        self.failures.defer(index, FIRST, text, Duration::ZERO, now);
         self.reading.rouse = true;
     }
 
@@ -266,24 +266,24 @@ impl<T: Send + 'static> Driver<T> {
         // Without the lock: most batches are as large as the one before.
         batch.jobs.reserve(batch.tickets.len());
         let mut core = self.core.lock();
-        let mut now = Now::when_asked();
+        let mut now = self.clock.when_asked();
         if !batch.tickets.is_empty() {
             let surplus = core.report_batch(batch, effects, &now);
             effects::clear(effects);
             if surplus.is_some() {
                 self.unlocked(&mut core, || drop_guarded(surplus));
-                now = Now::when_asked();
+                now = self.clock.when_asked();
             }
         }
         if core.save_is_late(&now) {
             core = self.help_saving(core, &now);
-            now = Now::when_asked();
+            now = self.clock.when_asked();
         }
         let mut search = Search::default();
         loop {
             if let Some((source, run)) = core.begin_reading(&now) {
                 core = self.read_for_itself(core, source, run, &mut search);
-                now = Now::when_asked();
+                now = self.clock.when_asked();
             }
             let lingers = core.gather(batch, &now);
             let wakes = core.drain(&now);
@@ -303,7 +303,7 @@ impl<T: Send + 'static> Driver<T> {
                 search.slept = false;
                 core.running.batches.iter_mut().for_each(|batches| batches.lingering -= 1);
             }
-            now = Now::when_asked();
+            now = self.clock.when_asked();
         }
     }
 

@@ -11,7 +11,7 @@ use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
 use crate::base::sync::{Arc, MutexGuard, wait_until};
-use crate::base::time::{self, Now};
+use crate::base::time;
 #[cfg(test)]
 use crate::crew::workers::Workers;
 use crate::observe::ended::Ended;
@@ -51,6 +51,8 @@ pub(crate) trait Control: Send + Sync {
     fn status(&self) -> Status;
     fn watermark(&self) -> &Watermark;
     fn size(&self) -> u64;
+    /// The moment on the consumer's clock.
+    fn now(&self) -> Instant;
     fn wait_for(&self, index: Index, timeout: Duration) -> bool;
     /// Waits until its owner would not have to wait for the end.
     fn wait_ended(&self, timeout: Duration) -> Option<Ended>;
@@ -92,7 +94,7 @@ impl<T: Send + 'static> Control for Driver<T> {
 
     fn request_stop(&self) {
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         core.window.handle_stop();
         // During the pause the jobs in flight were not watched for stalls.
         let watch = core.window.in_flight() > 0 && core.stir(now.get());
@@ -105,7 +107,7 @@ impl<T: Send + 'static> Control for Driver<T> {
     fn stop_at(&self, index: Index) {
         let mut core = self.core.lock();
         core.stop_at(index);
-        self.settle(core, &Now::when_asked());
+        self.settle(core, &self.clock.when_asked());
     }
 
     fn stop_at_head(&self) {
@@ -117,7 +119,7 @@ impl<T: Send + 'static> Control for Driver<T> {
         let mut core = self.core.lock();
         core.gates.reach.then = then;
         core.end_within_reach();
-        self.settle(core, &Now::when_asked());
+        self.settle(core, &self.clock.when_asked());
     }
 
     fn has_reached_its_end(&self) -> bool {
@@ -138,7 +140,7 @@ impl<T: Send + 'static> Control for Driver<T> {
     }
 
     fn status(&self) -> Status {
-        self.core.lock().status(&Now::when_asked())
+        self.core.lock().status(&self.clock.when_asked())
     }
 
     fn watermark(&self) -> &Watermark {
@@ -147,6 +149,10 @@ impl<T: Send + 'static> Control for Driver<T> {
 
     fn size(&self) -> u64 {
         self.core.lock().window.size()
+    }
+
+    fn now(&self) -> Instant {
+        self.clock.now()
     }
 
     fn wait_for(&self, index: Index, timeout: Duration) -> bool {
@@ -180,7 +186,7 @@ impl<T: Send + 'static> Control for Driver<T> {
 
     fn set_paused(&self, paused: bool) {
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         core.set_paused(paused);
         core.watching.stalls.moved(&now);
         let watch = !paused && core.stir(now.get());
@@ -199,7 +205,7 @@ impl<T: Send + 'static> Control for Driver<T> {
         change(&mut limits);
         core.change_limits(limits);
         core.workers.cap = None;
-        self.settle(core, &Now::when_asked());
+        self.settle(core, &self.clock.when_asked());
         // Threads that are now too many are asleep, if they are idle.
         self.work.notify_all();
         Ok(())
@@ -280,7 +286,7 @@ impl<T: Send + 'static> Driver<T> {
         let mut core = self.core.lock();
         let runner = core.running.runner.clone();
         let (running, callback) = core.abandon();
-        self.settle(core, &Now::when_asked());
+        self.settle(core, &self.clock.when_asked());
         self.observe_no_attempts();
         self.end_jobs(runner);
         drop_guarded(callback);

@@ -18,6 +18,7 @@ use super::tenure::Tenancy;
 use super::waiters::Waiting;
 use super::wakes::Wakes;
 use super::watching::Watching;
+use crate::base::clock::Clock;
 use crate::base::retry::Retry;
 use crate::base::time::Now;
 use crate::crew::Roster;
@@ -27,6 +28,7 @@ use crate::window::{Action, Window};
 use std::time::Instant;
 
 pub(crate) struct Core<T> {
+    pub(crate) clock: Clock,
     pub(crate) window: Window,
     pub(crate) reading: Reading<T>,
     pub(crate) gates: Gates,
@@ -49,6 +51,7 @@ pub(crate) struct Core<T> {
 impl<T: Send + 'static> Core<T> {
     pub(crate) fn new(window: Window, retry: Retry, max_read_ahead: usize, now: Instant) -> Self {
         let mut core = Self {
+            clock: Clock::default(),
             window,
             reading: Reading::new(max_read_ahead),
             gates: Gates::default(),
@@ -124,7 +127,7 @@ impl<T: Send + 'static> Core<T> {
             Action::Save => {
                 wakes.save = true;
                 self.saving.under_way.since = Some(now.get());
-                self.saving.patience.begin(now.get(), self.running.counters.done);
+                self.saving.patience.begin(now.of_machine(), self.running.counters.done);
             }
             Action::Announce(run) => self.announce(run, wakes),
             Action::Finish => self.finish(wakes, now),

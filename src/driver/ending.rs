@@ -54,7 +54,7 @@ impl<T: Send + 'static> Core<T> {
     /// Everything is over: the window wants nothing more.
     pub(super) fn finish(&mut self, wakes: &mut Wakes, now: &Now) {
         wakes.ended = true;
-        self.running.flights.timeouts.iter().for_each(|timeouts| timeouts.end());
+        self.running.flights.timeouts.iter().for_each(|timeouts| timeouts.ring());
         self.waiting.rouse = true;
         if let Some(error) = self.gates.reach.error(&self.window).filter(|_| self.ending.error.is_none()) {
             self.halt_for(self.window.lowest_undone(), error.to_string(), error, "", now);
@@ -154,6 +154,6 @@ impl<T: Send + 'static> Driver<T> {
         // Beyond the clock's end is for ever.
         let deadline = time::now().checked_add(timeout);
         let mut core = self.core.lock();
-        self.crew.wait_gone(&mut core, deadline).then(|| core.ended(&Now::when_asked()))
+        self.crew.wait_gone(&mut core, deadline).then(|| core.ended(&self.clock.when_asked()))
     }
 }

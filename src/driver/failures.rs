@@ -4,7 +4,7 @@
 use super::reading::Unread;
 use crate::base::index::Index;
 use crate::base::retry::Retry;
-use crate::base::time::{self, Now};
+use crate::base::time::Now;
 use crate::reader::SOURCE_BACK_OFF;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -66,15 +66,15 @@ impl Failures {
     }
 
     /// Notes that this attempt failed, and that the next one is due after a pause.
-    pub(super) fn note(&mut self, index: Index, attempt: u32, error: String, pause: Duration, now: Instant) {
-        let due = after(pause, now);
-        let first = Some(self.first_failed(index).unwrap_or_else(time::wall));
+    pub(super) fn note(&mut self, index: Index, attempt: u32, error: String, pause: Duration, now: &Now) {
+        let due = after(pause, now.get());
+        let first = Some(self.first_failed(index).unwrap_or_else(|| now.wall()));
         self.jobs.insert(index, Failed::new(attempt, due, error, first));
         self.timers.push(Reverse((due, index)));
     }
 
     /// Notes that a job was not ready in this attempt, which does not count.
-    pub(super) fn defer(&mut self, index: Index, attempt: u32, text: String, delay: Duration, now: Instant) {
+    pub(super) fn defer(&mut self, index: Index, attempt: u32, text: String, delay: Duration, now: &Now) {
         let first = self.first_failed(index);
         self.note(index, attempt.saturating_sub(1), text, delay, now);
         self.jobs.entry(index).and_modify(|job| (job.deferred, job.first) = (true, first));
@@ -227,7 +227,7 @@ mod tests {
     fn a_failure_is_kept_while_the_next_attempt_runs_and_forgotten_when_one_succeeds() {
         let mut failures = Failures::new(Retry::fixed(Duration::ZERO));
         let now = Instant::now();
-        failures.note(7, 1, "refused".to_owned(), Duration::from_millis(5), now);
+        failures.note(7, 1, "refused".to_owned(), Duration::from_millis(5), &Now::at(now));
         assert_eq!(failures.take_due(now), None);
         assert_eq!(failures.take_due(now + Duration::from_millis(5)), Some(7));
         assert!(
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(failures.begin_attempt(7), 2);
         assert!(failures.waiting(7).is_none() && !failures.has_waiting_up_to(7, |_| true), "it runs");
         assert_eq!(failures.before_this_attempt(7).map(|failed| failed.error.as_str()), Some("refused"));
-        failures.note(7, 2, "refused again".to_owned(), Duration::MAX, now);
+        failures.note(7, 2, "refused again".to_owned(), Duration::MAX, &Now::at(now));
         assert!(failures.waiting(7).is_some_and(|failed| failed.error == "refused again"));
         assert!(failures.next_due().is_some_and(|due| due > now), "a pause beyond the clock's end");
         failures.forget(7);

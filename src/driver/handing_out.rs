@@ -31,8 +31,10 @@ pub(super) enum Rest {
     CarryOut,
     /// It stays awake for some microseconds.
     Spin,
-    /// It sleeps until it is woken, or until this time.
+    /// It sleeps until it is woken, or until this time of the machine.
     Sleep(Option<Instant>),
+    /// It sleeps until it is woken, or until the consumer's clock comes to this time.
+    Linger(Option<Instant>),
     End,
 }
 
@@ -58,7 +60,7 @@ impl<T: Send + 'static> Core<T> {
         if let Some(rest) = self.stay_awake(search, wakes) {
             return rest;
         }
-        match self.workers.idle(demand(&self.window), search.slept, || now.get()) {
+        match self.workers.idle(demand(&self.window), search.slept, || now.of_machine()) {
             Idle::Sleep(until) => Rest::Sleep(until),
             Idle::End => Rest::End,
         }
@@ -129,6 +131,11 @@ impl<T: Send + 'static> Driver<T> {
                 core.workers.awoken();
                 Some(core)
             }
+            Rest::Linger(until) => {
+                self.clock.wait(&self.work, &mut core, until);
+                core.workers.awoken();
+                Some(core)
+            }
             Rest::Spin => {
                 drop(core);
                 spin_until(|| self.beckoned.swap(false, Ordering::Acquire));
@@ -152,7 +159,7 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
             self.confirm(report);
         }
         let mut core = self.core.lock();
-        let mut now = Now::when_asked();
+        let mut now = self.clock.when_asked();
         if let Some(Report { token, outcome, .. }) = report {
             let surplus = core.report(*token, std::mem::replace(outcome, Ok(())), effects, &now);
             *report = None;
@@ -160,18 +167,18 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
             if surplus.is_some() {
                 self.unlocked(&mut core, || drop_guarded(surplus));
                 // The destructor may have taken long.
-                now = Now::when_asked();
+                now = self.clock.when_asked();
             }
         }
         if core.save_is_late(&now) {
             core = self.help_saving(core, &now);
-            now = Now::when_asked();
+            now = self.clock.when_asked();
         }
         let mut search = Search::default();
         loop {
             if let Some((source, run)) = core.begin_reading(&now) {
                 core = self.read_for_itself(core, source, run, &mut search);
-                now = Now::when_asked();
+                now = self.clock.when_asked();
             }
             let task = core.next_task(&now);
             let wakes = core.drain(&now);
@@ -182,7 +189,7 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
             }
             let rest = core.rest(&mut search, &wakes, &now);
             core = self.rest(core, rest, wakes, &mut search)?;
-            now = Now::when_asked();
+            now = self.clock.when_asked();
         }
     }
 

@@ -2,7 +2,7 @@
 //! it at once.
 
 use super::core::Core;
-use crate::base::time::{self, Now};
+use crate::base::time::Now;
 use crate::progress::{Halt, Life};
 use crate::window::Limits;
 
@@ -88,7 +88,7 @@ impl<T: Send + 'static> Core<T> {
     fn note_halt(&mut self) {
         let Some((index, text)) = self.ending.halted.as_deref() else { return };
         if !std::mem::replace(&mut self.life.has_halt, true) {
-            let halt = Halt { index: *index, at: time::wall(), text: text.clone() };
+            let halt = Halt { index: *index, at: self.clock.wall(), text: text.clone() };
             self.life.record.get_or_insert_default().halted = Some(halt);
         }
     }
@@ -105,7 +105,7 @@ impl<T: Send + 'static> Core<T> {
         self.window.handle_stop();
         self.release_alone();
         self.note_halt();
-        let (counts, careful, wall) = (self.counts_crashes(), self.careful_until(), time::wall());
+        let (counts, careful, wall) = (self.counts_crashes(), self.careful_until(), self.clock.wall());
         let record = self.life.record.get_or_insert_default();
         if counts {
             (record.open, record.careful) = (false, careful);

@@ -119,7 +119,7 @@ impl Saving {
             Self::Store(store) => store.help(),
             Self::Thread(saver) => loop {
                 match saver.step(&Now::when_asked()) {
-                    Sleep::No | Sleep::Spin => {}
+                    Sleep::No | Sleep::Spin | Sleep::Awhile(_) => {}
                     Sleep::Until(Some(until)) => model::reach(until),
                     Sleep::Until(None) | Sleep::End => return,
                 }
@@ -201,13 +201,14 @@ impl Model {
         } else {
             let mut progress = MemoryProgress::new();
             assert_eq!(progress.acquire().unwrap(), None);
-            let (handle, saver): (SaverHandle, _) = saver(Arc::new(Mutex::new(progress)), Keeps::Watermark);
+            let (handle, saver): (SaverHandle, _) =
+                saver(Arc::new(Mutex::new(progress)), Keeps::Watermark, Clock::default());
             (Arc::new(Rings(handle, bell.clone())), Saving::Thread(saver))
         };
         let driver = Driver::new(core, bell.clone(), Watermark::new(), saves);
-        let source = Arc::new(SharedSource::new(jobs));
+        let source = Arc::new(SharedSource::new(jobs, Clock::default()));
         driver.set_source(source.clone());
-        let reader = Reader::new(source, driver.clone(), bell, None, model::now());
+        let reader = Reader::new(source, driver.clone(), bell, None);
         Self { driver, reader, saving }
     }
 
@@ -220,7 +221,7 @@ impl Model {
                 Sleep::No => {}
                 Sleep::Spin => self.driver.bell.spin(),
                 // Time does not pass: the workers have to do without the reader.
-                Sleep::Until(_) => self.driver.bell.sleep(None),
+                Sleep::Until(_) | Sleep::Awhile(_) => self.driver.bell.sleep(None),
                 Sleep::End => break,
             }
         }

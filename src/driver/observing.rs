@@ -6,7 +6,6 @@ use crate::base::failure::Verdict;
 use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::Index;
 use crate::base::sync::Arc;
-use crate::base::time::{self, Now};
 use crate::commit::changes::Changes;
 use crate::crew::stopping::Overdue;
 use crate::observe::events::Outcome;
@@ -24,7 +23,8 @@ struct Observed<T> {
 impl<T: Send + 'static> Runner<T> for Observed<T> {
     fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report> {
         let (index, attempt) = (assignment.job.index, assignment.job.attempt);
-        self.driver.observe(index, |observers| observers.attempt_begins(index, attempt, time::now));
+        let begun = || self.driver.clock.now();
+        self.driver.observe(index, |observers| observers.attempt_begins(index, attempt, begun));
         Overdue::observed_here();
         self.runner.run(assignment, effects)
     }
@@ -79,14 +79,14 @@ impl<T: Send + 'static> Driver<T> {
             Err(failure) if matches!(failure.verdict, Verdict::Defer(_)) => Outcome::Deferred,
             Err(failure) => Outcome::Failed { error: &failure.text },
         };
-        self.observe(report.index, |observers| observers.attempt_ended(report.index, outcome, time::now()));
+        self.observe(report.index, |observers| observers.attempt_ended(report.index, outcome, self.clock.now()));
     }
 
     /// Tells the observers that the jobs of a batch are about to run on the calling thread.
     #[cold]
     pub(super) fn observe_batch(&self, tickets: &[Ticket]) {
         for Ticket { index, attempt, .. } in tickets.iter().copied() {
-            self.observe(index, |observers| observers.attempt_begins(index, attempt, time::now));
+            self.observe(index, |observers| observers.attempt_begins(index, attempt, || self.clock.now()));
         }
     }
 
@@ -100,7 +100,7 @@ impl<T: Send + 'static> Driver<T> {
             Err(failure) => Outcome::Failed { error: &failure.text },
         };
         for Ticket { index, .. } in tickets.iter().copied() {
-            self.observe(index, |observers| observers.attempt_ended(index, outcome, time::now()));
+            self.observe(index, |observers| observers.attempt_ended(index, outcome, self.clock.now()));
         }
     }
 
@@ -117,7 +117,7 @@ impl<T: Send + 'static> Driver<T> {
         let _own = self.crew.enter();
         if let Err(panic) = tell(&observers) {
             let mut core = self.core.lock();
-            let now = Now::when_asked();
+            let now = self.clock.when_asked();
             core.tell_of_panic(Some(index), &panic, &now);
             self.settle(core, &now);
         }

@@ -84,7 +84,7 @@ impl<T: Send + 'static> Core<T> {
 impl<T: Send + 'static> SinkDesk for Driver<T> {
     fn set_aside(&self, token: usize) -> Option<Delivery> {
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let turn = core.set_aside(token, &now);
         self.settle(core, &now);
         turn
@@ -93,7 +93,7 @@ impl<T: Send + 'static> SinkDesk for Driver<T> {
     fn taken(&self, mut report: Report) -> Option<Delivery> {
         self.confirm(&mut report);
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let is_redriven = core.window.is_redriven(report.index);
         let surplus = core.report(report.token, report.outcome, &mut Changes::default(), &now);
         let turn = if is_redriven { None } else { core.take_up(&now) };

@@ -11,7 +11,7 @@ use crate::base::error::Error;
 use crate::base::guard::Failure;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
-use crate::base::time::{self, Now};
+use crate::base::time::Now;
 use crate::commit::changes::Changes;
 use crate::observe::observers::Notice;
 use crate::observe::{Event, Kind};
@@ -209,7 +209,7 @@ impl<T: Send + 'static> Core<T> {
     /// Writes the record of a parked job with the next save.
     fn note_parked(&mut self, index: Index, attempts: u32, error: &str) {
         let Some(parking) = &mut self.parking else { return };
-        let wall = time::wall();
+        let wall = self.clock.wall();
         let first_failed = self.failures.first_failed(index);
         let job = parking.jobs.entry(index).or_default();
         parking.parked += u64::from(job.parked.is_none());
@@ -233,7 +233,7 @@ impl<T: Send + 'static> Core<T> {
         self.outlived(index);
         let (suspect, first_failed) = (self.is_suspect(index), self.failures.first_failed(index));
         let Some(parking) = &mut self.parking else { return };
-        let wall = time::wall();
+        let wall = self.clock.wall();
         let job = parking.jobs.entry(index).or_default();
         (job.attempts, job.first_failed, job.last_failed) = (attempts, first_failed.unwrap_or(wall), wall);
         self.write_record(index, error, |record| record.suspect = suspect);
@@ -350,14 +350,14 @@ impl<T: Send + 'static> Core<T> {
     /// somebody asked for while no consumer had the name. `None` if there are none and there will
     /// be none.
     pub(crate) fn go_on(&mut self, mut recovered: Recovered) -> Option<()> {
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         self.life.keep(recovered.life.take().map(Box::new), recovered.max_crashes.is_some());
         if recovered.jobs.is_empty() && recovered.budget.is_none() && recovered.max_crashes.is_none() {
             return None;
         }
         self.parking = Some(Box::new(Parking::new(&recovered, self.window.next())));
         self.tell_of_death(&recovered, &now);
-        self.restore_waiting(&recovered, time::wall(), &now);
+        self.restore_waiting(&recovered, self.clock.wall(), &now);
         self.set_gate(Index::MAX);
         let wanted = recovered.jobs.iter().filter(|record| record.wanted && !record.pending).map(|record| record.index);
         self.redrive_wanted(wanted.collect::<Vec<_>>(), &now);
@@ -393,7 +393,7 @@ impl<T: Send + 'static> Driver<T> {
 
     pub(super) fn redrive_parked(&self, index: Index) -> Result<(), Error> {
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         if core.window.has_ended() || core.window.is_stopping() {
             return Err(Error::Stopped);
         }
@@ -405,7 +405,7 @@ impl<T: Send + 'static> Driver<T> {
 
     pub(super) fn redrive_all_parked(&self) -> Result<u64, Error> {
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         if core.window.has_ended() || core.window.is_stopping() {
             return Err(Error::Stopped);
         }
@@ -432,7 +432,7 @@ impl<T: Send + 'static> LiveParking for Driver<T> {
             core.unpark(index, &mut changes);
             core.take_changes(&mut changes, index, 0);
         }
-        self.settle_parked(core, &Now::when_asked());
+        self.settle_parked(core, &self.clock.when_asked());
         is_parked
     }
 }

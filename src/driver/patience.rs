@@ -76,7 +76,7 @@ impl Patience {
     /// True if the thread that has just reported a job is to make the save.
     #[inline]
     pub(super) fn is_lost(&mut self, done: u64, now: &Now) -> bool {
-        done >= self.look_at && self.look(now.get(), done)
+        done >= self.look_at && self.look(now.of_machine(), done)
     }
 
     #[inline(never)]

@@ -5,7 +5,6 @@ use super::Driver;
 use super::core::Core;
 use crate::base::error::Error;
 use crate::base::index::Index;
-use crate::base::time::Now;
 use crate::source::watermark::Listener;
 use crate::source::watermark::Watermark;
 use crate::window::Window;
@@ -47,7 +46,7 @@ impl<T: Send + 'static> Listener for Driver<T> {
         let mut core = self.core.lock();
         core.waiting.rouse = true;
         core.end_within_reach();
-        self.settle_saving(core, &Now::when_asked());
+        self.settle_saving(core, &self.clock.when_asked());
     }
 }
 

@@ -48,7 +48,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Says what the reader is to do next, if a look is due or not.
-    pub(crate) fn order(&mut self, now: Instant, look: Due) -> Order {
+    pub(crate) fn order(&mut self, now: &Now, look: Due) -> Order {
         if self.window.is_stopping() || self.window.has_ended() {
             return Order::End;
         }
@@ -59,14 +59,14 @@ impl<T: Send + 'static> Core<T> {
         // failed job that has to be read again is known work, too.
         self.reading.look_waits = look == Due::WhenIdle && self.has_unread();
         if look != Due::No && !self.reading.look_waits {
-            self.looking(now);
+            self.looking(now.get());
             return Order::Look;
         }
-        if let Some(run) = self.take_fetch(now) {
+        if let Some(run) = self.take_fetch(now.get()) {
             return Order::Read(run);
         }
         self.reading.supervises = true;
-        self.workers.supervised_from(now);
+        self.workers.supervised_from(now.of_machine());
         Order::Wait(self.failures.next_due())
     }
 
@@ -85,10 +85,10 @@ impl<T: Send + 'static> Core<T> {
 
     /// Looks at the workers for the reader, which supervises them. Returns the time until the next
     /// look; `None`: there is none.
-    pub(crate) fn supervise(&mut self, now: Instant) -> Option<Duration> {
+    pub(crate) fn supervise(&mut self, now: &Now) -> Option<Duration> {
         let unread = self.reading.fetch.is_some() && !self.reading.taken;
-        let work = unread || self.has_work(now);
-        let sight = self.workers.look(self.window.limits().max_processing, now, work);
+        let work = unread || self.has_work(now.get());
+        let sight = self.workers.look(self.window.limits().max_processing, now.of_machine(), work);
         // Workers that do not cope seem to be in long jobs, so the reader reads.
         self.reading.rouse |= unread && !sight.cope;
         self.reading.supervises = sight.look_again;
@@ -304,7 +304,7 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
             MutexGuard::bump(&mut core);
         }
         let wakes = core.drain(now);
-        let order = core.order(now.get(), look);
+        let order = core.order(now, look);
         let watch = matches!(order, Order::Look) && core.stir_for_look(now.get());
         drop(core);
         self.carry_out(wakes);
@@ -317,14 +317,14 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
 
     fn supervise(&self, now: &Now) -> Option<Duration> {
         let mut core = self.core.lock();
-        let again = core.supervise(now.get());
+        let again = core.supervise(now);
         self.settle(core, now);
         again
     }
 
     fn looked(&self, head: Option<Index>, gate: Gate) -> bool {
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let (before, waited) = (core.window.head(), core.waits_for_look());
         core.looked(head, gate);
         if core.note_head(&now) {
@@ -350,7 +350,7 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
 
     fn gated(&self, gate: Gate) -> Beyond {
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let waited = core.waits_for_look();
         let more = core.gated(gate);
         if waited && !core.waits_for_look() {
@@ -362,7 +362,7 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
 
     fn look_failed(&self, failure: Failure) {
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let index = core.window.lowest_undone();
         core.tell(&Event::new(Kind::SourceFailed, index).error(&failure.text), &now);
         core.reading.look = None;
@@ -390,7 +390,7 @@ impl<T: Send + 'static> Driver<T> {
         // At the end this may be the last reference to the source, whose destructor is user code.
         drop_guarded(source);
         let mut core = self.core.lock();
-        let surplus = core.end_reading(fetched, &Now::when_asked());
+        let surplus = core.end_reading(fetched, &self.clock.when_asked());
         if !surplus.is_empty() {
             self.unlocked(&mut core, || surplus.drop_guarded());
         }

@@ -81,7 +81,7 @@ impl<T: Send + 'static> Core<T> {
             self.tell(&Event::new(Kind::Deferred, index).attempt(attempt).error(&failure.text), now);
             self.note_deferred(index, attempt, &failure.text);
             let delay = self.back_off(index, delay, now);
-            self.failures.defer(index, attempt, failure.text, delay, now.get());
+            self.failures.defer(index, attempt, failure.text, delay, now);
             self.reading.rouse = true;
             return Some(failure.error);
         }
@@ -94,7 +94,7 @@ impl<T: Send + 'static> Core<T> {
         self.tell(&Event::new(Kind::AttemptFailed, index).attempt(attempt).error(&failure.text), now);
         self.note_attempt(index, attempt, &failure.text);
         let pause = self.back_off(index, pause, now);
-        self.failures.note(index, attempt, failure.text, pause, now.get());
+        self.failures.note(index, attempt, failure.text, pause, now);
         self.reading.rouse = true;
         Some(failure.error)
     }
@@ -132,7 +132,7 @@ impl<T: Send + 'static> Reported for Driver<T> {
         }
         self.confirm(&mut report);
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let surplus = core.report(report.token, report.outcome, &mut Changes::default(), &now);
         let tokens = core.running.flights.tokens();
         let name = core.roster.release_name(tokens);
@@ -143,7 +143,7 @@ impl<T: Send + 'static> Reported for Driver<T> {
 
     fn start_panicked(&self, index: Index, error: &str) {
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         core.tell(&Event::new(Kind::ClosurePanicked, index).error(error), &now);
         self.settle(core, &now);
     }

@@ -144,7 +144,7 @@ impl<T: Send + 'static> Core<T> {
             self.take_back(*index);
             if lowest_failed.is_some() || in_batch {
                 // If the lowest one is parked, the others are tried again, and refused one by one.
-                self.failures.note(*index, 0, failure.text.clone(), Duration::ZERO, now.get());
+                self.failures.note(*index, 0, failure.text.clone(), Duration::ZERO, now);
             } else {
                 lowest_failed = Some(*index);
             }
@@ -182,7 +182,7 @@ impl<T: Send + 'static> Core<T> {
     /// Notes that the content of a save is fixed now. The clock is read only for observers.
     fn save_begins(&mut self) {
         if self.is_observed() && self.saving.under_way.begun.is_none() {
-            self.saving.under_way.begun = Some(Now::when_asked().get());
+            self.saving.under_way.begun = Some(self.clock.now());
         }
     }
 
@@ -220,6 +220,10 @@ impl<T: Send + 'static> Core<T> {
 }
 
 impl<T: Send + 'static> SaveDesk for Driver<T> {
+    fn wall(&self) -> u64 {
+        self.clock.wall()
+    }
+
     fn is_hurried(&self) -> bool {
         self.core.lock().saving.under_way.hurried
     }
@@ -230,7 +234,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         let checkpoint = core.checkpoint();
         if checkpoint.is_none() {
             // If the save was abandoned, the end of the consumer may have waited for that.
-            self.settle_saving(core, &Now::when_asked());
+            self.settle_saving(core, &self.clock.when_asked());
         }
         checkpoint
     }
@@ -240,7 +244,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         core.save_begins();
         let snapshot = core.snapshot(all, effects);
         if snapshot.is_none() {
-            self.settle_saving(core, &Now::when_asked());
+            self.settle_saving(core, &self.clock.when_asked());
         }
         snapshot
     }
@@ -249,7 +253,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
         let Refused { jobs, attempt, error, .. } = refused;
         let failure = Failure::from(BoxError::from(error));
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let surplus = core.refused(&jobs, attempt, failure, &now);
         // This save has the halt, if there is one.
         core.write_halt();
@@ -261,7 +265,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
 
     fn saved(&self) {
         let mut core = lock_awake(&self.core);
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         core.saved(&now);
         // It is published within the lock, so every caller that hears of the save sees it.
         // Whoever sees that a parked job is passed sees that it is still needed.
@@ -274,7 +278,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
     fn save_failed(&self, error: BoxError) -> Option<Duration> {
         let failure = Failure::from(error);
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let (again, surplus) = core.save_failed(failure, &now);
         self.settle_saving(core, &now);
         drop_guarded(surplus);
@@ -297,6 +301,7 @@ impl<T: Send + 'static> SaveDesk for Driver<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::clock::Clock;
     use crate::base::sync::{Arc, Mutex};
     use crate::base::time::Sleep;
     use crate::progress::{MemoryProgress, Progress};
@@ -331,7 +336,7 @@ mod tests {
         let memory = MemoryProgress::new();
         let mut progress = Hourly(memory.clone());
         assert!(progress.acquire().unwrap().is_none());
-        let (handle, mut saver) = saver(Arc::new(Mutex::new(progress)), Keeps::Watermark);
+        let (handle, mut saver) = saver(Arc::new(Mutex::new(progress)), Keeps::Watermark, Clock::default());
         let driver = Driver::new(core, Arc::default(), Watermark::new(), Arc::new(handle));
         let now = Now::at(Instant::now());
         let end = |index| {

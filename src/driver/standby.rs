@@ -165,7 +165,7 @@ impl<T: Send + 'static> Driver<T> {
         let mut timed_out = false;
         let mut core = self.core.lock();
         while !core.window.has_ended() && !timed_out && !core.is_called_to_try() {
-            timed_out = wait_until(&self.news, &mut core, Some(until));
+            timed_out = self.clock.wait(&self.news, &mut core, Some(until));
         }
         !core.window.has_ended()
     }
@@ -200,7 +200,7 @@ impl<T: Send + 'static> Driver<T> {
             return Err(Box::new(takeover));
         }
         let Takeover { window, last_processed, upstreams, fence, recovered, runner, source, saves, name } = takeover;
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let next = window.lowest_undone();
         (core.gates.upstreams, core.tenancy.fence) = (upstreams, fence);
         (core.running.runner, core.reading.runs) = (Some(runner), Some(source));
@@ -230,7 +230,7 @@ impl<T: Send + 'static> Driver<T> {
     pub(crate) fn taken_over(&self) {
         let mut core = self.core.lock();
         core.end_within_reach();
-        self.settle(core, &Now::when_asked());
+        self.settle(core, &self.clock.when_asked());
         self.changed.notify_all();
     }
 
@@ -238,7 +238,7 @@ impl<T: Send + 'static> Driver<T> {
     pub(crate) fn fail_late(&self, error: Error) {
         let (text, source) = (describe(&error), std::error::Error::source(&error).map(describe));
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let index = match &error {
             Error::Source { index, .. } => *index,
             Error::Truncated { next, .. } => *next,

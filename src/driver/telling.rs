@@ -114,7 +114,7 @@ impl<T: Send + 'static> Driver<T> {
             Told::Notice(notice) => {
                 if let Some(Err(panic)) = observers.map(|observers| observers.notice(notice)) {
                     // The loop of the caller finds the line.
-                    self.core.lock().tell_of_panic(None, &panic, &Now::when_asked());
+                    self.core.lock().tell_of_panic(None, &panic, &self.clock.when_asked());
                 }
             }
         }

@@ -109,7 +109,7 @@ impl<T: Send + 'static> Driver<T> {
     pub(crate) fn saves_nothing(&self) {
         let mut core = self.core.lock();
         core.abandon_save();
-        self.settle_saving(core, &Now::when_asked());
+        self.settle_saving(core, &self.clock.when_asked());
     }
 
     /// Lets the progress steer this consumer from now on. Its earlier calls count as made now.
@@ -130,7 +130,7 @@ impl<T: Send + 'static> Driver<T> {
     /// Halts the consumer after a save that was the last one.
     pub(super) fn forsake(&self, error: Error, text: String, cause: &str) {
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let surplus = core.save_no_more(error, (text, cause), true, &now);
         self.settle_saving(core, &now);
         drop_guarded(surplus);
@@ -143,7 +143,7 @@ impl<T: Send + 'static> Tenant for Driver<T> {
         // Its text is made by the user's code, so before the lock is taken.
         let lost = tenure.and_then(|tenure| tenure.take_lost()).map(|error| fenced(self.watermark.name(), error));
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let surplus = lost.and_then(|error| core.lose_name(error, false, &now));
         let watch = core.heed_tenure() && {
             core.watching.stalls.moved(&now);

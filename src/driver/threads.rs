@@ -3,7 +3,6 @@
 use super::Driver;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
-use crate::base::time::Now;
 use crate::run::work;
 
 impl<T: Send + 'static> Driver<T> {
@@ -41,8 +40,8 @@ impl<T: Send + 'static> Driver<T> {
     pub(super) fn spawn_another_worker(&self) {
         if let Err(error) = self.spawn_worker() {
             let mut core = self.core.lock();
-            let now = Now::when_asked();
-            core.workers.refused(now.get());
+            let now = self.clock.when_asked();
+            core.workers.refused(now.of_machine());
             core.tell_of_refusal(&error, &now);
             // Meanwhile other threads may have fallen asleep, and none was woken for new work.
             self.settle(core, &now);

@@ -58,6 +58,8 @@ struct Lapsed {
 enum Look {
     /// After this time.
     In(Duration),
+    /// After a tick of the machine's: a thread is about to take its next step.
+    Soon,
     /// As soon as an attempt begins.
     Called,
     /// Never: the consumer has ended.
@@ -95,8 +97,8 @@ impl Timeouts {
         }
     }
 
-    /// Wakes the thread, since the consumer has ended.
-    pub(super) fn end(&self) {
+    /// Wakes the thread, since the consumer has ended or its clock was set.
+    pub(super) fn ring(&self) {
         self.bell.notify_all();
     }
 }
@@ -135,7 +137,7 @@ impl<T: Send + 'static> Core<T> {
             }
             let flag = timeouts.flags.get(token);
             if timeouts.fails && timeouts.observed && !flag.is_some_and(Overdue::is_observed) {
-                return Look::In(TICK);
+                return Look::Soon;
             }
             flag.into_iter().for_each(Overdue::begin);
             let timer = if timeouts.fails { Timer::Failing } else { Timer::Overdue };
@@ -187,7 +189,7 @@ impl<T: Send + 'static> Driver<T> {
         let mut core = self.core.lock();
         let Some(bell) = core.running.flights.timeouts.as_ref().map(|timeouts| timeouts.bell.clone()) else { return };
         loop {
-            let look = core.look_at_timeouts(time::coarse(), &mut lapsed);
+            let look = core.look_at_timeouts(self.clock.coarse(), &mut lapsed);
             if !lapsed.is_empty() {
                 drop(core);
                 self.end_lapsed(&mut lapsed);
@@ -196,11 +198,15 @@ impl<T: Send + 'static> Driver<T> {
             }
             let until = match look {
                 // Beyond the end of the clock is for ever: until the next attempt or the end.
-                Look::In(pause) => time::now().checked_add(pause),
+                Look::In(pause) => self.clock.now().checked_add(pause),
                 Look::Called => None,
+                Look::Soon => {
+                    wait_until(&bell, &mut core, Some(time::now() + TICK));
+                    continue;
+                }
                 Look::End => return,
             };
-            wait_until(&bell, &mut core, until);
+            self.clock.wait(&bell, &mut core, until);
         }
     }
 
@@ -224,7 +230,7 @@ impl<T: Send + 'static> Driver<T> {
         };
         let reports: Vec<_> = lapsed.drain(..).map(fail).collect();
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let failed = reports.into_iter().filter_map(|report| Some((report.token, report.outcome.err()?)));
         let surplus: Vec<_> = failed.filter_map(|(token, failure)| core.time_out(token, *failure, &now)).collect();
         // A subscriber that hangs must not hold up the timeouts to come.
@@ -322,7 +328,7 @@ mod tests {
         crate::crew::stopping::Stopping::default().ask_here();
         begin(&mut core, 0, start);
         let later = start + Ticks::from_secs(11);
-        assert_eq!(look(&mut core, later), (vec![], Look::In(TICK)));
+        assert_eq!(look(&mut core, later), (vec![], Look::Soon));
         Overdue::observed_here();
         assert_eq!(look(&mut core, later), (vec![0], Look::Called));
         assert!(crate::crew::stopping::here(), "the job is told");

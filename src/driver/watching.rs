@@ -11,7 +11,7 @@ use super::Driver;
 use super::core::Core;
 use super::measuring::Measuring;
 use super::stalls::{Said, Stalls};
-use crate::base::sync::{Arc, MutexGuard, wait_until};
+use crate::base::sync::{Arc, MutexGuard};
 use crate::base::time::{Now, Sleep};
 use crate::observe::Telling;
 use crate::observe::observers::{Notice, Observers};
@@ -178,7 +178,7 @@ impl<T: Send + 'static> Driver<T> {
             // The next call of `stir` tries again.
             core.watching.stalls.watched = false;
             let tells = std::mem::take(&mut core.watching.stalls.tells);
-            let now = Now::when_asked();
+            let now = self.clock.when_asked();
             core.tell_of_refusal(&error, &now);
             self.settle(core, &now);
             if tells {
@@ -190,13 +190,13 @@ impl<T: Send + 'static> Driver<T> {
     fn watch_for_stalls(&self) {
         let mut core = self.core.lock();
         loop {
-            let (tells, sleep) = core.step_watch(&Now::when_asked());
+            let (tells, sleep) = core.step_watch(&self.clock.when_asked());
             if tells {
                 MutexGuard::unlocked(&mut core, || self.tell());
             }
             match sleep {
-                Sleep::No | Sleep::Spin => {}
-                Sleep::Until(until) => _ = wait_until(&self.stall, &mut core, until),
+                Sleep::No | Sleep::Spin | Sleep::Awhile(_) => {}
+                Sleep::Until(until) => _ = self.clock.wait(&self.stall, &mut core, until),
                 Sleep::End => return,
             }
         }

@@ -270,7 +270,7 @@ impl<T: Send + 'static> Driver<T> {
     pub(super) fn write_has_failed(&self, error: BoxError) {
         let failure = Failure::from(error);
         let mut core = self.core.lock();
-        let now = Now::when_asked();
+        let now = self.clock.when_asked();
         let surplus = core.write_failed(failure, &now);
         core.saving.under_way.begins_anew();
         core.fit_full();

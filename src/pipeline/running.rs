@@ -5,7 +5,6 @@ use super::status::{PipelineStatus, StageStatus};
 use crate::base::error::{Error, describe};
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
-use crate::base::time;
 use crate::consumer::Handle;
 use crate::driver::reach::OutOfReach;
 use crate::observe::status::State;
@@ -175,7 +174,7 @@ impl RunningStage {
     fn status(&self) -> StageStatus {
         let status = self.handle.status();
         let todo = status.unprocessed..status.unprocessed.saturating_add(status.lag());
-        let past = self.rate.lock().look_at(time::now(), &status);
+        let past = self.rate.lock().look_at(self.handle.control.now(), &status);
         let estimate = past.map(|past| past.estimate(todo, self.weight.as_ref())).unwrap_or_default();
         StageStatus {
             name: self.name.clone(),

@@ -9,7 +9,6 @@ use crate::base::config::check_name;
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
-use crate::base::time;
 use crate::commit::changes::Changes;
 use crate::commit::draft::Draft;
 use crate::commit::intent::Intent;
@@ -311,7 +310,7 @@ impl Intent for CommitIntent {
         }
         let mut entry = enter(&mut ledger, &snapshot, &self.ids)?;
         draft.put(self.system, &entry.put.0, &entry.put.1)?;
-        if let Some((key, value)) = ledger.note_move(&mut entry, snapshot.next, time::wall()) {
+        if let Some((key, value)) = ledger.note_move(&mut entry, snapshot.next, self.desk.wall()) {
             draft.put(self.system, &key, &value)?;
         }
         if let Some(life) = &snapshot.life {

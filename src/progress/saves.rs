@@ -3,6 +3,7 @@
 
 use super::{Checkpoint, Life, Saved, format};
 use crate::base::index::{BoxError, Index};
+use crate::base::time;
 use crate::commit::changes::{Changes, Refused};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
@@ -110,6 +111,10 @@ pub(crate) trait LiveParking: Send + Sync {
 
 /// The desk that knows the content of a save, and is told its result. The saving thread calls it.
 pub(crate) trait SaveDesk: Send + Sync {
+    /// Returns the time on the wall, in milliseconds since 1970.
+    fn wall(&self) -> u64 {
+        time::wall()
+    }
     /// True if the save that was asked for is not to wait. A call to hurry may come before the call
     /// for the save itself, since two threads make them. So whoever paces saves asks here, too.
     fn is_hurried(&self) -> bool;

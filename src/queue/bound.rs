@@ -88,7 +88,7 @@ impl QueueState {
                 let expires = (expiring < u64::MAX).then(|| Duration::from_millis(expiring - at.wall));
                 let pause = rest.into_iter().chain(expires.map(|expires| expires.min(LONGEST_SLEEP))).min();
                 live.blocked += 1;
-                wait_until(&self.room, live, self.options.clock.deadline(&at, pause));
+                wait_until(&self.room, live, self.options.clock.deadline(at.after(pause)));
                 live.blocked -= 1;
             }
         })

@@ -2,13 +2,13 @@
 
 use super::state::QueueState;
 use super::step::Step;
+use crate::base::clock::Moment;
 use crate::base::error::{Error, describe};
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::changes::Changes;
 use crate::commit::draft::Draft;
 use crate::commit::intent::{Intent, Ticket};
-use crate::queue::clock::Moment;
 use crate::queue::error::QueueError;
 use crate::store::Store;
 use std::time::Duration;

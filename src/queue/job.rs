@@ -130,8 +130,7 @@ pub(super) const LATEST: u64 = 253_402_300_799_999;
 
 /// Returns a time in milliseconds since 1970. A time before that is 0.
 pub(super) fn millis(time: SystemTime) -> Result<u64, ConfigError> {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    u64::try_from(since.as_millis()).ok().filter(|millis| *millis <= LATEST).ok_or(ConfigError::RunAt)
+    crate::base::time::millis(time).filter(|millis| *millis <= LATEST).ok_or(ConfigError::RunAt)
 }
 
 /// Returns the time that is so long after another one. It may be a little later, never earlier.

@@ -1,9 +1,9 @@
 //! The settings of a queue.
 
+use crate::base::clock::Clock;
 use crate::base::config::{ConfigError, DEFAULT_CRASHES};
 use crate::base::index::BoxError;
 use crate::base::retry::Retry;
-use crate::queue::clock::Clock;
 use crate::queue::hook::{BeforePush, Proposed};
 use crate::queue::job::Retention;
 use crate::queue::limit::{self, Limit};

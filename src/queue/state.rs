@@ -1,7 +1,6 @@
 //! The state of an open queue: its part in each batch, and those who wait for its jobs.
 
 use super::bell::Bell;
-use super::clock::{Moment, Waits};
 use super::durations::Averages;
 use super::enqueue::decode_pushes;
 use super::head::{Head, Lane};
@@ -16,6 +15,7 @@ use super::progress::Shown;
 use super::row::Row;
 use super::step::{Happened, Room, Step, Tail};
 use super::subscription::Subscribers;
+use crate::base::clock::{Moment, Waits};
 use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};

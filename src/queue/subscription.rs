@@ -329,7 +329,7 @@ impl Subscription {
             let mut now = bell.rung.lock();
             // A job that has changed since the look, or a clock that was set, has rung.
             if *now == rung {
-                wait_until(&bell.changed, &mut now, queue.options.clock.deadline(&at, rest));
+                wait_until(&bell.changed, &mut now, queue.options.clock.deadline(at.after(rest)));
             }
         };
         subscriptions.iter().for_each(|one| one.slot.state.lock().bell = None);
@@ -359,7 +359,7 @@ impl Subscription {
             if rest.is_some_and(|rest| rest.is_zero()) {
                 return Ok(None);
             }
-            wait_until(&self.slot.changed, &mut told, self.queue.options.clock.deadline(&at, rest));
+            wait_until(&self.slot.changed, &mut told, self.queue.options.clock.deadline(at.after(rest)));
         }
         drop(told);
         self.take().map(Some)

@@ -148,7 +148,7 @@ impl Watch {
             if rest.is_some_and(|rest| rest.is_zero()) {
                 return None;
             }
-            wait_until(&self.buffer.changed, &mut waiting, self.queue.options.clock.deadline(&at, rest));
+            wait_until(&self.buffer.changed, &mut waiting, self.queue.options.clock.deadline(at.after(rest)));
         }
     }
 }

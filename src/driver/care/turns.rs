@@ -154,7 +154,7 @@ mod tests {
                 core.snapshot(false, &mut Vec::new()).unwrap();
                 self.saved_at = Some(self.now + SAVE);
             }
-            if let Order::Read(run) = core.order(self.now, Due::No) {
+            if let Order::Read(run) = core.order(&Now::at(self.now), Due::No) {
                 let jobs = run.most();
                 let weights = Weights::equal(jobs, 1);
                 let then = Then::Unasked;

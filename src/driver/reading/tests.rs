@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::clock::Clock;
 use crate::base::retry::Retry;
 use crate::commit::changes::Changes;
 use crate::driver::waiting::tests::ByHand;
@@ -43,7 +44,7 @@ fn a_worker_that_has_slept_for_long_and_reads_a_run_was_not_without_work() {
     let _ = core.drain(&Now::when_asked());
     let run = core.take_fetch(Instant::now()).expect("job 0 is to be read");
     let driver = Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand));
-    let source = Arc::new(SharedSource::new([7_u64].into_iter().collect::<MemoryJobs<_>>()));
+    let source = Arc::new(SharedSource::new([7_u64].into_iter().collect::<MemoryJobs<_>>(), Clock::default()));
     let mut search = Search::default();
     search.slept = true;
     drop(driver.read_for_itself(driver.core.lock(), source, run, &mut search));
@@ -67,14 +68,14 @@ fn a_look_that_was_put_off_begins_when_nothing_is_left_to_read() {
     core.looked(Some(9), Gate::Open);
     let _ = core.drain(&Now::when_asked());
     let now = Instant::now();
-    assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (Ask::new(0, 9, 8))));
+    assert!(matches!(core.order(&Now::at(now), Due::WhenIdle), Order::Read(run) if run == (Ask::new(0, 9, 8))));
     core.fetched(fetched((0..8).collect(), Weights::equal(8, 8), Then::Unasked), &Now::at(now));
     assert!(!core.drain(&Now::when_asked()).reader || core.reading.fetch.is_some());
-    assert!(matches!(core.order(now, Due::WhenIdle), Order::Read(run) if run == (Ask::new(8, 9, 2))));
+    assert!(matches!(core.order(&Now::at(now), Due::WhenIdle), Order::Read(run) if run == (Ask::new(8, 9, 2))));
     // A worker may have read the rest meanwhile.
     core.fetched(fetched(vec![8, 9], Weights::equal(2, 8), Then::Unasked), &Now::at(now));
     assert!(core.drain(&Now::when_asked()).reader, "the reader waits for the rest of its look, and is woken");
-    assert!(matches!(core.order(now, Due::WhenIdle), Order::Look));
+    assert!(matches!(core.order(&Now::at(now), Due::WhenIdle), Order::Look));
 }
 
 #[test]

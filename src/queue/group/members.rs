@@ -4,9 +4,9 @@
 //! They are those of the last write, and were read from the tables when the queue was opened.
 
 use super::fair::{Draw, Rule};
+use crate::base::clock::{Clock, Moment};
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::queue::bell::Bell;
-use crate::queue::clock::{Clock, Moment};
 use crate::queue::error::QueueError;
 use crate::queue::head::{FREED, Lane};
 use crate::queue::job::JobState;
@@ -209,7 +209,7 @@ impl Members {
             pause = pause.into_iter().chain(next).min();
         }
         if !pause.is_some_and(|pause| pause.is_zero()) {
-            self.bell.sleep(news, self.clock().deadline(&at, pause), takes);
+            self.bell.sleep(news, self.clock().deadline(at.after(pause)), takes);
         }
         false
     }

@@ -1,8 +1,8 @@
 //! The jobs of a runner: those of a queue, or those of a group.
 
+use crate::base::clock::{Clock, Moment};
 use crate::base::error::Error;
 use crate::base::sync::Arc;
-use crate::queue::clock::{Clock, Moment};
 use crate::queue::group::Members;
 use crate::queue::runner::Running;
 use crate::queue::state::{QueueState, Takes};

@@ -2,8 +2,8 @@
 
 use super::pool::Pool;
 use super::running::FlightId;
+use crate::base::clock::Waits;
 use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
-use crate::queue::clock::Waits;
 use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ impl Timeouts {
                     }
                     next => {
                         let pause = next.map(|(end, _)| end.saturating_duration_since(at.now));
-                        wait_until(&self.bell, &mut ends, source.clock().deadline(&at, pause));
+                        wait_until(&self.bell, &mut ends, source.clock().deadline(at.after(pause)));
                         continue;
                     }
                 }

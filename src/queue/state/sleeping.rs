@@ -27,7 +27,7 @@ impl QueueState {
         if pause.is_some_and(|pause| pause.is_zero()) {
             return next.is_some_and(|next| next.is_zero());
         }
-        let until = self.options.clock.deadline(&at, pause);
+        let until = self.options.clock.deadline(at.after(pause));
         if takes != Takes::Nothing {
             let picky = usize::from(takes == Takes::Some);
             live.asleep += 1;

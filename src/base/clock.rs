@@ -1,0 +1,297 @@
+//! The time of a consumer or of a queue: the system's, or one that a test sets.
+
+use crate::base::sync::{Arc, Condvar, Mutex, MutexGuard, wait_until};
+use crate::base::time::{self, Coarse, Now, Set};
+use std::fmt;
+use std::sync::Weak;
+#[cfg(any(test, feature = "testing"))]
+use std::time::SystemTime;
+use std::time::{Duration, Instant};
+
+/// The moment of one call: both clocks, and its chance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// Milliseconds since 1970. It may jump, and decides when jobs of a queue are due.
+    pub(crate) wall: u64,
+    /// The monotonic clock, by which leases run out.
+    pub(crate) now: Instant,
+    /// A random number in 0..=1.
+    pub(crate) chance: f64,
+}
+
+impl Moment {
+    /// Returns the end of a pause that begins now; `None`: it has no end.
+    pub(crate) fn after(&self, pause: Option<Duration>) -> Option<Instant> {
+        pause.and_then(|pause| self.now.checked_add(pause))
+    }
+}
+
+/// Hears that a clock was set, so that a wait is looked at again.
+///
+/// A thread that sleeps until a moment reads the clock under the lock that it sleeps with. This
+/// call takes the same lock before it wakes the thread. So the thread either sleeps by then, or
+/// reads the clock after it was set.
+pub(crate) trait Waits: Send + Sync {
+    #[cfg_attr(not(any(test, feature = "testing")), expect(dead_code, reason = "only a test sets a clock"))]
+    fn clock_was_set(&self);
+}
+
+/// The clock of a consumer ([`Builder::clock`](crate::Builder::clock)) or of a queue
+/// ([`QueueOptions::clock`](crate::queue::QueueOptions::clock)): that of the system, unless a test
+/// hands in another one. A clone is the same clock.
+#[derive(Clone, Default)]
+pub struct Clock(Option<Arc<Manual>>);
+
+struct Manual {
+    state: Mutex<ManualState>,
+}
+
+struct ManualState {
+    wall: u64,
+    now: Instant,
+    coarse: Coarse,
+    waits: Vec<Weak<dyn Waits>>,
+}
+
+impl Clock {
+    /// Makes a clock that stands still, for tests: only [`advance`](Self::advance) and
+    /// [`set_wall`](Self::set_wall) move it. Then no wait ends by itself, and jitter makes every
+    /// back-off as long as it can be.
+    ///
+    /// A consumer has threads, which take a moment to come to their wait. So a test lets time pass
+    /// until it sees what it waits for:
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use waterline::{Clock, Consumer, MemoryJobs, MemoryProgress, Retry};
+    ///
+    /// let clock = Clock::manual(SystemTime::now());
+    /// let jobs: MemoryJobs<_> = ["not ready at first"].into_iter().collect();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new())
+    ///     .clock(clock.clone())
+    ///     .retry(Retry::fixed(Duration::from_secs(3600)))
+    ///     .start(|job| if job.attempt > 1 { Ok(()) } else { Err("not yet".into()) })?;
+    /// while !consumer.handle().wait_for(0, Duration::from_millis(1)) {
+    ///     clock.advance(Duration::from_secs(3600));
+    /// }
+    /// assert_eq!(consumer.handle().status().retries, 1);
+    /// consumer.stop()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// A queue decides by time within its calls:
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use waterline::{Clock, Store};
+    /// use waterline::queue::{Accept, NewJob, Queue, QueueOptions};
+    ///
+    /// let clock = Clock::manual(SystemTime::now());
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone()))?;
+    /// queue.push(NewJob::new("remind", "ann")?.delay(Duration::from_secs(3600)))?;
+    /// assert!(queue.accept(Accept::new())?.is_none());
+    /// clock.advance(Duration::from_secs(3600));
+    /// assert!(queue.accept(Accept::new())?.is_some());
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn manual(wall: SystemTime) -> Self {
+        let wall = time::millis(wall).unwrap_or(0);
+        let state = ManualState { wall, now: time::now(), coarse: time::coarse(), waits: Vec::new() };
+        Self(Some(Arc::new(Manual { state: Mutex::new(state) })))
+    }
+
+    /// Lets time pass on both clocks: the one on the wall, and the monotonic one of pauses,
+    /// timeouts and leases. A wait that is over by then ends soon after the call, on its own
+    /// thread. Does nothing to the clock of the system.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn advance(&self, by: Duration) {
+        self.change(|state| {
+            state.wall = state.wall.saturating_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX));
+            if let Some(now) = state.now.checked_add(by) {
+                (state.now, state.coarse) = (now, time::later(state.coarse, by));
+            }
+        });
+    }
+
+    /// Sets the clock on the wall, forward or back, as an operator or a time server does. The
+    /// monotonic one stays. Does nothing to the clock of the system.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn set_wall(&self, wall: SystemTime) {
+        self.change(|state| state.wall = time::millis(wall).unwrap_or(state.wall));
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    fn change(&self, change: impl FnOnce(&mut ManualState)) {
+        let Some(manual) = &self.0 else { return };
+        let waits = {
+            let mut state = manual.state.lock();
+            change(&mut state);
+            state.waits.retain(|waits| waits.strong_count() > 0);
+            state.waits.clone()
+        };
+        waits.iter().filter_map(Weak::upgrade).for_each(|waits| waits.clock_was_set());
+    }
+
+    /// Returns the moment of an event, for which the system's clock is read when the event first
+    /// asks for the time.
+    #[inline]
+    pub(crate) fn when_asked(&self) -> Now {
+        match &self.0 {
+            None => Now::of_system(),
+            Some(manual) => manual.when_asked(),
+        }
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        let now = self.when_asked();
+        Moment { wall: now.wall(), now: now.get(), chance: now.chance() }
+    }
+
+    /// Reads the monotonic clock alone.
+    pub(crate) fn now(&self) -> Instant {
+        self.at(time::now)
+    }
+
+    /// Reads the monotonic clock, which was read just now if it is that of the system.
+    pub(crate) fn at(&self, system: impl FnOnce() -> Instant) -> Instant {
+        self.0.as_ref().map_or_else(system, |manual| manual.state.lock().now)
+    }
+
+    /// Reads the coarse clock.
+    pub(crate) fn coarse(&self) -> Coarse {
+        self.0.as_ref().map_or_else(time::coarse, |manual| manual.state.lock().coarse)
+    }
+
+    /// Reads the wall clock: milliseconds since 1970.
+    pub(crate) fn wall(&self) -> u64 {
+        self.0.as_ref().map_or_else(time::wall, |manual| manual.state.lock().wall)
+    }
+
+    /// True if only a test moves it. A pause that nobody ends would then last for ever.
+    pub(crate) fn is_manual(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Tells these waits when the clock is set.
+    pub(crate) fn tell(&self, waits: Weak<dyn Waits>) {
+        if let Some(manual) = &self.0 {
+            manual.state.lock().waits.push(waits);
+        }
+    }
+
+    /// Returns the end of a wait on the clock that condition variables know; `None`: it has none.
+    pub(crate) fn deadline(&self, until: Option<Instant>) -> Option<Instant> {
+        until.filter(|_| self.0.is_none())
+    }
+
+    /// Sleeps until somebody wakes the caller, or until this moment of the clock. True: the moment
+    /// came.
+    pub(crate) fn wait<T>(&self, condvar: &Condvar, guard: &mut MutexGuard<'_, T>, until: Option<Instant>) -> bool {
+        if self.0.is_none() {
+            return wait_until(condvar, guard, until);
+        }
+        let is_over = || until.is_some_and(|until| until <= self.now());
+        if !is_over() {
+            condvar.wait(guard);
+        }
+        is_over()
+    }
+}
+
+impl Manual {
+    #[cold]
+    fn when_asked(&self) -> Now {
+        let state = self.state.lock();
+        Now::of_set(state.now, Set { wall: state.wall, coarse: state.coarse, system: time::now() })
+    }
+}
+
+impl PartialEq for Clock {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        }
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Clock::manual" } else { "Clock::system" })
+    }
+}
+
+#[cfg(all(test, not(waterline_loom)))]
+mod tests {
+    use super::*;
+
+    /// A thread sleeps here.
+    #[derive(Default)]
+    struct Bed {
+        /// The number of times that the thread has begun to sleep.
+        sleeps: Mutex<u32>,
+        woken: Condvar,
+    }
+
+    impl Waits for Bed {
+        fn clock_was_set(&self) {
+            drop(self.sleeps.lock());
+            self.woken.notify_all();
+        }
+    }
+
+    #[test]
+    fn a_wait_on_a_manual_clock_ends_when_the_clock_comes_to_its_moment_and_not_before() {
+        const STEPS: u32 = 10;
+        let (clock, bed, step) =
+            (Clock::manual(SystemTime::UNIX_EPOCH), Arc::new(Bed::default()), Duration::from_secs(6));
+        let waits: Weak<dyn Waits> = Arc::downgrade(&(bed.clone() as Arc<dyn Waits>));
+        clock.tell(waits);
+        let until = Some(clock.now() + step * STEPS);
+        let sleeper = std::thread::spawn({
+            let (clock, bed) = (clock.clone(), bed.clone());
+            move || {
+                let mut sleeps = bed.sleeps.lock();
+                *sleeps += 1;
+                while !clock.wait(&bed.woken, &mut sleeps, until) {
+                    *sleeps += 1;
+                }
+                *sleeps
+            }
+        });
+        for sleep in 1..=STEPS {
+            while *bed.sleeps.lock() < sleep {
+                std::thread::yield_now();
+            }
+            clock.advance(step);
+        }
+        assert_eq!(sleeper.join().unwrap(), STEPS);
+        assert!(clock.wait(&bed.woken, &mut bed.sleeps.lock(), until), "what is over needs no sleep");
+    }
+
+    #[test]
+    fn a_pause_on_the_coarse_clock_is_over_when_the_clock_went_on_for_as_long() {
+        let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+        for nanos in (1..64).map(|bits| 1_u64 << bits >> 3).chain([3, 7, 999_999_999, 20_000_000, 1_000_000_001]) {
+            let (begun, by) = (clock.coarse(), Duration::from_nanos(nanos));
+            clock.advance(by);
+            let passed: Duration = clock.coarse().duration_since(begun).into();
+            assert!(passed >= by && passed <= by + Duration::from_nanos(1), "{passed:?} after {by:?}");
+        }
+    }
+
+    #[test]
+    fn the_moments_of_a_manual_clock_stand_still_and_take_the_longest_pause() {
+        let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(5));
+        let (before, system) = (clock.when_asked(), time::now());
+        clock.advance(Duration::from_millis(2500));
+        let after = clock.when_asked();
+        assert_eq!(after.get() - before.get(), Duration::from_millis(2500));
+        assert_eq!((before.wall(), after.wall(), after.chance()), (5000, 7500, 1.0));
+        assert!(before.of_machine() <= system && system <= after.of_machine());
+        clock.advance(Duration::MAX);
+        assert_eq!(clock.now(), after.get(), "it does not go beyond its end");
+    }
+}
