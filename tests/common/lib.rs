@@ -10,9 +10,9 @@ use std::io::Write;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use waterline::{
-    BoxError, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Status, Store, StoreOptions, Wakeup,
+    BoxError, Clock, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Status, Store, StoreOptions, Wakeup,
 };
 
 pub mod database;
@@ -93,6 +93,79 @@ pub fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     while !is_true() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::park_timeout(Duration::from_micros(200));
+    }
+}
+
+/// A clock that stands still until the test lets time pass.
+///
+/// The threads of a consumer take a moment to come to their waits, so a test that waits for one of
+/// them lets time pass again and again: it knows of no step that it is the last one.
+#[derive(Debug)]
+pub struct Time {
+    clock: Clock,
+    begun: SystemTime,
+    passed: Mutex<Duration>,
+}
+
+impl Default for Time {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Time {
+    #[must_use]
+    pub fn new() -> Self {
+        watch();
+        let begun = SystemTime::now();
+        Self { clock: Clock::manual(begun), begun, passed: Mutex::default() }
+    }
+
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+
+    /// Returns the time on the wall.
+    #[must_use]
+    pub fn wall(&self) -> SystemTime {
+        self.begun + self.passed()
+    }
+
+    /// Returns how much time has passed.
+    #[must_use]
+    pub fn passed(&self) -> Duration {
+        *self.passed.lock()
+    }
+
+    pub fn pass(&self, by: Duration) {
+        let mut passed = self.passed.lock();
+        *passed += by;
+        self.clock.advance(by);
+    }
+
+    /// Lets this much time pass, again and again, until a condition of the test is true.
+    #[track_caller]
+    pub fn steps(&self, by: Duration, what: &str, mut is_true: impl FnMut() -> bool) {
+        eventually(what, || {
+            let is_true = is_true();
+            if !is_true {
+                self.pass(by);
+            }
+            is_true
+        });
+    }
+
+    /// Lets this much time pass, again and again, until the status is as wanted.
+    #[track_caller]
+    pub fn until(&self, by: Duration, handle: &Handle, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+        until(handle, what, |status| {
+            let is_wanted = wanted(status);
+            if !is_wanted {
+                self.pass(by);
+            }
+            is_wanted
+        })
     }
 }
 
