@@ -16,21 +16,24 @@ trait OfConsumer {
     /// Starts a consumer whose metrics are kept here.
     fn start<J: Jobs, P: Progress>(
         &self,
+        time: &Time,
         builder: Builder<J, P>,
         start: impl FnOnce(Builder<J, P>) -> Result<Consumer, Error>,
     ) -> Consumer;
     fn get(&self, name: &str) -> f64;
     fn all<const N: usize>(&self, names: [&str; N]) -> [f64; N];
-    fn until<const N: usize>(&self, names: [&str; N], values: [f64; N]);
+    /// Lets time pass until they are so: they are measured each second.
+    fn until<const N: usize>(&self, time: &Time, names: [&str; N], values: [f64; N]);
 }
 
 impl OfConsumer for Kept {
     fn start<J: Jobs, P: Progress>(
         &self,
+        time: &Time,
         builder: Builder<J, P>,
         start: impl FnOnce(Builder<J, P>) -> Result<Consumer, Error>,
     ) -> Consumer {
-        metrics::with_local_recorder(self, || start(builder.metrics())).unwrap()
+        metrics::with_local_recorder(self, || start(builder.clock(time.clock()).metrics())).unwrap()
     }
 
     fn get(&self, name: &str) -> f64 {
@@ -42,10 +45,11 @@ impl OfConsumer for Kept {
     }
 
     #[track_caller]
-    fn until<const N: usize>(&self, names: [&str; N], values: [f64; N]) {
+    fn until<const N: usize>(&self, time: &Time, names: [&str; N], values: [f64; N]) {
         let deadline = Instant::now() + LONG;
         while self.all(names) != values {
             assert!(Instant::now() < deadline, "{names:?} are {:?} and not {values:?}", self.all(names));
+            time.pass(Duration::from_millis(100));
             std::thread::park_timeout(Duration::from_millis(1));
         }
     }
@@ -56,10 +60,10 @@ const PLACE: [&str; 7] = ["up", "head", "watermark", "lag_jobs", "in_flight", "d
 
 #[test]
 fn an_attempt_counts_as_failed_or_deferred_or_neither_and_a_later_one_as_a_retry() {
-    let (kept, store) = (Kept::default(), Store::in_memory());
+    let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
     let builder = Consumer::builder(numbers(4), store.progress("p")).retry(NOW).stop_at(3);
     let deferred = Mutex::new(false);
-    let consumer = kept.start(builder, |builder| {
+    let consumer = kept.start(&time, builder, |builder| {
         builder.start(move |job| match (job.index, job.attempt) {
             (1, 1..=2) => Err("not yet".into()),
             (2, _) if !std::mem::replace(&mut *deferred.lock(), true) => Err(Failure::defer(Duration::ZERO).into()),
@@ -79,71 +83,72 @@ fn an_attempt_counts_as_failed_or_deferred_or_neither_and_a_later_one_as_a_retry
 
 #[test]
 fn the_gauges_of_an_idle_consumer_show_its_place_and_redriven_and_discarded_jobs() {
-    let (kept, store) = (Kept::default(), Store::in_memory());
+    let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
     let builder = Consumer::builder(numbers(4), store.progress("p"));
     let (worker, started) = manual_worker();
-    let consumer = kept.start(builder.on_exhausted(OnExhausted::Park { budget: 9 }).retry(Retry::none()), |builder| {
-        builder.start_worker(worker)
-    });
+    let consumer =
+        kept.start(&time, builder.on_exhausted(OnExhausted::Park { budget: 9 }).retry(Retry::none()), |builder| {
+            builder.start_worker(worker)
+        });
     for index in 0..4 {
         let job = started.job(index);
         if index < 3 { job.fail("refused") } else { job.succeed() }
     }
-    kept.until(PLACE, [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 3.0]);
+    kept.until(&time, PLACE, [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 3.0]);
     // It has caught up, and no new job comes.
     let handle = consumer.handle();
     handle.redrive(1).unwrap();
     let redriven = started.job(1);
-    kept.until(PLACE, [1.0, 3.0, 3.0, 0.0, 1.0, 0.0, 3.0]);
+    kept.until(&time, PLACE, [1.0, 3.0, 3.0, 0.0, 1.0, 0.0, 3.0]);
     redriven.succeed();
-    kept.until(PLACE, [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 2.0]);
+    kept.until(&time, PLACE, [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 2.0]);
     store.discard("p", 0).unwrap();
-    kept.until(PLACE, [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 1.0]);
+    kept.until(&time, PLACE, [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 1.0]);
     assert_eq!(handle.redrive_all().unwrap(), 1);
     started.job(2).succeed();
-    kept.until(PLACE, [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0]);
+    kept.until(&time, PLACE, [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0]);
     consumer.stop().unwrap();
-    kept.until(PLACE, [0.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0]);
+    kept.until(&time, PLACE, [0.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0]);
 }
 
 #[test]
 fn a_consumer_that_gave_jobs_up_leaves_none_in_flight_and_the_next_one_of_its_name_sets_each_gauge() {
-    let kept = Kept::default();
+    let (kept, time) = (Kept::default(), Time::new());
     let (worker, started) = manual_worker();
     let first = Store::in_memory();
     let builder = Consumer::builder(numbers(4), first.progress("p")).max_processing(3);
-    let consumer = kept.start(builder, |builder| builder.start_worker(worker));
+    let consumer = kept.start(&time, builder, |builder| builder.start_worker(worker));
     started.job(0).succeed();
     let given_up = started.job(1);
     started.job(2).succeed();
-    kept.until(PLACE, [1.0, 3.0, 0.0, 3.0, 2.0, 1.0, 0.0]);
+    kept.until(&time, PLACE, [1.0, 3.0, 0.0, 3.0, 2.0, 1.0, 0.0]);
     assert!(matches!(consumer.stop_within(Duration::ZERO), Err(Error::StopTimeout { .. })));
     // The place at which the next life begins. A stop without any time does not wait for the thread
     // that tells of it.
-    kept.until(PLACE, [0.0, 3.0, 0.0, 3.0, 0.0, 1.0, 0.0]);
+    kept.until(&time, PLACE, [0.0, 3.0, 0.0, 3.0, 0.0, 1.0, 0.0]);
     drop(given_up);
 
     let other = Store::in_memory();
     let empty = MemoryJobs::<u64>::new();
     let builder = Consumer::builder(empty.clone(), other.progress("p"));
-    let consumer = kept.start(builder, |builder| builder.start(|_| Ok(())));
-    kept.until(PLACE, [1.0, -1.0, -1.0, 0.0, 0.0, 0.0, 0.0]);
+    let consumer = kept.start(&time, builder, |builder| builder.start(|_| Ok(())));
+    kept.until(&time, PLACE, [1.0, -1.0, -1.0, 0.0, 0.0, 0.0, 0.0]);
     assert_eq!(kept.get("lag_seconds"), 0.0);
     empty.push(7);
-    kept.until(PLACE, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    kept.until(&time, PLACE, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     consumer.stop().unwrap();
 }
 
 #[test]
 fn a_halt_is_seen_at_once_and_the_jobs_that_still_run_stay_in_flight() {
-    let (kept, store) = (Kept::default(), Store::in_memory());
+    let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
     let (worker, started) = manual_worker();
     let builder = Consumer::builder(numbers(2), store.progress("p")).retry(Retry::none());
-    let consumer = kept.start(builder, |builder| builder.start_worker(worker));
+    let consumer = kept.start(&time, builder, |builder| builder.start_worker(worker));
     let runs = started.job(1);
-    kept.until(["up", "in_flight"], [1.0, 2.0]);
+    kept.until(&time, ["up", "in_flight"], [1.0, 2.0]);
     started.job(0).fail("refused");
-    kept.until(["up", "in_flight"], [0.0, 1.0]);
+    kept.until(&time, ["up", "in_flight"], [0.0, 1.0]);
     runs.succeed();
     assert!(consumer.join().is_err());
     assert_eq!(kept.all(["up", "in_flight", "done_ahead", "failures_total"]), [0.0, 0.0, 1.0, 1.0]);
@@ -151,35 +156,35 @@ fn a_halt_is_seen_at_once_and_the_jobs_that_still_run_stay_in_flight() {
 
 #[test]
 fn a_consumer_that_waits_for_its_name_shows_that_it_is_not_up_and_sets_nothing_before_the_takeover() {
-    let (store, theirs, mine) = (Store::in_memory(), Kept::default(), Kept::default());
+    let (store, time, theirs, mine) = (Store::in_memory(), Time::new(), Kept::default(), Kept::default());
     let builder = || Consumer::builder((0..9).collect::<MemoryJobs<u64>>(), store.progress("p")).standby();
-    let holder = theirs.start(builder(), |builder| builder.start(|_| Ok(())));
-    theirs.until(["up", "watermark"], [1.0, 8.0]);
-    let waiting = mine.start(builder(), |builder| builder.start(|_| Ok(())));
-    let stopped = theirs.start(builder(), |builder| builder.start(|_| Ok(())));
+    let holder = theirs.start(&time, builder(), |builder| builder.start(|_| Ok(())));
+    theirs.until(&time, ["up", "watermark"], [1.0, 8.0]);
+    let waiting = mine.start(&time, builder(), |builder| builder.start(|_| Ok(())));
+    let stopped = theirs.start(&time, builder(), |builder| builder.start(|_| Ok(())));
     stopped.stop().unwrap();
     assert_eq!(theirs.all(["up", "watermark"]), [1.0, 8.0], "one that waits leaves them alone, also at its end");
     assert_eq!(mine.all(["up", "watermark", "head"]), [0.0; 3]);
     holder.stop().unwrap();
-    mine.until(["up", "watermark", "head"], [1.0, 8.0, 8.0]);
+    mine.until(&time, ["up", "watermark", "head"], [1.0, 8.0, 8.0]);
     waiting.stop().unwrap();
     assert_eq!(mine.all(["up", "watermark"]), [0.0, 8.0]);
 }
 
 #[test]
 fn the_head_of_a_consumer_that_starts_caught_up_is_shown_though_the_first_look_takes_long() {
-    let (kept, store) = (Kept::default(), Store::in_memory());
+    let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
     let builder = Consumer::builder(numbers(9), store.progress("p")).stop_at(8);
     builder.start(|_| Ok(())).unwrap().join().unwrap();
     let source = Script::up_to(8);
     let gate = source.gated();
     let consumer =
-        kept.start(Consumer::builder(source.clone(), store.progress("p")), |builder| builder.start(|_| Ok(())));
+        kept.start(&time, Consumer::builder(source.clone(), store.progress("p")), |builder| builder.start(|_| Ok(())));
     gate.wait_for("head");
-    kept.until(["up", "watermark", "head"], [1.0, 8.0, -1.0]);
+    kept.until(&time, ["up", "watermark", "head"], [1.0, 8.0, -1.0]);
     source.ungate();
     drop(gate);
-    kept.until(["up", "watermark", "head"], [1.0, 8.0, 8.0]);
+    kept.until(&time, ["up", "watermark", "head"], [1.0, 8.0, 8.0]);
     consumer.stop().unwrap();
 }
 

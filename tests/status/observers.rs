@@ -7,13 +7,15 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use waterline::{
     Blocked, Builder, Consumer, Done, Error, Event, Handle, Index, Job, Jobs, MemoryProgress, Observer, Outcome,
     Progress, Retry, State, Status, Store, StoreProgress,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// An event, kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,7 +166,8 @@ proptest! {
                 .max_processing(max_processing)
                 .retry(NOW)
                 .stop_at(plan.len() as u64 - 1)
-                .observe(ear.clone());
+                .observe(ear.clone())
+                .clock(Time::new().clock());
             let run: Run = Arc::new(move |job: &Job<u64>| {
                 if job.attempt > fails[job.index as usize] { Ok(()) } else { Err("refused".to_owned()) }
             });
@@ -186,7 +189,7 @@ fn the_events_of_one_job_that_fails_once_stand_in_their_order_in_every_mode() {
         let ear = Ear::default();
         let builder = Consumer::builder(numbers(1), Store::in_memory().progress("p")).retry(NOW).stop_at(0);
         let run: Run = Arc::new(|job| if job.attempt == 1 { Err("refused".to_owned()) } else { Ok(()) });
-        start(builder.observe(ear.clone()), mode, false, run).join().unwrap();
+        start(builder.observe(ear.clone()).clock(Time::new().clock()), mode, false, run).join().unwrap();
         let mut heard = ear.all();
         for event in &mut heard {
             if let Heard::Done(.., elapsed) = event {
@@ -208,24 +211,16 @@ fn the_events_of_one_job_that_fails_once_stand_in_their_order_in_every_mode() {
 #[test]
 fn a_duration_is_the_time_between_the_beginning_and_the_report_of_an_attempt() {
     for (mode, late) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
-        let ear = Ear::default();
-        let (say, measured) = unbounded();
-        let builder = Consumer::builder(numbers(1), Store::in_memory().progress("p")).stop_at(0);
-        let begun = Instant::now();
+        let (ear, time) = (Ear::default(), Arc::new(Time::new()));
+        let builder = Consumer::builder(numbers(1), Store::in_memory().progress("p")).stop_at(0).clock(time.clock());
         let run: Run = Arc::new(move |_| {
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_millis(20) {
-                std::thread::yield_now();
-            }
-            say.send(begun.elapsed()).unwrap();
+            time.pass(HOUR);
             Ok(())
         });
         start(builder.observe(ear.clone()), mode, late, run).join().unwrap();
-        let (most, least) = (begun.elapsed(), measured.recv().unwrap());
         let all = ear.all();
         let took = all.iter().find_map(|heard| if let Heard::Done(.., took) = heard { Some(*took) } else { None });
-        let took = took.expect("it is done");
-        assert!(least <= took && took <= most, "{mode:?}, {late}: {least:?} <= {took:?} <= {most:?}");
+        assert_eq!(took, Some(HOUR), "{mode:?}, {late}");
     }
 }
 
@@ -235,8 +230,9 @@ fn the_time_of_a_save_has_its_failed_tries_and_the_write_in_it() {
     let progress = FaultyProgress::in_memory();
     let hold = progress.faults().hold();
     progress.faults().fail(0..1);
+    let time = Time::new();
     let consumer = Consumer::builder(numbers(1), progress.clone())
-        .stop_at(0)
+        .clock(time.clock())
         .observe(move |event: &Event<'_>| {
             if let Event::Saved { elapsed, last_processed, .. } = event {
                 let _ = send.send((*last_processed, *elapsed));
@@ -245,16 +241,14 @@ fn the_time_of_a_save_has_its_failed_tries_and_the_write_in_it() {
         .start(|_| Ok(()))
         .unwrap();
     hold.wait();
-    let held = Instant::now();
-    while held.elapsed() < Duration::from_millis(20) {
-        std::thread::yield_now();
-    }
-    let least = held.elapsed();
+    time.pass(HOUR);
     drop(hold);
-    consumer.join().unwrap();
+    until(&consumer.handle(), "the failure", |status| matches!(status.blocked, Blocked::Progress { .. }));
+    time.steps(MS, "the back-off", || consumer.handle().wait_for(0, Duration::ZERO));
+    consumer.stop().unwrap();
     let (last, elapsed) = saves.recv().unwrap();
     assert_eq!(last, Some(0));
-    assert!(elapsed >= least && elapsed < LONG, "{elapsed:?}");
+    assert!(elapsed > HOUR && elapsed <= time.passed(), "{elapsed:?}");
     assert!(saves.recv().is_err(), "a save that fails is none, and the observer is gone");
 }
 
@@ -266,7 +260,7 @@ fn an_error_and_a_panic_are_the_outcome_of_their_attempt_in_every_mode() {
         }
         let ear = Ear::default();
         let builder = Consumer::builder(numbers(1), Store::in_memory().progress("p"));
-        let builder = builder.retry(NOW.max_attempts(2)).observe(ear.clone());
+        let builder = builder.retry(NOW.max_attempts(2)).observe(ear.clone()).clock(Time::new().clock());
         let run: Run = Arc::new(|job| if job.attempt == 1 { panic!("at once") } else { Err("refused".to_owned()) });
         let error = start(builder, mode, late, run).join().unwrap_err();
         let heard = ear.all();
@@ -294,6 +288,7 @@ fn a_panic_of_on_job_done_is_the_outcome_of_its_attempt() {
         .stop_at(0)
         .on_job_done(move |_| assert!(!first.swap(false, Ordering::SeqCst), "the first one panics"))
         .observe(ear.clone())
+        .clock(Time::new().clock())
         .start(|_| Ok(()))
         .unwrap()
         .join()
@@ -311,6 +306,7 @@ fn a_transactional_job_whose_effects_are_refused_was_done_first_and_halts_then()
     table.put("title", "no counter").unwrap();
     let consumer = Consumer::builder(numbers(1), store.progress("p"))
         .observe(ear.clone())
+        .clock(Time::new().clock())
         .start_transactional(move |_, effects| Ok(effects.add(&table, "title", 1)?))
         .unwrap();
     consumer.join().unwrap_err();
@@ -333,6 +329,7 @@ fn an_observer_that_always_panics_changes_nothing_and_the_others_hear_all() {
             .retry(NOW)
             .stop_at(99)
             .observe(before.clone())
+            .clock(Time::new().clock())
             .observe(move |event: &Event<'_>| {
                 called.fetch_add(1, Ordering::SeqCst);
                 panic!("at {event:?}");
@@ -370,11 +367,12 @@ fn an_observer_may_steer_its_consumer_and_write_to_its_store_in_every_event() {
         let (later, log) = (Later::default(), store.log::<String>("events").unwrap());
         let (steered, own) = (later.clone(), Arc::<Mutex<Option<Consumer>>>::default());
         let (written, mine) = (log.clone(), own.clone());
-        let (let_go, started) = bounded::<()>(0);
+        let ((let_go, started), time) = (bounded::<()>(0), Time::new());
         let builder = Consumer::builder(numbers(20), store.progress(format!("{mode:?}")))
             .max_processing(3)
             .retry(NOW)
-            .stall_after(Duration::from_millis(1))
+            .clock(time.clock())
+            .stall_after(MS)
             .observe(move |event: &Event<'_>| {
                 let _ = started.recv_timeout(LONG);
                 let handle = steered.get().expect("the start is over");
@@ -398,6 +396,7 @@ fn an_observer_may_steer_its_consumer_and_write_to_its_store_in_every_event() {
         *later.0.lock() = Some(handle.clone());
         *own.lock() = Some(consumer);
         drop(let_go);
+        time.steps(MS, "the end", || handle.wait_end(Duration::ZERO).is_some());
         let ended = handle.wait_end(LONG).unwrap_or_else(|| panic!("{mode:?} hangs: {:#?}", handle.status()));
         assert_eq!((ended.state, ended.error), (State::Finished, None), "{mode:?}");
         assert_eq!(handle.last_processed_index(), Some(19));
@@ -441,6 +440,7 @@ fn nobody_hears_of_an_attempt_that_was_given_up() {
     let consumer = Consumer::builder(numbers(2), MemoryProgress::new())
         .max_processing(2)
         .observe(ear.clone())
+        .clock(Time::new().clock())
         .start_worker(worker)
         .unwrap();
     let handle = consumer.handle();
@@ -459,16 +459,16 @@ fn nobody_hears_of_an_attempt_that_was_given_up() {
 
 #[test]
 fn an_observer_hears_of_a_stall_again_and_again_though_no_subscriber_wants_its_line() {
-    let ear = Ear::default();
+    let (ear, time) = (Ear::default(), Time::new());
     let (worker, stage) = manual_worker();
     let consumer = Consumer::builder(numbers(1), MemoryProgress::new())
-        .stall_after(Duration::from_millis(50))
+        .clock(time.clock())
         .observe(ear.clone())
         .start_worker(worker)
         .unwrap();
     let job = stage.next();
     let stalls = || ear.count(|heard| matches!(heard, Heard::Stalled(Blocked::Running { index: 0, attempt: 1, .. })));
-    eventually("the second stall", || stalls() >= 2);
+    time.steps(Duration::from_secs(10), "the second stall", || stalls() >= 2);
     job.succeed();
     assert!(consumer.handle().wait_for(0, LONG));
     consumer.stop().unwrap();
@@ -477,13 +477,14 @@ fn an_observer_hears_of_a_stall_again_and_again_though_no_subscriber_wants_its_l
 
 #[test]
 fn a_consumer_is_measured_while_it_lags_when_it_has_caught_up_and_at_its_end() {
-    let ear = Ear::default();
+    let (ear, time) = (Ear::default(), Time::new());
     let (worker, stage) = manual_worker();
     let jobs = numbers(3);
     let consumer = Consumer::builder(jobs.clone(), MemoryProgress::new())
         .max_processing(2)
         // No look for a stall is so near that a measurement could wait for it.
         .stall_after(HOUR)
+        .clock(time.clock())
         .observe(ear.clone())
         .start_worker(worker)
         .unwrap();
@@ -491,29 +492,34 @@ fn a_consumer_is_measured_while_it_lags_when_it_has_caught_up_and_at_its_end() {
     let last = || ear.1.lock().last().cloned();
     let mut running = stage.take(2);
     // Two in flight of three, and the lag grows without an event of a job.
-    // A measurement may be from before the second one: its thread may be slow to start.
-    let is_lag = |(lag, status): (Duration, Status)| lag >= Duration::from_secs(1) && status.processing == 2;
-    eventually("a lag of a second", || last().is_some_and(is_lag));
+    let is_lag = |(lag, status): (Duration, Status)| lag >= SECOND && status.processing == 2;
+    time.steps(SECOND / 4, "a lag of a second", || last().is_some_and(is_lag));
     let (lag, status) = last().unwrap();
-    assert!(lag < LONG && status.processing == 2 && status.lag() == 3 && status.head == Some(2), "{lag:?}, {status:?}");
+    assert!(
+        lag <= time.passed() && status.processing == 2 && status.lag() == 3 && status.head == Some(2),
+        "{lag:?}, {status:?}"
+    );
     // Paused, it does not stall, and its lag grows even so.
     handle.pause();
     running.remove(&1).unwrap().succeed();
-    eventually("one more", || last().is_some_and(|(longer, status)| longer > lag && status.done_ahead == 1));
+    time.steps(SECOND / 4, "one more", || {
+        last().is_some_and(|(longer, status)| longer > lag && status.done_ahead == 1)
+    });
     handle.resume();
     running.remove(&0).unwrap().succeed();
     stage.job(2).succeed();
     assert!(handle.wait_for(2, LONG));
-    eventually("the rest", || last().is_some_and(|(lag, status)| lag.is_zero() && status.last_processed == Some(2)));
-    std::thread::park_timeout(Duration::from_millis(50));
+    time.steps(SECOND / 4, "the rest", || {
+        last().is_some_and(|(lag, status)| lag.is_zero() && status.last_processed == Some(2))
+    });
+    time.pass(SECOND * 10);
     let before = ear.1.lock().len();
-    // A new job after a while without one is measured, and not at the next look for a stall.
-    let pushed = Instant::now();
+    // A new job after a while without one is measured at once.
     jobs.push(3);
     let job = stage.next();
     eventually("the new one", || last().is_some_and(|(_, status)| status.head == Some(3)));
     let (lag, status) = last().unwrap();
-    assert!(lag <= pushed.elapsed(), "{lag:?}");
+    assert_eq!(lag, Duration::ZERO);
     assert!(status.processing <= 1 && ear.1.lock().len() > before);
     handle.request_stop();
     job.succeed();
@@ -524,79 +530,64 @@ fn a_consumer_is_measured_while_it_lags_when_it_has_caught_up_and_at_its_end() {
 
 #[test]
 fn on_stall_is_called_once_for_a_stall_and_again_for_the_next_one_each_after_its_own_time() {
-    let (ear, (send, calls)) = (Ear::default(), unbounded());
+    let (ear, (send, calls), time) = (Ear::default(), unbounded(), Time::new());
     let call = |name: &'static str| {
         let send = send.clone();
         move |status: &Status| send.send((name, status.clone())).unwrap()
     };
     let (worker, stage) = manual_worker();
     let jobs = numbers(1);
-    let begun = Instant::now();
     let consumer = Consumer::builder(jobs.clone(), MemoryProgress::new())
-        .stall_after(Duration::from_millis(10))
-        .on_stall(Duration::from_millis(120), call("late"))
-        .on_stall(Duration::from_millis(40), call("early"))
+        .clock(time.clock())
+        .stall_after(SECOND)
+        .on_stall(SECOND * 12, call("late"))
+        .on_stall(SECOND * 4, call("early"))
         .on_stall(HOUR, call("never"))
         .on_stall(Duration::MAX, call("never"))
         .observe(ear.clone())
         .start_worker(worker)
         .unwrap();
     let stalls = || ear.count(|heard| matches!(heard, Heard::Stalled(_)));
-    let mut named = 0;
     for index in 0..3 {
         let job = stage.next();
-        // A look at the source that the machine holds up is a stall of its own, which ends when the
-        // look finds the job.
-        let next_call = || loop {
-            let (name, status) = calls.recv_timeout(LONG).unwrap();
-            if status.head == Some(index) {
-                return (name, status);
-            }
-        };
-        // A thread that was held up calls both at once, in the order in which they were set.
-        let mut called = [next_call(), next_call()];
-        called.sort_by_key(|(name, _)| *name);
-        for ((name, status), wanted) in called.into_iter().zip([("early", 40), ("late", 120)]) {
-            assert_eq!(name, wanted.0);
-            assert!(begun.elapsed() >= Duration::from_millis(wanted.1));
-            // The stall begins before the job does where the machine holds up a thread.
-            if let Blocked::Running { index: of, .. } = status.blocked {
-                let oldest = status.oldest;
-                assert_eq!(of, index);
-                assert!(oldest.is_some_and(|oldest| (oldest.index, oldest.attempt) == (index, 1)), "{oldest:?}");
-                named += 1;
-            }
+        for (name, pause, at) in [("early", SECOND * 4, SECOND * 4), ("late", SECOND * 8, SECOND * 12)] {
+            time.pass(pause - MS);
+            time.pass(MS);
+            let (called, status) = calls.recv_timeout(LONG).unwrap();
+            assert_eq!(called, name);
+            let Blocked::Running { index: of, elapsed, .. } = status.blocked else { panic!("{status:#?}") };
+            assert!(of == index && elapsed == at, "{status:#?}");
+            assert!(status.oldest.is_some_and(|oldest| (oldest.index, oldest.attempt) == (index, 1)), "{status:#?}");
         }
         // The lines go on, at each doubling.
         let before = stalls();
-        eventually("further events of the same stall", || stalls() > before + 1);
+        time.steps(SECOND * 10, "further events of the same stall", || stalls() > before + 1);
         assert!(calls.is_empty(), "{:?}", calls.try_recv());
         job.succeed();
         assert!(consumer.handle().wait_for(index, LONG));
         // A consumer that has caught up does not stall.
-        std::thread::park_timeout(Duration::from_millis(200));
-        assert!(calls.is_empty(), "{:?}", calls.try_recv());
+        time.pass(SECOND * 20);
         if index < 2 {
             jobs.push(index + 1);
         }
     }
-    assert!(named > 0, "no call names a job");
     consumer.stop().unwrap();
+    assert!(calls.is_empty(), "{:?}", calls.try_recv());
 }
 
 #[test]
 fn on_stall_may_steer_the_consumer_and_a_panic_in_it_changes_nothing() {
-    let later = Later::default();
+    let (later, time) = (Later::default(), Time::new());
     let (let_go, started) = bounded::<()>(0);
     let (handle, (worker, stage)) = (later.clone(), manual_worker());
     let consumer = Consumer::builder(numbers(2), MemoryProgress::new())
         .max_processing(1)
-        .on_stall(Duration::from_millis(20), |_| panic!("nobody expects it"))
-        .on_stall(Duration::from_millis(20), move |status| {
+        .clock(time.clock())
+        .on_stall(SECOND, |_| panic!("nobody expects it"))
+        .on_stall(SECOND, move |status| {
             let _ = started.recv_timeout(LONG);
             let handle = handle.get().expect("the start is over");
-            // The stall may have begun before the job.
-            assert!(handle.status().processing >= status.processing);
+            assert_eq!(handle.status().processing, status.processing);
             assert_eq!(handle.wait_end(HOUR), None, "the end would wait for this call");
             handle.request_stop();
         })
@@ -606,6 +597,7 @@ fn on_stall_may_steer_the_consumer_and_a_panic_in_it_changes_nothing() {
     *later.0.lock() = Some(handle.clone());
     let job = stage.next();
     drop(let_go);
+    time.pass(SECOND);
     until(&handle, "the stop", |status| status.state == State::Stopping);
     job.succeed();
     consumer.join().unwrap();
@@ -614,10 +606,9 @@ fn on_stall_may_steer_the_consumer_and_a_panic_in_it_changes_nothing() {
 
 #[test]
 fn the_oldest_attempt_of_a_status_is_the_one_that_began_first() {
-    let (worker, stage) = manual_worker();
-    let jobs = numbers(3);
-    let consumer =
-        Consumer::builder(jobs, MemoryProgress::new()).max_processing(3).retry(NOW).start_worker(worker).unwrap();
+    let ((worker, stage), time) = (manual_worker(), Time::new());
+    let builder = Consumer::builder(numbers(3), MemoryProgress::new()).max_processing(3).retry(NOW);
+    let consumer = builder.clock(time.clock()).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let oldest = || handle.status().oldest.map(|oldest| (oldest.index, oldest.attempt));
     let mut running = stage.take(3);
@@ -628,8 +619,8 @@ fn the_oldest_attempt_of_a_status_is_the_one_that_began_first() {
     running.remove(&2).unwrap().succeed();
     until(&handle, "the third one", |status| status.done == 1);
     assert_eq!(oldest(), Some((1, 1)));
-    let begun = handle.status().oldest.unwrap().elapsed;
-    until(&handle, "time", |status| status.oldest.is_some_and(|oldest| oldest.elapsed > begun));
+    time.pass(SECOND);
+    assert_eq!(handle.status().oldest.unwrap().elapsed, SECOND);
     running.remove(&1).unwrap().succeed();
     until(&handle, "the second one", |status| status.done == 2);
     assert_eq!(oldest(), Some((0, 2)));
@@ -647,6 +638,7 @@ fn a_panic_of_the_last_call_of_on_processed_is_told_of_behind_the_end() {
     let consumer = Consumer::builder(numbers(1), MemoryProgress::new())
         .stop_at(0)
         .observe(ear.clone())
+        .clock(Time::new().clock())
         .on_processed(move |_| {
             let _ = ended.recv_timeout(LONG);
             panic!("too late");
@@ -662,7 +654,10 @@ fn a_panic_of_the_last_call_of_on_processed_is_told_of_behind_the_end() {
 #[test]
 fn a_start_that_is_refused_tells_nothing_and_drops_the_observers() {
     let ear = Ear::default();
-    let builder = Consumer::builder(numbers(1), MemoryProgress::new()).max_processing(0).observe(ear.clone());
+    let builder = Consumer::builder(numbers(1), MemoryProgress::new())
+        .max_processing(0)
+        .observe(ear.clone())
+        .clock(Time::new().clock());
     assert!(matches!(builder.start(|_| Ok(())), Err(Error::Config(_))));
     assert_eq!((ear.all(), Arc::strong_count(&ear.0)), (vec![], 1));
 }

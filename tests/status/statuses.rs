@@ -30,8 +30,9 @@ fn a_paused_consumer_that_stops_names_the_job_that_it_waits_for() {
 #[test]
 fn deferred_closures_that_hang_after_their_jobs_are_done_are_named() {
     for threads in 1..=2 {
-        let (hold, held) = bounded::<()>(0);
+        let ((hold, held), time) = (bounded::<()>(0), Time::new());
         let consumer = builder(numbers(9), &MemoryProgress::new())
+            .clock(time.clock())
             .max_processing(4)
             .threads(threads)
             .stop_at(8)
@@ -42,7 +43,7 @@ fn deferred_closures_that_hang_after_their_jobs_are_done_are_named() {
             .unwrap();
         let handle = consumer.handle();
         // A thread that is slow to begin is busy, too.
-        let status = until(&handle, "the finding", |status| {
+        let status = time.until(Duration::from_millis(100), &handle, "the finding", |status| {
             matches!(status.blocked, Blocked::Threads { .. }) && status.done == threads as u64
         });
         let Blocked::Threads { busy, elapsed } = status.blocked else { panic!("{status:#?}") };
@@ -76,15 +77,17 @@ impl Drop for Clinging {
 
 #[test]
 fn a_destructor_that_hangs_on_the_only_thread_is_named_and_not_the_retry_that_is_ready() {
-    let (hold, held) = bounded::<()>(0);
+    let ((hold, held), time) = (bounded::<()>(0), Time::new());
     let consumer = builder(numbers(1), &MemoryProgress::new())
+        .clock(time.clock())
         .max_processing(1)
         .retry(Retry::fixed(Duration::ZERO))
         .stop_at(0)
         .start(move |job| if job.attempt == 1 { Err(Box::new(Clinging(held.clone()))) } else { Ok(()) })
         .unwrap();
     let handle = consumer.handle();
-    let status = until(&handle, "the finding", |status| matches!(status.blocked, Blocked::Threads { .. }));
+    let is_named = |status: &waterline::Status| matches!(status.blocked, Blocked::Threads { .. });
+    let status = time.until(Duration::from_millis(100), &handle, "the finding", is_named);
     assert!(matches!(status.blocked, Blocked::Threads { busy: 1, .. }), "{status:#?}");
     drop(hold);
     consumer.join().unwrap();

@@ -6,18 +6,22 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use waterline::{Blocked, BoxError, Index, Jobs, MemoryProgress, Retry};
+use waterline::{Blocked, BoxError, Index, Jobs, MemoryProgress, Retry, Status};
+
+const MS: Duration = Duration::from_millis(1);
 
 #[test]
 fn jobs_that_fail_for_ever_starve_no_other_job() {
     // Without a pause they are always due.
-    for pause in [Duration::ZERO, Duration::from_millis(1)] {
+    for pause in [Duration::ZERO, MS] {
+        let time = Time::new();
         let consumer = builder(numbers(1_000), &MemoryProgress::new())
+            .clock(time.clock())
             .max_processing(2)
             .retry(Retry::fixed(pause))
             .start(|job| if job.index < 100 { Err("always".into()) } else { Ok(()) })
             .unwrap();
-        until(&consumer.handle(), "every other job", |status| status.done == 900);
+        time.until(MS, &consumer.handle(), "every other job", |status| status.done == 900);
         consumer.stop().unwrap();
     }
 }
@@ -72,39 +76,38 @@ fn a_retry_that_would_succeed_is_run_though_lower_ones_always_fail() {
 
 #[test]
 fn a_job_that_cannot_be_read_again_holds_up_no_new_job() {
-    let source = Script::up_to(0).subscribing();
+    let (source, time) = (Script::up_to(0).subscribing(), Time::new());
     let consumer = builder(source.clone(), &MemoryProgress::new())
+        .clock(time.clock())
         .max_processing(1)
-        .retry(Retry::fixed(Duration::from_millis(50)))
+        .retry(Retry::fixed(MS * 50))
         .start(|job| if job.index == 0 { Err("always".into()) } else { Ok(()) })
         .unwrap();
     let handle = consumer.handle();
     until(&handle, "the first attempt", |status| status.failed >= 1);
     source.fail_at(0, Fault::Error);
     let reads = || source.calls().reads.load(Ordering::SeqCst);
-    let held_up = (1..=5).all(|new| {
+    for new in 1..=5 {
         let failures = reads() + 4;
-        eventually("reads of job 0 that fail", || reads() >= failures);
-        assert!(matches!(handle.status().blocked, Blocked::Source { index: 0, .. }), "{}", handle.status().blocked);
-        // Job 0 is read again after 0.4 s at the earliest.
-        let before = reads();
+        time.steps(MS * 50, "reads of job 0 that fail", || reads() >= failures);
+        let is_unread = |status: &Status| matches!(status.blocked, Blocked::Source { index: 0, .. });
+        time.until(MS * 50, &handle, "the reason", is_unread);
+        // No time passes, so job 0 is not read again meanwhile.
         source.set_head(Some(new));
         source.ring();
         until(&handle, "the new job", |status| status.done == new);
-        // The new job is read as well.
-        reads() > before + 1
-    });
-    assert!(!held_up, "each new job waited until job 0 was read again");
+    }
     consumer.stop().unwrap();
 }
 
 #[test]
 fn a_job_that_can_be_read_again_later_is_run() {
-    let source = Script::up_to(1);
+    let (source, time) = (Script::up_to(1), Time::new());
     let is_down = Arc::new(AtomicBool::new(true));
     let fails = is_down.clone();
     let consumer = builder(source.clone(), &MemoryProgress::new())
-        .retry(Retry::fixed(Duration::from_millis(20)))
+        .clock(time.clock())
+        .retry(Retry::fixed(MS * 20))
         .stop_at(1)
         .start(move |job| {
             let is_again = job.attempt > 1 && !fails.load(Ordering::SeqCst);
@@ -114,16 +117,22 @@ fn a_job_that_can_be_read_again_later_is_run() {
     let handle = consumer.handle();
     until(&handle, "both first attempts", |status| status.failed >= 2);
     source.fail_at(0, Fault::Panic);
-    until(&handle, "a read that panics", |status| matches!(status.blocked, Blocked::Source { index: 0, .. }));
+    let is_unread = |status: &Status| matches!(status.blocked, Blocked::Source { index: 0, .. });
+    time.until(MS * 20, &handle, "a read that panics", is_unread);
     is_down.store(false, Ordering::SeqCst);
     source.heal();
+    time.steps(MS * 20, "both jobs", || handle.wait_for(1, Duration::ZERO));
     consumer.join().unwrap();
 }
 
-/// A source that counts the calls to read it, which take some time.
+/// A source that counts the calls to read it. Each waits until the jobs that were read before run:
+/// then there is room for as many as possible.
 struct SlowRead {
     head: Index,
     calls: Arc<AtomicU64>,
+    read: AtomicU64,
+    /// The attempts that have begun.
+    begun: Arc<AtomicU64>,
 }
 
 impl Jobs for SlowRead {
@@ -139,9 +148,9 @@ impl Jobs for SlowRead {
 
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Index>) -> Result<(), BoxError> {
         self.calls.fetch_add(1, Ordering::SeqCst);
-        // So long that a machine with slow workers has few calls too.
-        std::thread::park_timeout(Duration::from_millis(10));
+        eventually("the jobs to begin", || self.begun.load(Ordering::SeqCst) >= self.read.load(Ordering::SeqCst));
         into.extend(run.filter(|index| *index <= self.head));
+        self.read.fetch_add(into.len() as u64, Ordering::SeqCst);
         Ok(())
     }
 }
@@ -149,31 +158,34 @@ impl Jobs for SlowRead {
 #[test]
 fn neighbours_that_failed_are_read_again_in_one_run() {
     const JOBS: u64 = 2_000;
-    let calls = Arc::<AtomicU64>::default();
-    builder(SlowRead { head: JOBS - 1, calls: calls.clone() }, &MemoryProgress::new())
+    let (calls, begun, time) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default(), Time::new());
+    let source = SlowRead { head: JOBS - 1, calls: calls.clone(), read: AtomicU64::default(), begun: begun.clone() };
+    let consumer = builder(source, &MemoryProgress::new())
+        .clock(time.clock())
         .max_processing(4)
-        .retry(Retry::fixed(Duration::from_millis(20)))
+        .retry(Retry::fixed(MS * 20))
         .stop_at(JOBS - 1)
-        .start(|job| if job.attempt == 1 { Err("once".into()) } else { Ok(()) })
-        .unwrap()
-        .join()
+        .start(move |job| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            if job.attempt == 1 { Err("once".into()) } else { Ok(()) }
+        })
         .unwrap();
+    until(&consumer.handle(), "all failures", |status| status.failed == JOBS);
+    time.pass(MS * 20);
+    consumer.join().unwrap();
     // One by one it would be as many calls as jobs, and 32 for the new jobs.
     let calls = calls.load(Ordering::SeqCst);
     assert!(calls < JOBS / 4, "{calls} calls");
 }
 
 /// A source whose head takes longer than its poll interval.
-struct SlowHead;
+struct SlowHead(Arc<Time>);
 
 impl Jobs for SlowHead {
     type Job = Index;
 
     fn head(&self) -> Result<Option<Index>, BoxError> {
-        let until = std::time::Instant::now() + Duration::from_millis(60);
-        while let Some(left) = until.checked_duration_since(std::time::Instant::now()) {
-            std::thread::park_timeout(left);
-        }
+        self.0.pass(MS * 60);
         Ok(Some(9))
     }
 
@@ -184,13 +196,15 @@ impl Jobs for SlowHead {
 
 #[test]
 fn a_failed_job_is_read_again_though_head_takes_longer_than_the_poll_interval() {
-    let consumer = builder(SlowHead, &MemoryProgress::new())
-        .poll_every(Duration::from_millis(50))
-        .retry(Retry::fixed(Duration::from_millis(10)))
+    let time = Arc::new(Time::new());
+    let consumer = builder(SlowHead(time.clone()), &MemoryProgress::new())
+        .clock(time.clock())
+        .poll_every(MS * 50)
+        .retry(Retry::fixed(MS * 10))
         .stop_at(9)
         .start(|job| if job.index == 3 && job.attempt == 1 { Err("once".into()) } else { Ok(()) })
         .unwrap();
-    assert!(consumer.handle().wait_for(9, LONG), "{}", consumer.handle().status());
+    time.steps(MS * 10, "all jobs", || consumer.handle().wait_for(9, Duration::ZERO));
     consumer.join().unwrap();
 }
 
@@ -221,12 +235,13 @@ impl Jobs for Down {
 
 #[test]
 fn neighbours_stay_together_while_the_source_is_down() {
-    let source = Down::default();
+    let (source, time) = (Down::default(), Time::new());
     let (send, begun) = crossbeam_channel::unbounded();
     let consumer = builder(source.clone(), &MemoryProgress::new())
+        .clock(time.clock())
         .max_processing(1_000)
         .threads(1)
-        .retry(Retry::fixed(Duration::from_millis(500)))
+        .retry(Retry::fixed(MS * 500))
         .start_deferred(move |job, done| if job.attempt == 1 { send.send(done).unwrap() } else { done.complete() })
         .unwrap();
     let handle = consumer.handle();
@@ -236,10 +251,10 @@ fn neighbours_stay_together_while_the_source_is_down() {
     begun.into_iter().for_each(|done| done.fail("once"));
     let calls = || source.0.1.load(Ordering::SeqCst);
     let before = calls();
-    eventually("an outage that was noticed more than once", || calls() >= before + 8);
+    time.steps(MS * 50, "an outage that was noticed more than once", || calls() >= before + 8);
     source.0.0.store(false, Ordering::SeqCst);
     let healed = calls();
-    until(&handle, "every job", |status| status.done == 1_000);
+    time.until(MS * 50, &handle, "every job", |status| status.done == 1_000);
     assert!(calls() - healed <= 250, "{} calls for 1,000 jobs", calls() - healed);
     consumer.stop().unwrap();
 }
