@@ -15,7 +15,6 @@ use crate::crew::{Crew, Host, Roster};
 use crate::observe::observers::Observers;
 use crate::progress::Saves;
 use crate::reader::ReadRuns;
-use crate::run::Runner;
 use crate::source::wakeup::Bell;
 use crate::source::watermark::{Listener, Watermark};
 use std::sync::Weak;
@@ -46,7 +45,7 @@ mod prefetch;
 pub(crate) mod reach;
 mod reading;
 mod reports;
-mod running;
+pub(crate) mod running;
 mod saving;
 mod stalls;
 pub(crate) mod standby;
@@ -62,12 +61,13 @@ pub(crate) mod writing;
 
 pub(crate) use self::core::Core;
 use self::patience::Patience;
+use self::running::Pool;
 use self::wakes::Wakes;
 
-pub(crate) struct Driver<T> {
-    crew: Crew<Driver<T>>,
+pub(crate) struct Driver {
+    crew: Crew<Driver>,
     clock: Clock,
-    core: Mutex<Core<T>>,
+    core: Mutex<Core>,
     /// Workers sleep here.
     work: Condvar,
     /// Tells the worker that stays awake for a moment that there is a job.
@@ -95,13 +95,13 @@ pub(crate) struct Driver<T> {
     observers: Mutex<Option<Arc<Observers>>>,
 }
 
-impl<T: Send + 'static> Driver<T> {
-    pub(crate) fn new(mut core: Core<T>, bell: Arc<Bell>, watermark: Watermark, saves: Arc<dyn Saves>) -> Arc<Self> {
+impl Driver {
+    pub(crate) fn new(mut core: Core, bell: Arc<Bell>, watermark: Watermark, saves: Arc<dyn Saves>) -> Arc<Self> {
         core.saving.patience = Patience::new(saves.takes_help());
         Self::with(core, bell, watermark, Some(saves))
     }
 
-    fn with(core: Core<T>, bell: Arc<Bell>, watermark: Watermark, saves: Option<Arc<dyn Saves>>) -> Arc<Self> {
+    fn with(core: Core, bell: Arc<Bell>, watermark: Watermark, saves: Option<Arc<dyn Saves>>) -> Arc<Self> {
         let driver = Arc::new_cyclic(|me| Self {
             crew: Crew::new(me.clone()),
             clock: core.clock.clone(),
@@ -132,12 +132,12 @@ impl<T: Send + 'static> Driver<T> {
         upstreams.iter().for_each(|upstream| upstream.listen(me.clone()));
     }
 
-    pub(crate) fn set_runner(&self, runner: Arc<dyn Runner<T>>) {
-        self.core.lock().running.runner = Some(runner);
+    pub(crate) fn set_pool(&self, pool: Arc<dyn Pool>) {
+        self.core.lock().running.pool = Some(pool);
     }
 
     /// Lets workers read from this source from now on.
-    pub(crate) fn set_source(&self, source: Arc<dyn ReadRuns<T>>) {
+    pub(crate) fn set_source(&self, source: Arc<dyn ReadRuns>) {
         self.core.lock().reading.runs = Some(source);
     }
 
@@ -147,16 +147,20 @@ impl<T: Send + 'static> Driver<T> {
     }
 
     /// Drains the window and carries out its actions.
-    fn settle(&self, mut core: MutexGuard<'_, Core<T>>, now: &Now) {
+    fn settle(&self, mut core: MutexGuard<'_, Core>, now: &Now) {
         let wakes = core.drain(now);
         drop(core);
         self.carry_out(wakes);
     }
 
+    #[inline]
     fn carry_out(&self, wakes: Wakes) {
-        if wakes.is_empty() {
-            return;
+        if !wakes.is_empty() {
+            self.carry_out_all(wakes);
         }
+    }
+
+    fn carry_out_all(&self, wakes: Wakes) {
         if wakes.reader {
             self.bell.work();
         }
@@ -202,7 +206,7 @@ impl<T: Send + 'static> Driver<T> {
 
     /// Runs a destructor of the user without the lock. The destructor may take long, so the reader
     /// is told of a new back-off before it: maybe nothing else would make the next attempt due.
-    fn unlocked(&self, core: &mut MutexGuard<'_, Core<T>>, destructor: impl FnOnce()) {
+    fn unlocked(&self, core: &mut MutexGuard<'_, Core>, destructor: impl FnOnce()) {
         let rouse = std::mem::take(&mut core.reading.rouse);
         MutexGuard::unlocked(core, || {
             if rouse {
@@ -213,7 +217,7 @@ impl<T: Send + 'static> Driver<T> {
     }
 }
 
-impl<T: Send + 'static> clock::Waits for Driver<T> {
+impl clock::Waits for Driver {
     fn clock_was_set(&self) {
         self.core.lock().running.flights.timeouts.iter().for_each(|timeouts| timeouts.ring());
         self.work.notify_all();
@@ -223,7 +227,7 @@ impl<T: Send + 'static> clock::Waits for Driver<T> {
     }
 }
 
-impl<T: Send + 'static> Host for Driver<T> {
+impl Host for Driver {
     fn crew(&self) -> &Crew<Self> {
         &self.crew
     }
@@ -240,11 +244,11 @@ impl<T: Send + 'static> Host for Driver<T> {
         let index = core.window.lowest_undone();
         let now = self.clock.when_asked();
         let surplus = core.halt(index, Error::Thread.to_string(), Error::Thread, "", &now);
-        let runner = core.running.runner.clone();
+        let pool = core.running.pool.clone();
         let (_, callback) = core.abandon();
         self.settle(core, &now);
         self.observe_no_attempts();
-        self.end_jobs(runner);
+        self.end_jobs(pool);
         drop_guarded(surplus);
         drop_guarded(callback);
     }

@@ -16,10 +16,12 @@ use std::num::NonZero;
 use std::time::{Duration, Instant};
 
 mod looks;
+mod payloads;
 mod weights;
 
 use self::looks::Looks;
 pub(crate) use self::looks::{Due, Outcome, SOURCE_BACK_OFF};
+pub(crate) use self::payloads::Payloads;
 pub(crate) use self::weights::Weights;
 
 /// A source that reads a run in less time than this is worth no second thread: waking one takes as
@@ -61,9 +63,9 @@ impl Ask {
 }
 
 /// The result of an order to read.
-pub(crate) struct Fetched<T> {
+pub(crate) struct Fetched {
     /// From the start of the order's run.
-    pub(crate) jobs: Vec<T>,
+    pub(crate) jobs: Box<dyn Payloads>,
     /// The gaps between and behind them. It is empty if there are none.
     pub(crate) steps: Steps,
     /// Of each of these jobs.
@@ -89,10 +91,10 @@ pub(crate) enum Then {
     Failed(Failure),
 }
 
-impl<T> Fetched<T> {
+impl Fetched {
     /// True if the source said nothing at all.
     pub(crate) fn is_empty(&self) -> bool {
-        self.jobs.is_empty() && self.steps.is_empty()
+        self.jobs.len() == 0 && self.steps.is_empty()
     }
 
     /// Returns the lowest index of which the source said nothing when it was asked from `first` on.
@@ -112,10 +114,10 @@ impl From<&Then> for Outcome {
 }
 
 /// The one that gives orders to the reader, and is told what came of them.
-pub(crate) trait ReadDesk<T>: Send + Sync + 'static {
+pub(crate) trait ReadDesk: Send + Sync + 'static {
     /// Takes what was read and says what is next, in one critical section. After [`Order::Look`]
     /// the reader asks the source for its head. After [`Order::Wait`] it supervises the workers.
-    fn order(&self, fetched: Option<Fetched<T>>, now: &Now, look: Due) -> Order;
+    fn order(&self, fetched: Option<Fetched>, now: &Now, look: Due) -> Order;
     /// Sees if the workers cope. Returns the time until the next such look; `None`: there is
     /// nothing to supervise any more.
     fn supervise(&self, now: &Now) -> Option<Duration>;
@@ -154,9 +156,9 @@ struct Reply<R> {
 }
 
 /// The part of the source that a worker needs.
-pub(crate) trait ReadRuns<T>: Send + Sync {
+pub(crate) trait ReadRuns: Send + Sync {
     /// Reads a run, or as much of it as there is.
-    fn read_run(&self, run: Ask) -> Fetched<T>;
+    fn read_run(&self, run: Ask) -> Fetched;
 }
 
 impl<J: Jobs> SharedSource<J> {
@@ -186,8 +188,8 @@ impl<R> Reply<R> {
     }
 }
 
-impl<J: Jobs> ReadRuns<J::Job> for SharedSource<J> {
-    fn read_run(&self, ask: Ask) -> Fetched<J::Job> {
+impl<J: Jobs> ReadRuns for SharedSource<J> {
+    fn read_run(&self, ask: Ask) -> Fetched {
         let (start, last, most) = (ask.first, ask.last, ask.most());
         let _turn = self.turn.lock();
         let begun = time::now();
@@ -219,7 +221,7 @@ impl<J: Jobs> ReadRuns<J::Job> for SharedSource<J> {
         };
         let ended = time::now();
         let quick = ended.saturating_duration_since(begun) < QUICK;
-        Fetched { jobs, steps, weights, then, quick, ended: self.clock.at(|| ended) }
+        Fetched { jobs: <dyn Payloads>::new(jobs), steps, weights, then, quick, ended: self.clock.at(|| ended) }
     }
 }
 
@@ -232,7 +234,7 @@ pub(crate) struct Reader<J: Jobs, D> {
     poll_every: Option<Duration>,
     looks: Looks,
     /// The answer to the last order, if that was one to read.
-    fetched: Option<Fetched<J::Job>>,
+    fetched: Option<Fetched>,
     /// `None` while there are orders.
     wait: Option<Wait>,
 }
@@ -244,7 +246,7 @@ struct Wait {
     supervises: bool,
 }
 
-impl<J: Jobs, D: ReadDesk<J::Job>> Reader<J, D> {
+impl<J: Jobs, D: ReadDesk> Reader<J, D> {
     /// A reader that begins now.
     pub(crate) fn new(
         source: Arc<SharedSource<J>>,
@@ -382,8 +384,8 @@ mod tests {
         sights: Mutex<u32>,
     }
 
-    impl ReadDesk<()> for Desk {
-        fn order(&self, _: Option<Fetched<()>>, _: &Now, _: Due) -> Order {
+    impl ReadDesk for Desk {
+        fn order(&self, _: Option<Fetched>, _: &Now, _: Due) -> Order {
             self.orders.lock().pop_front().unwrap_or(Order::End)
         }
         fn supervise(&self, _: &Now) -> Option<Duration> {

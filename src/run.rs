@@ -42,12 +42,14 @@ pub(crate) struct Batch<T> {
     pub(crate) outcome: Result<(), Box<Failure>>,
 }
 
-/// A job of a batch, to be reported.
+/// A job that was handed out, without its value: the part that a report needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     pub(crate) token: usize,
     pub(crate) index: Index,
     pub(crate) attempt: u32,
+    /// True if the job was handed out before.
+    pub(crate) again: bool,
 }
 
 /// The job whose result goes to the sink now, and the token to report it with.

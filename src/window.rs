@@ -246,7 +246,7 @@ impl Window {
 
     /// Reports that a job in flight succeeded. Returns false, and changes nothing, if the job
     /// cannot be in flight.
-    #[inline]
+    #[inline(always)]
     pub fn handle_done(&mut self, index: Index) -> bool {
         if !self.may_be_in_flight(index) {
             return self.end_redriven(index);
@@ -351,7 +351,7 @@ impl Window {
     /// Retries and new jobs take turns, so neither waits for the end of the other. No retry always
     /// goes first, not even the one that the watermark waits for: with a back-off of zero it would
     /// always be due, and nothing else would run.
-    #[inline]
+    #[inline(always)]
     pub fn poll_run(&mut self) -> Option<Run> {
         if !self.has_slot() {
             return None;

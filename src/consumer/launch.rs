@@ -36,7 +36,7 @@ use std::time::Duration;
 
 /// A driver that is ready to run, and the rest that its threads need.
 pub(super) struct Assembled<J: Jobs, P> {
-    pub(super) driver: Arc<Driver<J::Job>>,
+    pub(super) driver: Arc<Driver>,
     /// True if attempts have a timeout.
     pub(super) timed: bool,
     /// The saver, if the progress is not that of a store.
@@ -79,7 +79,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// Starts the consumer in this mode.
     pub(super) fn launch<R>(self, mode: Mode, runner: R) -> Result<Consumer, Error>
     where
-        R: FnOnce(&Arc<Driver<J::Job>>, Settings) -> Arc<dyn Runner<J::Job>> + Send + 'static,
+        R: FnOnce(&Arc<Driver>, Settings) -> Arc<dyn Runner<J::Job>> + Send + 'static,
     {
         self.launch_with(mode, None, runner)
     }
@@ -92,7 +92,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         runner: R,
     ) -> Result<Consumer, Error>
     where
-        R: FnOnce(&Arc<Driver<J::Job>>, Settings) -> Arc<dyn Runner<J::Job>> + Send + 'static,
+        R: FnOnce(&Arc<Driver>, Settings) -> Arc<dyn Runner<J::Job>> + Send + 'static,
     {
         let settings = mode.settings(self.asked)?;
         let limits = self.validate()?;
@@ -116,7 +116,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self.observers.extend(self.metrics.then(|| metrics::observer(watermark.name())).flatten());
         let assembled = self.assemble(checked, opened, commits, &mut unstarted);
         let driver = assembled.driver.clone();
-        driver.set_runner(driver.observed(runner(&driver, settings)));
+        driver.set_pool(driver.pool(runner(&driver, settings)));
         driver.set_source(assembled.source.clone());
         // From here on, a drop of the consumer stops everything that was started.
         let consumer = Consumer::new(driver.clone());
@@ -167,7 +167,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 
     /// Makes the core with all settings of the user's.
-    pub(super) fn equip(&mut self, window: Window, checked: Checked, name: String) -> Core<J::Job> {
+    pub(super) fn equip(&mut self, window: Window, checked: Checked, name: String) -> Core {
         let Checked { mode, settings, .. } = checked;
         let mut core = Core::new(window, self.retry, self.max_read_ahead, self.clock.now());
         core.clock = self.clock.clone();

@@ -84,7 +84,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         mut unstarted: Unstarted,
     ) -> Result<Consumer, Error>
     where
-        R: FnOnce(&Arc<Driver<J::Job>>, Settings) -> Arc<dyn Runner<J::Job>> + Send + 'static,
+        R: FnOnce(&Arc<Driver>, Settings) -> Arc<dyn Runner<J::Job>> + Send + 'static,
     {
         let watermark = self.watermark.clone().unwrap_or_default();
         unstarted.reserve(&watermark, Some(refusal.name.clone()), Vec::new())?;
@@ -125,7 +125,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
 /// The part of a start that waits for the name.
 struct Standby<J: Jobs, P, R> {
     builder: Builder<J, P>,
-    driver: Arc<Driver<J::Job>>,
+    driver: Arc<Driver>,
     unstarted: Unstarted,
     checked: Checked,
     /// Writes the results of jobs with each save, if the jobs have results.
@@ -141,7 +141,7 @@ impl<J, P, R> Standby<J, P, R>
 where
     J: Jobs,
     P: Progress,
-    R: FnOnce(&Arc<Driver<J::Job>>, Settings) -> Arc<dyn Runner<J::Job>>,
+    R: FnOnce(&Arc<Driver>, Settings) -> Arc<dyn Runner<J::Job>>,
 {
     /// Waits for the name, and goes on with the start. A stop ends the wait.
     fn run(mut self) {
@@ -199,7 +199,7 @@ where
         #[cfg(feature = "metrics")]
         self.metrics.into_iter().for_each(|metrics| metrics.begin(inspected.watermark.name()));
         let Builder { jobs, progress, clock, poll_every, on_processed, attempt_timeout, .. } = builder;
-        let runner = driver.observed(runner(&driver, checked.settings));
+        let pool = driver.pool(runner(&driver, checked.settings));
         let source = Arc::new(SharedSource::new(jobs, clock.clone()));
         let Handed { saves, saver, name } = hand_over(progress, checked.saver_keeps(commits), &clock);
         let takeover = Takeover {
@@ -208,7 +208,7 @@ where
             upstreams: inspected.upstreams,
             fence: acquired.fence,
             recovered,
-            runner,
+            pool,
             source: source.clone(),
             saves: saves.clone(),
             name,
@@ -236,7 +236,7 @@ where
 }
 
 /// Gives the name back: the consumer was stopped while it took it, and nothing has run.
-fn give_back<T, P: Progress>(mut takeover: Takeover<T>, saver: Option<Saver<P>>, acquired: &mut Acquired) {
+fn give_back<P: Progress>(mut takeover: Takeover, saver: Option<Saver<P>>, acquired: &mut Acquired) {
     let opened = takeover.recovered.as_ref().filter(|recovered| recovered.max_crashes.is_some());
     if let Some(life) = opened.and_then(|recovered| recovered.life.as_ref()) {
         let closed = Life { open: false, ended: life.opened, ..life.clone() };

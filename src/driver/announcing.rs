@@ -21,7 +21,7 @@ pub(crate) struct Announcing {
     calling: bool,
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Takes in the jobs that the saved watermark has passed.
     pub(super) fn announce(&mut self, run: RangeInclusive<Index>, wakes: &mut Wakes) {
         wakes.called |= self.waiting.waiters.call_up_to(*run.end());
@@ -52,7 +52,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T: Send + 'static> NewsDesk for Driver<T> {
+impl NewsDesk for Driver {
     fn news(&self) -> Option<RangeInclusive<Index>> {
         let mut core = self.core.lock();
         loop {

@@ -16,17 +16,21 @@ use super::flights::Flight;
 use super::handing_out::{Rest, Search};
 use crate::base::guard::{Failure, drop_guarded, guarded};
 use crate::base::index::{BoxError, Index};
+use crate::base::sync::MutexGuard;
 use crate::base::time::Now;
 use crate::commit::changes::Changes;
 use crate::driver::wakes::Wakes;
 use crate::observe::{Event, Kind};
-use crate::run::{Assignment, Batch, Ticket};
+use crate::run::{Batch, Ticket};
+use crate::window::Window;
 use crate::window::batches::Next;
-use crate::window::{Run, Window};
 use std::time::{Duration, Instant};
 
 /// The attempt of each job in a batch of several: a job that has failed before is in none.
 const FIRST: u32 = 1;
+
+/// The end of the attempt of a batch.
+type BatchOutcome = Result<(), Box<Failure>>;
 
 /// The batches of one consumer.
 pub(crate) struct Batches {
@@ -100,7 +104,7 @@ impl Batches {
     }
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// True if a thread of the pool is needed for jobs.
     pub(super) fn has_work(&mut self, now: Instant) -> bool {
         match &mut self.running.batches {
@@ -116,9 +120,9 @@ impl<T: Send + 'static> Core<T> {
         (is_next && self.window.can_run()).then_some(until)
     }
 
-    /// Puts the jobs of the next batch into this one, which is empty, if a batch starts now.
-    /// Returns true if the calling thread waits with one that is not full.
-    fn gather(&mut self, batch: &mut Batch<T>, now: &Now) -> bool {
+    /// Hands out the jobs of the next batch, if a batch starts now. Their values are still to be
+    /// [taken](Self::job). Returns true if the calling thread waits with one that is not full.
+    fn gather(&mut self, tickets: &mut Vec<Ticket>, now: &Now) -> bool {
         let Some(batches) = &mut self.running.batches else { return false };
         let next = batches.look(&self.window, &self.failures, || now.get());
         let max = batches.max;
@@ -130,26 +134,19 @@ impl<T: Send + 'static> Core<T> {
             }
             Next::One => {
                 if let Some(run) = self.window.poll_alone() {
-                    self.join(batch, run, now);
+                    tickets.push(self.assign(run, now.coarse(), now));
                 }
             }
             Next::Whole => {
                 batches.until = None;
-                while batch.jobs.len() < max {
+                while tickets.len() < max {
                     let failures = &self.failures;
                     let Some(run) = self.window.poll_together(|index| failures.is_alone(index)) else { break };
-                    self.join(batch, run, now);
+                    tickets.push(self.assign(run, now.coarse(), now));
                 }
             }
         }
         false
-    }
-
-    #[inline]
-    fn join(&mut self, batch: &mut Batch<T>, run: Run, now: &Now) {
-        let Assignment { token, job } = self.assign(run, now.coarse(), now);
-        batch.tickets.push(Ticket { token, index: job.index, attempt: job.attempt });
-        batch.jobs.push(job);
     }
 
     /// Returns the next step of a thread that waits with a batch which is not full.
@@ -161,21 +158,27 @@ impl<T: Send + 'static> Core<T> {
         Rest::Linger(self.running.batches.as_ref().and_then(|batches| batches.until))
     }
 
-    /// Takes the report of a batch whose attempt is over, and leaves it empty. The answer is a
+    /// Takes the report of a batch whose attempt is over, and leaves no ticket. The answer is a
     /// value of the user, to be dropped without the lock.
-    fn report_batch(&mut self, batch: &mut Batch<T>, effects: &mut Changes, now: &Now) -> Option<BoxError> {
-        match (std::mem::replace(&mut batch.outcome, Ok(())), batch.tickets.as_slice()) {
+    fn report_batch(
+        &mut self,
+        tickets: &mut Vec<Ticket>,
+        outcome: BatchOutcome,
+        effects: &mut Changes,
+        now: &Now,
+    ) -> Option<BoxError> {
+        match (outcome, tickets.as_slice()) {
             (outcome, [Ticket { token, .. }]) => {
                 let token = *token;
-                batch.tickets.clear();
+                tickets.clear();
                 self.report(token, outcome, effects, now)
             }
             (Ok(()), _) => {
-                self.batch_done(&mut batch.tickets, effects);
+                self.batch_done(tickets, effects);
                 None
             }
             (Err(failure), _) => {
-                self.batch_failed(&mut batch.tickets, &failure.text, now);
+                self.batch_failed(tickets, &failure.text, now);
                 Some(failure.error)
             }
         }
@@ -253,7 +256,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Makes jobs run in batches of at most this many. Call it before anything runs.
     pub(crate) fn set_batches(&self, max: usize, linger: Duration) {
         self.core.lock().running.batches = Some(Batches::new(max, linger));
@@ -261,14 +264,34 @@ impl<T: Send + 'static> Driver<T> {
 
     /// Reports the batch that has run, if there is one, and takes the next one in the same critical
     /// section. Returns false if the calling thread must end.
-    pub(super) fn take_batch(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool {
-        self.confirm_batch(batch);
+    pub(super) fn take_batch<T: Send + 'static>(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool {
         // Without the lock: most batches are as large as the one before.
         batch.jobs.reserve(batch.tickets.len());
+        let outcome = std::mem::replace(&mut batch.outcome, Ok(()));
+        let Some((mut core, wakes)) = self.next_batch_of(&mut batch.tickets, outcome, effects) else { return false };
+        batch.jobs.extend(batch.tickets.iter().map(|ticket| core.job(*ticket)));
+        drop(core);
+        self.carry_out(wakes);
+        if self.observes {
+            self.observe_batch(&batch.tickets);
+        }
+        true
+    }
+
+    /// Reports the batch with these tickets, if there is one, and puts those of the next one in
+    /// their place. The caller takes its jobs from the core, and then carries out the duties
+    /// without the lock. `None`: the thread must end.
+    fn next_batch_of(
+        &self,
+        tickets: &mut Vec<Ticket>,
+        mut outcome: BatchOutcome,
+        effects: &mut Changes,
+    ) -> Option<(MutexGuard<'_, Core>, Wakes)> {
+        self.confirm_batch(tickets, &mut outcome);
         let mut core = self.core.lock();
         let mut now = self.clock.when_asked();
-        if !batch.tickets.is_empty() {
-            let surplus = core.report_batch(batch, effects, &now);
+        if !tickets.is_empty() {
+            let surplus = core.report_batch(tickets, outcome, effects, &now);
             effects::clear(effects);
             if surplus.is_some() {
                 self.unlocked(&mut core, || drop_guarded(surplus));
@@ -285,19 +308,13 @@ impl<T: Send + 'static> Driver<T> {
                 core = self.read_for_itself(core, source, run, &mut search);
                 now = self.clock.when_asked();
             }
-            let lingers = core.gather(batch, &now);
+            let lingers = core.gather(tickets, &now);
             let wakes = core.drain(&now);
-            if !batch.tickets.is_empty() {
-                drop(core);
-                self.carry_out(wakes);
-                if self.observes {
-                    self.observe_batch(&batch.tickets);
-                }
-                return true;
+            if !tickets.is_empty() {
+                return Some((core, wakes));
             }
             let rest = if lingers { core.linger(&mut search, &wakes) } else { core.rest(&mut search, &wakes, &now) };
-            let Some(locked) = self.rest(core, rest, wakes, &mut search) else { return false };
-            core = locked;
+            core = self.rest(core, rest, wakes, &mut search)?;
             if lingers {
                 // A thread that has waited with a batch was not without work.
                 search.slept = false;
@@ -309,25 +326,25 @@ impl<T: Send + 'static> Driver<T> {
 
     /// A batch that succeeded counts once `on_job_done` was called for each of its jobs and has not
     /// panicked. The observers hear of it before that.
-    fn confirm_batch(&self, batch: &mut Batch<T>) {
-        if !self.confirms || batch.tickets.is_empty() {
+    fn confirm_batch(&self, tickets: &[Ticket], outcome: &mut BatchOutcome) {
+        if !self.confirms || tickets.is_empty() {
             return;
         }
-        if batch.outcome.is_ok() {
+        if outcome.is_ok() {
             let callback = self.core.lock().running.on_job_done.clone();
             if let Some(callback) = callback {
                 // A `stop` in the callback would wait for the same jobs that are being reported.
                 let _own = self.crew.enter();
                 let called = guarded(|| {
-                    batch.tickets.iter().for_each(|ticket| callback(ticket.index));
+                    tickets.iter().for_each(|ticket| callback(ticket.index));
                     Ok(())
                 });
-                batch.outcome = called.map_err(Failure::boxed);
+                *outcome = called.map_err(Failure::boxed);
                 drop_guarded(callback);
             }
         }
         if self.observes {
-            self.observe_end_of_batch(&batch.tickets, &batch.outcome);
+            self.observe_end_of_batch(tickets, outcome);
         }
     }
 }
@@ -338,13 +355,13 @@ mod tests {
     use crate::base::retry::Retry;
     use crate::base::time;
     use crate::observe::listening::Listens;
-    use crate::reader::Weights;
+    use crate::reader::{Payloads, Weights};
     use crate::window::Limits;
 
     const LINGER: Duration = Duration::from_millis(10);
 
     /// A consumer that has caught up, with batches of at most four jobs.
-    fn core(linger: Duration) -> Core<u64> {
+    fn core(linger: Duration) -> Core {
         let window = Window::begin(0, Limits { max_processing: 8, max_search_ahead: 1000 });
         let mut core = Core::new(window, Retry::none(), usize::MAX, time::now());
         core.running.batches = Some(Batches::new(4, linger));
@@ -352,29 +369,26 @@ mod tests {
     }
 
     /// Pushes and reads this many jobs.
-    fn push(core: &mut Core<u64>, jobs: u64) {
+    fn push(core: &mut Core, jobs: u64) {
         let from = core.window.unread_from();
         core.window.handle_head(Some(from + jobs - 1));
         while core.window.poll().is_some() {}
         core.window.handle_fetched(jobs);
-        core.reading.prefetch.add(from..from + jobs, Weights::equal(jobs as usize, 1));
-    }
-
-    fn empty() -> Batch<u64> {
-        Batch { jobs: Vec::new(), tickets: Vec::new(), outcome: Ok(()) }
+        let mut read = <dyn Payloads>::new((from..from + jobs).collect::<Vec<_>>());
+        core.reading.prefetch.add(&mut *read, Weights::equal(jobs as usize, 1));
     }
 
     /// Lets a thread ask at this time. Returns the jobs that it gets, and if it waits for more.
-    fn ask(core: &mut Core<u64>, now: Instant) -> (Vec<u64>, bool) {
-        let mut batch = empty();
+    fn ask(core: &mut Core, now: Instant) -> (Vec<u64>, bool) {
+        let mut batch = Vec::new();
         let lingers = core.gather(&mut batch, &Now::at(now));
         if lingers {
             core.running.batches.as_mut().unwrap().lingering -= 1;
         }
-        (batch.jobs.into_iter().map(|job| job.payload).collect(), lingers)
+        (batch.into_iter().map(|ticket| core.job::<u64>(ticket).payload).collect(), lingers)
     }
 
-    fn wants(core: &mut Core<u64>, now: Instant) -> bool {
+    fn wants(core: &mut Core, now: Instant) -> bool {
         core.has_work(now)
     }
 
@@ -409,7 +423,7 @@ mod tests {
         let begin = Instant::now();
         let mut core = core(LINGER);
         push(&mut core, 1);
-        assert!(core.gather(&mut empty(), &Now::at(begin)));
+        assert!(core.gather(&mut Vec::new(), &Now::at(begin)));
         assert!(!wants(&mut core, begin) && !wants(&mut core, begin + LINGER / 2), "one thread is enough");
         push(&mut core, 3);
         assert!(wants(&mut core, begin + LINGER / 2));
@@ -455,13 +469,13 @@ mod tests {
         for abandoned in [false, true] {
             let mut core = core(LINGER);
             push(&mut core, 4);
-            let mut batch = empty();
-            assert!(!core.gather(&mut batch, &now) && batch.tickets.len() == 4);
+            let mut batch = Vec::new();
+            assert!(!core.gather(&mut batch, &now) && batch.len() == 4);
             if abandoned {
                 core.abandon();
             }
-            batch.outcome = Err(Failure::boxed("refused".into()));
-            drop(core.report_batch(&mut batch, &mut Changes::default(), &now));
+            let refused = Err(Failure::boxed("refused".into()));
+            drop(core.report_batch(&mut batch, refused, &mut Changes::default(), &now));
             assert_eq!(core.begin_telling(), !abandoned);
         }
     }
@@ -472,23 +486,23 @@ mod tests {
         let now = Now::at(begin);
         let mut core = core(LINGER);
         push(&mut core, 4);
-        let mut batch = empty();
-        assert!(!core.gather(&mut batch, &now) && batch.jobs.len() == 4);
-        batch.jobs.clear();
-        batch.outcome = Err(Failure::boxed("refused".into()));
-        assert!(core.report_batch(&mut batch, &mut Changes::default(), &now).is_some());
-        assert_eq!((core.running.counters.failed, core.window.in_flight(), batch.tickets.len()), (0, 0, 0));
+        let mut batch = Vec::new();
+        assert!(!core.gather(&mut batch, &now) && batch.len() == 4);
+        let refused = || Err(Failure::boxed("refused".into()));
+        assert!(core.report_batch(&mut batch, refused(), &mut Changes::default(), &now).is_some());
+        assert_eq!((core.running.counters.failed, core.window.in_flight(), batch.len()), (0, 0, 0));
         assert!(!core.expire(begin));
         while core.window.poll().is_some() {}
         core.window.handle_fetched(4);
-        (0..4).for_each(|index| core.reading.prefetch.add_again(index, index, 1));
+        (0..4_u64).for_each(|index| core.reading.prefetch.add_again(index, &mut *<dyn Payloads>::new([index]), 1));
         for index in 0..4 {
-            let mut batch = empty();
+            let mut batch = Vec::new();
             assert!(!core.gather(&mut batch, &now));
-            let [job] = batch.jobs[..] else { panic!("{} jobs", batch.jobs.len()) };
-            assert_eq!((job.index, job.attempt), (index, 1), "no attempt has failed");
-            batch.outcome = if index == 3 { Err(Failure::boxed("refused".into())) } else { Ok(()) };
-            drop(core.report_batch(&mut batch, &mut Changes::default(), &now));
+            let [ticket] = batch[..] else { panic!("{} jobs", batch.len()) };
+            let job = core.job::<u64>(ticket);
+            assert_eq!((job.index, job.payload, job.attempt), (index, index, 1), "no attempt has failed");
+            let outcome = if index == 3 { refused() } else { Ok(()) };
+            drop(core.report_batch(&mut batch, outcome, &mut Changes::default(), &now));
         }
         assert_eq!((core.running.counters.done, core.running.counters.failed), (3, 1));
     }

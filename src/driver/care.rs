@@ -142,7 +142,7 @@ impl Care {
     }
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     fn care(&mut self) -> Option<&mut Care> {
         self.parking.as_mut()?.care.as_deref_mut()
     }

@@ -4,6 +4,7 @@ use super::Driver;
 use super::core::Core;
 use super::reach::OutOfReach;
 use super::reading::Bounding;
+use super::running::Pool;
 #[cfg(feature = "tokio")]
 pub(crate) use super::waiters::Place;
 use crate::base::config::ConfigError;
@@ -16,7 +17,6 @@ use crate::base::time;
 use crate::crew::workers::Workers;
 use crate::observe::ended::Ended;
 use crate::observe::status::Status;
-use crate::run::Runner;
 use crate::source::watermark::Watermark;
 use crate::window::Limits;
 #[cfg(feature = "tokio")]
@@ -87,7 +87,7 @@ pub(crate) trait Control: Send + Sync {
     fn unjoined(&self) -> usize;
 }
 
-impl<T: Send + 'static> Control for Driver<T> {
+impl Control for Driver {
     fn check(&self) {
         self.bell.look();
     }
@@ -260,7 +260,7 @@ impl<T: Send + 'static> Control for Driver<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Waits until only the caller is left. After the deadline it abandons the running jobs.
     fn wait_gone(&self, deadline: Option<Instant>) -> Option<Error> {
         let (mut ended, mut timed_out) = (None, false);
@@ -284,11 +284,11 @@ impl<T: Send + 'static> Driver<T> {
     /// since which only threads have to end.
     fn wait_no_more(&self, ended: Option<Instant>) -> Option<Error> {
         let mut core = self.core.lock();
-        let runner = core.running.runner.clone();
+        let pool = core.running.pool.clone();
         let (running, callback) = core.abandon();
         self.settle(core, &self.clock.when_asked());
         self.observe_no_attempts();
-        self.end_jobs(runner);
+        self.end_jobs(pool);
         drop_guarded(callback);
         let mut core = self.wait_while(time::now() + LAST_SAVE, |core| !core.window.has_ended());
         let (saved, until) = (core.window.has_ended(), ended.unwrap_or_else(time::now) + LAST_THREADS);
@@ -296,7 +296,7 @@ impl<T: Send + 'static> Driver<T> {
         // The threads of stragglers have not ended, so this only waits until the last save is
         // announced.
         let is_left =
-            |core: &Core<T>| if running.is_empty() && saved { core.roster.has_others() } else { core.is_announcing() };
+            |core: &Core| if running.is_empty() && saved { core.roster.has_others() } else { core.is_announcing() };
         core = self.wait_while(until, is_left);
         core.silence();
         if !running.is_empty() || saved && core.roster.has_others() {
@@ -307,14 +307,14 @@ impl<T: Send + 'static> Driver<T> {
 
     /// Ends the jobs that were abandoned, in a mode that can. The runner may be the last one, and
     /// its destructor may stop this consumer.
-    pub(super) fn end_jobs(&self, runner: Option<Arc<dyn Runner<T>>>) {
+    pub(super) fn end_jobs(&self, pool: Option<Arc<dyn Pool>>) {
         let _own = self.crew.enter();
-        runner.iter().for_each(|runner| runner.abandon());
-        drop_guarded(runner);
+        pool.iter().for_each(|pool| pool.abandon());
+        drop_guarded(pool);
     }
 
     /// Waits while this condition holds, but at most until this time.
-    fn wait_while(&self, until: Instant, so: impl Fn(&Core<T>) -> bool) -> MutexGuard<'_, Core<T>> {
+    fn wait_while(&self, until: Instant, so: impl Fn(&Core) -> bool) -> MutexGuard<'_, Core> {
         let mut timed_out = false;
         let mut core = self.core.lock();
         while so(&core) && !timed_out {

@@ -27,16 +27,16 @@ use crate::reader::Ask;
 use crate::window::{Action, Window};
 use std::time::Instant;
 
-pub(crate) struct Core<T> {
+pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) window: Window,
-    pub(crate) reading: Reading<T>,
+    pub(crate) reading: Reading,
     pub(crate) gates: Gates,
     pub(crate) failures: Failures,
     /// The parked jobs; `None` if there are none, and there will be none.
     pub(crate) parking: Option<Box<Parking>>,
     pub(crate) life: KeptLife,
-    pub(crate) running: Running<T>,
+    pub(crate) running: Running,
     pub(crate) saving: Saving,
     pub(crate) tenancy: Tenancy,
     pub(crate) announcing: Announcing,
@@ -48,7 +48,7 @@ pub(crate) struct Core<T> {
     pub(crate) roster: Roster,
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     pub(crate) fn new(window: Window, retry: Retry, max_read_ahead: usize, now: Instant) -> Self {
         let mut core = Self {
             clock: Clock::default(),
@@ -135,7 +135,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T> AsRef<Roster> for Core<T> {
+impl AsRef<Roster> for Core {
     fn as_ref(&self) -> &Roster {
         &self.roster
     }
@@ -151,7 +151,7 @@ mod tests {
         let mut window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
         window.restore([2..=4, 6..=6]);
         window.stop_at(1);
-        let mut core: Core<()> = Core::new(window, Retry::none(), usize::MAX, Instant::now());
+        let mut core: Core = Core::new(window, Retry::none(), usize::MAX, Instant::now());
         assert_eq!([1, 4, 5, 6].map(|index| core.never(index)), [false, false, true, true]);
         core.window.handle_head(Some(6));
         while core.window.poll().is_some() {}

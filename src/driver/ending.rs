@@ -50,7 +50,7 @@ impl Default for Ending {
     }
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Everything is over: the window wants nothing more.
     pub(super) fn finish(&mut self, wakes: &mut Wakes, now: &Now) {
         wakes.ended = true;
@@ -64,11 +64,10 @@ impl<T: Send + 'static> Core<T> {
         self.tell_end(now);
         // There may be very many of them, so their memory is given back later, without the lock.
         let retries = self.failures.take_all();
-        let jobs = self.reading.prefetch.drain();
-        let (runner, callback) =
-            (Guarded::new(self.running.runner.take()), Guarded::new(self.running.on_job_done.take()));
+        let jobs = self.reading.prefetch.take_all();
+        let (pool, callback) = (Guarded::new(self.running.pool.take()), Guarded::new(self.running.on_job_done.take()));
         let source = Guarded::new(self.reading.runs.take());
-        self.roster.end(Box::new((jobs, retries, runner, callback, source)));
+        self.roster.end(Box::new((jobs, retries, pool, callback, source)));
     }
 
     /// True if the watermark can no longer reach this index.
@@ -145,7 +144,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     pub(super) fn wait_everybody_gone(&self, timeout: Duration) -> Option<Ended> {
         // A thread of the crew would wait for itself.
         if self.crew.is_own_thread() {

@@ -28,7 +28,7 @@ impl Moment<'_> {
     }
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     pub(crate) fn status(&self, now: &Now) -> Status {
         let patience = SILENCE.min(self.watching.stalls.pause());
         self.status_with(self.blocked(&Moment { now, patience }), now)
@@ -293,7 +293,7 @@ mod tests {
     use crate::window::{Limits, Window};
 
     /// A consumer whose first job is being read since this moment.
-    fn reading(now: Instant) -> Core<()> {
+    fn reading(now: Instant) -> Core {
         let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
         let mut core = Core::new(window, Retry::none(), usize::MAX, now);
         core.reading.seen = true;
@@ -306,7 +306,7 @@ mod tests {
     fn a_call_that_has_not_returned_is_named_after_a_second_and_at_once_in_a_stall() {
         let (now, millis) = (Instant::now(), Duration::from_millis);
         let mut core = reading(now);
-        let blocked = |core: &Core<()>, after| core.status(&Now::at(now + after)).blocked;
+        let blocked = |core: &Core, after| core.status(&Now::at(now + after)).blocked;
         assert_eq!(blocked(&core, millis(999)), Blocked::No);
         assert_eq!(blocked(&core, SILENCE), unanswered(0, SILENCE));
         let stalled = core.stalled_status(&Now::at(now + millis(3))).blocked;

@@ -12,7 +12,7 @@ use crate::crew::workers::{Demand, Idle};
 use crate::driver::wakes::Wakes;
 use crate::observe::{Event, Kind};
 use crate::run::worker::{Job, Report};
-use crate::run::{Assignment, Batch, JobDesk, Task};
+use crate::run::{Assignment, Batch, Delivery, JobDesk, Task, Ticket};
 use crate::window::{Run, Window};
 use std::time::Instant;
 
@@ -23,6 +23,12 @@ pub(super) struct Search {
     spun: bool,
     /// True if it has just slept for as long as a thread without a job is kept.
     pub(super) slept: bool,
+}
+
+/// The next task of a thread of the pool, without the value of the job.
+enum Found {
+    Run(Ticket),
+    Deliver(Delivery),
 }
 
 /// The next step of a thread that found no job.
@@ -45,13 +51,12 @@ pub(super) fn demand(window: &Window) -> Demand {
     Demand { runnable, limit, over: window.has_ended() }
 }
 
-impl<T: Send + 'static> Core<T> {
-    /// Finds the next task for a thread of the pool. The task is no part of a [`Rest`], since a
-    /// task that is moved once more costs a seventh of all that a short job costs.
+impl Core {
+    /// Finds the next task for a thread of the pool.
     #[inline]
-    fn next_task(&mut self, now: &Now) -> Option<Task<T>> {
+    fn find(&mut self, now: &Now) -> Option<Found> {
         // A result goes first: jobs may be blocked until it is delivered.
-        self.resume_turn(now).map(Task::Deliver).or_else(|| self.hand_out(now).map(Task::Run))
+        self.resume_turn(now).map(Found::Deliver).or_else(|| self.hand_out(now).map(Found::Run))
     }
 
     /// Returns the next step of a thread that found no job.
@@ -77,54 +82,63 @@ impl<T: Send + 'static> Core<T> {
         spins.then_some(Rest::Spin)
     }
 
-    /// Hands out the next job, if one may start.
+    /// Hands out the next job, if one may start. Its value is still to be [taken](Self::job).
     #[inline]
-    pub(crate) fn hand_out(&mut self, now: &Now) -> Option<Assignment<T>> {
+    pub(crate) fn hand_out(&mut self, now: &Now) -> Option<Ticket> {
         let run = self.window.poll_run()?;
         Some(self.assign(run, now.coarse(), now))
     }
 
     /// Gives a job that begins at this time to the calling thread.
     #[inline]
-    pub(super) fn assign(&mut self, run: Run, started: Coarse, now: &Now) -> Assignment<T> {
-        let job = if run.retry {
-            self.again(run.index, now)
+    pub(super) fn assign(&mut self, run: Run, started: Coarse, now: &Now) -> Ticket {
+        let Run { index, retry: again } = run;
+        let attempt = if again {
+            self.again(index, now)
         } else {
-            self.reading.prefetch.take().map(|new| Job::new(run.index, new))
+            self.reading.prefetch.hand_out();
+            1
         };
-        let mut job = job.expect("the window hands out what was read, in the same order");
-        job.fence = self.tenancy.fence;
         if self.reading.prefetch.is_tight() {
             self.window.set_room(self.reading.prefetch.room());
         }
         self.workers.takes_job(started);
-        let token = self.running.flights.begin(Flight::new(run.index, job.attempt, run.retry, started));
+        let token = self.running.flights.begin(Flight::new(index, attempt, again, started));
         if let Some(timeouts) = &mut self.running.flights.timeouts {
             timeouts.begin(token);
         }
-        Assignment { token, job }
+        Ticket { token, index, attempt, again }
     }
 
     #[cold]
-    fn again(&mut self, index: Index, now: &Now) -> Option<Job<T>> {
-        let mut job = Job::new(index, self.reading.prefetch.take_again(index)?);
-        job.attempt = self.failures.begin_attempt(index);
+    fn again(&mut self, index: Index, now: &Now) -> u32 {
+        self.reading.prefetch.hand_out_again(index);
+        let attempt = self.failures.begin_attempt(index);
         // A job that was only deferred runs for the first time.
-        self.running.counters.retries += u64::from(job.attempt > 1);
-        self.tell(&Event::new(Kind::Retried, index).attempt(job.attempt), now);
-        Some(job)
+        self.running.counters.retries += u64::from(attempt > 1);
+        self.tell(&Event::new(Kind::Retried, index).attempt(attempt), now);
+        attempt
+    }
+
+    /// Takes a job that was handed out in this critical section, with its value. New jobs are taken
+    /// in the order in which they were handed out.
+    #[inline(always)]
+    pub(super) fn job<T: Send + 'static>(&mut self, Ticket { index, attempt, again, .. }: Ticket) -> Job<T> {
+        let payload = self.reading.prefetch.take(again.then_some(index));
+        let payload = payload.expect("the window hands out what was read, in the same order");
+        Job { index, attempt, fence: self.tenancy.fence, payload }
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Makes the step of a thread that found no job. `None`: the thread must end.
     pub(super) fn rest<'a>(
         &'a self,
-        mut core: MutexGuard<'a, Core<T>>,
+        mut core: MutexGuard<'a, Core>,
         rest: Rest,
         wakes: Wakes,
         search: &mut Search,
-    ) -> Option<MutexGuard<'a, Core<T>>> {
+    ) -> Option<MutexGuard<'a, Core>> {
         match rest {
             Rest::Sleep(until) => {
                 search.slept = wait_until(&self.work, &mut core, until);
@@ -153,8 +167,14 @@ impl<T: Send + 'static> Driver<T> {
     }
 }
 
-impl<T: Send + 'static> JobDesk<T> for Driver<T> {
-    fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>> {
+impl Driver {
+    /// Reports a job, if there is one, and finds the next task. The caller takes its job from the
+    /// core, and then carries out the duties without the lock. `None`: the thread must end.
+    fn next_task(
+        &self,
+        report: &mut Option<Report>,
+        effects: &mut Changes,
+    ) -> Option<(MutexGuard<'_, Core>, Wakes, Found)> {
         if let Some(report) = report {
             self.confirm(report);
         }
@@ -180,17 +200,29 @@ impl<T: Send + 'static> JobDesk<T> for Driver<T> {
                 core = self.read_for_itself(core, source, run, &mut search);
                 now = self.clock.when_asked();
             }
-            let task = core.next_task(&now);
+            let found = core.find(&now);
             let wakes = core.drain(&now);
-            if task.is_some() {
-                drop(core);
-                self.carry_out(wakes);
-                return task;
+            if let Some(found) = found {
+                return Some((core, wakes, found));
             }
             let rest = core.rest(&mut search, &wakes, &now);
             core = self.rest(core, rest, wakes, &mut search)?;
             now = self.clock.when_asked();
         }
+    }
+}
+
+/// The part that knows the type of the jobs. It is compiled once for each type, so it is small.
+impl<T: Send + 'static> JobDesk<T> for Driver {
+    fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>> {
+        let (mut core, wakes, found) = self.next_task(report, effects)?;
+        let task = match found {
+            Found::Run(ticket) => Task::Run(Assignment { token: ticket.token, job: core.job(ticket) }),
+            Found::Deliver(turn) => Task::Deliver(turn),
+        };
+        drop(core);
+        self.carry_out(wakes);
+        Some(task)
     }
 
     fn next_batch(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool {
@@ -205,7 +237,7 @@ mod tests {
     use crate::base::retry::Retry;
     use crate::base::sync::Arc;
     use crate::driver::waiting::tests::ByHand;
-    use crate::reader::Weights;
+    use crate::reader::{Payloads, Weights};
     use crate::source::wakeup::Bell;
     use crate::source::watermark::Watermark;
     use crate::window::Limits;
@@ -242,15 +274,15 @@ mod tests {
         while window.poll().is_some() {}
         window.handle_fetched(1);
         let mut core = Core::new(window, Retry::fixed(std::time::Duration::ZERO), usize::MAX, Instant::now());
-        core.reading.prefetch.add([()], [1].into_iter().collect());
+        core.reading.prefetch.add(&mut *<dyn Payloads>::new([()]), Weights::equal(1, 1));
         core.workers.threads = 1;
-        let token = core.hand_out(&Now::when_asked()).map(|assignment| assignment.token).unwrap();
+        let token = core.hand_out(&Now::when_asked()).unwrap().token;
         core.window.handle_stop();
         let (bell, (say, said)) = (Arc::<Bell>::default(), unbounded());
         let driver = Driver::new(core, bell.clone(), Watermark::new(), Arc::new(ByHand));
         let failure = Failure::boxed(Box::new(Asks(bell, say)));
         let mut report = Some(Report { token, index: 0, outcome: Err(failure) });
-        assert!(driver.next(&mut report, &mut Changes::default()).is_none(), "it stops");
+        assert!(driver.next_task(&mut report, &mut Changes::default()).is_none(), "it stops");
         assert_eq!(said.try_recv(), Ok(true));
     }
 
@@ -281,7 +313,7 @@ mod tests {
         while window.poll().is_some() {}
         window.handle_fetched(3);
         let mut core = Core::new(window, Retry::fixed(std::time::Duration::ZERO), usize::MAX, Instant::now());
-        core.reading.prefetch.add([(); 3], Weights::equal(3, 1));
+        core.reading.prefetch.add(&mut *<dyn Payloads>::new([(); 3]), Weights::equal(3, 1));
         core.workers.threads = 1;
         let [first, second] = [(); 2].map(|()| core.hand_out(&Now::when_asked()).unwrap().token);
         assert!(core.report(first, Ok(()), &mut Changes::default(), &Now::when_asked()).is_none());
@@ -289,7 +321,7 @@ mod tests {
         let (say, said) = unbounded();
         let outcome = Err(Failure::boxed(Box::new(Slow(say))));
         let mut report = Some(Report { token: second, index: 1, outcome });
-        assert!(matches!(driver.next(&mut report, &mut Changes::default()), Some(Task::Run(_))));
+        assert!(matches!(driver.next(&mut report, &mut Changes::default()), Some(Task::Run(Assignment::<()> { .. }))));
         let asked = driver.core.lock().saving.under_way.since.expect("job 0 is to be saved");
         assert!(asked >= said.try_recv().expect("the error is dropped"));
     }

@@ -6,9 +6,9 @@ use crate::base::guard::drop_guarded;
 use crate::base::sync::MutexGuard;
 use crate::base::time::Now;
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Makes a save that is late. The calling thread has no job now, so none waits for it.
-    pub(super) fn help_saving<'a>(&'a self, core: MutexGuard<'a, Core<T>>, now: &Now) -> MutexGuard<'a, Core<T>> {
+    pub(super) fn help_saving<'a>(&'a self, core: MutexGuard<'a, Core>, now: &Now) -> MutexGuard<'a, Core> {
         self.settle(core, now);
         // The lock is free during the save: this same driver is told of its result, and may ask for
         // the next save. The clone keeps the store open until the write is over.

@@ -57,7 +57,7 @@ impl KeptLife {
     }
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Closes the record with the last save, once nothing is in flight and nothing starts any more.
     #[inline]
     pub(super) fn close_life(&mut self, now: &Now) {

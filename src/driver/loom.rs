@@ -177,8 +177,8 @@ impl Runner<Index> for Handed {
 
 /// A driver with this many jobs and workers, and the side of the reader and of the saver.
 struct Model {
-    driver: Arc<Driver<Index>>,
-    reader: Reader<Numbers, Driver<Index>>,
+    driver: Arc<Driver>,
+    reader: Reader<Numbers, Driver>,
     saving: Saving,
 }
 
@@ -388,7 +388,7 @@ fn loom_a_turn_that_a_pause_holds_up_is_taken_up_after_it_though_nobody_reports_
 }
 
 /// A consumer that waits for its name.
-fn standby() -> Arc<Driver<Index>> {
+fn standby() -> Arc<Driver> {
     model::begin();
     let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 1 });
     let mut core = Core::new(window, crate::Retry::none(), usize::MAX, model::now());
@@ -399,7 +399,7 @@ fn standby() -> Arc<Driver<Index>> {
 
 /// Makes this call while a standby falls asleep. Returns true if the standby then tries to take its
 /// name.
-fn wakes(call: impl FnOnce(&Driver<Index>) + Send + 'static) -> bool {
+fn wakes(call: impl FnOnce(&Driver) + Send + 'static) -> bool {
     let driver = standby();
     let caller = {
         let driver = driver.clone();

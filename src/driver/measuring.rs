@@ -25,7 +25,7 @@ pub(super) struct Measuring {
     idle: bool,
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Notes the head that a look has found. True if the thread that watches sleeps too long now.
     pub(super) fn note_head(&mut self, now: &Now) -> bool {
         if !self.is_observed() {
@@ -86,10 +86,10 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Carries out the actions after a parked job was redriven or discarded. The consumer may have
     /// caught up long ago, so nobody else would measure.
-    pub(super) fn settle_parked(&self, mut core: MutexGuard<'_, Core<T>>, now: &Now) {
+    pub(super) fn settle_parked(&self, mut core: MutexGuard<'_, Core>, now: &Now) {
         let watch = core.note_steered(now);
         self.settle(core, now);
         if watch {
@@ -110,7 +110,7 @@ mod tests {
     use crate::observe::observers::Observers;
     use crate::window::{Limits, Window};
 
-    fn observed(now: Instant) -> Core<()> {
+    fn observed(now: Instant) -> Core {
         let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
         let mut core = Core::new(window, Retry::none(), usize::MAX, now);
         let nobody: Box<dyn Observer> = Box::new(|_: &Event<'_>| ());
@@ -119,7 +119,7 @@ mod tests {
     }
 
     /// Returns the lags that were measured since the last time, with the lag in jobs.
-    fn measured(core: &mut Core<()>) -> Vec<(Duration, u64)> {
+    fn measured(core: &mut Core) -> Vec<(Duration, u64)> {
         let told = if core.watching.telling.begin() { core.watching.telling.take() } else { None };
         assert!(core.watching.telling.take().is_none());
         let measured = |told| match told {
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(core.measure_if_due(None, &Now::at(at(0))), None);
         assert!(core.window.handle_redriven(0) && core.window.handle_due(0));
         assert!(core.note_steered(&Now::at(at(10))), "nobody watches");
-        let step = |core: &mut Core<()>, second| {
+        let step = |core: &mut Core, second| {
             let again = core.measure_if_due(None, &Now::at(at(second)));
             (again, measured(core).len())
         };

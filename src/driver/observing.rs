@@ -2,6 +2,7 @@
 //! the lock.
 
 use super::Driver;
+use super::running::{Pool, PoolOf};
 use crate::base::failure::Verdict;
 use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::Index;
@@ -17,7 +18,7 @@ use crate::run::{Assignment, Delivery, Runner, Ticket};
 /// A runner whose attempts the observers hear of.
 struct Observed<T> {
     runner: Arc<dyn Runner<T>>,
-    driver: Arc<Driver<T>>,
+    driver: Arc<Driver>,
 }
 
 impl<T: Send + 'static> Runner<T> for Observed<T> {
@@ -59,16 +60,17 @@ impl<T: Send + 'static> Runner<T> for Observed<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Returns the maker of the spans in which attempts run.
     pub(crate) fn spans(&self) -> Spans {
         Spans::new(&self.watermark.name())
     }
 
-    /// Returns the runner that the pool calls: if there are observers, one that tells them of each
+    /// Returns the pool with this runner. If there are observers, the pool tells them of each
     /// attempt first. So nobody else pays for a look.
-    pub(crate) fn observed(self: &Arc<Self>, runner: Arc<dyn Runner<T>>) -> Arc<dyn Runner<T>> {
-        if self.observes { Arc::new(Observed { runner, driver: self.clone() }) } else { runner }
+    pub(crate) fn pool<T: Send + 'static>(self: &Arc<Self>, runner: Arc<dyn Runner<T>>) -> Arc<dyn Pool> {
+        let runner = if self.observes { Arc::new(Observed { runner, driver: self.clone() }) } else { runner };
+        Arc::new(PoolOf(runner))
     }
 
     /// Tells the observers of an attempt that is over and not reported yet.

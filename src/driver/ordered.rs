@@ -16,7 +16,7 @@ use crate::run::Delivery;
 use crate::run::ordered::SinkDesk;
 use crate::run::worker::Report;
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// A job has its result, and no longer holds its slot. Returns the job whose
     /// turn it is, if nobody hands results to the sink.
     fn set_aside(&mut self, token: usize, now: &Now) -> Option<Delivery> {
@@ -81,7 +81,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T: Send + 'static> SinkDesk for Driver<T> {
+impl SinkDesk for Driver {
     fn set_aside(&self, token: usize) -> Option<Delivery> {
         let mut core = self.core.lock();
         let now = self.clock.when_asked();

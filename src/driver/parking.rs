@@ -128,7 +128,7 @@ impl Parking {
     }
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Returns the number of parked jobs.
     pub(super) fn parked(&self) -> u64 {
         self.parking.as_ref().map_or(0, |parking| parking.parked)
@@ -384,7 +384,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Returns this consumer, for calls about its parked jobs.
     pub(crate) fn live_parking(self: &Arc<Self>) -> Weak<dyn LiveParking> {
         let me: Weak<Self> = Arc::downgrade(self);
@@ -418,7 +418,7 @@ impl<T: Send + 'static> Driver<T> {
     }
 }
 
-impl<T: Send + 'static> LiveParking for Driver<T> {
+impl LiveParking for Driver {
     fn discard(&self, index: Index) -> bool {
         let mut core = self.core.lock();
         let is_parked = core.parking.as_ref().is_some_and(|parking| parking.is_parked(index));

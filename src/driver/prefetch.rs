@@ -1,21 +1,21 @@
 //! Jobs that were read and not yet handed out (the prefetch buffer), and how much memory they take.
 
-use crate::base::guard::Guarded;
 use crate::base::index::Index;
-use crate::reader::Weights;
-use std::collections::{BTreeMap, VecDeque};
+use crate::reader::{Payloads, Weights};
+use std::collections::BTreeMap;
 
 /// The length of a run while no weight of a job is known.
 const FIRST_RUN: u64 = 8;
 
 /// The jobs of one consumer that were read and not yet handed out.
-pub(crate) struct Prefetch<T> {
-    /// New jobs, in index order. The first is the window's `next`.
-    new: VecDeque<T>,
+pub(crate) struct Prefetch {
+    /// The values of the new jobs, in index order; `None` until the first was read. The first is
+    /// that of the window's `next`, or the one that was just handed out and not yet taken.
+    new: Option<Box<dyn Payloads>>,
     /// The weights of the new jobs.
     weights: Weights,
-    /// Failed jobs that were read again, and their weights.
-    again: BTreeMap<Index, (T, usize)>,
+    /// Failed jobs that were read again, each with its weight.
+    again: BTreeMap<Index, (Box<dyn Payloads>, usize)>,
     /// The weight of all of them together.
     bytes: usize,
     /// The most that they should weigh.
@@ -26,10 +26,33 @@ pub(crate) struct Prefetch<T> {
     tight: bool,
 }
 
-impl<T> Prefetch<T> {
+/// The jobs of a run that was read, some of which are kept.
+#[derive(Default)]
+pub(super) struct Sorted {
+    /// The numbers of neighbours with the same fate, and true if they are kept.
+    runs: Vec<(usize, bool)>,
+    /// The weights of those that are kept.
+    weights: Weights,
+}
+
+impl Sorted {
+    /// Notes the fate of the next job.
+    #[inline]
+    pub(super) fn push(&mut self, is_kept: bool, weight: usize) {
+        if is_kept {
+            self.weights.push(1, weight);
+        }
+        match self.runs.last_mut() {
+            Some((jobs, last)) if *last == is_kept => *jobs += 1,
+            _ => self.runs.push((1, is_kept)),
+        }
+    }
+}
+
+impl Prefetch {
     pub(super) fn new(limit: usize) -> Self {
         Self {
-            new: VecDeque::new(),
+            new: None,
             weights: Weights::default(),
             again: BTreeMap::new(),
             bytes: 0,
@@ -39,29 +62,67 @@ impl<T> Prefetch<T> {
         }
     }
 
-    pub(super) fn add(&mut self, jobs: impl IntoIterator<Item = T>, weights: Weights) {
-        self.new.extend(jobs);
+    /// Adds new jobs, all of which are kept.
+    pub(super) fn add(&mut self, read: &mut dyn Payloads, weights: Weights) {
+        let all = read.len();
+        self.append(read, all);
+        self.weigh(weights);
+    }
+
+    /// Adds the new jobs that are kept. The others stay in the list that was read.
+    pub(super) fn add_sorted(&mut self, read: &mut dyn Payloads, sorted: Sorted) {
+        for (jobs, is_kept) in sorted.runs {
+            if is_kept {
+                self.append(read, jobs);
+            } else {
+                read.pass(jobs);
+            }
+        }
+        self.weigh(sorted.weights);
+    }
+
+    fn append(&mut self, read: &mut dyn Payloads, jobs: usize) {
+        match &mut self.new {
+            Some(new) => new.append(read, jobs),
+            None => self.new = Some(read.split_first(jobs)),
+        }
+    }
+
+    fn weigh(&mut self, weights: Weights) {
         self.bytes = self.bytes.saturating_add(weights.total());
         self.weights.append(weights);
     }
 
-    pub(super) fn add_again(&mut self, index: Index, job: T, weight: usize) {
+    /// Adds the first of the failed jobs that were read again.
+    pub(super) fn add_again(&mut self, index: Index, read: &mut dyn Payloads, weight: usize) {
         self.bytes = self.bytes.saturating_add(weight);
-        self.again.insert(index, (job, weight));
+        self.again.insert(index, (read.split_first(1), weight));
     }
 
-    /// Takes the first new job.
+    /// Hands out the first new job, whose value is then [taken](Self::take).
     #[inline]
-    pub(super) fn take(&mut self) -> Option<T> {
-        let job = self.new.pop_front()?;
+    pub(super) fn hand_out(&mut self) {
         self.bytes = self.bytes.saturating_sub(self.weights.next().unwrap_or_default());
-        Some(job)
     }
 
-    pub(super) fn take_again(&mut self, index: Index) -> Option<T> {
-        let (job, weight) = self.again.remove(&index)?;
+    /// Hands out a failed job, whose value is then [taken](Self::take).
+    pub(super) fn hand_out_again(&mut self, index: Index) {
+        let weight = self.again.get_mut(&index).map_or(0, |(_, weight)| std::mem::take(weight));
         self.bytes = self.bytes.saturating_sub(weight);
-        Some(job)
+    }
+
+    /// Takes the value of a job that was just handed out: of this failed one, or of the new one.
+    #[inline]
+    pub(super) fn take<T: Send + 'static>(&mut self, again: Option<Index>) -> Option<T> {
+        match again {
+            None => self.new.as_mut()?.pop_first(),
+            Some(index) => self.take_again(index)?.pop_first(),
+        }
+    }
+
+    #[cold]
+    fn take_again(&mut self, index: Index) -> Option<Box<dyn Payloads>> {
+        self.again.remove(&index).map(|(job, _)| job)
     }
 
     /// True if this failed job was read again.
@@ -103,9 +164,8 @@ impl<T> Prefetch<T> {
     }
 
     /// Takes out all jobs, which are to be dropped without the lock.
-    pub(super) fn drain(&mut self) -> Vec<Guarded<T>> {
-        let again = std::mem::take(&mut self.again).into_values().map(|(job, _)| job);
-        std::mem::take(&mut self.new).into_iter().chain(again).map(Guarded::new).collect()
+    pub(super) fn take_all(&mut self) -> Self {
+        std::mem::replace(self, Self::new(self.limit))
     }
 }
 
@@ -117,32 +177,50 @@ mod tests {
         all.iter().copied().collect()
     }
 
+    fn read(jobs: &str) -> Box<dyn Payloads> {
+        <dyn Payloads>::new(jobs.chars().collect::<Vec<_>>())
+    }
+
     #[test]
     fn the_weight_of_every_job_is_given_back_when_it_is_handed_out() {
         let mut jobs = Prefetch::new(1000);
         assert_eq!(jobs.fit(64), FIRST_RUN);
-        jobs.add("abcde".chars(), weights(&[10, 10, 500, 500, 20]));
-        jobs.add_again(7, 'z', 60);
+        jobs.add(&mut *read("abcde"), weights(&[10, 10, 500, 500, 20]));
+        jobs.add_again(7, &mut *read("z"), 60);
         assert_eq!(jobs.bytes, 1100);
-        assert_eq!(jobs.take_again(7), Some('z'));
-        let mut left = Vec::new();
-        while jobs.take().is_some() {
-            left.push(jobs.bytes);
-        }
+        jobs.hand_out_again(7);
+        assert_eq!((jobs.take(Some(7)), jobs.has_again(7)), (Some('z'), false));
+        let left = ['a', 'b', 'c', 'd', 'e'].map(|job| {
+            jobs.hand_out();
+            assert_eq!(jobs.take(None), Some(job));
+            jobs.bytes
+        });
         assert_eq!(left, [1030, 1020, 520, 20, 0]);
-        assert_eq!(jobs.take_again(7), None);
+        assert_eq!((jobs.take::<char>(None), jobs.take::<char>(Some(7))), (None, None));
+    }
+
+    #[test]
+    fn jobs_that_are_not_kept_stay_in_the_list_and_weigh_nothing() {
+        let mut jobs = Prefetch::new(1000);
+        for (kept, bytes) in [(['a', 'c', 'd'], 1101), (['a', 'c', 'd'], 2202)] {
+            let (mut abcde, mut sorted) = (read("abcde"), Sorted::default());
+            [(true, 1), (false, 10), (true, 100), (true, 1000)].map(|(is_kept, weight)| sorted.push(is_kept, weight));
+            jobs.add_sorted(&mut *abcde, sorted);
+            assert_eq!((jobs.bytes, [(); 2].map(|()| abcde.pop_first())), (bytes, [Some('e'), Some('b')]));
+            assert_eq!(kept.map(|_| jobs.take(None)), kept.map(Some));
+        }
     }
 
     #[test]
     fn a_run_is_as_long_as_the_expected_weight_allows() {
-        let mut jobs = Prefetch::<()>::new(1000);
+        let mut jobs = Prefetch::new(1000);
         jobs.learn(8, 8);
         assert_eq!((jobs.fit(64), jobs.is_tight()), (u64::MAX, false));
         jobs.learn(64, 6400);
         assert_eq!((jobs.fit(64), jobs.is_tight()), (10, true));
-        jobs.add([(), ()], weights(&[300, 300]));
+        jobs.add(&mut *read("ab"), weights(&[300, 300]));
         assert_eq!(jobs.room(), 4);
-        jobs.add([()], weights(&[5000]));
+        jobs.add(&mut *read("c"), weights(&[5000]));
         assert_eq!(jobs.room(), 0, "the window reads one when nothing else can start");
         jobs.learn(10, 0);
         assert_eq!(jobs.expected, Some(75), "a lighter run counts little by little");

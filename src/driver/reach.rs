@@ -30,7 +30,7 @@ pub(crate) struct Gates {
     pub(super) reach: Reach,
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Checks the end after an upstream has ended or the end has changed: it may be out of reach.
     pub(super) fn end_within_reach(&mut self) {
         self.waiting.rouse |= self.gates.reach.shorten(&mut self.window, &self.gates.upstreams);
@@ -39,7 +39,7 @@ impl<T: Send + 'static> Core<T> {
 
 /// The driver listens to its upstreams. When one of them ends, an index that somebody waits for may
 /// never come. The driver notices that itself, since the reader may be in a long call.
-impl<T: Send + 'static> Listener for Driver<T> {
+impl Listener for Driver {
     fn changed(&self) {}
 
     fn ended(&self) {

@@ -10,6 +10,7 @@ pub(crate) use self::state::{Bounding, Reading, Surplus, Unread};
 use super::Driver;
 use super::core::Core;
 use super::handing_out::Search;
+use super::prefetch::Sorted;
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded};
 use crate::base::index::{BoxError, Index};
@@ -17,7 +18,7 @@ use crate::base::sync::{Arc, MutexGuard};
 use crate::base::time::Now;
 use crate::crew::workers::LOOK_EVERY;
 use crate::observe::{Event, Kind};
-use crate::reader::{Ask, Beyond, Due, Fetched, Order, Outcome, ReadDesk, ReadRuns, Then, Weights};
+use crate::reader::{Ask, Beyond, Due, Fetched, Order, Outcome, Payloads, ReadDesk, ReadRuns, Then, Weights};
 use crate::source::Gate;
 use crate::window::Window;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant};
 /// millisecond, however many end at the same time.
 const PIECE: usize = 1024;
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Halts the consumer, since the source no longer has the next job.
     fn truncated(&mut self, next: Index, first: Index, now: &Now) -> Option<BoxError> {
         let error = Error::Truncated { next, first };
@@ -101,6 +102,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// True if there is something that a worker would read for itself.
+    #[inline]
     pub(crate) fn may_read(&self) -> bool {
         self.reading.fetch.is_some()
             && !self.reading.taken
@@ -109,7 +111,8 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Takes the run that this worker reads for itself, if there is one.
-    pub(crate) fn begin_reading(&mut self, now: &Now) -> Option<(Arc<dyn ReadRuns<T>>, Ask)> {
+    #[inline]
+    pub(crate) fn begin_reading(&mut self, now: &Now) -> Option<(Arc<dyn ReadRuns>, Ask)> {
         if !self.may_read() {
             return None;
         }
@@ -121,7 +124,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Takes in the run that a worker read for itself. If the read failed, the reader decides when
     /// to ask again.
-    pub(crate) fn end_reading(&mut self, fetched: Fetched<T>, now: &Now) -> Surplus<T> {
+    pub(crate) fn end_reading(&mut self, fetched: Fetched, now: &Now) -> Surplus {
         self.workers.reading = false;
         let surplus = self.fetched(fetched, now);
         self.reading.rouse |= self.reading.note.is_some();
@@ -181,10 +184,10 @@ impl<T: Send + 'static> Core<T> {
 
     /// Takes in the result of the fetch under way. Jobs that come too late, and values that are
     /// used up, are given back.
-    pub(crate) fn fetched(&mut self, fetched: Fetched<T>, now: &Now) -> Surplus<T> {
+    pub(crate) fn fetched(&mut self, fetched: Fetched, now: &Now) -> Surplus {
         let asked = self.reading.fetch.map_or(self.window.lowest_undone(), |run| run.first);
         let next = fetched.next(asked);
-        let Fetched { jobs, steps, weights, then, quick, .. } = fetched;
+        let Fetched { mut jobs, steps, weights, then, quick, .. } = fetched;
         self.reading.quick = quick;
         self.reading.call = None;
         let then = self.without_redriven(then);
@@ -211,15 +214,13 @@ impl<T: Send + 'static> Core<T> {
             self.reading.unread = unread.clone();
         }
         // With gaps, the window hears of each part at once.
-        let (jobs, count) = match (again, steps.is_empty()) {
-            (true, true) => (Vec::new(), self.take_in_again(run.first, jobs, weights)),
-            (true, false) => (self.take_in_again_with_gaps(run, jobs, &steps, weights, now), 0),
-            (false, true) => {
-                let count = jobs.len() as u64;
-                (self.take_in_new(run.first, jobs, weights), count)
-            }
-            (false, false) => (self.take_in_new_with_gaps(run.first, jobs, &steps, weights), 0),
-        };
+        let count = if steps.is_empty() { jobs.len() as u64 } else { 0 };
+        match (again, steps.is_empty()) {
+            (true, true) => self.take_in_again(run.first, &mut *jobs, weights),
+            (true, false) => self.take_in_again_with_gaps(run, &mut *jobs, &steps, weights, now),
+            (false, true) => self.take_in_new(run.first, &mut *jobs, weights),
+            (false, false) => self.take_in_new_with_gaps(run.first, &mut *jobs, &steps, weights),
+        }
         if again {
             self.note_unread(next, run, unread, now);
         }
@@ -252,14 +253,12 @@ impl<T: Send + 'static> Core<T> {
         self.window.set_room(room);
     }
 
-    /// Takes in failed jobs that were read again. Returns how many there are.
-    fn take_in_again(&mut self, first: Index, jobs: Vec<T>, weights: Weights) -> u64 {
-        let count = jobs.len() as u64;
-        for ((index, job), weight) in (first..).zip(jobs).zip(weights) {
-            self.reading.prefetch.add_again(index, job, weight);
+    /// Takes in failed jobs that were read again.
+    fn take_in_again(&mut self, first: Index, jobs: &mut dyn Payloads, weights: Weights) {
+        for (index, weight) in (first..).zip(weights) {
+            self.reading.prefetch.add_again(index, jobs, weight);
             self.failures.was_read(index);
         }
-        count
     }
 
     /// Notes why the failed jobs from `next` on were not read again.
@@ -274,29 +273,22 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Takes in new jobs. It gives back the jobs that an earlier life has done: they were read only
+    /// Takes in new jobs. It leaves the jobs that an earlier life has done: they were read only
     /// because they stand between two undone jobs.
-    fn take_in_new(&mut self, start: Index, jobs: Vec<T>, weights: Weights) -> Vec<T> {
+    fn take_in_new(&mut self, start: Index, jobs: &mut dyn Payloads, weights: Weights) {
         if !self.window.has_restored(start) {
-            self.reading.prefetch.add(jobs, weights);
-            return Vec::new();
+            return self.reading.prefetch.add(jobs, weights);
         }
-        let (mut done, mut undone, mut kept) = (Vec::new(), Vec::new(), Vec::new());
-        for ((index, job), weight) in (start..).zip(jobs).zip(weights) {
-            if self.window.is_restored(index) {
-                done.push(job);
-            } else {
-                undone.push(job);
-                kept.push(weight);
-            }
+        let mut sorted = Sorted::default();
+        for (index, weight) in (start..).zip(weights) {
+            sorted.push(!self.window.is_restored(index), weight);
         }
-        self.reading.prefetch.add(undone, kept.into_iter().collect());
-        done
+        self.reading.prefetch.add_sorted(jobs, sorted);
     }
 }
 
-impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
-    fn order(&self, fetched: Option<Fetched<T>>, now: &Now, look: Due) -> Order {
+impl ReadDesk for Driver {
+    fn order(&self, fetched: Option<Fetched>, now: &Now, look: Due) -> Order {
         let mut core = self.core.lock();
         let surplus = fetched.map(|fetched| core.fetched(fetched, now));
         while core.expire(now.get()) {
@@ -375,15 +367,15 @@ impl<T: Send + 'static> ReadDesk<T> for Driver<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// A worker reads what it would otherwise wait for. So it was not without work.
     pub(super) fn read_for_itself<'a>(
         &'a self,
-        core: MutexGuard<'a, Core<T>>,
-        source: Arc<dyn ReadRuns<T>>,
+        core: MutexGuard<'a, Core>,
+        source: Arc<dyn ReadRuns>,
         run: Ask,
         search: &mut Search,
-    ) -> MutexGuard<'a, Core<T>> {
+    ) -> MutexGuard<'a, Core> {
         drop(core);
         search.slept = false;
         let fetched = source.read_run(run);

@@ -62,7 +62,7 @@ impl UnderWay {
     }
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Hurries the save if something waits for it: then it waits for neither the pace nor the
     /// back-off. A failing store is hurried only for the end.
     pub(super) fn hurry_save(&mut self, wakes: &mut Wakes) {
@@ -219,7 +219,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T: Send + 'static> SaveDesk for Driver<T> {
+impl SaveDesk for Driver {
     fn wall(&self) -> u64 {
         self.clock.wall()
     }
@@ -332,7 +332,7 @@ mod tests {
         window.handle_head(Some(2));
         while window.poll().is_some() {}
         window.handle_fetched(3);
-        let core: Core<()> = Core::new(window, Retry::none(), usize::MAX, Instant::now());
+        let core: Core = Core::new(window, Retry::none(), usize::MAX, Instant::now());
         let memory = MemoryProgress::new();
         let mut progress = Hourly(memory.clone());
         assert!(progress.acquire().unwrap().is_none());

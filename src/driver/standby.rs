@@ -8,6 +8,7 @@ use super::care::Recovered;
 use super::core::Core;
 use super::freed::{self, Waits};
 use super::patience::Patience;
+use super::running::Pool;
 use crate::base::error::{Error, describe};
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
@@ -18,7 +19,6 @@ use crate::observe::status::Blocked;
 use crate::observe::{Event, Kind};
 use crate::progress::Saves;
 use crate::reader::ReadRuns;
-use crate::run::Runner;
 use crate::source::wakeup::Bell;
 use crate::source::watermark::Watermark;
 use crate::window::{Limits, Window};
@@ -82,21 +82,21 @@ impl Awaited {
 }
 
 /// Everything that a consumer begins with once it has its name.
-pub(crate) struct Takeover<T> {
+pub(crate) struct Takeover {
     pub(crate) window: Window,
     /// The watermark that earlier lives have saved.
     pub(crate) last_processed: Option<Index>,
     pub(crate) upstreams: Vec<Watermark>,
     pub(crate) fence: u64,
     pub(crate) recovered: Option<Recovered>,
-    pub(crate) runner: Arc<dyn Runner<T>>,
-    pub(crate) source: Arc<dyn ReadRuns<T>>,
+    pub(crate) pool: Arc<dyn Pool>,
+    pub(crate) source: Arc<dyn ReadRuns>,
     pub(crate) saves: Arc<dyn Saves>,
     /// The progress, which keeps the name in use.
     pub(crate) name: Box<dyn Any + Send>,
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Begins to wait for the name.
     pub(crate) fn await_name(&mut self, refusal: Refusal, now: &Now) {
         self.waits_on(refusal, now);
@@ -140,7 +140,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T: Send + 'static> Waits for Driver<T> {
+impl Waits for Driver {
     fn name_freed(&self, name: &str) {
         if name != self.watermark.name() && name != UNNAMED {
             return;
@@ -151,9 +151,9 @@ impl<T: Send + 'static> Waits for Driver<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Makes the driver of a consumer that waits for its name.
-    pub(crate) fn waiting(core: Core<T>, bell: Arc<Bell>, watermark: Watermark) -> Arc<Self> {
+    pub(crate) fn waiting(core: Core, bell: Arc<Bell>, watermark: Watermark) -> Arc<Self> {
         let driver = Self::with(core, bell, watermark, None);
         freed::enlist(driver.crew.host().clone());
         driver
@@ -194,16 +194,16 @@ impl<T: Send + 'static> Driver<T> {
 
     /// Begins the life of a consumer that has got its name. Returns true if the progress keeps
     /// records of parked jobs. If the consumer has ended meanwhile, it gives everything back.
-    pub(crate) fn take_over(&self, takeover: Takeover<T>) -> Result<bool, Box<Takeover<T>>> {
+    pub(crate) fn take_over(&self, takeover: Takeover) -> Result<bool, Box<Takeover>> {
         let mut core = self.core.lock();
         if core.window.is_stopping() || core.window.has_ended() {
             return Err(Box::new(takeover));
         }
-        let Takeover { window, last_processed, upstreams, fence, recovered, runner, source, saves, name } = takeover;
+        let Takeover { window, last_processed, upstreams, fence, recovered, pool, source, saves, name } = takeover;
         let now = self.clock.when_asked();
         let next = window.lowest_undone();
         (core.gates.upstreams, core.tenancy.fence) = (upstreams, fence);
-        (core.running.runner, core.reading.runs) = (Some(runner), Some(source));
+        (core.running.pool, core.reading.runs) = (Some(pool), Some(source));
         core.saving.patience = Patience::new(saves.takes_help());
         *self.saves.lock() = Some(saves);
         core.roster.keep_name(name);
@@ -250,7 +250,7 @@ impl<T: Send + 'static> Driver<T> {
     }
 
     /// Refuses a call for which the consumer has to have its name.
-    pub(super) fn refuse_while_it_waits(&self, core: &Core<T>) -> Result<(), Error> {
+    pub(super) fn refuse_while_it_waits(&self, core: &Core) -> Result<(), Error> {
         let waits = core.tenancy.awaited.is_some();
         if waits { Err(Error::InUse { name: self.watermark.name() }) } else { Ok(()) }
     }
@@ -270,10 +270,11 @@ mod tests {
     use crate::base::retry::Retry;
     use crate::commit::changes::Changes;
     use crate::driver::control::Control;
+    use crate::driver::running::PoolOf;
     use crate::driver::waiting::tests::ByHand;
     use crate::reader::Fetched;
-    use crate::run::Assignment;
     use crate::run::worker::Report;
+    use crate::run::{Assignment, Runner};
 
     const HOUR: Duration = Duration::from_secs(3600);
     const LIMITS: Limits = Limits { max_processing: 2, max_search_ahead: 9 };
@@ -284,7 +285,7 @@ mod tests {
     }
 
     /// A consumer that has waited since this moment.
-    fn waiting(name: &str, now: Instant) -> Arc<Driver<()>> {
+    fn waiting(name: &str, now: Instant) -> Arc<Driver> {
         let mut core = Core::new(Window::begin(0, LIMITS), Retry::none(), usize::MAX, now);
         core.await_name(leased(Duration::from_secs(3)), &Now::at(now));
         let watermark = Watermark::new();
@@ -321,7 +322,7 @@ mod tests {
     fn a_name_that_is_given_back_in_this_process_is_tried_at_once_and_a_stop_ends_the_wait() {
         let now = Instant::now();
         let (driver, other) = (waiting("a name of this test", now), waiting("another name of this test", now));
-        let sleeper = |driver: &Arc<Driver<()>>| {
+        let sleeper = |driver: &Arc<Driver>| {
             let driver = driver.clone();
             std::thread::spawn(move || driver.sleep_until_try(now + HOUR))
         };
@@ -344,13 +345,13 @@ mod tests {
         }
     }
 
-    impl ReadRuns<()> for Kept {
-        fn read_run(&self, _: crate::reader::Ask) -> Fetched<()> {
+    impl ReadRuns for Kept {
+        fn read_run(&self, _: crate::reader::Ask) -> Fetched {
             unreachable!("there is no reader")
         }
     }
 
-    fn takeover(kept: &Arc<()>, last_processed: Index) -> Takeover<()> {
+    fn takeover(kept: &Arc<()>, last_processed: Index) -> Takeover {
         let kept = || Kept(kept.clone());
         Takeover {
             window: Window::resume(last_processed, LIMITS),
@@ -358,7 +359,7 @@ mod tests {
             upstreams: Vec::new(),
             fence: 7,
             recovered: None,
-            runner: Arc::new(kept()),
+            pool: Arc::new(PoolOf(Arc::new(kept()))),
             source: Arc::new(kept()),
             saves: Arc::new(ByHand),
             name: Box::new(kept()),

@@ -11,7 +11,7 @@ use crate::observe::observers::{Notice, Observers};
 use crate::observe::{Event, Kind, Told};
 use crate::reader::Then;
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Tells of an event; the success of a job is none. The clock is read only if a subscriber
     /// wants the line.
     #[cold]
@@ -82,7 +82,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Writes lines and gives notices until there are none, after [`Core::begin_telling`] said so.
     pub(super) fn tell(&self) {
         // A subscriber is user code: a stop in it would wait for this same line.

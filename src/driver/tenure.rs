@@ -47,7 +47,7 @@ impl Tenancy {
     }
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     pub(super) fn set_paused(&mut self, paused: bool) {
         self.tenancy.paused = paused;
         self.fit_pause();
@@ -104,7 +104,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Notes that there is nobody to make a save.
     pub(crate) fn saves_nothing(&self) {
         let mut core = self.core.lock();
@@ -137,7 +137,7 @@ impl<T: Send + 'static> Driver<T> {
     }
 }
 
-impl<T: Send + 'static> Tenant for Driver<T> {
+impl Tenant for Driver {
     fn tenure_changed(&self) {
         let tenure = self.core.lock().tenancy.tenure.clone();
         // Its text is made by the user's code, so before the lock is taken.

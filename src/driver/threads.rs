@@ -3,9 +3,8 @@
 use super::Driver;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
-use crate::run::work;
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Starts a thread of the consumer's own, which `stop` awaits.
     pub(crate) fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         self.crew.spawn(name, run)
@@ -21,14 +20,14 @@ impl<T: Send + 'static> Driver<T> {
     }
 
     fn spawn_worker(&self) -> Result<(), Error> {
-        let runner = self.core.lock().running.runner.clone();
+        let pool = self.core.lock().running.pool.clone();
         let (me, stopping) = (self.crew.host().clone(), self.stopping.clone());
         self.crew.spawn_counted("wl-worker", move || {
             stopping.ask_here();
-            if let (Some(runner), Some(me)) = (runner, me.upgrade()) {
+            if let (Some(pool), Some(me)) = (pool, me.upgrade()) {
                 me.core.lock().workers.started();
-                work(&*me, &*runner);
-                drop_guarded(runner);
+                pool.work(&me);
+                drop_guarded(pool);
                 // After the end the stop joins all of them.
                 if !me.core.lock().window.has_ended() {
                     me.crew.join_finished();

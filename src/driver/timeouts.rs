@@ -103,7 +103,7 @@ impl Timeouts {
     }
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Notes that the time of an attempt no longer counts, and that the calling thread goes on with
     /// something else than its work.
     pub(super) fn leave_timeout(&mut self, token: usize) {
@@ -182,7 +182,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Ends, or tells, the attempts whose timeout is over, until the consumer has ended.
     pub(crate) fn watch_timeouts(&self) {
         let mut lapsed = Vec::new();
@@ -212,11 +212,11 @@ impl<T: Send + 'static> Driver<T> {
 
     fn end_lapsed(&self, lapsed: &mut Vec<Lapsed>) {
         if !self.fails_overdue {
-            let runner = self.core.lock().running.runner.clone();
+            let pool = self.core.lock().running.pool.clone();
             for lapsed in lapsed.drain(..) {
-                runner.iter().for_each(|runner| runner.overdue(lapsed.token));
+                pool.iter().for_each(|pool| pool.overdue(lapsed.token));
             }
-            return drop_guarded(runner);
+            return drop_guarded(pool);
         }
         let after =
             self.core.lock().running.flights.timeouts.as_ref().map_or(Duration::ZERO, |timeouts| timeouts.after);
@@ -261,7 +261,7 @@ mod tests {
 
     const AFTER: Duration = Duration::from_secs(10);
 
-    fn core(fails: bool, observed: bool) -> Core<()> {
+    fn core(fails: bool, observed: bool) -> Core {
         let window = Window::begin(0, Limits { max_processing: 1000, max_search_ahead: 1000 });
         let mut core = Core::new(window, Retry::none(), usize::MAX, time::now());
         core.running.flights.timeouts = Some(Timeouts::new(AFTER, fails, observed));
@@ -269,14 +269,14 @@ mod tests {
     }
 
     /// Begins the attempt of a job, and returns its token.
-    fn begin(core: &mut Core<()>, index: Index, now: Coarse) -> usize {
+    fn begin(core: &mut Core, index: Index, now: Coarse) -> usize {
         let token = core.running.flights.begin(Flight::new(index, 1, false, now));
         core.running.flights.timeouts.as_mut().unwrap().begin(token);
         token
     }
 
     /// Looks once, and returns the jobs whose timeout is over.
-    fn look(core: &mut Core<()>, now: Coarse) -> (Vec<Index>, Look) {
+    fn look(core: &mut Core, now: Coarse) -> (Vec<Index>, Look) {
         let mut lapsed = Vec::new();
         let look = core.look_at_timeouts(now, &mut lapsed);
         (lapsed.iter().map(|lapsed| lapsed.index).collect(), look)

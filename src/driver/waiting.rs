@@ -14,7 +14,7 @@ use {
     std::task::{Poll, Waker},
 };
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Returns if the watermark has come to this index, or `None` if it may still come and there is
     /// time left.
     pub(super) fn has_come(&self, index: Index, timed_out: bool) -> Option<bool> {
@@ -37,7 +37,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Waits until the watermark has come to this index, and returns true if it has.
     pub(super) fn wait_for_index(&self, index: Index, timeout: Duration) -> bool {
         // A deadline beyond the end of the clock means no deadline.
@@ -54,7 +54,7 @@ impl<T: Send + 'static> Driver<T> {
 
     /// Sleeps until it is called, or until the deadline. Returns true if the deadline came. The
     /// caller then checks if its index has come.
-    fn sleep_until_called(core: &mut MutexGuard<'_, Core<T>>, index: Index, deadline: Option<Instant>) -> bool {
+    fn sleep_until_called(core: &mut MutexGuard<'_, Core>, index: Index, deadline: Option<Instant>) -> bool {
         let called = Arc::new(Condvar::new());
         let place = core.waiting.waiters.enter(index, Waiter::Thread(called.clone()));
         let timed_out = wait_until(&called, core, deadline);
@@ -120,7 +120,7 @@ pub(super) mod tests {
     const JOBS: u64 = 1000;
 
     /// A driver that has read all jobs, and no thread to run them.
-    fn driver() -> Arc<Driver<()>> {
+    fn driver() -> Arc<Driver> {
         let mut window = Window::begin(0, Limits { max_processing: 1000, max_search_ahead: 10_000 });
         window.handle_head(Some(JOBS - 1));
         while window.poll().is_some() {}
@@ -131,7 +131,7 @@ pub(super) mod tests {
     }
 
     /// The next job is run and saved.
-    fn step(driver: &Driver<()>) {
+    fn step(driver: &Driver) {
         let mut core = driver.core.lock();
         let run = core.window.poll_run().expect("all is read");
         assert!(core.window.handle_done(run.index));
@@ -140,7 +140,7 @@ pub(super) mod tests {
         driver.saved();
     }
 
-    fn waiter(driver: &Arc<Driver<()>>, index: Index) -> JoinHandle<bool> {
+    fn waiter(driver: &Arc<Driver>, index: Index) -> JoinHandle<bool> {
         let driver = driver.clone();
         std::thread::spawn(move || driver.wait_for(index, Duration::MAX))
     }
@@ -169,7 +169,7 @@ pub(super) mod tests {
     fn a_failure_wakes_nobody_while_the_job_is_tried_again() {
         let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 });
         let now = Instant::now();
-        let mut core: Core<()> = Core::new(window, Retry::none(), usize::MAX, now);
+        let mut core: Core = Core::new(window, Retry::none(), usize::MAX, now);
         let place = core.waiting.waiters.enter(3, Waiter::Thread(Arc::default()));
         core.waiting.rouse = true;
         let wakes = core.drain(&Now::at(now));

@@ -34,7 +34,7 @@ impl Watching {
     }
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// True if all that the source is known to have is processed.
     fn is_caught_up(&self) -> bool {
         let (next, head) = (self.window.lowest_undone(), self.window.head());
@@ -164,7 +164,7 @@ fn later(now: Instant, pause: Duration) -> Instant {
     now.checked_add(pause).unwrap_or_else(|| now + Duration::from_secs(86_400))
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Starts the thread that watches, after [`Core::stir`] said so.
     pub(super) fn spawn_watch(&self) {
         let me = self.crew.host().clone();
@@ -205,7 +205,7 @@ impl<T: Send + 'static> Driver<T> {
     /// Carries out the actions after a save. The calling thread may be the store's writer, with a
     /// lock held that a subscriber may need. So it leaves the lines to the thread that watches,
     /// which exists while there is work.
-    pub(super) fn settle_saving(&self, mut core: MutexGuard<'_, Core<T>>, now: &Now) {
+    pub(super) fn settle_saving(&self, mut core: MutexGuard<'_, Core>, now: &Now) {
         let mut wakes = core.drain(now);
         let mut elsewhere = std::mem::take(&mut wakes.tell);
         if elsewhere && core.watching.stalls.watched {
@@ -238,7 +238,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
 
     /// A consumer that has work up to this head, and is watched from this moment on.
-    fn watched(head: Option<u64>, now: Instant) -> Core<()> {
+    fn watched(head: Option<u64>, now: Instant) -> Core {
         let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
         let mut core = Core::new(window, Retry::none(), usize::MAX, now);
         core.reading.seen = true;

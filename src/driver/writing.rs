@@ -99,7 +99,7 @@ impl Writing {
     }
 }
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Lets nothing start while too much waits for a save.
     pub(super) fn fit_full(&mut self) {
         let unwritten = self.saving.writing.as_ref().is_some_and(|writing| writing.is_full());
@@ -265,7 +265,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-impl<T: Send + 'static> Driver<T> {
+impl Driver {
     /// Notes that the user's part of a transaction has failed.
     pub(super) fn write_has_failed(&self, error: BoxError) {
         let failure = Failure::from(error);

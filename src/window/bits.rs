@@ -15,7 +15,7 @@ pub(crate) struct Bits {
 impl Bits {
     const SHRINK_FROM: usize = 64;
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set(&mut self, index: Index) {
         let at = self.room_for(index);
         self.words[at] |= 1 << (index % 64);

@@ -9,7 +9,7 @@ use crate::driver::core::Core;
 use crate::driver::failures::Failed;
 use crate::observe::{Event, Kind};
 
-impl<T: Send + 'static> Core<T> {
+impl Core {
     /// Lets the next suspect run alone, once nothing is in flight.
     pub(super) fn give_turn(&mut self, now: &Now) {
         let (in_flight, paused) = (self.window.in_flight(), self.window.is_paused());
@@ -104,7 +104,7 @@ mod tests {
     use crate::commit::changes::Changes;
     use crate::driver::care::Recovered;
     use crate::progress::{ParkedRecord, load_earlier};
-    use crate::reader::{Due, Fetched, Order, Then, Weights};
+    use crate::reader::{Due, Fetched, Order, Payloads, Then, Weights};
     use crate::source::Steps;
     use crate::window::{Limits, Window};
     use std::collections::BTreeSet;
@@ -115,7 +115,7 @@ mod tests {
 
     /// A life after two deaths, on a clock of its own: only saves take time.
     struct Life {
-        core: Core<()>,
+        core: Core,
         now: Instant,
         /// The end of the save under way.
         saved_at: Option<Instant>,
@@ -158,18 +158,19 @@ mod tests {
                 let jobs = run.most();
                 let weights = Weights::equal(jobs, 1);
                 let then = Then::Unasked;
-                let (jobs, steps) = (vec![(); jobs], Steps::default());
+                let (jobs, steps) = (<dyn Payloads>::new(vec![(); jobs]), Steps::default());
                 core.fetched(Fetched { jobs, steps, weights, then, quick: false, ended: self.now }, &now);
                 return true;
             }
             let Some(run) = core.hand_out(&now) else { return false };
-            let fails = core.is_suspect(run.job.index);
+            core.job::<()>(run);
+            let fails = core.is_suspect(run.index);
             let outcome = if fails { Err(Failure::boxed((self.error)())) } else { Ok(()) };
             core.report(run.token, outcome, &mut Changes::default(), &now);
             if fails {
                 self.attempts += 1;
             } else {
-                self.others.insert(run.job.index);
+                self.others.insert(run.index);
             }
             true
         }

@@ -4,8 +4,9 @@ use crate::base::index::Index;
 use crate::base::time::Now;
 use crate::commit::changes::Changes;
 use crate::driver::core::Core;
+use crate::driver::prefetch::Sorted;
 use crate::observe::{Event, Kind};
-use crate::reader::{Ask, Weights};
+use crate::reader::{Ask, Payloads, Weights};
 use std::ops::RangeInclusive;
 
 /// A part of an answer: some jobs, and the gap behind them.
@@ -35,28 +36,23 @@ fn parts(first: Index, jobs: usize, steps: &[(usize, Index)]) -> impl Iterator<I
     })
 }
 
-impl<T: Send + 'static> Core<T> {
-    /// Takes in new jobs and the gaps between them. It gives back the jobs that an earlier life has
+impl Core {
+    /// Takes in new jobs and the gaps between them. It leaves the jobs that an earlier life has
     /// done, and those above a gap that is not settled as a whole.
     pub(super) fn take_in_new_with_gaps(
         &mut self,
         first: Index,
-        jobs: Vec<T>,
+        jobs: &mut dyn Payloads,
         steps: &[(usize, Index)],
         mut weights: Weights,
-    ) -> Vec<T> {
+    ) {
         let open_below = self.source_gate();
         let parts = parts(first, jobs.len(), steps);
-        let (mut jobs, mut done, mut undone, mut kept) = (jobs.into_iter(), Vec::new(), Vec::new(), Weights::default());
+        let mut sorted = Sorted::default();
         for part in parts {
             if let Some(run) = part.indices() {
-                for ((index, job), weight) in run.clone().zip(&mut jobs).zip(&mut weights) {
-                    if self.window.is_done(index) {
-                        done.push(job);
-                    } else {
-                        undone.push(job);
-                        kept.push(1, weight);
-                    }
+                for (index, weight) in run.clone().zip(&mut weights) {
+                    sorted.push(!self.window.is_done(index), weight);
                 }
                 self.window.handle_part(run);
             }
@@ -68,9 +64,7 @@ impl<T: Send + 'static> Core<T> {
                 }
             }
         }
-        self.reading.prefetch.add(undone, kept);
-        done.extend(jobs);
-        done
+        self.reading.prefetch.add_sorted(jobs, sorted);
     }
 
     /// Takes in failed jobs that were read again, and passes those that are gaps now. A parked job
@@ -78,17 +72,16 @@ impl<T: Send + 'static> Core<T> {
     pub(super) fn take_in_again_with_gaps(
         &mut self,
         run: Ask,
-        jobs: Vec<T>,
+        jobs: &mut dyn Payloads,
         steps: &[(usize, Index)],
         mut weights: Weights,
         now: &Now,
-    ) -> Vec<T> {
+    ) {
         let parts = parts(run.first, jobs.len(), steps);
-        let mut jobs = jobs.into_iter();
         for part in parts {
             if let Some(indices) = part.indices() {
-                for ((index, job), weight) in indices.clone().zip(&mut jobs).zip(&mut weights) {
-                    self.reading.prefetch.add_again(index, job, weight);
+                for (index, weight) in indices.clone().zip(&mut weights) {
+                    self.reading.prefetch.add_again(index, jobs, weight);
                     self.failures.was_read(index);
                 }
                 self.window.handle_part(indices);
@@ -104,7 +97,6 @@ impl<T: Send + 'static> Core<T> {
                 }
             }
         }
-        jobs.collect()
     }
 
     /// A failed job is a gap now, and the window has passed it. A suspect may have been a gap when

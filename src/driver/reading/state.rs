@@ -4,35 +4,28 @@ use crate::base::guard::drop_guarded;
 use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::driver::prefetch::Prefetch;
-use crate::reader::{Ask, Fetched, Outcome, ReadRuns, Then};
+use crate::reader::{Ask, Outcome, Payloads, ReadRuns};
 use std::time::Instant;
 
 /// Values of the user that are to be dropped without the lock.
-pub(crate) struct Surplus<T> {
-    pub(in crate::driver) jobs: Vec<T>,
+pub(crate) struct Surplus {
+    pub(in crate::driver) jobs: Box<dyn Payloads>,
     pub(in crate::driver) error: Option<BoxError>,
 }
 
-impl<T> From<Fetched<T>> for Surplus<T> {
-    fn from(fetched: Fetched<T>) -> Self {
-        let error = if let Then::Failed(failure) = fetched.then { Some(failure.error) } else { None };
-        Self { jobs: fetched.jobs, error }
-    }
-}
-
-impl<T> Surplus<T> {
+impl Surplus {
     pub(crate) fn is_empty(&self) -> bool {
-        self.jobs.is_empty() && self.error.is_none()
+        self.jobs.len() == 0 && self.error.is_none()
     }
 
     pub(crate) fn drop_guarded(self) {
-        self.jobs.into_iter().for_each(drop_guarded);
+        drop(self.jobs);
         drop_guarded(self.error);
     }
 }
 
 /// The state of the source as far as it is known, and the jobs that were read from it.
-pub(crate) struct Reading<T> {
+pub(crate) struct Reading {
     /// The fetch that waits to be carried out, or is being carried out.
     pub(in crate::driver) fetch: Option<Ask>,
     /// True once the reader or a worker has taken the fetch.
@@ -57,15 +50,15 @@ pub(crate) struct Reading<T> {
     /// The reason why the first new job could not be read, if the source was asked for it.
     pub(crate) unread: Option<Unread>,
     /// The jobs that were read and are not handed out yet.
-    pub(crate) prefetch: Prefetch<T>,
+    pub(crate) prefetch: Prefetch,
     /// The source, for workers that read for themselves.
-    pub(crate) runs: Option<Arc<dyn ReadRuns<T>>>,
+    pub(crate) runs: Option<Arc<dyn ReadRuns>>,
     /// True if the reader sleeps until a deadline that has changed, or does not know yet that it
     /// has to end.
     pub(in crate::driver) rouse: bool,
 }
 
-impl<T> Reading<T> {
+impl Reading {
     pub(in crate::driver) fn new(max_read_ahead: usize) -> Self {
         Self {
             fetch: None,

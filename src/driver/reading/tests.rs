@@ -9,12 +9,13 @@ use crate::source::Steps;
 use crate::source::watermark::Watermark;
 use crate::window::{Limits, Window};
 
-fn fetched(jobs: Vec<Index>, weights: Weights, then: Then) -> Fetched<Index> {
+fn fetched(jobs: Vec<Index>, weights: Weights, then: Then) -> Fetched {
+    let jobs = <dyn Payloads>::new(jobs);
     Fetched { jobs, steps: Steps::default(), weights, then, quick: false, ended: Instant::now() }
 }
 
 /// With this many jobs that failed, whose back-offs all end at once.
-fn failed(count: u64) -> Core<Index> {
+fn failed(count: u64) -> Core {
     let limits = Limits { max_processing: 1, max_search_ahead: u64::MAX };
     let mut core = Core::new(Window::begin(0, limits), Retry::fixed(Duration::ZERO), usize::MAX, Instant::now());
     core.looked(Some(count - 1), Gate::Open);
@@ -25,13 +26,9 @@ fn failed(count: u64) -> Core<Index> {
             let weights = Weights::equal(jobs.len(), 8);
             core.fetched(fetched(jobs, weights, Then::Unasked), &Now::when_asked());
         }
-        let Some(assignment) = core.hand_out(&Now::when_asked()) else { return core };
-        core.report(
-            assignment.token,
-            Err(Failure::boxed("refused".into())),
-            &mut Changes::default(),
-            &Now::when_asked(),
-        );
+        let Some(ticket) = core.hand_out(&Now::when_asked()) else { return core };
+        core.job::<Index>(ticket);
+        core.report(ticket.token, Err(Failure::boxed("refused".into())), &mut Changes::default(), &Now::when_asked());
         let _ = core.drain(&Now::when_asked());
     }
 }

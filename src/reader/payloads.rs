@@ -1,0 +1,98 @@
+//! The values of jobs that were read. The source knows their type, and so does the code that runs
+//! the jobs. What lies between knows only how many there are, so it is compiled once for all types.
+
+use crate::base::guard::drop_guarded;
+use std::any::Any;
+use std::collections::VecDeque;
+
+/// The values of jobs, in the order in which they were read.
+pub(crate) trait Payloads: Any + Send {
+    fn len(&self) -> usize;
+
+    /// Takes out the first so many, as a list of their own.
+    fn split_first(&mut self, count: usize) -> Box<dyn Payloads>;
+
+    /// Moves the first so many of another list of the same type to the end of this one.
+    fn append(&mut self, from: &mut dyn Payloads, count: usize);
+
+    /// Moves the first so many behind all others of this list.
+    fn pass(&mut self, count: usize);
+}
+
+impl dyn Payloads {
+    pub(crate) fn new<T: Send + 'static>(values: impl Into<VecDeque<T>>) -> Box<Self> {
+        Box::new(Values(values.into()))
+    }
+
+    /// Takes out the first one. `None` as well if it is of another type.
+    #[inline]
+    pub(crate) fn pop_first<T: Send + 'static>(&mut self) -> Option<T> {
+        let all: &mut dyn Any = self;
+        all.downcast_mut::<Values<T>>()?.0.pop_front()
+    }
+}
+
+/// The values themselves. Their destructors are user code.
+struct Values<T>(VecDeque<T>);
+
+impl<T: Send + 'static> Payloads for Values<T> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn split_first(&mut self, count: usize) -> Box<dyn Payloads> {
+        let is_all = count == self.0.len();
+        <dyn Payloads>::new(if is_all { std::mem::take(&mut self.0) } else { self.0.drain(..count).collect() })
+    }
+
+    fn append(&mut self, from: &mut dyn Payloads, count: usize) {
+        let from: &mut dyn Any = from;
+        let Some(Self(from)) = from.downcast_mut() else {
+            return debug_assert!(false, "the jobs of one source have one type");
+        };
+        if count == from.len() {
+            self.0.append(from);
+        } else {
+            self.0.extend(from.drain(..count));
+        }
+    }
+
+    fn pass(&mut self, count: usize) {
+        self.0.rotate_left(count);
+    }
+}
+
+impl<T> Drop for Values<T> {
+    fn drop(&mut self) {
+        if std::mem::needs_drop::<T>() {
+            self.0.drain(..).for_each(drop_guarded);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(mut list: Box<dyn Payloads>) -> Vec<u8> {
+        std::iter::from_fn(|| list.pop_first()).collect()
+    }
+
+    #[test]
+    fn jobs_keep_their_order_when_they_are_moved_and_those_that_were_passed_stay_behind() {
+        let (mut kept, mut read) =
+            (<dyn Payloads>::new(vec![0_u8, 1]), <dyn Payloads>::new((2..10_u8).collect::<Vec<_>>()));
+        kept.append(&mut *read, 2);
+        read.pass(3);
+        assert_eq!(all(read.split_first(1)), [7]);
+        kept.append(&mut *read, 2);
+        assert_eq!((kept.len(), read.len()), (6, 3));
+        assert_eq!((all(kept), all(read)), (vec![0, 1, 2, 3, 8, 9], vec![4, 5, 6]));
+    }
+
+    #[test]
+    fn a_list_of_another_type_has_no_such_job() {
+        let mut list = <dyn Payloads>::new(vec!["a job"]);
+        assert_eq!((list.pop_first::<String>(), list.pop_first()), (None, Some("a job")));
+    }
+}
