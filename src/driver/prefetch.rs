@@ -204,7 +204,9 @@ mod tests {
         let mut jobs = Prefetch::new(1000);
         for (kept, bytes) in [(['a', 'c', 'd'], 1101), (['a', 'c', 'd'], 2202)] {
             let (mut abcde, mut sorted) = (read("abcde"), Sorted::default());
-            [(true, 1), (false, 10), (true, 100), (true, 1000)].map(|(is_kept, weight)| sorted.push(is_kept, weight));
+            [(true, 1), (false, 10), (true, 100), (true, 1000)]
+                .iter()
+                .for_each(|(kept, weight)| sorted.push(*kept, *weight));
             jobs.add_sorted(&mut *abcde, sorted);
             assert_eq!((jobs.bytes, [(); 2].map(|()| abcde.pop_first())), (bytes, [Some('e'), Some('b')]));
             assert_eq!(kept.map(|_| jobs.take(None)), kept.map(Some));
