@@ -1,5 +1,5 @@
 //! The lists for whoever carries on: tests/README.md names every test program, CONTRIBUTING.md has
-//! every room, every promise has tests, and the planted bugs name tests that exist.
+//! every room, and every promise has tests.
 
 use common::tree::{self, root};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +14,12 @@ fn read(file: &str) -> String {
 }
 
 /// The Rust files below `src` and `tests`, by their path.
-fn sources() -> BTreeMap<String, String> {
+pub(crate) fn sources() -> BTreeMap<String, String> {
     tree::files(&["src", "tests"], &["rs"]).into_iter().collect()
 }
 
 /// The names of the functions in a file: lines that begin with `fn`.
-fn functions(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn functions(text: &str) -> impl Iterator<Item = &str> {
     let name = |line: &'_ str| -> Option<usize> { line.find(|c: char| !(c.is_alphanumeric() || c == '_')) };
     let declared = text.lines().map(str::trim_start).filter_map(|line| line.strip_prefix("fn "));
     declared.filter_map(move |line| Some(&line[..name(line)?]))
@@ -82,34 +82,6 @@ fn contributing_has_each_room_of_the_sources_and_no_other() {
     let (missing, gone) = difference(&rooms, &first_column(&read("CONTRIBUTING.md"), "## The rooms").unwrap());
     assert!(missing.is_empty(), "say in CONTRIBUTING.md what these rooms are for: {missing:?}");
     assert!(gone.is_empty(), "CONTRIBUTING.md names these rooms, and they are not there: {gone:?}");
-}
-
-/// True if a file has something to do with the program that `found by:` names: `--lib`, `loom`, or
-/// `--test name`.
-fn is_of(file: &str, program: &[&str]) -> bool {
-    let of_test = |name: &str| file.starts_with(&format!("tests/{name}/"));
-    match program {
-        ["--lib" | "loom"] => file.starts_with("src/"),
-        ["--test", name] => of_test(name),
-        _ => false,
-    }
-}
-
-#[test]
-fn each_planted_bug_names_a_test_that_exists() {
-    let (sources, list) = (sources(), read("tests/mutants.txt"));
-    let named: BTreeSet<_> = list.lines().filter_map(|line| line.strip_prefix("found by: ")).collect();
-    assert!(named.len() > 50, "only {} tests were read", named.len());
-    let exists = |found_by: &&&str| {
-        let words: Vec<_> = found_by.split_whitespace().collect();
-        let (test, program) = words.split_last().unwrap();
-        let test = test.rsplit("::").next().unwrap();
-        let wanted = if program == ["loom"] { format!("loom_{test}") } else { test.to_owned() };
-        let files = sources.iter().filter(|(file, _)| is_of(file, program));
-        files.flat_map(|(_, text)| functions(text)).any(|name| name.contains(&wanted))
-    };
-    let lost: Vec<_> = named.iter().filter(|found_by| !exists(found_by)).collect();
-    assert!(lost.is_empty(), "tests/mutants.txt names these tests, and they are not there: {lost:#?}");
 }
 
 #[test]

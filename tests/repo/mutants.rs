@@ -1,59 +1,88 @@
-//! Checks that the text of each planted bug of `mutants.txt` is in the code.
+//! Checks that each planted bug of `mutants.txt` has its place in the code, and its test.
 
+use crate::map;
 use common::tree::root;
+use planted::list::{self, Bug, Program};
+use planted::places::Sources;
+use std::collections::BTreeSet;
 use std::fs;
 
-/// One planted bug: the file, and the text that it replaces.
-struct Planted {
-    title: String,
-    file: String,
-    was: String,
-}
-
-/// Reads the list as `.ci/mutants` does: a line that begins no field belongs to the one before.
-fn planted() -> Vec<Planted> {
-    let text = fs::read_to_string(root().join("tests/mutants.txt")).unwrap();
-    let mut all = Vec::new();
-    for entry in text.split("\n\n") {
-        let (mut title, mut file, mut was, mut found) = (String::new(), String::new(), String::new(), false);
-        let mut field = "";
-        for line in entry.lines() {
-            if let Some(rest) = line.strip_prefix("in: ") {
-                (file, field) = (rest.to_owned(), "in");
-            } else if let Some(rest) = line.strip_prefix("was: ") {
-                (was, field) = (rest.to_owned(), "was");
-            } else if line.starts_with("becomes: ") {
-                field = "becomes";
-            } else if line.starts_with("found by: ") {
-                (found, field) = (true, "found by");
-            } else if field == "was" {
-                was.push('\n');
-                was.push_str(line);
-            } else if field.is_empty() {
-                title = line.to_owned();
-            }
-        }
-        assert!(entry.matches("\nin: ").count() <= 1, "an empty line is missing behind {title:?}");
-        assert!(!entry.contains("<<<<<<<") && !entry.contains(">>>>>>>"), "a merge left its marks in {title:?}");
-        if !file.is_empty() {
-            assert!(found && !was.is_empty(), "{title:?} does not say what it replaces, or which test finds it");
-            all.push(Planted { title, file, was });
-        }
-    }
-    all
+fn bugs() -> Vec<Bug> {
+    let bugs = list::read(&fs::read_to_string(root().join("tests/mutants.txt")).unwrap()).unwrap();
+    assert!(bugs.len() > 50, "only {} planted bugs were read", bugs.len());
+    bugs
 }
 
 #[test]
-fn the_text_that_each_planted_bug_replaces_is_there() {
-    let all = planted();
-    assert!(all.len() > 50, "only {} planted bugs were read", all.len());
-    let stale: Vec<_> = all
-        .iter()
-        .filter(|planted| {
-            let path = root().join(&planted.file);
-            !fs::read_to_string(path).is_ok_and(|text| text.contains(&planted.was))
-        })
-        .map(|planted| format!("{} ({})", planted.title, planted.file))
-        .collect();
-    assert!(stale.is_empty(), "these no longer stand where the code is: {stale:#?}");
+fn each_planted_bug_has_one_place_in_the_sources() {
+    let sources = Sources::read(&root()).unwrap();
+    let place = |bug: &Bug| sources.find(&bug.place, &bug.was).err().map(|fault| format!("{} {fault}", bug.title));
+    let stale: Vec<_> = bugs().iter().filter_map(place).collect();
+    assert!(stale.is_empty(), "these have no place in the sources: {stale:#?}");
+}
+
+/// The tests of a program that a file may have, as the program names them.
+fn tests(program: &Program, file: &str, text: &str) -> Vec<String> {
+    let folder = match program {
+        Program::Lib | Program::Loom => "src/".to_owned(),
+        Program::Test(name) => format!("tests/{name}/"),
+    };
+    let Some(module) = file.strip_prefix(&folder).and_then(|file| file.strip_suffix(".rs")) else { return Vec::new() };
+    let module = module.replace('/', "::");
+    map::functions(text)
+        .map(|name| if module == "main" { name.to_owned() } else { format!("{module}::{name}") })
+        .collect()
+}
+
+#[test]
+fn each_planted_bug_names_a_test_that_exists() {
+    let (files, bugs) = (map::sources(), bugs());
+    let programs: BTreeSet<_> = bugs.iter().map(|bug| &bug.program).collect();
+    for program in programs {
+        let tests: Vec<_> = files.iter().flat_map(|(file, text)| tests(program, file, text)).collect();
+        let lost = |bug: &&Bug| bug.program == *program && !tests.iter().any(|test| test.contains(&bug.test));
+        let lost: Vec<_> = bugs.iter().filter(lost).map(|bug| (&bug.title, &bug.test)).collect();
+        assert!(lost.is_empty(), "{program} lacks these tests: {lost:#?}");
+    }
+}
+
+#[test]
+fn a_text_has_its_place_in_the_item_that_is_named_whatever_file_has_it() {
+    let code =
+        "impl<T> A<T> {\n    fn f(&self) {\n        fn g() { x() }\n        x();\n    }\n}\nconst fn g() { y() }\n";
+    let files = [("src/a/b.rs", code), ("src/c.rs", "fn g() { y() }"), ("src/d.md", "x()")];
+    let sources = Sources::of(files.map(|(path, text)| (path.to_owned(), text.to_owned())).into()).unwrap();
+    let find = |within: &str, text: &str| {
+        let place = sources.find(within, text)?;
+        let file = &sources.files[place.file];
+        Ok::<_, String>((file.path.as_str(), place.body.map(|body| &file.text[body])))
+    };
+    assert_eq!(find("f::g", "x()"), Ok(("src/a/b.rs", Some("{ x() }"))));
+    let whole = "{\n        fn g() { x() }\n        x();\n    }";
+    assert_eq!(find("A::f", "x();"), Ok(("src/a/b.rs", Some(whole))));
+    assert_eq!(find("b::g", "y()"), Ok(("src/a/b.rs", None)), "a constant may call it");
+    assert_eq!(find("src/d.md", "x()"), Ok(("src/d.md", None)));
+    assert_eq!(find("g", "y()"), Err("g has the text 2 times: a::b::g, c::g".to_owned()));
+    assert_eq!(find("A::g", "x();"), Err("A::g does not have the text; a::b::A::f has".to_owned()));
+    assert_eq!(find("A::f", "z()"), Err("the text is nowhere in the sources".to_owned()));
+}
+
+#[test]
+fn an_entry_that_is_not_whole_is_named() {
+    let entry = "T.\nin: f\nwas: a\n  b\nbecomes: c\nfound by: --lib t";
+    let [bug] = &*list::read(&format!("A remark.\n\n{entry}\n")).unwrap() else { panic!("it is one entry") };
+    let found = (bug.number, bug.title.as_str(), bug.place.as_str(), bug.was.as_str(), bug.becomes.as_str());
+    assert_eq!(found, (1, "T.", "f", "a\n  b", "c"));
+    assert_eq!((&bug.program, bug.test.as_str()), (&Program::Lib, "t"));
+    for (from, to) in [
+        ("was: a\n  b\n", ""),
+        ("becomes: c", "becomes: a\n  b"),
+        ("found by: --lib t", "found by: --lib"),
+        ("found by: --lib t", "found by: --lib t\nU.\nin: g"),
+        ("T.\n", "T.\n<<<<<<< main\n"),
+        ("in: f\n", "in: f\nmore\n"),
+    ] {
+        let wrong = list::read(&entry.replace(from, to));
+        assert!(wrong.as_ref().is_err_and(|fault| fault.contains("\"T.\"")), "{wrong:?}");
+    }
 }
