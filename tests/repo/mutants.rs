@@ -4,7 +4,7 @@ use crate::map;
 use common::tree::root;
 use planted::list::{self, Bug, Program};
 use planted::places::Sources;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 fn bugs() -> Vec<Bug> {
@@ -21,29 +21,52 @@ fn each_planted_bug_has_one_place_in_the_sources() {
     assert!(stale.is_empty(), "these have no place in the sources: {stale:#?}");
 }
 
-/// The tests of a program that a file may have, as the program names them.
-fn tests(program: &Program, file: &str, text: &str) -> Vec<String> {
+/// The functions of a file with their modules, as a program names its tests: `after::model::name`.
+fn functions(file: &str, text: &str) -> Vec<String> {
+    let file = file.split('/').filter(|name| *name != "main").collect::<Vec<_>>();
+    let (mut modules, mut found) = (Vec::new(), Vec::new());
+    for line in text.lines() {
+        let (indent, code) = line.split_at(line.len() - line.trim_start().len());
+        if let Some(module) = code.strip_prefix("mod ").and_then(|code| code.strip_suffix(" {")) {
+            modules.push((indent, module));
+        } else if code == "}" && modules.last().is_some_and(|(outer, _)| *outer == indent) {
+            modules.pop();
+        }
+        for name in map::functions(line) {
+            let modules = modules.iter().map(|(_, module)| *module);
+            found.push(file.iter().copied().chain(modules).chain([name]).collect::<Vec<_>>().join("::"));
+        }
+    }
+    found
+}
+
+/// The tests that a program may have.
+fn tests(program: &Program, files: &BTreeMap<String, String>) -> Vec<String> {
     let folder = match program {
         Program::Lib | Program::Loom => "src/".to_owned(),
         Program::Test(name) => format!("tests/{name}/"),
     };
-    let Some(module) = file.strip_prefix(&folder).and_then(|file| file.strip_suffix(".rs")) else { return Vec::new() };
-    let module = module.replace('/', "::");
-    map::functions(text)
-        .map(|name| if module == "main" { name.to_owned() } else { format!("{module}::{name}") })
-        .collect()
+    let name = |file: &'_ str| Some(file.strip_prefix(&folder)?.strip_suffix(".rs")?.to_owned());
+    files.iter().filter_map(|(file, text)| Some(functions(&name(file)?, text))).flatten().collect()
 }
 
 #[test]
 fn each_planted_bug_names_a_test_that_exists() {
     let (files, bugs) = (map::sources(), bugs());
-    let programs: BTreeSet<_> = bugs.iter().map(|bug| &bug.program).collect();
-    for program in programs {
-        let tests: Vec<_> = files.iter().flat_map(|(file, text)| tests(program, file, text)).collect();
-        let lost = |bug: &&Bug| bug.program == *program && !tests.iter().any(|test| test.contains(&bug.test));
-        let lost: Vec<_> = bugs.iter().filter(lost).map(|bug| (&bug.title, &bug.test)).collect();
+    for program in bugs.iter().map(|bug| &bug.program).collect::<BTreeSet<_>>() {
+        let tests = tests(program, &files);
+        let is_lost = |bug: &&Bug| bug.program == *program && !tests.iter().any(|test| test.contains(&bug.test));
+        let lost: Vec<_> = bugs.iter().filter(is_lost).map(|bug| (&bug.title, &bug.test)).collect();
         assert!(lost.is_empty(), "{program} lacks these tests: {lost:#?}");
     }
+}
+
+#[test]
+fn a_test_is_named_with_its_modules_as_its_program_names_it() {
+    let text =
+        "fn a() {\n}\nmod b {\n    mod c {\n        fn d() {\n        }\n    }\n    fn e() {\n    }\n}\nfn f() {}\n";
+    assert_eq!(functions("main", text), ["a", "b::c::d", "b::e", "f"]);
+    assert_eq!(functions("x/y", "fn a() {}"), ["x::y::a"]);
 }
 
 #[test]

@@ -19,6 +19,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+/// The longest time of a test without a bug.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// The longest time of a test with a bug, beside ten times its time without one.
+const HANGS: Duration = Duration::from_secs(20);
+
 /// What became of a bug, in the words of the report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
@@ -42,12 +48,12 @@ fn say(verdict: Verdict, bug: &Bug, remark: &str) -> Verdict {
 }
 
 /// Says how the test of a bug ended.
-fn judge(bug: &Bug, end: &Result<End, String>, remark: &str) -> Verdict {
+fn judge(bug: &Bug, end: Result<(End, Duration), String>, remark: &str) -> Verdict {
     match end {
-        Ok(End::Failed) => say(Verdict::Found, bug, remark),
-        Ok(End::Passed) => say(Verdict::Survived, bug, &format!("{} {}", bug.program, bug.test)),
-        Ok(End::NoTest) => say(Verdict::Broken, bug, "no test was run"),
-        Err(error) => say(Verdict::Broken, bug, error),
+        Ok((End::Failed, _)) => say(Verdict::Found, bug, remark),
+        Ok((End::Passed, _)) => say(Verdict::Survived, bug, &format!("{} {}", bug.program, bug.test)),
+        Ok((End::NoTest, _)) => say(Verdict::Broken, bug, "no test was run"),
+        Err(error) => say(Verdict::Broken, bug, &error),
     }
 }
 
@@ -109,16 +115,16 @@ impl Planter {
 
         let tests: BTreeSet<_> = chosen.iter().chain(&alone).map(|(bug, _)| (&bug.program, &*bug.test)).collect();
         let tests: Vec<_> = tests.into_iter().collect();
-        let ends = running::each(&tests, |(program, test)| self.run(&executables, program, test, None));
-        let ends: BTreeMap<_, _> = tests.iter().zip(ends).collect();
+        let ends = running::each(&tests, |(program, test)| self.run(&executables, program, test, None, LIMIT));
+        let sound: BTreeMap<_, _> = tests.iter().zip(ends).collect();
         println!("{} tests ran without a bug, {} since the start", tests.len(), time(begun.elapsed()));
 
         let mut verdicts = Vec::new();
         let mut is_sound = |(bug, _): &Placed<'_>| {
-            let fault = match &ends[&(&bug.program, &*bug.test)] {
-                Ok(End::Passed) => return true,
-                Ok(End::Failed) => format!("the test fails without the bug, too: {} {}", bug.program, bug.test),
-                Ok(End::NoTest) => format!("there is no such test: {} {}", bug.program, bug.test),
+            let fault = match &sound[&(&bug.program, &*bug.test)] {
+                Ok((End::Passed, _)) => return true,
+                Ok((End::Failed, _)) => format!("the test fails without the bug, too: {} {}", bug.program, bug.test),
+                Ok((End::NoTest, _)) => format!("there is no such test: {} {}", bug.program, bug.test),
                 Err(error) => error.clone(),
             };
             verdicts.push(say(Verdict::Broken, bug, &fault));
@@ -126,23 +132,29 @@ impl Planter {
         };
         chosen.retain(&mut is_sound);
         alone.retain(&mut is_sound);
+        let limit = |bug: &Bug| {
+            let took = sound[&(&bug.program, &*bug.test)].as_ref().map_or(LIMIT, |(_, took)| *took);
+            HANGS + took * 10
+        };
         verdicts.extend(running::each(&chosen, |(bug, _)| {
-            judge(bug, &self.run(&executables, &bug.program, &bug.test, Some(bug.number)), "")
+            judge(bug, self.run(&executables, &bug.program, &bug.test, Some(bug.number), limit(bug)), "")
         }));
         for placed in &alone {
-            verdicts.push(self.find_alone(placed)?);
+            verdicts.push(self.find_alone(placed, limit(placed.0))?);
         }
         Ok(verdicts)
     }
 
     /// Compiles one bug as it is, without any other.
-    fn find_alone(&self, placed: &Placed<'_>) -> Result<Verdict, String> {
+    fn find_alone(&self, placed: &Placed<'_>, limit: Duration) -> Result<Verdict, String> {
         let (bug, place) = placed;
         let file = &self.sources.files[place.file];
         let mutant = planting::with_bug(&file.text, &(0..file.text.len()), placed);
         self.write(&BTreeMap::from([(file.path.clone(), mutant)]))?;
         match building::build(&self.copy, &self.target, &BTreeSet::from([bug.program.clone()])) {
-            Ok(executables) => Ok(judge(bug, &self.run(&executables, &bug.program, &bug.test, None), "compiled alone")),
+            Ok(executables) => {
+                Ok(judge(bug, self.run(&executables, &bug.program, &bug.test, None, limit), "compiled alone"))
+            }
             Err(faults) => Ok(say(Verdict::Broken, bug, &rendered(&faults))),
         }
     }
@@ -154,12 +166,12 @@ impl Planter {
         program: &Program,
         test: &str,
         bug: Option<u32>,
-    ) -> Result<End, String> {
+        limit: Duration,
+    ) -> Result<(End, Duration), String> {
         let executable = executables.get(program).ok_or_else(|| format!("cargo made no program for {program}"))?;
-        let seconds = if *program == Program::Loom { 600 } else { 120 };
         let name = bug.map_or_else(|| test.replace(':', "_"), |bug| bug.to_string());
-        let output = self.target.join("mutants/output").join(name);
-        Run { executable, test, bug, seconds }.end(&output).map_err(|error| format!("{}: {error}", output.display()))
+        let output = self.target.join("output").join(name);
+        Run { executable, test, bug, limit }.end(&output).map_err(|error| format!("{}: {error}", output.display()))
     }
 }
 
@@ -188,7 +200,7 @@ fn plant() -> Result<bool, String> {
         _ => (0, 1),
     };
     let (copy, target) = (PathBuf::from(copy), PathBuf::from(target));
-    fs::create_dir_all(target.join("mutants/output")).map_err(|error| error.to_string())?;
+    fs::create_dir_all(target.join("output")).map_err(|error| error.to_string())?;
     let bugs = fs::read_to_string(copy.join("tests/mutants.txt")).map_err(|error| error.to_string())?;
     let bugs = list::read(&bugs)?;
     let sources = Sources::read(&copy)?;

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use std::{io, iter, thread};
 
 /// The end of a test.
@@ -28,20 +29,21 @@ pub struct Run<'a> {
     pub test: &'a str,
     /// The bug that the program chooses.
     pub bug: Option<u32>,
-    /// The longest time that the program may take, in seconds.
-    pub seconds: u32,
+    /// The longest time that the program may take.
+    pub limit: Duration,
 }
 
 impl Run<'_> {
-    /// Runs the program. Its output is in this file afterwards.
+    /// Runs the program, and measures its time. Its output is in this file afterwards.
     ///
     /// # Errors
     ///
     /// The file cannot be written, or the program cannot be started.
-    pub fn end(&self, output: &Path) -> io::Result<End> {
+    pub fn end(&self, output: &Path) -> io::Result<(End, Duration)> {
+        let begun = Instant::now();
         let mut call = Command::new("timeout");
         // It ends the processes that the test has started, too.
-        call.args(["--signal=KILL", &self.seconds.to_string()]).arg(&self.executable.file).arg(self.test);
+        call.args(["--signal=KILL", &self.limit.as_secs().to_string()]).arg(&self.executable.file).arg(self.test);
         call.current_dir(&self.executable.folder).env("CARGO_MANIFEST_DIR", &self.executable.folder);
         match self.bug {
             Some(bug) => call.env(VARIABLE, bug.to_string()),
@@ -53,11 +55,12 @@ impl Run<'_> {
         let ran = String::from_utf8_lossy(&said)
             .lines()
             .any(|line| line.strip_prefix("running ").is_some_and(|rest| !rest.starts_with("0 ")));
-        Ok(match (ran, status.success()) {
+        let end = match (ran, status.success()) {
             (false, _) => End::NoTest,
             (true, true) => End::Passed,
             (true, false) => End::Failed,
-        })
+        };
+        Ok((end, begun.elapsed()))
     }
 }
 
