@@ -28,8 +28,8 @@ bench: setup ## Measure the cost of a job, as a ratio to the least possible cost
 loom: ## Run the models of the threads: every order of their steps, up to a bound
 	@bash .ci/loom $(ARGS)
 
-mutants: ## Plant each bug of tests/mutants.txt, and see that its test finds it
-	@bash .ci/mutants "$(ARGS)"
+mutants: ## Plant each bug of tests/mutants.txt, or a PART (1/4), and see that its test finds it
+	@PART=$(PART) bash .ci/mutants "$(ARGS)"
 
 fuzz: ## Search for bugs with random bytes, TIME seconds (60) a target (needs nightly Rust, cargo-fuzz)
 	@bash .ci/fuzz $(or $(TIME),60)

@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// The longest time of a test with a bug, beside ten times its time without one.
 const HANGS: Duration = Duration::from_secs(20);
 
-/// What became of a bug, in the words of the report.
+/// The end of the search for a bug.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Found,
