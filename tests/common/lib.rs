@@ -18,6 +18,7 @@ use waterline::{
 pub mod database;
 #[cfg(unix)]
 pub mod dying;
+pub mod every_write;
 pub mod queues;
 #[cfg(feature = "metrics")]
 pub mod recorder;

@@ -1,5 +1,7 @@
 //! Moves of a progress on purpose: a seek to the next job, a skip of one job, and their history.
 
+use common::every_write::DiskFault::{Fail, PowerLoss};
+use common::every_write::{DEATHS, Trial, every_write_after};
 use common::*;
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -580,64 +582,66 @@ fn with_deltas(store: &Store) {
     consumer.start(|_| Ok(())).unwrap().join().unwrap();
 }
 
+/// Returns the states of [`some_moves`] on a sound store.
+fn states_of_moves() -> Vec<Seen> {
+    let store = Store::in_memory();
+    with_deltas(&store);
+    some_moves(&store, |moved| moved.unwrap())
+}
+
 #[test]
 fn promise_01_wherever_the_disk_stops_a_move_is_made_with_its_record_or_not_at_all() {
-    let expected = {
-        let store = Store::in_memory();
-        with_deltas(&store);
-        some_moves(&store, |moved| moved.unwrap())
-    };
+    let expected = states_of_moves();
     let ends: BTreeSet<_> = expected.iter().map(|state| state.saved.as_ref().unwrap().next).collect();
     assert_eq!(ends, [10, 2, 3, 5, 8].into());
     let mut reached = BTreeSet::new();
-    for write in 0..9 {
-        let disk = FaultyStore::new().unwrap();
-        with_deltas(&disk.store());
-        disk.freeze_at(write);
-        let states = some_moves(&disk.store(), |moved| moved.unwrap());
-        assert_eq!(states, expected);
-        let after = disk.after_crash().unwrap();
-        let found = seen(&after.store());
-        let made = found.moves.len();
-        assert_eq!(found, expected[made], "a crash at write {write}");
-        reached.insert(made);
-        // The jobs that are left to do run, and no delta of before the crash has its part in it.
-        let Saved { next, done, .. } = found.saved.unwrap();
-        let left = (next..20).filter(|index| !done.iter().any(|run| run.contains(index)));
-        assert_eq!(life(&after.store(), numbers(20), 19, |_| false), left.collect::<Vec<_>>());
-    }
-    assert_eq!(reached, (0..=6).collect(), "each move was the last one once");
+    let live = |trial: &Trial| some_moves(&trial.store(), |moved| moved.unwrap());
+    every_write_after(
+        |disk| with_deltas(&disk.store()),
+        &DEATHS,
+        live,
+        |next, states| {
+            assert_eq!(states, expected);
+            let found = seen(&next.store());
+            let made = found.moves.len();
+            assert_eq!(found, expected[made]);
+            reached.insert((next.fault == PowerLoss, made));
+            // The jobs that are left to do run, and no delta of before the crash has its part in it.
+            let Saved { next: lowest, done, .. } = found.saved.unwrap();
+            let left = (lowest..20).filter(|index| !done.iter().any(|run| run.contains(index)));
+            assert_eq!(life(&next.store(), numbers(20), 19, |_| false), left.collect::<Vec<_>>());
+        },
+    );
+    assert_eq!(reached.len(), 2 * 7, "each move was the last one once: {reached:?}");
 }
 
 #[test]
 fn a_move_whose_write_fails_is_not_made_and_can_be_made_again() {
-    let expected = {
-        let store = Store::in_memory();
-        with_deltas(&store);
-        some_moves(&store, |moved| moved.unwrap())
-    };
+    let expected = states_of_moves();
     let mut failed = 0;
-    for write in 0..9 {
-        let disk = FaultyStore::new().unwrap();
-        let store = disk.store();
-        with_deltas(&store);
-        disk.fail(write..write + 1);
-        let states = some_moves(&store, |moved| match moved {
+    let live = |trial: &Trial| {
+        some_moves(&trial.store(), |moved| match moved {
             Ok(()) => {}
             Err(Error::Store(_) | Error::Progress { .. }) => failed += 1,
             // The move before it is missing, so this one means nothing or something else.
             Err(Error::AlreadyDone { .. }) => {}
             Err(other) => panic!("{other:?}"),
-        });
-        for two in states.windows(2) {
-            let new = two[1].moves.len() - two[0].moves.len();
-            assert_eq!(two[0] == two[1], new == 0, "all of a move is made or nothing: {two:#?}");
-        }
-        disk.heal();
-        store.progress("p").remove().unwrap();
-        with_deltas(&store);
-        assert_eq!(some_moves(&store, |moved| moved.unwrap()), expected);
-    }
+        })
+    };
+    every_write_after(
+        |disk| with_deltas(&disk.store()),
+        &[Fail(1)],
+        live,
+        |next, states| {
+            for two in states.windows(2) {
+                let new = two[1].moves.len() - two[0].moves.len();
+                assert_eq!(two[0] == two[1], new == 0, "all of a move is made or nothing: {two:#?}");
+            }
+            next.store().progress("p").remove().unwrap();
+            with_deltas(&next.store());
+            assert_eq!(some_moves(&next.store(), |moved| moved.unwrap()), expected);
+        },
+    );
     assert!(failed >= 6, "{failed} writes failed");
 }
 

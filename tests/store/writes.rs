@@ -1,6 +1,7 @@
 //! Writes of one's own (`Store::write`, `remove_with`), and reads of tables by ranges and by many
 //! keys.
 
+use common::every_write::{DEATHS, Trial, every_write_after};
 use common::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use waterline::testing::{FaultyStore, manual_worker};
-use waterline::{BoxError, ConfigError, Consumer, Durability, Effects, Error, Index, JobLog, Jobs, Store, Table};
+use waterline::{BoxError, ConfigError, Consumer, Effects, Error, Index, JobLog, Jobs, Store, Table};
 
 type Key = Vec<u8>;
 type Rows = BTreeMap<Key, Vec<u8>>;
@@ -485,35 +486,29 @@ fn begin_anew(store: &Store) -> Result<(), Error> {
 fn promise_09_wherever_the_disk_stops_a_new_beginning_is_whole_or_has_not_happened() {
     const JOBS: u64 = 10;
     let (mut anew, mut before) = (0, 0);
-    for synced in [false, true] {
-        for write in 0.. {
-            let durability = if synced { Durability::Synced } else { Durability::Buffered };
-            let disk = FaultyStore::with_durability(durability).unwrap();
-            let store = disk.store();
-            counting(&store, JOBS).unwrap().join().unwrap();
-            assert_eq!(counts(&store), [JOBS; 3]);
-            disk.freeze_at(write);
-            let already = disk.writes();
-            begin_anew(&store).unwrap();
-            counting(&store, JOBS).unwrap().join().unwrap();
-            let over = disk.writes() - already <= write;
-            drop(store);
-            let disk = if synced { disk.after_power_loss() } else { disk.after_crash() }.unwrap();
-            let store = disk.store();
-            let [processed, jobs, items] = counts(&store);
-            assert!(processed == jobs && jobs == items, "write {write}: {processed}, {jobs}, {items}");
-            if write == 0 {
+    let count = |store: &Store| {
+        counting(store, JOBS).unwrap().join().unwrap();
+        assert_eq!(counts(store), [JOBS; 3]);
+    };
+    let life = |trial: &Trial| {
+        begin_anew(&trial.store()).unwrap();
+        count(&trial.store());
+    };
+    every_write_after(
+        |disk| count(&disk.store()),
+        &DEATHS,
+        life,
+        |next, ()| {
+            let [processed, jobs, items] = counts(&next.store());
+            assert!(processed == jobs && jobs == items, "{processed}, {jobs}, {items}");
+            if next.write == 0 {
                 before += u64::from(jobs == JOBS);
             } else {
                 anew += u64::from(jobs < JOBS);
             }
-            counting(&store, JOBS).unwrap().join().unwrap();
-            assert_eq!(counts(&store), [JOBS; 3]);
-            if over {
-                break;
-            }
-        }
-    }
+            count(&next.store());
+        },
+    );
     assert!(before == 2 && anew >= 2, "the crashes prove nothing: {before} before and {anew} behind the new beginning");
 }
 
