@@ -31,6 +31,8 @@ pub struct Trial {
     pub fault: DiskFault,
     /// The number of the write that is at fault, counted from 0 with the first one of the life.
     pub write: u64,
+    /// True in the next life if the life was long enough to meet its fault.
+    pub struck: bool,
 }
 
 impl Trial {
@@ -78,16 +80,16 @@ pub fn every_write_after<T>(
             DiskFault::Stop | DiskFault::PowerLoss => disk.freeze_at(write),
             DiskFault::Fail(length) => disk.fail(write..write + length),
         }
-        let mut trial = Trial { disk, fault, write };
+        let mut trial = Trial { disk, fault, write, struck: false };
         let lived = live(&trial);
-        let struck = trial.disk.writes() - before > write;
+        trial.struck = trial.disk.writes() - before > write;
         match fault {
             DiskFault::Stop => trial.disk = Arc::new(trial.disk.after_crash().unwrap()),
             DiskFault::PowerLoss => trial.disk = Arc::new(trial.disk.after_power_loss().unwrap()),
             DiskFault::Fail(_) => trial.disk.heal(),
         }
         check(&trial, lived);
-        struck
+        trial.struck
     };
     let fewest = faults.iter().map(|&fault| {
         let struck = (0..).take_while(|&write| strikes(fault, write)).count() as u64;

@@ -1,6 +1,7 @@
 //! Jobs that wait for the ends of others, and batches with a job at their end, on each back end.
 
 use common::HOUR;
+use common::every_write::{DEATHS, Trial, every_write};
 use common::queues::{Bench, DAY, SECOND, noon, on_each_with, open_anew};
 use std::time::Duration;
 use waterline::fuzzing::Disk;
@@ -668,8 +669,9 @@ fn queue_number(disk: &Disk) -> [u8; 4] {
 
 #[test]
 fn the_end_of_a_batch_is_ready_in_the_write_of_the_last_end_after_a_crash_at_any_write() {
-    let life = |disk: &FaultyStore, clock: &Clock| {
-        let queue = Queue::open(&disk.store(), "q", options().clock(clock.clone())).unwrap();
+    let live = |trial: &Trial| {
+        let clock = Clock::manual(noon());
+        let queue = Queue::open(&trial.store(), "q", options().clock(clock.clone())).unwrap();
         let retry = Retry::fixed(SECOND).max_attempts(2);
         let pages = (0..20).map(|n| job(&format!("page {n:02}")).retry(retry));
         queue.push_batch(pages, job("end").on_dead(OnDead::Run)).unwrap();
@@ -685,42 +687,37 @@ fn the_end_of_a_batch_is_ready_in_the_write_of_the_last_end_after_a_crash_at_any
         clock.advance(SECOND);
         queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
         queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
-        queue
+        assert_eq!(queue.state("end").unwrap(), FINISHED);
+        (queue, clock)
     };
-    let sound = FaultyStore::new().unwrap();
-    let first = sound.writes();
-    let queue = life(&sound, &Clock::manual(noon()));
-    assert_eq!(queue.state("end").unwrap(), FINISHED);
-    for write in first..=sound.writes() {
-        let (disk, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
-        disk.freeze_at(write - first);
-        drop(life(&disk, &clock));
-        let disk = disk.after_crash().unwrap();
+    let lives = every_write(&DEATHS, live, |next, (_dead, clock)| {
         // No job runs, so the queue takes nothing over: this is the disk as it was.
-        let queue = Queue::open(&disk.store(), "q", options().clock(clock.clone())).unwrap();
+        let queue = Queue::open(&next.store(), "q", options().clock(clock.clone())).unwrap();
         let Some(end) = queue.get("end").unwrap() else {
-            assert_eq!(queue.counts().waiting + queue.counts().ready, 0, "write {write}: half a batch");
-            continue;
+            assert_eq!(queue.counts().waiting + queue.counts().ready, 0, "half a batch");
+            assert!(next.struck, "the batch is lost");
+            return;
         };
         let open = |n: &u32| {
             let state = queue.state(format!("page {n:02}")).unwrap();
             state.is_some_and(|state| !matches!(state, JobState::Finished | JobState::Dead))
         };
         let open = (0..20).filter(open).count();
-        assert_eq!(end.waits_for as usize, open, "write {write}");
-        assert_eq!(end.state == JobState::Waiting, open > 0, "write {write}");
+        assert_eq!(end.waits_for as usize, open);
+        assert_eq!(end.state == JobState::Waiting, open > 0);
         let was_finished = end.state == JobState::Finished;
         clock.advance(SECOND);
         let mut ends = 0;
         while let Some(mut lease) = queue.accept(Accept::new()).unwrap() {
             if lease.id() == "end" {
                 ends += 1;
-                assert_eq!((queue.counts().ready, queue.counts().scheduled), (0, 0), "write {write}");
+                assert_eq!((queue.counts().ready, queue.counts().scheduled), (0, 0));
             }
             lease.finish(None).unwrap();
         }
-        assert_eq!(ends, u32::from(!was_finished), "write {write}");
-    }
+        assert_eq!(ends, u32::from(!was_finished));
+    });
+    assert!(lives > 40, "only {lives} writes");
 }
 
 #[test]

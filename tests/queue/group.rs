@@ -1,6 +1,7 @@
 //! Groups of queues: where a push goes, which queue a claim takes from, and one runner for all of
 //! them, on each back end.
 
+use common::every_write::{DEATHS, Trial, every_write};
 use common::queues::{MILLI, SECOND, noon};
 use common::{HOUR, Place, eventually, on_store};
 use crossbeam_channel::bounded;
@@ -316,29 +317,26 @@ fn drain_counting(group: &Group, store: &Store) {
 #[test]
 fn a_crash_at_any_write_leaves_each_job_of_a_group_in_one_place_and_its_effects_made_once() {
     let ids = ["0", "1", "2", "3"];
-    for write in 0..40 {
-        let (disk, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
-        disk.freeze_at(write);
-        let group = abc(&disk.store(), &clock).open().unwrap();
+    let live = |trial: &Trial| {
+        let clock = Clock::manual(noon());
+        let group = abc(&trial.store(), &clock).open().unwrap();
         group.push_all(ids.into_iter().zip(["a", "b", "c", "a"]).map(|(id, kind)| job(kind).id(id))).unwrap();
-        drain_counting(&group, &disk.store());
-        let is_whole = disk.writes() <= write;
-        let store = disk.after_crash().unwrap().store();
+        drain_counting(&group, &trial.store());
+        clock
+    };
+    every_write(&DEATHS, live, |next, clock| {
+        let store = next.store();
         let group = abc(&store, &clock).open().unwrap();
         let (counts, done) = (group.counts(), store.table("done").unwrap());
         let times = || ids.map(|id| done.counter(id).unwrap());
-        assert_eq!(counts.running + counts.scheduled + counts.dead, 0, "{counts:?} after {write} writes");
+        assert_eq!(counts.running + counts.scheduled + counts.dead, 0, "{counts:?}");
         // All of the pushes are there, or none.
         let all = counts.ready + counts.finished;
-        assert!([0, 4].contains(&all), "{counts:?} after {write} writes");
-        assert_eq!(times().iter().sum::<i64>(), counts.finished as i64, "after {write} writes");
+        assert!(all == 4 || all == 0 && next.struck, "{counts:?}");
+        assert_eq!(times().iter().sum::<i64>(), counts.finished as i64);
         drain_counting(&group, &store);
-        assert_eq!(times(), [(all / 4) as i64; 4], "after {write} writes");
-        if is_whole {
-            return;
-        }
-    }
-    panic!("the life has more writes than that");
+        assert_eq!(times(), [(all / 4) as i64; 4]);
+    });
 }
 
 /// Waits for a job on another thread, and calls this meanwhile. Returns the kind of the job.

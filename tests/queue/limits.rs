@@ -3,7 +3,9 @@
 //! restarts, and with a crash at each write.
 
 use common::HOUR;
-use common::queues::{Bench, MILLI, SECOND, leak, noon, on_each_with, open_anew};
+use common::every_write::DiskFault::{Fail, PowerLoss, Stop};
+use common::every_write::{Trial, every_write};
+use common::queues::{Bench, MILLI, SECOND, again, leak, noon, on_each_with, open_anew};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use waterline::queue::{
     QueueOptions, Rate, Reached, Retention, Runner, Waits,
 };
 use waterline::testing::FaultyStore;
-use waterline::{ConfigError, Error, Retry, Store};
+use waterline::{ConfigError, Retry, Store};
 
 fn options(limits: &[Limit]) -> QueueOptions {
     let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(3));
@@ -617,85 +619,66 @@ fn crash_limits() -> [Limit; 3] {
 }
 
 /// A life in which jobs are held, released, moved and removed. A call whose write fails is made
-/// once more. Returns the jobs that were finished, with the number of the write from which on that
-/// is so.
-fn live(disk: &FaultyStore, clock: &Clock) -> BTreeMap<String, u64> {
-    let mut failed = 0;
-    let mut again = |call: &mut dyn FnMut() -> Result<Option<Lease>, QueueError>| loop {
-        match call() {
-            Ok(answer) => break answer,
-            Err(QueueError::Store(Error::Store { .. })) if failed == 0 => failed += 1,
-            Err(other) => panic!("{other:?}"),
-        }
-    };
-    let mut queue = None;
-    again(&mut || {
-        queue = Some(Queue::open(&disk.store(), "q", options(&crash_limits()).clock(clock.clone()))?);
-        Ok(None)
-    });
-    let queue = queue.unwrap();
-    let mut done = BTreeMap::new();
+/// once more. Returns the jobs that were finished.
+fn live(trial: &Trial) -> (BTreeSet<String>, Clock) {
+    let (clock, mut failed) = (Clock::manual(noon()), 0);
+    let options = options(&crash_limits()).clock(clock.clone());
+    let queue = again(&mut failed, || Queue::open(&trial.store(), "q", options.clone()));
+    let mut done = BTreeSet::new();
     for n in 0..9 {
-        again(&mut || queue.push(keyed(&format!("a{n}"), ["x", "y", "z"][n % 3])).map(|_| None));
+        again(&mut failed, || queue.push(keyed(&format!("a{n}"), ["x", "y", "z"][n % 3])));
     }
     let mut running: VecDeque<Lease> = VecDeque::new();
     for round in 0..12 {
-        while let Some(lease) = again(&mut || queue.accept(Accept::new())) {
+        while let Some(lease) = again(&mut failed, || queue.accept(Accept::new())) {
             running.push_back(lease);
         }
         match round {
-            3 => drop(again(&mut || queue.push(keyed("a7", "x").delay(SECOND)).map(|_| None))),
-            5 => drop(again(&mut || queue.push(keyed("a9", "x").cost(3)).map(|_| None))),
+            3 => drop(again(&mut failed, || queue.push(keyed("a7", "x").delay(SECOND)))),
+            5 => drop(again(&mut failed, || queue.push(keyed("a9", "x").cost(3)))),
             _ => {}
         }
         if let Some(mut lease) = running.pop_front() {
             if round == 2 {
-                again(&mut || lease.retry("it fails").map(|_| None));
+                again(&mut failed, || lease.retry("it fails"));
             } else {
-                again(&mut || lease.finish(None).map(|_| None));
-                done.insert(lease.id().to_owned(), disk.writes());
+                again(&mut failed, || lease.finish(None));
+                done.insert(lease.id().to_owned());
             }
         }
         clock.advance(150 * MILLI);
     }
     running.into_iter().for_each(leak);
-    done
+    (done, clock)
 }
 
 /// Runs everything to its end, and checks that no limit is passed.
-fn run_out(queue: &Queue, clock: &Clock, place: &str) {
+fn run_out(queue: &Queue, clock: &Clock) {
     for _ in 0..200 {
         let running: Vec<Lease> = std::iter::from_fn(|| queue.accept(Accept::new()).unwrap()).collect();
         let keys: BTreeSet<_> = running.iter().map(|lease| lease.key().unwrap().to_owned()).collect();
-        assert!(running.len() <= 2 && keys.len() == running.len(), "{place}: {running:?}");
+        assert!(running.len() <= 2 && keys.len() == running.len(), "{running:?}");
         running.into_iter().for_each(|mut lease| finish(&mut lease));
         let counts = queue.counts();
         if counts.ready + counts.scheduled == 0 {
-            assert_eq!(counts.finished, 10, "{place}");
+            assert_eq!(counts.finished, 10);
             return;
         }
         clock.advance(300 * MILLI);
     }
-    panic!("{place}: {:?}", queue.status());
+    panic!("{:?}", queue.status());
 }
 
 #[test]
-fn a_crash_between_any_two_writes_loses_no_held_job_and_no_place() {
-    let first = FaultyStore::new().unwrap().writes();
-    let clock = || Clock::manual(noon());
-    let sound = FaultyStore::new().unwrap();
-    live(&sound, &clock());
-    let all = sound.writes() - first;
-    assert!(all >= 40, "only {all} writes");
-    for write in 0..=all {
-        let place = format!("a crash before write {write}");
-        let (disk, clock) = (FaultyStore::new().unwrap(), clock());
-        disk.freeze_at(write);
-        live(&disk, &clock);
-        let disk = disk.after_crash().unwrap();
-        let queue =
-            Queue::open(&disk.store(), "q", options(&crash_limits()).clock(clock.clone()).retention(Retention::Keep));
-        let queue = queue.unwrap();
+fn a_crash_at_any_write_or_one_that_fails_loses_no_held_job_and_no_place() {
+    let mut finished = BTreeSet::new();
+    let lives = every_write(&[Stop, PowerLoss, Fail(1)], live, |next, (done, clock)| {
+        finished.insert(done);
+        if next.fault == Fail(1) {
+            return;
+        }
+        let options = options(&crash_limits()).clock(clock.clone()).retention(Retention::Keep);
+        let queue = Queue::open(&next.store(), "q", options).unwrap();
         // Jobs whose pushes were lost are pushed anew; the others stay as they are.
         for n in 0..10 {
             let id = format!("a{n}");
@@ -703,21 +686,11 @@ fn a_crash_between_any_two_writes_loses_no_held_job_and_no_place() {
                 queue.push(keyed(&id, ["x", "y", "z"][n % 3])).unwrap();
             }
         }
-        run_out(&queue, &clock, &place);
-    }
-}
-
-#[test]
-fn a_write_that_fails_once_changes_nothing_of_what_becomes_of_held_jobs() {
-    let sound = FaultyStore::new().unwrap();
-    let want: Vec<_> = live(&sound, &Clock::manual(noon())).into_keys().collect();
-    assert!(want.len() > 7, "{want:?}");
-    for write in 0..sound.writes() {
-        let disk = FaultyStore::new().unwrap();
-        disk.fail(write..=write);
-        let done: Vec<_> = live(&disk, &Clock::manual(noon())).into_keys().collect();
-        assert_eq!(done, want, "the write {write} fails");
-    }
+        run_out(&queue, &clock);
+    });
+    assert!(lives >= 40, "only {lives} writes");
+    assert_eq!(finished.len(), 1, "a fault has changed what is done: {finished:?}");
+    assert!(finished.first().unwrap().len() > 7, "{finished:?}");
 }
 
 // Many jobs, and bad input.

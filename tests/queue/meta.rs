@@ -1,9 +1,12 @@
 //! The things that are kept beside the jobs of a queue: metadata of a job, notes of a kind, and the
 //! progress of a running job, on each back end and with a clock that the test moves.
 
+use common::every_write::DiskFault::{Fail, PowerLoss, Stop};
+use common::every_write::{Trial, every_write};
 use common::queues::{Bench, SECOND, job, noon, on_each_with};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use waterline::queue::{
     Accept, Clash, Clock, JobState, Limits, NewJob, Outcome, PushOutcome, Queue, QueueError, QueueOptions, Retention,
@@ -452,11 +455,13 @@ type Kept = (BTreeMap<String, (Value, Option<(f64, String)>)>, Vec<(String, Valu
 
 /// A life in which each call is one write.
 struct Life {
-    disk: FaultyStore,
+    disk: Arc<FaultyStore>,
+    /// The number of writes before this life.
+    first: u64,
     clock: Clock,
     queue: Queue,
     failed: u64,
-    /// All that was kept after so many writes, and the time then.
+    /// All that was kept after so many writes of this life, and the time then.
     kept: BTreeMap<u64, (SystemTime, Kept)>,
     now: SystemTime,
 }
@@ -479,7 +484,7 @@ impl Life {
                 Ok(answer) => {
                     assert!(self.disk.writes() <= before + 1 + self.failed, "a call is one write");
                     if self.disk.writes() > before {
-                        self.kept.insert(self.disk.writes(), (self.now, kept(&self.queue)));
+                        self.kept.insert(self.disk.writes() - self.first, (self.now, kept(&self.queue)));
                     }
                     return answer;
                 }
@@ -494,10 +499,10 @@ impl Life {
         self.now += by;
     }
 
-    fn live(disk: FaultyStore) -> Self {
-        let clock = Clock::manual(noon());
+    fn live(disk: Arc<FaultyStore>) -> Self {
+        let (first, clock) = (disk.writes(), Clock::manual(noon()));
         let queue = (0..2).find_map(|_| Queue::open(&disk.store(), "q", options().clock(clock.clone())).ok()).unwrap();
-        let mut life = Self { disk, clock, queue, failed: 0, kept: BTreeMap::new(), now: noon() };
+        let mut life = Self { disk, first, clock, queue, failed: 0, kept: BTreeMap::new(), now: noon() };
         let with = |id: &str, key: &str| job(id).meta(key, &1).unwrap();
         life.call(|queue| queue.push_all([with("a", "one"), job("b"), with("c", "three").delay(SECOND)]));
         life.call(|queue| queue.set_meta("b", "two", Some(2.into())));
@@ -528,29 +533,17 @@ impl Life {
 }
 
 #[test]
-fn a_crash_between_any_two_writes_leaves_what_is_kept_as_it_was_after_the_last_one() {
-    let first = FaultyStore::new().unwrap().writes();
-    let sound = Life::live(FaultyStore::new().unwrap());
-    assert!(sound.kept.len() >= 15, "{}", sound.kept.len());
-    for (writes, (now, want)) in &sound.kept {
-        let disk = FaultyStore::new().unwrap();
-        disk.freeze_at(writes - first);
-        let life = Life::live(disk);
-        let clock = Clock::manual(*now);
-        let queue =
-            Queue::open(&life.disk.after_crash().unwrap().store(), "q", options().clock(clock.clone())).unwrap();
-        assert_eq!(&kept(&queue), want, "after {writes} writes");
-    }
-}
-
-#[test]
-fn a_write_that_fails_once_changes_nothing_of_what_is_kept() {
-    let first = FaultyStore::new().unwrap().writes();
-    let sound = Life::live(FaultyStore::new().unwrap());
-    for write in 0..sound.disk.writes() - first {
-        let disk = FaultyStore::new().unwrap();
-        disk.fail(write..=write);
-        let life = Life::live(disk);
-        assert_eq!(kept(&life.queue), kept(&sound.queue), "the write {write} fails");
-    }
+fn a_crash_at_any_write_leaves_what_is_kept_as_it_was_after_the_last_one_and_a_write_that_fails_changes_nothing() {
+    let sound = kept(&Life::live(Arc::new(FaultyStore::new().unwrap())).queue);
+    let mut compared = 0;
+    let live = |trial: &Trial| Life::live(trial.disk.clone());
+    every_write(&[Stop, PowerLoss, Fail(1)], live, |next, life| {
+        assert_eq!(kept(&life.queue), sound);
+        if let (Stop | PowerLoss, Some((now, want))) = (next.fault, life.kept.get(&next.write)) {
+            let options = options().clock(Clock::manual(*now));
+            assert_eq!(&kept(&Queue::open(&next.store(), "q", options).unwrap()), want);
+            compared += 1;
+        }
+    });
+    assert!(compared >= 30, "{compared}");
 }

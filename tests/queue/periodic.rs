@@ -1,7 +1,9 @@
 //! Periodic jobs: their ticks over restarts, crashes and clocks that jump, on each back end and
 //! with a clock that the test moves.
 
-use common::queues::{Bench, MINUTE, SECOND, again, leak, noon, on_each_with};
+use common::every_write::DiskFault::{Fail, PowerLoss, Stop};
+use common::every_write::{Trial, every_write};
+use common::queues::{Bench, MINUTE, SECOND, again, leak, noon, on_each_with, open_anew};
 use common::{HOUR, LONG, eventually};
 use crossbeam_channel::{Receiver, unbounded};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -478,19 +480,20 @@ fn a_periodic_job_that_cannot_be_is_refused_and_nothing_is_registered() {
     });
 }
 
-/// The payloads of a life of a periodic job: its ticks, over some hours and one long pause.
-fn live(disk: &FaultyStore, clock: &Clock, failed: &mut u64) -> Vec<u64> {
-    let queue = again(failed, || Queue::open(&disk.store(), "q", options().clock(clock.clone())));
-    again(failed, || every_tick(&queue).start());
+/// Returns the ticks of a life of a periodic job, over some hours and one long pause.
+fn live(trial: &Trial) -> (Vec<u64>, Clock) {
+    let (clock, mut failed) = (Clock::manual(noon()), 0);
+    let queue = again(&mut failed, || Queue::open(&trial.store(), "q", options().clock(clock.clone())));
+    again(&mut failed, || every_tick(&queue).start());
     let mut ticks = Vec::new();
     for pause in [30, 30, 60, 200, 40, 60] {
-        while let Some(mut lease) = again(failed, || queue.accept(Accept::new())) {
+        while let Some(mut lease) = again(&mut failed, || queue.accept(Accept::new())) {
             ticks.push(minutes(lease.pushed_at()));
-            again(failed, || lease.finish(None));
+            again(&mut failed, || lease.finish(None));
         }
         clock.advance(pause * MINUTE);
     }
-    ticks
+    (ticks, clock)
 }
 
 fn every_tick(queue: &Queue) -> PeriodicBuilder {
@@ -501,31 +504,11 @@ fn every_tick(queue: &Queue) -> PeriodicBuilder {
 }
 
 #[test]
-fn each_tick_makes_one_job_whichever_write_fails() {
-    for write in 0.. {
-        let (disk, clock, mut failed) = (FaultyStore::new().unwrap(), Clock::manual(noon()), 0);
-        disk.fail(write..=write);
-        let ticks = live(&disk, &clock, &mut failed);
-        assert_eq!(ticks, [0, 60, 120, 180, 240, 300, 360], "write {write} fails");
-        if failed == 0 {
-            assert!(write > 15, "{write} writes");
-            break;
-        }
-    }
-}
-
-#[test]
-fn each_tick_has_one_job_wherever_the_process_dies() {
-    let mut writes = 0;
-    loop {
-        let (disk, clock, mut failed) = (FaultyStore::new().unwrap(), Clock::manual(noon()), 0);
-        disk.freeze_at(writes);
-        live(&disk, &clock, &mut failed);
-        if disk.writes() <= writes {
-            break;
-        }
-        let after = disk.after_crash().unwrap();
-        let queue = Queue::open(&after.store(), "q", options().clock(clock.clone())).unwrap();
+fn each_tick_has_one_job_wherever_the_process_dies_and_whichever_write_fails() {
+    let hours: Vec<_> = (0..=7).map(|hour| hour * 60).collect();
+    let lives = every_write(&[Stop, PowerLoss, Fail(1)], live, |next, (ticks, clock)| {
+        assert_eq!(ticks, hours[..7]);
+        let queue = open_anew(&next.store(), &options().clock(clock));
         every_tick(&queue).start().unwrap();
         let runner = Runner::builder(&queue).on("digest", |_, _: u32| Ok(Outcome::Done));
         runner.drain(Limits::default()).unwrap();
@@ -533,12 +516,10 @@ fn each_tick_has_one_job_wherever_the_process_dies() {
         let mut ticks: Vec<_> = jobs.iter().map(|job| minutes(job.pushed_at)).collect();
         ticks.sort_unstable();
         // A life that has stored nothing begins now.
-        let expected: Vec<_> = (0..=7).map(|hour| hour * 60).collect();
-        let is_new = ticks == [7 * 60];
-        assert!(ticks == expected || is_new && writes < 5, "a crash before write {writes}: {ticks:?}");
-        writes += 1;
-    }
-    assert!(writes > 15, "{writes} writes");
+        let is_new = ticks == [7 * 60] && next.fault != Fail(1) && next.write < 5;
+        assert!(ticks == hours || is_new, "{ticks:?}");
+    });
+    assert!(lives > 15, "{lives} writes");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Jobs that are compared with others: unique ones, those that a twin has made needless, roots and
 //! their leaves, and jobs that expire.
 
+use common::every_write::{DEATHS, Trial, every_write};
 use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, in_lives, job, noon, on_each};
 use serde_json::json;
 use std::time::{Duration, SystemTime};
@@ -8,7 +9,6 @@ use waterline::fuzzing::Disk;
 use waterline::queue::{
     Accept, Clash, Clock, JobState, NewJob, PushOutcome, Queue, QueueError, QueueOptions, Retention, Skipped, Unique,
 };
-use waterline::testing::FaultyStore;
 use waterline::{ConfigError, Error, Retry, Store};
 
 /// A job whose twins have the same page.
@@ -548,28 +548,23 @@ fn nothing_is_left_of_what_was_registered_when_its_time_is_over() {
 
 #[test]
 fn a_crash_at_any_write_leaves_a_unique_job_once_and_releases_it() {
-    let mut write = 1;
-    loop {
-        let disk = FaultyStore::new().unwrap();
+    let options = |clock: &Clock| QueueOptions::default().clock(clock.clone()).retention(Retention::Drop);
+    let live = |trial: &Trial| {
         let clock = Clock::manual(noon());
-        let options = QueueOptions::default().clock(clock.clone()).retention(Retention::Drop);
-        disk.freeze_at(write);
-        let queue = Queue::open(&disk.store(), "q", options.clone()).unwrap();
-        let live = || -> Result<(), QueueError> {
-            queue.push_all([until_done("a"), executed("x"), executed("y"), job("z").expires(SECOND)])?;
-            queue.push(until_done("b"))?;
-            queue.accept(Accept::new())?.expect("a is ready").finish(None)?;
-            queue.push(until_done("b"))?;
-            queue.accept(Accept::new())?.expect("x is ready").finish(None)?;
-            clock.advance(SECOND);
-            queue.accept(Accept::new())?.expect("b is ready").bury("no")?;
-            queue.push(until_done("c"))?;
-            Ok(())
-        };
-        live().unwrap();
-        let is_over = disk.writes() < write;
-        let next = disk.after_crash().unwrap();
-        let queue = Queue::open(&next.store(), "q", options).unwrap();
+        let queue = Queue::open(&trial.store(), "q", options(&clock)).unwrap();
+        let claim = || queue.accept(Accept::new()).unwrap().expect("a job is ready");
+        queue.push_all([until_done("a"), executed("x"), executed("y"), job("z").expires(SECOND)]).unwrap();
+        queue.push(until_done("b")).unwrap();
+        claim().finish(None).unwrap();
+        queue.push(until_done("b")).unwrap();
+        claim().finish(None).unwrap();
+        clock.advance(SECOND);
+        claim().bury("no").unwrap();
+        queue.push(until_done("c")).unwrap();
+        clock
+    };
+    let lives = every_write(&DEATHS, live, |next, clock| {
+        let queue = Queue::open(&next.store(), "q", options(&clock)).unwrap();
         // One twin is there at most, and it can be ended and replaced.
         let outcome = queue.push(until_done("last")).unwrap().outcome;
         let mut twins = 0;
@@ -577,12 +572,8 @@ fn a_crash_at_any_write_leaves_a_unique_job_once_and_releases_it() {
             twins += usize::from(["a", "b", "c", "last"].contains(&lease.id()));
             lease.finish(None).unwrap();
         }
-        assert_eq!(twins, 1, "write {write}: {outcome:?}");
-        assert_eq!(queue.push(until_done("after all")).unwrap().outcome, PushOutcome::Added, "write {write}");
-        if is_over {
-            break;
-        }
-        write += 1;
-    }
-    assert!(write > 8, "{write}");
+        assert_eq!(twins, 1, "{outcome:?}");
+        assert_eq!(queue.push(until_done("after all")).unwrap().outcome, PushOutcome::Added);
+    });
+    assert!(lives > 8, "only {lives} writes");
 }
