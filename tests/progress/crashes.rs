@@ -1,6 +1,8 @@
 //! Jobs that kill their process. A crash is simulated by a disk that takes no more writes from the
 //! moment on at which the job runs.
 
+use common::every_write::DiskFault::Stop;
+use common::every_write::{every_write, every_write_after};
 use common::{LONG, eventually, numbers, rest, until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -131,63 +133,66 @@ fn jobs_that_kill_their_process_together_are_told_apart() {
 /// record is written.
 #[test]
 fn a_process_that_is_killed_at_any_write_blames_nobody_if_the_next_lives_go_well() {
-    for write in 0..40 {
-        let disk = FaultyStore::new().unwrap();
-        let life = |disk: &FaultyStore| {
-            let ran = Arc::new(AtomicU64::new(0));
-            let builder = Consumer::builder(numbers(JOBS), disk.store().progress("p")).stop_at(JOBS - 1);
-            let consumer = builder.max_processing(4).max_crashes(1).on_exhausted(PARK).start({
-                let ran = ran.clone();
-                move |job| {
-                    ran.fetch_or(1 << job.index, Ordering::SeqCst);
-                    Ok(())
-                }
-            });
-            consumer.unwrap().join().unwrap();
-            ran.load(Ordering::SeqCst)
-        };
-        disk.freeze_at(write);
-        let first = life(&disk);
-        let disk = disk.after_crash().unwrap();
-        // The second life dies at some write too, so there are suspects in the third.
-        disk.freeze_at(write % 7);
-        let second = life(&disk);
-        let disk = disk.after_crash().unwrap();
-        let third = life(&disk);
-        assert_eq!(first | second | third, (1 << JOBS) - 1, "a crash at write {write}: a job was skipped");
-        assert_eq!(disk.store().progress("p").last_processed().unwrap(), Some(JOBS - 1));
-        assert_eq!(disk.store().parked("p").unwrap(), [], "a crash at write {write}");
-        let writes = disk.writes();
-        assert_eq!(life(&disk), 0);
-        assert!(disk.writes() <= writes + 2, "the records of earlier lives are gone");
-    }
+    let life = |disk: &FaultyStore| {
+        let ran = Arc::new(AtomicU64::new(0));
+        let builder = Consumer::builder(numbers(JOBS), disk.store().progress("p")).stop_at(JOBS - 1);
+        let consumer = builder.max_processing(4).max_crashes(1).on_exhausted(PARK).start({
+            let ran = ran.clone();
+            move |job| {
+                ran.fetch_or(1 << job.index, Ordering::SeqCst);
+                Ok(())
+            }
+        });
+        consumer.unwrap().join().unwrap();
+        ran.load(Ordering::SeqCst)
+    };
+    every_write(
+        &[Stop],
+        |trial| life(&trial.disk),
+        |next, first| {
+            // The second life dies at some write too, so there are suspects in the third.
+            next.disk.freeze_at(next.write % 7);
+            let second = life(&next.disk);
+            let disk = next.disk.after_crash().unwrap();
+            let third = life(&disk);
+            assert_eq!(first | second | third, (1 << JOBS) - 1, "a job was skipped");
+            assert_eq!(disk.store().progress("p").last_processed().unwrap(), Some(JOBS - 1));
+            assert_eq!(disk.store().parked("p").unwrap(), []);
+            let writes = disk.writes();
+            assert_eq!(life(&disk), 0);
+            assert!(disk.writes() <= writes + 2, "the records of earlier lives are gone");
+        },
+    );
 }
 
 /// Each single write of the lives that a job kills is lost, one after the other, with all later
 /// writes of that life.
 #[test]
 fn wherever_the_disk_stops_a_job_that_kills_its_process_is_parked_in_the_end_and_alone() {
-    for write in 0..60 {
-        let mut lives = Lives::new();
-        let mut left = write;
-        let end = loop {
-            let with = |builder: Stream| builder.max_processing(3).max_crashes(2).on_exhausted(PARK);
-            let before = lives.disk.writes();
-            let frozen = left < 12;
-            if frozen {
-                lives.disk.freeze_at(left);
-            }
-            let end = lives.live(with, |index| index == 20);
-            match end {
-                Ok(_) if frozen => lives.disk = Arc::new(lives.disk.after_crash().unwrap()),
-                Ok(end) => break end,
-                Err(_) => assert!(lives.deaths <= 12, "it dies for ever"),
-            }
-            left = if frozen { u64::MAX } else { left.saturating_sub(lives.disk.writes().max(before + 12) - before) };
-        };
-        end.unwrap();
-        assert_eq!(lives.crashes(), BTreeMap::from([(20, 2)]), "the disk stopped at write {write}");
-        assert_eq!(lives.disk.store().progress("p").last_processed().unwrap(), Some(JOBS - 1));
+    let with = |builder: Stream| builder.max_processing(3).max_crashes(2).on_exhausted(PARK);
+    let live = |disk: &Arc<FaultyStore>| {
+        let mut lives = Lives { disk: disk.clone(), deaths: 0 };
+        let end = lives.live(with, |index| index == 20);
+        (lives, end)
+    };
+    // The lives before it, which the job kills too.
+    for before in 0..4 {
+        let prepare = |disk: &mut Arc<FaultyStore>| (0..before).for_each(|_| *disk = live(disk).0.disk);
+        every_write_after(
+            prepare,
+            &[Stop],
+            |trial| drop(live(&trial.disk)),
+            |next, ()| {
+                let (mut lives, mut end) = live(&next.disk);
+                while end.is_err() {
+                    assert!(lives.deaths <= 12, "it dies for ever");
+                    end = lives.live(with, |index| index == 20);
+                }
+                end.unwrap().unwrap();
+                assert_eq!(lives.crashes(), BTreeMap::from([(20, 2)]));
+                assert_eq!(lives.disk.store().progress("p").last_processed().unwrap(), Some(JOBS - 1));
+            },
+        );
     }
 }
 

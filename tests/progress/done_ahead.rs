@@ -1,6 +1,8 @@
 //! Promise 10: a job that was saved as done never runs again, even above the watermark, or without
 //! one.
 
+use common::every_write::DiskFault::{Fail, Stop};
+use common::every_write::{self, every_write};
 use common::*;
 use fastrand::Rng;
 use parking_lot::Mutex;
@@ -426,36 +428,33 @@ fn promise_10_wherever_the_disk_stops_taking_writes_what_is_claimed_done_has_its
     const COUNT: u64 = 40;
     let mut ahead = 0;
     // On a busy machine the jobs of one round may all finish in order, and then it shows nothing.
-    for round in 0..800 {
-        let freeze_at = round % 80;
-        if freeze_at == 0 && ahead > 0 {
-            break;
+    for _ in 0..10 {
+        let live = |trial: &every_write::Trial| drop(rows_at_random(&trial.store(), trial.write, COUNT));
+        every_write(&[Stop], live, |next, ()| {
+            let store = next.store();
+            let (rows, saved) = (rows_of(&store), store.progress("p").last_processed().unwrap());
+            let ran = rows_at_random(&store, next.write, COUNT);
+            let claimed: BTreeSet<Index> = (0..COUNT).filter(|index| !ran.contains(index)).collect();
+            assert!(claimed.is_subset(&rows), "{claimed:?} of {rows:?}");
+            ahead += claimed.iter().filter(|index| saved.is_none_or(|last| **index > last)).count();
+            assert_eq!(rows_of(&store).len() as u64, COUNT);
+        });
+        if ahead > 0 {
+            return;
         }
-        let faulty = FaultyStore::new().unwrap();
-        faulty.freeze_at(freeze_at);
-        rows_at_random(&faulty.store(), freeze_at, COUNT);
-        let left = faulty.after_crash().unwrap().store();
-        let (rows, saved) = (rows_of(&left), left.progress("p").last_processed().unwrap());
-        let ran = rows_at_random(&left, freeze_at, COUNT);
-        let claimed: BTreeSet<Index> = (0..COUNT).filter(|index| !ran.contains(index)).collect();
-        assert!(claimed.is_subset(&rows), "frozen at {freeze_at}: {claimed:?} of {rows:?}");
-        ahead += claimed.iter().filter(|index| saved.is_none_or(|last| **index > last)).count();
-        assert_eq!(rows_of(&left).len() as u64, COUNT);
     }
-    assert!(ahead > 0, "nothing was claimed above the watermark: the test sees nothing");
+    panic!("nothing was claimed above the watermark: the test sees nothing");
 }
 
 #[test]
 fn promise_10_every_single_write_may_fail_and_each_job_is_done_once_more_at_most() {
     const COUNT: u64 = 30;
-    for failing in 0..60 {
-        let faulty = FaultyStore::new().unwrap();
-        faulty.fail(failing..failing + 1);
-        assert_eq!(rows_at_random(&faulty.store(), failing, COUNT).len() as u64, COUNT);
-        assert_eq!(faulty.store().progress("p").last_processed().unwrap(), Some(COUNT - 1));
+    let live = |trial: &every_write::Trial| rows_at_random(&trial.store(), trial.write, COUNT).len() as u64;
+    every_write(&[Fail(1)], live, |next, ran| {
+        assert_eq!((ran, next.store().progress("p").last_processed().unwrap()), (COUNT, Some(COUNT - 1)));
         // The next save contains the one that failed.
-        let left = faulty.after_crash().unwrap().store();
-        assert!(rows_at_random(&left, failing, COUNT).is_empty(), "write {failing} failed");
+        let left = next.disk.after_crash().unwrap().store();
+        assert!(rows_at_random(&left, next.write, COUNT).is_empty());
         assert_eq!(rows_of(&left).len() as u64, COUNT);
-    }
+    });
 }

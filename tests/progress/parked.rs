@@ -1,5 +1,6 @@
 //! Parked jobs: passed with their record in one write, listed, run once more, and given up.
 
+use common::every_write::{DEATHS, Trial, every_write, every_write_after};
 use common::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -243,16 +244,16 @@ fn counting(store: &Store, jobs: Index, mended: &Mended) -> Consumer {
 }
 
 /// Checks that each job up to the watermark is done or parked, and not both; returns the parked.
-fn each_is_done_or_parked(store: &Store, place: &str) -> BTreeSet<Index> {
+fn each_is_done_or_parked(store: &Store) -> BTreeSet<Index> {
     let sums = store.table("sums").unwrap();
     let parked: BTreeSet<Index> = indices(store).into_iter().collect();
     let last = store.progress("p").last_processed().unwrap();
     for index in 0..last.map_or(0, |last| last + 1) {
         let done = sums.get(index.to_be_bytes()).unwrap().is_some();
-        assert!(done != parked.contains(&index), "{place}: job {index} is done ({done}), or parked, and not both");
+        assert!(done != parked.contains(&index), "job {index} is done ({done}), or parked, and not both");
     }
     let rows = sums.iter().count() as u64 - u64::from(sums.get("jobs").unwrap().is_some());
-    assert_eq!(sums.counter("jobs").unwrap() as u64, rows, "{place}: each effect is in once");
+    assert_eq!(sums.counter("jobs").unwrap() as u64, rows, "each effect is in once");
     parked
 }
 
@@ -260,39 +261,31 @@ fn each_is_done_or_parked(store: &Store, place: &str) -> BTreeSet<Index> {
 fn promise_01_wherever_the_disk_stops_a_parked_job_is_passed_with_its_record_or_not_at_all() {
     const JOBS: Index = 12;
     let mut seen = BTreeSet::new();
-    for write in 0..40 {
-        let disk = FaultyStore::new().unwrap();
-        disk.freeze_at(write);
-        counting(&disk.store(), JOBS, &Mended::default()).join().unwrap();
-        let disk = disk.after_crash().unwrap();
-        let place = format!("a crash at write {write}");
-        seen.insert(each_is_done_or_parked(&disk.store(), &place).len());
-        counting(&disk.store(), JOBS, &Mended::default()).join().unwrap();
-        let parked = each_is_done_or_parked(&disk.store(), &place);
-        assert!(parked.into_iter().eq((1..JOBS).step_by(2)), "{place}");
-    }
+    let live = |trial: &Trial| counting(&trial.store(), JOBS, &Mended::default()).join().unwrap();
+    every_write(&DEATHS, live, |next, ()| {
+        seen.insert(each_is_done_or_parked(&next.store()).len());
+        counting(&next.store(), JOBS, &Mended::default()).join().unwrap();
+        assert!(each_is_done_or_parked(&next.store()).into_iter().eq((1..JOBS).step_by(2)));
+    });
     assert!(seen.len() > 1, "the crashes prove nothing: {seen:?}");
 }
 
 #[test]
 fn promise_09_wherever_the_disk_stops_a_redriven_job_loses_its_record_with_its_effects_or_keeps_both() {
     const JOBS: Index = 12;
-    for write in 0..30 {
-        let disk = FaultyStore::new().unwrap();
-        let (store, mended) = (disk.store(), Mended::default());
-        counting(&store, JOBS, &mended).join().unwrap();
-        (1..JOBS).step_by(2).for_each(|index| store.redrive("p", index).unwrap());
-        mended.mend();
-        disk.freeze_at(write);
-        counting(&store, JOBS, &mended).join().unwrap();
-        drop(store);
-        let disk = disk.after_crash().unwrap();
-        let place = format!("a crash at write {write}");
-        each_is_done_or_parked(&disk.store(), &place);
-        counting(&disk.store(), JOBS, &mended).join().unwrap();
-        assert_eq!(each_is_done_or_parked(&disk.store(), &place), BTreeSet::new(), "{place}");
-        assert_eq!(disk.store().table("sums").unwrap().counter("jobs").unwrap() as u64, JOBS);
-    }
+    let prepare = |disk: &mut Arc<FaultyStore>| {
+        counting(&disk.store(), JOBS, &Mended::default()).join().unwrap();
+        (1..JOBS).step_by(2).for_each(|index| disk.store().redrive("p", index).unwrap());
+    };
+    let mended = Mended::default();
+    mended.mend();
+    let live = |trial: &Trial| counting(&trial.store(), JOBS, &mended).join().unwrap();
+    every_write_after(prepare, &DEATHS, live, |next, ()| {
+        each_is_done_or_parked(&next.store());
+        counting(&next.store(), JOBS, &mended).join().unwrap();
+        assert_eq!(each_is_done_or_parked(&next.store()), BTreeSet::new());
+        assert_eq!(next.store().table("sums").unwrap().counter("jobs").unwrap() as u64, JOBS);
+    });
 }
 
 #[test]

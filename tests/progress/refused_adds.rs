@@ -1,6 +1,8 @@
 //! An add that cannot be made is a bug of its job: that job fails for good, with index, table and
 //! key, and no other job does.
 
+use common::every_write::DiskFault::{Fail, PowerLoss, Stop};
+use common::every_write::{Trial, every_write_after};
 use common::*;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -46,20 +48,20 @@ impl Rows {
     /// Returns the jobs whose changes are in the store, and checks that no job's changes are there
     /// in part.
     #[track_caller]
-    fn done(&self, count: u64, what: &str) -> BTreeSet<Index> {
+    fn done(&self, count: u64) -> BTreeSet<Index> {
         let in_rows = |index: &Index| self.rows.get(index.to_be_bytes()).unwrap().is_some();
         let done: BTreeSet<Index> = (0..count).filter(in_rows).collect();
         for index in 0..count {
             let is_done = done.contains(&index);
             let deleted = self.rows.get(old(index)).unwrap().is_none();
             let times = self.sums.counter(index.to_be_bytes()).unwrap();
-            assert_eq!((deleted, times), (is_done, i64::from(is_done)), "{what}: half of job {index}");
+            assert_eq!((deleted, times), (is_done, i64::from(is_done)), "half of job {index}");
         }
-        assert_eq!(self.sums.counter("jobs").unwrap(), done.len() as i64, "{what}");
+        assert_eq!(self.sums.counter("jobs").unwrap(), done.len() as i64);
         let mut items: Vec<u64> = (1..=done.len() as u64).filter_map(|at| read(&self.items, at)).collect();
         items.sort_unstable();
-        assert!(items.iter().eq(&done), "{what}: {items:?} were pushed");
-        assert_eq!(read(&self.items, done.len() as u64 + 1), None, "{what}");
+        assert!(items.iter().eq(&done), "{items:?} were pushed");
+        assert_eq!(read(&self.items, done.len() as u64 + 1), None);
         done
     }
 }
@@ -161,10 +163,10 @@ fn promise_05_a_job_whose_add_cannot_be_made_halts_at_its_index_and_the_others_o
     until(&handle, "the others", |s| s.done == COUNT - 2);
     drop(open);
     until(&handle, "the halt, though nothing can be written", |s| s.state == State::Halted);
-    assert_eq!(rows.done(COUNT, "before"), all_but(0, &[]));
+    assert_eq!(rows.done(COUNT), all_but(0, &[]));
     faulty.heal();
     until(&handle, "one save", |s| s.saves == 1);
-    assert_eq!(rows.done(COUNT, "after one save"), all_but(COUNT - 1, &[7]));
+    assert_eq!(rows.done(COUNT), all_but(COUNT - 1, &[7]));
     drop(end);
     let error = consumer.join().unwrap_err();
     let (index, attempt, table, key, reason) = refused(&error);
@@ -182,7 +184,7 @@ fn promise_05_a_job_whose_add_cannot_be_made_halts_at_its_index_and_the_others_o
         "{status:#?}"
     );
     assert_eq!(confirmed.lock().len() as u64, COUNT, "`on_job_done` comes before anything is written");
-    assert_eq!(rows.done(COUNT, "after the halt"), all_but(COUNT, &[7]));
+    assert_eq!(rows.done(COUNT), all_but(COUNT, &[7]));
     assert_eq!(rows.sums.get("text").unwrap().as_deref(), Some(b"abc".as_slice()));
     assert_eq!(rows.rows.get("of the bad job").unwrap(), None);
     // Once the cause is fixed the job runs, and no other job does.
@@ -193,7 +195,7 @@ fn promise_05_a_job_whose_add_cannot_be_made_halts_at_its_index_and_the_others_o
         effects.add(&mended.sums, "text", 1)
     });
     assert_eq!(ran, [7]);
-    assert_eq!(rows.done(COUNT, "mended"), all_but(COUNT, &[]));
+    assert_eq!(rows.done(COUNT), all_but(COUNT, &[]));
     assert_eq!(rows.sums.counter("text").unwrap(), 1);
     assert_eq!(store.progress("p").last_processed().unwrap(), Some(COUNT - 1));
 }
@@ -331,56 +333,25 @@ fn life(store: &Store, rows: &Rows, count: u64) -> Result<(), Error> {
         .join()
 }
 
-/// The consumer halts at the bad job again. Once that is fixed the rest runs, and each job is in
-/// once.
-#[track_caller]
-fn goes_on(store: &Store, count: u64, what: &str) {
-    let rows = Rows::of(store);
-    let done = rows.done(count, what);
-    let below = store.progress("p").last_processed().unwrap().map_or(0, |last| last + 1);
-    assert!((0..below).all(|index| done.contains(&index)), "{what}: below {below}, of {done:?}");
-    assert!(!done.contains(&5), "{what}: the bad job is not done");
-    assert_eq!(refused(&life(store, &rows, count).unwrap_err()).0, 5, "{what}");
-    rows.sums.delete("text").unwrap();
-    life(store, &rows, count).unwrap();
-    assert_eq!(rows.done(count, what), all_but(count, &[]));
-    assert_eq!(rows.sums.counter("text").unwrap(), 1, "{what}");
-}
-
 #[test]
-fn promise_09_wherever_a_crash_comes_around_a_bad_job_each_job_is_in_once() {
+fn promise_09_wherever_a_crash_comes_and_whichever_write_fails_around_a_bad_job_each_job_is_in_once() {
     const COUNT: u64 = 9;
-    for frozen in 0.. {
-        let faulty = FaultyStore::new().unwrap();
-        let rows = Rows::of(&faulty.store());
-        rows.prepare(COUNT);
-        let before = faulty.writes();
-        faulty.freeze_at(frozen);
-        let error = life(&faulty.store(), &rows, COUNT).unwrap_err();
-        assert_eq!(refused(&error).0, 5);
-        goes_on(&faulty.after_crash().unwrap().store(), COUNT, &format!("a crash at write {frozen}"));
-        if faulty.writes() - before < frozen {
-            assert!(frozen > 2, "there were writes to be lost");
-            break;
-        }
-    }
-}
-
-#[test]
-fn promise_09_whichever_write_fails_around_a_bad_job_each_job_is_in_once() {
-    const COUNT: u64 = 9;
-    for failing in 0..8 {
-        for length in [1, 2] {
-            let faulty = FaultyStore::new().unwrap();
-            let rows = Rows::of(&faulty.store());
-            rows.prepare(COUNT);
-            faulty.fail(failing..failing + length);
-            let error = life(&faulty.store(), &rows, COUNT).unwrap_err();
-            assert_eq!(refused(&error).0, 5);
-            faulty.heal();
-            goes_on(&faulty.store(), COUNT, &format!("{length} writes fail from {failing} on"));
-        }
-    }
+    let prepare = |disk: &mut Arc<FaultyStore>| Rows::of(&disk.store()).prepare(COUNT);
+    let halts = |store: &Store, rows: &Rows| assert_eq!(refused(&life(store, rows, COUNT).unwrap_err()).0, 5);
+    let live = |trial: &Trial| halts(&trial.store(), &Rows::of(&trial.store()));
+    let lives = every_write_after(prepare, &[Stop, PowerLoss, Fail(1), Fail(2)], live, |next, ()| {
+        let (store, rows) = (next.store(), Rows::of(&next.store()));
+        let done = rows.done(COUNT);
+        let below = store.progress("p").last_processed().unwrap().map_or(0, |last| last + 1);
+        assert!((0..below).all(|index| done.contains(&index)), "below {below}, of {done:?}");
+        assert!(!done.contains(&5), "the bad job is not done");
+        halts(&store, &rows);
+        rows.sums.delete("text").unwrap();
+        life(&store, &rows, COUNT).unwrap();
+        assert_eq!(rows.done(COUNT), all_but(COUNT, &[]));
+        assert_eq!(rows.sums.counter("text").unwrap(), 1);
+    });
+    assert!(lives > 2, "there were writes to be lost");
 }
 
 /// Puts a text under a key to which the jobs of the other consumer have added by then: their
