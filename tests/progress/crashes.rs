@@ -7,7 +7,7 @@ use common::{LONG, eventually, numbers, rest, until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use waterline::testing::FaultyStore;
 use waterline::{
     Blocked, BoxError, Builder, ConfigError, Consumer, Error, Failure, Gate, Handle, Index, Job, Jobs, MemoryJobs,
@@ -16,10 +16,6 @@ use waterline::{
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
 const JOBS: Index = 60;
-
-/// The limit of a wait for a suspect that has failed. It gives the others four times as long as its
-/// turn took, and the machine may have held up that turn.
-const LONGER: Duration = Duration::from_secs(600);
 
 /// The lives of a consumer on one disk.
 struct Lives {
@@ -233,9 +229,11 @@ fn a_long_job_outlives_any_number_of_deaths_where_crashes_do_not_count() {
 fn attempts_and_the_rest_of_a_back_off_outlive_the_process() {
     let store = Store::in_memory();
     let (say, said) = crossbeam_channel::unbounded();
+    let time = Time::new();
     let life = |pause: Duration| {
         let say = say.clone();
         Consumer::builder(numbers(2), store.progress("p"))
+            .clock(time.clock())
             .max_processing(1)
             .retry(Retry::fixed(pause).max_attempts(4))
             .on_exhausted(PARK)
@@ -245,18 +243,18 @@ fn attempts_and_the_rest_of_a_back_off_outlive_the_process() {
             })
             .unwrap()
     };
-    let hour = Duration::from_secs(3600);
-    let consumer = life(hour);
+    let consumer = life(HOUR);
     until(&consumer.handle(), "both have failed", |status| {
         status.failed == 2 && status.saves > 0 && status.processing == 0
     });
     consumer.stop().unwrap();
     assert_eq!(said.try_iter().collect::<Vec<_>>(), [(0, 1), (1, 1)]);
-    let consumer = life(hour);
+    time.pass(HOUR / 4);
+    let consumer = life(HOUR);
     let waits = |status: &Status| matches!(status.blocked, Blocked::Retrying { attempt: 1, .. });
     let status = until(&consumer.handle(), "a back-off", waits);
     let Blocked::Retrying { retry_in, error, .. } = status.blocked else { unreachable!() };
-    assert!(retry_in > hour - LONG && error == "not yet", "{retry_in:?}: {error}");
+    assert_eq!((retry_in, &*error), (HOUR * 3 / 4, "not yet"));
     consumer.stop().unwrap();
     assert_eq!(said.try_iter().count(), 0);
     let consumer = life(Duration::ZERO);
@@ -398,14 +396,15 @@ fn a_suspect_above_a_window_that_was_narrowed_holds_up_no_job_below_it() {
         assert!(lives.live(with, |index| index == 5).is_err());
     }
     let builder = Consumer::builder(numbers(JOBS), lives.disk.store().progress("p"));
-    let pause = Retry::fixed(Duration::from_millis(20)).max_attempts(5);
+    let (pause, time) = (Retry::fixed(HOUR).max_attempts(5), Time::new());
+    let builder = builder.clock(time.clock());
     let consumer = with(builder).max_search_ahead(1).retry(pause).stop_at(JOBS - 1).start(|job| match job.attempt {
         1 | 2 => Err("not yet".into()),
         _ => Ok(()),
     });
     let consumer = consumer.unwrap();
     let handle = consumer.handle();
-    assert!(handle.wait_for(JOBS - 1, LONGER), "{}", handle.status());
+    time.steps(HOUR, "all jobs", || handle.wait_for(JOBS - 1, Duration::ZERO));
     consumer.join().unwrap();
     assert_eq!(lives.crashes(), BTreeMap::new());
 }
@@ -417,8 +416,9 @@ fn a_window_that_is_narrowed_while_a_suspect_is_counted_stands_not_still() {
     for _ in 0..2 {
         assert!(lives.live(with, |index| index == 5).is_err());
     }
-    let pause = Retry::fixed(Duration::from_millis(50)).max_attempts(5);
-    let builder = Consumer::builder(numbers(JOBS), lives.disk.store().progress("p")).retry(pause).stop_at(JOBS - 1);
+    let (pause, time) = (Retry::fixed(HOUR).max_attempts(5), Time::new());
+    let builder = Consumer::builder(numbers(JOBS), lives.disk.store().progress("p")).clock(time.clock());
+    let builder = builder.retry(pause).stop_at(JOBS - 1);
     let (failed, has_failed) = crossbeam_channel::bounded(1);
     let fails = AtomicBool::new(true);
     let consumer = with(builder).start({
@@ -435,11 +435,11 @@ fn a_window_that_is_narrowed_while_a_suspect_is_counted_stands_not_still() {
     });
     let consumer = consumer.unwrap();
     let handle = consumer.handle();
-    let first = has_failed.recv_timeout(LONG).unwrap();
+    has_failed.recv_timeout(LONG).unwrap();
     until(&handle, "the next one is counted", |status| matches!(status.blocked, Blocked::Progress { .. }));
     handle.set_max_search_ahead(1).unwrap();
     lives.disk.heal();
-    assert!(handle.wait_for(JOBS - 1, LONGER), "job {first} failed: {}", handle.status());
+    time.steps(HOUR, "all jobs", || handle.wait_for(JOBS - 1, Duration::ZERO));
     consumer.join().unwrap();
     assert_eq!(lives.crashes(), BTreeMap::new());
 }
@@ -827,23 +827,21 @@ fn a_suspect_that_fails_for_good_is_parked_without_a_crash_of_its_own() {
 
 #[test]
 fn a_suspect_is_not_counted_while_others_run() {
-    // The pauses grow until the others get as far as job 30 in one of them, on any machine.
-    let retry = Retry::exponential(Duration::from_millis(1), LONG);
-    let with = |_, builder: Stream| builder.max_crashes(1).max_processing(2).retry(retry);
+    let time = Arc::new(Time::new());
+    let clock = time.clock();
+    let with =
+        |_, builder: Stream| builder.clock(clock.clone()).max_crashes(1).max_processing(2).retry(Retry::fixed(HOUR));
     let fails = AtomicBool::new(true);
     let fails = Arc::new(fails);
     let died = processes(with, move |process, job| {
         match (job.index, process.number) {
             (5, 0 | 1) => process.die(),
-            // Job 30 runs when the turn of job 5 comes.
+            // No time passes before job 30 runs, and then the turn of job 5 comes.
             (5, 2) if fails.load(Ordering::SeqCst) => return Err("not yet".into()),
             (30, 2) => {
                 fails.store(false, Ordering::SeqCst);
-                let deadline = Instant::now() + LONGER;
-                while process.handle().status().blocked != (Blocked::Alone { index: 5 }) {
-                    assert!(Instant::now() < deadline, "job 5 does not wait: {}", process.handle().status());
-                    rest();
-                }
+                let waits = |status: &Status| status.blocked == Blocked::Alone { index: 5 };
+                time.until(HOUR, process.handle(), "job 5 to wait", waits);
                 // A count would be on the disk by now.
                 std::thread::park_timeout(Duration::from_millis(50));
                 process.die();

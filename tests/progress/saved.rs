@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use waterline::{
     Blocked, BoxError, Checkpoint, Consumer, Error, Index, Job, Jobs, MemoryJobs, MemoryProgress, Progress, Retry,
     SaveError, Saved, State, Store, Tenure, Watermark,
@@ -575,12 +575,14 @@ fn each_job_has_the_fence_of_its_life_and_zero_where_there_is_none() {
 
 #[test]
 fn saves_are_as_far_apart_as_the_engine_says_while_jobs_go_on_and_made_at_once_for_the_end() {
-    let saves = |pace: Duration| {
-        let engine = Engine { pace, ..Engine::default() };
+    const MS: Duration = Duration::from_millis(1);
+    for pace in [HOUR, Duration::MAX] {
+        let (engine, time) = (Engine { pace, ..Engine::default() }, Time::new());
         let (go, gone) = bounded::<()>(0);
         let jobs = MemoryJobs::new();
         // Job 0 runs all the time, so there is always one that goes on.
         let consumer = Consumer::builder(jobs.clone(), engine.again())
+            .clock(time.clock())
             .max_processing(2)
             .start(move |job: Job<()>| {
                 if job.index == 0 {
@@ -589,26 +591,28 @@ fn saves_are_as_far_apart_as_the_engine_says_while_jobs_go_on_and_made_at_once_f
                 Ok(())
             })
             .unwrap();
-        let (handle, begun) = (consumer.handle(), Instant::now());
+        let handle = consumer.handle();
         jobs.push(());
-        let is_enough = || match pace {
-            Duration::MAX => begun.elapsed() >= Duration::from_millis(100),
-            _ => engine.row.lock().saves > 2,
-        };
-        while !is_enough() {
-            assert!(begun.elapsed() < LONG, "few saves");
+        let saves = || engine.row.lock().saves;
+        let runs = || {
             let index = jobs.push(());
             until(&handle, "a job that ends", |status| status.done == index);
+        };
+        // The first save waits for nothing.
+        runs();
+        eventually("the first save", || saves() == 1);
+        for more in 2..5 {
+            (0..20).for_each(|_| runs());
+            time.pass(HOUR - MS);
+            runs();
+            assert_eq!(saves(), if pace == HOUR { more - 1 } else { 1 });
+            // The pace begins a moment after the save.
+            time.steps(MS, "the next save", || saves() == if pace == HOUR { more } else { 1 });
         }
-        let saves = engine.row.lock().saves;
         drop(go);
         consumer.stop().unwrap();
         assert_eq!(handle.status().unsaved, 0, "the end waits for no pace");
-        saves
-    };
-    // The first one waits for nothing.
-    assert!(saves(Duration::MAX) <= 1);
-    saves(Duration::from_millis(1));
+    }
 }
 
 #[test]

@@ -14,6 +14,9 @@ use waterline::{
     Watermark,
 };
 
+/// The shortest pause between two tries to take a name.
+const PAUSE: Duration = Duration::from_millis(20);
+
 fn waits(status: &Status) -> bool {
     status.state == State::Waiting && matches!(status.blocked, Blocked::InUse { .. })
 }
@@ -608,13 +611,14 @@ fn a_stop_within_a_limit_leaves_a_call_to_acquire_that_hangs_and_the_name_is_fre
 
 #[test]
 fn the_status_of_a_standby_names_the_holder_and_the_rest_of_its_lease() {
-    let database = Database::leased(HOUR);
+    let (database, time) = (Database::leased(HOUR), Time::new());
     let holder = Consumer::builder(numbers(1), database.progress("node a")).start(|_| Ok(())).unwrap();
-    let waiting = Consumer::builder(numbers(1), database.progress("node b")).standby().start(|_| Ok(())).unwrap();
+    let builder = Consumer::builder(numbers(1), database.progress("node b")).standby().clock(time.clock());
+    let waiting = builder.start(|_| Ok(())).unwrap();
     let status = waiting.handle().status();
     let Blocked::InUse { holder: named, expires_in: Some(rest) } = &status.blocked else { panic!("{status:#?}") };
     assert_eq!(named, "node a");
-    assert!(*rest <= HOUR && *rest > HOUR - LONG, "{rest:?}");
+    assert_eq!(*rest, HOUR);
     let text = status.to_string();
     assert!(text.starts_with("waiting: watermark none, head none, lag 0, 0 in flight, 0 done ahead; "), "{text}");
     assert!(text.contains("is in use by node a") && text.contains("unless it is renewed"), "{text}");
@@ -624,12 +628,13 @@ fn the_status_of_a_standby_names_the_holder_and_the_rest_of_its_lease() {
 
 #[test]
 fn a_standby_tries_at_a_pace_and_asks_again_after_each_refusal() {
-    let database = Database::leased(Duration::ZERO);
+    let (database, time) = (Database::leased(Duration::ZERO), Time::new());
     let holder = Consumer::builder(numbers(1), database.progress("a")).start(|_| Ok(())).unwrap();
-    let waiting = Consumer::builder(numbers(1), database.progress("b")).standby().start(|_| Ok(())).unwrap();
+    let builder = Consumer::builder(numbers(1), database.progress("b")).standby().clock(time.clock());
+    let waiting = builder.start(|_| Ok(())).unwrap();
     // A name that another test of this process gives back may call it earlier than its pace.
     let before = database.tries();
-    eventually("five tries", || database.tries() >= before + 5);
+    time.steps(PAUSE, "five tries", || database.tries() >= before + 5);
     assert_waits(&waiting.handle());
     holder.stop().unwrap();
     assert!(waiting.handle().wait_for(0, LONG));
@@ -638,7 +643,7 @@ fn a_standby_tries_at_a_pace_and_asks_again_after_each_refusal() {
 
 #[test]
 fn a_holder_that_goes_on_after_its_lease_is_fenced_and_saves_nothing_more() {
-    let (database, jobs) = (Database::leased(Duration::ZERO), MemoryJobs::new());
+    let (database, jobs, time) = (Database::leased(Duration::ZERO), MemoryJobs::new(), Time::new());
     // A sink that refuses a lower fence than the highest that it has seen.
     let sink = Arc::new(Mutex::new((0, BTreeMap::<Index, Vec<u64>>::new())));
     let work = |stuck: Option<Receiver<()>>| {
@@ -657,7 +662,10 @@ fn a_holder_that_goes_on_after_its_lease_is_fenced_and_saves_nothing_more() {
         }
     };
     let (go, stuck) = unbounded();
-    let build = |node: &str| Consumer::builder(jobs.clone(), database.progress(node)).max_processing(1).standby();
+    let build = |node: &str| {
+        let builder = Consumer::builder(jobs.clone(), database.progress(node)).clock(time.clock());
+        builder.max_processing(1).standby()
+    };
     let old = build("old").start(work(Some(stuck))).unwrap();
     let new = build("new").start(work(None)).unwrap();
     (0..4).for_each(|_| _ = jobs.push(()));
@@ -665,7 +673,7 @@ fn a_holder_that_goes_on_after_its_lease_is_fenced_and_saves_nothing_more() {
     until(&old.handle(), "the stuck job", |status| status.processing == 1);
     assert_waits(&new.handle());
     database.expire();
-    assert!(new.handle().wait_for(3, LONG), "{:#?}", new.handle().status());
+    time.steps(PAUSE, "the takeover", || new.handle().wait_for(3, Duration::ZERO));
     go.send(()).unwrap();
     let ended = old.join();
     assert!(matches!(&ended, Err(Error::Fenced { .. } | Error::Job { index: 3, .. })), "{ended:?}");
@@ -679,11 +687,12 @@ fn a_holder_that_goes_on_after_its_lease_is_fenced_and_saves_nothing_more() {
 
 #[test]
 fn a_holder_that_saves_after_it_was_taken_over_ends_with_fenced() {
-    let (database, jobs) = (Database::leased(Duration::ZERO), MemoryJobs::new());
+    let (database, jobs, time) = (Database::leased(Duration::ZERO), MemoryJobs::new(), Time::new());
     let old = Consumer::builder(jobs.clone(), database.progress("old")).start(|_| Ok(())).unwrap();
-    let new = Consumer::builder(jobs.clone(), database.progress("new")).standby().start(|_| Ok(())).unwrap();
+    let builder = Consumer::builder(jobs.clone(), database.progress("new")).standby().clock(time.clock());
+    let new = builder.start(|_| Ok(())).unwrap();
     database.expire();
-    until(&new.handle(), "the takeover", |status| status.state == State::Running);
+    time.until(PAUSE, &new.handle(), "the takeover", |status| status.state == State::Running);
     assert_eq!(jobs.push(()), 0);
     let ended = old.join();
     assert!(
@@ -884,12 +893,12 @@ proptest! {
     #[test]
     fn promise_07_of_any_number_of_nodes_one_has_the_name_and_every_job_is_run_by_one_that_has_it(steps in steps()) {
         watch();
-        let (database, jobs) = (Database::leased(Duration::ZERO), MemoryJobs::new());
+        let (database, jobs, time) = (Database::leased(Duration::ZERO), MemoryJobs::new(), Time::new());
         let fences = Arc::new(Mutex::new(BTreeMap::<Index, u64>::new()));
         let mut nodes: Vec<Consumer> = Vec::new();
         let start = |nodes: &mut Vec<Consumer>| {
             let fences = fences.clone();
-            let node = Consumer::builder(jobs.clone(), database.progress("node")).standby();
+            let node = Consumer::builder(jobs.clone(), database.progress("node")).standby().clock(time.clock());
             nodes.push(node.start(move |job: Job<()>| {
                 let mut fences = fences.lock();
                 let before = fences.entry(job.index).or_default();
@@ -917,7 +926,7 @@ proptest! {
         }
         start(&mut nodes);
         jobs.push(());
-        eventually("all jobs", || database.0.lock().last_processed == Some(pushed));
+        time.steps(PAUSE, "all jobs", || database.0.lock().last_processed == Some(pushed));
         let tokens = database.0.lock().token;
         for node in nodes {
             let ended = node.stop();

@@ -424,13 +424,15 @@ fn promise_02_no_more_jobs_wait_to_be_written_than_allowed_and_those_in_flight()
 fn a_transaction_that_does_not_return_is_named_in_the_status_and_stop_within_leaves_it() {
     let database = Database::default();
     let (begun, go) = database.slow();
+    let time = Time::new();
     let consumer = consumer(database.engine(), 10)
-        .stall_after(Duration::from_millis(1))
+        .clock(time.clock())
         .start_writing(|job| double(job.payload), |tx, results| unless(|_| false, tx, results))
         .unwrap();
     begun.recv().unwrap();
     let named = |blocked: &Blocked| blocked.to_string().contains("the transaction with");
-    until(&consumer.handle(), "the transaction", |status| named(&status.blocked));
+    let second = Duration::from_secs(1);
+    time.until(second, &consumer.handle(), "the transaction", |status| named(&status.blocked));
     let outcome = consumer.stop_within(Duration::ZERO);
     assert!(matches!(outcome, Err(Error::Progress { .. } | Error::StopTimeout { .. })), "{outcome:?}");
     drop(go);

@@ -182,32 +182,35 @@ fn a_progress_that_does_not_hold_its_name_saves_nothing() {
 
 #[test]
 fn nothing_that_fails_is_retried_in_a_busy_loop() {
-    let begun = std::time::Instant::now();
-    let script = Script::up_to(9).subscribing();
+    let (script, time) = (Script::up_to(9).subscribing(), Time::new());
     script.fail_at(2, Fault::Error);
-    let consumer = Consumer::builder(script.clone(), MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    let builder = Consumer::builder(script.clone(), MemoryProgress::new()).clock(time.clock());
+    let consumer = builder.start(|_| Ok(())).unwrap();
     let progress = FaultyProgress::in_memory();
     progress.faults().fail(..);
-    let unsaved = Consumer::builder(numbers(9), progress.clone()).start(|_| Ok(())).unwrap();
+    let builder = Consumer::builder(numbers(9), progress.clone()).clock(time.clock());
+    let unsaved = builder.start(|_| Ok(())).unwrap();
     let reads = || script.calls().reads.load(std::sync::atomic::Ordering::SeqCst);
-    eventually("both fail", || reads() >= 3 && progress.faults().writes() >= 1);
+    let saves = || progress.faults().writes();
+    eventually("both fail", || reads() >= 3 && saves() >= 1);
     // A user who rings all the time does not make a failing source fail faster.
-    let mut rings = 0;
-    while rings < 1_000 || begun.elapsed() < Duration::from_millis(100) {
+    for _ in 0..1_000 {
         script.ring();
         std::thread::yield_now();
-        rings += 1;
     }
-    let (reads, saves) = (reads(), progress.faults().writes());
-    // This holds on any machine: with a pause that doubles up to five seconds, no more attempts fit
-    // into the time that passed.
-    let passed = begun.elapsed();
-    let ms = passed.as_millis() as u64;
-    let tried = |first_ms: u64| u64::from((ms / first_ms + 1).ilog2()) + 2 + ms / 4_000;
-    // Two jobs are read before the one that fails. Jitter shortens the pauses, of which the first
-    // are 50 and 20 ms, by a fifth at most.
-    assert!((3..=2 + tried(40)).contains(&reads), "{reads} reads in {passed:?}");
-    assert!((1..=tried(16)).contains(&saves), "{saves} saves in {passed:?}");
+    // Two jobs are read before the one that fails. No pause ends while no time passes.
+    assert_eq!((reads(), saves()), (3, 1));
+    // The pauses double, from 50 and from 20 ms on.
+    let ms = Duration::from_millis(1);
+    for (pause, seen) in [(ms * 20, (3, 2)), (ms * 30, (4, 2)), (ms * 10, (4, 3)), (ms * 80, (4, 4)), (ms * 10, (5, 4))]
+    {
+        time.pass(pause - ms);
+        time.pass(ms);
+        eventually("the next try", || {
+            (reads() as u64, saves() as u64) >= seen && reads() as u64 >= seen.0 && saves() as u64 >= seen.1
+        });
+        assert_eq!((reads() as u64, saves() as u64), seen);
+    }
     consumer.stop().unwrap();
     assert!(unsaved.stop().is_err());
 }

@@ -463,7 +463,7 @@ fn a_job_asks_on_any_thread_if_the_consumer_stops() {
     let (runtime, begun) = (threads(), Arc::new(AtomicBool::new(false)));
     let jobs = begun.clone();
     let consumer = builder(numbers(1), &MemoryProgress::new())
-        .retry(Retry::fixed(Duration::from_secs(1)))
+        .retry(Retry::fixed(HOUR))
         .start_async(runtime.handle(), move |job| {
             let begun = jobs.clone();
             async move {

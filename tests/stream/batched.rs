@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
     BoxError, Builder, ConfigError, Consumer, Error, Event, Failure, Handle, Index, Job, Jobs, MemoryJobs,
@@ -111,15 +111,15 @@ fn a_batch_waits_until_it_is_full() {
 fn a_batch_that_is_not_full_starts_when_its_time_is_over() {
     const LINGER: Duration = Duration::from_millis(30);
     let (send, batches) = unbounded();
-    let jobs = numbers(0);
-    let source = jobs.clone();
-    let consumer =
-        builder(source, &MemoryProgress::new()).max_processing(8).start_batched(4, LINGER, sends(send)).unwrap();
+    let (jobs, time) = (numbers(0), Time::new());
+    let builder = builder(jobs.clone(), &MemoryProgress::new()).clock(time.clock()).max_processing(8);
+    let consumer = builder.start_batched(4, LINGER, sends(send)).unwrap();
     for index in 0..3 {
-        let pushed = Instant::now();
+        let pushed = time.passed();
         jobs.push(index);
-        assert_eq!(batches.recv_timeout(LONG).unwrap(), [index]);
-        assert!(pushed.elapsed() >= LINGER);
+        time.steps(LINGER / 10, "the batch", || !batches.is_empty());
+        assert_eq!(batches.recv().unwrap(), [index]);
+        assert!(time.passed() - pushed >= LINGER);
         assert!(consumer.handle().wait_for(index, LONG), "an earlier batch delays no later one");
     }
     consumer.stop().unwrap();
@@ -313,13 +313,16 @@ fn each_job_of_a_batch_hears_that_the_consumer_stops() {
 fn the_timeout_of_a_batch_is_that_of_all_its_jobs() {
     let late = AtomicU32::new(0);
     let (send, batches) = unbounded();
+    let time = Arc::new(Time::new());
     let consumer = four(4)
-        .attempt_timeout(Duration::from_millis(20))
+        .clock(time.clock())
+        .attempt_timeout(HOUR)
         .start_batched(4, HOUR, move |jobs| {
             send.send(indices(&jobs))?;
             if late.fetch_add(1, Ordering::SeqCst) > 0 {
                 return Ok(());
             }
+            time.pass(HOUR);
             until_told(&jobs);
             Err("it takes too long".into())
         })
@@ -360,9 +363,11 @@ fn a_consumer_with_a_gate_starts_batches_below_it() {
     let (send, batches) = unbounded();
     let upstream = builder(jobs.clone(), &first).start(|_| Ok(())).unwrap();
     let gated = Jobs::gated_by(jobs, upstream.handle());
-    let consumer =
-        builder(gated, &second).max_processing(4).stop_at(5).start_batched(4, Duration::from_millis(5), sends(send));
-    consumer.unwrap().join().unwrap();
+    let time = Time::new();
+    let builder = builder(gated, &second).clock(time.clock()).max_processing(4).stop_at(5);
+    let consumer = builder.start_batched(4, HOUR, sends(send)).unwrap();
+    time.steps(HOUR, "all jobs", || consumer.handle().wait_for(5, ZERO));
+    consumer.join().unwrap();
     upstream.stop().unwrap();
     assert_eq!(batches.iter().flatten().collect::<BTreeSet<_>>(), (0..6).collect());
 }
