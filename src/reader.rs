@@ -149,7 +149,7 @@ pub(crate) struct SharedSource<J> {
 }
 
 /// The answer of the source to one call.
-struct Reply<R> {
+pub(crate) struct Reply<R> {
     answer: Result<R, BoxError>,
     took: Duration,
     ended: Instant,
@@ -161,12 +161,23 @@ pub(crate) trait ReadRuns: Send + Sync {
     fn read_run(&self, run: Ask) -> Fetched;
 }
 
+/// The source as the reader calls it.
+pub(crate) trait Source: ReadRuns {
+    /// Asks for the head and the gate.
+    fn look(&self) -> Reply<(Option<Index>, Gate)>;
+    /// Asks for the gate alone.
+    fn gate(&self) -> Reply<Gate>;
+    /// Returns the clock of the consumer.
+    fn clock(&self) -> &Clock;
+}
+
 impl<J: Jobs> SharedSource<J> {
     pub(crate) fn new(jobs: J, clock: Clock) -> Self {
         Self { jobs, clock, turn: Mutex::new(()) }
     }
+}
 
-    /// Asks for the head and the gate.
+impl<J: Jobs> Source for SharedSource<J> {
     fn look(&self) -> Reply<(Option<Index>, Gate)> {
         let _turn = self.turn.lock();
         Reply::to(&self.clock, || Ok((self.jobs.head()?, self.jobs.gate())))
@@ -175,6 +186,10 @@ impl<J: Jobs> SharedSource<J> {
     fn gate(&self) -> Reply<Gate> {
         let _turn = self.turn.lock();
         Reply::to(&self.clock, || Ok(self.jobs.gate()))
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
     }
 }
 
@@ -226,9 +241,9 @@ impl<J: Jobs> ReadRuns for SharedSource<J> {
 }
 
 /// Reads until the desk says that it is the end.
-pub(crate) struct Reader<J: Jobs, D> {
-    source: Arc<SharedSource<J>>,
-    desk: Arc<D>,
+pub(crate) struct Reader {
+    source: Arc<dyn Source>,
+    desk: Arc<dyn ReadDesk>,
     bell: Arc<Bell>,
     /// The time from one look at the source to the next when nobody rings; `None`: no limit.
     poll_every: Option<Duration>,
@@ -246,26 +261,26 @@ struct Wait {
     supervises: bool,
 }
 
-impl<J: Jobs, D: ReadDesk> Reader<J, D> {
+impl Reader {
     /// A reader that begins now.
     pub(crate) fn new(
-        source: Arc<SharedSource<J>>,
-        desk: Arc<D>,
+        source: Arc<dyn Source>,
+        desk: Arc<dyn ReadDesk>,
         bell: Arc<Bell>,
         poll_every: Option<Duration>,
     ) -> Self {
-        let looks = Looks::new(source.clock.now());
+        let looks = Looks::new(source.clock().now());
         Self { source, desk, bell, poll_every, looks, fetched: None, wait: None }
     }
 
     pub(crate) fn run(mut self) {
         loop {
             // A clock that is set after this moment rings the bell.
-            let now = self.source.clock.when_asked();
+            let now = self.source.clock().when_asked();
             match self.step(&now) {
                 Sleep::No => {}
                 Sleep::Spin => self.bell.spin(),
-                Sleep::Until(until) => self.bell.sleep(self.source.clock.deadline(until)),
+                Sleep::Until(until) => self.bell.sleep(self.source.clock().deadline(until)),
                 Sleep::Awhile(pause) => self.bell.sleep(time::now().checked_add(pause)),
                 Sleep::End => break,
             }
@@ -403,9 +418,9 @@ mod tests {
         fn look_failed(&self, _: Failure) {}
     }
 
-    fn reader(orders: impl IntoIterator<Item = Order>, sights: u32, now: Instant) -> Reader<MemoryJobs<()>, Desk> {
+    fn reader(orders: impl IntoIterator<Item = Order>, sights: u32, now: Instant) -> Reader {
         let desk = Desk { orders: Mutex::new(orders.into_iter().collect()), sights: Mutex::new(sights) };
-        let source = Arc::new(SharedSource::new(MemoryJobs::new(), Clock::default()));
+        let source = Arc::new(SharedSource::new(MemoryJobs::<()>::new(), Clock::default()));
         let mut reader = Reader::new(source, Arc::new(desk), Arc::default(), None);
         reader.looks.begin(now);
         reader

@@ -26,9 +26,27 @@ enum SaverMessage {
 /// The driver's side. The thread ends when this is dropped.
 pub(crate) struct SaverHandle(Sender<SaverMessage>);
 
+/// The messages that have arrived.
+struct Inbox(Receiver<SaverMessage>);
+
+// The channel is compiled here, and not again for each type of progress.
+impl Inbox {
+    fn try_recv(&self) -> Result<SaverMessage, TryRecvError> {
+        self.0.try_recv()
+    }
+
+    /// Waits for a message until this time, if there is one.
+    fn recv_until(&self, until: Option<Instant>) -> Option<SaverMessage> {
+        match until {
+            Some(until) => self.0.recv_deadline(until).ok(),
+            None => self.0.recv().ok(),
+        }
+    }
+}
+
 /// The thread's side.
 pub(crate) struct Saver<P> {
-    inbox: Receiver<SaverMessage>,
+    inbox: Inbox,
     clock: Clock,
     progress: Arc<Mutex<P>>,
     keeps: Keeps<P>,
@@ -86,8 +104,13 @@ impl When {
 
 /// Returns both sides. The progress is shared with the one that keeps its name in use.
 pub(crate) fn saver<P: Progress>(progress: Arc<Mutex<P>>, keeps: Keeps<P>, clock: Clock) -> (SaverHandle, Saver<P>) {
-    let (sender, inbox) = unbounded();
-    (SaverHandle(sender), Saver { inbox, clock, progress, keeps, asked: None, paced: When::AtOnce })
+    let (handle, inbox) = channel();
+    (handle, Saver { inbox, clock, progress, keeps, asked: None, paced: When::AtOnce })
+}
+
+fn channel() -> (SaverHandle, Inbox) {
+    let (sender, receiver) = unbounded();
+    (SaverHandle(sender), Inbox(receiver))
 }
 
 impl Saves for SaverHandle {
@@ -112,14 +135,10 @@ impl<P: Progress> Saver<P> {
         loop {
             // A clock that is set after this moment sends a message.
             let now = self.clock.when_asked();
-            let until = match self.step(&now) {
+            let heard = match self.step(&now) {
                 Sleep::No | Sleep::Spin | Sleep::Awhile(_) => continue,
-                Sleep::Until(until) => self.clock.deadline(until),
+                Sleep::Until(until) => self.inbox.recv_until(self.clock.deadline(until)),
                 Sleep::End => break,
-            };
-            let heard = match until {
-                Some(until) => self.inbox.recv_deadline(until).ok(),
-                None => self.inbox.recv().ok(),
             };
             heard.into_iter().for_each(|message| self.take(message));
         }

@@ -22,7 +22,7 @@ use crate::notifier::notify;
 use crate::observe::metrics;
 use crate::observe::observers::Observers;
 use crate::progress::{Commits, Progress, Saves, Tenure, shared_writer};
-use crate::reader::{Reader, SharedSource};
+use crate::reader::{Reader, SharedSource, Source};
 use crate::run::Runner;
 use crate::run::mode::{Mode, Settings};
 use crate::saver::{self, Saver, saver};
@@ -35,13 +35,13 @@ use std::sync::Weak;
 use std::time::Duration;
 
 /// A driver that is ready to run, and the rest that its threads need.
-pub(super) struct Assembled<J: Jobs, P> {
+pub(super) struct Assembled<P> {
     pub(super) driver: Arc<Driver>,
     /// True if attempts have a timeout.
     pub(super) timed: bool,
     /// The saver, if the progress is not that of a store.
     pub(super) saver: Option<Saver<P>>,
-    pub(super) source: Arc<SharedSource<J>>,
+    pub(super) source: Arc<dyn Source>,
     /// The pause between two looks at a source that does not ring.
     pub(super) poll_every: Option<Duration>,
     pub(super) on_processed: Option<OnProcessed>,
@@ -192,7 +192,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         opened: Opened,
         commits: Option<Box<dyn Commits<P>>>,
         unstarted: &mut Unstarted,
-    ) -> Assembled<J, P> {
+    ) -> Assembled<P> {
         let Opened { acquired, inspected, window, recovered } = opened;
         let Inspected { watermark, upstreams, subscribed, next } = inspected;
         let mut core = self.equip(window, checked, watermark.name());
@@ -219,19 +219,19 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
 
 /// Starts the threads: the saver, the notifier, the first worker, and last the reader, which brings
 /// the first job.
-pub(super) fn spawn<J: Jobs, P: Progress>(assembled: Assembled<J, P>, unstarted: &Unstarted) -> Result<(), Error> {
+pub(super) fn spawn<P: Progress>(assembled: Assembled<P>, unstarted: &Unstarted) -> Result<(), Error> {
     let Assembled { driver, timed, saver, source, poll_every, on_processed } = assembled;
     if let Some(saver) = saver {
         // The end waits for the save that closes the life, and nobody makes it.
-        driver.spawn("wl-saver", move || saver.run()).inspect_err(|_| driver.saves_nothing())?;
+        driver.spawn("wl-saver", Box::new(move || saver.run())).inspect_err(|_| driver.saves_nothing())?;
     }
     if let Some(callback) = on_processed {
         let desk = driver.clone();
-        driver.spawn("wl-notifier", move || notify(&desk, callback))?;
+        driver.spawn("wl-notifier", Box::new(move || notify(&desk, callback)))?;
     }
     if timed {
         let driver = driver.clone();
-        driver.clone().spawn("wl-timeouts", move || driver.watch_timeouts())?;
+        driver.clone().spawn("wl-timeouts", Box::new(move || driver.watch_timeouts()))?;
     }
     driver.spawn_first_worker()?;
     // The driver hears the tenure before anything can be read: no job may start while the progress
@@ -240,7 +240,7 @@ pub(super) fn spawn<J: Jobs, P: Progress>(assembled: Assembled<J, P>, unstarted:
     let (desk, bell) = (driver.clone(), unstarted.bell.clone());
     // The reader is made on the stack of its thread: the values that a thread is started with take
     // memory on the heap.
-    driver.spawn("wl-reader", move || Reader::new(source, desk, bell, poll_every).run())
+    driver.spawn("wl-reader", Box::new(move || Reader::new(source, desk, bell, poll_every).run()))
 }
 
 /// A progress that is in the hands of the part that saves.

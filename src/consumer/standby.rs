@@ -14,7 +14,7 @@ use crate::driver::standby::{Refusal, Takeover};
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;
 use crate::progress::{Commits, Life, Progress, close_unused};
-use crate::reader::SharedSource;
+use crate::reader::{SharedSource, Source};
 use crate::run::Runner;
 use crate::run::mode::Settings;
 use crate::saver::Saver;
@@ -116,7 +116,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             #[cfg(feature = "metrics")]
             metrics,
         };
-        driver.spawn("wl-standby", move || standby.run()).inspect_err(|_| driver.tries_no_more())?;
+        driver.spawn("wl-standby", Box::new(move || standby.run())).inspect_err(|_| driver.tries_no_more())?;
         driver.begin();
         Ok(consumer)
     }
@@ -200,7 +200,7 @@ where
         self.metrics.into_iter().for_each(|metrics| metrics.begin(inspected.watermark.name()));
         let Builder { jobs, progress, clock, poll_every, on_processed, attempt_timeout, .. } = builder;
         let pool = driver.pool(runner(&driver, checked.settings));
-        let source = Arc::new(SharedSource::new(jobs, clock.clone()));
+        let source: Arc<dyn Source> = Arc::new(SharedSource::new(jobs, clock.clone()));
         let Handed { saves, saver, name } = hand_over(progress, checked.saver_keeps(commits), &clock);
         let takeover = Takeover {
             window,

@@ -178,7 +178,7 @@ impl Runner<Index> for Handed {
 /// A driver with this many jobs and workers, and the side of the reader and of the saver.
 struct Model {
     driver: Arc<Driver>,
-    reader: Reader<Numbers, Driver>,
+    reader: Reader,
     saving: Saving,
 }
 

@@ -6,7 +6,7 @@ use crate::base::guard::drop_guarded;
 
 impl Driver {
     /// Starts a thread of the consumer's own, which `stop` awaits.
-    pub(crate) fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    pub(crate) fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
         self.crew.spawn(name, run)
     }
 
