@@ -3,7 +3,7 @@
 
 use common::every_write::DiskFault::Stop;
 use common::every_write::{every_write, every_write_after};
-use common::{LONG, eventually, numbers, rest, until};
+use common::{HOUR, LONG, Time, eventually, numbers, rest, until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
