@@ -30,7 +30,7 @@ const LAST_SAVE: Duration = Duration::from_secs(1);
 /// last save, and to end.
 const LAST_THREADS: Duration = Duration::from_secs(1);
 
-/// The calls that a handle can make, for jobs of any type.
+/// The calls that a handle can make.
 pub(crate) trait Control: Send + Sync {
     fn check(&self);
     fn request_stop(&self);

@@ -91,6 +91,7 @@ impl DoneAhead {
     }
 
     /// Marks this index done. `lowest` is the lowest undone index; returns the new one.
+    // A part of `handle_done`, which is inlined.
     #[inline(always)]
     pub(crate) fn insert(&mut self, index: Index, lowest: Index) -> Index {
         self.done.set(index);

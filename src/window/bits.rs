@@ -15,6 +15,7 @@ pub(crate) struct Bits {
 impl Bits {
     const SHRINK_FROM: usize = 64;
 
+    // A part of `handle_done`, which is inlined.
     #[inline(always)]
     pub(crate) fn set(&mut self, index: Index) {
         let at = self.room_for(index);
