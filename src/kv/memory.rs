@@ -197,7 +197,8 @@ impl Faults {
     fn before_write(&mut self, image: &Image) -> Result<(), StoreError> {
         let number = self.writes;
         self.writes += 1;
-        if self.freeze_at == Some(number) {
+        // A disk that has stopped stays so, wherever it is to stop again.
+        if self.frozen.is_none() && self.freeze_at == Some(number) {
             self.frozen = Some(image.clone());
         }
         if self.failing.contains(&number) {
@@ -296,7 +297,12 @@ mod tests {
         kv.freeze_at(1);
         write(&kv, "d", false);
         write(&kv, "e", true);
-        assert_eq!((keys(&kv.after_power_loss()), keys(&kv.after_crash())), ("ab".to_owned(), "abcd".to_owned()));
+        let left = ("ab".to_owned(), "abcd".to_owned());
+        assert_eq!((keys(&kv.after_power_loss()), keys(&kv.after_crash())), left);
+        // It has stopped already.
+        kv.freeze_at(0);
+        write(&kv, "f", true);
+        assert_eq!((keys(&kv.after_power_loss()), keys(&kv.after_crash())), left);
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl FaultyStore {
     }
 
     /// Freezes the disk at the write with this number, counted from 0 with the next one. This write
-    /// and all later ones seem to work, but do not reach the disk.
+    /// and all later ones seem to work, but do not reach the disk. A disk that is frozen stays so.
     pub fn freeze_at(&self, write: u64) {
         self.kv.freeze_at(write);
     }
