@@ -2,8 +2,11 @@
 //! and on one on which each write in turn fails. After it each job is in one place, nothing is
 //! lost, and the writes that a job has made with its end are there once.
 
+use common::every_write::DiskFault::Fail;
+use common::every_write::{DEATHS, Trial, every_write};
 use common::queues::{SECOND, again, leak};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use waterline::queue::{
     Accept, Clock, JobState, Lease, Limits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner,
@@ -16,11 +19,13 @@ const STATES: [JobState; 5] =
 
 /// One life of the process.
 struct Life {
-    disk: FaultyStore,
+    disk: Arc<FaultyStore>,
+    /// The number of writes before this life.
+    first: u64,
     clock: Clock,
     queue: Queue,
-    /// The jobs that were pushed, and those that were removed, with the number of the write from
-    /// which on that is so.
+    /// The jobs that were pushed, and those that were removed, with the number of the write of this
+    /// life from which on that is so.
     pushed: BTreeMap<String, u64>,
     removed: BTreeMap<String, u64>,
     failed: u64,
@@ -59,15 +64,21 @@ fn runner(queue: &Queue, store: &Store) -> waterline::queue::RunnerBuilder {
 }
 
 impl Life {
-    fn begin(disk: FaultyStore, clock: &Clock) -> Self {
-        let mut failed = 0;
-        let queue = again(&mut failed, || Queue::open(&disk.store(), "q", options(clock)));
-        Self { disk, clock: clock.clone(), queue, pushed: BTreeMap::new(), removed: BTreeMap::new(), failed }
+    fn begin(disk: &Arc<FaultyStore>) -> Self {
+        let (first, disk, clock, mut failed) = (disk.writes(), disk.clone(), clock(), 0);
+        let queue = again(&mut failed, || Queue::open(&disk.store(), "q", options(&clock)));
+        Self { disk, first, clock, queue, pushed: BTreeMap::new(), removed: BTreeMap::new(), failed }
+    }
+
+    /// Returns the number of writes of this life so far.
+    fn writes(&self) -> u64 {
+        self.disk.writes() - self.first
     }
 
     fn push(&mut self, job: NewJob, id: &str) {
         again(&mut self.failed, || self.queue.push(job.clone()));
-        self.pushed.entry(id.to_owned()).or_insert_with(|| self.disk.writes());
+        let writes = self.writes();
+        self.pushed.entry(id.to_owned()).or_insert(writes);
     }
 
     fn accept(&mut self) -> Lease {
@@ -95,7 +106,7 @@ impl Life {
             }
         }
         for order in 0..3 {
-            self.pushed.insert(format!("order{order}"), self.disk.writes());
+            self.pushed.insert(format!("order{order}"), self.writes());
         }
     }
 
@@ -114,7 +125,7 @@ impl Life {
         let all = || ["e", "f"].map(|id| new(id, "count"));
         again(&mut self.failed, || self.queue.push_all(all()));
         for id in ["e", "f"] {
-            self.pushed.insert(id.to_owned(), self.disk.writes());
+            self.pushed.insert(id.to_owned(), self.writes());
         }
         self.drain();
         self.clock.advance(SECOND);
@@ -151,7 +162,7 @@ impl Life {
     /// Removals, a pause, a purge, and dead jobs that run again.
     fn steer(&mut self) {
         self.push(new("gone", "count"), "gone");
-        self.removed.insert("gone".to_owned(), self.disk.writes());
+        self.removed.insert("gone".to_owned(), self.writes());
         again(&mut self.failed, || self.queue.remove("gone"));
         again(&mut self.failed, || self.queue.pause(None));
         again(&mut self.failed, || self.queue.resume());
@@ -159,7 +170,7 @@ impl Life {
         self.push(new("purged", "count").delay(30 * SECOND), "purged");
         // The job that a worker holds is purged too. Those that run later are pushed anew.
         for id in ["slow", "held", "purged"] {
-            self.removed.insert(id.to_owned(), self.disk.writes());
+            self.removed.insert(id.to_owned(), self.writes());
         }
         again(&mut self.failed, || self.queue.purge());
         assert_eq!(again(&mut self.failed, || self.queue.requeue_dead()), 1, "the job c is dead");
@@ -168,8 +179,8 @@ impl Life {
         leak((self.accept(), self.accept()));
     }
 
-    fn live(disk: FaultyStore, clock: &Clock) -> Self {
-        let mut life = Self::begin(disk, clock);
+    fn live(disk: &Arc<FaultyStore>) -> Self {
+        let mut life = Self::begin(disk);
         life.run_jobs();
         life.use_leases();
         life.steer();
@@ -183,22 +194,22 @@ fn clock() -> Clock {
 
 /// Returns the jobs by their ids. Each must be in one list, and the counts must be those of the
 /// lists.
-fn jobs(queue: &Queue, place: &str) -> BTreeMap<String, (JobState, u32, u32)> {
+fn jobs(queue: &Queue) -> BTreeMap<String, (JobState, u32, u32)> {
     let mut jobs = BTreeMap::new();
     for state in STATES {
         let listed = queue.list(state, None, usize::MAX).unwrap();
-        assert_eq!(queue.counts().of_state(state), listed.len() as u64, "{place}: {state:?}");
+        assert_eq!(queue.counts().of_state(state), listed.len() as u64, "{state:?}");
         for job in listed {
-            assert_eq!(queue.get(&job.id).unwrap().as_ref(), Some(&job), "{place}");
+            assert_eq!(queue.get(&job.id).unwrap().as_ref(), Some(&job));
             let before = jobs.insert(job.id.clone(), (job.state, job.failures, job.crashes));
-            assert_eq!(before, None, "{place}: {} is in two places", job.id);
+            assert_eq!(before, None, "{} is in two places", job.id);
         }
     }
     jobs
 }
 
 /// Runs everything to its end. Each job is done once, or dead.
-fn run_out(queue: &Queue, store: &Store, clock: &Clock, place: &str) {
+fn run_out(queue: &Queue, store: &Store, clock: &Clock) {
     queue.resume().unwrap();
     for _ in 0..100 {
         runner(queue, store).drain(Limits::default()).unwrap();
@@ -206,81 +217,64 @@ fn run_out(queue: &Queue, store: &Store, clock: &Clock, place: &str) {
         if counts.scheduled + counts.ready + counts.running == 0 {
             return;
         }
-        jobs(queue, place);
+        jobs(queue);
         clock.advance(SECOND);
     }
-    panic!("{place}: {:?} jobs never end", queue.counts());
+    panic!("{:?} jobs never end", queue.counts());
 }
 
-/// Checks that a crash after `writes` writes has lost no job and has doubled no effect.
-fn check_crash(life: &Life, writes: u64) {
-    let place = format!("a crash before write {writes}");
-    let disk = life.disk.after_crash().unwrap();
-    let (store, clock) = (disk.store(), &life.clock);
+/// Checks that the death of a life has lost no job and has doubled no effect.
+fn check_crash(next: &Trial, life: &Life) {
+    let (store, clock, writes) = (next.store(), &life.clock, next.write);
     let queue = Queue::open(&store, "q", options(clock)).unwrap();
     let done = store.table("done").unwrap();
-    let there = jobs(&queue, &place);
+    let there = jobs(&queue);
     let is_before = |number: Option<&u64>| number.is_some_and(|number| *number <= writes);
     let durable: BTreeSet<&String> =
         life.pushed.iter().filter(|(_, at)| is_before(Some(*at))).map(|job| job.0).collect();
     for id in &durable {
         let times = done.counter(id).unwrap();
-        assert!(times <= 1, "{place}: {id} is done {times} times");
+        assert!(times <= 1, "{id} is done {times} times");
         let is_removed = life.removed.get(*id).is_some_and(|at| *at < writes);
-        assert!(there.contains_key(*id) || times == 1 || is_removed, "{place}: {id} is lost");
+        assert!(there.contains_key(*id) || times == 1 || is_removed, "{id} is lost");
         let (state, ..) = there.get(*id).copied().unwrap_or((JobState::Finished, 0, 0));
-        assert!(state != JobState::Finished || times == 1 || is_removed, "{place}: {id} has no effects");
-        assert_ne!(state, JobState::Running, "{place}: nobody has {id}");
+        assert!(state != JobState::Finished || times == 1 || is_removed, "{id} has no effects");
+        assert_ne!(state, JobState::Running, "nobody has {id}");
     }
-    assert!(there.values().all(|(_, failures, crashes)| *failures <= 2 && *crashes <= 1), "{place}: {there:?}");
-    run_out(&queue, &store, clock, &place);
+    assert!(there.values().all(|(_, failures, crashes)| *failures <= 2 && *crashes <= 1), "{there:?}");
+    run_out(&queue, &store, clock);
     for id in &durable {
         let times = done.counter(id).unwrap();
         let is_removed = life.removed.get(*id).is_some_and(|at| *at < writes);
         let may_be_dead = matches!(queue.state(id).unwrap(), Some(JobState::Dead));
         if *id == "c" {
-            assert_eq!((times, queue.state(id).unwrap()), (0, Some(JobState::Dead)), "{place}");
+            assert_eq!((times, queue.state(id).unwrap()), (0, Some(JobState::Dead)));
         } else if *id == "slow" && may_be_dead {
-            assert_eq!(times, 0, "{place}: a job is done and dead");
+            assert_eq!(times, 0, "a job is done and dead");
         } else {
-            assert!(times == 1 || is_removed && times == 0, "{place}: {id} is done {times} times");
+            assert!(times == 1 || is_removed && times == 0, "{id} is done {times} times");
         }
     }
 }
 
 #[test]
 fn a_crash_between_any_two_writes_loses_no_job_and_doubles_no_effect() {
-    // A new store has some writes behind it.
-    let first = FaultyStore::new().unwrap().writes();
-    let mut lives = 0;
-    for write in first.. {
-        let disk = FaultyStore::new().unwrap();
-        disk.freeze_at(write - first);
-        let life = Life::live(disk, &clock());
-        check_crash(&life, write);
-        lives += 1;
-        // A stream may write several of its jobs together, so a life has no fixed number of writes.
-        if write >= life.disk.writes() {
-            break;
-        }
-    }
+    let live = |trial: &Trial| Life::live(&trial.disk);
+    let lives = every_write(&DEATHS, live, |next, life| check_crash(next, &life));
     assert!(lives > 50, "only {lives} lives");
 }
 
 #[test]
 fn a_write_that_fails_once_changes_nothing_of_what_becomes_of_the_jobs() {
-    let sound = Life::live(FaultyStore::new().unwrap(), &clock());
-    let want = jobs(&sound.queue, "no failure");
-    for write in 0..sound.disk.writes() {
-        let place = format!("the write {write} fails");
-        let disk = FaultyStore::new().unwrap();
-        disk.fail(write..=write);
-        let life = Life::live(disk, &clock());
-        assert_eq!(jobs(&life.queue, &place), want, "{place}");
+    let sound = Life::live(&Arc::new(FaultyStore::new().unwrap()));
+    let want = jobs(&sound.queue);
+    let live = |trial: &Trial| Life::live(&trial.disk);
+    every_write(&[Fail(1)], live, |_, life| {
+        assert_eq!(jobs(&life.queue), want);
         let done = life.disk.store().table("done").unwrap();
         let sound = sound.disk.store().table("done").unwrap();
         for id in life.pushed.keys() {
-            assert_eq!(done.counter(id).unwrap(), sound.counter(id).unwrap(), "{place}: {id}");
+            assert_eq!(done.counter(id).unwrap(), sound.counter(id).unwrap(), "{id}");
         }
-    }
+    });
 }
