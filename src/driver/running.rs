@@ -33,11 +33,11 @@ pub(crate) struct Counters {
 pub(crate) trait Pool: Send + Sync {
     /// Does all the work of a thread of the pool.
     fn work(&self, driver: &Driver);
-    /// As [`Runner::forget`].
+    /// Calls [`Runner::forget`].
     fn forget(&self, index: Index);
-    /// As [`Runner::overdue`].
+    /// Calls [`Runner::overdue`].
     fn overdue(&self, token: usize);
-    /// As [`Runner::abandon`].
+    /// Calls [`Runner::abandon`].
     fn abandon(&self);
 }
 

@@ -1,5 +1,6 @@
 //! The values of jobs that were read. The source knows their type, and so does the code that runs
-//! the jobs. What lies between knows only how many there are, so it is compiled once for all types.
+//! the jobs. The code between them knows only how many there are, so it is compiled once for all
+//! types.
 
 use crate::base::guard::drop_guarded;
 use std::any::Any;

@@ -1,5 +1,5 @@
-//! How a consumer reads a stream, runs its jobs, and ends: in each mode, one after the other and
-//! together.
+//! A consumer at work: it reads a stream, runs its jobs, and ends, in each mode, alone and together
+//! with others.
 
 mod ancestor;
 #[cfg(feature = "tokio")]

@@ -472,8 +472,8 @@ fn an_observer_that_panics_is_told_of_once_a_second_and_no_panic_is_left_out_of_
     let (ends, lines): (Vec<_>, Vec<_>) =
         lines_of("observed").into_iter().partition(|line| line.message() == "the consumer has ended");
     assert_eq!(ends.len(), 1);
-    // One at once, none later since no time passes, the held one at the end, and the one of the last
-    // event.
+    // One at once, none later since no time passes, the held one at the end, and the one of the
+    // last event.
     assert!(lines.len() <= 3, "{lines:#?}");
     for line in &lines {
         assert_eq!(
