@@ -1,12 +1,11 @@
 //! Lives on a disk that is at fault at its first write, then on one that is at fault at its second
-//! write, and so on. What a test proves so is true wherever a process dies, and whichever write
-//! fails.
+//! write, and so on. They prove a promise wherever a process dies, and whichever write fails.
 
 use std::sync::Arc;
 use waterline::testing::FaultyStore;
 use waterline::{Durability, Store};
 
-/// What happens to a disk at one of its writes.
+/// A fault of a disk at one of its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskFault {
     /// The process dies: this write and all later ones seem to work, and do not reach the disk. The

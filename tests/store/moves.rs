@@ -606,7 +606,7 @@ fn promise_01_wherever_the_disk_stops_a_move_is_made_with_its_record_or_not_at_a
             let made = found.moves.len();
             assert_eq!(found, expected[made]);
             reached.insert((next.fault == PowerLoss, made));
-            // The jobs that are left to do run, and no delta of before the crash has its part in it.
+            // The jobs that are left to do run, and no delta of before the crash has a part in it.
             let Saved { next: lowest, done, .. } = found.saved.unwrap();
             let left = (lowest..20).filter(|index| !done.iter().any(|run| run.contains(index)));
             assert_eq!(life(&next.store(), numbers(20), 19, |_| false), left.collect::<Vec<_>>());
