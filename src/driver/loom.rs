@@ -17,7 +17,7 @@ use crate::progress::{MemoryProgress, Progress, SaveDesk};
 use crate::reader::{Reader, SharedSource};
 use crate::run::ordered::Ordered;
 use crate::run::worker::{Done, Job, Report, Reported};
-use crate::run::{Assignment, work};
+use crate::run::{Assignment, Runner, work};
 use crate::saver::{Keeps, Saver, SaverHandle, saver};
 use crate::source::Jobs;
 use crate::source::wakeup::Wakeup;
