@@ -261,17 +261,3 @@ fn threads_that_use_a_queue_while_writes_fail_leave_right_counts_and_each_effect
         assert_eq!(queue.counts(), again.counts(), "seed {seed}");
     }
 }
-
-#[test]
-fn a_time_that_no_calendar_has_is_refused_by_a_text_that_fits_each_call() {
-    let queue = queue_on(&Clock::manual(SystemTime::now()));
-    let refused = [
-        queue.pause(Some(Duration::MAX)).unwrap_err(),
-        queue.push(job(1).delay(Duration::MAX)).unwrap_err(),
-        queue.push(job(1).expires(Duration::MAX)).unwrap_err(),
-    ];
-    for error in refused {
-        let text = error.to_string();
-        assert!(text.starts_with("the time of the job, or of the pause, is after the year 9999: use"), "{text}");
-    }
-}

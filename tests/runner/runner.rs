@@ -833,11 +833,14 @@ fn stop_waits_for_running_jobs_and_hands_out_no_more() {
     queue.push_all([job("k").id("a"), job("k").id("b")]).unwrap();
     until(&queue, "a", JobState::Running);
     eventually("the job to be in flight", || runner.processing() == 1);
+    assert_eq!(queue.counts().running, 1, "no job is claimed that nobody runs");
     let stopping = std::thread::spawn(move || runner.stop());
     drop(release);
     stopping.join().unwrap().unwrap();
     assert_eq!(sees.try_iter().collect::<Vec<_>>(), ["a"]);
-    assert_eq!((state(&queue, "a"), state(&queue, "b")), (Some(JobState::Finished), Some(JobState::Ready)));
+    let (a, b) = (info(&queue, "a"), info(&queue, "b"));
+    assert_eq!((a.state, b.state), (JobState::Finished, JobState::Ready));
+    assert_eq!((b.failures, b.crashes), (0, 0), "it has lost no attempt");
 }
 
 #[test]
