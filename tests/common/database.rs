@@ -164,6 +164,7 @@ impl Database {
 
 impl Engine {
     /// Makes `keeps_records` true.
+    #[must_use]
     pub fn keeping_records(self) -> Self {
         Self { records: true, ..self }
     }

@@ -226,22 +226,21 @@ pub fn on_store(test: impl Fn(&Store)) {
 
 /// A place where a store lives on while it is closed: a directory with the feature `rocksdb`, and a
 /// disk in memory without it.
-#[cfg(feature = "rocksdb")]
-pub struct Place(tempfile::TempDir);
-#[cfg(not(feature = "rocksdb"))]
-pub struct Place(waterline::fuzzing::Disk);
+pub struct Place(
+    #[cfg(feature = "rocksdb")] tempfile::TempDir,
+    #[cfg(not(feature = "rocksdb"))] waterline::fuzzing::Disk,
+);
 
-impl Place {
-    #[cfg(feature = "rocksdb")]
-    pub fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    #[cfg(not(feature = "rocksdb"))]
-    pub fn new() -> Self {
+impl Default for Place {
+    fn default() -> Self {
+        #[cfg(feature = "rocksdb")]
+        return Self(tempfile::tempdir().unwrap());
+        #[cfg(not(feature = "rocksdb"))]
         Self(waterline::fuzzing::Disk::default())
     }
+}
 
+impl Place {
     pub fn open(&self) -> Store {
         self.open_with(&Store::options())
     }
@@ -356,6 +355,7 @@ impl Script {
     }
 
     /// Makes the source keep its wake-ups from now on.
+    #[must_use]
     pub fn subscribing(self) -> Self {
         self.0.state.lock().subscribes = true;
         self

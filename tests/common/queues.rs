@@ -199,6 +199,7 @@ impl Bench {
     }
 
     /// Returns the bench after the process has died, whatever still has the old one.
+    #[must_use]
     pub fn next_life(&self) -> Self {
         let disk = self.disk.as_ref().expect("a bench on a disk").after_crash().unwrap();
         Self::on_disk(disk, &self.clock, self.options.clone())

@@ -296,7 +296,7 @@ fn the_queues_with_jobs_are_known_right_after_a_crash_and_when_a_time_has_come()
 
 #[test]
 fn the_queues_with_jobs_are_known_right_after_a_restart() {
-    let (place, clock) = (Place::new(), Clock::manual(noon()));
+    let (place, clock) = (Place::default(), Clock::manual(noon()));
     drop(first_life(&place.open(), &clock));
     second_life(&place.open(), &clock);
 }

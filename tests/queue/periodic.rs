@@ -225,8 +225,8 @@ fn q21_a_run_that_fails_is_tried_again_with_the_time_of_its_tick_and_dies_as_its
 fn ticks_that_were_missed_while_the_process_was_down_make_one_job_or_none_or_one_each() {
     let all = |bench: &Bench, catch_up| {
         let overlap = if catch_up == CatchUp::All { Overlap::Allow } else { Overlap::Skip };
-        digest(&bench, Every::hours(1)).catch_up(catch_up).overlap(overlap).start().unwrap();
-        run(&bench)
+        digest(bench, Every::hours(1)).catch_up(catch_up).overlap(overlap).start().unwrap();
+        run(bench)
     };
     for (catch_up, caught_up) in [
         (CatchUp::None, vec![]),

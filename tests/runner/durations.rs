@@ -124,7 +124,7 @@ fn an_attempt_whose_job_was_removed_stores_and_counts_no_duration() {
 
 #[test]
 fn q36_averages_survive_a_restart() {
-    let (clock, place) = (clock(), Place::new());
+    let (clock, place) = (clock(), Place::default());
     run(&open(&place.open(), &clock), &clock, "k", SECOND * 3, 2);
     assert_eq!(seconds(&open(&place.open(), &clock), "k"), Some((1, 3, 3)));
 }

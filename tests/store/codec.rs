@@ -198,9 +198,9 @@ proptest! {
 
     #[test]
     fn items_come_back_however_they_were_pushed(steps in steps()) {
-        let place = Place::new();
+        let place = Place::default();
         take(&place, || Bytes, &steps, <[u8]>::to_vec);
-        let place = Place::new();
+        let place = Place::default();
         let letter = |bytes: &[u8]| match bytes.split_first() {
             Some((to, text)) => Letter { to: *to, text: text.to_vec() },
             None => Letter::default(),
@@ -218,7 +218,7 @@ fn is_other_codec<T, C>(opened: Result<JobLog<T, C>, Error>, wanted: [&str; 2]) 
 
 #[test]
 fn a_log_is_opened_with_its_own_codec_alone_in_this_life_and_in_the_next_one() {
-    let place = Place::new();
+    let place = Place::default();
     let store = place.open();
     let log = store.log_with::<Vec<u8>, _>("l", Bytes).unwrap();
     log.push(&b"[1]".to_vec()).unwrap();
@@ -237,7 +237,7 @@ fn a_log_is_opened_with_its_own_codec_alone_in_this_life_and_in_the_next_one() {
 
 #[test]
 fn a_log_that_was_made_without_a_codec_is_json_and_refuses_others() {
-    let place = Place::new();
+    let place = Place::default();
     let store = place.open();
     store.log::<Vec<u8>>("l").unwrap().push(&vec![1, 2]).unwrap();
     is_other_codec(store.log_with::<Vec<u8>, _>("l", Bytes), ["json", "bytes"]);
@@ -249,7 +249,7 @@ fn a_log_that_was_made_without_a_codec_is_json_and_refuses_others() {
 
 #[test]
 fn codecs_of_one_name_are_one_codec() {
-    let place = Place::new();
+    let place = Place::default();
     let store = place.open();
     let even = store.log_with("l", Even).unwrap();
     let any = store.log_with("l", Any).unwrap();
@@ -265,7 +265,7 @@ fn codecs_of_one_name_are_one_codec() {
 
 #[test]
 fn a_codec_without_a_name_or_with_one_that_is_too_long_is_refused_and_no_log_is_made() {
-    let place = Place::new();
+    let place = Place::default();
     let store = place.open();
     for (error, name) in
         [(store.log_with("l", Nameless).unwrap_err(), ""), (store.log_with("l", TooLong).unwrap_err(), TooLong::NAME)]
@@ -287,7 +287,7 @@ fn a_codec_without_a_name_or_with_one_that_is_too_long_is_refused_and_no_log_is_
 
 #[test]
 fn an_item_that_a_codec_refuses_or_panics_at_is_not_pushed_and_takes_nothing_with_it() {
-    let place = Place::new();
+    let place = Place::default();
     let store = place.open();
     let log = store.log_with("l", Even).unwrap();
     log.push(&2).unwrap();
@@ -344,7 +344,7 @@ fn the_error_of_a_codec_keeps_its_type_however_the_item_is_pushed() {
 
 #[test]
 fn an_item_that_a_codec_cannot_read_or_panics_at_stops_the_stream_and_what_is_before_it_runs() {
-    let place = Place::new();
+    let place = Place::default();
     for (bad, reason) in [(1, "it is odd"), (101, "panicked: far too odd")] {
         let store = place.open();
         let name = format!("with {bad}");
@@ -419,7 +419,7 @@ fn the_store_says_that_codecs_are_in_use_before_it_has_a_log_that_is_not_json() 
 
 #[test]
 fn a_log_of_bytes_joins_two_stages_with_backpressure_and_trims_itself() {
-    let place = Place::new();
+    let place = Place::default();
     let store = place.open();
     let log = store.log_with::<Vec<u8>, _>("l", Bytes).unwrap();
     let chunks = log.clone();

@@ -90,7 +90,7 @@ fn life(
 
 #[test]
 fn a_seek_sets_the_next_job_both_ways_and_forgets_what_is_done_ahead() {
-    let place = Place::new();
+    let place = Place::default();
     let store = place.open();
     save(&store, Some(4), &[6..=6, 8..=9, 12..=12]);
     // From here on there are deltas to the page too. A page after the seek has to void them.
@@ -115,7 +115,7 @@ fn a_seek_sets_the_next_job_both_ways_and_forgets_what_is_done_ahead() {
 
 #[test]
 fn a_seek_of_a_name_without_a_progress_is_where_its_stream_begins() {
-    let place = Place::new();
+    let place = Place::default();
     let store = place.open();
     store.progress("p").seek(3, "the stream begins with job 3").unwrap();
     assert_eq!(store.progress("p").last_processed().unwrap(), Some(2));
@@ -157,7 +157,7 @@ fn a_seek_beyond_the_end_of_the_source_shows_at_the_next_start_and_goes_on_from_
 
 #[test]
 fn a_seek_to_an_item_that_a_log_no_longer_has_is_truncated_at_the_next_start() {
-    let place = Place::new();
+    let place = Place::default();
     let store = place.open();
     let log = store.log::<u64>("l").unwrap();
     log.push_all(&(1..=10).collect::<Vec<_>>()).unwrap();
@@ -197,7 +197,7 @@ fn a_running_consumer_needs_of_a_log_what_a_seek_back_set_as_its_next_item() {
 
 #[test]
 fn a_parked_job_at_or_above_a_seek_runs_in_its_turn_and_keeps_its_record_until_it_is_done() {
-    let place = Place::new();
+    let place = Place::default();
     let store = place.open();
     assert_eq!(life(&store, numbers(10), 9, |index| index % 3 == 1).len(), 10);
     assert_eq!(parked(&store), [1, 4, 7]);
@@ -304,7 +304,7 @@ fn a_job_whose_effects_are_refused_first_has_no_record_once_they_are_written() {
 
 #[test]
 fn a_skipped_job_never_runs_and_the_watermark_passes_it() {
-    let place = Place::new();
+    let place = Place::default();
     let store = place.open();
     assert_eq!(life(&store, numbers(3), 2, |_| false), [0, 1, 2]);
     let before = SystemTime::now() - std::time::Duration::from_millis(1);
@@ -400,7 +400,7 @@ impl Jobs for Meddling {
 
 #[test]
 fn a_progress_that_a_consumer_has_is_in_use_and_does_not_move() {
-    let place = Place::new();
+    let place = Place::default();
     let store = place.open();
     let in_use = |moved: &Result<(), Error>| matches!(moved, Err(Error::InUse { name }) if name == "p");
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -490,7 +490,7 @@ fn a_job_far_ahead_is_skipped_and_costs_the_next_start_a_bit_for_each_job_before
 
 #[test]
 fn the_last_thousand_moves_of_a_name_are_kept_in_their_order() {
-    let place = Place::new();
+    let place = Place::default();
     let store = place.open();
     let before = SystemTime::now() - std::time::Duration::from_millis(1);
     store.progress("pp").seek(7, "a name that begins with the other one").unwrap();
@@ -787,7 +787,7 @@ proptest! {
 
     #[test]
     fn moves_and_lives_agree_with_a_model_of_sets(steps in steps()) {
-        let place = Place::new();
+        let place = Place::default();
         agree(&place, &steps);
     }
 }
