@@ -226,17 +226,16 @@ pub fn on_store(test: impl Fn(&Store)) {
 
 /// A place where a store lives on while it is closed: a directory with the feature `rocksdb`, and a
 /// disk in memory without it.
+#[cfg_attr(not(feature = "rocksdb"), derive(Default))]
 pub struct Place(
     #[cfg(feature = "rocksdb")] tempfile::TempDir,
     #[cfg(not(feature = "rocksdb"))] waterline::fuzzing::Disk,
 );
 
+#[cfg(feature = "rocksdb")]
 impl Default for Place {
     fn default() -> Self {
-        #[cfg(feature = "rocksdb")]
-        return Self(tempfile::tempdir().unwrap());
-        #[cfg(not(feature = "rocksdb"))]
-        Self(waterline::fuzzing::Disk::default())
+        Self(tempfile::tempdir().unwrap())
     }
 }
 
