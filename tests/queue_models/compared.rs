@@ -1,6 +1,6 @@
 //! The rules by which jobs are compared with others: unique ones, skipped ones, roots, and expiry.
 
-use super::model::{DEAD_FOR, Job, Kept, Model, RETENTION, Until};
+use super::model::{Job, Kept, Model, RETENTION, Until, waits};
 use std::collections::{BTreeMap, BTreeSet};
 use waterline::queue::{JobState, Skipped};
 
@@ -34,7 +34,7 @@ impl Model {
         let (owner, until) = self.compared.unique.get(&page).filter(|(owner, _)| owner != id)?;
         let refuses = |job: &Job| match job.more.unique {
             _ if job.more.page != Some(page) => false,
-            Some(Until::Claimed) => matches!(job.state, JobState::Scheduled | JobState::Ready),
+            Some(Until::Claimed) => waits(job.state),
             Some(Until::Done) => !matches!(job.state, JobState::Finished | JobState::Dead),
             Some(Until::Window(_)) => true,
             None => false,
@@ -94,9 +94,11 @@ impl Model {
         }
     }
 
-    pub fn remove(&mut self, id: &str, is_wanted: bool) -> bool {
-        let Some(job) = self.jobs.remove(id) else { return false };
+    pub fn remove(&mut self, id: &str, is_wanted: bool, wall: u64) -> bool {
+        let Some(job) = self.jobs.get(id).cloned() else { return false };
+        self.forget(id);
         self.settle(id, &job, is_wanted);
+        self.tell(id, false, wall);
         true
     }
 
@@ -138,10 +140,7 @@ impl Model {
     }
 
     fn expired(&mut self, id: &str, wall: u64) {
-        let mut job = self.jobs[id].clone();
-        job.state = JobState::Dead;
-        job.error = "it expired: no worker had taken it in time".to_owned();
-        self.keep(id, job, Kept::For(DEAD_FOR), wall);
+        self.die(id, "it expired: no worker had taken it in time".to_owned(), wall);
     }
 
     /// Looks at so many entries of jobs that expire.
@@ -149,8 +148,7 @@ impl Model {
         let over: Vec<_> = self.compared.expiring.iter().take(most).filter(|(at, _)| *at <= wall).cloned().collect();
         for (at, id) in over {
             self.compared.expiring.remove(&(at, id.clone()));
-            let waits = |job: &&Job| matches!(job.state, JobState::Scheduled | JobState::Ready);
-            if self.jobs.get(&id).filter(waits).is_some_and(|job| job.more.expires == Some(at)) {
+            if self.jobs.get(&id).filter(|job| waits(job.state)).is_some_and(|job| job.more.expires == Some(at)) {
                 self.expired(&id, wall);
             }
         }

@@ -1,10 +1,11 @@
 //! The rules of the queue: random calls beside a simple model, a disk that stops or fails at each
 //! write in turn, and single rules that a random test meets too seldom.
 
-mod after;
 mod compared;
 mod crash;
 mod mixed;
 mod model;
+mod ops;
 mod random;
+mod related;
 mod rules;

@@ -1,10 +1,11 @@
 //! The simple model of a queue: maps, and the rules as the documentation says them.
 
 use super::compared::Compared;
-use std::collections::BTreeMap;
+use super::related::{Refusal, Related, Waits};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use waterline::Retry;
-use waterline::queue::{Clash, Counts, JobState, PushOutcome, Skipped};
+use waterline::queue::{Clash, Counts, JobState, OnDead, PushOutcome, Skipped};
 
 /// Jobs that are moved beside each push and each claim, and beside a claim that finds nothing.
 const SOME: (usize, usize) = (8, 64);
@@ -80,6 +81,9 @@ pub struct Job {
     /// Running: the end of its lease on the monotonic clock.
     pub deadline: u64,
     pub more: More,
+    /// Waiting: the jobs whose ends it waits for.
+    pub after: BTreeSet<String>,
+    pub on_dead: OnDead,
 }
 
 #[derive(Clone, Debug)]
@@ -87,6 +91,7 @@ pub struct Push {
     pub id: String,
     pub job: Job,
     pub clash: Clash,
+    pub after: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -106,6 +111,7 @@ pub struct Model {
     claims: u64,
     next_order: u64,
     pub compared: Compared,
+    pub related: Related,
 }
 
 /// The states after each write that one call surely makes.
@@ -120,6 +126,7 @@ impl Model {
                 JobState::Ready => &mut counts.ready,
                 JobState::Running => &mut counts.running,
                 JobState::Finished => &mut counts.finished,
+                JobState::Waiting => &mut counts.waiting,
                 _ => &mut counts.dead,
             } += 1;
         }
@@ -137,13 +144,17 @@ impl Model {
             JobState::Scheduled => (0, job.due, (*id).clone()),
             JobState::Ready => (job.priority, job.order, String::new()),
             JobState::Running => (0, job.order, String::new()),
+            JobState::Waiting => (0, job.since, (*id).clone()),
             _ => (0, job.kept_until.unwrap_or(u64::MAX), (*id).clone()),
         });
         jobs.into_iter().map(|(id, _)| id.clone()).collect()
     }
 
-    fn enter(&mut self, id: &str, mut job: Job, wall: u64) {
+    pub fn enter(&mut self, id: &str, mut job: Job, wall: u64) {
         job.since = wall;
+        if job.state != JobState::Waiting {
+            job.after.clear();
+        }
         if let Some(expires) = job.more.expires.filter(|_| waits(job.state)) {
             self.compared.expiring.insert((expires, id.to_owned()));
         }
@@ -152,31 +163,34 @@ impl Model {
         self.jobs.insert(id.to_owned(), job);
     }
 
-    pub fn push(&mut self, push: &Push, wall: u64) -> (String, PushOutcome) {
+    pub fn push(&mut self, push: &Push, wall: u64) -> Result<(String, PushOutcome), Refusal> {
         let (id, due) = (&push.id, push.job.due);
-        let waits = match self.jobs.get_mut(id) {
-            Some(old) if old.state == JobState::Running => {
+        let after = self.waits(id, push)?;
+        let is_moved = match self.jobs.get_mut(id) {
+            Some(old) if old.state == JobState::Running && after.is_over() => {
                 old.resubmit = Some(due);
-                return (id.clone(), PushOutcome::Resubmit);
+                return Ok((id.clone(), PushOutcome::Resubmit));
             }
-            Some(old) if waits(old.state) && old.due == due => {
-                return (id.clone(), PushOutcome::Duplicate(id.clone()));
+            Some(old) if old.state == JobState::Running => return Err(Refusal::AlreadyRuns),
+            Some(old) if waits(old.state) && old.due == due && after.are_those_of(old, push) => {
+                return Ok((id.clone(), PushOutcome::Duplicate(id.clone())));
             }
             old => old.is_some_and(|old| waits(old.state)),
         };
         match self.twin(id, &push.job, wall) {
-            None => (id.clone(), self.place(id, push, waits, wall)),
+            None => Ok((id.clone(), self.place(id, push, after, is_moved, wall))),
             Some(twin) => {
-                let outcome = self.clash(&twin, push, wall);
-                (twin, outcome)
+                let outcome = self.clash(&twin, push, wall)?;
+                Ok((twin, outcome))
             }
         }
     }
 
     /// Puts a job into the place of a new one, or of an old one of its id.
-    fn place(&mut self, id: &str, push: &Push, is_moved: bool, wall: u64) -> PushOutcome {
+    fn place(&mut self, id: &str, push: &Push, after: Waits, is_moved: bool, wall: u64) -> PushOutcome {
         let mut new = push.job.clone();
-        new.state = waiting(new.due, wall);
+        new.state = if after.on.is_empty() { waiting(new.due, wall) } else { JobState::Waiting };
+        new.after = after.on;
         if let Some(old) = self.jobs.get(id).cloned() {
             self.settle(id, &old, true);
             if is_moved {
@@ -186,20 +200,26 @@ impl Model {
         self.begin_anew(&mut new);
         self.register(id, &new, wall);
         self.enter(id, new, wall);
+        if let Some(of) = after.died {
+            self.die_after(id, &of, wall);
+        }
         if is_moved { PushOutcome::Rescheduled } else { PushOutcome::Added }
     }
 
-    fn clash(&mut self, twin: &str, push: &Push, wall: u64) -> PushOutcome {
+    fn clash(&mut self, twin: &str, push: &Push, wall: u64) -> Result<PushOutcome, Refusal> {
         let old = self.jobs.get(twin).cloned();
-        match (push.clash, old) {
-            (Clash::Replace, Some(old)) if waits(old.state) => self.place(twin, push, true, wall),
+        Ok(match (push.clash, old) {
+            (Clash::Replace, Some(old)) if waits(old.state) => {
+                let after = self.waits(twin, push)?;
+                self.place(twin, push, after, true, wall)
+            }
             (Clash::Earliest, Some(old)) if old.state == JobState::Scheduled && push.job.due < old.due => {
                 let due = push.job.due;
                 self.enter(twin, Job { due, state: waiting(due, wall), ..old }, wall);
                 PushOutcome::Rescheduled
             }
             _ => PushOutcome::Duplicate(twin.to_owned()),
-        }
+        })
     }
 
     /// Makes due jobs ready, and removes those whose time is over: so many of each.
@@ -215,16 +235,29 @@ impl Model {
         for state in [JobState::Finished, JobState::Dead] {
             for id in self.list(state).into_iter().take(most) {
                 if self.jobs[&id].kept_until.is_some_and(|until| until <= wall) {
-                    self.remove(&id, false);
+                    self.remove(&id, false, wall);
                 }
             }
         }
     }
 
-    pub fn pushed(&mut self, pushes: &[Push], wall: u64) -> Vec<(String, PushOutcome)> {
-        let outcomes = pushes.iter().map(|push| self.push(push, wall)).collect();
+    /// Pushes jobs. The last one of a batch waits for all others, or for their twins.
+    pub fn pushed(
+        &mut self,
+        pushes: &[Push],
+        is_batch: bool,
+        wall: u64,
+    ) -> Result<Vec<(String, PushOutcome)>, Refusal> {
+        let mut outcomes: Vec<(String, PushOutcome)> = Vec::new();
+        for (place, push) in pushes.iter().enumerate() {
+            let mut push = push.clone();
+            if is_batch && place == pushes.len() - 1 {
+                push.after.extend(outcomes.iter().map(|(id, _)| id.clone()));
+            }
+            outcomes.push(self.push(&push, wall)?);
+        }
         self.keep_house(SOME.0, wall);
-        outcomes
+        Ok(outcomes)
     }
 
     /// Takes back the jobs whose workers are silent, each in a write of its own.
@@ -373,14 +406,22 @@ impl Model {
         self.settle(id, &job, false);
         job.kept_until = match kept {
             Kept::Not => {
-                self.jobs.remove(id);
+                self.forget(id);
+                self.tell(id, false, wall);
                 return None;
             }
             Kept::For(time) => Some(wall + time),
             Kept::Always => None,
         };
         self.enter(id, job, wall);
+        self.tell(id, state == JobState::Dead, wall);
         Some(state)
+    }
+
+    /// Ends a job that is not to run any more.
+    pub fn die(&mut self, id: &str, error: String, wall: u64) {
+        let job = Job { state: JobState::Dead, error, ..self.jobs[id].clone() };
+        self.keep(id, job, Kept::For(DEAD_FOR), wall);
     }
 
     pub fn requeue(&mut self, id: &str, wall: u64) -> bool {
@@ -400,12 +441,12 @@ impl Model {
         dead.iter().map(|id| u64::from(self.requeue(id, wall))).sum()
     }
 
-    pub fn purge(&mut self, writes: &mut Writes) -> u64 {
+    pub fn purge(&mut self, wall: u64, writes: &mut Writes) -> u64 {
         let mut count = 0;
-        for state in [JobState::Scheduled, JobState::Ready, JobState::Running] {
+        for state in [JobState::Waiting, JobState::Scheduled, JobState::Ready, JobState::Running] {
             let ids = self.list(state);
             for id in &ids {
-                self.remove(id, true);
+                self.remove(id, true, wall);
                 count += 1;
             }
             if !ids.is_empty() {
@@ -423,10 +464,10 @@ impl Model {
     }
 }
 
-fn waits(state: JobState) -> bool {
-    matches!(state, JobState::Scheduled | JobState::Ready)
+pub fn waits(state: JobState) -> bool {
+    matches!(state, JobState::Scheduled | JobState::Ready | JobState::Waiting)
 }
 
-fn waiting(due: u64, wall: u64) -> JobState {
+pub fn waiting(due: u64, wall: u64) -> JobState {
     if due <= wall { JobState::Ready } else { JobState::Scheduled }
 }

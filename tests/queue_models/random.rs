@@ -1,186 +1,20 @@
 //! Queues against a simple model: random calls, clocks that jump, writes that fail, crashes between
-//! any two writes. After each step the queue says of each job what the model says.
+//! any two writes. After each step the queue says of each job what the model says. So a job that
+//! waits for others runs once all of them have ended, and not before.
 
-use crate::model::{
-    self, DEAD_FOR, End, Job, Kept, LEASE, MAX_CRASHES, Model, More, Push, RETENTION, Time, Until, Writes,
-};
+use crate::model::{self, DEAD_FOR, End, Job, LEASE, MAX_CRASHES, Model, Push, RETENTION, Time, Writes};
+use crate::ops::{Act, BEGIN, DAY, IDS, Op, PRIORITIES, Profile, STATES, Spec, Trouble, at, id};
+use crate::related::Refusal;
+use common::cases;
 use common::queues::leak;
 use proptest::prelude::*;
-use serde_json::json;
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use waterline::queue::{
-    Accept, Clash, Clock, JobInfo, JobState, Lease, NewJob, Priority, PushOutcome, Queue, QueueError, QueueOptions,
-    Retention, Root, Unique,
+    Accept, Clock, JobInfo, JobState, Lease, NewJob, PushOutcome, Queue, QueueError, QueueOptions, Retention,
 };
 use waterline::testing::FaultyStore;
-use waterline::{Durability, Error, Retry, Store};
-
-const STATES: [JobState; 5] =
-    [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead];
-const PRIORITIES: [Priority; 4] = [Priority::Urgent, Priority::High, Priority::Normal, Priority::Low];
-
-/// The time of the first step, in milliseconds since 1970, and a day.
-const BEGIN: u64 = 1_800_000_000_000;
-const DAY: u64 = 86_400_000;
-
-/// A job to be pushed. Times are relative to the clock on the wall, in milliseconds.
-#[derive(Clone, Copy, Debug)]
-struct Spec {
-    id: Option<u8>,
-    due: Due,
-    priority: usize,
-    retry: Option<u8>,
-    retention: Option<u8>,
-    compared: Option<CompareSpec>,
-}
-
-/// The settings by which a job is compared with others.
-#[derive(Clone, Copy, Debug)]
-struct CompareSpec {
-    page: u8,
-    until: Option<u8>,
-    clash: u8,
-    skips: bool,
-    root: Option<(u8, u64, bool)>,
-    expires: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Due {
-    Now,
-    After(u64),
-    At(i64),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Act {
-    Heartbeat,
-    Update(u64),
-    Write,
-    Finish(Option<u64>),
-    FinishWith,
-    Retry,
-    RetryAt(i64),
-    Snooze(i64),
-    Bury,
-    Resubmit(Option<i64>),
-    Drop,
-    Leak,
-}
-
-#[derive(Clone, Debug)]
-enum Op {
-    Push(Spec),
-    PushAll(Vec<Spec>),
-    Enqueue(Vec<Spec>),
-    Accept(Option<i64>),
-    Act(usize, Act),
-    Remove(u8),
-    Requeue(u8),
-    RequeueDead,
-    Purge,
-    Pause(Option<u64>),
-    Resume,
-    Advance(u64),
-    Jump(i64),
-    Reopen,
-    Crash,
-}
-
-/// The trouble that begins with a step, by the number of the write.
-#[derive(Clone, Copy, Debug)]
-enum Trouble {
-    No,
-    Fail(u64),
-    Freeze(u64),
-}
-
-/// Whole seconds, in milliseconds, so that times meet.
-fn whole(seconds: std::ops::Range<u64>) -> impl Strategy<Value = u64> {
-    seconds.prop_map(|seconds| 1000 * seconds)
-}
-
-fn due() -> impl Strategy<Value = Due> {
-    prop_oneof![
-        4 => Just(Due::Now),
-        1 => (0..30_000u64).prop_map(Due::After),
-        2 => whole(0..12).prop_map(Due::After),
-        1 => (-30_000..90_000i64).prop_map(|at| Due::At(at / 10_000 * 10_000)),
-        1 => Just(Due::At(i64::MIN)),
-    ]
-}
-
-fn spec() -> impl Strategy<Value = Spec> {
-    let id = proptest::option::weighted(0.7, 0..6u8);
-    let (retry, retention) = (proptest::option::weighted(0.3, 0..3u8), proptest::option::weighted(0.4, 0..4u8));
-    let priority = prop_oneof![1 => 0..4usize, 1 => Just(2)];
-    let compared = proptest::option::weighted(0.5, compare_spec());
-    (id, due(), priority, retry, retention, compared).prop_map(|(id, due, priority, retry, retention, compared)| Spec {
-        id,
-        due,
-        priority,
-        retry,
-        retention,
-        compared,
-    })
-}
-
-fn compare_spec() -> impl Strategy<Value = CompareSpec> {
-    let until = proptest::option::weighted(0.6, 0..4u8);
-    let root = proptest::option::weighted(0.3, (0..2u8, 0..4u64, any::<bool>()));
-    let expires = proptest::option::weighted(0.3, whole(1..30));
-    (0..3u8, until, 0..3u8, any::<bool>(), root, expires)
-        .prop_map(|(page, until, clash, skips, root, expires)| CompareSpec { page, until, clash, skips, root, expires })
-}
-
-fn act() -> impl Strategy<Value = Act> {
-    let soon = || -20_000..40_000i64;
-    prop_oneof![
-        1 => Just(Act::Heartbeat),
-        2 => any::<u64>().prop_map(Act::Update),
-        1 => Just(Act::Write),
-        4 => proptest::option::of(0..9u64).prop_map(Act::Finish),
-        3 => Just(Act::FinishWith),
-        4 => Just(Act::Retry),
-        1 => soon().prop_map(Act::RetryAt),
-        2 => soon().prop_map(Act::Snooze),
-        2 => Just(Act::Bury),
-        2 => proptest::option::of(soon()).prop_map(Act::Resubmit),
-        1 => Just(Act::Drop),
-        1 => Just(Act::Leak),
-    ]
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    prop_oneof![
-        10 => spec().prop_map(Op::Push),
-        2 => proptest::collection::vec(spec(), 0..12).prop_map(Op::PushAll),
-        2 => proptest::collection::vec(spec(), 0..4).prop_map(Op::Enqueue),
-        12 => Just(Op::Accept(None)),
-        1 => (-30_000..60_000i64).prop_map(|at| Op::Accept(Some(at))),
-        3 => (-8..12i64).prop_map(|seconds| Op::Accept(Some(1000 * seconds))),
-        14 => (any::<usize>(), act()).prop_map(|(lease, act)| Op::Act(lease, act)),
-        2 => (0..12u8).prop_map(Op::Remove),
-        2 => (0..12u8).prop_map(Op::Requeue),
-        1 => Just(Op::RequeueDead),
-        1 => Just(Op::Purge),
-        1 => proptest::option::of(0..60_000u64).prop_map(Op::Pause),
-        1 => Just(Op::Resume),
-        5 => prop_oneof![0..3_000u64, whole(0..100), whole(0..12), Just(LEASE), Just(DEAD_FOR / 2)].prop_map(Op::Advance),
-        1 => prop_oneof![Just(DAY as i64), Just(-(DAY as i64)), -5_000..5_000i64].prop_map(Op::Jump),
-        1 => Just(Op::Reopen),
-        3 => Just(Op::Crash),
-    ]
-}
-
-fn trouble() -> impl Strategy<Value = Trouble> {
-    prop_oneof![
-        12 => Just(Trouble::No),
-        1 => (0..3u64).prop_map(Trouble::Fail),
-        1 => (0..6u64).prop_map(Trouble::Freeze),
-    ]
-}
+use waterline::{Durability, Error};
 
 /// A lease, and the claim that it is from.
 struct Held {
@@ -208,10 +42,6 @@ struct Pair {
     payload: u64,
 }
 
-fn at(wall: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(wall)
-}
-
 fn open(disk: &FaultyStore, options: &QueueOptions) -> Result<Queue, QueueError> {
     Queue::open(&disk.store(), "q", options.clone())
 }
@@ -223,6 +53,16 @@ fn failed<T: std::fmt::Debug>(answer: &Result<T, QueueError>) {
 
 fn halted<T: std::fmt::Debug>(answer: &Result<T, QueueError>) {
     assert!(matches!(answer, Err(QueueError::Halt { .. })), "the lease is over: {answer:?}");
+}
+
+/// Returns the reason for which a call has pushed nothing.
+fn refusal(error: &QueueError) -> Refusal {
+    match error {
+        QueueError::NotFound { id } => Refusal::NotFound(id.clone()),
+        QueueError::Cycle { .. } => Refusal::Cycle,
+        QueueError::AlreadyRuns { .. } => Refusal::AlreadyRuns,
+        other => panic!("{other:?}"),
+    }
 }
 
 impl Pair {
@@ -258,106 +98,10 @@ impl Pair {
         self.time.wall.saturating_add_signed(relative)
     }
 
-    /// Returns the same job for both sides. An id that the queue makes is not known yet.
+    /// Returns the same job for both sides.
     fn job(&mut self, spec: &Spec) -> (NewJob, Push) {
         self.payload += 1;
-        let kind = format!("k{}", self.payload % 3);
-        let page = spec.compared.map_or(9, |compared| compared.page);
-        // Twins have one kind.
-        let kind = if spec.compared.is_some() { "k0".to_owned() } else { kind };
-        let payload = json!({ "n": self.payload, "page": page });
-        let new = NewJob::new(&kind, &payload).unwrap().priority(PRIORITIES[spec.priority]);
-        let (new, due) = match spec.due {
-            Due::Now => (new, 0),
-            Due::After(delay) => (new.delay(Duration::from_millis(delay)), self.time.wall + delay),
-            Due::At(relative) => {
-                let due = self.wall(relative);
-                (new.run_at(at(due)), due)
-            }
-        };
-        let id = spec.id.map(|id| format!("id{id}"));
-        let new = id.iter().fold(new, |new, id| new.id(id));
-        let retry = spec.retry.map(|retry| match retry {
-            0 => Retry::none(),
-            1 => Retry::fixed(Duration::from_secs(3)).max_attempts(2),
-            _ => Retry::fixed(Duration::ZERO),
-        });
-        let new = retry.iter().fold(new, |new, retry| new.retry(*retry));
-        let retention = spec.retention.map(|retention| match retention {
-            0 => (Retention::Drop, Kept::Not),
-            1 => (Retention::Keep, Kept::Always),
-            2 => (Retention::For(Duration::ZERO), Kept::Not),
-            _ => (Retention::For(Duration::from_secs(5)), Kept::For(5000)),
-        });
-        let new = retention.iter().fold(new, |new, retention| new.retention(retention.0));
-        let (new, more, clash) = self.compare(new, spec.compared);
-        let job = Job {
-            state: JobState::Ready,
-            kind,
-            payload: self.payload,
-            priority: spec.priority,
-            retry,
-            retention: retention.map(|retention| retention.1),
-            failures: 0,
-            crashes: 0,
-            pushed: self.time.wall,
-            due,
-            since: 0,
-            resubmit: None,
-            data: None,
-            error: String::new(),
-            order: 0,
-            kept_until: None,
-            deadline: 0,
-            more,
-        };
-        (new, Push { id: id.unwrap_or_default(), job, clash })
-    }
-
-    /// Gives a job the settings by which it is compared with others.
-    fn compare(&self, mut new: NewJob, spec: Option<CompareSpec>) -> (NewJob, More, Clash) {
-        let Some(spec) = spec else { return (new, More::default(), Clash::Keep) };
-        let clash = [Clash::Keep, Clash::Replace, Clash::Earliest][usize::from(spec.clash)];
-        let mut more = More { page: Some(spec.page), ..More::default() };
-        if let Some(until) = spec.until {
-            let second = Duration::from_secs(1);
-            let (unique, until) = match until {
-                0 => (Unique::until_claimed(), Until::Claimed),
-                1 => (Unique::until_done(), Until::Done),
-                2 => (Unique::within(200 * second), Until::Window(200_000)),
-                _ => (Unique::within(Duration::ZERO), Until::Window(0)),
-            };
-            new = new.unique(unique.only(["page"]).on_clash(clash));
-            more.unique = Some(until);
-        }
-        // Without fields of a unique job, no other one has the same fingerprint.
-        if spec.skips && spec.until.is_some() {
-            new = new.skip_if_executed();
-            more.skips_from = Some(0);
-        }
-        more.page = more.page.filter(|_| more.unique.is_some());
-        if let Some((tree, time, is_root)) = spec.root {
-            let time = BEGIN + time;
-            new = new.root(tree.to_string(), at(time));
-            if !is_root {
-                let root = self.root(tree, time);
-                new = new.leaf(&root);
-            }
-            more.root = Some((tree, time, is_root));
-        }
-        if let Some(expires) = spec.expires {
-            new = new.expires(Duration::from_millis(expires));
-            more.expires = Some(self.time.wall + expires);
-        }
-        (new, more, clash)
-    }
-
-    /// Returns a root as a job has it that was pushed with it.
-    fn root(&self, tree: u8, time: u64) -> Root {
-        let other = Queue::open(&Store::in_memory(), "roots", QueueOptions::default()).unwrap();
-        other.push(NewJob::new("k", &()).unwrap().root(tree.to_string(), at(time))).unwrap();
-        let lease = other.accept(Accept::new()).unwrap().unwrap();
-        lease.root().unwrap().clone()
+        spec.job(self.payload, self.time.wall)
     }
 
     /// Takes the ids that the queue has made, which nobody else has.
@@ -389,6 +133,7 @@ impl Pair {
         match op {
             Op::Push(spec) => self.push(&mut run, std::slice::from_ref(spec), How::One),
             Op::PushAll(specs) => self.push(&mut run, specs, How::All),
+            Op::Batch(specs) => self.push(&mut run, specs, How::Batch),
             Op::Enqueue(specs) => self.push(&mut run, specs, How::Enqueued),
             Op::Accept(most) => self.accept(&mut run, *most),
             Op::Act(lease, act) if !self.leases.is_empty() => {
@@ -408,8 +153,9 @@ impl Pair {
                 self.time.wall = self.wall(*by);
                 self.clock.set_wall(at(self.time.wall));
             }
-            Op::Reopen => return self.reopen(&mut run),
+            Op::Reopen(_) => return self.reopen(&mut run),
             Op::Crash => return self.crash(trouble),
+            Op::Drain(_) => unreachable!("the model runs no runners"),
         }
         self.end(run);
     }
@@ -419,7 +165,7 @@ impl Pair {
         let model = &mut run.next;
         let is_known = model.jobs.contains_key(id);
         let (answer, want) = match removes {
-            true => (self.queue.remove(id).map(|()| true), model.remove(id, true)),
+            true => (self.queue.remove(id).map(|()| true), model.remove(id, true, self.time.wall)),
             false => (self.queue.requeue(id), is_known && model.requeue(id, self.time.wall)),
         };
         match run.has_failed(&self.disk) {
@@ -438,7 +184,7 @@ impl Pair {
             }
             Op::Purge => {
                 let answer = self.queue.purge();
-                let want = run.next.purge(&mut run.writes);
+                let want = run.next.purge(self.time.wall, &mut run.writes);
                 run.is_answered(&self.disk, answer, want);
             }
             Op::Pause(time) => {
@@ -476,52 +222,61 @@ impl Pair {
     }
 
     fn some_id(&self, number: u8) -> String {
-        if number < 7 {
-            return format!("id{number}");
+        if number < IDS {
+            return id(number);
         }
-        let made = self.ids.iter().filter(|id| id.starts_with('~')).nth_back(usize::from(number) - 7);
+        let made = self.ids.iter().filter(|id| id.starts_with('~')).nth_back(usize::from(number - IDS));
         made.map_or_else(|| "~7777".to_owned(), Clone::clone)
     }
 
     fn push(&mut self, run: &mut Run, specs: &[Spec], how: How) {
-        let (jobs, mut pushes): (Vec<_>, Vec<_>) = specs.iter().map(|spec| self.job(spec)).unzip();
+        let (mut jobs, mut pushes): (Vec<_>, Vec<_>) = specs.iter().map(|spec| self.job(spec)).unzip();
         let answer = match how {
-            How::One => self.queue.push(jobs.into_iter().next().unwrap()).map(|pushed| vec![pushed]),
+            How::One => self.queue.push(jobs.remove(0)).map(|pushed| vec![pushed]),
             How::All => self.queue.push_all(jobs),
-            How::Enqueued => {
-                let mut ids = Vec::new();
-                let written = self.disk.store().write(|effects| {
-                    for job in jobs {
-                        ids.push(effects.enqueue(&self.queue, job)?);
-                    }
-                    Ok(())
-                });
-                if run.has_failed(&self.disk) {
-                    return assert!(matches!(written, Err(Error::Store { .. })), "{written:?}");
-                }
-                written.unwrap();
-                self.name(&mut pushes, ids.into_iter());
-                for push in &pushes {
-                    run.next.push(push, self.time.wall);
-                }
-                return;
+            How::Batch => {
+                let last = jobs.pop().unwrap();
+                self.queue.push_batch(jobs, last)
             }
+            How::Enqueued => return self.enqueue(run, jobs, &mut pushes),
         };
         if run.has_failed(&self.disk) {
             return failed(&answer);
         }
-        let pushed: Vec<_> = answer.unwrap().into_iter().map(|pushed| (pushed.id, pushed.outcome)).collect();
+        let pushed = answer.map(|pushed| pushed.into_iter().map(|pushed| (pushed.id, pushed.outcome)).collect());
+        let pushed: Result<Vec<_>, _> = pushed.map_err(|error| refusal(&error));
         // An id that the queue made for a job that was not pushed is seen by nobody.
         let unseen = |number| format!("~unseen {number} of {}", self.payload);
-        let ids = pushed.iter().enumerate().map(|(number, (id, outcome))| match outcome {
-            PushOutcome::Added => id.clone(),
+        let ids = (0..pushes.len()).map(|number| match &pushed {
+            Ok(pushed) if pushed[number].1 == PushOutcome::Added => pushed[number].0.clone(),
             _ => unseen(number),
         });
         let ids: Vec<_> = ids.collect();
         self.name(&mut pushes, ids.into_iter());
         if !pushes.is_empty() {
-            assert_eq!(pushed, run.next.pushed(&pushes, self.time.wall));
+            let want = run.next.pushed(&pushes, matches!(how, How::Batch), self.time.wall);
+            assert_eq!(pushed, want);
+            run.undo_if(want.is_err(), &self.model);
         }
+    }
+
+    /// Pushes jobs in a write of the user's.
+    fn enqueue(&mut self, run: &mut Run, jobs: Vec<NewJob>, pushes: &mut [Push]) {
+        let mut ids = Vec::new();
+        let written = self.disk.store().write(|effects| {
+            for job in jobs {
+                ids.push(effects.enqueue(&self.queue, job)?);
+            }
+            Ok(())
+        });
+        let written = written.map_err(QueueError::from);
+        if run.has_failed(&self.disk) {
+            return failed(&written);
+        }
+        self.name(pushes, ids.into_iter());
+        let want = pushes.iter().try_for_each(|push| run.next.push(push, self.time.wall).map(drop));
+        assert_eq!(written.map_err(|error| refusal(&error)), want);
+        run.undo_if(want.is_err(), &self.model);
     }
 
     fn accept(&mut self, run: &mut Run, most: Option<i64>) {
@@ -556,27 +311,11 @@ impl Pair {
         let (id, order) = (self.leases[number].id.clone(), self.leases[number].order);
         let holds = |job: &Job| job.state == JobState::Running && job.order == order && job.deadline > time.now;
         let holds = run.next.jobs.get(&id).is_some_and(holds);
-        let at = |relative: i64| at(wall.saturating_add_signed(relative));
         let soon = |relative: i64| wall.saturating_add_signed(relative);
         if matches!(act, Act::Leak | Act::Drop) {
             return self.release(run, number, matches!(act, Act::Leak), holds);
         }
-        let effects = self.disk.store().table("effects").unwrap();
-        let lease = &mut self.leases[number].lease;
-        let count = |effects_of: &mut waterline::Effects| effects_of.add(&effects, id.as_bytes(), 1);
-        let answer = match act {
-            Act::Heartbeat => lease.update(None).map(|()| None),
-            Act::Update(data) => lease.update(Some(data.into())).map(|()| None),
-            Act::Write => lease.write(count).map(|()| None),
-            Act::Finish(data) => lease.finish(data.map(Into::into)),
-            Act::FinishWith => lease.finish_with(count),
-            Act::Retry => lease.retry("it fails"),
-            Act::RetryAt(relative) => lease.retry_at(at(relative), "it fails too"),
-            Act::Snooze(relative) => lease.snooze(at(relative)),
-            Act::Bury => lease.bury("no way"),
-            Act::Resubmit(relative) => lease.resubmit(relative.map(at)).map(|()| None),
-            Act::Drop | Act::Leak => unreachable!(),
-        };
+        let answer = act.call(&mut self.leases[number].lease, &self.disk.store(), wall);
         if !holds {
             run.next.take_back(time, &mut run.writes);
             return if run.has_failed(&self.disk) { failed(&answer) } else { halted(&answer) };
@@ -722,7 +461,7 @@ impl Pair {
         self.step(Trouble::No, &Op::Resume);
         for _ in 0..10_000 {
             let waiting = self.model.counts();
-            if waiting.ready + waiting.scheduled + waiting.running == 0 {
+            if waiting.ready + waiting.scheduled + waiting.running + waiting.waiting == 0 {
                 return;
             }
             self.step(Trouble::No, &Op::Accept(None));
@@ -748,6 +487,7 @@ struct Run {
 enum How {
     One,
     All,
+    Batch,
     Enqueued,
 }
 
@@ -759,6 +499,13 @@ impl Run {
     /// True if a write of this step has failed.
     fn has_failed(&self, disk: &FaultyStore) -> bool {
         self.failing.is_some_and(|write| self.made(disk) > write)
+    }
+
+    /// Goes back to the state before this step, if nothing of it was done.
+    fn undo_if(&mut self, is_refused: bool, before: &Model) {
+        if is_refused {
+            self.next = before.clone();
+        }
     }
 
     fn is_answered<R: PartialEq + std::fmt::Debug>(&self, disk: &FaultyStore, answer: Result<R, QueueError>, want: R) {
@@ -779,6 +526,7 @@ fn compare(real: &JobInfo, model: &Job) {
     assert_eq!(real.payload::<serde_json::Value>().unwrap()["n"].as_u64().unwrap(), model.payload, "{real:?}");
     assert_eq!(real.data, model.data.map(Into::into), "{real:?}");
     assert_eq!((real.skipped, real.expires_at), (model.more.skipped, model.more.expires.map(at)), "{real:?}");
+    assert_eq!((real.waits_for as usize, &real.key), (model.after.len(), &None), "{real:?}");
     let root = model.more.root.map(|(tree, time, _)| (tree.to_string(), at(time)));
     assert_eq!(real.root.clone().map(|root| (root.signature, root.timestamp)), root, "{real:?}");
 }
@@ -795,14 +543,20 @@ fn live(durability: Durability, steps: &[(Trouble, Op)]) {
     pair.drain();
 }
 
+fn durability() -> impl Strategy<Value = Durability> {
+    prop_oneof![Just(Durability::Buffered), Just(Durability::Synced)]
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(256), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_queue_does_what_its_model_does(
-        synced in any::<bool>(),
-        steps in proptest::collection::vec((trouble(), op()), 1..80),
-    ) {
-        live(if synced { Durability::Synced } else { Durability::Buffered }, &steps);
+    fn a_queue_does_what_its_model_does(durability in durability(), steps in Profile::Plain.steps()) {
+        live(durability, &steps);
+    }
+
+    #[test]
+    fn jobs_that_wait_for_others_do_as_the_model_says(durability in durability(), steps in Profile::Workflows.steps()) {
+        live(durability, &steps);
     }
 }
