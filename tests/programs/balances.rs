@@ -2,7 +2,7 @@
 //! every balance is right.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use waterline::{Index, Store};

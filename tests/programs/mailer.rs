@@ -1,7 +1,7 @@
 //! The example `mailer`, whose process is killed and dies of one of its mails: every mail is
 //! accounted for.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 use waterline::queue::{Accept, JobState, NewJob, Queue, QueueOptions, Retention};

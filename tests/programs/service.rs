@@ -4,7 +4,6 @@
 use common::LONG;
 use crossbeam_channel::{Receiver, unbounded};
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The example with these arguments, and the lines that it prints.

@@ -7,7 +7,7 @@ mod adapter;
 use adapter::{RowsById, SqliteProgress, TABLES};
 use common::*;
 use rusqlite::Connection;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 use waterline::{Blocked, BoxError, Builder, Consumer, Error, Index, OnExhausted, Retry, State};

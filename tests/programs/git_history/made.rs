@@ -1,6 +1,6 @@
 //! Made histories with everything that git can record.
 
-use crate::{git, piped};
+use super::{git, piped};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tempfile::TempDir;
