@@ -198,8 +198,8 @@ fn nothing_that_fails_is_retried_in_a_busy_loop() {
         script.ring();
         std::thread::yield_now();
     }
-    // Two jobs are read before the one that fails. No pause ends while no time passes, but a save may
-    // be hurried once by a call that comes late.
+    // Two jobs are read before the one that fails. No pause ends while no time passes, but a save
+    // may be hurried once by a call that comes late.
     assert!(reads() == 3 && saves() <= 2, "{} reads, {} saves", reads(), saves());
     time.steps(Duration::from_millis(1), "further tries", || reads() >= 6 && saves() >= 6);
     let (again, passed) = ([reads() - 3, saves() - 2], time.passed());
