@@ -142,7 +142,9 @@ fn promise_10_in_order_a_job_whose_write_fails_holds_back_those_above_it_until_i
     let failures = Arc::new(AtomicU64::new(0));
     let failed = failures.clone();
     let bad = move |index| index == 7 && failed.fetch_add(1, Ordering::SeqCst) < 2;
-    let (consumer, batches) = in_two(&database, consumer(database.in_order(), 20).retry(NOW), 20, bad);
+    // The jobs above it have time to overtake it.
+    let retry = Retry::fixed(Duration::from_millis(50));
+    let (consumer, batches) = in_two(&database, consumer(database.in_order(), 20).retry(retry), 20, bad);
     consumer.join().unwrap();
     database.assert_exact(0..20);
     let batches: Vec<Vec<Index>> = batches.iter().collect();

@@ -112,12 +112,17 @@ fn a_retry_above_a_narrowed_window_does_not_start() {
 
 #[test]
 fn a_redriven_job_above_the_window_is_not_awaited_in_vain() {
-    let mut trial = Trial::new(0, limits(0, 0), None, true);
-    use Choice::{Grow, Park, Redrive, Restart, RestartKnowing, Saved, Saving, StopAt};
-    for choice in [RestartKnowing(7), Park(2), Saving, Saved, Restart, StopAt(5), Grow(0), Redrive(0)] {
-        trial.choose(choice);
-    }
-    trial.settle();
+    let mut window = Window::begin(0, Limits { max_processing: 4, max_search_ahead: 100 });
+    window.handle_head(Some(3));
+    assert_eq!(window.poll(), Some(Action::Fetch(0..=3)));
+    window.handle_fetched(4);
+    while window.poll_run().is_some() {}
+    assert!(window.handle_failed(3) && window.handle_parked(3));
+    window.set_limits(Limits { max_processing: 4, max_search_ahead: 2 });
+    assert!(window.handle_redriven(3) && window.handle_due(3));
+    assert_eq!((window.poll(), window.poll()), (Some(Action::Save), Some(Action::Fetch(3..=3))));
+    window.handle_fetched(1);
+    assert_eq!(window.poll_run(), Some(Run { index: 3, retry: true }));
 }
 
 #[test]
