@@ -353,7 +353,6 @@ mod beside_another_process {
     const DIR: &str = "WATERLINE_LOOK_DIR";
     /// The variable with the number of lives before a child's.
     const LIFE: &str = "WATERLINE_LOOK_LIFE";
-    const LIVES: u64 = 8;
     /// The jobs after which a row is deleted again. Each is below the watermark by then.
     const ROWS: u64 = 200;
 
@@ -481,7 +480,7 @@ mod beside_another_process {
     #[test]
     fn a_look_beside_an_application_that_is_killed_again_and_again_shows_only_states_that_it_had() {
         let directory = tempfile::tempdir().unwrap();
-        let dir = directory.path();
+        let (dir, lives) = (directory.path(), size(2, 8));
         let mut child;
         let mut lines;
         (child, lines) = application(dir, 0);
@@ -509,7 +508,7 @@ mod beside_another_process {
                 }
             });
             let end = Over(&over);
-            for life in 1..=LIVES {
+            for life in 1..=lives {
                 if life % 3 > 0 {
                     assert!(lines.any(|line| line.unwrap().contains("enough is done")));
                 }
@@ -529,7 +528,7 @@ mod beside_another_process {
             let jobs = looker.join().unwrap();
             opener.join().unwrap();
             assert_eq!(jobs, check(&look(dir)), "the last refresh shows all that is there");
-            assert!(jobs > 1_000 * LIVES);
+            assert!(jobs > 1_000 * lives);
             let application = Store::open(dir).unwrap();
             assert_eq!(check(&application), jobs, "and all of it was written");
         });
