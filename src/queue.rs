@@ -220,7 +220,8 @@ impl Queue {
     /// one queue. Nothing runs until there is a [`Runner`], or a call of [`accept`](Self::accept).
     ///
     /// A job that was running when its process died counts a crash here, and runs again: the first
-    /// time at once, later after a back-off, and not once its crashes are used up.
+    /// time at once, later after a back-off, and not once its crashes are used up. If its runner
+    /// was asked to stop before, it runs again at once, and that is no crash.
     ///
     /// # Errors
     /// [`QueueError::Config`] for a bad name, for options that cannot be, and while the queue is

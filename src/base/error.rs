@@ -369,12 +369,13 @@ pub enum Error {
         source: std::io::Error,
     },
 
-    /// A tokio runtime that has shut down. `start_async` returns it, and nothing was started. If
-    /// the runtime shuts down later, it is the source of [`Error::Job`] for a job that was running:
-    /// the job is not tried again, since no attempt can run.
+    /// A tokio runtime that has shut down, or that is not there: a runner with async handlers was
+    /// started on a thread that is in no runtime. `start_async` and `start` return it, and nothing
+    /// was started. If the runtime shuts down later, it is the source of [`Error::Job`] for a job
+    /// that was running: the job is not tried again, since no attempt can run.
     #[error(
-        "the tokio runtime has shut down, so no job can run on it: start again on a runtime that lives until the consumer has \
-         ended; nothing is lost"
+        "no job can run, since the tokio runtime has shut down, or the start was on a thread of no runtime: start again within \
+         a runtime that lives until the end; nothing is lost"
     )]
     Runtime,
 

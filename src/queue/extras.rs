@@ -37,6 +37,8 @@ pub(crate) struct Extras {
     pub(crate) skipped: Option<Skipped>,
     pub(crate) has_meta: bool,
     pub(crate) has_progress: bool,
+    /// Its runner stopped while it ran. If the process ends now, that is no crash.
+    pub(crate) is_stopping: bool,
 }
 
 /// The extras of a job that has none.
@@ -57,6 +59,7 @@ pub(crate) static NONE: Extras = Extras {
     skipped: None,
     has_meta: false,
     has_progress: false,
+    is_stopping: false,
 };
 
 // The bit of each field that is stored. A record has them in this order.
@@ -76,7 +79,8 @@ const SKIPPED: u32 = 1 << 12;
 const HAS_META: u32 = 1 << 13;
 const HAS_PROGRESS: u32 = 1 << 14;
 const HELD_UP: u32 = 1 << 15;
-const ALL: u32 = (1 << 16) - 1;
+const IS_STOPPING: u32 = 1 << 16;
+const ALL: u32 = (1 << 17) - 1;
 
 impl Extras {
     fn bits(&self) -> u32 {
@@ -97,6 +101,7 @@ impl Extras {
             (self.has_meta, HAS_META),
             (self.has_progress, HAS_PROGRESS),
             (self.held_up.is_some(), HELD_UP),
+            (self.is_stopping, IS_STOPPING),
         ];
         fields.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum()
     }
@@ -179,6 +184,7 @@ impl Extras {
         }
         extras.is_root = has(IS_ROOT);
         (extras.has_meta, extras.has_progress) = (has(HAS_META), has(HAS_PROGRESS));
+        extras.is_stopping = has(IS_STOPPING);
         Some(extras).filter(|extras| bits > 0 && bits <= ALL && extras.bits() == bits)
     }
 }

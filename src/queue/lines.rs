@@ -145,6 +145,9 @@ pub(super) fn ended(queue: &str, (id, kind, attempt): (&str, &str, u32), ended: 
         Ended::Snoozed => {
             tracing::debug!(target: "waterline", queue, id, kind, attempt, "a job is not ready; it runs again later, and the attempt does not count");
         }
+        Ended::PutBack { error } => {
+            tracing::debug!(target: "waterline", queue, id, kind, attempt, error, "a job was cut short by the stop of its runner; it runs again, and the attempt does not count");
+        }
         Ended::Retried { error } => {
             tracing::debug!(target: "waterline", queue, id, kind, attempt, error, "a job failed, and is tried again");
         }

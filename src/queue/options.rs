@@ -129,7 +129,8 @@ impl QueueOptions {
     /// Sets the number of crashes of the process, while a job ran, after which that job is dead. 0
     /// is refused. Default: 5, so a machine that is restarted by force a few times in a row kills
     /// no job that is sound. After the first crash the job is ready at once, later after a back-off
-    /// from 1 s to 5 min with full jitter.
+    /// from 1 s to 5 min with full jitter. A process that ends while its runner stops has not
+    /// crashed.
     pub fn max_crashes(mut self, crashes: u32) -> Self {
         self.max_crashes = Some(crashes);
         self

@@ -147,10 +147,10 @@ impl Row {
         self.state == JobState::Ready && self.place == index && self.extras().held.as_deref() == Some(limit)
     }
 
-    /// Notes that no limit holds the job.
-    pub(crate) fn clear_held(&mut self) {
+    /// Notes that the job leaves its state: no limit holds it, and no runner that stops runs it.
+    pub(crate) fn clear_state(&mut self) {
         if let Some(extras) = &mut self.extras {
-            extras.held = None;
+            (extras.held, extras.is_stopping) = (None, false);
             if **extras == extras::NONE {
                 self.extras = None;
             }

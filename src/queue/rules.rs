@@ -85,6 +85,10 @@ pub(crate) enum End {
     Buried {
         reason: String,
     },
+    /// Its runner stopped before it was done: it runs again, and the attempt does not count.
+    PutBack {
+        error: String,
+    },
     /// Its process died while it ran.
     Crashed,
 }
@@ -134,6 +138,7 @@ pub(crate) fn next(past: &Past, end: End, wall: u64, chance: f64) -> Next {
     let next = match end {
         End::Finished => Next::Finish,
         End::Snoozed { at } => Next::Wait { due: at, failures, crashes, error: None },
+        End::PutBack { .. } => Next::Wait { due: 0, failures, crashes, error: None },
         End::Buried { reason } => Next::Die { failures: failures.saturating_add(1), crashes, error: reason },
         End::Failed { error, at } => {
             let failures = failures.saturating_add(1);

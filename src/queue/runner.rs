@@ -110,10 +110,18 @@ impl Runner {
         self.pool.take().map_or(Ok(()), |pool| pool.stop(None))
     }
 
-    /// Does the same, and waits for so long at most. Jobs that still run then keep their leases for
-    /// the time of [`QueueOptions::lease`](super::QueueOptions::lease): the answer of a function by
-    /// then counts, and after it they are taken back as failed. Futures are dropped, and a
-    /// [`Finisher`] changes nothing any more: those jobs are taken back after that time too.
+    /// Does the same, and waits for so long at most. Then it gives up the jobs that still run:
+    ///
+    /// * A future is dropped. Once it is gone, its job is handed back: it is ready, the attempt
+    ///   does not count, and its data and progress stay.
+    /// * A function keeps its lease for the time of
+    ///   [`QueueOptions::lease`](super::QueueOptions::lease), and its answer by then counts. After
+    ///   it the job is taken back as failed.
+    /// * A [`Finisher`] changes nothing any more, and its job is taken back after the same time.
+    ///
+    /// If the process ends before that, it is no crash of these jobs: each stop notes in the store
+    /// which jobs run. They are ready in the next life, and nothing is counted. Only a death
+    /// without a stop is a crash.
     ///
     /// # Errors
     /// [`QueueError::StopTimeout`] with the jobs that still run.
@@ -215,7 +223,8 @@ impl RunnerBuilder {
     /// Runs jobs of this kind with this function, on a thread of the runner. An error, and a panic,
     /// is a failed attempt: the [`Retry`](crate::Retry) of the job decides, unless the error is or
     /// contains a [`Failure`]. A payload that does not fit the type makes the job dead, since no
-    /// retry mends it.
+    /// retry mends it. An attempt that fails while the runner stops does not count, so a handler
+    /// that obeys [`Running::is_stopping`] returns an error.
     pub fn on<P, F>(self, kind: impl Into<String>, handler: F) -> Self
     where
         P: DeserializeOwned,
@@ -340,8 +349,8 @@ impl RunnerBuilder {
         self
     }
 
-    /// Calls this once the end of each attempt is written, in the order of the calls here. A panic
-    /// in it is logged.
+    /// Calls this once the end of each attempt is written, in the order of the calls here, on a
+    /// thread that runs jobs too: it must not wait for another job. A panic in it is logged.
     pub fn teardown(mut self, hook: impl Fn(&Running, &Ended) + Send + Sync + 'static) -> Self {
         self.hooks.teardown.push(Box::new(hook));
         self

@@ -257,7 +257,7 @@ impl Step<'_, '_> {
         if let Some(extras) = row.extras.as_mut().filter(|_| row.state != JobState::Waiting) {
             extras.after = 0;
         }
-        row.clear_held();
+        row.clear_state();
         match row.state {
             JobState::Scheduled => self.put_entry(List::Scheduled, row.due, id)?,
             JobState::Ready => {

@@ -2,7 +2,7 @@
 
 use common::queues::{SECOND, queue_in, until};
 use common::{LONG, ends, eventually};
-use crossbeam_channel::{bounded, unbounded};
+use crossbeam_channel::{Receiver, bounded, unbounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -134,31 +134,44 @@ fn a_future_that_takes_too_long_is_dropped_and_its_attempt_has_failed() {
 }
 
 #[test]
-fn stop_within_drops_the_futures_and_their_jobs_come_back_after_the_lease() {
+fn stop_within_hands_back_the_jobs_whose_futures_it_drops_once_they_are_gone() {
     let runtime = runtime();
     let _context = runtime.enter();
-    let (queue, clock) = queue();
-    let ((begun, has_begun), (dropped, is_dropped)) = (unbounded(), unbounded());
+    let (queue, _) = queue();
+    let ((begun, has_begun), (release, is_released), (told, ends)) = (unbounded(), bounded::<()>(0), unbounded());
     let runner = Runner::builder(&queue)
         .on_async("k", move |_, ()| {
-            let (told, begun) = (Told(dropped.clone()), begun.clone());
+            let (begun, last) = (begun.clone(), Last(is_released.clone()));
             async move {
                 begun.send(()).unwrap();
                 std::future::pending::<()>().await;
-                drop(told);
+                drop(last);
                 Ok(Outcome::Done)
             }
         })
+        .teardown(move |_, ended| told.send(ended.clone()).unwrap())
         .start()
         .unwrap();
     queue.push(job("a")).unwrap();
     has_begun.recv_timeout(LONG).unwrap();
     assert!(matches!(runner.stop_within(Duration::ZERO), Err(QueueError::StopTimeout { .. })));
-    is_dropped.recv_timeout(LONG).unwrap();
-    assert_eq!(queue.state("a").unwrap(), Some(JobState::Running));
-    clock.advance(Duration::from_secs(60));
-    assert!(queue.accept(waterline::queue::Accept::new()).unwrap().is_none());
-    assert_eq!(queue.state("a").unwrap(), Some(JobState::Scheduled));
+    assert_eq!(queue.state("a").unwrap(), Some(JobState::Running), "its future is not gone");
+    assert!(ends.is_empty());
+    drop(release);
+    let ended = ends.recv_timeout(LONG).unwrap();
+    assert!(matches!(&ended, Ended::PutBack { error } if error.contains("dropped")), "{ended:?}");
+    let info = queue.get("a").unwrap().unwrap();
+    assert_eq!((info.state, info.failures, info.crashes), (JobState::Ready, 0, 0));
+    eventually("the name to be free", || Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done)).start().is_ok());
+}
+
+/// A value of a future whose destructor waits until it is released.
+struct Last(Receiver<()>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let _ = self.0.recv();
+    }
 }
 
 #[test]
@@ -274,7 +287,7 @@ fn stop_async_and_drain_async_let_the_futures_of_their_own_thread_end() {
 
 #[test]
 fn stop_within_async_drops_the_futures_that_still_run_and_names_their_jobs() {
-    let (queue, clock) = queue();
+    let (queue, _) = queue();
     let jobs = queue.clone();
     let error = ends("a runner whose job hangs", move || {
         own_runtime().block_on(async {
@@ -290,9 +303,8 @@ fn stop_within_async_drops_the_futures_that_still_run_and_names_their_jobs() {
         })
     });
     assert!(matches!(&error, QueueError::StopTimeout { running } if running == &["a"]), "{error}");
-    clock.advance(SECOND * 60);
-    assert!(queue.accept(waterline::queue::Accept::new()).unwrap().is_none());
-    assert_eq!(queue.get("a").unwrap().unwrap().failures, 1, "it is taken back");
+    until(&queue, "a", JobState::Ready);
+    assert_eq!(queue.get("a").unwrap().unwrap().failures, 0, "it is handed back");
 }
 
 #[test]

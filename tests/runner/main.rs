@@ -8,3 +8,4 @@ mod gates;
 mod metrics;
 mod pushed;
 mod runner;
+mod stopping;

@@ -33,6 +33,11 @@ impl Attempt {
         self.pool.hooks()
     }
 
+    /// True if the runner stops.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.pool.is_stopping()
+    }
+
     /// The time since the claim.
     pub(super) fn elapsed(&self) -> Duration {
         self.pool.source().clock().now().saturating_duration_since(self.job.begun())

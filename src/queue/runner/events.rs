@@ -17,6 +17,12 @@ pub enum Ended {
     },
     /// It was not ready, and the job runs again.
     Snoozed,
+    /// It failed while its runner stopped, or its future was dropped then. The job runs again, and
+    /// the attempt does not count.
+    PutBack {
+        /// The error, with its causes.
+        error: String,
+    },
     /// The job is dead.
     Dead {
         /// The error, with its causes.
@@ -37,6 +43,7 @@ impl Ended {
         match (end, state) {
             (End::Finished, _) => Self::Finished,
             (End::Snoozed { .. }, _) => Self::Snoozed,
+            (End::PutBack { error }, _) => Self::PutBack { error: error.clone() },
             (_, Some(JobState::Dead) | None) => Self::Dead { error: error() },
             _ => Self::Retried { error: error() },
         }

@@ -39,7 +39,7 @@ fn numbers(counts: &Counts) -> [u64; 6] {
 }
 
 /// The ends as labels, in the order of [`place`].
-const ENDS: [&str; 5] = ["finished", "retried", "snoozed", "dead", "lost"];
+const ENDS: [&str; 6] = ["finished", "retried", "snoozed", "dead", "lost", "put back"];
 
 fn place(ended: &Ended) -> usize {
     match ended {
@@ -48,6 +48,7 @@ fn place(ended: &Ended) -> usize {
         Ended::Snoozed => 2,
         Ended::Dead { .. } => 3,
         Ended::Lost => 4,
+        Ended::PutBack { .. } => 5,
     }
 }
 
@@ -67,8 +68,8 @@ impl RunnerBuilder {
     /// | `waterline_queue_attempt_seconds` | histogram | the time from the claim to the written end |
     ///
     /// The label `queue` is the name of the queue. `state` is `scheduled`, `ready`, `running`,
-    /// `finished` or `dead`; `ended` is `finished`, `retried`, `snoozed`, `dead` or `lost`: see
-    /// [`Ended`]. Queues of the same name in two stores need two recorders.
+    /// `finished`, `dead` or `waiting`; `ended` is `finished`, `retried`, `snoozed`, `dead`, `lost`
+    /// or `put back`: see [`Ended`]. Queues of the same name in two stores need two recorders.
     ///
     /// A thread sets the gauges once a second, also while nothing happens. When the runner ends,
     /// `waterline_queue_up` becomes 0 and the other gauges stay, so alert on `waterline_queue_up`
@@ -110,7 +111,7 @@ impl RunnerBuilder {
 
 /// The metrics that the ends of attempts move.
 struct Attempts {
-    ended: [Counter; 5],
+    ended: [Counter; 6],
     seconds: Histogram,
 }
 

@@ -69,12 +69,17 @@ struct State {
     /// The most jobs in flight.
     max_processing: usize,
     threads: usize,
+    /// The threads beside one for each job: one, if others than threads of the runner end jobs. A
+    /// handler that waits for such an end does not hold it up then.
+    spare: usize,
     /// The threads that wait for their turn to claim a job.
     in_line: usize,
     /// The jobs in flight.
     flights: HashMap<FlightId, Flight>,
     /// The slots of claims that are under way.
     reserved: usize,
+    /// The notes of the stop that are being written.
+    noting: usize,
     /// The ends that no thread has taken yet.
     inbox: Vec<Report>,
     /// The number of ends that are written, and that hooks hear of now. A hook may push a job.
@@ -101,6 +106,8 @@ struct Flight {
     job: Running,
     /// True once somebody reports its end.
     ended: bool,
+    /// True once it is noted that the runner stops.
+    is_noted: bool,
     /// Ends its task.
     #[cfg(feature = "tokio")]
     task: Option<tokio::task::AbortHandle>,
@@ -132,7 +139,7 @@ impl Host for Pool {
             (state.panicked, state.ending, state.reserved) = (true, true, 0);
         }
         // Nobody reports its job, or what it had to report, so others must not wait for that.
-        self.abandon();
+        self.abandon(false);
     }
 
     fn clear_up(&self) {}
@@ -164,6 +171,8 @@ impl Pool {
             let mut state = pool.state.lock();
             state.roster.keep_name(name);
             (state.threads, state.max_processing) = (1, pool.settings.max_processing);
+            let mut handlers = pool.settings.handlers.values();
+            state.spare = usize::from(handlers.any(|handler| !is_direct(Some(handler))));
         }
         let started = pool.spawn().and_then(|()| pool.spawn_timeouts());
         #[cfg(feature = "metrics")]
@@ -401,7 +410,7 @@ impl Tally {
         let count = match ended {
             Ended::Finished => &mut self.finished,
             Ended::Retried { .. } => &mut self.retried,
-            Ended::Snoozed => &mut self.snoozed,
+            Ended::Snoozed | Ended::PutBack { .. } => &mut self.snoozed,
             Ended::Dead { .. } => &mut self.dead,
             Ended::Lost => &mut self.lost,
         };

@@ -35,7 +35,10 @@ impl Report {
         let (end, data) = match outcome {
             Ok(outcome) => end_of(outcome),
             Err(error) => {
-                let end = end_of_error(&error, attempt.wall());
+                let end = match end_of_error(&error, attempt.wall()) {
+                    End::Failed { error, .. } if attempt.is_stopping() => End::PutBack { error },
+                    end => end,
+                };
                 // Its destructor must not end a thread of the runner, with the report.
                 drop_guarded(error);
                 (end, None)

@@ -126,7 +126,8 @@ impl Running {
     }
 
     /// True if the job is asked to come to its end: the runner stops, or the time of the attempt is
-    /// over.
+    /// over. The handler then returns an error. While the runner stops that attempt does not count,
+    /// and the job is ready for the next life.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.0.stopping.load(Ordering::Relaxed) || self.0.overdue.load(Ordering::Relaxed)

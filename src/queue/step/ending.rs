@@ -21,6 +21,13 @@ impl Step<'_, '_> {
         Ok(row.ok_or_else(|| QueueError::Halt { id: id.to_owned() })?)
     }
 
+    /// Notes that the runner stops while the job runs. If the process ends now, that is no crash.
+    pub(in crate::queue) fn note_stop(&mut self, id: &str, token: u64) -> Result<(), BoxError> {
+        let mut row = self.leased(id, token)?;
+        row.extras_mut().is_stopping = true;
+        Ok(self.write_row(id, &row)?)
+    }
+
     /// Ends an attempt. Returns the state that the job has then; `None`: its row is gone.
     pub(in crate::queue) fn end(
         &mut self,

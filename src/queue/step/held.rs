@@ -177,7 +177,7 @@ impl Step<'_, '_> {
         if let Some(limit) = row.extras().held.clone() {
             self.take_out(&mut book, &limit, row.place)?;
         }
-        row.clear_held();
+        row.clear_state();
         self.take_places(&mut book, &names, cost)?;
         self.leave_freed(book, turn)?;
         Ok(Claim::Job(Box::new(self.begin(id, row)?)))

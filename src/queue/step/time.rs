@@ -112,8 +112,9 @@ impl Step<'_, '_> {
         Ok((listed, u64::MAX))
     }
 
-    /// Takes over from a process that has died: its running jobs count a crash each. Returns their
-    /// number, and the jobs that cannot be read and stay as they are.
+    /// Takes over from a process that has died: its running jobs count a crash each, but not those
+    /// whose runner was stopping. Returns the number of crashes, and the jobs that cannot be read
+    /// and stay as they are.
     pub(in crate::queue) fn recover(&mut self, running: &[(u64, JobId)]) -> Result<(u64, Vec<JobId>), BoxError> {
         self.head().epoch += 1;
         let (mut count, mut damaged) = (0, Vec::new());
@@ -127,8 +128,10 @@ impl Step<'_, '_> {
             };
             match row.filter(|row| row.state == JobState::Running && row.place == *token) {
                 Some(row) => {
-                    self.end_row(id, row, End::Crashed, None)?;
-                    count += 1;
+                    let is_crash = !row.extras().is_stopping;
+                    let end = if is_crash { End::Crashed } else { End::PutBack { error: String::new() } };
+                    self.end_row(id, row, end, None)?;
+                    count += u64::from(is_crash);
                 }
                 None => self.delete(self.rows(), &self.queue.keys.running(*token))?,
             }

@@ -94,11 +94,15 @@ impl Pool {
     /// Keeps the task of a job, to drop it when its time is over. That may be now.
     #[cfg(feature = "tokio")]
     fn keep_task(&self, flight: FlightId, task: tokio::task::AbortHandle) {
-        if let Some(flight) = self.state.lock().flights.get_mut(&flight).filter(|flight| !flight.ended) {
-            flight.task = Some(task);
-            return;
+        let mut state = self.state.lock();
+        let is_abandoned = state.abandoned;
+        match state.flights.get_mut(&flight).filter(|flight| !flight.ended && !is_abandoned) {
+            Some(flight) => flight.task = Some(task),
+            None => {
+                drop(state);
+                task.abort();
+            }
         }
-        task.abort();
     }
 
     pub(super) fn unknown(&self, job: &Running) -> Outcome {

@@ -73,7 +73,7 @@ impl Pool {
     pub(super) fn grow(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
-            if state.ending || state.in_line > 0 || state.threads >= state.max_processing {
+            if state.ending || state.in_line > 0 || state.threads >= state.max_processing + state.spare {
                 return;
             }
             state.threads += 1;

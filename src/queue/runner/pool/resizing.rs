@@ -41,7 +41,8 @@ impl State {
     /// True if a thread in the line may end. Jobs in flight may be more than are allowed now, and
     /// for each there is a thread, so that one is left in the line for the ends of deferred jobs.
     fn has_too_many(&self) -> bool {
-        !self.ending && self.threads > self.max_processing.max(self.flights.len() + self.reserved)
+        let needed = self.max_processing.max(self.flights.len() + self.reserved) + self.spare;
+        !self.ending && self.threads > needed
     }
 }
 

@@ -1,12 +1,25 @@
 //! The end of a runner: it waits for its jobs, or gives them up.
+//!
+//! It notes in the store that it stops while these jobs run, so that the next process knows that
+//! they have not killed this one. A thread of its own writes the note: whoever asks for the stop
+//! may be a job, or a task of a runtime, and waits for no disk.
 
 use super::Pool;
+use super::writing::is_halt;
 use crate::base::config::ConfigError;
-use crate::base::error::Error;
-use crate::base::sync::Ordering;
+use crate::base::error::{Error, describe};
+use crate::base::sync::{Ordering, wait_until};
+use crate::commit::changes::Changes;
 use crate::queue::QueueError;
+use crate::queue::intent::call_on;
 use crate::queue::runner::Running;
+#[cfg(feature = "tokio")]
+use crate::queue::runner::handler::Handler;
+use crate::queue::step::is_damage;
 use std::time::Duration;
+
+/// The time for which a stop that gives up its jobs waits for its note, should the disk be slow.
+const NOTE: Duration = Duration::from_secs(1);
 
 impl Pool {
     pub(in crate::queue::runner) fn stop(&self, limit: Option<Duration>) -> Result<(), QueueError> {
@@ -23,6 +36,60 @@ impl Pool {
         }
         self.stirred.notify_all();
         self.source().ring();
+        self.begin_note();
+    }
+
+    pub(in crate::queue::runner) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Makes a thread note that the jobs in flight run while the runner stops.
+    fn begin_note(&self) {
+        let jobs: Vec<_> = {
+            let mut state = self.state.lock();
+            state.noting += 1;
+            let new = state.flights.values_mut().filter(|flight| !flight.is_noted);
+            let noted = new.map(|flight| {
+                flight.is_noted = true;
+                flight.job.clone()
+            });
+            noted.collect()
+        };
+        let Some(me) = self.crew.host().upgrade().filter(|_| !jobs.is_empty()) else { return self.note_is_over() };
+        let noting = self.crew.spawn("wl-stop", move || me.note_stop(&jobs));
+        if let Err(error) = noting {
+            self.warn_of_note(&error);
+            self.note_is_over();
+        }
+    }
+
+    fn note_is_over(&self) {
+        self.state.lock().noting -= 1;
+        self.stirred.notify_all();
+    }
+
+    /// Notes that these jobs run while the runner stops. The caller has counted the note.
+    pub(super) fn note_stop(&self, jobs: &[Running]) {
+        let queues: Vec<_> = self.source().queues().into_iter().map(|queue| queue.inner().clone()).collect();
+        let runs: Vec<_> =
+            jobs.iter().map(|job| (self.source().place_of(job), job.id().to_owned(), job.token())).collect();
+        let noted =
+            call_on(self.source().store(), queues, "note that a runner stops", Changes::default(), move |steps| {
+                runs.iter().try_for_each(|(place, id, token)| {
+                    let noted = steps.at(*place, |step| step.note_stop(id, *token));
+                    // It has ended meanwhile, or nobody can read it.
+                    noted.or_else(|error| if is_halt(&error) || is_damage(&error) { Ok(()) } else { Err(error) })
+                })
+            });
+        if let Err(error) = noted {
+            self.warn_of_note(&error);
+        }
+        self.note_is_over();
+    }
+
+    fn warn_of_note(&self, error: &(dyn std::error::Error + 'static)) {
+        let (queue, error) = (self.source().name(), describe(error));
+        tracing::warn!(target: "waterline", queue, error, "a runner cannot note that it stops: a job that still runs when the process ends counts a crash");
     }
 
     pub(in crate::queue::runner) fn wait(&self, limit: Option<Duration>) -> Result<(), QueueError> {
@@ -35,7 +102,11 @@ impl Pool {
             let mut state = self.state.lock();
             self.crew.wait_gone(&mut state, deadline)
         };
-        let running = if gone { Vec::new() } else { self.abandon() };
+        let running = if gone { Vec::new() } else { self.abandon(true) };
+        if !running.is_empty() {
+            let (mut state, until) = (self.state.lock(), crate::base::time::now().checked_add(NOTE));
+            while state.noting > 0 && !wait_until(&self.stirred, &mut state, until) {}
+        }
         let joined = gone && self.crew.join(deadline);
         self.crew.leave_as_owner();
         if !running.is_empty() || !joined {
@@ -47,19 +118,39 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives up the jobs that still run, and returns their ids.
-    pub(super) fn abandon(&self) -> Vec<String> {
-        let mut flights: Vec<_> = {
+    /// Gives up the jobs that still run, and returns their ids. The threads stay for the ends of
+    /// those futures that are still to be dropped, unless no thread `stays`.
+    pub(super) fn abandon(&self, stays: bool) -> Vec<String> {
+        let mut jobs = Vec::new();
+        #[cfg(feature = "tokio")]
+        let mut tasks = Vec::new();
+        {
             let mut state = self.state.lock();
             state.abandoned = true;
-            std::mem::take(&mut state.flights).into_values().collect()
-        };
-        flights.sort_by_key(|flight| flight.job.flight());
-        flights.iter().for_each(|flight| self.give_up(&flight.job));
+            state.flights.retain(|_, flight| {
+                jobs.push(flight.job.clone());
+                #[cfg(feature = "tokio")]
+                tasks.extend(flight.task.take());
+                stays && !flight.ended && self.is_future(&flight.job)
+            });
+        }
+        jobs.sort_by_key(Running::flight);
+        jobs.iter().for_each(|job| self.give_up(job));
         #[cfg(feature = "tokio")]
-        flights.iter_mut().filter_map(|flight| flight.task.take()).for_each(|task| task.abort());
+        tasks.iter().for_each(tokio::task::AbortHandle::abort);
         self.end_if_over(&mut self.state.lock());
-        flights.iter().map(|flight| flight.job.id().to_owned()).collect()
+        jobs.iter().map(|job| job.id().to_owned()).collect()
+    }
+
+    /// True if the job is a future, whose drop reports its end.
+    fn is_future(&self, job: &Running) -> bool {
+        #[cfg(feature = "tokio")]
+        return matches!(self.settings.handlers.get(job.kind()), Some(Handler::Async(_)));
+        #[cfg(not(feature = "tokio"))]
+        {
+            let _ = job;
+            false
+        }
     }
 
     /// Lets the lease of a job end by silence.

@@ -63,21 +63,28 @@ impl Pool {
     /// sees when it is asked to end.
     pub(super) fn take_up(&self, claimed: Claimed) -> (Running, Vec<u8>) {
         let (job, payload) = self.claimed(claimed);
-        let flight = Flight {
-            job: job.clone(),
-            ended: false,
-            #[cfg(feature = "tokio")]
-            task: None,
-        };
-        {
+        let is_stopping = {
             let mut state = self.state.lock();
             state.reserved = state.reserved.saturating_sub(1);
             state.claims += 1;
+            let is_stopping = self.is_stopping();
+            state.noting += usize::from(is_stopping);
             if state.abandoned {
                 self.give_up(&job);
             } else {
+                let flight = Flight {
+                    job: job.clone(),
+                    ended: false,
+                    is_noted: is_stopping,
+                    #[cfg(feature = "tokio")]
+                    task: None,
+                };
                 state.flights.insert(job.flight(), flight);
             }
+            is_stopping
+        };
+        if is_stopping {
+            self.note_stop(std::slice::from_ref(&job));
         }
         self.source().slot_is_free();
         self.source().pass_on();
@@ -254,6 +261,6 @@ fn place(queues: &mut Vec<Arc<QueueState>>, queue: &Queue) -> usize {
     })
 }
 
-fn is_halt(error: &BoxError) -> bool {
+pub(super) fn is_halt(error: &BoxError) -> bool {
     matches!(error.downcast_ref(), Some(QueueError::Halt { .. }))
 }
