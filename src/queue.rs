@@ -87,9 +87,10 @@
 //! [`Queue::periodic`] makes a job at each tick of a schedule: [`Every`], a fixed interval, or,
 //! with the feature `cron`, `Cron`, a cron expression in any time zone.
 //!
-//! * A new name has its first tick at once, unless it says
-//!   [`start_at_next`](PeriodicBuilder::start_at_next). Its last tick is stored, so a restart
-//!   brings no second first tick.
+//! * A new name with an [`Every`] has its first tick at once, and one with a `Cron` at the next
+//!   time of the expression. [`start_at_next`](PeriodicBuilder::start_at_next) and
+//!   [`start_at_once`](PeriodicBuilder::start_at_once) say otherwise. The last tick is stored, so a
+//!   restart brings no second first tick.
 //! * There is one run that has not ended, at most: [`Overlap::Skip`] passes a tick that comes too
 //!   soon, and counts it. A run ends when its job has finished or died. One whose process died runs
 //!   again as any other job, and holds up the ticks until it ends, and no longer.
@@ -308,17 +309,20 @@ impl Queue {
 
     /// Pushes a job, and returns once it is written, as durable as the store.
     ///
-    /// If a job of the same id is there already, it depends on the state of that job:
+    /// A [`unique`](NewJob::unique) job that has a twin is treated as [`Clash`] says, whatever the
+    /// ids. Otherwise, if a job of the same id is there already, it depends on the state of that
+    /// job:
     ///
     /// | state | effect | [`PushOutcome`] |
     /// |---|---|---|
     /// | waiting, due at the same time | nothing is changed | `Duplicate` |
     /// | waiting, due at another time | it is moved, and gets the new payload; its failures stay | `Rescheduled` |
-    /// | running | it runs once more, when this run has succeeded; its payload stays | `Resubmit` |
+    /// | running | it runs once more, when this run has succeeded; its payload and its settings stay | `Resubmit` |
     /// | finished or dead | it runs again, with the new payload | `Added` |
     ///
     /// A run that fails is followed by the next attempt. If that begins before the time of the
-    /// push, the job runs once more after it, too.
+    /// push, the job runs once more after it, too. A job that waits for others goes on to wait for
+    /// them if the push names none.
     ///
     /// ```
     /// use std::time::Duration;

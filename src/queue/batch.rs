@@ -13,7 +13,8 @@ impl Queue {
     /// is ready at once.
     ///
     /// A job that dies decides by [`NewJob::on_dead`] of the last one. A job whose id is there
-    /// already, or that has a twin, is waited for all the same.
+    /// already, or that has a twin, is waited for all the same. If the last one has a twin, that
+    /// stands for it, and waits for nothing more: the answer names it.
     ///
     /// ```
     /// use waterline::Store;

@@ -220,7 +220,7 @@ pub enum PushOutcome {
     /// is unique, and its twin was changed as [`Clash`](crate::queue::Clash) says.
     Rescheduled,
     /// A job of this id is running. It runs once more when this run has succeeded, at the time of
-    /// this push and with the payload that it has.
+    /// this push. It keeps its payload and all its settings: those of this push do not count.
     Resubmit,
 }
 

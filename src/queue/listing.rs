@@ -292,7 +292,9 @@ impl Queue {
     }
 
     /// Makes all dead jobs ready again, as [`requeue`](Self::requeue) does, and returns their
-    /// number. It takes several writes, so a crash may leave the rest dead.
+    /// number. It takes several writes, so a crash may leave the rest dead. A job that died with
+    /// one that it waited for does not wait for it again: requeue it by itself when that one has
+    /// ended.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).

@@ -103,7 +103,8 @@ impl NewJob {
     }
 
     /// Gives the job an id of yours: 1 to 255 bytes, not beginning with `~`. A job of this id that
-    /// is there already is treated as [`Queue::push`](crate::queue::Queue::push) says.
+    /// is there already is treated as [`Queue::push`](crate::queue::Queue::push) says. If the job
+    /// is [`unique`](Self::unique) too, that is asked first.
     pub fn id(mut self, id: impl Into<JobId>) -> Self {
         self.id = Some(id.into());
         self
@@ -143,6 +144,11 @@ impl NewJob {
     }
 
     /// Refuses twins of the job. Default: a job has as many twins as somebody pushes.
+    ///
+    /// A job of the same [`id`](Self::id) is a twin as well, if its kind and payload are the same.
+    /// So a client may push once more when it has heard no answer: as long as the job refuses
+    /// twins, it is neither moved nor run again. With another payload it is no twin, and the id
+    /// decides.
     pub fn unique(mut self, unique: Unique) -> Self {
         self.unique = Some(unique);
         self
@@ -219,9 +225,11 @@ impl NewJob {
         self
     }
 
-    /// Gives up the job if no worker has taken it for this long since the push, also when it waits
-    /// for its next attempt: it is dead then, which is visible, and does not run. Default: it waits
-    /// without end.
+    /// Gives up the job if no worker has taken it for this long since the push: it is dead then,
+    /// which is visible, and does not run. Default: it waits without end.
+    ///
+    /// The time ends with the first claim. A job that waits for its next attempt, or was pushed
+    /// once more while it ran, expires no more, nor does a dead one that somebody requeues.
     pub fn expires(mut self, after: Duration) -> Self {
         self.expires = Some(after);
         self

@@ -68,6 +68,16 @@ impl Schedule {
         }
     }
 
+    /// True if the first tick is one of the schedule, and not at once. A cron expression names
+    /// times, and work that is meant for the night must not begin at noon.
+    pub(super) fn begins_at_next(&self) -> bool {
+        match &self.0 {
+            Kind::Every(_) => false,
+            #[cfg(feature = "cron")]
+            Kind::Cron(_) => true,
+        }
+    }
+
     /// Returns the ticks, if the last one was at this time.
     fn ticks(&self, last: u64) -> Ticks<'_> {
         Ticks { schedule: self, last }

@@ -383,6 +383,10 @@ impl Step<'_, '_> {
         self.leave(id, &row)?;
         let mut row = Row { state: JobState::Ready, failures: 0, crashes: 0, due: 0, ..row };
         self.begin_anew(&mut row);
+        if let Some(extras) = &mut row.extras {
+            // Somebody wants it to run, however late it is.
+            extras.expires = None;
+        }
         self.clear_progress(id, &mut row)?;
         self.register_again(id, &row)?;
         self.enter(id, &mut row)?;

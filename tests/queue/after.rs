@@ -244,6 +244,21 @@ fn a_job_that_expires_is_skipped_or_crashes_too_often_has_ended() {
 // Jobs that change while they wait, or are waited for.
 
 #[test]
+fn a_waiting_job_that_is_moved_goes_on_to_wait() {
+    on_each(|bench| {
+        ["a", "b"].into_iter().for_each(|id| drop(bench.push(job(id))));
+        bench.push(job("c").after(["a"]).on_dead(OnDead::Run).delay(SECOND));
+        assert_eq!(bench.push(job("c").delay(2 * SECOND)), PushOutcome::Rescheduled);
+        let info = bench.info("c");
+        assert_eq!((info.state, info.waits_for, info.run_at), (JobState::Waiting, 1, Some(noon() + 2 * SECOND)));
+        bench.clock.advance(2 * SECOND);
+        assert_eq!(bench.state("c"), WAITING);
+        bench.bury("a");
+        assert_eq!(bench.state("c"), READY, "it runs also if the other one died, as it said first");
+    });
+}
+
+#[test]
 fn a_waiting_job_that_is_pushed_again_waits_for_those_of_the_last_push() {
     on_each(|bench| {
         ["a", "b"].into_iter().for_each(|id| drop(bench.push(job(id))));

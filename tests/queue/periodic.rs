@@ -426,11 +426,11 @@ fn a_cron_job_runs_once_on_the_days_of_clock_changes_over_restarts() {
             let begin = UNIX_EPOCH + Duration::from_secs(begin);
             bench.queue.remove_periodic("digest").unwrap();
             bench.clock.set_wall(begin);
-            digest(&bench, cron()).start_at_next().start().unwrap();
+            digest(&bench, cron()).start().unwrap();
             let mut made = Vec::new();
             for _ in 0..(2 * 24 * 4) {
                 bench = bench.restart_after(15 * MINUTE);
-                digest(&bench, cron()).start_at_next().start().unwrap();
+                digest(&bench, cron()).start().unwrap();
                 let before = minutes(begin);
                 made.extend(run(&bench).into_iter().map(|tick| tick - before));
             }
@@ -438,6 +438,9 @@ fn a_cron_job_runs_once_on_the_days_of_clock_changes_over_restarts() {
         }
         let info = periodic(&bench);
         assert_eq!(info.schedule.as_deref(), Some("30 2 * * * (Europe/Berlin)"));
+        bench.queue.remove_periodic("digest").unwrap();
+        digest(&bench, cron()).start_at_once().start().unwrap();
+        assert_eq!(run(&bench).len(), 1, "it begins at once if it is told to");
     });
 }
 

@@ -1,6 +1,7 @@
 //! Jobs that are compared with others: unique ones, those that a twin has made needless, roots and
 //! their leaves, and jobs that expire.
 
+use common::HOUR;
 use common::every_write::{DEATHS, Trial, every_write};
 use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, in_lives, job, noon, on_each};
 use serde_json::json;
@@ -52,6 +53,46 @@ fn m11_a_twin_is_refused_until_the_job_is_claimed_and_a_running_job_refuses_none
         a.finish(None).unwrap();
         assert_eq!(bench.state("b"), Some(JobState::Ready), "the end of one deletes no twin of it");
         assert_eq!(bench.push(until_claimed("c")), duplicate("b"), "and releases none");
+    });
+}
+
+/// A client that has heard no answer pushes once more.
+#[test]
+fn a_unique_job_with_an_id_of_the_users_is_not_pushed_twice() {
+    let hour = || Unique::within(HOUR);
+    for (name, unique, refuses) in [
+        // While it waits, while it runs, and when it has finished.
+        ("claimed", Unique::until_claimed(), [true, false, false]),
+        ("done", Unique::until_done(), [true, true, false]),
+        ("an hour", hour(), [true, true, true]),
+    ] {
+        on_each(|bench| {
+            let new = || page("a", "/", unique.clone());
+            let push = |place: usize, new: NewJob, otherwise: PushOutcome| {
+                let expected = if refuses[place] { duplicate("a") } else { otherwise };
+                assert_eq!(bench.push(new), expected, "{name}, {place}");
+            };
+            bench.push(new().delay(SECOND));
+            push(0, new(), PushOutcome::Added);
+            assert_eq!(bench.state("a"), Some(JobState::Scheduled), "{name}: it is not moved");
+            bench.clock.advance(SECOND);
+            let mut lease = bench.claim();
+            push(1, new(), PushOutcome::Resubmit);
+            lease.finish(None).unwrap();
+            let runs_again = usize::from(!refuses[1]);
+            assert_eq!(bench.claim_all().len(), runs_again, "{name}");
+            push(2, new(), PushOutcome::Added);
+            bench.claim_all();
+            bench.queue.remove("a").unwrap();
+            assert_eq!(bench.push(new()), PushOutcome::Added, "{name}: somebody removed it");
+        });
+    }
+    on_each(|bench| {
+        bench.push(page("a", "/", hour()).delay(SECOND));
+        assert_eq!(bench.push(page("a", "/other", hour())), PushOutcome::Rescheduled, "it is no twin");
+        let replace = page("a", "/other", hour().on_clash(Clash::Replace)).delay(MINUTE);
+        assert_eq!(bench.push(replace), PushOutcome::Rescheduled);
+        assert_eq!(bench.info("a").run_at, Some(noon() + MINUTE));
     });
 }
 
@@ -270,7 +311,7 @@ fn a_job_that_runs_once_more_stays_unique_until_it_is_done() {
     on_each(|bench| {
         bench.push(until_done("a"));
         let mut lease = bench.claim();
-        assert_eq!(bench.push(until_done("a")), PushOutcome::Resubmit);
+        lease.resubmit(None).unwrap();
         lease.finish(None).unwrap();
         assert_eq!(bench.push(until_done("b")), duplicate("a"));
         bench.claim().finish(None).unwrap();
@@ -461,23 +502,35 @@ fn p07_a_sweep_ends_expired_jobs_that_no_claim_reaches() {
         assert_eq!(bench.state("a"), Some(JobState::Dead));
         assert!(bench.queue.requeue("a").unwrap());
         bench.queue.resume().unwrap();
-        assert!(bench.accept().is_none(), "its time is over all the same");
-        assert_eq!(bench.state("a"), Some(JobState::Dead));
+        assert_eq!(bench.info("a").expires_at, None, "somebody wants it to run, however late it is");
+        bench.finish("a");
     });
 }
 
 #[test]
-fn a_job_that_waits_for_its_next_attempt_expires_too() {
+fn a_job_that_was_taken_in_time_expires_no_more_however_it_goes_on() {
     on_each(|bench| {
-        bench.push(job("a").expires(2 * SECOND).retry(Retry::fixed(MINUTE)));
+        let new = || job("a").expires(2 * SECOND).retry(Retry::fixed(MINUTE));
+        bench.push(new());
         bench.clock.advance(SECOND);
         let mut lease = bench.claim();
+        assert_eq!(bench.info("a").expires_at, None);
+        assert_eq!(bench.push(new()), PushOutcome::Resubmit);
         bench.clock.advance(2 * SECOND);
         lease.retry("not yet").unwrap();
-        assert_eq!(bench.state("a"), Some(JobState::Scheduled));
-        assert!(bench.accept().is_none());
-        assert_eq!(bench.state("a"), Some(JobState::Dead));
-        assert_eq!(bench.queue.counts().dead, 1);
+        bench.pass(SECOND);
+        assert_eq!(bench.state("a"), Some(JobState::Scheduled), "it waits for its next attempt");
+        bench.clock.advance(MINUTE);
+        bench.finish("a");
+        assert_eq!(bench.claim_all(), Vec::<String>::new(), "its second attempt began after the push");
+        assert_eq!(bench.state("a"), Some(JobState::Finished));
+        // A run for a push that came meanwhile.
+        bench.push(new());
+        let mut lease = bench.claim();
+        assert_eq!(bench.push(new().delay(HOUR)), PushOutcome::Resubmit);
+        lease.finish(None).unwrap();
+        bench.clock.advance(HOUR);
+        bench.finish("a");
     });
 }
 

@@ -29,9 +29,9 @@ impl Compared {
 
 impl Model {
     /// Returns the job that refuses a new one.
-    pub fn twin(&self, id: &str, new: &Job, wall: u64) -> Option<String> {
+    pub fn twin(&self, new: &Job, wall: u64) -> Option<String> {
         let page = new.more.page.filter(|_| new.more.unique.is_some())?;
-        let (owner, until) = self.compared.unique.get(&page).filter(|(owner, _)| owner != id)?;
+        let (owner, until) = self.compared.unique.get(&page)?;
         let refuses = |job: &Job| match job.more.unique {
             _ if job.more.page != Some(page) => false,
             Some(Until::Claimed) => waits(job.state),
@@ -61,7 +61,7 @@ impl Model {
 
     pub fn register_again(&mut self, id: &str, job: &Job, wall: u64) {
         let is_window = matches!(job.more.unique, Some(Until::Window(_)));
-        if !is_window && job.more.unique.is_some() && self.twin(id, job, wall).is_none() {
+        if !is_window && job.more.unique.is_some() && self.twin(job, wall).is_none() {
             self.compared.unique.extend(job.more.page.map(|page| (page, (id.to_owned(), None))));
         }
     }
@@ -76,6 +76,9 @@ impl Model {
 
     pub fn release_claimed(&mut self, id: &str) {
         let job = self.jobs[id].clone();
+        if let Some(expires) = self.jobs.get_mut(id).unwrap().more.expires.take() {
+            self.compared.expiring.remove(&(expires, id.to_owned()));
+        }
         if job.more.unique == Some(Until::Claimed) {
             self.release(id, &job);
             let more = &mut self.jobs.get_mut(id).unwrap().more;

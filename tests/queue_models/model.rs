@@ -166,6 +166,10 @@ impl Model {
     pub fn push(&mut self, push: &Push, wall: u64) -> Result<(String, PushOutcome), Refusal> {
         let (id, due) = (&push.id, push.job.due);
         let after = self.waits(id, push)?;
+        if let Some(twin) = self.twin(&push.job, wall) {
+            let outcome = self.clash(&twin, push, wall)?;
+            return Ok((twin, outcome));
+        }
         let is_moved = match self.jobs.get_mut(id) {
             Some(old) if old.state == JobState::Running && after.is_over() => {
                 old.resubmit = Some(due);
@@ -177,13 +181,7 @@ impl Model {
             }
             old => old.is_some_and(|old| waits(old.state)),
         };
-        match self.twin(id, &push.job, wall) {
-            None => Ok((id.clone(), self.place(id, push, after, is_moved, wall))),
-            Some(twin) => {
-                let outcome = self.clash(&twin, push, wall)?;
-                Ok((twin, outcome))
-            }
-        }
+        Ok((id.clone(), self.place(id, push, after, is_moved, wall)))
     }
 
     /// Puts a job into the place of a new one, or of an old one of its id.
@@ -193,6 +191,9 @@ impl Model {
         new.after = after.on;
         if let Some(old) = self.jobs.get(id).cloned() {
             self.settle(id, &old, true);
+            if push.after.is_empty() && !new.after.is_empty() {
+                new.on_dead = old.on_dead;
+            }
             if is_moved {
                 (new.failures, new.crashes, new.error) = (old.failures, old.crashes, old.error);
             }
@@ -430,6 +431,7 @@ impl Model {
             return false;
         }
         let mut ready = Job { state: JobState::Ready, failures: 0, crashes: 0, due: 0, kept_until: None, ..job };
+        ready.more.expires = None;
         self.begin_anew(&mut ready);
         self.register_again(id, &ready, wall);
         self.enter(id, ready, wall);

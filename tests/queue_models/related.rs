@@ -44,6 +44,10 @@ impl Waits {
 impl Model {
     /// Returns what the job of a push is to wait for if it takes this id.
     pub fn waits(&self, id: &str, push: &Push) -> Result<Waits, Refusal> {
+        let old = self.jobs.get(id).filter(|old| old.state == JobState::Waiting && push.after.is_empty());
+        if let Some(old) = old {
+            return Ok(Waits { on: old.after.clone(), died: None });
+        }
         let mut waits = Waits::default();
         for other in &push.after {
             if other == id {

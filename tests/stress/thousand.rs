@@ -134,11 +134,11 @@ fn open(directory: &std::path::Path) -> Store {
 
 #[test]
 fn a_thousand_consumers_on_one_store() {
+    let _alone = crate::ONE_AT_A_TIME.lock();
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
     let (threads, before) = (own_threads(), resident());
     assert_eq!(threads, 0, "nothing was started yet");
-    let _alone = crate::ONE_AT_A_TIME.lock();
     let many = size(100, 1000);
     let streams: Vec<Stream> = (0..many).map(Stream::new).collect();
     let consumers: Vec<Consumer> = streams.iter().map(|stream| stream.start(&store)).collect();

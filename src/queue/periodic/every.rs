@@ -7,8 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A fixed interval, as a schedule of [`Queue::periodic`](crate::queue::Queue::periodic).
 ///
-/// The ticks are the first one and all that are whole intervals after it, also over restarts: a
-/// tick that is made late does not delay those after it. So an interval does not drift.
+/// The first tick is at once, when the name is registered for the first time, and the others are
+/// whole intervals after it, also over restarts: a tick that is made late does not delay those
+/// after it. So an interval does not drift.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};

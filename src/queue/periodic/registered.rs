@@ -92,10 +92,17 @@ impl PeriodicBuilder {
         self
     }
 
-    /// Makes the first job at the next tick of the schedule. Default: a name that is new has its
-    /// first tick at once, so that a mistake shows at once, too.
+    /// Makes the first job of a new name at the next tick of the schedule. This is the default of a
+    /// `Cron`, as it is of cron.
     pub fn start_at_next(mut self) -> Self {
         self.periodic.at_next = true;
+        self
+    }
+
+    /// Makes the first job of a new name at once. This is the default of an
+    /// [`Every`](crate::queue::Every), so that a mistake shows at once, too.
+    pub fn start_at_once(mut self) -> Self {
+        self.periodic.at_next = false;
         self
     }
 
@@ -196,9 +203,9 @@ impl Queue {
     /// each call of [`accept`](Self::accept). The [module](crate::queue#periodic-jobs) has the
     /// rules.
     pub fn periodic(&self, name: impl Into<String>, schedule: impl Into<Schedule>, job: NewJob) -> PeriodicBuilder {
-        let (overlap, catch_up) = (Overlap::default(), CatchUp::default());
-        let periodic =
-            Periodic { name: name.into(), schedule: schedule.into(), job, overlap, catch_up, at_next: false };
+        let (overlap, catch_up, schedule) = (Overlap::default(), CatchUp::default(), schedule.into());
+        let at_next = schedule.begins_at_next();
+        let periodic = Periodic { name: name.into(), schedule, job, overlap, catch_up, at_next };
         PeriodicBuilder { queue: self.clone(), periodic }
     }
 

@@ -117,6 +117,9 @@ impl Step<'_, '_> {
     pub(super) fn begin(&mut self, id: JobId, mut row: Row) -> Result<Claimed, BoxError> {
         if row.extras.is_some() {
             self.release_claimed(&id, &mut row)?;
+            if let Some(expires) = row.extras_mut().expires.take() {
+                self.remove_entry(List::Expiring, expires, &id)?;
+            }
         }
         self.leave(&id, &row)?;
         row.state = JobState::Running;

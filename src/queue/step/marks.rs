@@ -81,12 +81,12 @@ impl Step<'_, '_> {
 
     // Unique jobs.
 
-    /// Returns the job that refuses a new one.
+    /// Returns the job that refuses a new one. It may have the same id.
     pub(super) fn twin_of(&mut self, id: &str, new: &Row) -> Result<Option<Twin>, BoxError> {
         let extras = new.extras();
         let (Some(_), Some(fingerprint)) = (extras.unique, extras.fingerprint) else { return Ok(None) };
         let marked = self.mark_or_none(id, Mark::Unique, &fingerprint.text());
-        let Some(Marked { until, id: owner, .. }) = marked.filter(|marked| marked.id != id) else { return Ok(None) };
+        let Some(Marked { until, id: owner, .. }) = marked else { return Ok(None) };
         let row = self.row(&owner).unwrap_or_else(|error| {
             self.log_damage(Damaged::Mark { id: id.to_owned(), error: describe(&*error) });
             None

@@ -37,6 +37,11 @@ impl Step<'_, '_> {
         // An id that the queue has just made is in no row.
         let old = if made.is_some() { None } else { self.row(id)? };
         let waits = self.waits(id, push, old.as_ref())?;
+        // Also a job of the same id is a twin: a client that pushes once more, since it has heard
+        // no answer, must not make the work be done twice.
+        if let Some(twin) = self.twin_of(id, new)? {
+            return self.push_to_twin(twin, push);
+        }
         let again = match old.as_ref().map(|old| rules::push_again(old.state, old.due, new.due)) {
             Some(Again::Same) if !self.waits_so(id, old.as_ref(), push, &waits)? => Some(Again::Move),
             Some(Again::Flag) if !waits.is_over() => return Err(QueueError::AlreadyRuns { id: id.clone() }.into()),
@@ -48,10 +53,7 @@ impl Step<'_, '_> {
                 self.write_row(id, &Row { resubmit: Some(new.due), ..old })?;
                 Ok(pushed(id, PushOutcome::Resubmit))
             }
-            (old, again) => match self.twin_of(id, new)? {
-                Some(twin) => self.push_to_twin(twin, push),
-                None => self.place(id, old.as_ref(), push, waits, again == Some(Again::Move)),
-            },
+            (old, again) => self.place(id, old.as_ref(), push, waits, again == Some(Again::Move)),
         }
     }
 
@@ -110,6 +112,9 @@ impl Step<'_, '_> {
                 (row.failures, row.crashes, row.error) = (old.failures, old.crashes, old.error.clone());
             }
             inherit_lists(&mut row, old);
+            if push.after.is_empty() && !waits.on.is_empty() {
+                row.extras_mut().on_dead = old.extras().on_dead;
+            }
         }
         if let Some(on_dead) = push.awaited_by {
             self.list_of(&mut row, on_dead);

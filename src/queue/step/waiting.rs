@@ -64,8 +64,11 @@ impl Step<'_, '_> {
     // The push.
 
     /// Looks up the jobs that a job of this id is to wait for. `old` is the job that has the id
-    /// now.
+    /// now. It goes on to wait for the same jobs if the push names none.
     pub(super) fn waits(&mut self, id: &str, push: &Push, old: Option<&Row>) -> Result<Waits, BoxError> {
+        if push.after.is_empty() && old.is_some_and(|old| old.state == JobState::Waiting) {
+            return Ok(Waits { on: self.waits_of(id)?, died: None });
+        }
         let on_dead = push.row.extras().on_dead;
         // Nobody waits for a job that was never there, so it closes no cycle.
         let is_awaited = old.is_some_and(|old| old.extras().awaited.or(old.extras().held_up).is_some());
@@ -97,6 +100,17 @@ impl Step<'_, '_> {
             waits.on.clear();
         }
         Ok(waits)
+    }
+
+    /// Returns the jobs that a job waits for.
+    fn waits_of(&mut self, id: &str) -> Result<Vec<(JobId, Option<u64>)>, BoxError> {
+        let mut on = Vec::new();
+        for pair in self.batch.scan(&self.queue.rows, &self.queue.keys.all_awaits(Some(id))) {
+            let (key, other) = pair?;
+            let list = split_awaits(&key).map(|(_, list)| list);
+            on.push((String::from_utf8_lossy(&other).into_owned(), list));
+        }
+        Ok(on)
     }
 
     /// Refuses a job if one of these, which it is to wait for, waits for it.
