@@ -255,12 +255,13 @@ impl Queue {
         let stored = state::loading::load(store.kv(), name, number, &families)?;
         let wall = options.clock.moment().wall;
         let (averages, old) = Averages::load(store.kv(), name, Keys(number), &families[0], wall)?;
-        let state = QueueState::new(name, number, families, options, (stored.head, stored.from), averages);
+        let state =
+            QueueState::new(name, number, families, options, (stored.head, stored.from, stored.damaged), averages);
         let state = Arc::new(state);
         let waits: Weak<dyn clock::Waits> = Arc::downgrade(&(state.clone() as Arc<dyn clock::Waits>));
         state.options.clock.tell(waits);
         let running = stored.running;
-        let (crashed, damaged) = call(store, &state, "open a queue", move |step| {
+        let crashed = call(store, &state, "open a queue", move |step| {
             for key in &old {
                 step.batch.delete(step.queue.rows.id, &[key])?;
             }
@@ -268,9 +269,6 @@ impl Queue {
         })?;
         if crashed > 0 {
             tracing::warn!(target: "waterline", queue = name, jobs = crashed, "the process died while jobs ran; each counts a crash");
-        }
-        for id in damaged {
-            tracing::error!(target: "waterline", queue = name, id, "the row of a running job cannot be read: restore it from a backup, or remove the job");
         }
         Ok(state)
     }

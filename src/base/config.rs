@@ -42,6 +42,15 @@ pub enum ConfigError {
         /// Its length as JSON, in bytes.
         bytes: usize,
     },
+    /// A value of JSON within which arrays and objects are nested too deep: nobody could read it
+    /// again.
+    #[error(
+        "the JSON is nested {depth} deep, and could not be read again: use 127 at most, or store it as a text within the JSON"
+    )]
+    JsonDepth {
+        /// The depth of its arrays and objects.
+        depth: usize,
+    },
     /// Progress of a job that is no fraction.
     #[error("the progress of the job is {value}: use 0 to 1")]
     Fraction {

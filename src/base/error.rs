@@ -104,8 +104,8 @@ pub enum Error {
 
     /// A stored value that cannot be read. It was not changed.
     #[error(
-        "the stored value of {name:?} cannot be read ({reason}): restore it from a backup, or start anew (`StoreProgress::remove`, \
-         `Table::delete`, another name for a log and for the progress on it)"
+        "the stored value of {name:?} cannot be read ({reason}): restore it from a backup, remove it (`Queue::remove` for a \
+         job), or start anew (`StoreProgress::remove`, `Table::delete`, another name for a log and for the progress on it)"
     )]
     Corrupt {
         /// The name of the progress, the table, the log or the store that has the value.

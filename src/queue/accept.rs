@@ -8,6 +8,8 @@ use super::step::{AT_ONCE, Claim, Claimed};
 use super::{Ended, Lease, Queue, SOME};
 use crate::base::config::ConfigError;
 use crate::queue::error::QueueError;
+#[cfg(doc)]
+use crate::queue::job::JobState;
 use crate::queue::job::millis;
 use std::time::{Duration, SystemTime};
 
@@ -75,7 +77,8 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] when the
-    /// database fails, or a stored row is damaged.
+    /// database fails. A job that cannot be read is set aside ([`JobState::Damaged`]), and is no
+    /// error.
     pub fn accept(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
         let most = accept.most()?;
         let deadline = accept.timeout.and_then(|timeout| self.state.moment().now.checked_add(timeout));
@@ -132,21 +135,17 @@ impl Queue {
             let written = end.clone();
             let taken = call(&self.store, &self.state, "take back a job", {
                 let id = id.clone();
-                move |step| {
-                    let row = step.leased(&id, token)?;
-                    let state = step.end(&id, token, written.clone(), None)?;
-                    Ok((row.kind, row.failures.saturating_add(1), state))
-                }
+                move |step| step.take_back(&id, token, written.clone())
             });
             match taken {
-                Ok((kind, attempt, state)) => {
+                Ok(Some((kind, attempt, state))) => {
                     tracing::warn!(target: "waterline", queue = self.name(), id, kind, attempt, "{error}, so the job is taken back");
                     if let dead @ Ended::Dead { .. } = Ended::of(&end, state) {
                         lines::ended(self.name(), (&id, &kind, attempt), &dead);
                     }
                 }
-                // Its worker has ended it meanwhile.
-                Err(QueueError::Halt { .. }) => {}
+                // It is set aside, or its worker has ended it meanwhile.
+                Ok(None) | Err(QueueError::Halt { .. }) => {}
                 Err(error) => return Err(error),
             }
         }

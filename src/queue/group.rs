@@ -310,12 +310,13 @@ impl Group {
     /// Returns the number of jobs in each state, in all queues together. It costs next to nothing.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let mut all = [0; JobState::ALL.len()];
+        let (mut all, mut damaged) = ([0; JobState::ALL.len()], 0);
         for queue in &self.inner.queues {
             let counts = queue.counts();
             all.iter_mut().zip(JobState::ALL).for_each(|(sum, state)| *sum += counts.of_state(state));
+            damaged += counts.damaged;
         }
-        Counts::of(all)
+        Counts::of(all, damaged)
     }
 }
 

@@ -39,10 +39,14 @@ pub enum JobState {
     Dead,
     /// It waits for the ends of other jobs.
     Waiting,
+    /// Its stored row cannot be read, so it was set aside, and everything else goes on. It stays
+    /// until somebody removes it ([`Queue::remove`](crate::queue::Queue::remove)).
+    Damaged,
 }
 
 impl JobState {
-    /// All states, in the order in which [`Counts`] and the stored counters have them.
+    /// All states that a row has, in the order in which [`Counts`] and the stored counters have
+    /// them.
     pub(crate) const ALL: [Self; 6] =
         [Self::Scheduled, Self::Ready, Self::Running, Self::Finished, Self::Dead, Self::Waiting];
 
@@ -78,18 +82,21 @@ pub struct Counts {
     pub dead: u64,
     /// Jobs that wait for the ends of other jobs.
     pub waiting: u64,
+    /// Jobs that cannot be read, and were set aside.
+    pub damaged: u64,
 }
 
 impl Counts {
-    pub(super) fn of(counts: [u64; JobState::ALL.len()]) -> Self {
+    pub(super) fn of(counts: [u64; JobState::ALL.len()], damaged: u64) -> Self {
         let [scheduled, ready, running, finished, dead, waiting] = counts;
-        Self { scheduled, ready, running, finished, dead, waiting }
+        Self { scheduled, ready, running, finished, dead, waiting, damaged }
     }
 
     /// Returns the number of jobs in this state.
     #[must_use]
     pub fn of_state(&self, state: JobState) -> u64 {
-        [self.scheduled, self.ready, self.running, self.finished, self.dead, self.waiting][state.number()]
+        let Self { scheduled, ready, running, finished, dead, waiting, damaged } = *self;
+        [scheduled, ready, running, finished, dead, waiting, damaged][state.number()]
     }
 }
 
@@ -186,10 +193,32 @@ pub(super) fn check_id(id: &str) -> Result<(), ConfigError> {
     }
 }
 
-/// Turns a value into JSON. A panic of its code is an error.
+/// Turns a value into JSON that can be read again. A panic of its code is an error.
 pub(super) fn to_json(id: &str, value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, QueueError> {
-    crate::base::guard::guarded(|| Ok(serde_json::to_vec(value)?))
+    let text = crate::base::guard::guarded(|| Ok(serde_json::to_vec(value)?));
+    text.and_then(|text| check_depth(&text).map(|()| text).map_err(BoxError::from))
         .map_err(|source| QueueError::Payload { id: id.to_owned(), source })
+}
+
+/// The deepest JSON that `serde_json` reads: arrays and objects within each other.
+const DEEPEST: usize = 127;
+
+/// Refuses text of JSON that could be written, and not be read again.
+pub(super) fn check_depth(text: &[u8]) -> Result<(), ConfigError> {
+    let (mut depth, mut deepest, mut bytes) = (0_usize, 0, text.iter());
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            // The end of the text within quotes: each escaped byte is passed.
+            b'"' => {
+                while bytes.next().is_some_and(|byte| *byte != b'"' && (*byte != b'\\' || bytes.next().is_some())) {}
+            }
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    if deepest <= DEEPEST { Ok(()) } else { Err(ConfigError::JsonDepth { depth: deepest }) }
 }
 
 /// Turns JSON into a value. A panic of its code is an error.
@@ -274,6 +303,11 @@ pub struct JobInfo {
     pub meta: BTreeMap<String, serde_json::Value>,
     /// The progress that its worker shows, or that of the last attempt.
     pub progress: Option<JobProgress>,
+    /// The reason why a part of it cannot be read, which is left out here. [`Queue::list`] alone
+    /// shows such a job. The kind of a job is empty if its row cannot be read.
+    ///
+    /// [`Queue::list`]: crate::queue::Queue::list
+    pub damaged: Option<String>,
     pub(super) place: u64,
 }
 
@@ -303,6 +337,7 @@ impl JobInfo {
             data,
             meta: BTreeMap::new(),
             progress: None,
+            damaged: None,
             place: row.place,
         }
     }

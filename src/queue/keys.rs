@@ -30,6 +30,8 @@ pub(super) enum List {
     Untold = b't' as isize,
     /// Ids of the user's whose rows have gone, by the time at which they are forgotten.
     Gone = b'g' as isize,
+    /// Jobs that cannot be read, by the number 0.
+    Damaged = b'd' as isize,
 }
 
 impl List {
@@ -266,6 +268,11 @@ const PREFIX: usize = 5;
 pub(super) fn split_entry(key: &[u8]) -> Option<(u64, &str)> {
     let (at, id) = key.get(PREFIX..)?.split_first_chunk::<8>()?;
     Some((u64::from_be_bytes(*at), std::str::from_utf8(id).ok()?))
+}
+
+/// Reads the number of an entry, also if its id cannot be read.
+pub(super) fn number_of_entry(key: &[u8]) -> u64 {
+    key.get(PREFIX..).and_then(<[u8]>::first_chunk).map_or(0, |at| u64::from_be_bytes(*at))
 }
 
 /// Reads the id and the list from the key of a list that a waiting job is in.

@@ -1,7 +1,7 @@
 //! The hold on one running job.
 
 use super::intent::call_with;
-use super::job::{from_json, millis, time};
+use super::job::{from_json, millis, time, to_json};
 use super::lines;
 use super::meta::check_key;
 use super::progress::JobProgress;
@@ -201,9 +201,10 @@ impl Lease {
     /// [`QueueOptions::lease`](crate::queue::QueueOptions::lease).
     ///
     /// # Errors
-    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Store`] when the database fails.
+    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is nested too
+    /// deep to be read again, [`QueueError::Store`] when the database fails.
     pub fn update(&mut self, data: Option<Value>) -> Result<(), QueueError> {
-        let data = data.map(json);
+        let data = self.json(data)?;
         let (id, token) = (self.id.clone(), self.token());
         self.row = self.call("update a job", Changes::default(), move |step| match &data {
             Some(data) => step.update(&id, token, data),
@@ -232,7 +233,7 @@ impl Lease {
     /// # Errors
     /// Those of [`update`](Self::update).
     pub fn finish(&mut self, data: Option<Value>) -> Result<Option<JobState>, QueueError> {
-        self.end(End::Finished, data.map(json), Changes::default())
+        self.end(End::Finished, self.json(data)?, Changes::default())
     }
 
     /// Ends the job with success, together with writes of yours: both happen, or neither.
@@ -305,6 +306,10 @@ impl Lease {
         Ok(changes)
     }
 
+    fn json(&self, data: Option<Value>) -> Result<Option<Vec<u8>>, QueueError> {
+        data.map(|data| to_json(&self.id, &data)).transpose()
+    }
+
     fn end(&mut self, end: End, data: Option<Vec<u8>>, effects: Changes) -> Result<Option<JobState>, QueueError> {
         let (id, token) = (self.id.clone(), self.token());
         let written = end.clone();
@@ -342,11 +347,6 @@ impl Lease {
     fn renewed(&self) -> Result<(), QueueError> {
         if self.prolong() { Ok(()) } else { Err(QueueError::Halt { id: self.id.clone() }) }
     }
-}
-
-/// Returns a value of JSON as its text.
-fn json(data: Value) -> Vec<u8> {
-    data.to_string().into_bytes()
 }
 
 impl Drop for Lease {

@@ -54,9 +54,15 @@ pub(super) enum Damaged {
         id: JobId,
         error: String,
     },
-    /// The row of a job that waits for others.
-    Waiting {
+    /// A job, which is set aside.
+    Job {
         id: JobId,
+        error: String,
+    },
+    /// The record of a periodic job.
+    Periodic {
+        name: String,
+        error: String,
     },
 }
 
@@ -131,8 +137,11 @@ impl Damaged {
             Self::Mark { id, error } => {
                 tracing::warn!(target: "waterline", queue, id, error, "a job cannot be compared with others, so it runs as if it had no twin and no newer root");
             }
-            Self::Waiting { id } => {
-                tracing::error!(target: "waterline", queue, id, "the row of a job that waits for others cannot be read: restore it from a backup, or remove the job");
+            Self::Job { id, error } => {
+                tracing::error!(target: "waterline", queue, id, error, "a job cannot be read, so it is set aside and the others go on: remove it, and push it again if it is still wanted");
+            }
+            Self::Periodic { name, error } => {
+                tracing::error!(target: "waterline", queue, periodic = name, error, "the record of a periodic job cannot be read, so it begins anew: ticks that nobody was there for are lost");
             }
         }
     }

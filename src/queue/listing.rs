@@ -3,7 +3,7 @@
 use super::Queue;
 use super::intent::call;
 use super::job::{Counts, JobInfo, Priority, from_json};
-use super::keys::{self, List, name_of_limit, split_entry, split_held};
+use super::keys::{self, List, name_of_limit, number_of_entry, split_entry, split_held};
 use super::limit::name_of;
 use super::limit::record::Record;
 use super::row::Row;
@@ -15,7 +15,35 @@ use crate::queue::job::{JobId, JobState};
 use crate::store::Store;
 
 /// A closure that is shown jobs. It returns false to end that.
-type Each<'a> = dyn FnMut(&str, &Row) -> Result<bool, QueueError> + 'a;
+type Each<'a> = dyn FnMut(&str, Found) -> Result<bool, QueueError> + 'a;
+
+/// A job that an entry names.
+pub(super) struct Found {
+    /// The number of the entry in its list.
+    place: u64,
+    /// Those of the entry of a ready job.
+    priority: Priority,
+    limit: Option<String>,
+    /// Its row, or the reason why that cannot be read.
+    pub(super) row: Result<Row, String>,
+}
+
+impl Found {
+    fn at(place: u64, row: Result<Row, String>) -> Self {
+        Self { place, priority: Priority::default(), limit: None, row }
+    }
+}
+
+/// Returns a part of a job, or an empty one if it cannot be read.
+fn left_out<T: Default>(part: Result<T, QueueError>, damaged: &mut Option<QueueError>) -> Result<T, QueueError> {
+    match part {
+        Err(error @ (QueueError::Payload { .. } | QueueError::Store(Error::Corrupt { .. }))) => {
+            *damaged = Some(error);
+            Ok(T::default())
+        }
+        part => part,
+    }
+}
 
 /// The number of jobs that one write of a call for many changes.
 const CHUNK: usize = 1000;
@@ -56,25 +84,48 @@ impl Queue {
     /// Returns the job with this id; `None` if there is none.
     ///
     /// # Errors
-    /// [`QueueError::Store`] with [`Error::Corrupt`] for a row that cannot be read, and with
-    /// [`Error::Store`] when the database fails.
+    /// [`QueueError::Store`] with [`Error::Corrupt`] for a job that cannot be read (see
+    /// [`list`](Self::list), which shows what is left of it), and with [`Error::Store`] when the
+    /// database fails.
     pub fn get(&self, id: impl AsRef<str>) -> Result<Option<JobInfo>, QueueError> {
         let id = id.as_ref();
-        // A job may be removed between the reads.
-        loop {
-            let Some(row) = self.row(id)? else { return Ok(None) };
-            let Some(payload) = self.bytes(&self.state.keys.payload(id))? else {
-                if self.row(id)?.is_none_or(|now| now != row) {
-                    continue;
-                }
-                return Err(self.state.corrupt(format!("the job {id:?} has no payload")).into());
-            };
-            let data = if row.has_data { self.bytes(&self.state.keys.data(id))? } else { None };
-            let data = data.map(|data| from_json(&data)).transpose();
-            let data = data.map_err(|source| QueueError::Payload { id: id.to_owned(), source })?;
-            let (meta, progress) = (self.meta_of(id, &row)?, self.progress_of(id, &row)?);
-            return Ok(Some(JobInfo { meta, progress, ..JobInfo::of(id, &row, payload, data) }));
+        let Some(row) = self.row(id)? else { return Ok(None) };
+        match self.look_at(id, row)? {
+            Some((_, Some(damaged))) => Err(damaged),
+            looked => Ok(looked.map(|(job, _)| job)),
         }
+    }
+
+    /// Returns a job, and the error of a part of it that cannot be read and is left out.
+    fn look_at(&self, id: &str, mut row: Row) -> Result<Option<(JobInfo, Option<QueueError>)>, QueueError> {
+        loop {
+            let mut damaged = None;
+            let job = self.parts(id, &row, &mut damaged)?;
+            if damaged.is_none() {
+                return Ok(Some((job, None)));
+            }
+            // A job may be removed between the reads.
+            match self.row(id)? {
+                None => return Ok(None),
+                Some(now) if now == row => return Ok(Some((job, damaged))),
+                Some(now) => row = now,
+            }
+        }
+    }
+
+    /// Reads what is stored of a job, and leaves out what cannot be read.
+    fn parts(&self, id: &str, row: &Row, damaged: &mut Option<QueueError>) -> Result<JobInfo, QueueError> {
+        let payload = self.bytes(&self.state.keys.payload(id))?;
+        if payload.is_none() {
+            *damaged = Some(self.state.corrupt(format!("the job {id:?} has no payload")).into());
+        }
+        let data = if row.has_data { self.bytes(&self.state.keys.data(id))? } else { None };
+        let data = data.map(|data| from_json(&data)).transpose();
+        let data = data.map_err(|source| QueueError::Payload { id: id.to_owned(), source });
+        let data = left_out(data, damaged)?;
+        let meta = left_out(self.meta_of(id, row), damaged)?;
+        let progress = left_out(self.progress_of(id, row), damaged)?;
+        Ok(JobInfo { meta, progress, ..JobInfo::of(id, row, payload.unwrap_or_default(), data) })
     }
 
     /// Returns the state of the job with this id; `None` if there is none.
@@ -88,13 +139,18 @@ impl Queue {
     /// Returns the number of jobs in each state. It costs nothing.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        Counts::of(self.state.look(|live| live.head.counts))
+        self.state.look(|live| Counts::of(live.head.counts, live.damaged))
     }
 
     /// Lists jobs in this state: the ready ones as they are claimed within each priority, and then
     /// those that limits hold, the scheduled ones by their time, the running ones by their claims,
     /// and the finished and the dead ones by the time at which they go away. The list goes on
     /// behind the job `from`, which may have left the state meanwhile.
+    ///
+    /// A job that cannot be read hides no other one: it is shown with the reason
+    /// ([`JobInfo::damaged`]), as [`JobState::Damaged`] if that is its row. From the moment when
+    /// the queue comes across such a row, and sets it aside, the list of that state has it, and no
+    /// other list.
     ///
     /// ```
     /// use waterline::Store;
@@ -117,15 +173,28 @@ impl Queue {
     /// Those of [`get`](Self::get).
     pub fn list(&self, state: JobState, from: Option<&JobInfo>, limit: usize) -> Result<Vec<JobInfo>, QueueError> {
         let mut jobs = Vec::new();
-        self.each(state, from, |id, row| {
-            let is_there = jobs.len() < limit;
-            if is_there && let Some(job) = self.get(id)?.filter(|job| job.state == state && job.place == row.place) {
-                jobs.push(job);
-            }
-            Ok(jobs.len() < limit)
-        })?;
-        jobs.truncate(limit);
+        if limit > 0 {
+            self.each(state, from, |id, found| {
+                jobs.extend(self.shown(id, state, found)?);
+                Ok(jobs.len() < limit)
+            })?;
+        }
         Ok(jobs)
+    }
+
+    /// Returns what a list of this state shows of a job.
+    fn shown(&self, id: &str, state: JobState, found: Found) -> Result<Option<JobInfo>, QueueError> {
+        let Found { place, priority, limit, row } = found;
+        let damaged = match row {
+            Ok(row) => {
+                let was = row.place;
+                let job = self.look_at(id, row)?.filter(|(job, _)| job.state == state && job.place == was);
+                return Ok(job.map(|(job, error)| JobInfo { damaged: error.map(|error| error.report()), ..job }));
+            }
+            Err(damaged) => Some(damaged),
+        };
+        let row = Row::unreadable(priority, place, limit);
+        Ok(Some(JobInfo { damaged, ..self.parts(id, &row, &mut None)? }))
     }
 
     /// Shows the jobs in this state, until one is answered with false.
@@ -133,7 +202,7 @@ impl Queue {
         &self,
         state: JobState,
         from: Option<&JobInfo>,
-        mut each: impl FnMut(&str, &Row) -> Result<bool, QueueError>,
+        mut each: impl FnMut(&str, Found) -> Result<bool, QueueError>,
     ) -> Result<(), QueueError> {
         let keys = self.state.keys;
         let list = match state {
@@ -143,6 +212,7 @@ impl Queue {
             JobState::Finished => List::Finished,
             JobState::Dead => List::Dead,
             JobState::Waiting => List::Waiting,
+            JobState::Damaged => List::Damaged,
         };
         let begin = self.state.look(|live| live.from.of(list));
         let begin = match from {
@@ -156,12 +226,18 @@ impl Queue {
         };
         let range = KeyRange { from: begin, to: Some(keys.entries_end(list)) };
         for pair in self.store.kv().rows(&self.state.entries, range, Order::Ascending) {
-            let (key, _) = pair?;
-            let (at, id) = split_entry(&key).ok_or_else(|| self.state.corrupt("an entry has no id".to_owned()))?;
-            let is_here =
-                |row: &Row| row.state == state && at == if list == List::Scheduled { row.due } else { row.place };
-            if let Some(row) = self.row(id)?.filter(is_here)
-                && !each(id, &row)?
+            let (key, value) = pair?;
+            let Some((at, id)) = split_entry(&key) else { continue };
+            let row = if list == List::Damaged {
+                let reason = String::from_utf8_lossy(value.get(1..).unwrap_or_default());
+                Some(Err(reason.into_owned()))
+            } else {
+                let is_here =
+                    |row: &Row| row.state == state && at == if list == List::Scheduled { row.due } else { row.place };
+                self.found(id)?.filter(|row| row.as_ref().map_or(true, is_here))
+            };
+            if let Some(row) = row
+                && !each(id, Found::at(at, row))?
             {
                 break;
             }
@@ -172,7 +248,7 @@ impl Queue {
     fn each_ready(
         &self,
         from: Option<&JobInfo>,
-        mut each: impl FnMut(&str, &Row) -> Result<bool, QueueError>,
+        mut each: impl FnMut(&str, Found) -> Result<bool, QueueError>,
     ) -> Result<(), QueueError> {
         let (first, index) = from.map_or((0, 0), |job| (job.priority as usize, job.place.saturating_add(1)));
         let held = from.and_then(|job| job.held_by.as_ref().map(|limit| (name_of(limit), index)));
@@ -195,11 +271,12 @@ impl Queue {
         let range = KeyRange { from, to: Some(self.state.keys.ready(lane, bounds.end.max(begin))) };
         for pair in self.store.kv().rows(&self.state.entries, range, Order::Ascending) {
             let (key, id) = pair?;
-            let corrupt = || self.state.corrupt("an entry is no id".to_owned());
-            let id = std::str::from_utf8(&id).map_err(|_| corrupt())?;
-            let (index, _) = split_entry(&key).ok_or_else(corrupt)?;
-            if let Some(row) = self.row(id)?.filter(|row| row.is_at(lane, index))
-                && !each(id, &row)?
+            let index = number_of_entry(&key);
+            // An entry that names no job is damaged. A claim finds the job that has lost it.
+            let Ok(id) = std::str::from_utf8(&id) else { continue };
+            let row = self.found(id)?.filter(|row| row.as_ref().map_or(true, |row| row.is_at(lane, index)));
+            if let Some(row) = row
+                && !each(id, Found { place: index, priority: Priority::ALL[lane], limit: None, row })?
             {
                 return Ok(false);
             }
@@ -221,9 +298,10 @@ impl Queue {
                 let (key, entry) = pair?;
                 let place = split_held(&key).unwrap_or_default();
                 let Some((&JOB, id)) = entry.split_first() else { continue };
-                let id = std::str::from_utf8(id).map_err(|_| self.state.corrupt("an entry is no id".to_owned()))?;
-                if let Some(row) = self.row(id)?.filter(|row| row.is_held(limit, place))
-                    && !each(id, &row)?
+                let Ok(id) = std::str::from_utf8(id) else { continue };
+                let row = self.found(id)?.filter(|row| row.as_ref().map_or(true, |row| row.is_held(limit, place)));
+                if let Some(row) = row
+                    && !each(id, Found { place, priority: Priority::default(), limit: Some(limit.to_owned()), row })?
                 {
                     return Ok(false);
                 }
@@ -257,7 +335,7 @@ impl Queue {
     fn each_running(
         &self,
         from: Option<&JobInfo>,
-        mut each: impl FnMut(&str, &Row) -> Result<bool, QueueError>,
+        mut each: impl FnMut(&str, Found) -> Result<bool, QueueError>,
     ) -> Result<(), QueueError> {
         let behind = from.map_or(0, |job| job.place.saturating_add(1));
         let mut running: Vec<(u64, JobId)> =
@@ -265,8 +343,9 @@ impl Queue {
         running.sort_unstable();
         for (token, id) in running.into_iter().filter(|(token, _)| *token >= behind) {
             let is_here = |row: &Row| row.state == JobState::Running && row.place == token;
-            if let Some(row) = self.row(&id)?.filter(is_here)
-                && !each(&id, &row)?
+            let row = self.found(&id)?.filter(|row| row.as_ref().map_or(true, is_here));
+            if let Some(row) = row
+                && !each(&id, Found::at(token, row))?
             {
                 break;
             }
@@ -275,7 +354,7 @@ impl Queue {
     }
 
     /// Removes all jobs that wait or run when they are reached, and returns their number. Finished
-    /// and dead jobs stay. A worker that has one of them learns it from its next call. The jobs are
+    /// and dead jobs stay, and those that cannot be read. A worker that has one of them learns it from its next call. The jobs are
     /// removed in several writes, so a crash may leave the rest.
     ///
     /// # Errors
@@ -285,7 +364,7 @@ impl Queue {
         // The end of a job would make those ready that wait for it.
         for state in [JobState::Waiting, JobState::Scheduled, JobState::Ready, JobState::Running] {
             count += self.in_chunks(state, |ids| {
-                call(&self.store, &self.state, "purge a queue", move |step| step.remove_waiting(&ids))
+                call(&self.store, &self.state, "purge a queue", move |step| step.remove_waiting(state, &ids))
             })?;
         }
         Ok(count)
@@ -300,18 +379,7 @@ impl Queue {
     /// Those of [`get`](Self::get).
     pub fn requeue_dead(&self) -> Result<u64, QueueError> {
         self.in_chunks(JobState::Dead, |ids| {
-            call(&self.store, &self.state, "requeue dead jobs", move |step| {
-                let mut count = 0;
-                for id in &ids {
-                    // One that is gone by now, or no longer dead, is no error.
-                    count += match step.requeue(id) {
-                        Ok(is_dead) => u64::from(is_dead),
-                        Err(error) if matches!(error.downcast_ref(), Some(QueueError::NotFound { .. })) => 0,
-                        Err(error) => return Err(error),
-                    };
-                }
-                Ok(count)
-            })
+            call(&self.store, &self.state, "requeue dead jobs", move |step| step.requeue_all(&ids))
         })
     }
 
@@ -342,6 +410,20 @@ impl Queue {
     pub(super) fn row(&self, id: &str) -> Result<Option<Row>, QueueError> {
         let bytes = self.bytes(&self.state.keys.row(id))?;
         Ok(bytes.map(|bytes| self.state.decode_row(id, &bytes)).transpose()?)
+    }
+
+    /// Returns the row of a job, or the reason why it cannot be read. One that is set aside is in
+    /// the list of those alone.
+    pub(super) fn found(&self, id: &str) -> Result<Option<Result<Row, String>>, QueueError> {
+        match self.row(id) {
+            Ok(row) => Ok(row.map(Ok)),
+            Err(QueueError::Store(error @ Error::Corrupt { .. })) => {
+                let aside = self.state.keys.entry(List::Damaged, 0, id);
+                let is_aside = self.store.kv().get(&self.state.entries, &aside).map_err(Error::from)?.is_some();
+                Ok((!is_aside).then(|| Err(error.report())))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns what is stored under this key of the rows.

@@ -8,7 +8,7 @@ use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::commit::sealed::{Kind, SUM};
 use crate::queue::error::QueueError;
-use crate::queue::job::JobId;
+use crate::queue::job::{JobId, check_depth};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -30,8 +30,12 @@ pub(super) fn check_key(key: &str) -> Result<(), ConfigError> {
     }
 }
 
-pub(super) fn check_size(bytes: usize) -> Result<(), ConfigError> {
-    if bytes <= MOST { Ok(()) } else { Err(ConfigError::MetaSize { bytes }) }
+/// Refuses the text of metadata or of a note that is too long, or that could not be read again.
+pub(super) fn check_text(text: &[u8]) -> Result<(), ConfigError> {
+    match text.len() {
+        0..=MOST => check_depth(text),
+        bytes => Err(ConfigError::MetaSize { bytes }),
+    }
 }
 
 /// Returns the text of metadata: an object of JSON, with its keys in ascending order.
@@ -80,8 +84,8 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Config`] for a key that does not
-    /// have 1 to 255 bytes and when the metadata of the job would take more than 64 KiB,
-    /// [`QueueError::Store`] when the database fails. Nothing is changed then.
+    /// have 1 to 255 bytes, when the metadata of the job would take more than 64 KiB, and for a
+    /// value that is nested too deep; [`QueueError::Store`] when the database fails. Nothing is changed then.
     pub fn set_meta(
         &self,
         id: impl Into<JobId>,

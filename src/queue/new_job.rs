@@ -331,7 +331,7 @@ impl NewJob {
         self.root.as_ref().map_or(Ok(()), Root::check)?;
         if !self.meta.is_empty() {
             self.meta.keys().try_for_each(|key| meta::check_key(key))?;
-            meta::check_size(meta::text(&self.meta).len())?;
+            meta::check_text(&meta::text(&self.meta))?;
         }
         self.key.as_deref().map_or(Ok(()), check_key)?;
         if self.cost == 0 {

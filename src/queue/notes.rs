@@ -2,7 +2,7 @@
 
 use super::intent::call;
 use super::keys::Mark;
-use super::meta::{check_key, check_size};
+use super::meta::{check_key, check_text};
 use super::row::Fields;
 use super::state::QueueState;
 use super::{Queue, SOME};
@@ -65,6 +65,8 @@ pub struct Note {
     pub value: Value,
     /// The time at which it goes away; `None`: it stays.
     pub expires_at: Option<SystemTime>,
+    /// The reason why it cannot be read. Then its value is `null`: set it, or remove it.
+    pub damaged: Option<String>,
 }
 
 /// A note as it is stored.
@@ -183,7 +185,7 @@ impl Notes {
     ///
     /// # Errors
     /// [`QueueError::Config`] for a key that does not have 1 to 255 bytes and for a value of more
-    /// than 64 KiB, [`QueueError::Store`] when the database fails. Nothing is changed then.
+    /// than 64 KiB or that is nested too deep, [`QueueError::Store`] when the database fails. Nothing is changed then.
     pub fn set(&self, key: impl Into<String>, value: impl Into<Value>) -> Result<(), QueueError> {
         self.change(key.into(), Change::Set(value.into(), 0)).map(drop)
     }
@@ -227,10 +229,10 @@ impl Notes {
     }
 
     /// Lists notes by their keys, in ascending order: from the first one behind the key `from`, and
-    /// so many at most.
+    /// so many at most. One that cannot be read hides no other one ([`Note::damaged`]).
     ///
     /// # Errors
-    /// Those of [`get`](Self::get).
+    /// [`QueueError::Store`] when the database fails.
     pub fn list(&self, from: Option<&str>, limit: usize) -> Result<Vec<Note>, QueueError> {
         let state = self.queue.inner();
         let prefix = place(&self.kind, "");
@@ -246,12 +248,15 @@ impl Notes {
                 break;
             }
             let (key, bytes) = pair.map_err(Error::from)?;
-            let of = super::keys::note_of(&key).ok_or_else(|| state.corrupt("a note has no key".to_owned()))?;
-            let noted = state.decode_note(of, &bytes)?;
+            let Some(of) = super::keys::note_of(&key) else { continue };
+            let (noted, damaged) = match state.decode_note(of, &bytes) {
+                Ok(noted) => (noted, None),
+                Err(error) => (Noted { until: 0, value: Value::Null }, Some(error.report())),
+            };
             if !noted.is_over(wall) {
                 let key = of.get(prefix.len()..).unwrap_or_default().to_owned();
                 let expires_at = (noted.until > 0).then(|| time(noted.until));
-                notes.push(Note { key, value: noted.value, expires_at });
+                notes.push(Note { key, value: noted.value, expires_at, damaged });
             }
         }
         Ok(notes)
@@ -277,7 +282,7 @@ impl Notes {
 fn check(key: &str, change: &Change) -> Result<(), crate::base::config::ConfigError> {
     check_key(key)?;
     match change {
-        Change::Set(value, _) => check_size(value.to_string().len()),
+        Change::Set(value, _) => check_text(value.to_string().as_bytes()),
         _ => Ok(()),
     }
 }

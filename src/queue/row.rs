@@ -131,6 +131,27 @@ impl Row {
         })
     }
 
+    /// Returns what an entry says of a job whose row cannot be read. Its other records may be there.
+    pub(crate) fn unreadable(priority: Priority, place: u64, held: Option<String>) -> Self {
+        Self {
+            state: JobState::Damaged,
+            priority,
+            kind: String::new(),
+            retry: None,
+            retention: None,
+            failures: 0,
+            crashes: 0,
+            pushed: 0,
+            due: 0,
+            since: 0,
+            place,
+            resubmit: None,
+            has_data: true,
+            error: String::new(),
+            extras: Some(Box::new(Extras { held, has_meta: true, has_progress: true, ..extras::NONE.clone() })),
+        }
+    }
+
     /// Returns its extras, to be read.
     pub(crate) fn extras(&self) -> &Extras {
         self.extras.as_deref().unwrap_or(&extras::NONE)

@@ -32,7 +32,7 @@ pub(crate) fn push_again(state: JobState, due: u64, new_due: u64) -> Again {
         state if state.waits() && due == new_due => Again::Same,
         JobState::Scheduled | JobState::Ready | JobState::Waiting => Again::Move,
         JobState::Running => Again::Flag,
-        JobState::Finished | JobState::Dead => Again::Renew,
+        JobState::Finished | JobState::Dead | JobState::Damaged => Again::Renew,
     }
 }
 

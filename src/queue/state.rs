@@ -80,6 +80,8 @@ pub(super) struct Live {
     pub(super) head: Head,
     pub(super) from: Fronts,
     pub(super) gate: Gate,
+    /// The number of jobs that are set aside, since they cannot be read.
+    pub(super) damaged: u64,
     /// The running jobs by the tokens of their leases.
     pub(super) running: HashMap<u64, Holder>,
     /// The ends of the leases that end by silence.
@@ -134,7 +136,7 @@ impl QueueState {
         number: u32,
         [rows, entries]: [Family; 2],
         options: QueueOptions,
-        (head, from): (Head, Fronts),
+        (head, from, damaged): (Head, Fronts, u64),
         averages: Averages,
     ) -> Self {
         let next_id = AtomicU64::new(head.next_id);
@@ -143,6 +145,7 @@ impl QueueState {
             head,
             from,
             gate: Gate::new(limits.queue.at_once),
+            damaged,
             running: HashMap::new(),
             deadlines: BTreeSet::new(),
             asleep: 0,
@@ -228,6 +231,7 @@ impl QueueState {
             room: Room::Any,
             endings: VecDeque::new(),
             is_telling: false,
+            has_lost: false,
         }
     }
 
@@ -338,7 +342,7 @@ impl Participant for QueueState {
 
     fn tail(&self) -> Tail {
         let live = self.live.lock();
-        Tail::new(live.head.clone(), live.from, live.gate)
+        Tail::new(live.head.clone(), live.from, live.gate, live.damaged)
     }
 
     fn apply(&self, tail: &mut Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
@@ -374,6 +378,7 @@ impl Participant for QueueState {
                 self.room.notify_all();
             }
             (live.head, live.from, live.gate) = (tail.head, tail.from, tail.gate);
+            live.damaged = tail.damaged;
             // Claims of the same batch hide nothing: a thread may have looked before the push.
             let more = live.entered().saturating_sub(before.0);
             let more = more.saturating_add(live.places_since(&gate));

@@ -2,7 +2,6 @@
 
 use super::Queue;
 use super::job::{Counts, Priority};
-use crate::base::error::Error;
 use crate::queue::error::QueueError;
 use crate::queue::job::{JobId, JobState};
 use crate::queue::limit::LimitOf;
@@ -81,7 +80,7 @@ pub enum Waits {
 
 impl fmt::Display for QueueStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { scheduled, ready, running, finished, dead, waiting } = self.counts;
+        let Counts { scheduled, ready, running, finished, dead, waiting, damaged } = self.counts;
         write!(f, "the queue {:?} ", self.queue)?;
         match &self.waits {
             Waits::No => f.write_str("runs its jobs")?,
@@ -117,6 +116,9 @@ impl fmt::Display for QueueStatus {
         if waiting > 0 {
             write!(f, ", waiting for other jobs {waiting}")?;
         }
+        if damaged > 0 {
+            write!(f, ", damaged {damaged}: list them by that state, and remove them")?;
+        }
         match &self.oldest_ready {
             Some((id, age)) => write!(f, "; the oldest ready job, {id:?}, has waited for {age:.1?})"),
             None => f.write_str(")"),
@@ -144,11 +146,7 @@ impl Queue {
     pub fn status(&self) -> Result<QueueStatus, QueueError> {
         let at = self.state.moment();
         let mut oldest: Option<(JobId, u64)> = None;
-        // A damaged row is among the reasons why no job starts.
-        let first_ready = match self.first_ready() {
-            Err(QueueError::Store(Error::Corrupt { .. })) => Vec::new(),
-            first_ready => first_ready?,
-        };
+        let first_ready = self.first_ready()?;
         let no_entry = first_ready.is_empty();
         let held = self.look_at_held()?;
         for job in first_ready.into_iter().chain(held.first) {
@@ -157,16 +155,16 @@ impl Queue {
             }
         }
         let mut due = None;
-        self.each(JobState::Scheduled, None, |_, row| {
-            due = Some(row.due);
-            Ok(false)
+        self.each(JobState::Scheduled, None, |_, found| {
+            due = found.row.as_ref().ok().map(|row| row.due);
+            Ok(due.is_none())
         })?;
         let ticks = self.state.look(|live| live.from.ticks());
         due = due.into_iter().chain((ticks < u64::MAX).then_some(ticks)).min();
         let slots = self.state.slots();
         let till = |wall: u64| Duration::from_millis(wall.saturating_sub(at.wall));
         let (counts, waits) = self.state.look(|live| {
-            let counts = Counts::of(live.head.counts);
+            let counts = Counts::of(live.head.counts, live.damaged);
             let oldest = live.running.values().min_by_key(|holder| holder.since);
             let waits = if let Some((error, since)) = &live.failing {
                 Waits::StoreFails { error: error.clone(), since: at.now.saturating_duration_since(*since) }
@@ -204,9 +202,10 @@ impl Queue {
     fn first_ready(&self) -> Result<Vec<(JobId, u64)>, QueueError> {
         let mut first = Vec::new();
         for lane in 0..Priority::ALL.len() {
-            self.each_in_lane(lane, 0, &mut |id, row| {
-                first.push((id.to_owned(), row.since));
-                Ok(false)
+            self.each_in_lane(lane, 0, &mut |id, found| {
+                let since = found.row.as_ref().ok().map(|row| row.since);
+                first.extend(since.map(|since| (id.to_owned(), since)));
+                Ok(since.is_none())
             })?;
         }
         Ok(first)

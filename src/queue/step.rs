@@ -33,6 +33,7 @@ mod marks;
 mod mending;
 mod notes;
 mod pushing;
+mod recount;
 mod ticking;
 mod time;
 mod waiting;
@@ -52,6 +53,8 @@ pub(crate) struct Tail {
     changed: bool,
     pub(super) from: Fronts,
     pub(super) gate: Gate,
+    /// The number of jobs that are set aside, since they cannot be read.
+    pub(super) damaged: u64,
     /// The events of the batch. Only the first `count` are true: those behind belong to intents
     /// that were taken back.
     told: Arc<Mutex<Vec<Happened>>>,
@@ -87,9 +90,10 @@ impl Happened {
 }
 
 impl Tail {
-    pub(super) fn new(head: Head, from: Fronts, gate: Gate) -> Self {
+    pub(super) fn new(head: Head, from: Fronts, gate: Gate, damaged: u64) -> Self {
         let waited = head.waiting();
-        Self { head, changed: false, from, gate, told: Arc::default(), count: 0, waited, owes_lines: false }
+        let told = Arc::default();
+        Self { head, changed: false, from, gate, damaged, told, count: 0, waited, owes_lines: false }
     }
 
     fn tell(&mut self, happened: Happened) {
@@ -162,6 +166,8 @@ pub(super) struct Step<'s, 'k> {
     pub(super) endings: VecDeque<waiting::Ending>,
     /// True while it tells ends.
     pub(super) is_telling: bool,
+    /// True once it has seen that jobs are to be counted anew, since an entry was damaged.
+    pub(super) has_lost: bool,
     pub(super) room: Room,
 }
 
@@ -207,11 +213,6 @@ impl Step<'_, '_> {
         Ok(bytes.map(|bytes| self.queue.decode_row(id, &bytes)).transpose()?)
     }
 
-    fn payload(&mut self, id: &str) -> Result<Vec<u8>, BoxError> {
-        let bytes = self.batch.get(&self.queue.rows, &self.queue.keys.payload(id))?;
-        Ok(bytes.ok_or_else(|| self.queue.corrupt(format!("the job {id:?} has no payload")))?)
-    }
-
     pub(super) fn write_row(&mut self, id: &str, row: &Row) -> Result<(), StoreError> {
         self.put(self.rows(), &self.queue.keys.row(id), &row.encode(&self.queue.name, id))
     }
@@ -236,6 +237,8 @@ impl Step<'_, '_> {
             }
             JobState::Finished => self.remove_entry(List::Finished, row.place, id)?,
             JobState::Dead => self.remove_entry(List::Dead, row.place, id)?,
+            // No row says so.
+            JobState::Damaged => return Ok(()),
         }
         let count = &mut self.head().counts[row.state.number()];
         *count = count.saturating_sub(1);
@@ -281,6 +284,8 @@ impl Step<'_, '_> {
                 row.place = self.at.wall;
                 self.put_entry(List::Waiting, row.place, id)?;
             }
+            // No row says so.
+            JobState::Damaged => return Ok(()),
         }
         match row.extras().expires {
             Some(expires) if row.state.waits() => self.put_entry(List::Expiring, expires, id)?,
@@ -343,11 +348,15 @@ impl Step<'_, '_> {
 
     /// Removes a job in any state. A worker that has it learns it from its next call.
     pub(super) fn remove(&mut self, id: &str) -> Result<(), BoxError> {
-        let row = match self.row(id) {
-            Err(error) if is_damage(&error) => return self.remove_damaged(id),
-            row => row?.ok_or_else(|| QueueError::NotFound { id: id.to_owned() })?,
-        };
-        self.remove_row(id, row, true)
+        match self.row(id) {
+            Err(error) if is_damage(&error) => self.remove_damaged(id),
+            // It was set aside, and is counted nowhere.
+            Ok(_) if self.forget_damaged(id)? => self.remove_damaged(id),
+            row => {
+                let row = row?.ok_or_else(|| QueueError::NotFound { id: id.to_owned() })?;
+                self.remove_row(id, row, true)
+            }
+        }
     }
 
     /// Removes a job, since somebody wants that, or because its time to be kept is over.
@@ -361,14 +370,26 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    /// Removes these jobs if they still wait or run. Returns how many.
-    pub(super) fn remove_waiting(&mut self, ids: &[JobId]) -> Result<u64, BoxError> {
+    /// Removes these jobs of a state if they still wait or run. Returns how many.
+    pub(super) fn remove_waiting(&mut self, state: JobState, ids: &[JobId]) -> Result<u64, BoxError> {
         let mut count = 0;
         for id in ids {
-            let row = self.row(id)?.filter(|row| !row.state.is_ended());
+            let row = self.row_in(state, id)?.filter(|row| !row.state.is_ended());
             if let Some(row) = row {
                 self.remove_row(id, row, true)?;
                 count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Makes these dead jobs ready, and returns their number. One that is gone by now, or no longer
+    /// dead, is no error.
+    pub(super) fn requeue_all(&mut self, ids: &[JobId]) -> Result<u64, BoxError> {
+        let mut count = 0;
+        for id in ids {
+            if self.row_in(JobState::Dead, id)?.is_some() {
+                count += u64::from(self.requeue(id)?);
             }
         }
         Ok(count)

@@ -64,6 +64,7 @@ impl fmt::Debug for ConfigError {
                 ProgressNote { length },
                 MetaKey { length },
                 MetaSize { bytes },
+                JsonDepth { depth },
                 JobKind { length },
                 RunAt {},
                 LeaseZero {},

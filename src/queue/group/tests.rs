@@ -19,52 +19,22 @@ fn group(clock: &Clock) -> Group {
 }
 
 #[test]
-fn a_queue_with_a_job_that_cannot_be_read_holds_up_no_other_queue() {
-    let group = group(&Clock::manual(SystemTime::now()));
-    let bad = group.queue("bad").unwrap();
-    bad.damage("bad0");
-    for _ in 0..3 {
-        assert_eq!(group.accept(Accept::new()).unwrap().map(|lease| lease.kind().to_owned()), Some("good".into()));
-    }
-    // Once no other queue has a job, the error is told.
-    assert!(matches!(group.accept(Accept::new()), Err(QueueError::Store(Error::Corrupt { .. }))));
-    let status = group.status().unwrap();
-    assert!(status.queues[0].to_string().contains("bad0"), "{status}");
-    assert!(!status.queues[1].to_string().contains("bad0"), "{status}");
-    bad.remove("bad0").unwrap();
-    assert_eq!(group.accept(Accept::new()).unwrap().map(|lease| lease.kind().to_owned()), Some("bad".into()));
-}
-
-#[test]
-fn a_runner_of_a_group_leaves_a_queue_aside_that_cannot_be_read_and_comes_back_to_it() {
+fn a_job_that_cannot_be_read_holds_up_neither_its_queue_nor_another_one() {
     for damaged in ["ready", "scheduled"] {
         let clock = Clock::manual(SystemTime::now());
         let group = group(&clock);
-        let (bad, good) = (group.queue("bad").unwrap().clone(), group.queue("good").unwrap().clone());
-        if damaged == "ready" {
-            bad.damage("bad0");
-        } else {
-            bad.push(NewJob::new("bad", &()).unwrap().id("later").delay(SECOND)).unwrap();
-            bad.damage("later");
-            clock.advance(2 * SECOND);
-        }
+        let bad = group.queue("bad").unwrap().clone();
+        bad.push(NewJob::new("bad", &()).unwrap().id("later").delay(SECOND)).unwrap();
+        let id = if damaged == "ready" { "bad0" } else { "later" };
+        bad.damage(id);
+        clock.advance(2 * SECOND);
         let runner = group.runner().on("bad", |_, ()| Ok(Outcome::Done)).on("good", |_, ()| Ok(Outcome::Done));
-        let draining = std::thread::spawn(move || runner.max_processing(1).drain(Limits::default()));
-        let until = crate::base::time::now() + LONG;
-        while good.counts().finished < 3 {
-            assert!(crate::base::time::now() < until, "the other queue does not go on: {:?}", group.counts());
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
-        // A drain is not over while a queue waits for somebody who mends it.
-        assert!(!draining.is_finished());
-        bad.remove(if damaged == "ready" { "bad0" } else { "later" }).unwrap();
-        while !draining.is_finished() {
-            assert!(crate::base::time::now() < until, "the drain does not end: {:?}", group.counts());
-            clock.advance(SECOND);
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
-        let summary = draining.join().unwrap().unwrap();
-        assert_eq!(summary.finished, if damaged == "ready" { 5 } else { 6 });
+        let summary = runner.max_processing(1).drain(Limits::default()).unwrap();
+        assert_eq!((summary.finished, summary.reached), (6, Reached::NothingReady), "{damaged}");
+        assert_eq!((group.counts().damaged, bad.counts().damaged), (1, 1));
+        assert!(group.status().unwrap().to_string().contains("damaged 1"));
+        bad.remove(id).unwrap();
+        assert_eq!(group.counts().damaged, 0);
     }
 }
 

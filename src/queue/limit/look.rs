@@ -61,7 +61,9 @@ impl Queue {
             let Some((what, of)) = entry.split_first() else { break };
             let (place, of) = (split_held(&key).unwrap_or_default(), String::from_utf8_lossy(of));
             if *what == JOB {
-                if let Some(row) = self.row(&of)?.filter(|row| row.is_held(name, place)) {
+                if let Some(Ok(row)) = self.found(&of)?
+                    && row.is_held(name, place)
+                {
                     return Ok(Some((of.into_owned(), row.since)));
                 }
             } else if with_keys {

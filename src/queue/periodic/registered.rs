@@ -115,8 +115,8 @@ impl PeriodicBuilder {
     /// zero, a job that no queue takes, one with an id or a time of its own, or that waits for
     /// others ([`ConfigError::PeriodicJob`]), for [`CatchUp::All`] with [`Overlap::Skip`]
     /// ([`ConfigError::CatchUpSkips`]), and while the name is registered with anything else
-    /// ([`ConfigError::PeriodicTwice`]). [`QueueError::Store`] when the database fails, or the
-    /// record of the name is damaged. Nothing is registered then.
+    /// ([`ConfigError::PeriodicTwice`]). [`QueueError::Store`] when the database fails. Nothing is
+    /// registered then. A name whose record is damaged begins anew, with a line of the log.
     pub fn start(self) -> Result<(), QueueError> {
         let Self { queue, periodic } = self;
         let state = queue.inner();
@@ -165,6 +165,9 @@ pub struct PeriodicInfo {
     /// The number of times that a tick made no job, since the last run had not ended
     /// ([`Overlap::Skip`]).
     pub skipped: u64,
+    /// The reason why its record cannot be read. Then the values of the record are empty, and the
+    /// next tick of a registered name begins anew.
+    pub damaged: Option<String>,
 }
 
 impl QueueState {
@@ -210,27 +213,32 @@ impl Queue {
     }
 
     /// Lists the periodic jobs by their names, also those that an earlier life has registered, and
-    /// this one has not.
+    /// this one has not. A record that cannot be read hides no other one
+    /// ([`PeriodicInfo::damaged`]).
     ///
     /// # Errors
-    /// [`QueueError::Store`] with [`Error::Corrupt`] for a record that cannot be read, and with
-    /// [`Error::Store`] when the database fails.
+    /// [`QueueError::Store`] when the database fails.
     pub fn periodics(&self) -> Result<Vec<PeriodicInfo>, QueueError> {
         let state = self.inner();
         let registered = state.periodics.all();
         let mut infos = Vec::new();
         for pair in self.store().kv().scan(&state.rows, &state.keys.periodic("")) {
             let (key, bytes) = pair.map_err(Error::from)?;
-            let name = id_of_row(&key).ok_or_else(|| state.corrupt("a periodic job has no name".to_owned()))?;
-            let Last { tick, skipped, run } = state.decode_last(name, &bytes)?;
+            let Some(name) = id_of_row(&key) else { continue };
+            let (last, damaged) = match state.decode_last(name, &bytes) {
+                Ok(last) => (last, None),
+                Err(error) => (Last { tick: 0, skipped: 0, run: JobId::new() }, Some(error.report())),
+            };
+            let Last { tick, skipped, run } = last;
             let schedule = registered.iter().find(|periodic| periodic.name == name).map(|periodic| &periodic.schedule);
             infos.push(PeriodicInfo {
                 name: name.to_owned(),
                 schedule: schedule.map(Schedule::to_string),
                 last_tick: time(tick),
-                next_tick: schedule.and_then(|schedule| schedule.next(tick)).map(time),
+                next_tick: schedule.filter(|_| damaged.is_none()).and_then(|schedule| schedule.next(tick)).map(time),
                 last_run: Some(run).filter(|run| !run.is_empty()),
                 skipped,
+                damaged,
             });
         }
         Ok(infos)

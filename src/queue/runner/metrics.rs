@@ -31,11 +31,11 @@ const GAUGES: [(&str, Unit, &str); 3] = [
 const JOBS: (&str, &str) = ("waterline_queue_jobs", "Jobs, by their state.");
 
 /// The states as labels, in the order of [`numbers`].
-const STATES: [&str; 6] = ["scheduled", "ready", "running", "finished", "dead", "waiting"];
+const STATES: [&str; 7] = ["scheduled", "ready", "running", "finished", "dead", "waiting", "damaged"];
 
-fn numbers(counts: &Counts) -> [u64; 6] {
-    let Counts { scheduled, ready, running, finished, dead, waiting } = *counts;
-    [scheduled, ready, running, finished, dead, waiting]
+fn numbers(counts: &Counts) -> [u64; STATES.len()] {
+    let Counts { scheduled, ready, running, finished, dead, waiting, damaged } = *counts;
+    [scheduled, ready, running, finished, dead, waiting, damaged]
 }
 
 /// The ends as labels, in the order of [`place`].

@@ -11,7 +11,8 @@ pub enum Outcome {
     /// The job is finished.
     Done,
     /// The job is finished, and leaves this data, which [`Queue::get`](crate::queue::Queue::get)
-    /// and a [`Subscription`](crate::queue::Subscription) show.
+    /// and a [`Subscription`](crate::queue::Subscription) show. Data that is nested too deep to be
+    /// read again (127 arrays and objects) fails the attempt.
     DoneWith(serde_json::Value),
     /// The attempt failed, and the next one is at this time, whatever the back-off says.
     RetryAt(SystemTime),

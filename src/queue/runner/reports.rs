@@ -7,7 +7,7 @@ use crate::base::failure::{Verdict, verdict};
 use crate::base::guard::drop_guarded;
 use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
-use crate::queue::job::{JobState, LATEST, after, millis};
+use crate::queue::job::{JobState, LATEST, after, millis, to_json};
 use crate::queue::rules::End;
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ impl Report {
     pub(super) fn with_effects(attempt: &Attempt, outcome: Result<Outcome, BoxError>, effects: Changes) -> Self {
         let (job, took) = (attempt.job().clone(), attempt.elapsed());
         let outcome = attempt.hooks().after(&job, outcome);
-        let (end, data) = match outcome {
-            Ok(outcome) => end_of(outcome),
+        let (end, data) = match outcome.and_then(|outcome| end_of(&job, outcome)) {
+            Ok(ended) => ended,
             Err(error) => {
                 let end = match end_of_error(&error, attempt.wall()) {
                     End::Failed { error, .. } if attempt.is_stopping() => End::PutBack { error },
@@ -59,18 +59,18 @@ impl Report {
     }
 }
 
-fn end_of(outcome: Outcome) -> (End, Option<Vec<u8>>) {
+/// Returns the end of an attempt, with the data that it leaves.
+fn end_of(job: &Running, outcome: Outcome) -> Result<(End, Option<Vec<u8>>), BoxError> {
     let time = |time| millis(time).unwrap_or(LATEST);
-    match outcome {
+    Ok(match outcome {
         Outcome::Done => (End::Finished, None),
-        // A value of JSON is always text of JSON.
-        Outcome::DoneWith(data) => (End::Finished, Some(data.to_string().into_bytes())),
+        Outcome::DoneWith(data) => (End::Finished, Some(to_json(job.id(), &data)?)),
         Outcome::RetryAt(at) => {
             (End::Failed { error: "it asked for another time".to_owned(), at: Some(time(at)) }, None)
         }
         Outcome::Snooze(at) => (End::Snoozed { at: time(at) }, None),
         Outcome::Dead(reason) => (End::Buried { reason }, None),
-    }
+    })
 }
 
 /// Returns what an error makes of its attempt: see [`Failure`](crate::Failure).

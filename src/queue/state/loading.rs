@@ -11,6 +11,8 @@ pub(in crate::queue) struct Stored {
     pub(in crate::queue) head: Head,
     pub(in crate::queue) from: Fronts,
     pub(in crate::queue) running: Vec<(u64, JobId)>,
+    /// The number of jobs that are set aside.
+    pub(in crate::queue) damaged: u64,
 }
 
 /// Reads what is stored of a queue.
@@ -28,16 +30,20 @@ pub(in crate::queue) fn load(
     for list in List::ALL {
         let range = KeyRange { from: keys.entries_from(list, 0), to: Some(keys.entries_end(list)) };
         if let Some(first) = kv.rows(entries, range, Order::Ascending).next() {
-            let (key, _) = first?;
-            let (at, _) = keys::split_entry(&key).ok_or_else(|| corrupt("an entry has no id".to_owned()))?;
-            from.set(list, at);
+            from.set(list, keys::number_of_entry(&first?.0));
         }
     }
     let mut running = Vec::new();
     for pair in kv.scan(rows, &keys.all_running()) {
         let (key, id) = pair?;
-        let (token, id) = (split_running(&key), String::from_utf8(id).ok());
-        running.push(token.zip(id).ok_or_else(|| corrupt("the record of a running job is damaged".to_owned()))?);
+        // A damaged record names no job. The one that has lost it is found by the count.
+        running.extend(split_running(&key).map(|token| (token, String::from_utf8(id).unwrap_or_default())));
     }
-    Ok(Stored { head, from, running })
+    let range = KeyRange { from: keys.entries_from(List::Damaged, 0), to: Some(keys.entries_end(List::Damaged)) };
+    let mut damaged = 0;
+    for pair in kv.rows(entries, range, Order::Ascending) {
+        pair?;
+        damaged += 1;
+    }
+    Ok(Stored { head, from, running, damaged })
 }

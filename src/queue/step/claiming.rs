@@ -3,13 +3,14 @@
 use super::ending::Unrun;
 use super::held::Turn;
 use super::limits::Admission;
+use super::recount::id_in;
 use super::{AT_ONCE, Claim, Claimed, Step};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::kv::KeyRange;
-use crate::queue::head::Lane;
+use crate::queue::head::{Head, Lane};
 use crate::queue::job::{JobId, JobState};
-use crate::queue::keys::{List, split_entry};
+use crate::queue::keys::{List, number_of_entry};
 use crate::queue::row::Row;
 use crate::queue::rules;
 
@@ -38,6 +39,12 @@ impl Step<'_, '_> {
             Some(most) if most < self.at.wall => self.claim_due_by(most)?,
             _ => self.claim_first(most)?,
         };
+        let claim = if std::mem::take(&mut self.has_lost) {
+            self.recount()?;
+            if matches!(claim, Claim::Nothing) { Claim::Again } else { claim }
+        } else {
+            claim
+        };
         // A job may be about to become ready, since others have ended.
         let is_last = self.tail.from.of(List::Untold) == u64::MAX;
         Ok(if matches!(claim, Claim::Nothing) && !is_last { Claim::Again } else { claim })
@@ -56,6 +63,9 @@ impl Step<'_, '_> {
                 }
             }
             let Some(lane) = lane else {
+                let Head { held, counts, .. } = &self.tail.head;
+                // A ready job that is in no log has lost its entry.
+                self.has_lost |= *held == 0 && counts[JobState::Ready.number()] > 0;
                 return most.map_or(Ok(Claim::Nothing), |most| self.claim_early(most));
             };
             // The entry that is claimed now is read below, so it is deleted with a later range.
@@ -81,8 +91,9 @@ impl Step<'_, '_> {
         let Some(id) = self.batch.get(&self.queue.entries, &self.queue.keys.ready(lane, index))? else {
             return Ok(None);
         };
-        let id = String::from_utf8(id).map_err(|_| self.queue.corrupt("an entry is no id".to_owned()))?;
-        let row = self.row(&id)?;
+        let id = id_in(id);
+        self.has_lost |= id.is_empty();
+        let row = self.row_in(JobState::Ready, &id)?;
         Ok(row.filter(|row| row.is_at(lane, index)).map(|row| (id, row)))
     }
 
@@ -107,14 +118,20 @@ impl Step<'_, '_> {
             return Ok(Claim::Again);
         }
         match self.admit(&id, &row)? {
-            Admission::Yes => Ok(Claim::Job(Box::new(self.begin(id, row)?))),
+            Admission::Yes => self.begin(id, row),
             Admission::Held => Ok(Claim::Again),
             Admission::Full => Ok(Claim::Nothing),
         }
     }
 
-    /// Begins a job that has its places.
-    pub(super) fn begin(&mut self, id: JobId, mut row: Row) -> Result<Claimed, BoxError> {
+    /// Begins a job that has its places. `Again`: it has no payload, so it is dead.
+    pub(super) fn begin(&mut self, id: JobId, mut row: Row) -> Result<Claim, BoxError> {
+        let Some(payload) = self.batch.get(&self.queue.rows, &self.queue.keys.payload(&id))? else {
+            self.release_limits(&row)?;
+            let error = "its payload is not there: remove the job, and push it again".to_owned();
+            self.end_unrun(&id, row, Unrun::Dead(error))?;
+            return Ok(Claim::Again);
+        };
         if row.extras.is_some() {
             self.release_claimed(&id, &mut row)?;
             if let Some(expires) = row.extras_mut().expires.take() {
@@ -128,8 +145,7 @@ impl Step<'_, '_> {
         self.head().claims += 1;
         self.enter(&id, &mut row)?;
         self.tell(&id, Some(JobState::Running), None);
-        let payload = self.payload(&id)?;
-        Ok(Claimed { queue: self.queue.keys.0, id, row, payload })
+        Ok(Claim::Job(Box::new(Claimed { queue: self.queue.keys.0, id, row, payload })))
     }
 
     /// Returns the end of a job that is not to run at all.
@@ -181,7 +197,7 @@ impl Step<'_, '_> {
             let Some((last, _)) = entries.last() else { break };
             (from, looks, page) = (last + 1, looks.saturating_sub(entries.len()), page * 4);
             for (index, id) in entries {
-                let row = self.row(&id)?.filter(|row| row.is_at(lane, index));
+                let row = self.row_in(JobState::Ready, &id)?.filter(|row| row.is_at(lane, index));
                 if row.as_ref().is_some_and(|row| row.due > most) {
                     is_front = false;
                     continue;
@@ -213,13 +229,12 @@ impl Step<'_, '_> {
     fn entries_of(&mut self, lane: usize, from: u64, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
         let (keys, end) = (self.queue.keys, self.tail.head.lanes[lane].end.max(from));
         let range = KeyRange { from: keys.ready(lane, from), to: Some(keys.ready(lane, end)) };
-        let corrupt = || self.queue.corrupt("an entry is no id".to_owned());
         let mut entries = Vec::new();
         for pair in self.batch.rows(&self.queue.entries, range).take(most) {
             let (key, id) = pair?;
-            let (index, _) = split_entry(&key).ok_or_else(corrupt)?;
-            entries.push((index, String::from_utf8(id).map_err(|_| corrupt())?));
+            entries.push((number_of_entry(&key), id_in(id)));
         }
+        self.has_lost |= entries.iter().any(|(_, id)| id.is_empty());
         Ok(entries)
     }
 
@@ -231,7 +246,8 @@ impl Step<'_, '_> {
             self.tail.from.set(List::Scheduled, next);
         }
         for (at, id) in listed {
-            let row = self.row(&id)?.filter(|row| row.state == JobState::Scheduled && row.due == at);
+            let row = self.row_in(JobState::Scheduled, &id)?;
+            let row = row.filter(|row| row.state == JobState::Scheduled && row.due == at);
             // A job that a limit has no place for stays where it is, since it is not due.
             match row.map_or(Ok(Claim::Again), |row| self.claim_job(id, row))? {
                 Claim::Again => {}

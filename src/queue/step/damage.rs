@@ -1,12 +1,18 @@
-//! Jobs whose rows cannot be read. They stay as they are, until somebody removes them.
+//! Jobs that cannot be read. They are set aside, so that everything else goes on, until somebody
+//! removes them.
+//!
+//! A job that is set aside has an entry in a list of them: a byte that is 1 while a state still
+//! counts the job, and the reason as text. Its row and its other records stay as they are.
 
+use super::recount::id_in;
 use super::{Happened, Step};
-use crate::base::error::Error;
+use crate::base::error::{Error, describe};
 use crate::base::index::BoxError;
 use crate::kv::KeyRange;
 use crate::queue::job::JobState;
-use crate::queue::keys::{id_of_row, split_running};
-use std::collections::HashMap;
+use crate::queue::keys::{List, split_entry, split_running};
+use crate::queue::lines::Damaged;
+use crate::queue::row::Row;
 
 /// True if this error says that a stored record is damaged.
 pub(in crate::queue) fn is_damage(error: &BoxError) -> bool {
@@ -14,6 +20,98 @@ pub(in crate::queue) fn is_damage(error: &BoxError) -> bool {
 }
 
 impl Step<'_, '_> {
+    /// Returns the row of a job that an entry names, which stands for this state. `None` also if
+    /// the row cannot be read: the job is set aside then, and the entry is stale.
+    pub(super) fn row_in(&mut self, state: impl Into<Option<JobState>>, id: &str) -> Result<Option<Row>, BoxError> {
+        match self.row(id) {
+            Err(error) if is_damage(&error) => {
+                self.set_aside(id, state.into(), &error)?;
+                Ok(None)
+            }
+            row => row,
+        }
+    }
+
+    /// Sets a job aside that cannot be read. The first entry of it that somebody comes across says
+    /// in which state it is counted; `None`: the entry does not say.
+    pub(in crate::queue) fn set_aside(
+        &mut self,
+        id: &str,
+        state: Option<JobState>,
+        error: &BoxError,
+    ) -> Result<(), BoxError> {
+        let (queue, key) = (self.queue, self.queue.keys.entry(List::Damaged, 0, id));
+        let stored = self.batch.get(&queue.entries, &key)?;
+        let is_counted = stored.as_ref().is_none_or(|stored| stored.first() == Some(&1));
+        if let Some(state) = state.filter(|_| is_counted) {
+            let count = &mut self.head().counts[state.number()];
+            *count = count.saturating_sub(1);
+        }
+        if state == Some(JobState::Running) {
+            self.release_leases(id)?;
+        }
+        let is_new = stored.is_none();
+        if is_new || is_counted && state.is_some() {
+            let reason = describe(&**error);
+            let value = [&[u8::from(is_counted && state.is_none())], reason.as_bytes()].concat();
+            self.put(queue.entries.id, &key, &value)?;
+            if is_new {
+                self.tail.damaged += 1;
+                self.log_damage(Damaged::Job { id: id.to_owned(), error: reason });
+                self.tell(id, Some(JobState::Damaged), None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the entry of a job that was set aside. Returns false if there is none.
+    pub(super) fn forget_damaged(&mut self, id: &str) -> Result<bool, BoxError> {
+        let (queue, key) = (self.queue, self.queue.keys.entry(List::Damaged, 0, id));
+        if self.tail.damaged == 0 || self.batch.get(&queue.entries, &key)?.is_none() {
+            return Ok(false);
+        }
+        self.tail.damaged -= 1;
+        self.delete(queue.entries.id, &key)?;
+        Ok(true)
+    }
+
+    /// Returns the ids of all jobs that are set aside.
+    pub(super) fn all_damaged(&mut self) -> Result<Vec<String>, BoxError> {
+        let queue = self.queue;
+        let (from, to) = (queue.keys.entries_from(List::Damaged, 0), queue.keys.entries_end(List::Damaged));
+        let mut ids = Vec::new();
+        for pair in self.batch.rows(&queue.entries, KeyRange { from, to: Some(to) }) {
+            ids.extend(split_entry(&pair?.0).map(|(_, id)| id.to_owned()));
+        }
+        Ok(ids)
+    }
+
+    /// Ends the leases of a job whose row does not say which one it has.
+    fn release_leases(&mut self, id: &str) -> Result<(), BoxError> {
+        let (queue, keys) = (self.queue, self.queue.keys);
+        let (mut leases, mut others) = (Vec::new(), Vec::new());
+        for pair in self.batch.rows(&queue.rows, KeyRange::prefix(&keys.all_running())) {
+            let (key, of) = pair?;
+            match of == id.as_bytes() {
+                true => leases.extend(split_running(&key)),
+                false => others.push(id_in(of)),
+            }
+        }
+        if leases.is_empty() {
+            return Ok(());
+        }
+        for token in leases {
+            self.delete(queue.rows.id, &keys.running(token))?;
+            self.tail.tell(Happened::Released { token });
+            self.tail.gate.running = self.tail.gate.running.saturating_sub(1);
+        }
+        // Nor does its row say which limits it runs under.
+        self.tail.gate.released += 1;
+        let rows = others.iter().filter_map(|id| self.row(id).ok().flatten());
+        let running: Vec<_> = rows.filter(|row| row.state == JobState::Running).collect();
+        self.recount_limits(None, &running)
+    }
+
     /// Removes a job whose row cannot be read. Its row does not say in which state it is counted,
     /// so all jobs are counted anew. Its entries are stale from now on.
     pub(super) fn remove_damaged(&mut self, id: &str) -> Result<(), BoxError> {
@@ -21,33 +119,22 @@ impl Step<'_, '_> {
         for key in [keys.row(id), keys.payload(id), keys.data(id), keys.meta(id), keys.progress(id)] {
             self.delete(queue.rows.id, &key)?;
         }
+        self.forget_damaged(id)?;
         self.wait_no_more(id, u32::MAX)?;
         self.end_waits_for(id)?;
         self.note_gone(id)?;
-        let mut leases = Vec::new();
-        for pair in self.batch.rows(&queue.rows, KeyRange::prefix(&keys.all_running())) {
-            let (key, of) = pair?;
-            leases.extend(split_running(&key).filter(|_| of == id.as_bytes()));
+        self.release_leases(id)?;
+        // Time never comes to this list.
+        let (from, to) = (keys.entries_from(List::Waiting, 0), keys.entries_end(List::Waiting));
+        let mut waits = Vec::new();
+        for pair in self.batch.rows(&queue.entries, KeyRange { from, to: Some(to) }) {
+            let (key, _) = pair?;
+            waits.extend(split_entry(&key).filter(|(_, of)| *of == id).map(|(at, _)| at));
         }
-        for token in leases {
-            self.delete(queue.rows.id, &keys.running(token))?;
-            self.tail.tell(Happened::Released { token });
-            self.tail.gate.running = self.tail.gate.running.saturating_sub(1);
+        for at in waits {
+            self.remove_entry(List::Waiting, at, id)?;
         }
-        let mut counts = [0; JobState::ALL.len()];
-        let (mut held, mut running) = (HashMap::new(), Vec::new());
-        for pair in self.batch.rows(&queue.rows, KeyRange::prefix(&keys.all_rows())) {
-            let (key, bytes) = pair?;
-            let row = id_of_row(&key).and_then(|id| queue.decode_row(id, &bytes).ok());
-            let Some(row) = row else { continue };
-            counts[row.state.number()] += 1;
-            if let Some(limit) = &row.extras().held {
-                *held.entry(limit.clone()).or_default() += 1;
-            }
-            running.extend((row.state == JobState::Running).then_some(row));
-        }
-        self.head().counts = counts;
-        self.recount_limits(held, &running)?;
+        self.recount()?;
         self.tell(id, None, Some(None));
         Ok(())
     }
@@ -68,7 +155,6 @@ impl crate::queue::Queue {
 #[cfg(test)]
 mod tests {
     use crate::Store;
-    use crate::base::error::Error;
     use crate::queue::intent::call;
     use crate::queue::{Accept, JobState, NewJob, Queue, QueueError, QueueOptions};
 
@@ -85,18 +171,23 @@ mod tests {
     }
 
     #[test]
-    fn a_job_whose_row_is_damaged_stops_the_claims_by_name_until_somebody_removes_it() {
+    fn a_job_whose_row_is_damaged_is_set_aside_until_somebody_removes_it() {
         let queue = queue();
         queue.damage("b");
-        queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
-        for _ in 0..3 {
-            let error = queue.accept(Accept::new()).unwrap_err();
-            assert!(matches!(error, QueueError::Store(Error::Corrupt { .. })) && error.to_string().contains("\"b\""));
+        for id in ["a", "c"] {
+            let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
+            assert_eq!(lease.id(), id);
+            lease.finish(None).unwrap();
         }
-        assert!(queue.status().unwrap().to_string().contains("the row of the job \"b\""));
+        assert!(queue.accept(Accept::new()).unwrap().is_none());
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 0, 0, 2, 0], 1));
+        assert!(queue.status().unwrap().to_string().contains("damaged 1: list them by that state, and remove them"));
+        let listed = queue.list(JobState::Damaged, None, 9).unwrap();
+        assert_eq!((listed.len(), listed[0].id.as_str(), listed[0].payload.as_slice()), (1, "b", &b"null"[..]));
+        assert!(listed[0].damaged.as_ref().unwrap().contains("the row of the job \"b\""), "{listed:?}");
+        assert!(queue.list(JobState::Damaged, Some(&listed[0]), 9).unwrap().is_empty());
         queue.remove("b").unwrap();
-        assert_eq!(counts(&queue), [0, 1, 0, 1, 0]);
-        assert_eq!(queue.accept(Accept::new()).unwrap().unwrap().id(), "c");
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 0, 0, 2, 0], 0));
         assert_eq!(queue.state("b").unwrap(), None);
     }
 
@@ -123,18 +214,18 @@ mod tests {
     }
 
     #[test]
-    fn a_running_job_whose_row_is_damaged_stays_at_a_new_start_and_its_removal_ends_the_lease() {
+    fn a_running_job_whose_row_is_damaged_is_set_aside_at_a_new_start_and_its_lease_ends() {
         let queue = queue();
         let mut leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
         queue.damage("b");
         let running: Vec<_> = (0..2).zip(["a", "b"].map(str::to_owned)).collect();
         let recovered = call(queue.store(), queue.inner(), "open a queue", move |step| step.recover(&running));
-        assert_eq!(recovered.unwrap(), (1, vec!["b".to_owned()]));
+        assert_eq!(recovered.unwrap(), 1);
         let mut lease = leases.pop().unwrap();
-        assert!(matches!(lease.finish(None).unwrap_err(), QueueError::Store(Error::Corrupt { .. })));
-        queue.remove("b").unwrap();
         assert!(matches!(lease.finish(None), Err(QueueError::Halt { .. })));
-        assert_eq!(counts(&queue), [0, 2, 0, 0, 0]);
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 2, 0, 0, 0], 1));
+        queue.remove("b").unwrap();
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 2, 0, 0, 0], 0));
         assert!(queue.list(JobState::Running, None, 9).unwrap().is_empty());
     }
 }

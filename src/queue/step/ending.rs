@@ -1,6 +1,6 @@
 //! The ends of attempts, and of jobs.
 
-use super::Step;
+use super::{Step, is_damage};
 use crate::base::index::BoxError;
 use crate::queue::error::QueueError;
 use crate::queue::job::{JobState, Retention};
@@ -36,8 +36,32 @@ impl Step<'_, '_> {
         end: End,
         data: Option<&[u8]>,
     ) -> Result<Option<JobState>, BoxError> {
+        match self.leased(id, token) {
+            Ok(row) => self.end_row(id, row, end, data),
+            Err(error) => {
+                if is_damage(&error) {
+                    // For a caller who goes on with others. Otherwise nothing is written.
+                    self.set_aside(id, Some(JobState::Running), &error)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes back a job whose worker was silent. Returns its kind, its attempt, and the state that
+    /// it has then; `None`: it cannot be read, and is set aside.
+    pub(in crate::queue) fn take_back(
+        &mut self,
+        id: &str,
+        token: u64,
+        end: End,
+    ) -> Result<Option<(String, u32, Option<JobState>)>, BoxError> {
+        if self.row_in(JobState::Running, id)?.is_none() && self.tail.damaged > 0 {
+            return Ok(None);
+        }
         let row = self.leased(id, token)?;
-        self.end_row(id, row, end, data)
+        let state = self.end(id, token, end, None)?;
+        Ok(Some((row.kind, row.failures.saturating_add(1), state)))
     }
 
     pub(super) fn end_row(

@@ -42,7 +42,7 @@ impl Step<'_, '_> {
             self.delete(queue.rows.id, &queue.keys.meta(id))?;
         } else {
             let text = meta::text(&all);
-            meta::check_size(text.len()).map_err(QueueError::from)?;
+            meta::check_text(&text).map_err(QueueError::from)?;
             self.put_meta(id, &text)?;
         }
         if had_meta == all.is_empty() {

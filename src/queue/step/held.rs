@@ -1,11 +1,12 @@
 //! The turns of jobs that a limit has held: the log of limits that have a place.
 
 use super::claiming::LOOKS;
-use super::limits::{Book, JOB, KEY};
+use super::limits::{Book, KEY};
+use super::recount::id_in;
 use super::{Claim, Step};
 use crate::base::index::BoxError;
 use crate::queue::head::FREED;
-use crate::queue::job::JobId;
+use crate::queue::job::{JobId, JobState};
 use crate::queue::limit::Names;
 use crate::queue::row::Row;
 
@@ -48,9 +49,12 @@ impl Step<'_, '_> {
             self.head().log_mut(FREED).next += 1;
             return Ok(Turn::Passed);
         };
-        let name = String::from_utf8(name).map_err(|_| queue.corrupt("an entry is no limit".to_owned()))?;
-        let mut book = Book::default();
+        let (name, mut book) = (id_in(name), Book::default());
         let turn = self.open_limit(&mut book, &name)?;
+        if !book.record(turn).called {
+            // The entry was damaged, so another limit was to have its turn.
+            return self.call_limits_anew();
+        }
         if book.record(turn).held == 0 || book.record(turn).waits.is_some() || !book.at(turn).has_room() {
             return self.leave_freed(book, turn);
         }
@@ -139,23 +143,21 @@ impl Step<'_, '_> {
                 (record.held, record.next) = (0, record.end);
                 return Ok(First::None);
             }
-            let entry = self.batch.get(&queue.entries, &queue.keys.held(&name, place))?;
-            let entry = entry.as_deref().and_then(<[u8]>::split_first);
-            let entry = entry.and_then(|(what, of)| Some((*what, std::str::from_utf8(of).ok()?)));
-            match entry {
-                Some((JOB, id)) => {
-                    if let Some(row) = self.row(id)?.filter(|row| row.is_held(&name, place)) {
-                        return Ok(First::Job(id.to_owned(), Box::new(row)));
-                    }
+            let Some(entry) = self.batch.get(&queue.entries, &queue.keys.held(&name, place))? else {
+                book.record(at).next += 1;
+                continue;
+            };
+            let (what, of) = (entry.first().copied(), id_in(entry.get(1..).unwrap_or_default().to_vec()));
+            if what == Some(KEY) {
+                let key = self.open_limit(book, &of)?;
+                if book.record(key).waits.as_ref().is_some_and(|(kind, at)| (kind, *at) == (&name, place)) {
+                    return Ok(First::Key(key));
                 }
-                Some((KEY, key)) => {
-                    let key = self.open_limit(book, key)?;
-                    if book.record(key).waits.as_ref().is_some_and(|(kind, at)| (kind, *at) == (&name, place)) {
-                        return Ok(First::Key(key));
-                    }
-                }
-                _ => {}
+            } else if let Some(row) = self.row_in(JobState::Ready, &of)?.filter(|row| row.is_held(&name, place)) {
+                return Ok(First::Job(of, Box::new(row)));
             }
+            // A job that goes elsewhere takes its entry along, so this one, or its job, was damaged.
+            self.has_lost = true;
             book.record(at).next += 1;
         }
         Ok(First::Gaps)
@@ -180,6 +182,19 @@ impl Step<'_, '_> {
         row.clear_state();
         self.take_places(&mut book, &names, cost)?;
         self.leave_freed(book, turn)?;
-        Ok(Claim::Job(Box::new(self.begin(id, row)?)))
+        self.begin(id, row)
+    }
+
+    /// Makes the log of limits that have a place anew.
+    fn call_limits_anew(&mut self) -> Result<Turn, BoxError> {
+        let freed = self.head().log_mut(FREED);
+        freed.next = freed.end;
+        for name in self.limit_names()? {
+            let mut book = Book::default();
+            let at = self.open_limit(&mut book, &name)?;
+            book.record(at).called = false;
+            self.write_book(book)?;
+        }
+        Ok(Turn::Passed)
     }
 }

@@ -57,11 +57,15 @@ impl Step<'_, '_> {
         self.queue.limits.names(row).iter().any(|other| other == name)
     }
 
-    /// Counts the jobs of all limits anew, from the rows that can be read: those that each limit
-    /// holds, and those that run under it.
-    pub(super) fn recount_limits(&mut self, held: HashMap<String, u64>, running: &[Row]) -> Result<(), BoxError> {
+    /// Counts the jobs of all limits anew, from the rows that can be read: those that run under each
+    /// limit, and those that it holds, if they were counted.
+    pub(super) fn recount_limits(
+        &mut self,
+        held: Option<HashMap<String, u64>>,
+        running: &[Row],
+    ) -> Result<(), BoxError> {
         let names = self.limit_names()?;
-        if !names.is_empty() {
+        if let Some(held) = held.as_ref().filter(|_| !names.is_empty()) {
             self.head().held = held.values().sum();
         }
         let mut book = Book::default();
@@ -78,7 +82,9 @@ impl Step<'_, '_> {
             let has_at_once = self.queue.limits.bounds(name).at_once.is_some();
             let runs = running.iter().filter(|row| has_at_once && self.is_under(name, row)).count();
             let record = book.record(at);
-            record.held = (count(&held) + count(&waiting)).min(record.end - record.next);
+            if let Some(held) = &held {
+                record.held = (count(held) + count(&waiting)).min(record.end - record.next);
+            }
             record.running = runs as u64;
         }
         self.write_book(book)

@@ -2,9 +2,10 @@
 //! makes a second job of it, and none loses it.
 
 use super::{Happened, Step, is_damage};
+use crate::base::error::describe;
 use crate::base::index::BoxError;
 use crate::queue::job::{JobId, time};
-use crate::queue::lines::Line;
+use crate::queue::lines::{Damaged, Line};
 use crate::queue::periodic::{Last, Overlap, Passed, Periodic, due};
 
 impl Step<'_, '_> {
@@ -20,8 +21,14 @@ impl Step<'_, '_> {
 
     /// Makes the jobs of the ticks of one periodic job. Returns the time of its next tick.
     fn tick_of(&mut self, periodic: &Periodic, most: usize) -> Result<u64, BoxError> {
-        // Without a record, its registration is not written yet.
-        let Some(mut last) = self.last_of(&periodic.name)? else { return Ok(u64::MAX) };
+        let mut last = match self.last_of(&periodic.name) {
+            Err(error) if is_damage(&error) => self.begin_periodic(periodic, Some(&error))?,
+            // Without a record, its registration is not written yet.
+            last => match last? {
+                Some(last) => last,
+                None => return Ok(u64::MAX),
+            },
+        };
         let next = periodic.schedule.next(last.tick).unwrap_or(u64::MAX);
         if next > self.at.wall {
             return Ok(next);
@@ -65,17 +72,27 @@ impl Step<'_, '_> {
 
     /// Begins to make the jobs of a periodic job. Returns its last tick.
     pub(in crate::queue) fn start_periodic(&mut self, periodic: &Periodic, most: usize) -> Result<u64, BoxError> {
-        let wall = self.at.wall;
-        let tick = match self.last_of(&periodic.name)? {
-            Some(last) => last.tick,
-            None => {
-                let run = if periodic.at_next { JobId::new() } else { self.push_tick(periodic, wall)? };
-                self.put_last(&periodic.name, &Last { tick: wall, skipped: 0, run })?;
-                wall
-            }
+        let last = match self.last_of(&periodic.name) {
+            Err(error) if is_damage(&error) => self.begin_periodic(periodic, Some(&error))?,
+            last => match last? {
+                Some(last) => last,
+                None => self.begin_periodic(periodic, None)?,
+            },
         };
         self.tick(most)?;
-        Ok(tick)
+        Ok(last.tick)
+    }
+
+    /// Makes the record of a periodic job that has none, or whose record is damaged.
+    fn begin_periodic(&mut self, periodic: &Periodic, damaged: Option<&BoxError>) -> Result<Last, BoxError> {
+        if let Some(error) = damaged {
+            self.log_damage(Damaged::Periodic { name: periodic.name.clone(), error: describe(&**error) });
+        }
+        let tick = self.at.wall;
+        let run = if periodic.at_next { JobId::new() } else { self.push_tick(periodic, tick)? };
+        let last = Last { tick, skipped: 0, run };
+        self.put_last(&periodic.name, &last)?;
+        Ok(last)
     }
 
     /// Removes the record of a periodic job. Returns false if there is none.

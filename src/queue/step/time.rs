@@ -2,7 +2,7 @@
 //! that has died.
 
 use super::claiming::expired;
-use super::{Happened, Step, is_damage};
+use super::{Happened, Step};
 use crate::base::index::BoxError;
 use crate::kv::{KeyRange, Pair};
 use crate::queue::job::{JobId, JobState};
@@ -30,7 +30,8 @@ impl Step<'_, '_> {
         }
         if self.tail.from.of(List::Scheduled) <= wall {
             for (at, id) in self.take_listed(List::Scheduled, most)? {
-                let row = self.row(&id)?.filter(|row| row.state == JobState::Scheduled && row.due == at);
+                let row = self.row_in(JobState::Scheduled, &id)?;
+                let row = row.filter(|row| row.state == JobState::Scheduled && row.due == at);
                 match row {
                     Some(mut row) => {
                         self.leave(&id, &row)?;
@@ -63,7 +64,7 @@ impl Step<'_, '_> {
                 continue;
             }
             for (at, id) in self.take_listed(list, most)? {
-                match self.row(&id)?.filter(|row| row.state == state && row.place == at) {
+                match self.row_in(state, &id)?.filter(|row| row.state == state && row.place == at) {
                     Some(row) => self.remove_row(&id, row, false)?,
                     None => self.remove_entry(list, at, &id)?,
                 }
@@ -80,7 +81,8 @@ impl Step<'_, '_> {
 
     /// Ends a job that waits although it was to have begun by this time.
     fn expire(&mut self, at: u64, id: &str) -> Result<(), BoxError> {
-        let row = self.row(id)?.filter(|row| row.extras().expires == Some(at) && row.state.waits());
+        let row = self.row_in(None, id)?;
+        let row = row.filter(|row| row.extras().expires == Some(at) && row.state.waits());
         match row {
             Some(row) => self.end_unrun(id, row, expired()),
             // It runs, or the entry is stale. A job that waits once more enters it again.
@@ -100,32 +102,34 @@ impl Step<'_, '_> {
     pub(super) fn listed(&mut self, list: List, until: u64, most: usize) -> Result<(Vec<(u64, JobId)>, u64), BoxError> {
         let keys = self.queue.keys;
         let from = keys.entries_from(list, self.tail.from.of(list));
-        let mut listed = Vec::new();
+        let (mut listed, mut unreadable, mut next) = (Vec::new(), Vec::new(), u64::MAX);
         for pair in self.batch.rows(&self.queue.entries, KeyRange { from, to: Some(keys.entries_end(list)) }) {
             let (key, _): Pair = pair?;
-            let (at, id) = split_entry(&key).ok_or_else(|| self.queue.corrupt("an entry has no id".to_owned()))?;
+            let Some((at, id)) = split_entry(&key) else {
+                unreadable.push(key);
+                continue;
+            };
             if at > until || listed.len() == most {
-                return Ok((listed, at));
+                next = at;
+                break;
             }
             listed.push((at, id.to_owned()));
         }
-        Ok((listed, u64::MAX))
+        if !unreadable.is_empty() {
+            // Nobody knows whose they were.
+            unreadable.iter().try_for_each(|key| self.delete(self.entries(), key))?;
+            self.recount()?;
+        }
+        Ok((listed, next))
     }
 
     /// Takes over from a process that has died: its running jobs count a crash each, but not those
-    /// whose runner was stopping. Returns the number of crashes, and the jobs that cannot be read
-    /// and stay as they are.
-    pub(in crate::queue) fn recover(&mut self, running: &[(u64, JobId)]) -> Result<(u64, Vec<JobId>), BoxError> {
+    /// whose runner was stopping. Returns the number of crashes.
+    pub(in crate::queue) fn recover(&mut self, running: &[(u64, JobId)]) -> Result<u64, BoxError> {
         self.head().epoch += 1;
-        let (mut count, mut damaged) = (0, Vec::new());
+        let mut count = 0;
         for (token, id) in running {
-            let row = match self.row(id) {
-                Err(error) if is_damage(&error) => {
-                    damaged.push(id.clone());
-                    continue;
-                }
-                row => row?,
-            };
+            let row = self.row_in(JobState::Running, id)?;
             match row.filter(|row| row.state == JobState::Running && row.place == *token) {
                 Some(row) => {
                     let is_crash = !row.extras().is_stopping;
@@ -136,8 +140,16 @@ impl Step<'_, '_> {
                 None => self.delete(self.rows(), &self.queue.keys.running(*token))?,
             }
         }
+        let mut is_lost = self.tail.head.counts[JobState::Running.number()] > 0;
+        for id in self.all_damaged()? {
+            // Somebody may have restored its row.
+            is_lost |= self.row(&id).is_ok();
+        }
+        if is_lost {
+            self.recount()?;
+        }
         self.look_at_limits()?;
-        Ok((count, damaged))
+        Ok(count)
     }
 }
 
@@ -157,7 +169,7 @@ mod tests {
             let claimed: Vec<_> = (0..10).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
             let running: Vec<_> = (life * 10..).zip(claimed.iter().map(|lease| lease.id().to_owned())).collect();
             let died = call(queue.store(), queue.inner(), "open a queue", move |step| step.recover(&running));
-            assert_eq!(died.unwrap(), (10, vec![]));
+            assert_eq!(died.unwrap(), 10);
             leases.extend(claimed);
         }
         let scheduled = queue.list(JobState::Scheduled, None, 10).unwrap();

@@ -7,14 +7,13 @@
 //! is stale, and counts for nothing.
 
 use super::ending::Unrun;
-use super::{AT_ONCE, Push, Step, is_damage};
+use super::{AT_ONCE, Push, Step};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::kv::{KeyRange, prefix_end};
 use crate::queue::error::QueueError;
 use crate::queue::job::{JobId, JobState};
 use crate::queue::keys::{List, ending, split_awaits, split_ending, split_waiting};
-use crate::queue::lines::Damaged;
 use crate::queue::related::{Effect, OnDead};
 use crate::queue::row::Row;
 use crate::queue::rules;
@@ -261,15 +260,20 @@ impl Step<'_, '_> {
             self.tail.from.set(List::Untold, next);
             let Some((list, entry)) = listed.into_iter().next() else { break };
             let Some((of, died)) = split_ending(&entry) else {
-                return Err(self.queue.corrupt("an entry names no end of a job".to_owned()).into());
+                self.remove_entry(List::Untold, list, &entry)?;
+                continue;
             };
             let last = self.batch.get(&self.queue.entries, &self.queue.keys.entry(List::Untold, list, &entry))?;
             let last = String::from_utf8(last.unwrap_or_default()).unwrap_or_default();
             let mut ending = Ending { last, ..Ending::new(list, of, died) };
             most -= 1;
-            if self.tell_list(&mut ending, &mut most)? {
+            let is_all = self.tell_list(&mut ending, &mut most)?;
+            let all = KeyRange::prefix(&self.queue.keys.waiting(list, ""));
+            if is_all && self.batch.rows(&self.queue.rows, all).next().is_none() {
                 self.remove_entry(List::Untold, list, &entry)?;
             } else {
+                // The place to go on from was damaged if it has passed some.
+                ending.last = if is_all { JobId::new() } else { ending.last };
                 self.put_untold(&ending)?;
             }
             for ending in std::mem::take(&mut self.endings) {
@@ -308,13 +312,7 @@ impl Step<'_, '_> {
             return Ok(());
         }
         self.delete(self.rows(), &awaits)?;
-        let row = match self.row(id) {
-            Err(error) if is_damage(&error) => {
-                self.log_damage(Damaged::Waiting { id: id.to_owned() });
-                return Ok(());
-            }
-            row => row?,
-        };
+        let row = self.row_in(JobState::Waiting, id)?;
         let Some(mut row) = row.filter(|row| row.state == JobState::Waiting) else { return Ok(()) };
         if row.extras().on_dead.effect(*died) == Effect::Dies {
             return self.end_unrun(id, row, Unrun::of_death(of));
