@@ -4,6 +4,7 @@ mod after;
 mod bounded;
 mod calls;
 mod group;
+mod json;
 mod limits;
 mod many;
 mod meta;

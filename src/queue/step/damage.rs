@@ -141,6 +141,9 @@ impl Step<'_, '_> {
 }
 
 #[cfg(test)]
+mod every_record;
+
+#[cfg(test)]
 impl crate::queue::Queue {
     /// Flips a bit in the row of a job.
     pub(in crate::queue) fn damage(&self, id: &str) {
@@ -155,8 +158,12 @@ impl crate::queue::Queue {
 #[cfg(test)]
 mod tests {
     use crate::Store;
+    use crate::fuzzing::Disk;
     use crate::queue::intent::call;
-    use crate::queue::{Accept, JobState, NewJob, Queue, QueueError, QueueOptions};
+    use crate::queue::lines::{Damaged, Line};
+    use crate::queue::step::Happened;
+    use crate::queue::{Accept, Clock, JobState, Limit, NewJob, Queue, QueueError, QueueOptions};
+    use std::time::{Duration, SystemTime};
 
     /// A queue with three jobs. The tests damage the second one.
     fn queue() -> Queue {
@@ -189,6 +196,132 @@ mod tests {
         queue.remove("b").unwrap();
         assert_eq!((counts(&queue), queue.counts().damaged), ([0, 0, 0, 2, 0], 0));
         assert_eq!(queue.state("b").unwrap(), None);
+    }
+
+    #[test]
+    fn a_damaged_job_that_nobody_has_come_across_hides_no_other_one_and_holds_up_no_call_for_many() {
+        let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+        let options = QueueOptions::default().clock(clock.clone()).limit(Limit::kind("held").at_once(1));
+        let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();
+        let job = |kind: &str, id: String| NewJob::new(kind, &()).unwrap().id(id);
+        let ids = |of: &str| (0..3).map(|n| format!("{of} {n}")).collect::<Vec<_>>();
+        let push = |of: &str| queue.push_all(ids(of).into_iter().map(|id| job("k", id))).unwrap();
+        let accept = || queue.accept(Accept::new()).unwrap().unwrap();
+        push("finished");
+        for _ in 0..3 {
+            accept().finish(None).unwrap();
+        }
+        push("dead");
+        for _ in 0..3 {
+            accept().bury("no").unwrap();
+        }
+        push("running");
+        let _leases = [(); 3].map(|()| accept());
+        queue.push(job("held", "first".to_owned())).unwrap();
+        let _first = accept();
+        queue.push_all(ids("held").into_iter().map(|id| job("held", id))).unwrap();
+        assert!(queue.accept(Accept::new()).unwrap().is_none());
+        push("ready");
+        queue.push_all(ids("waiting").into_iter().map(|id| job("k", id).after(["first"]))).unwrap();
+        queue.push_all(ids("scheduled").into_iter().map(|id| job("k", id).delay(Duration::from_secs(9)))).unwrap();
+        let lists = [
+            (JobState::Finished, vec!["finished"]),
+            (JobState::Dead, vec!["dead"]),
+            (JobState::Running, vec!["running"]),
+            (JobState::Ready, vec!["ready", "held"]),
+            (JobState::Waiting, vec!["waiting"]),
+            (JobState::Scheduled, vec!["scheduled"]),
+        ];
+        for of in lists.iter().flat_map(|(_, of)| of) {
+            queue.damage(&format!("{of} 1"));
+        }
+        for (state, of) in &lists {
+            let (mut from, mut listed) = (None, Vec::new());
+            while let Some(job) = queue.list(*state, from.as_ref(), 1).unwrap().pop() {
+                assert_eq!(job.damaged.is_some(), job.id.ends_with('1') && job.state == JobState::Damaged, "{job:?}");
+                listed.push(job.id.clone());
+                from = Some(job);
+            }
+            let wanted = of.iter().flat_map(|of| ids(of));
+            assert_eq!(listed.into_iter().filter(|id| id != "first").collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
+        }
+        assert_eq!(queue.status().unwrap().oldest_ready.unwrap().0, "ready 0");
+        assert_eq!((queue.requeue_dead().unwrap(), queue.counts().damaged), (2, 1));
+        // Two of each state, two that were dead, and the one that holds up the others.
+        assert_eq!((queue.purge().unwrap(), queue.counts().damaged), (2 * 6 + 1, 6));
+        clock.advance(Duration::from_secs(60));
+        queue.tidy().unwrap();
+        assert_eq!((counts(&queue), queue.counts().waiting), ([0; 5], 0));
+        let damaged = queue.list(JobState::Damaged, None, 99).unwrap();
+        assert_eq!((damaged.len(), queue.counts().damaged), (7, 7));
+        for job in damaged {
+            queue.remove(job.id).unwrap();
+        }
+        assert_eq!(queue.counts(), crate::queue::Counts::default());
+    }
+
+    #[test]
+    fn a_damaged_job_has_one_line_in_the_log_and_leaves_its_count_once_however_many_entries_it_has() {
+        for expires in [5, 9] {
+            let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+            let disk = Disk::default();
+            let options = QueueOptions::default().clock(clock.clone());
+            let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", options.clone()).unwrap();
+            let later = |id: &str| NewJob::new("k", &()).unwrap().id(id).delay(Duration::from_secs(9));
+            queue.push_all([later("a"), later("b").expires(Duration::from_secs(expires))]).unwrap();
+            queue.damage("b");
+            let look = |queue: &Queue| {
+                let lines = call(queue.store(), queue.inner(), "test", |step| {
+                    step.keep_house(9)?;
+                    let told = step.tail.take_told();
+                    let is_line = |told: &&Happened| matches!(told, Happened::Line(Line::Damaged(Damaged::Job { id, .. })) if id == "b");
+                    Ok(told.iter().filter(is_line).count())
+                });
+                (lines.unwrap(), queue.counts().damaged, queue.counts().scheduled)
+            };
+            assert_eq!(look(&queue), (0, 0, 2));
+            clock.advance(Duration::from_secs(5));
+            // That it expires does not say if it is scheduled.
+            let is_seen = u64::from(expires == 5);
+            assert_eq!(look(&queue), (is_seen as usize, is_seen, 2));
+            clock.advance(Duration::from_secs(4));
+            assert_eq!(look(&queue), (1 - is_seen as usize, 1, 0));
+            assert_eq!(look(&queue), (0, 1, 0));
+            let again = Disk::default();
+            again.put(&disk.records());
+            let queue = Queue::open(&again.open(&Store::options()).unwrap(), "q", options).unwrap();
+            assert_eq!(look(&queue), (0, 1, 0));
+            assert_eq!(queue.list(JobState::Damaged, None, 9).unwrap().len(), 1);
+            // A row that somebody restores makes it an ordinary job at the next start.
+            queue.damage("b");
+            let again = Disk::default();
+            again.put(&disk.records());
+            let row: Vec<_> =
+                disk.records().into_iter().filter(|(_, key, _)| *key == queue.inner().keys.row("b")).collect();
+            let restored = row.into_iter().map(|(family, key, mut row)| {
+                row[5] ^= 1;
+                (family, key, row)
+            });
+            again.put(&restored.collect::<Vec<_>>());
+            let options = QueueOptions::default().clock(clock.clone());
+            let queue = Queue::open(&again.open(&Store::options()).unwrap(), "q", options).unwrap();
+            assert_eq!((queue.counts().damaged, queue.counts().scheduled), (0, 1));
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_job_that_cannot_be_read_hides_no_other_job() {
+        let queue = queue();
+        queue.set_meta("b", "k", Some(1.into())).unwrap();
+        let (state, mut batch) = (queue.inner(), crate::kv::batch::Batch::default());
+        batch.put(state.rows.id, &[&state.keys.meta("b")], &[b"damaged"]).unwrap();
+        queue.store().write_batch(&batch).unwrap();
+        let damaged = |job: &crate::queue::JobInfo| job.damaged.clone().unwrap_or_default();
+        let listed = queue.list(JobState::Ready, None, 9).unwrap();
+        let reasons: Vec<_> = listed.iter().map(|job| (job.id.as_str(), damaged(job).contains("metadata"))).collect();
+        assert_eq!(reasons, [("a", false), ("b", true), ("c", false)]);
+        assert_eq!((listed[1].kind.as_str(), listed[1].state), ("k", JobState::Ready));
+        assert!(queue.get("b").unwrap_err().to_string().contains("`Queue::remove` for a job"));
     }
 
     #[test]

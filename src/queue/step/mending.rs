@@ -1,7 +1,7 @@
 //! Records of limits that cannot be read. They are worked out anew, from the jobs.
 
 use super::Step;
-use super::limits::{Book, JOB};
+use super::limits::{Book, JOB, KEY};
 use crate::base::index::BoxError;
 use crate::kv::KeyRange;
 use crate::queue::keys::split_held;
@@ -72,8 +72,14 @@ impl Step<'_, '_> {
         let mut waiting: HashMap<String, u64> = HashMap::new();
         for name in &names {
             let at = self.open_limit(&mut book, name)?;
-            if let Some((kind, _)) = &book.record(at).waits {
-                *waiting.entry(kind.clone()).or_default() += 1;
+            let Some((kind, place)) = book.record(at).waits.clone() else { continue };
+            let next = self.open_limit(&mut book, &kind)?;
+            let entry = self.batch.get(&self.queue.entries, &self.queue.keys.held(&kind, place))?;
+            if place < book.record(next).next || entry != Some([&[KEY], name.as_bytes()].concat()) {
+                // It has lost its entry.
+                book.record(at).waits = None;
+            } else {
+                *waiting.entry(kind).or_default() += 1;
             }
         }
         for name in &names {

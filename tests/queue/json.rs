@@ -1,0 +1,83 @@
+//! JSON that is stored comes back as it was, and what could not come back is refused.
+
+use common::queues::*;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use waterline::queue::{Accept, JobState, Limits, NewJob, Outcome, QueueError, Runner};
+use waterline::{ConfigError, Error, Retry};
+
+/// Arrays within each other.
+fn deep(depth: usize) -> Value {
+    (0..depth).fold(json!("["), |value, _| json!([value]))
+}
+
+#[track_caller]
+fn assert_too_deep<T: std::fmt::Debug>(refused: Result<T, QueueError>) {
+    let report = refused.as_ref().unwrap_err().report();
+    assert!(report.contains("nested 128 deep, and could not be read again: use 127 at most"), "{report}");
+    assert!(matches!(refused, Err(QueueError::Payload { .. } | QueueError::Config(ConfigError::JsonDepth { .. }))));
+}
+
+#[test]
+fn json_that_could_not_be_read_again_is_refused_at_its_write() {
+    on_each(|Bench { queue, store, .. }| {
+        let job = |depth| NewJob::new("k", &deep(depth));
+        assert_too_deep(job(128));
+        queue.push(job(127).unwrap().id("a")).unwrap();
+        let mut lease = queue.accept(Accept::new()).unwrap().expect("a job is ready");
+        assert_eq!(lease.payload::<Value>().unwrap(), deep(127));
+        lease.update(Some(deep(127))).unwrap();
+        assert_too_deep(lease.update(Some(deep(128))));
+        assert_too_deep(lease.finish(Some(deep(128))));
+        assert_eq!(lease.data(), Some(deep(127)));
+        // The object of all values counts, too.
+        lease.set_meta("k", Some(deep(126))).unwrap();
+        assert_too_deep(lease.set_meta("k", Some(deep(127))));
+        assert_too_deep(queue.set_meta("a", "l", Some(deep(127))));
+        assert_too_deep(queue.push(job(1).unwrap().meta("k", &deep(127)).unwrap()));
+        let notes = queue.notes("k").unwrap();
+        notes.set("k", deep(127)).unwrap();
+        assert_too_deep(notes.set("k", deep(128)));
+        let refused = store.write(|effects| effects.set_note(&notes, "k", deep(128)));
+        assert!(matches!(refused, Err(Error::Config(ConfigError::JsonDepth { depth: 128 }))), "{refused:?}");
+        assert_eq!(notes.get("k").unwrap(), Some(deep(127)));
+        let listed = queue.list(JobState::Running, None, 9).unwrap();
+        assert_eq!((listed.len(), listed[0].data.as_ref(), &listed[0].meta["k"]), (1, Some(&deep(127)), &deep(126)));
+        lease.finish(Some(deep(127))).unwrap();
+    });
+}
+
+#[test]
+fn an_attempt_that_leaves_data_that_could_not_be_read_again_has_failed() {
+    on_each(|Bench { queue, .. }| {
+        queue.push(NewJob::new("k", &()).unwrap().id("a").retry(Retry::none())).unwrap();
+        let runner = Runner::builder(&queue).on("k", |job, ()| {
+            assert_too_deep(job.update(&deep(128)));
+            Ok(Outcome::DoneWith(deep(128)))
+        });
+        assert_eq!(runner.drain(Limits::default()).unwrap().dead, 1);
+        let job = queue.list(JobState::Dead, None, 9).unwrap().remove(0);
+        assert!(job.error.as_ref().is_some_and(|error| error.contains("nested 128 deep")), "{job:?}");
+    });
+}
+
+proptest! {
+    #[test]
+    fn a_float_comes_back_as_it_was(floats in proptest::collection::vec(any::<f64>(), 64)) {
+        let floats: Vec<f64> = floats.into_iter().filter(|float| float.is_finite()).collect();
+        let (queue, _) = queue_in(&waterline::Store::in_memory(), waterline::queue::QueueOptions::default());
+        queue.push(NewJob::new("k", &floats).unwrap()).unwrap();
+        let mut lease = queue.accept(Accept::new()).unwrap().expect("a job is ready");
+        prop_assert_eq!(&lease.payload::<Vec<f64>>().unwrap(), &floats);
+        lease.update(Some(json!(floats))).unwrap();
+        prop_assert_eq!(lease.data(), Some(json!(floats)));
+        lease.finish(None).unwrap();
+    }
+
+    #[test]
+    fn what_is_accepted_is_read_again(depth in 120_usize..135, texts in proptest::collection::vec(r#"[\\\[\]{}"a]{0,8}"#, 3)) {
+        let value = texts.iter().fold(deep(depth), |value, text| json!({ text: value, "t": text }));
+        let job = NewJob::new("k", &value);
+        prop_assert_eq!(job.is_ok(), serde_json::from_str::<Value>(&value.to_string()).is_ok());
+    }
+}
