@@ -59,6 +59,7 @@
 //! | no worker overwrites another one | each call carries the token of its lease; a late one is [`QueueError::Halt`] |
 //! | attempts are bounded | failures by [`Retry`](crate::Retry), deaths of the process by [`max_crashes`](QueueOptions::max_crashes) |
 //! | a failure is visible | a job that fails for good is [`JobState::Dead`], with its error |
+//! | damage spreads to nothing | a job that cannot be read is set aside as [`JobState::Damaged`], and the others go on |
 //!
 //! Since a job may run again, make its effects the same when they are repeated. Or make them in one
 //! write with its end: [`RunnerBuilder::on_transactional`], [`Lease::finish_with`]. Only effects
@@ -224,6 +225,9 @@ impl Queue {
     /// time at once, later after a back-off, and not once its crashes are used up. If its runner
     /// was asked to stop before, it runs again at once, and that is no crash.
     ///
+    /// A damaged record of one job does not keep the queue from being opened. Only the two records
+    /// of the queue itself do: the one with its number, and the one with its counters.
+    ///
     /// # Errors
     /// [`QueueError::Config`] for a bad name, for options that cannot be, and while the queue is
     /// open with other options; [`QueueError::Store`] with [`Error::NotFound`] for a queue that is
@@ -317,6 +321,7 @@ impl Queue {
     /// | waiting, due at another time | it is moved, and gets the new payload; its failures stay | `Rescheduled` |
     /// | running | it runs once more, when this run has succeeded; its payload and its settings stay | `Resubmit` |
     /// | finished or dead | it runs again, with the new payload | `Added` |
+    /// | damaged: its row cannot be read | it is removed, and this one takes its place | `Added` |
     ///
     /// A run that fails is followed by the next attempt. If that begins before the time of the
     /// push, the job runs once more after it, too. A job that waits for others goes on to wait for
@@ -371,8 +376,9 @@ impl Queue {
     }
 
     /// Removes a job in any state. If a worker has it, its next call tells it so
-    /// ([`QueueError::Halt`]), and it writes nothing more. A job whose row is damaged can be
-    /// removed too: all jobs are then counted anew, which takes a while if they are many.
+    /// ([`QueueError::Halt`]), and it writes nothing more. A job whose row is damaged
+    /// ([`JobState::Damaged`]) can be removed too: all jobs are then counted anew, which takes a
+    /// while if they are many.
     ///
     /// # Errors
     /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Store`] when the database fails.

@@ -213,7 +213,7 @@ fn database(input: &mut Input<'_>) {
     if let Ok(Some(mut lease)) = accept(&queue) {
         drop(lease.finish(Some(1.into())));
     }
-    for state in JobState::ALL {
+    for state in JobState::ALL.into_iter().chain([JobState::Damaged]) {
         drop(queue.list(state, None, 100));
     }
     drop((queue.requeue_dead(), queue.purge(), queue.status(), accept(&queue)));

@@ -112,6 +112,15 @@ impl Step<'_, '_> {
         self.recount_limits(None, &running)
     }
 
+    /// Returns the row of a job whose id is pushed once more. One that cannot be read is removed, since
+    /// the push takes its place.
+    pub(super) fn row_to_replace(&mut self, id: &str) -> Result<Option<Row>, BoxError> {
+        match self.row(id) {
+            Err(error) if is_damage(&error) => self.remove_damaged(id).map(|()| None),
+            row => row,
+        }
+    }
+
     /// Removes a job whose row cannot be read. Its row does not say in which state it is counted,
     /// so all jobs are counted anew. Its entries are stale from now on.
     pub(super) fn remove_damaged(&mut self, id: &str) -> Result<(), BoxError> {
@@ -162,7 +171,7 @@ mod tests {
     use crate::queue::intent::call;
     use crate::queue::lines::{Damaged, Line};
     use crate::queue::step::Happened;
-    use crate::queue::{Accept, Clock, JobState, Limit, NewJob, Queue, QueueError, QueueOptions};
+    use crate::queue::{Accept, Clock, JobState, Limit, NewJob, PushOutcome, Queue, QueueError, QueueOptions};
     use std::time::{Duration, SystemTime};
 
     /// A queue with three jobs. The tests damage the second one.
@@ -196,6 +205,19 @@ mod tests {
         queue.remove("b").unwrap();
         assert_eq!((counts(&queue), queue.counts().damaged), ([0, 0, 0, 2, 0], 0));
         assert_eq!(queue.state("b").unwrap(), None);
+    }
+
+    #[test]
+    fn a_push_takes_the_place_of_a_damaged_job_whose_worker_then_loses_it() {
+        let queue = queue();
+        let mut leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
+        queue.damage("b");
+        let job = || NewJob::new("k", &1).unwrap().id("b");
+        assert_eq!(queue.push(job()).unwrap().outcome, PushOutcome::Added);
+        assert!(matches!(leases.pop().unwrap().finish(None), Err(QueueError::Halt { .. })));
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 2, 1, 0, 0], 0));
+        let ids = [(); 2].map(|()| queue.accept(Accept::new()).unwrap().unwrap().id().to_owned());
+        assert_eq!(ids, ["c", "b"]);
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Step<'_, '_> {
             *next = (*next).max(number + 1);
         }
         // An id that the queue has just made is in no row.
-        let old = if made.is_some() { None } else { self.row(id)? };
+        let old = if made.is_some() { None } else { self.row_to_replace(id)? };
         let waits = self.waits(id, push, old.as_ref())?;
         // Also a job of the same id is a twin: a client that pushes once more, since it has heard
         // no answer, must not make the work be done twice.
