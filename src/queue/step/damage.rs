@@ -1,8 +1,8 @@
 //! Jobs that cannot be read. They are set aside, so that everything else goes on, until somebody
 //! removes them.
 //!
-//! A job that is set aside has an entry in a list of them: a byte that is 1 while a state still
-//! counts the job, and the reason as text. Its row and its other records stay as they are.
+//! A job that is set aside has an entry in a list of them: a byte that says if a state still counts
+//! the job, and the reason as text. Its row and its other records stay as they are.
 
 use super::recount::id_in;
 use super::{Happened, Step};
@@ -13,6 +13,13 @@ use crate::queue::job::JobState;
 use crate::queue::keys::{List, split_entry, split_running};
 use crate::queue::lines::Damaged;
 use crate::queue::row::Row;
+
+/// No state counts the job any more.
+pub(super) const GONE: u8 = 0;
+/// A state counts it, and nobody knows which.
+const COUNTED: u8 = 1;
+/// It was passed in a ready log, and is no longer counted as ready.
+const PASSED: u8 = 2;
 
 /// True if this error says that a stored record is damaged.
 pub(in crate::queue) fn is_damage(error: &BoxError) -> bool {
@@ -42,20 +49,28 @@ impl Step<'_, '_> {
     ) -> Result<(), BoxError> {
         let (queue, key) = (self.queue, self.queue.keys.entry(List::Damaged, 0, id));
         let stored = self.batch.get(&queue.entries, &key)?;
-        let is_counted = stored.as_ref().is_none_or(|stored| stored.first() == Some(&1));
-        if let Some(state) = state.filter(|_| is_counted) {
+        let before = stored.as_ref().and_then(|stored| stored.first().copied()).unwrap_or(COUNTED);
+        let now = match (before, state) {
+            (COUNTED, Some(JobState::Ready)) => PASSED,
+            (COUNTED, Some(_)) => GONE,
+            // Only the entries of ready logs may be stale, so this one is right.
+            (PASSED, Some(state)) if state != JobState::Ready => {
+                self.head().counts[JobState::Ready.number()] += 1;
+                GONE
+            }
+            _ => before,
+        };
+        if let Some(state) = state.filter(|_| now != before) {
             let count = &mut self.head().counts[state.number()];
             *count = count.saturating_sub(1);
         }
         if state == Some(JobState::Running) {
             self.release_leases(id)?;
         }
-        let is_new = stored.is_none();
-        if is_new || is_counted && state.is_some() {
+        if stored.is_none() || now != before {
             let reason = describe(&**error);
-            let value = [&[u8::from(is_counted && state.is_none())], reason.as_bytes()].concat();
-            self.put(queue.entries.id, &key, &value)?;
-            if is_new {
+            self.put(queue.entries.id, &key, &[&[now], reason.as_bytes()].concat())?;
+            if stored.is_none() {
                 self.tail.damaged += 1;
                 self.log_damage(Damaged::Job { id: id.to_owned(), error: reason });
                 self.tell(id, Some(JobState::Damaged), None);
@@ -329,6 +344,21 @@ mod tests {
             let queue = Queue::open(&again.open(&Store::options()).unwrap(), "q", options).unwrap();
             assert_eq!((queue.counts().damaged, queue.counts().scheduled), (0, 1));
         }
+    }
+
+    #[test]
+    fn a_damaged_job_leaves_the_count_of_the_state_that_it_is_in_although_an_older_entry_is_met_first() {
+        let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+        let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone())).unwrap();
+        let job = |id: &str| NewJob::new("k", &()).unwrap().id(id);
+        queue.push_all([job("a"), job("b")]).unwrap();
+        queue.push(job("a").delay(Duration::from_secs(1))).unwrap();
+        queue.damage("a");
+        assert_eq!(queue.accept(Accept::new()).unwrap().unwrap().id(), "b");
+        clock.advance(Duration::from_secs(1));
+        let _lease = queue.accept(Accept::new()).unwrap().unwrap();
+        assert!(queue.accept(Accept::new()).unwrap().is_none());
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 0, 1, 0, 0], 1));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! that lost its entry gets another one. It takes a while if the jobs are many.
 
 use super::Step;
+use super::damage::GONE;
 use super::limits::JOB;
 use crate::base::index::BoxError;
 use crate::kv::KeyRange;
@@ -44,8 +45,8 @@ impl Step<'_, '_> {
         // From now on no state counts them.
         for id in self.all_damaged()? {
             let key = queue.keys.entry(List::Damaged, 0, &id);
-            if let Some(value) = self.batch.get(&queue.entries, &key)?.filter(|value| value.first() == Some(&1)) {
-                self.put(queue.entries.id, &key, &[&[0], &value[1..]].concat())?;
+            if let Some(value) = self.batch.get(&queue.entries, &key)?.filter(|value| value.first() != Some(&GONE)) {
+                self.put(queue.entries.id, &key, &[&[GONE], value.get(1..).unwrap_or_default()].concat())?;
             }
         }
         self.recount_limits(Some(counted.held), &counted.running)
