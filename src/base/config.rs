@@ -42,15 +42,9 @@ pub enum ConfigError {
         /// Its length as JSON, in bytes.
         bytes: usize,
     },
-    /// A value of JSON within which arrays and objects are nested too deep: nobody could read it
-    /// again.
-    #[error(
-        "the JSON is nested {depth} deep, and could not be read again: use 127 at most, or store it as a text within the JSON"
-    )]
-    JsonDepth {
-        /// The depth of its arrays and objects.
-        depth: usize,
-    },
+    /// JSON that is nested too deep: it could be written, and nobody could read it again.
+    #[error("the JSON is nested deeper than 127 arrays and objects: store the inner part as a text")]
+    JsonDepth,
     /// Progress of a job that is no fraction.
     #[error("the progress of the job is {value}: use 0 to 1")]
     Fraction {

@@ -218,7 +218,7 @@ pub(super) fn check_depth(text: &[u8]) -> Result<(), ConfigError> {
         }
         deepest = deepest.max(depth);
     }
-    if deepest <= DEEPEST { Ok(()) } else { Err(ConfigError::JsonDepth { depth: deepest }) }
+    if deepest <= DEEPEST { Ok(()) } else { Err(ConfigError::JsonDepth) }
 }
 
 /// Turns JSON into a value. A panic of its code is an error.

@@ -38,8 +38,8 @@ use std::time::SystemTime;
 /// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueError, QueueOptions};
 ///
 /// let store = Store::in_memory();
-/// let (queue, totals) = (Queue::open(&store, "imports", QueueOptions::default())?, store.table("totals")?);
-/// queue.push(NewJob::new("import", &[3, 4, 5])?)?;
+/// let (queue, totals) = (Queue::open(&store, "imports", QueueOptions::default())?,
+/// store.table("totals")?); queue.push(NewJob::new("import", &[3, 4, 5])?)?;
 ///
 /// let mut lease = queue.accept(Accept::new())?.expect("a job is ready");
 /// let rows: Vec<i64> = lease.payload()?;
@@ -201,8 +201,8 @@ impl Lease {
     /// [`QueueOptions::lease`](crate::queue::QueueOptions::lease).
     ///
     /// # Errors
-    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is nested too
-    /// deep to be read again, [`QueueError::Store`] when the database fails.
+    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is nested
+    /// too deep to be read again, [`QueueError::Store`] when the database fails.
     pub fn update(&mut self, data: Option<Value>) -> Result<(), QueueError> {
         let data = self.json(data)?;
         let (id, token) = (self.id.clone(), self.token());

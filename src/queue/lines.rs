@@ -141,7 +141,7 @@ impl Damaged {
                 tracing::error!(target: "waterline", queue, id, error, "a job cannot be read, so it is set aside and the others go on: remove it, and push it again if it is still wanted");
             }
             Self::Periodic { name, error } => {
-                tracing::error!(target: "waterline", queue, periodic = name, error, "the record of a periodic job cannot be read, so it begins anew: ticks that nobody was there for are lost");
+                tracing::error!(target: "waterline", queue, periodic = name, error, "the record of a periodic job cannot be read, so it makes no jobs and everything else goes on: remove it, and register it again");
             }
         }
     }

@@ -85,7 +85,8 @@ impl Queue {
     /// # Errors
     /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Config`] for a key that does not
     /// have 1 to 255 bytes, when the metadata of the job would take more than 64 KiB, and for a
-    /// value that is nested too deep; [`QueueError::Store`] when the database fails. Nothing is changed then.
+    /// value that is nested too deep; [`QueueError::Store`] when the database fails. Nothing is
+    /// changed then.
     pub fn set_meta(
         &self,
         id: impl Into<JobId>,

@@ -185,7 +185,8 @@ impl Notes {
     ///
     /// # Errors
     /// [`QueueError::Config`] for a key that does not have 1 to 255 bytes and for a value of more
-    /// than 64 KiB or that is nested too deep, [`QueueError::Store`] when the database fails. Nothing is changed then.
+    /// than 64 KiB or that is nested too deep, [`QueueError::Store`] when the database fails.
+    /// Nothing is changed then.
     pub fn set(&self, key: impl Into<String>, value: impl Into<Value>) -> Result<(), QueueError> {
         self.change(key.into(), Change::Set(value.into(), 0)).map(drop)
     }

@@ -131,7 +131,8 @@ impl Row {
         })
     }
 
-    /// Returns what an entry says of a job whose row cannot be read. Its other records may be there.
+    /// Returns what an entry says of a job whose row cannot be read. Its other records may be
+    /// there.
     pub(crate) fn unreadable(priority: Priority, place: u64, held: Option<String>) -> Self {
         Self {
             state: JobState::Damaged,

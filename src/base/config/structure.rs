@@ -64,7 +64,7 @@ impl fmt::Debug for ConfigError {
                 ProgressNote { length },
                 MetaKey { length },
                 MetaSize { bytes },
-                JsonDepth { depth },
+                JsonDepth {},
                 JobKind { length },
                 RunAt {},
                 LeaseZero {},

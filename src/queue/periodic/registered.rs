@@ -11,6 +11,7 @@ use crate::queue::keys::id_of_row;
 use crate::queue::new_job::{Due, NewJob};
 use crate::queue::state::QueueState;
 use crate::queue::{Queue, SOME};
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 /// A periodic job, as it was registered.
@@ -42,16 +43,20 @@ impl Periodic {
 
 /// The periodic jobs of a queue that are registered, until it is closed.
 #[derive(Default)]
-pub(crate) struct Periodics(Mutex<Vec<Arc<Periodic>>>);
+pub(crate) struct Periodics {
+    all: Mutex<Vec<Arc<Periodic>>>,
+    /// The names whose records are damaged, as the log has told.
+    damaged: Mutex<BTreeSet<String>>,
+}
 
 impl Periodics {
     pub(crate) fn all(&self) -> Vec<Arc<Periodic>> {
-        self.0.lock().clone()
+        self.all.lock().clone()
     }
 
     /// Registers one. Returns false if it was registered already.
     fn add(&self, periodic: &Arc<Periodic>) -> Result<bool, ConfigError> {
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         match all.iter().find(|other| other.name == periodic.name) {
             Some(other) if **other == **periodic => Ok(false),
             Some(_) => Err(ConfigError::PeriodicTwice { name: periodic.name.clone() }),
@@ -62,8 +67,14 @@ impl Periodics {
         }
     }
 
+    /// Notes that the record of this name is damaged. Returns true the first time.
+    pub(crate) fn is_damage_new(&self, name: &str) -> bool {
+        self.damaged.lock().insert(name.to_owned())
+    }
+
     fn take(&self, name: &str) -> Option<Arc<Periodic>> {
-        let mut all = self.0.lock();
+        self.damaged.lock().remove(name);
+        let mut all = self.all.lock();
         let at = all.iter().position(|periodic| periodic.name == name)?;
         Some(all.swap_remove(at))
     }
@@ -115,8 +126,8 @@ impl PeriodicBuilder {
     /// zero, a job that no queue takes, one with an id or a time of its own, or that waits for
     /// others ([`ConfigError::PeriodicJob`]), for [`CatchUp::All`] with [`Overlap::Skip`]
     /// ([`ConfigError::CatchUpSkips`]), and while the name is registered with anything else
-    /// ([`ConfigError::PeriodicTwice`]). [`QueueError::Store`] when the database fails. Nothing is
-    /// registered then. A name whose record is damaged begins anew, with a line of the log.
+    /// ([`ConfigError::PeriodicTwice`]). [`QueueError::Store`] when the database fails, or the
+    /// record of the name is damaged. Nothing is registered then.
     pub fn start(self) -> Result<(), QueueError> {
         let Self { queue, periodic } = self;
         let state = queue.inner();
@@ -165,8 +176,8 @@ pub struct PeriodicInfo {
     /// The number of times that a tick made no job, since the last run had not ended
     /// ([`Overlap::Skip`]).
     pub skipped: u64,
-    /// The reason why its record cannot be read. Then the values of the record are empty, and the
-    /// next tick of a registered name begins anew.
+    /// The reason why its record cannot be read. Then the values of the record are empty, and there
+    /// is no tick until somebody removes the name and registers it again.
     pub damaged: Option<String>,
 }
 

@@ -127,8 +127,8 @@ impl Step<'_, '_> {
         self.recount_limits(None, &running)
     }
 
-    /// Returns the row of a job whose id is pushed once more. One that cannot be read is removed, since
-    /// the push takes its place.
+    /// Returns the row of a job whose id is pushed once more. One that cannot be read is removed,
+    /// since the push takes its place.
     pub(super) fn row_to_replace(&mut self, id: &str) -> Result<Option<Row>, BoxError> {
         match self.row(id) {
             Err(error) if is_damage(&error) => self.remove_damaged(id).map(|()| None),

@@ -22,7 +22,13 @@ impl Step<'_, '_> {
     /// Makes the jobs of the ticks of one periodic job. Returns the time of its next tick.
     fn tick_of(&mut self, periodic: &Periodic, most: usize) -> Result<u64, BoxError> {
         let mut last = match self.last_of(&periodic.name) {
-            Err(error) if is_damage(&error) => self.begin_periodic(periodic, Some(&error))?,
+            Err(error) if is_damage(&error) => {
+                // It stays as it is, until somebody removes the name.
+                if self.queue.periodics.is_damage_new(&periodic.name) {
+                    self.log_damage(Damaged::Periodic { name: periodic.name.clone(), error: describe(&*error) });
+                }
+                return Ok(u64::MAX);
+            }
             // Without a record, its registration is not written yet.
             last => match last? {
                 Some(last) => last,
@@ -72,27 +78,17 @@ impl Step<'_, '_> {
 
     /// Begins to make the jobs of a periodic job. Returns its last tick.
     pub(in crate::queue) fn start_periodic(&mut self, periodic: &Periodic, most: usize) -> Result<u64, BoxError> {
-        let last = match self.last_of(&periodic.name) {
-            Err(error) if is_damage(&error) => self.begin_periodic(periodic, Some(&error))?,
-            last => match last? {
-                Some(last) => last,
-                None => self.begin_periodic(periodic, None)?,
-            },
+        let wall = self.at.wall;
+        let tick = match self.last_of(&periodic.name)? {
+            Some(last) => last.tick,
+            None => {
+                let run = if periodic.at_next { JobId::new() } else { self.push_tick(periodic, wall)? };
+                self.put_last(&periodic.name, &Last { tick: wall, skipped: 0, run })?;
+                wall
+            }
         };
         self.tick(most)?;
-        Ok(last.tick)
-    }
-
-    /// Makes the record of a periodic job that has none, or whose record is damaged.
-    fn begin_periodic(&mut self, periodic: &Periodic, damaged: Option<&BoxError>) -> Result<Last, BoxError> {
-        if let Some(error) = damaged {
-            self.log_damage(Damaged::Periodic { name: periodic.name.clone(), error: describe(&**error) });
-        }
-        let tick = self.at.wall;
-        let run = if periodic.at_next { JobId::new() } else { self.push_tick(periodic, tick)? };
-        let last = Last { tick, skipped: 0, run };
-        self.put_last(&periodic.name, &last)?;
-        Ok(last)
+        Ok(tick)
     }
 
     /// Removes the record of a periodic job. Returns false if there is none.

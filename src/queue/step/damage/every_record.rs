@@ -56,11 +56,11 @@ fn accept(queue: &Queue) -> Option<Lease> {
     queue.accept(Accept::new()).unwrap()
 }
 
-fn register(queue: &Queue) {
-    queue.periodic("tick", Every::new(30 * SECOND), NewJob::new("k", &1).unwrap()).start_at_next().start().unwrap();
+fn register(queue: &Queue) -> Result<(), QueueError> {
+    queue.periodic("tick", Every::new(30 * SECOND), NewJob::new("k", &1).unwrap()).start_at_next().start()
 }
 
-/// Makes the queue. What it has is the same each time.
+/// Makes the queue, each time with the same records.
 fn rich() -> Rich {
     let (disk, clock) = (Disk::default(), Clock::manual(began()));
     let store = disk.open(&Store::options()).unwrap();
@@ -72,7 +72,7 @@ fn rich() -> Rich {
     let notes = queue.notes("k").unwrap();
     notes.set("stays", "x").unwrap();
     notes.set_for("goes", 1, 10 * SECOND).unwrap();
-    register(&queue);
+    register(&queue).unwrap();
     all(["finished", "dead"].map(|id| job("k", id).unique(Unique::within(20 * SECOND)).skip_if_executed()).into());
     accept(&queue).unwrap().finish(Some(7.into())).unwrap();
     accept(&queue).unwrap().bury("no way").unwrap();
@@ -147,13 +147,19 @@ fn assert_mended(queue: &Queue, clock: &Clock, were_open: &BTreeSet<String>, (ca
     let left: Vec<_> = were_open.iter().filter(never).collect();
     assert!(left.is_empty(), "{case}: {left:?} never ran, {removed:?} were removed");
     queue.notes("k").unwrap().list(None, 99).unwrap();
-    assert!(queue.periodics().unwrap().iter().all(|periodic| periodic.damaged.is_none()), "{case}");
+    let periodics = queue.periodics().unwrap();
+    assert_eq!(periodics.iter().map(|periodic| periodic.name.as_str()).collect::<Vec<_>>(), ["tick"], "{case}");
+    if periodics[0].damaged.is_some() {
+        assert!(queue.remove_periodic("tick").unwrap());
+        register(queue).unwrap();
+    }
+    assert!(queue.periodics().unwrap()[0].damaged.is_none(), "{case}");
     queue.requeue_dead().unwrap();
     queue.purge().unwrap();
 }
 
 #[test]
-fn whichever_record_is_damaged_every_other_job_runs_and_the_damaged_one_is_seen_and_removed() {
+fn each_record_may_be_damaged_and_every_other_job_runs_and_the_damaged_one_is_seen_and_removed() {
     let whole = rich();
     let records = whole.disk.records();
     let were_open = open_jobs(&whole.queue);
@@ -192,7 +198,7 @@ fn whichever_record_is_damaged_every_other_job_runs_and_the_damaged_one_is_seen_
                 disk.put(records.iter().chain([&damaged]));
                 match Queue::open(&disk.open(&Store::options()).unwrap(), "q", options(&clock)) {
                     Ok(queue) => {
-                        register(&queue);
+                        assert_eq!(register(&queue).is_err(), key[4] == b'y' && family == "waterline.queue", "{case}");
                         assert_mended(&queue, &clock, &were_open, (&case, row));
                     }
                     // Nobody can tell a queue without its own record from another one.
