@@ -156,7 +156,7 @@ impl Step<'_, '_> {
             } else if let Some(row) = self.row_in(JobState::Ready, &of)?.filter(|row| row.is_held(&name, place)) {
                 return Ok(First::Job(of, Box::new(row)));
             }
-            // A job that goes elsewhere takes its entry along, so this one, or its job, was damaged.
+            // A job that goes elsewhere takes its entry along, so this entry or its job is damaged.
             self.has_lost = true;
             book.record(at).next += 1;
         }

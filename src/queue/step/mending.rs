@@ -57,8 +57,8 @@ impl Step<'_, '_> {
         self.queue.limits.names(row).iter().any(|other| other == name)
     }
 
-    /// Counts the jobs of all limits anew, from the rows that can be read: those that run under each
-    /// limit, and those that it holds, if they were counted.
+    /// Counts the jobs of all limits anew, from the rows that can be read: those that run under
+    /// each limit, and those that it holds, if they were counted.
     pub(super) fn recount_limits(
         &mut self,
         held: Option<HashMap<String, u64>>,

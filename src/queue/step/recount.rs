@@ -1,5 +1,5 @@
-//! A look at all rows, once something was damaged: the jobs of each state are counted anew, and a job
-//! that lost its entry gets another one. It takes a while if the jobs are many.
+//! A look at all rows, once something was damaged: the jobs of each state are counted anew, and a
+//! job that lost its entry gets another one. It takes a while if the jobs are many.
 
 use super::Step;
 use super::damage::GONE;
