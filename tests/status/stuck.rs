@@ -14,10 +14,14 @@ use waterline::{
     OnExhausted, Progress, Retry, State, Status, Store, StoreProgress,
 };
 
-/// The time for a stall, and the step in which time passes. A closure for each doubling of it is
-/// added, since the first one may ring before the consumer has come to the place where it is stuck.
-const SOON: Duration = Duration::from_millis(20);
+/// The time of the first call of `on_stall`, and the step in which time passes. A closure for each
+/// doubling of it is added, since the first one may ring before the consumer has come to the place
+/// where it is stuck. The events of a stall begin after ten seconds.
+const SOON: Duration = Duration::from_secs(1);
 const ALARMS: usize = 18;
+
+/// The pause of a job that is not tried again while its test runs, whatever time that lets pass.
+const NEVER: Duration = Duration::from_secs(39_999_999);
 
 /// The unit of the times in a store.
 const MS: Duration = Duration::from_millis(1);
@@ -100,7 +104,7 @@ impl Stuck {
             builder = builder.on_stall(SOON * (1 << nth), ring);
         }
         let said = self.said.clone();
-        builder.clock(self.time.clock()).stall_after(SOON).observe(move |event: &Event<'_>| {
+        builder.clock(self.time.clock()).observe(move |event: &Event<'_>| {
             let heard = match *event {
                 Event::Stalled { status, .. } => Said::Stalled(status.clone()),
                 Event::Parked { index, error, .. } => Said::Parked(index, error.to_owned()),
@@ -275,7 +279,7 @@ mod jobs {
     #[test]
     fn a_job_that_waits_for_its_next_attempt() {
         let stuck = Stuck::new();
-        let builder = stuck.builder(numbers(2)).retry(Retry::fixed(HOUR));
+        let builder = stuck.builder(numbers(2)).retry(Retry::fixed(NEVER));
         let refuses = |job: Job<u64>| if job.index == 1 { Err("no disk".into()) } else { Ok(()) };
         let consumer = builder.start(refuses).unwrap();
         let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Retrying { index: 1, attempt: 1, .. });
@@ -288,7 +292,7 @@ mod jobs {
     fn a_job_that_is_not_ready() {
         let stuck = Stuck::new();
         let defers = |job: Job<u64>| match job.index {
-            1 => Err(Failure::defer(HOUR).into()),
+            1 => Err(Failure::defer(NEVER).into()),
             _ => Ok(()),
         };
         let consumer = stuck.builder(numbers(2)).start(defers).unwrap();
