@@ -78,7 +78,7 @@ fn builder(store: &Store) -> Builder<MemoryJobs<u64>, StoreProgress> {
     Consumer::builder(numbers(COUNT), store.progress("cut"))
         .max_processing(4)
         .max_search_ahead(6)
-        .retry(Retry::fixed(Duration::from_millis(1)))
+        .retry(Retry::fixed(Duration::ZERO))
         .stop_at(COUNT - 1)
 }
 

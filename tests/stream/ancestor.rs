@@ -173,7 +173,7 @@ fn stop_waits_for_jobs_that_were_handed_on_and_has_a_deadline() {
         builder(numbers(2), &progress).max_processing(2).start_deferred(move |_, done| kept.lock().push(done)).unwrap()
     };
     eventually("both jobs", || kept.lock().len() == 2);
-    let error = consumer.stop_within(Duration::from_millis(1)).unwrap_err();
+    let error = consumer.stop_within(LIMIT).unwrap_err();
     assert!(matches!(&error, Error::StopTimeout { running } if *running == [0, 1]), "{error:?}");
     kept.lock().clear();
 }

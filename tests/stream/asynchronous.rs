@@ -579,7 +579,7 @@ mod awaited {
                 });
                 let waiters: Vec<_> = waiters.collect();
                 assert!(!handle.wait_for_async(0, Duration::ZERO).await);
-                assert!(!handle.wait_for_async(0, Duration::from_millis(1)).await);
+                assert!(!handle.wait_for_async(0, LIMIT).await);
                 held.go.add_permits(50);
                 assert!(handle.wait_for_async(49, Duration::MAX).await);
                 // First the stop: otherwise job 50 could end before it, and the next one would wait
@@ -670,7 +670,7 @@ mod awaited {
     #[test]
     fn stop_within_drops_the_futures_that_still_run_and_names_their_jobs() {
         for runtime in runtimes() {
-            for limit in [Duration::ZERO, Duration::from_millis(5)] {
+            for limit in [Duration::ZERO, LIMIT] {
                 let (held, progress) = (Held::new(), MemoryProgress::new());
                 let jobs = held.clone();
                 let consumer = builder(numbers(9), &progress)

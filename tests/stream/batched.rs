@@ -707,7 +707,7 @@ impl Lives {
                     let next = Jobs::head(&self.jobs).unwrap().map_or(0, |head| head + 1);
                     assert_eq!(self.jobs.push(next), next);
                 }),
-                Step::Wait(index) => _ = handle.wait_for(index, Duration::from_millis(2)),
+                Step::Wait(index) => _ = handle.wait_for(index, LIMIT),
                 Step::Restart => {
                     consumer.stop().unwrap();
                     consumer = self.start(None);

@@ -167,21 +167,22 @@ fn a_run_is_read_in_one_call_and_a_short_answer_is_asked_on() {
 #[test]
 fn the_source_is_polled_on_a_timer_unless_it_rings() {
     let script = Script::up_to(0);
-    let progress = MemoryProgress::new();
-    let consumer = builder(script.clone(), &progress).poll_every(Duration::from_millis(1)).start(|_| Ok(())).unwrap();
+    let time = Time::new();
+    let builder = |script: &Script| builder(script.clone(), &MemoryProgress::new()).clock(time.clock());
+    let consumer = builder(&script).poll_every(HOUR).start(|_| Ok(())).unwrap();
     assert!(consumer.handle().wait_for(0, LONG));
     script.set_head(Some(1));
-    assert!(consumer.handle().wait_for(1, LONG), "nobody rang");
+    time.steps(HOUR, "a look, though nobody rang", || consumer.handle().wait_for(1, Duration::ZERO));
     consumer.stop().unwrap();
 
     let silent = Script::default().subscribing();
-    let consumer = builder(silent.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    let consumer = builder(&silent).start(|_| Ok(())).unwrap();
     let other = Script::default();
-    let default = builder(other.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    let default = builder(&other).start(|_| Ok(())).unwrap();
     let polled = silent.calls();
     eventually("the first look", || polled.heads.load(Ordering::SeqCst) == 1);
     // Meanwhile the default timer of another consumer fires twice.
-    eventually("two polls", || other.calls().heads.load(Ordering::SeqCst) >= 3);
+    time.steps(LIMIT, "two polls", || other.calls().heads.load(Ordering::SeqCst) >= 3);
     assert_eq!(polled.heads.load(Ordering::SeqCst), 1, "who rings is not polled");
     consumer.stop().unwrap();
     default.stop().unwrap();
@@ -229,7 +230,7 @@ fn a_job_that_waits_for_its_retry_is_named_with_its_error_and_its_time() {
     let Blocked::Retrying { index: 0, attempt: 1, retry_in, error } = &status.blocked else { panic!("{status:?}") };
     assert!(*retry_in > HOUR / 2 && error == "the tea is cold");
     assert_eq!((status.processing, handle.size()), (0, 1));
-    assert!(!handle.wait_for(0, Duration::from_millis(1)));
+    assert!(!handle.wait_for(0, LIMIT));
     consumer.stop().unwrap();
     assert_eq!(handle.status().state, State::Finished, "an attempt that failed with attempts left is no error");
 }
@@ -346,7 +347,7 @@ fn stop_within_saves_ignores_stragglers_and_keeps_the_name_until_the_last_return
     let mut running = stage.take(3);
     running.remove(&0).unwrap().succeed();
     let third = stage.next();
-    let error = consumer.stop_within(Duration::from_millis(5)).unwrap_err();
+    let error = consumer.stop_within(LIMIT).unwrap_err();
     assert!(matches!(&error, Error::StopTimeout { running } if *running == [1, 2, 3]), "{error:?}");
     assert_eq!((progress.last_processed(), handle.status().state), (Some(0), State::Finished));
     assert!(matches!(builder(numbers(1), &progress).start(|_| Ok(())), Err(Error::InUse { .. })));
@@ -369,7 +370,7 @@ fn stop_within_does_not_wait_for_a_source_that_hangs() {
     let progress = MemoryProgress::new();
     let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
     gate.wait_for("at_index");
-    let error = consumer.stop_within(Duration::from_millis(1)).unwrap_err();
+    let error = consumer.stop_within(LIMIT).unwrap_err();
     assert!(matches!(&error, Error::StopTimeout { running } if running.is_empty()), "{error:?}");
     assert!(error.to_string().contains("source"), "{error}");
     script.ungate();
@@ -385,7 +386,7 @@ fn stop_within_says_that_a_save_hangs() {
     hold.wait();
     let status = until(&consumer.handle(), "the silence", |s| matches!(s.blocked, Blocked::Progress { .. }));
     assert!(status.blocked.to_string().contains("not returned"), "{}", status.blocked);
-    let error = consumer.stop_within(Duration::from_millis(1)).unwrap_err();
+    let error = consumer.stop_within(LIMIT).unwrap_err();
     assert!(matches!(error, Error::Progress { .. }), "{error:?}");
     drop(hold);
 }
