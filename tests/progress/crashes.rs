@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, Builder, ConfigError, Consumer, Error, Failure, Gate, Handle, Index, Job, Jobs, MemoryJobs,
-    MemoryProgress, OnExhausted, Retry, Status, Store, StoreProgress,
+    Blocked, BoxError, Builder, Consumer, Error, Failure, Gate, Handle, Index, Job, Jobs, MemoryJobs, OnExhausted,
+    Retry, Status, Store, StoreProgress,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
@@ -304,15 +304,6 @@ fn the_store_says_if_a_life_is_open_when_the_watermark_moved_and_how_it_halted()
     let halt = info(&disk).last_halt.expect("it halted");
     assert!(matches!(error, Error::Job { index, .. } if index == halt.index));
     assert!(halt.error.contains("refused") && halt.at >= moved, "{halt:?}");
-}
-
-#[test]
-fn crashes_that_cannot_be_counted_are_refused() {
-    let builder = || Consumer::builder(numbers(1), Store::in_memory().progress("p"));
-    let refused = builder().max_crashes(0).start(|_| Ok(())).map(drop);
-    assert!(matches!(refused, Err(Error::Config(ConfigError::MaxCrashesZero))), "{refused:?}");
-    let refused = Consumer::builder(numbers(1), MemoryProgress::new()).max_crashes(1).start(|_| Ok(())).map(drop);
-    assert!(matches!(refused, Err(Error::Config(ConfigError::MaxCrashesUnsupported))), "{refused:?}");
 }
 
 /// A source whose head and gate the test moves.

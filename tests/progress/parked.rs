@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, ConfigError, Consumer, Error, Event, Failure, Index, Jobs, MemoryProgress, OnExhausted, Outcome,
-    Parked, Retry, State, Store,
+    Blocked, BoxError, Consumer, Error, Event, Failure, Index, Jobs, OnExhausted, Outcome, Parked, Retry, State, Store,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
@@ -494,23 +493,6 @@ fn a_job_that_exhausts_its_attempts_while_stopping_is_parked() {
     go.send(()).unwrap();
     consumer.stop().unwrap();
     assert_eq!((indices(&store), store.progress("p").last_processed().unwrap()), (vec![0], Some(0)));
-}
-
-#[test]
-fn parking_that_cannot_be_is_refused_before_anything_runs() {
-    let store = Store::in_memory();
-    let park = |budget| OnExhausted::Park { budget };
-    let refused = Consumer::builder(numbers(1), store.progress("p")).on_exhausted(park(0)).start(|_| Ok(()));
-    assert!(matches!(refused, Err(Error::Config(ConfigError::ParkBudgetZero))), "{refused:?}");
-    let progress = MemoryProgress::new();
-    let refused = Consumer::builder(numbers(1), progress.clone()).on_exhausted(park(1)).start(|_| Ok(()));
-    assert!(matches!(refused, Err(Error::Config(ConfigError::ParkUnsupported))), "{refused:?}");
-    Consumer::builder(numbers(1), progress).stop_at(0).start(|_| Ok(())).unwrap().join().unwrap();
-    for name in ["", &"x".repeat(256)] {
-        assert!(matches!(store.parked(name), Err(Error::Config(_))));
-        assert!(matches!(store.redrive(name, 1), Err(Error::Config(_))));
-        assert!(matches!(store.discard(name, 1), Err(Error::Config(_))));
-    }
 }
 
 #[test]

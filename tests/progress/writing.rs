@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::testing::ProgressSuite;
 use waterline::{
-    Blocked, BoxError, Builder, Checkpoint, CommitError, ConfigError, Consumer, Error, Failure, Index, MemoryJobs,
-    OnExhausted, Progress, Record, Retry, SaveError, Saved, State, Status, Tenure, Transactional,
+    Blocked, BoxError, Builder, Checkpoint, CommitError, Consumer, Error, Failure, Index, MemoryJobs, OnExhausted,
+    Progress, Record, Retry, SaveError, Saved, State, Status, Tenure, Transactional,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
@@ -515,21 +515,6 @@ fn a_result_whose_destructor_panics_harms_nobody() {
         .join()
         .unwrap();
     database.assert_exact(0..50);
-}
-
-#[test]
-fn settings_that_do_not_fit_are_refused() {
-    let database = Database::default();
-    let refused = consumer(database.engine(), 1).max_unwritten(0).start_writing(|_| Ok(()), |_, _| Ok(()));
-    assert!(matches!(refused, Err(Error::Config(ConfigError::MaxUnwrittenZero))), "{refused:?}");
-    let refused = consumer(database.engine(), 1).max_unwritten(5).start(|_| Ok(()));
-    assert!(matches!(refused, Err(Error::Config(ConfigError::UnwrittenWithoutWriting))), "{refused:?}");
-    let parks = |engine: Engine| consumer(engine, 1).on_exhausted(OnExhausted::Park { budget: 1 });
-    let refused = parks(database.engine()).start(|_| Ok(()));
-    assert!(matches!(refused, Err(Error::Config(ConfigError::ParkUnsupported))), "{refused:?}");
-    let refused = consumer(database.engine(), 1).max_crashes(1).start(|_| Ok(()));
-    assert!(matches!(refused, Err(Error::Config(ConfigError::MaxCrashesUnsupported))), "{refused:?}");
-    assert!(database.content().saved.is_none());
 }
 
 /// A struct around a progress that forwards the public methods, and knows nothing else.

@@ -531,21 +531,6 @@ fn a_consumer_that_is_dropped_within_its_runtime_is_asked_to_stop_and_blocks_nob
     assert_eq!(handle.last_processed_index(), Some(0));
 }
 
-#[test]
-fn settings_of_other_modes_are_refused() {
-    let runtime = threads();
-    let error = builder(numbers(1), &MemoryProgress::new())
-        .threads(2)
-        .start_async(runtime.handle(), |_| async { Ok(()) })
-        .unwrap_err();
-    assert!(matches!(error, Error::Config(waterline::ConfigError::ThreadsWithoutDeferred)), "{error:?}");
-    let error = Consumer::builder(numbers(1), Store::in_memory().progress("p"))
-        .max_effects(2)
-        .start_async(runtime.handle(), |_| async { Ok(()) })
-        .unwrap_err();
-    assert!(matches!(error, Error::Config(waterline::ConfigError::EffectsWithoutTransactional)), "{error:?}");
-}
-
 /// The calls that wait, as futures, with both kinds of runtimes.
 mod awaited {
     use super::*;
