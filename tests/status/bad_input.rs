@@ -6,7 +6,7 @@ use common::*;
 use std::time::Duration;
 use waterline::ConfigError::*;
 use waterline::{
-    Blocked, Builder, ConfigError, Consumer, Error, Index, Jobs, MemoryProgress, OnExhausted, Progress, Retry, Store,
+    Builder, ConfigError, Consumer, Error, Index, Jobs, MemoryProgress, OnExhausted, Progress, Retry, Store,
 };
 
 /// Starts a consumer whose jobs must not run.
@@ -201,40 +201,6 @@ fn names_that_the_store_cannot_take_are_refused() {
         Consumer::builder(numbers(1), store.progress(name)).stop_at(0).start(|_| Ok(())).unwrap().join().unwrap();
         store.table(name).unwrap();
     }
-}
-
-#[test]
-fn a_source_that_begins_above_the_next_index_is_refused_at_start() {
-    let progress = MemoryProgress::new();
-    Consumer::builder(numbers(6), progress.clone()).stop_at(5).start(|_| Ok(())).unwrap().join().unwrap();
-    let script = Script::up_to(20);
-    script.set_first(9);
-    let started = Consumer::builder(script.clone(), progress.clone()).start(|_| panic!("nothing may run"));
-    assert!(matches!(&started, Err(Error::Truncated { next: 6, first: 9 })), "{started:?}");
-    let text = started.unwrap_err().to_string();
-    assert!(text.contains("from 6 to 8"), "{text}");
-    assert_eq!(script.ring(), [false], "a source that was subscribed to learns that nobody listens");
-    let explicit = Consumer::builder(script.clone(), MemoryProgress::new()).start_at(3).start(|_| Ok(()));
-    assert!(matches!(explicit, Err(Error::Truncated { next: 3, first: 9 })));
-    script.set_first(6);
-    Consumer::builder(script, progress.clone()).stop_at(20).start(|_| Ok(())).unwrap().join().unwrap();
-    assert_eq!(progress.last_processed(), Some(20));
-}
-
-#[test]
-fn a_source_that_is_pruned_below_a_running_consumer_halts_it_and_nothing_is_skipped() {
-    let script = Script::up_to(10);
-    script.gap(4);
-    let progress = MemoryProgress::new();
-    let consumer = Consumer::builder(script.clone(), progress.clone()).start(|_| Ok(())).unwrap();
-    let handle = consumer.handle();
-    until(&handle, "the gap", |s| matches!(s.blocked, Blocked::Missing { index: 4 }));
-    script.set_first(8);
-    handle.check();
-    let error = consumer.join().unwrap_err();
-    assert!(matches!(error, Error::Truncated { next: 4, first: 8 }), "{error:?}");
-    assert!(matches!(handle.status().blocked, Blocked::Halted { index: 4, .. }));
-    assert_eq!(progress.last_processed(), Some(3));
 }
 
 #[test]

@@ -56,29 +56,6 @@ fn the_end_is_seen_while_nobody_joins_and_it_says_what_join_returns_later() {
 }
 
 #[test]
-fn the_error_of_each_halt_is_the_report_of_joins_error() {
-    let halted = |consumer: Consumer| {
-        let ended = consumer.handle().wait_end(LONG).unwrap();
-        assert_eq!((ended.state, ended.error), (State::Halted, Some(consumer.join().unwrap_err().report())));
-    };
-    let callback = builder(numbers(1), &MemoryProgress::new()).on_processed(|_| panic!("no news today"));
-    halted(callback.start(|_| Ok(())).unwrap());
-    let script = Script::up_to(5);
-    script.gap(3);
-    let truncated = builder(script.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
-    assert!(truncated.handle().wait_for(2, LONG));
-    script.set_first(4);
-    truncated.handle().check();
-    halted(truncated);
-    let progress = FaultyProgress::in_memory();
-    progress.faults().fail(..);
-    let saves = Consumer::builder(numbers(1), progress).start(|_| Ok(())).unwrap();
-    until(&saves.handle(), "a save", |status| status.unsaved > 0);
-    saves.handle().request_stop();
-    halted(saves);
-}
-
-#[test]
 fn the_end_is_known_after_the_consumer_was_dropped() {
     let consumer = builder(numbers(1), &MemoryProgress::new()).start(|_| Err("refused".into())).unwrap();
     let handle = consumer.handle();

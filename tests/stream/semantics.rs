@@ -220,22 +220,6 @@ fn a_retry_reads_the_job_again_and_holds_no_worker_while_it_waits() {
 }
 
 #[test]
-fn a_job_that_waits_for_its_retry_is_named_with_its_error_and_its_time() {
-    let (worker, stage) = manual_worker();
-    let progress = MemoryProgress::new();
-    let consumer = builder(numbers(1), &progress).retry(Retry::fixed(HOUR)).start_worker(worker).unwrap();
-    let handle = consumer.handle();
-    stage.next().fail("the tea is cold");
-    let status = until(&handle, "the failure", |s| s.failed == 1);
-    let Blocked::Retrying { index: 0, attempt: 1, retry_in, error } = &status.blocked else { panic!("{status:?}") };
-    assert!(*retry_in > HOUR / 2 && error == "the tea is cold");
-    assert_eq!((status.processing, handle.size()), (0, 1));
-    assert!(!handle.wait_for(0, LIMIT));
-    consumer.stop().unwrap();
-    assert_eq!(handle.status().state, State::Finished, "an attempt that failed with attempts left is no error");
-}
-
-#[test]
 fn attempts_are_counted_from_one_and_a_new_life_begins_anew() {
     let progress = MemoryProgress::new();
     for _ in 0..2 {
@@ -708,22 +692,6 @@ fn on_processed_is_merged_while_it_is_busy_and_holds_up_no_save() {
     assert_eq!(second, first.end() + 1..=99, "all of the rest, in one call");
     consumer.join().unwrap();
     assert!(entered.is_empty());
-}
-
-#[test]
-fn a_panic_in_on_processed_halts_and_what_it_was_called_with_is_saved() {
-    let progress = MemoryProgress::new();
-    let consumer = builder(numbers(3), &progress)
-        .max_search_ahead(1)
-        .on_processed(|run| assert!(*run.end() < 1, "at 1"))
-        .start(|_| Ok(()))
-        .unwrap();
-    let handle = consumer.handle();
-    let error = consumer.join().unwrap_err();
-    let Error::Callback { index, source } = &error else { panic!("{error:?}") };
-    assert!((1..=2).contains(index) && source.to_string().contains("at 1"));
-    assert!(progress.last_processed() >= Some(1));
-    assert_eq!(handle.status().state, State::Halted);
 }
 
 // Surfaces.
