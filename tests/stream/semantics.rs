@@ -376,29 +376,20 @@ fn stop_within_says_that_a_save_hangs() {
 }
 
 #[test]
-fn a_job_that_is_missing_is_asked_for_again_though_the_source_rings_nobody() {
-    // Its head is there before its body, and nobody rings for the body.
-    let script = Script::up_to(0).subscribing();
-    script.gap(0);
-    let consumer = builder(script.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
-    let handle = consumer.handle();
-    until(&handle, "the gap", |s| matches!(s.blocked, Blocked::Missing { index: 0 }));
-    script.fill(0);
-    assert!(handle.wait_for(0, LONG));
-    consumer.stop().unwrap();
-}
-
-#[test]
-fn a_job_that_is_missing_is_asked_for_again_though_the_source_is_never_polled() {
-    let script = Script::up_to(0).subscribing();
-    script.gap(0);
-    let builder = builder(script.clone(), &MemoryProgress::new()).poll_every(Duration::MAX);
-    let consumer = builder.start(|_| Ok(())).unwrap();
-    let handle = consumer.handle();
-    until(&handle, "the gap", |s| matches!(s.blocked, Blocked::Missing { index: 0 }));
-    script.fill(0);
-    assert!(handle.wait_for(0, LONG));
-    consumer.stop().unwrap();
+fn a_job_that_is_missing_is_asked_for_again_though_the_source_rings_nobody_or_is_never_polled() {
+    for never_polled in [false, true] {
+        // Its head is there before its body, and nobody rings for the body.
+        let (script, time) = (Script::up_to(0).subscribing(), Time::new());
+        script.gap(0);
+        let builder = builder(script.clone(), &MemoryProgress::new()).clock(time.clock());
+        let builder = if never_polled { builder.poll_every(Duration::MAX) } else { builder };
+        let consumer = builder.start(|_| Ok(())).unwrap();
+        let handle = consumer.handle();
+        until(&handle, "the gap", |s| matches!(s.blocked, Blocked::Missing { index: 0 }));
+        script.fill(0);
+        time.steps(LIMIT, "the job", || handle.wait_for(0, Duration::ZERO));
+        consumer.stop().unwrap();
+    }
 }
 
 #[test]
