@@ -60,7 +60,7 @@ fn numbers_that_cannot_be_are_refused_and_take_nothing() {
         (effects(bytes), MaxEffects { bytes }, format!("max_effects is {bytes} bytes: use 1 to 1073741824 (1 GiB)"))
     };
     check([0, (1 << 30) + 1].map(cannot_wait));
-    // Each refusal leaves the progress free, and the numbers beside those that are refused are taken.
+    // Each refusal leaves the progress free, and the numbers beside the refused ones are taken.
     for bytes in [1, 1 << 30] {
         effects(bytes).unwrap().stop().unwrap();
     }

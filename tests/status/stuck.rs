@@ -499,7 +499,7 @@ mod sources {
         for (fault, why) in
             [(Fault::Error, "at_index fails as scripted"), (Fault::Panic, "at_index panics as scripted")]
         {
-            // What was read before the error runs, and is saved.
+            // Job 0 was read before the error, so it runs and is saved.
             let (stuck, script) = (Stuck::new(), Script::up_to(3).subscribing());
             script.fail_at(1, fault);
             let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();

@@ -1,4 +1,4 @@
-//! The faults of earlier systems of this kind, a test for each, and the good ideas that we keep.
+//! Faults of earlier systems of this kind, and good ideas that we keep, that no other file tests.
 
 use common::*;
 use parking_lot::Mutex;
@@ -110,8 +110,9 @@ impl Jobs for Asking {
 fn status_never_waits_for_the_source_also_from_inside_of_it() {
     let script = Script::up_to(3);
     let gate = script.gated();
-    let progress = MemoryProgress::new();
-    let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
+    let time = Time::new();
+    let builder = builder(script.clone(), &MemoryProgress::new()).clock(time.clock());
+    let consumer = builder.start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
     gate.wait_for("at_index");
     // The source hangs in a call, but all these calls return.
@@ -119,7 +120,8 @@ fn status_never_waits_for_the_source_also_from_inside_of_it() {
     handle.pause();
     handle.resume();
     handle.set_max_processing(3).unwrap();
-    let status = until(&handle, "the silence", |s| matches!(s.blocked, Blocked::Source { .. }));
+    let second = Duration::from_secs(1);
+    let status = time.until(second, &handle, "the silence", |s| matches!(s.blocked, Blocked::Source { .. }));
     assert!(status.blocked.to_string().contains("has not answered"), "{}", status.blocked);
     script.ungate();
     drop(gate);
@@ -127,7 +129,7 @@ fn status_never_waits_for_the_source_also_from_inside_of_it() {
     consumer.stop().unwrap();
 
     let (own, asked) = (Arc::new(Mutex::new(None)), Arc::new(AtomicU64::new(0)));
-    let consumer = builder(Asking { handle: own.clone(), asked: asked.clone() }, &MemoryProgress::new())
+    let consumer = common::builder(Asking { handle: own.clone(), asked: asked.clone() }, &MemoryProgress::new())
         .max_search_ahead(2)
         .stop_at(100)
         .start({

@@ -82,13 +82,17 @@ fn a_retry_that_cannot_be_read_is_asked_for_again_while_others_are_read() {
 fn a_source_that_hangs_on_a_retry_is_named() {
     let script = Script::up_to(0).subscribing();
     let (worker, stage) = manual_worker();
-    let consumer = builder(script.clone(), &MemoryProgress::new()).retry(NOW).start_worker(worker).unwrap();
+    let time = Time::new();
+    let builder = builder(script.clone(), &MemoryProgress::new()).clock(time.clock()).retry(NOW);
+    let consumer = builder.start_worker(worker).unwrap();
     let handle = consumer.handle();
     let first = stage.next();
     let gate = script.gated();
     first.fail("once");
     gate.wait_for("at_index");
-    until(&handle, "the silence", |s| matches!(s.blocked, Blocked::Source { index: 0, .. }));
+    time.until(Duration::from_secs(1), &handle, "the silence", |s| {
+        matches!(s.blocked, Blocked::Source { index: 0, .. })
+    });
     script.ungate();
     drop(gate);
     stage.next().succeed();

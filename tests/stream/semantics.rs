@@ -14,6 +14,7 @@ use waterline::{
 type Plain = waterline::Builder<Script, MemoryProgress>;
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
+const SECOND: Duration = Duration::from_secs(1);
 
 // The beginning.
 
@@ -366,9 +367,12 @@ fn stop_within_does_not_wait_for_a_source_that_hangs() {
 fn stop_within_says_that_a_save_hangs() {
     let progress = FaultyProgress::in_memory();
     let hold = progress.faults().hold();
-    let consumer = Consumer::builder(numbers(3), progress.clone()).start(|_| Ok(())).unwrap();
+    let time = Time::new();
+    let builder = Consumer::builder(numbers(3), progress.clone()).clock(time.clock());
+    let consumer = builder.start(|_| Ok(())).unwrap();
     hold.wait();
-    let status = until(&consumer.handle(), "the silence", |s| matches!(s.blocked, Blocked::Progress { .. }));
+    let status =
+        time.until(SECOND, &consumer.handle(), "the silence", |s| matches!(s.blocked, Blocked::Progress { .. }));
     assert!(status.blocked.to_string().contains("not returned"), "{}", status.blocked);
     let error = consumer.stop_within(LIMIT).unwrap_err();
     assert!(matches!(error, Error::Progress { .. }), "{error:?}");
