@@ -47,7 +47,6 @@ pub struct Builder<J, P> {
     pub(super) max_read_ahead: usize,
     pub(super) watermark: Option<Watermark>,
     pub(super) standby: bool,
-    pub(super) stall_after: Option<Duration>,
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) on_stall: Vec<(Duration, Box<OnStall>)>,
     #[cfg(feature = "metrics")]
@@ -75,7 +74,6 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             max_read_ahead: config::DEFAULT_READ_AHEAD,
             watermark: None,
             standby: false,
-            stall_after: None,
             observers: Vec::new(),
             on_stall: Vec::new(),
             #[cfg(feature = "metrics")]
@@ -310,15 +308,6 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// or has used, is [`Error::Config`].
     pub fn watermark(mut self, watermark: Watermark) -> Self {
         self.watermark = Some(watermark);
-        self
-    }
-
-    /// For tests: the time for which the watermark must stand still before a line of the log says
-    /// so.
-    #[cfg(feature = "testing")]
-    #[doc(hidden)]
-    pub fn stall_after(mut self, patience: Duration) -> Self {
-        self.stall_after = Some(patience);
         self
     }
 

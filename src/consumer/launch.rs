@@ -179,7 +179,6 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let (after, alarms): (Vec<_>, Vec<_>) = std::mem::take(&mut self.on_stall).into_iter().unzip();
         core.watching.stalls.add_alarms(after);
         core.watching.observers = Observers::new(name, std::mem::take(&mut self.observers), alarms);
-        self.stall_after.into_iter().for_each(|patience| core.watching.stalls.patience = patience);
         core.saving.effects.limit = settings.effects.unwrap_or(usize::MAX);
         core.saving.writing = settings.unwritten.map(|most| Writing::new(most, checked.keeps.all));
         core

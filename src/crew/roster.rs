@@ -60,11 +60,6 @@ impl Roster {
         self.garbage = Some(garbage);
     }
 
-    #[cfg(test)]
-    pub(super) fn is_over(&self) -> bool {
-        self.over
-    }
-
     /// True if anybody is there beside the owner.
     pub(crate) fn has_others(&self) -> bool {
         self.present > 1

@@ -1,6 +1,5 @@
-//! The crew alone: its host here has no driver, no window and no jobs but a number.
+//! The crew alone: its host here has no driver, no window and no jobs.
 
-use super::workers::{Demand, Idle, Wake, Workers};
 use super::*;
 use crate::base::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -12,9 +11,6 @@ const LONG: Duration = Duration::from_secs(60);
 #[derive(Default)]
 struct State {
     roster: Roster,
-    workers: Workers,
-    jobs: usize,
-    taken: usize,
     tokens: usize,
 }
 
@@ -26,22 +22,15 @@ impl AsRef<Roster> for State {
 
 struct Queue {
     crew: Crew<Queue>,
-    me: Weak<Queue>,
     state: Mutex<State>,
-    work: Condvar,
     told: Sender<&'static str>,
 }
 
 impl Queue {
     fn new() -> (Arc<Self>, Receiver<&'static str>) {
         let (told, hears) = unbounded();
-        let queue = Arc::new_cyclic(|me: &Weak<Self>| Self {
-            crew: Crew::new(me.clone()),
-            me: me.clone(),
-            state: Mutex::default(),
-            work: Condvar::new(),
-            told,
-        });
+        let queue =
+            Arc::new_cyclic(|me: &Weak<Self>| Self { crew: Crew::new(me.clone()), state: Mutex::default(), told });
         (queue, hears)
     }
 
@@ -183,68 +172,4 @@ fn the_crew_drops_the_jobs_that_the_end_left_on_its_own_thread_and_tells_of_a_pa
     let heard = [(); 4].map(|()| hears.recv_timeout(LONG).unwrap());
     assert_eq!(heard, ["panicked", "cleared up", "dropped on its own thread", "left"]);
     assert!(queue.is_gone(LONG), "who panics is counted out, too");
-}
-
-/// A pool as a queue would have it: each thread takes a job, or sleeps until there is one.
-fn work(queue: &Arc<Queue>) {
-    let mut slept = false;
-    let mut state = queue.state.lock();
-    state.workers.started();
-    loop {
-        let demand = Demand { runnable: state.jobs > 0, limit: 8, over: state.roster.is_over() };
-        if demand.runnable {
-            state.jobs -= 1;
-            state.taken += 1;
-            state = wake(queue, state);
-            // Until all have one, so that the burst needs all of them.
-            while state.taken < 8 {
-                queue.work.wait(&mut state);
-            }
-            queue.work.notify_all();
-        } else if let Idle::Sleep(until) = state.workers.idle(demand, slept, Instant::now) {
-            slept = match until {
-                Some(until) => queue.work.wait_until(&mut state, until).timed_out(),
-                None => {
-                    queue.work.wait(&mut state);
-                    false
-                }
-            };
-            state.workers.awoken();
-        } else {
-            return;
-        }
-    }
-}
-
-fn wake<'a>(queue: &'a Arc<Queue>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-    let demand = Demand { runnable: state.jobs > 0, limit: 8, over: false };
-    match state.workers.wake(false, false, || demand) {
-        Wake::Spawn => {
-            state.roster.count_in();
-            drop(state);
-            let me = queue.me.clone();
-            let run = move || me.upgrade().iter().for_each(work);
-            queue.crew.spawn_counted("wl-worker", run).unwrap();
-            return queue.state.lock();
-        }
-        Wake::One | Wake::Beckon => _ = queue.work.notify_all(),
-        Wake::Nobody => {}
-    }
-    state
-}
-
-#[test]
-fn the_threads_of_a_burst_end_but_for_one_when_the_burst_is_over() {
-    let (queue, hears) = Queue::new();
-    let mut state = queue.state.lock();
-    state.workers.keep = Some(Duration::from_millis(1));
-    state.jobs = 8;
-    drop(wake(&queue, state));
-    (0..7).for_each(|_| assert_eq!(hears.recv_timeout(LONG), Ok("left"), "seven of the eight go"));
-    assert_eq!(queue.state.lock().workers.threads, 1);
-    assert!(queue.crew.unjoined() <= 8);
-    queue.end();
-    queue.work.notify_all();
-    assert_eq!(hears.recv_timeout(LONG), Ok("cleared up"));
-    assert!(queue.is_gone(LONG) && queue.crew.join(None));
 }

@@ -1,6 +1,5 @@
 //! A worker whose jobs wait until the test ends them.
 
-use super::PATIENCE;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Mutex;
 use crate::base::time;
@@ -8,6 +7,9 @@ use crate::run::worker::{Job, Worker};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// The time in which a job has to start, which only a test that fails waits for: it is real time.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Creates a worker whose jobs wait until the test ends them, and the test's side of it.
 ///
@@ -40,8 +42,8 @@ pub fn manual_worker() -> (ManualWorker, StartedJobs) {
 
 /// A worker whose jobs wait for the test; made by [`manual_worker`].
 ///
-/// A job fails by itself when its [`StartedJob`] or the [`StartedJobs`] are dropped, and after 40
-/// seconds. So a test that fails does not hang in the drop of its consumer.
+/// A job fails by itself when its [`StartedJob`] or the [`StartedJobs`] are dropped, and after two
+/// minutes. So a test that fails does not hang in the drop of its consumer.
 #[derive(Clone, Debug)]
 pub struct ManualWorker {
     started: Sender<StartedJob>,
@@ -77,7 +79,7 @@ impl StartedJobs {
     /// not [`next`](Self::next).
     ///
     /// # Panics
-    /// If the job does not start within 20 seconds, and if one index starts twice.
+    /// If the job does not start within a minute, and if one index starts twice.
     #[track_caller]
     pub fn job(&self, index: Index) -> StartedJob {
         let deadline = time::now() + PATIENCE;
@@ -96,7 +98,7 @@ impl StartedJobs {
     /// Returns the next job that starts. Of several, it may be any.
     ///
     /// # Panics
-    /// If no job starts within 20 seconds.
+    /// If no job starts within a minute.
     #[track_caller]
     pub fn next(&self) -> StartedJob {
         self.next_within(PATIENCE).unwrap_or_else(|| panic!("no job started within {PATIENCE:?}"))
@@ -112,7 +114,7 @@ impl StartedJobs {
     /// Returns the next `n` jobs that start, by index.
     ///
     /// # Panics
-    /// If one of them does not start within 20 seconds, and if one index starts twice.
+    /// If one of them does not start within a minute, and if one index starts twice.
     #[track_caller]
     #[must_use = "a job that is dropped fails"]
     pub fn take(&self, n: usize) -> BTreeMap<Index, StartedJob> {

@@ -32,6 +32,14 @@ pub use waterline::testing::{FaultyProgress, StartedJob, manual_worker};
 pub const LONG: Duration = Duration::from_secs(60);
 pub const HOUR: Duration = Duration::from_secs(3600);
 
+/// The limit of a call (`wait_for`, `stop_within`) that is to run out. Such a limit is real time
+/// with every clock, and these calls come back too late at most, which no test minds.
+pub const LIMIT: Duration = Duration::from_millis(1);
+
+/// The time in which a test looks if something happens that must not happen. No signal says that,
+/// so it is real time. A slow machine may hide a bug from such a test, and fails no sound library.
+pub const QUIET: Duration = Duration::from_millis(30);
+
 thread_local! {
     /// The outer `Some` marks the thread of a test. The inner one is there after a panic, and is
     /// dropped when the test goes on or ends.

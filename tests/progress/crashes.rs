@@ -3,15 +3,15 @@
 
 use common::every_write::DiskFault::Stop;
 use common::every_write::{every_write, every_write_after};
-use common::{HOUR, LONG, Time, eventually, numbers, rest, until};
+use common::{HOUR, LONG, QUIET, Time, eventually, numbers, rest, until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, Builder, ConfigError, Consumer, Error, Failure, Gate, Handle, Index, Job, Jobs, MemoryJobs,
-    MemoryProgress, OnExhausted, Retry, Status, Store, StoreProgress,
+    Blocked, BoxError, Builder, Consumer, Error, Failure, Gate, Handle, Index, Job, Jobs, MemoryJobs, OnExhausted,
+    Retry, Status, Store, StoreProgress,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
@@ -306,15 +306,6 @@ fn the_store_says_if_a_life_is_open_when_the_watermark_moved_and_how_it_halted()
     assert!(halt.error.contains("refused") && halt.at >= moved, "{halt:?}");
 }
 
-#[test]
-fn crashes_that_cannot_be_counted_are_refused() {
-    let builder = || Consumer::builder(numbers(1), Store::in_memory().progress("p"));
-    let refused = builder().max_crashes(0).start(|_| Ok(())).map(drop);
-    assert!(matches!(refused, Err(Error::Config(ConfigError::MaxCrashesZero))), "{refused:?}");
-    let refused = Consumer::builder(numbers(1), MemoryProgress::new()).max_crashes(1).start(|_| Ok(())).map(drop);
-    assert!(matches!(refused, Err(Error::Config(ConfigError::MaxCrashesUnsupported))), "{refused:?}");
-}
-
 /// A source whose head and gate the test moves.
 #[derive(Clone)]
 struct Steered(Arc<(AtomicU64, AtomicU64)>);
@@ -349,7 +340,7 @@ fn killed_by(
     jobs: &Steered,
 ) -> FaultyStore {
     let disk = Arc::new(disk);
-    let builder = Consumer::builder(jobs.clone(), disk.store().progress("p")).poll_every(Duration::from_millis(1));
+    let builder = Consumer::builder(jobs.clone(), disk.store().progress("p"));
     let (say, said) = crossbeam_channel::bounded(99);
     let consumer = with(builder).max_processing(1).start({
         let disk = disk.clone();
@@ -451,7 +442,7 @@ fn a_job_behind_a_gate_is_no_suspect_and_stays_behind_it() {
     let disk = killed_by(3, FaultyStore::new().unwrap(), with, &jobs);
     let disk = killed_by(3, disk, with, &jobs);
     let highest = Arc::new(AtomicU64::new(0));
-    let builder = Consumer::builder(jobs.clone(), disk.store().progress("p")).poll_every(Duration::from_millis(1));
+    let builder = Consumer::builder(jobs.clone(), disk.store().progress("p"));
     let consumer = with(builder).start({
         let highest = highest.clone();
         move |job| {
@@ -464,6 +455,7 @@ fn a_job_behind_a_gate_is_no_suspect_and_stays_behind_it() {
     until(&handle, "the gate", |status| status.blocked == Blocked::Upstream { index: 6 } && status.unsaved == 0);
     assert_eq!(highest.load(Ordering::SeqCst), 5);
     jobs.0.1.store(40, Ordering::SeqCst);
+    handle.check();
     assert!(handle.wait_for(40, LONG));
     consumer.stop().unwrap();
 }
@@ -563,7 +555,7 @@ fn a_source_that_shows_its_jobs_late_hides_no_job_that_kills_its_process() {
     for deaths in 0.. {
         assert!(deaths <= max + 2, "it dies for ever");
         jobs.0.0.store(0, Ordering::SeqCst);
-        let builder = Consumer::builder(jobs.clone(), disk.store().progress("p")).poll_every(Duration::from_millis(1));
+        let builder = Consumer::builder(jobs.clone(), disk.store().progress("p"));
         let dies = Arc::new(AtomicBool::new(false));
         let consumer = with(builder).max_processing(2).start({
             let (disk, dies) = (disk.clone(), dies.clone());
@@ -578,6 +570,7 @@ fn a_source_that_shows_its_jobs_late_hides_no_job_that_kills_its_process() {
         let consumer = consumer.unwrap();
         until(&consumer.handle(), "a look", |status| status.head == Some(0));
         jobs.0.0.store(JOBS, Ordering::SeqCst);
+        consumer.handle().check();
         assert!(consumer.handle().wait_for(JOBS, LONG));
         consumer.stop().unwrap();
         if !dies.load(Ordering::SeqCst) {
@@ -593,14 +586,15 @@ fn new_jobs_above_those_of_a_life_that_died_do_not_wait_for_a_back_off_below_the
     let jobs = Steered::new(3, JOBS);
     let with = |builder: Builder<Steered, _>| builder.max_crashes(3).on_exhausted(PARK).max_search_ahead(4);
     let disk = killed_by(2, FaultyStore::new().unwrap(), with, &jobs);
-    let builder = Consumer::builder(jobs.clone(), disk.store().progress("p")).poll_every(Duration::from_millis(1));
-    let hour = Retry::fixed(Duration::from_secs(3600));
+    let builder = Consumer::builder(jobs.clone(), disk.store().progress("p"));
+    let hour = Retry::fixed(HOUR);
     let consumer =
         builder.max_crashes(3).retry(hour).start(|job| if job.index == 3 { Err("no".into()) } else { Ok(()) });
     let consumer = consumer.unwrap();
     let handle = consumer.handle();
     until(&handle, "job 3 waits", |status| status.failed == 1 && status.unsaved == 0 && status.processing == 0);
     jobs.0.0.store(9, Ordering::SeqCst);
+    handle.check();
     until(&handle, "jobs 4 to 9 are done", |status| status.done_ahead == 6);
     consumer.stop().unwrap();
 }
@@ -617,7 +611,7 @@ fn a_failed_job_of_an_earlier_life_does_not_run_above_the_end() {
         });
         consumer.unwrap()
     };
-    let first = life(19, Retry::fixed(Duration::from_secs(3600)), Arc::default());
+    let first = life(19, Retry::fixed(HOUR), Arc::default());
     until(&first.handle(), "both wait", |status| status.done_ahead == 15 && status.unsaved == 0);
     first.stop().unwrap();
     let ran = Arc::new(AtomicU64::new(0));
@@ -667,7 +661,7 @@ fn a_suspect_in_order_does_not_run_alone_before_its_turn_at_the_sink() {
     let disk = killed_by(0, disk, with, &jobs);
     let disk = killed_by(0, disk, with, &jobs);
     let (say, said) = crossbeam_channel::unbounded();
-    let hour = Retry::fixed(Duration::from_secs(3600));
+    let hour = Retry::fixed(HOUR);
     let life = |retry: Retry| {
         let builder = Consumer::builder(jobs.clone(), disk.store().progress("p")).stop_at(9);
         let say = say.clone();
@@ -679,7 +673,7 @@ fn a_suspect_in_order_does_not_run_alone_before_its_turn_at_the_sink() {
     };
     let consumer = life(hour);
     assert_eq!(said.recv_timeout(LONG), Ok(0));
-    assert!(said.recv_timeout(Duration::from_millis(100)).is_err(), "the others wait for job 0");
+    assert!(said.recv_timeout(QUIET).is_err(), "the others wait for job 0");
     consumer.stop().unwrap();
     life(Retry::fixed(Duration::ZERO)).join().unwrap();
     assert_eq!(disk.store().parked("p").unwrap(), []);
@@ -783,7 +777,7 @@ fn a_job_that_kills_its_process_while_the_consumer_stops_is_counted() {
         if job.index == 9 {
             process.handle().request_stop();
             // A record that is closed too early would be on the disk by now.
-            std::thread::park_timeout(Duration::from_millis(50));
+            std::thread::park_timeout(QUIET);
             process.die();
         }
         Ok(())
@@ -793,9 +787,7 @@ fn a_job_that_kills_its_process_while_the_consumer_stops_is_counted() {
 
 #[test]
 fn a_suspect_that_has_failed_is_a_suspect_after_a_stop_too() {
-    let with = |_, builder: Stream| {
-        builder.max_crashes(2).max_processing(1).retry(Retry::fixed(Duration::from_millis(1)).max_attempts(9))
-    };
+    let with = |_, builder: Stream| builder.max_crashes(2).max_processing(1).retry(Retry::fixed(HOUR).max_attempts(9));
     let died = processes(with, |process, job| {
         // The third process stops after a failure of the job.
         match (job.index, process.number) {
@@ -843,7 +835,7 @@ fn a_suspect_is_not_counted_while_others_run() {
                 let waits = |status: &Status| status.blocked == Blocked::Alone { index: 5 };
                 time.until(HOUR, process.handle(), "job 5 to wait", waits);
                 // A count would be on the disk by now.
-                std::thread::park_timeout(Duration::from_millis(50));
+                std::thread::park_timeout(QUIET);
                 process.die();
             }
             _ => {}

@@ -292,6 +292,7 @@ fn live(seed: u64) {
         source.0.absent.store(plan.absent.load(Ordering::SeqCst), Ordering::SeqCst);
         let last = if disturbs { disturb(random, &source, &disk, unjust) } else { Some(JOBS - 1) };
         let builder = Consumer::builder(source.clone(), disk.store().progress("p"))
+            // Real time, as the pauses below are: each life meets other moments.
             .poll_every(Duration::from_millis(1))
             .max_processing(if mode < 4 { 1 } else { MOST } + random.usize(..6))
             .max_crashes(max)

@@ -953,7 +953,8 @@ mod real {
     const JOBS: Index = 12;
     /// The job at which the child stands still.
     const STUCK: Index = 5;
-    /// The length of a lease, and the pause between two renewals of it.
+    /// The length of a lease, and the pause between two renewals of it. The pause is real time,
+    /// since the lives are processes, and the length is not.
     const LEASE: Duration = Duration::from_secs(5);
     const BEAT: Duration = Duration::from_millis(20);
 

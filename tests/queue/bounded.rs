@@ -79,13 +79,6 @@ fn a_push_that_adds_no_job_and_a_job_that_runs_again_are_never_refused() {
 }
 
 #[test]
-fn a_queue_in_which_no_job_may_wait_is_refused() {
-    let options = QueueOptions::default().max_waiting(0);
-    let error = Queue::open(&Store::in_memory(), "q", options).unwrap_err();
-    assert!(matches!(error, QueueError::Config(ConfigError::MaxWaitingZero)));
-}
-
-#[test]
 fn a_job_that_has_expired_makes_room() {
     on_each(1, |bench| {
         bench.push(job("a").delay(MINUTE).expires(SECOND));

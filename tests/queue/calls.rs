@@ -635,28 +635,46 @@ fn a_buffer_refuses_at_once_pushes_in_order_in_one_write_and_flushes_when_it_is_
 fn bad_ids_kinds_names_and_options_are_refused_with_what_to_do() {
     on_each(|bench| {
         let long = "x".repeat(256);
-        let pushed = |job: NewJob| bench.queue.push(job).unwrap_err().to_string();
+        let pushed = |job: NewJob| bench.queue.push(job).unwrap_err();
         let new = |kind: &str| NewJob::new(kind, &()).unwrap();
         let retry = Retry::fixed(SECOND).max_attempts(0);
-        let open =
-            |name: &str, options: QueueOptions| Queue::open(&bench.store, name, options).unwrap_err().to_string();
+        let open = |name: &str, options: QueueOptions| Queue::open(&bench.store, name, options).unwrap_err();
         let options = QueueOptions::default;
-        let texts = [
-            pushed(job("")),
-            pushed(job(&long)),
-            pushed(job("~1")),
-            pushed(new("")),
-            pushed(new(&long)),
-            pushed(job("a").retry(retry)),
-            open("", options()),
-            open(&long, options()),
-            open("o", options().lease(Duration::ZERO)),
-            open("o", options().heal_after(Duration::ZERO)),
-            open("o", options().max_crashes(0)),
-            open("o", options().retry(retry)),
+        let no_attempt =
+            "the retry allows 0 attempts, and the first attempt counts: use `Retry::none()` for a single attempt";
+        let cases = [
+            (pushed(job("")), "the id of a job has 0 bytes: use 1 to 255"),
+            (pushed(job(&long)), "the id of a job has 256 bytes: use 1 to 255"),
+            (
+                pushed(job("~1")),
+                "the id \"~1\" begins with `~`, as those that the queue makes: use another one, or none",
+            ),
+            (pushed(new("")), "the kind of a job has 0 bytes: use 1 to 255"),
+            (pushed(new(&long)), "the kind of a job has 256 bytes: use 1 to 255"),
+            (pushed(job("a").retry(retry)), no_attempt),
+            (open("", options()), "the queue name is 0 bytes long: use 1 to 255 bytes"),
+            (open(&long, options()), "the queue name is 256 bytes long: use 1 to 255 bytes"),
+            (
+                open("o", options().lease(Duration::ZERO)),
+                "the lease is 0, so each job would be taken back at once: use some seconds at least",
+            ),
+            (
+                open("o", options().heal_after(Duration::ZERO)),
+                "heal_after is 0, so no job would ever use up its attempts: use a time, or leave it out",
+            ),
+            (
+                open("o", options().max_crashes(0)),
+                "max_crashes is 0, so a job that ran while its process died could never run again: use 1 or more",
+            ),
+            (open("o", options().retry(retry)), no_attempt),
+            (
+                open("o", options().max_waiting(0)),
+                "max_waiting is 0, so each push would be refused: use 1 or more (to hold the jobs back, pause the queue)",
+            ),
         ];
-        for text in texts {
-            assert!(text.contains(": use") || text.contains("use 1"), "it does not say what to do: {text}");
+        for (error, says) in cases {
+            assert!(matches!(error, QueueError::Config(_)), "{error:?}");
+            assert_eq!(error.to_string(), says);
         }
         assert_eq!(bench.queue.counts(), waterline::queue::Counts::default());
         bench.push(job(&"x".repeat(255)));

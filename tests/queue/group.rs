@@ -589,6 +589,7 @@ fn a_drain_ends_only_once_no_queue_has_work() {
 
 #[test]
 fn a_due_time_of_any_queue_ends_the_sleep() {
+    // Real time: this thread sleeps, so nobody could move a clock.
     let clock = Clock::default();
     let group = abc(&Store::in_memory(), &clock).open().unwrap();
     for kind in ["c", "a"] {

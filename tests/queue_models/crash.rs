@@ -91,14 +91,13 @@ impl Life {
         loop {
             let orders: MemoryJobs<u64> = (0..3u64).collect();
             let queue = self.queue.clone();
-            let consumer = Consumer::builder(orders, store.progress("orders"))
-                .poll_every(Duration::from_millis(1))
-                .stop_at(2)
-                .start_transactional(move |order, effects| {
+            let consumer = Consumer::builder(orders, store.progress("orders")).stop_at(2).start_transactional(
+                move |order, effects| {
                     let id = format!("order{}", order.payload);
                     effects.enqueue(&queue, new(&id, "count"))?;
                     Ok(())
-                });
+                },
+            );
             match consumer.and_then(Consumer::join) {
                 Ok(_) => break,
                 Err(error) if self.failed == 0 => drop((self.failed = 1, error)),

@@ -229,7 +229,7 @@ fn threads_that_use_a_queue_while_writes_fail_leave_right_counts_and_each_effect
     for seed in 0..8 {
         let disk = FaultyStore::new().unwrap();
         let store = disk.store();
-        let retry = Retry::fixed(Duration::from_millis(1)).max_attempts(3);
+        let retry = Retry::fixed(Duration::ZERO).max_attempts(3);
         let queue = Queue::open(&store, "q", QueueOptions::default().retry(retry)).unwrap();
         let ended: Vec<AtomicI64> = (0..12).map(|_| AtomicI64::new(0)).collect();
         disk.fail(40 + seed..50 + 3 * seed);

@@ -6,13 +6,12 @@ use crossbeam_channel::{bounded, unbounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use waterline::Store;
 use waterline::queue::{
-    Clock, Finisher, Gate, JobState, Limits, NewJob, Outcome, Queue, QueueError, QueueOptions, Reached, Runner,
-    RunnerBuilder, Waits,
+    Clock, Finisher, Gate, JobState, Limits, NewJob, Outcome, Queue, QueueOptions, Reached, Runner, RunnerBuilder,
+    Waits,
 };
 use waterline::testing::FaultyStore;
-use waterline::{ConfigError, Store};
 
 /// Returns a queue with a clock that the test moves.
 fn queue() -> (Queue, Clock) {
@@ -214,14 +213,4 @@ fn q31_all_gates_must_be_open_and_one_that_panics_is_closed() {
     clock.advance(SECOND * 5);
     eventually("the job to be done", || queue.counts().finished == 1);
     runner.stop().unwrap();
-}
-
-#[test]
-fn q31_a_gate_whose_answers_hold_for_no_time_and_one_without_a_name_are_refused() {
-    let (queue, _) = queue();
-    let start = |gate| builder(&queue).gate(gate).start().map(drop).unwrap_err();
-    let error = start(Gate::new("g", || true).every(Duration::ZERO));
-    assert!(matches!(&error, QueueError::Config(ConfigError::GateEveryZero { gate }) if gate == "g"), "{error}");
-    let error = start(Gate::new("", || true));
-    assert!(matches!(error, QueueError::Config(ConfigError::Name { what: "gate", length: 0 })), "{error}");
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use waterline::queue::{
-    Accept, Clock, Ended, Finisher, JobState, Limits, NewJob, Outcome, Queue, QueueError, QueueEvent, QueueOptions,
-    Reached, Runner, Running, Unknown, Waits,
+    Accept, Clock, Ended, Finisher, Gate, JobState, Limits, NewJob, Outcome, Queue, QueueError, QueueEvent,
+    QueueOptions, Reached, Runner, Running, Unknown, Waits,
 };
 
 use waterline::testing::FaultyStore;
@@ -863,16 +863,30 @@ fn settings_that_cannot_be_are_refused_and_the_queue_stays_free() {
     let (queue, _) = queue();
     let empty = || Runner::builder(&queue);
     let one = || empty().on("k", |_, ()| Ok(Outcome::Done));
+    let gate = |name| Gate::new(name, || true);
     let cases = [
-        (empty(), "has no handler"),
-        (one().on("k", |_, ()| Ok(Outcome::Done)), "two handlers for the kind \"k\""),
-        (empty().on("", |_, ()| Ok(Outcome::Done)), "the kind of a job has 0 bytes"),
-        (one().max_processing(0), "max_processing"),
-        (one().attempt_timeout(Duration::ZERO), "attempt_timeout is zero"),
+        (empty(), "the runner has no handler, so it would run nothing: add one with `on`"),
+        (one().on("k", |_, ()| Ok(Outcome::Done)), "the runner has two handlers for the kind \"k\": use one"),
+        (empty().on("", |_, ()| Ok(Outcome::Done)), "the kind of a job has 0 bytes: use 1 to 255"),
+        (
+            one().max_processing(0),
+            "max_processing is 0, so no job would ever run: use at least 1 (to hold a consumer or a queue back, use \
+             `pause`)",
+        ),
+        (
+            one().attempt_timeout(Duration::ZERO),
+            "attempt_timeout is zero, so no attempt could end in time: leave it out for no timeout",
+        ),
+        (
+            one().gate(gate("g").every(Duration::ZERO)),
+            "the answers of the gate \"g\" hold for no time: use some milliseconds at least",
+        ),
+        (one().gate(gate("")), "the gate name is 0 bytes long: use 1 to 255 bytes"),
     ];
-    for (builder, text) in cases {
+    for (builder, says) in cases {
         let error = builder.start().unwrap_err();
-        assert!(matches!(error, QueueError::Config(_)) && error.to_string().contains(text), "{error}");
+        assert!(matches!(error, QueueError::Config(_)), "{error:?}");
+        assert_eq!(error.to_string(), says);
     }
     one().start().unwrap().stop().unwrap();
 }

@@ -1,50 +1,186 @@
 //! Bad values and bad surroundings: each is a typed error that says what to write instead, and
 //! nothing is lost.
 
+use common::database::Database;
 use common::*;
 use std::time::Duration;
-use waterline::{Blocked, Builder, ConfigError, Consumer, Error, Index, MemoryJobs, MemoryProgress, Retry, Store};
+use waterline::ConfigError::*;
+use waterline::{
+    Builder, ConfigError, Consumer, Error, Index, Jobs, MemoryProgress, OnExhausted, Progress, Retry, Store,
+};
 
-type Plain = Builder<MemoryJobs<u64>, MemoryProgress>;
+/// Starts a consumer whose jobs must not run.
+fn never<J: Jobs, P: Progress>(builder: Builder<J, P>) -> Result<Consumer, Error> {
+    builder.start(|_| panic!("nothing may run"))
+}
 
-fn refused(set: impl FnOnce(Plain) -> Plain) -> (ConfigError, String) {
-    let progress = MemoryProgress::new();
-    let started = set(Consumer::builder(numbers(3), progress.clone())).start(|_| panic!("nothing may run"));
-    let Err(Error::Config(error)) = started else { panic!("{started:?}") };
-    // A refusal leaves the progress free.
-    Consumer::builder(numbers(3), progress).start(|_| Ok(())).unwrap().stop().unwrap();
-    (error.clone(), error.to_string())
+/// A start that cannot be, the reason, and the one sentence that says it and what to write instead.
+type Refused = (Result<Consumer, Error>, ConfigError, String);
+
+#[track_caller]
+fn check(cases: impl IntoIterator<Item = Refused>) {
+    for (started, error, says) in cases {
+        let Err(Error::Config(refused)) = started else { panic!("{started:?}, and not: {says}") };
+        assert_eq!((&refused, refused.to_string()), (&error, says));
+    }
 }
 
 #[test]
-fn values_that_make_no_sense_are_refused_and_say_what_to_write() {
-    let (error, text) = refused(|b| b.max_processing(0));
-    assert!(error == ConfigError::MaxProcessingZero && text.contains("at least 1"), "{text}");
-    let (error, text) = refused(|b| b.max_search_ahead(0));
-    assert!(error == ConfigError::SearchAheadZero && text.contains("unlimited_search_ahead()"), "{text}");
-    let (error, text) = refused(|b| b.start_at(Index::MAX));
-    assert!(error == ConfigError::StartAtMax && text.contains(&(Index::MAX - 1).to_string()), "{text}");
-    for last in [Index::MAX, Index::MAX - 1] {
-        assert_eq!(refused(|b| b.start_after(last)).0, ConfigError::StartAtMax);
+fn numbers_that_cannot_be_are_refused_and_take_nothing() {
+    let (progress, store) = (MemoryProgress::new(), Store::in_memory());
+    let plain = || Consumer::builder(numbers(9), progress.clone()).max_processing(4);
+    let first = |builder| {
+        let (max, last) = (Index::MAX, Index::MAX - 1);
+        let says = format!("the first index would be {max}, which is never a job: start at {last} or below");
+        (never(builder), StartAtMax, says)
+    };
+    check(
+        [plain().start_at(Index::MAX), plain().start_after(Index::MAX), plain().start_after(Index::MAX - 1)].map(first),
+    );
+    let says =
+        format!("stop_at is {}, which is never a job: leave `stop_at` out to follow the stream for ever", Index::MAX);
+    check([(never(plain().stop_at(Index::MAX)), StopAtMax, says)]);
+    let jitter = |value| {
+        let says = format!("the retry's jitter is {value}: use a share between 0.0 (none) and 1.0 (full)");
+        (never(plain().retry(Retry::fixed(HOUR).jitter(value))), Jitter { value }, says)
+    };
+    check([-0.1, 1.5].map(jitter));
+    let (no_number, ..) = jitter(f64::NAN);
+    assert!(matches!(no_number, Err(Error::Config(Jitter { .. }))), "{no_number:?}");
+    let batch = |max| plain().start_batched(max, Duration::ZERO, |_| Ok(()));
+    let too_large = |(started, max)| {
+        let says = format!("the most jobs of a batch are {max}: use 1 to 4, which is max_processing, or raise that");
+        (started, BatchSize { max, max_processing: 4 }, says)
+    };
+    check([0, 5, usize::MAX].map(|max| too_large((batch(max), max))));
+    let stored = || Consumer::builder(numbers(9), store.progress("p")).max_processing(4);
+    check([too_large((stored().start_batched_transactional(5, Duration::ZERO, |_, _| Ok(())), 5))]);
+    let effects = |bytes| stored().max_effects(bytes).start_transactional(|_, _| Ok(()));
+    let cannot_wait = |bytes| {
+        (effects(bytes), MaxEffects { bytes }, format!("max_effects is {bytes} bytes: use 1 to 1073741824 (1 GiB)"))
+    };
+    check([0, (1 << 30) + 1].map(cannot_wait));
+    // Each refusal leaves the progress free, and the numbers beside the refused ones are taken.
+    for bytes in [1, 1 << 30] {
+        effects(bytes).unwrap().stop().unwrap();
     }
-    assert_eq!(refused(|b| b.stop_at(Index::MAX)).0, ConfigError::StopAtMax);
-    let (error, text) = refused(|b| b.retry(Retry::fixed(HOUR).max_attempts(0)));
-    assert!(error == ConfigError::MaxAttemptsZero && text.contains("Retry::none()"), "{text}");
-    for jitter in [-0.1, 1.5, f64::NAN] {
-        let (error, _) = refused(|b| b.retry(Retry::fixed(HOUR).jitter(jitter)));
-        assert!(matches!(error, ConfigError::Jitter { .. }), "{error:?}");
+    for max in [1, 4] {
+        batch(max).unwrap().stop().unwrap();
     }
-    assert_eq!(refused(|b| b.poll_every(Duration::ZERO)).0, ConfigError::PollEveryZero);
-    let (error, text) = refused(|b| b.attempt_timeout(Duration::ZERO));
-    assert!(error == ConfigError::AttemptTimeoutZero && text.contains("leave it out"), "{text}");
-    assert_eq!(refused(|b| b.on_stall(Duration::ZERO, |_| ())).0, ConfigError::OnStallZero);
-    let (error, text) = refused(|b| b.threads(2));
-    assert!(error == ConfigError::ThreadsWithoutDeferred && text.contains("start_deferred"), "{text}");
-    let effects = Consumer::builder(numbers(1), Store::in_memory().progress("p")).max_effects(9);
-    let Err(Error::Config(error)) = effects.start(|_| Ok(())) else { panic!("max_effects was ignored") };
-    assert!(error == ConfigError::EffectsWithoutTransactional && error.to_string().contains("start_transactional"));
-    let deferred = Consumer::builder(numbers(1), MemoryProgress::new()).threads(0).start_deferred(|_, done| drop(done));
-    assert!(matches!(deferred, Err(Error::Config(ConfigError::ThreadsZero))));
+}
+
+#[test]
+fn zeros_are_refused_and_take_nothing() {
+    let (progress, store, database) = (MemoryProgress::new(), Store::in_memory(), Database::default());
+    let plain = || Consumer::builder(numbers(9), progress.clone());
+    let stored = || Consumer::builder(numbers(9), store.progress("p"));
+    let engine = || Consumer::builder(numbers(9), database.engine());
+    let cases = [
+        (
+            never(plain().max_processing(0)),
+            MaxProcessingZero,
+            "max_processing is 0, so no job would ever run: use at least 1 (to hold a consumer or a queue back, use `pause`)",
+        ),
+        (
+            never(plain().max_search_ahead(0)),
+            SearchAheadZero,
+            "max_search_ahead is 0, so no job would ever start: use 1 to run the jobs strictly one after the other, or \
+             `unlimited_search_ahead()` for no limit",
+        ),
+        (
+            never(plain().max_read_ahead(0)),
+            MaxReadAheadZero,
+            "max_read_ahead is 0 bytes, which has no room for any job: use 1 or more (with 1, jobs are read one at a time)",
+        ),
+        (
+            never(plain().poll_every(Duration::ZERO)),
+            PollEveryZero,
+            "poll_every is zero, so the consumer would never sleep: use a millisecond or more, or let the source ring its \
+             `Wakeup`",
+        ),
+        (
+            never(plain().retry(Retry::fixed(HOUR).max_attempts(0))),
+            MaxAttemptsZero,
+            "the retry allows 0 attempts, and the first attempt counts: use `Retry::none()` for a single attempt",
+        ),
+        (
+            never(plain().attempt_timeout(Duration::ZERO)),
+            AttemptTimeoutZero,
+            "attempt_timeout is zero, so no attempt could end in time: leave it out for no timeout",
+        ),
+        (
+            never(plain().on_stall(Duration::ZERO, |_| ())),
+            OnStallZero,
+            "the time of on_stall is zero, so each job would be a stall: use a second or more",
+        ),
+        (
+            plain().threads(0).start_deferred(|_, done| drop(done)),
+            ThreadsZero,
+            "threads is 0, so no job would ever run: use at least 1, or leave it out",
+        ),
+        (
+            engine().max_unwritten(0).start_writing(|_| Ok(()), |_, _| Ok(())),
+            MaxUnwrittenZero,
+            "max_unwritten is 0, so no job would ever start: use 1 or more, or leave it out",
+        ),
+        (
+            never(stored().on_exhausted(OnExhausted::Park { budget: 0 })),
+            ParkBudgetZero,
+            "the budget of parked jobs is 0, so none could be parked: use 1 or more, or `OnExhausted::Halt`",
+        ),
+        (
+            never(stored().max_crashes(0)),
+            MaxCrashesZero,
+            "max_crashes is 0, so a job that ran while its process died could never run again: use 1 or more",
+        ),
+    ];
+    check(cases.map(|(started, error, says)| (started, error, says.to_owned())));
+    assert!(database.content().saved.is_none());
+    for taken in [plain().start(|_| Ok(())), stored().start(|_| Ok(())), engine().start(|_| Ok(()))] {
+        taken.unwrap().stop().unwrap();
+    }
+}
+
+#[test]
+fn settings_that_do_not_fit_their_start_or_their_progress_are_refused_and_take_nothing() {
+    let (progress, store, database) = (MemoryProgress::new(), Store::in_memory(), Database::default());
+    let plain = || Consumer::builder(numbers(9), progress.clone());
+    let stored = || Consumer::builder(numbers(9), store.progress("p"));
+    let engine = || Consumer::builder(numbers(9), database.engine());
+    let threads = |started| {
+        let says = "threads is only for `start_deferred`: leave it out, and limit the jobs in flight by max_processing instead";
+        (started, ThreadsWithoutDeferred, says.to_owned())
+    };
+    let one = Duration::ZERO;
+    check([never(plain().threads(2)), plain().threads(1).start_batched(1, one, |_| Ok(()))].map(threads));
+    let effects = |started| {
+        let says =
+            "max_effects is only for `start_transactional`, also in batches; here jobs have no effects: leave it out";
+        (started, EffectsWithoutTransactional, says.to_owned())
+    };
+    check([never(stored().max_effects(9)), stored().max_effects(9).start_batched(1, one, |_| Ok(()))].map(effects));
+    #[cfg(feature = "tokio")]
+    {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let run = |_| async { Ok(()) };
+        check([threads(plain().threads(2).start_async(runtime.handle(), run))]);
+        check([effects(stored().max_effects(2).start_async(runtime.handle(), run))]);
+    }
+    let says = "max_unwritten is only for `start_writing`; here no job waits to be written: leave it out";
+    check([(never(engine().max_unwritten(5)), UnwrittenWithoutWriting, says.to_owned())]);
+    let park = OnExhausted::Park { budget: 1 };
+    for refused in [never(plain().on_exhausted(park)), never(engine().on_exhausted(park))] {
+        let says = "this progress cannot keep parked jobs: use `Store::progress` or one that keeps records, or `OnExhausted::Halt`";
+        check([(refused, ParkUnsupported, says.to_owned())]);
+    }
+    for refused in [never(plain().max_crashes(1)), never(engine().max_crashes(1))] {
+        let says = "this progress cannot count crashes: use `Store::progress` or one that keeps records, or leave max_crashes out";
+        check([(refused, MaxCrashesUnsupported, says.to_owned())]);
+    }
+    assert!(database.content().saved.is_none());
+    for taken in [plain().start(|_| Ok(())), stored().start(|_| Ok(())), engine().start(|_| Ok(()))] {
+        taken.unwrap().stop().unwrap();
+    }
 }
 
 #[test]
@@ -54,9 +190,12 @@ fn names_that_the_store_cannot_take_are_refused() {
     for name in ["", &long] {
         let started = Consumer::builder(numbers(1), store.progress(name)).start(|_| Ok(()));
         let Err(Error::Config(error)) = started else { panic!("{started:?}") };
-        assert!(matches!(error, ConfigError::Name { what: "progress", length } if length == name.len()));
+        assert!(matches!(error, Name { what: "progress", length } if length == name.len()));
         assert!(error.to_string().contains("1 to 255"), "{error}");
-        assert!(matches!(store.table(name), Err(Error::Config(ConfigError::Name { what: "table", .. }))));
+        assert!(matches!(store.table(name), Err(Error::Config(Name { what: "table", .. }))));
+        assert!(matches!(store.parked(name), Err(Error::Config(Name { what: "progress", .. }))));
+        assert!(matches!(store.redrive(name, 1), Err(Error::Config(Name { what: "progress", .. }))));
+        assert!(matches!(store.discard(name, 1), Err(Error::Config(Name { what: "progress", .. }))));
     }
     for name in ["x", "ü/\0 name", &long[..255]] {
         Consumer::builder(numbers(1), store.progress(name)).stop_at(0).start(|_| Ok(())).unwrap().join().unwrap();
@@ -65,43 +204,9 @@ fn names_that_the_store_cannot_take_are_refused() {
 }
 
 #[test]
-fn a_source_that_begins_above_the_next_index_is_refused_at_start() {
-    let progress = MemoryProgress::new();
-    Consumer::builder(numbers(6), progress.clone()).stop_at(5).start(|_| Ok(())).unwrap().join().unwrap();
-    let script = Script::up_to(20);
-    script.set_first(9);
-    let started = Consumer::builder(script.clone(), progress.clone()).start(|_| panic!("nothing may run"));
-    assert!(matches!(&started, Err(Error::Truncated { next: 6, first: 9 })), "{started:?}");
-    let text = started.unwrap_err().to_string();
-    assert!(text.contains("from 6 to 8"), "{text}");
-    assert_eq!(script.ring(), [false], "a source that was subscribed to learns that nobody listens");
-    let explicit = Consumer::builder(script.clone(), MemoryProgress::new()).start_at(3).start(|_| Ok(()));
-    assert!(matches!(explicit, Err(Error::Truncated { next: 3, first: 9 })));
-    script.set_first(6);
-    Consumer::builder(script, progress.clone()).stop_at(20).start(|_| Ok(())).unwrap().join().unwrap();
-    assert_eq!(progress.last_processed(), Some(20));
-}
-
-#[test]
-fn a_source_that_is_pruned_below_a_running_consumer_halts_it_and_nothing_is_skipped() {
-    let script = Script::up_to(10);
-    script.gap(4);
-    let progress = MemoryProgress::new();
-    let consumer = Consumer::builder(script.clone(), progress.clone()).start(|_| Ok(())).unwrap();
-    let handle = consumer.handle();
-    until(&handle, "the gap", |s| matches!(s.blocked, Blocked::Missing { index: 4 }));
-    script.set_first(8);
-    handle.check();
-    let error = consumer.join().unwrap_err();
-    assert!(matches!(error, Error::Truncated { next: 4, first: 8 }), "{error:?}");
-    assert!(matches!(handle.status().blocked, Blocked::Halted { index: 4, .. }));
-    assert_eq!(progress.last_processed(), Some(3));
-}
-
-#[test]
 fn a_source_that_does_not_say_where_it_begins_is_an_error_at_start() {
     struct Mute(bool);
-    impl waterline::Jobs for Mute {
+    impl Jobs for Mute {
         type Job = ();
         fn first(&self) -> Result<Index, waterline::BoxError> {
             if self.0 { panic!("mute") } else { Err("mute".into()) }
@@ -123,7 +228,7 @@ fn a_source_that_does_not_say_where_it_begins_is_an_error_at_start() {
 #[test]
 fn a_source_that_returns_more_than_it_was_asked_for_is_told_so() {
     struct Generous;
-    impl waterline::Jobs for Generous {
+    impl Jobs for Generous {
         type Job = Index;
         fn head(&self) -> Result<Option<Index>, waterline::BoxError> {
             Ok(Some(4))
@@ -152,7 +257,7 @@ fn a_source_that_returns_more_than_it_was_asked_for_is_told_so() {
 #[test]
 fn a_progress_that_cannot_be_loaded_is_an_error_at_start() {
     struct Broken(bool);
-    impl waterline::Progress for Broken {
+    impl Progress for Broken {
         fn acquire(&mut self) -> Result<Option<waterline::Checkpoint>, Error> {
             if self.0 {
                 panic!("broken")

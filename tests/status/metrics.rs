@@ -143,7 +143,7 @@ fn a_consumer_that_gave_jobs_up_leaves_none_in_flight_and_the_next_one_of_its_na
 fn a_halt_is_seen_at_once_and_the_jobs_that_still_run_stay_in_flight() {
     let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
     let (worker, started) = manual_worker();
-    let builder = Consumer::builder(numbers(2), store.progress("p")).retry(Retry::none());
+    let builder = Consumer::builder(numbers(2), store.progress("p")).max_processing(2).retry(Retry::none());
     let consumer = kept.start(&time, builder, |builder| builder.start_worker(worker));
     let runs = started.job(1);
     kept.until(&time, ["up", "in_flight"], [1.0, 2.0]);

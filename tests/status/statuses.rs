@@ -27,36 +27,6 @@ fn a_paused_consumer_that_stops_names_the_job_that_it_waits_for() {
     consumer.stop().unwrap();
 }
 
-#[test]
-fn deferred_closures_that_hang_after_their_jobs_are_done_are_named() {
-    for threads in 1..=2 {
-        let ((hold, held), time) = (bounded::<()>(0), Time::new());
-        let consumer = builder(numbers(9), &MemoryProgress::new())
-            .clock(time.clock())
-            .max_processing(4)
-            .threads(threads)
-            .stop_at(8)
-            .start_deferred(move |_, done| {
-                done.complete();
-                let _ = held.recv_timeout(LONG);
-            })
-            .unwrap();
-        let handle = consumer.handle();
-        // A thread that is slow to begin is busy, too.
-        let status = time.until(Duration::from_millis(100), &handle, "the finding", |status| {
-            matches!(status.blocked, Blocked::Threads { .. }) && status.done == threads as u64
-        });
-        let Blocked::Threads { busy, elapsed } = status.blocked else { panic!("{status:#?}") };
-        assert_eq!((busy, status.processing), (threads, 0));
-        assert!(elapsed >= Duration::from_secs(1));
-        let text = status.blocked.to_string();
-        let who = ["the one thread of the consumer has not", "none of the consumer's 2 threads has"][threads - 1];
-        assert!(text.contains(who) && text.contains("closure"), "{text}");
-        drop(hold);
-        consumer.join().unwrap();
-    }
-}
-
 /// An error whose destructor waits for the test.
 #[derive(Debug)]
 struct Clinging(Receiver<()>);

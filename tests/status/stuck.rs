@@ -11,13 +11,17 @@ use std::time::{Duration, SystemTime};
 use waterline::testing::FaultyStore;
 use waterline::{
     Blocked, BoxError, Builder, Consumer, ConsumerInfo, Done, Error, Event, Failure, Handle, Index, Job, Jobs,
-    OnExhausted, Progress, Retry, State, Status, Store, StoreProgress,
+    MemoryProgress, OnExhausted, Progress, Retry, State, Status, Store, StoreProgress,
 };
 
-/// The time for a stall, and the step in which time passes. A closure for each doubling of it is
-/// added, since the first one may ring before the consumer has come to the place where it is stuck.
-const SOON: Duration = Duration::from_millis(20);
+/// The time of the first call of `on_stall`, and the step in which time passes. A closure for each
+/// doubling of it is added, since the first one may ring before the consumer has come to the place
+/// where it is stuck. The events of a stall begin after ten seconds.
+const SOON: Duration = Duration::from_secs(1);
 const ALARMS: usize = 18;
+
+/// The pause of a job that is not tried again while its test runs, whatever time that lets pass.
+const NEVER: Duration = Duration::from_secs(39_999_999);
 
 /// The unit of the times in a store.
 const MS: Duration = Duration::from_millis(1);
@@ -100,7 +104,7 @@ impl Stuck {
             builder = builder.on_stall(SOON * (1 << nth), ring);
         }
         let said = self.said.clone();
-        builder.clock(self.time.clock()).stall_after(SOON).observe(move |event: &Event<'_>| {
+        builder.clock(self.time.clock()).observe(move |event: &Event<'_>| {
             let heard = match *event {
                 Event::Stalled { status, .. } => Said::Stalled(status.clone()),
                 Event::Parked { index, error, .. } => Said::Parked(index, error.to_owned()),
@@ -215,6 +219,8 @@ impl Stuck {
         }
         assert_eq!(halts, [(index, text.clone())]);
         assert_eq!(ends, [(State::Halted, Some(error.report()))]);
+        let ended = handle.wait_end(Duration::ZERO).expect("it was joined");
+        assert_eq!((ended.state, ended.error), (State::Halted, Some(error.report())));
         (text.clone(), error)
     }
 
@@ -275,7 +281,7 @@ mod jobs {
     #[test]
     fn a_job_that_waits_for_its_next_attempt() {
         let stuck = Stuck::new();
-        let builder = stuck.builder(numbers(2)).retry(Retry::fixed(HOUR));
+        let builder = stuck.builder(numbers(2)).retry(Retry::fixed(NEVER));
         let refuses = |job: Job<u64>| if job.index == 1 { Err("no disk".into()) } else { Ok(()) };
         let consumer = builder.start(refuses).unwrap();
         let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Retrying { index: 1, attempt: 1, .. });
@@ -288,7 +294,7 @@ mod jobs {
     fn a_job_that_is_not_ready() {
         let stuck = Stuck::new();
         let defers = |job: Job<u64>| match job.index {
-            1 => Err(Failure::defer(HOUR).into()),
+            1 => Err(Failure::defer(NEVER).into()),
             _ => Ok(()),
         };
         let consumer = stuck.builder(numbers(2)).start(defers).unwrap();
@@ -407,20 +413,26 @@ mod jobs {
 
     #[test]
     fn threads_that_are_all_busy_elsewhere() {
-        let (stuck, (hold, held)) = (Stuck::new().at(Some(1)), bounded::<()>(0));
-        let start = move |job: Job<u64>, done: Done| {
-            done.complete();
-            if job.index == 1 {
-                let _ = held.recv_timeout(LONG);
-            }
-        };
-        let consumer = stuck.builder(numbers(3)).threads(1).start_deferred(start).unwrap();
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Threads { busy: 1, .. });
-        let says =
-            "no job can start: the one thread of the consumer has not returned from a job, a closure, a callback";
-        stuck.stalls(&consumer.handle(), wanted, says);
-        drop(hold);
-        consumer.stop().unwrap();
+        for (threads, who) in
+            [(1, "the one thread of the consumer has not"), (2, "none of the consumer's 2 threads has")]
+        {
+            let last = threads as Index;
+            let (stuck, (hold, held)) = (Stuck::new().at(Some(last)), bounded::<()>(0));
+            let start = move |job: Job<u64>, done: Done| {
+                done.complete();
+                if job.index >= 1 {
+                    let _ = held.recv_timeout(LONG);
+                }
+            };
+            let consumer = stuck.builder(numbers(last + 2)).threads(threads).start_deferred(start).unwrap();
+            let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Threads { busy, .. } if *busy == threads);
+            let says = format!("no job can start: {who} returned from a job, a closure, a callback");
+            let status = stuck.stalls(&consumer.handle(), wanted, &says);
+            let Blocked::Threads { elapsed, .. } = status.blocked else { unreachable!() };
+            assert!(elapsed >= SOON && status.processing == 0, "{elapsed:?}");
+            drop(hold);
+            consumer.stop().unwrap();
+        }
     }
 }
 
@@ -462,7 +474,7 @@ mod sources {
     }
 
     #[test]
-    fn a_head_that_fails_and_one_that_panics() {
+    fn promise_04_a_head_that_fails_and_one_that_panics() {
         for (fault, says) in [(Fault::Error, "head fails as scripted"), (Fault::Panic, "head panics as scripted")] {
             let (stuck, script) = (Stuck::new(), Script::up_to(0).subscribing());
             let consumer = caught_up(&stuck, &script);
@@ -470,23 +482,37 @@ mod sources {
             script.ring();
             stuck.stalls(&consumer.handle(), is_source, says);
             consumer.stop().unwrap();
+            // A source that fails at the start, and nobody rings when it is sound again.
+            let (stuck, script) = (Stuck::new().at(None), Script::up_to(3).subscribing());
+            script.fail_head(fault);
+            let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
+            let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Source { index: 0, .. });
+            assert_eq!(stuck.stalls(&consumer.handle(), wanted, says).head, None);
+            script.heal();
+            stuck.reaches(&consumer.handle(), 3);
+            consumer.stop().unwrap();
         }
     }
 
     #[test]
-    fn a_job_that_cannot_be_read() {
-        let (stuck, script) = (Stuck::new(), Script::up_to(3));
-        script.fail_at(1, Fault::Error);
-        let consumer = stuck.builder(script).start(|_| Ok(())).unwrap();
-        stuck.stalls(
-            &consumer.handle(),
-            is_source,
-            "the source cannot be read at 1; the consumer goes on as soon as it",
-        );
-        // A call that the machine holds up is another reason for a moment.
-        let says = |status: &Status| status.blocked.to_string().ends_with(": at_index fails as scripted");
-        stuck.until(&consumer.handle(), "the reason", says);
-        consumer.stop().unwrap();
+    fn promise_04_a_job_that_cannot_be_read() {
+        for (fault, why) in
+            [(Fault::Error, "at_index fails as scripted"), (Fault::Panic, "at_index panics as scripted")]
+        {
+            // Job 0 was read before the error, so it runs and is saved.
+            let (stuck, script) = (Stuck::new(), Script::up_to(3).subscribing());
+            script.fail_at(1, fault);
+            let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
+            let handle = consumer.handle();
+            stuck.stalls(&handle, is_source, "the source cannot be read at 1; the consumer goes on as soon as it");
+            // A call that the machine holds up is another reason for a moment.
+            let says = |status: &Status| status.blocked.to_string().ends_with(why);
+            let status = stuck.until(&handle, "the reason", says);
+            assert_eq!((status.state, status.lag()), (State::Running, 3));
+            script.heal();
+            stuck.reaches(&handle, 3);
+            consumer.stop().unwrap();
+        }
     }
 
     #[test]
@@ -557,24 +583,36 @@ mod sources {
     fn a_source_that_is_truncated_at_the_start() {
         let (stuck, script) = (Stuck::new(), Script::up_to(5));
         stuck.builder(script.clone()).stop_at(0).start(|_| Ok(())).unwrap().join().unwrap();
-        script.set_first(3);
-        let error = stuck.builder(script).start(|_| Ok(())).map(drop).unwrap_err();
-        assert!(matches!(error, Error::Truncated { next: 1, first: 3 }), "{error:?}");
-        let says = error.to_string();
-        assert!(says.contains('1') && says.contains('3'), "{says}");
+        script.set_first(4);
+        let error = stuck.builder(script.clone()).start(|_| panic!("nothing may run")).map(drop).unwrap_err();
+        assert!(matches!(error, Error::Truncated { next: 1, first: 4 }), "{error:?}");
+        assert!(error.to_string().contains("from 1 to 3"), "{error}");
+        assert!(script.ring().iter().all(|listens| !listens), "the source learns that nobody listens");
+        let explicit = builder(script.clone(), &MemoryProgress::new()).start_at(2).start(|_| Ok(()));
+        assert!(matches!(explicit, Err(Error::Truncated { next: 2, first: 4 })), "{explicit:?}");
         // No consumer was there, so none has halted.
         stuck.is_kept(Some(false));
+        script.set_first(1);
+        stuck.builder(script).stop_at(5).start(|_| Ok(())).unwrap().join().unwrap();
     }
 
     #[test]
     fn a_source_that_is_truncated_while_it_runs() {
-        let (stuck, script) = (Stuck::new(), Script::up_to(0).subscribing());
-        let consumer = caught_up(&stuck, &script);
-        script.set_first(3);
-        script.set_head(Some(5));
-        script.ring();
-        let error = stuck.halts(consumer, 1, "begins at 3");
-        assert!(matches!(error, Error::Truncated { next: 1, first: 3 }), "{error:?}");
+        for waits_for_a_job in [false, true] {
+            let (stuck, script) = (Stuck::new(), Script::up_to(0).subscribing());
+            let consumer = caught_up(&stuck, &script);
+            script.set_head(Some(5));
+            if waits_for_a_job {
+                script.gap(1);
+                script.ring();
+                let missing = |status: &Status| status.blocked == Blocked::Missing { index: 1 };
+                stuck.until(&consumer.handle(), "the gap", missing);
+            }
+            script.set_first(3);
+            consumer.handle().check();
+            let error = stuck.halts(consumer, 1, "begins at 3");
+            assert!(matches!(error, Error::Truncated { next: 1, first: 3 }), "{error:?}");
+        }
     }
 
     #[test]
@@ -667,16 +705,26 @@ mod saves {
     }
 
     #[test]
-    fn a_save_that_panics() {
-        let (mut stuck, jobs) = (Stuck::new(), numbers(1));
-        let (builder, faults) = stuck.faulty(jobs.clone());
-        let consumer = builder.start(|_| Ok(())).unwrap();
-        assert!(consumer.handle().wait_for(0, LONG));
-        faults.panic(..);
-        jobs.push(1);
-        stuck.stalls(&consumer.handle(), is_unsaved, "the disk panics in write");
-        faults.heal();
-        consumer.stop().unwrap();
+    fn promise_04_a_save_that_fails_and_one_that_panics() {
+        for (panics, says) in [(false, "the disk fails"), (true, "the disk panics in write")] {
+            let (mut stuck, jobs) = (Stuck::new(), numbers(1));
+            let (builder, faults) = stuck.faulty(jobs.clone());
+            let consumer = builder.start(|_| Ok(())).unwrap();
+            let handle = consumer.handle();
+            assert!(handle.wait_for(0, LONG));
+            let saves = handle.status().saves;
+            if panics {
+                faults.panic(..);
+            } else {
+                faults.fail(..);
+            }
+            jobs.push(1);
+            let status = stuck.stalls(&handle, is_unsaved, says);
+            assert_eq!((status.done, status.saves), (2, saves), "a save that fails is none");
+            faults.heal();
+            stuck.reaches(&handle, 1);
+            consumer.stop().unwrap();
+        }
     }
 
     #[test]

@@ -78,6 +78,7 @@ fn builder(store: &Store) -> Builder<MemoryJobs<u64>, StoreProgress> {
     Consumer::builder(numbers(COUNT), store.progress("cut"))
         .max_processing(4)
         .max_search_ahead(6)
+        // Real time, as that of the store is: meanwhile other jobs are saved, in further writes.
         .retry(Retry::fixed(Duration::from_millis(1)))
         .stop_at(COUNT - 1)
 }

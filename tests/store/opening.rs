@@ -189,7 +189,7 @@ mod on_disk {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
         store.table("rows").unwrap().put("k", "v").unwrap();
-        let locked = Store::options().open_within(directory.path(), Duration::from_millis(20));
+        let locked = Store::options().open_within(directory.path(), LIMIT);
         assert!(matches!(locked, Err(Error::Locked { .. })), "{locked:?}");
         let (waits, opening) = bounded(1);
         let path = directory.path().to_owned();

@@ -114,36 +114,6 @@ fn with_an_observer_a_job_begins_in_the_context_of_the_runtime_and_is_dropped_at
     eventually("the drop of the future", || held.dropped.load(Ordering::SeqCst) == 1);
 }
 
-#[test]
-fn a_future_that_panics_fails_its_job_with_the_text_of_the_panic() {
-    let runtime = threads();
-    for late in [false, true] {
-        let consumer = builder(numbers(1), &MemoryProgress::new())
-            .start_async(runtime.handle(), move |_| async move {
-                if late {
-                    tokio::task::yield_now().await;
-                }
-                panic!("the job has had enough")
-            })
-            .unwrap();
-        let error = consumer.join().unwrap_err();
-        assert!(matches!(error, Error::Job { index: 0, attempt: 1, .. }), "{error:?}");
-        assert!(error.report().ends_with(": panicked: the job has had enough"), "{error:?}");
-    }
-}
-
-#[test]
-fn a_closure_that_panics_before_there_is_a_future_fails_its_job() {
-    let runtime = threads();
-    let consumer = builder(numbers(1), &MemoryProgress::new())
-        .start_async(runtime.handle(), |job| {
-            assert!(job.index > 0, "no future for job 0");
-            async { Ok(()) }
-        })
-        .unwrap();
-    assert!(consumer.join().unwrap_err().report().ends_with("panicked: no future for job 0"));
-}
-
 /// A future that panics in its poll, and again when it is dropped.
 struct PanicsTwice(bool);
 
@@ -165,14 +135,35 @@ impl Drop for PanicsTwice {
     }
 }
 
+/// Runs one job, which has to fail, and returns its error.
+fn failure<F>(runtime: &Runtime, run: impl Fn(waterline::Job<u64>) -> F + Send + Sync + 'static) -> Error
+where
+    F: Future<Output = Result<(), BoxError>> + Send + 'static,
+{
+    builder(numbers(1), &MemoryProgress::new()).start_async(runtime.handle(), run).unwrap().join().unwrap_err()
+}
+
 #[test]
-fn a_future_that_panics_in_its_poll_and_in_its_destructor_fails_its_job_alone() {
+fn a_panic_before_in_and_behind_a_future_fails_its_job_alone_with_the_text_of_the_panic() {
     let runtime = threads();
+    let no_future = |job: waterline::Job<u64>| {
+        assert!(job.index > 0, "no future for job 0");
+        async { Ok(()) }
+    };
+    let mut failures = vec![(failure(&runtime, no_future), "no future for job 0")];
     for late in [false, true] {
-        let consumer = builder(numbers(1), &MemoryProgress::new())
-            .start_async(runtime.handle(), move |_| PanicsTwice(late))
-            .unwrap();
-        assert!(consumer.join().unwrap_err().report().ends_with("panicked: in the poll"));
+        let panics = move |_| async move {
+            if late {
+                tokio::task::yield_now().await;
+            }
+            panic!("the job has had enough")
+        };
+        failures.push((failure(&runtime, panics), "the job has had enough"));
+        failures.push((failure(&runtime, move |_| PanicsTwice(late)), "in the poll"));
+    }
+    for (error, panic) in failures {
+        assert!(matches!(error, Error::Job { index: 0, attempt: 1, .. }), "{error:?}");
+        assert!(error.report().ends_with(&format!(": panicked: {panic}")), "{error:?}");
     }
 }
 
@@ -449,13 +440,11 @@ fn a_runtime_that_nobody_drives_runs_what_is_ready_at_once_and_the_rest_when_it_
 #[test]
 fn a_timer_without_time_in_the_runtime_fails_the_job_and_says_so() {
     let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
-    let consumer = builder(numbers(1), &MemoryProgress::new())
-        .start_async(runtime.handle(), |_| async {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            Ok(())
-        })
-        .unwrap();
-    assert!(consumer.join().unwrap_err().report().contains("timers are disabled"));
+    let sleeps = |_| async {
+        tokio::time::sleep(LIMIT).await;
+        Ok(())
+    };
+    assert!(failure(&runtime, sleeps).report().contains("timers are disabled"));
 }
 
 #[test]
@@ -531,21 +520,6 @@ fn a_consumer_that_is_dropped_within_its_runtime_is_asked_to_stop_and_blocks_nob
     assert_eq!(handle.last_processed_index(), Some(0));
 }
 
-#[test]
-fn settings_of_other_modes_are_refused() {
-    let runtime = threads();
-    let error = builder(numbers(1), &MemoryProgress::new())
-        .threads(2)
-        .start_async(runtime.handle(), |_| async { Ok(()) })
-        .unwrap_err();
-    assert!(matches!(error, Error::Config(waterline::ConfigError::ThreadsWithoutDeferred)), "{error:?}");
-    let error = Consumer::builder(numbers(1), Store::in_memory().progress("p"))
-        .max_effects(2)
-        .start_async(runtime.handle(), |_| async { Ok(()) })
-        .unwrap_err();
-    assert!(matches!(error, Error::Config(waterline::ConfigError::EffectsWithoutTransactional)), "{error:?}");
-}
-
 /// The calls that wait, as futures, with both kinds of runtimes.
 mod awaited {
     use super::*;
@@ -579,7 +553,7 @@ mod awaited {
                 });
                 let waiters: Vec<_> = waiters.collect();
                 assert!(!handle.wait_for_async(0, Duration::ZERO).await);
-                assert!(!handle.wait_for_async(0, Duration::from_millis(1)).await);
+                assert!(!handle.wait_for_async(0, LIMIT).await);
                 held.go.add_permits(50);
                 assert!(handle.wait_for_async(49, Duration::MAX).await);
                 // First the stop: otherwise job 50 could end before it, and the next one would wait
@@ -670,7 +644,7 @@ mod awaited {
     #[test]
     fn stop_within_drops_the_futures_that_still_run_and_names_their_jobs() {
         for runtime in runtimes() {
-            for limit in [Duration::ZERO, Duration::from_millis(5)] {
+            for limit in [Duration::ZERO, LIMIT] {
                 let (held, progress) = (Held::new(), MemoryProgress::new());
                 let jobs = held.clone();
                 let consumer = builder(numbers(9), &progress)

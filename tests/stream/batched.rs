@@ -12,8 +12,8 @@ use std::sync::{Arc, Barrier, OnceLock};
 use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
-    BoxError, Builder, ConfigError, Consumer, Error, Event, Failure, Handle, Index, Job, Jobs, MemoryJobs,
-    MemoryProgress, OnExhausted, Outcome, Retry, Sparse, State, Store, StoreProgress, Table,
+    BoxError, Builder, Consumer, Error, Event, Failure, Handle, Index, Job, Jobs, MemoryJobs, MemoryProgress,
+    OnExhausted, Outcome, Retry, Sparse, State, Store, StoreProgress, Table,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
@@ -515,25 +515,6 @@ fn a_batch_with_more_effects_than_may_wait_is_run_one_by_one() {
     });
 }
 
-#[test]
-fn a_batch_of_no_job_and_one_of_more_jobs_than_may_be_in_flight_are_refused() {
-    let start = |max| four(9).start_batched(max, ZERO, |_| Ok(())).map(drop);
-    for refused in [0, 5, usize::MAX] {
-        let Err(Error::Config(error)) = start(refused) else { panic!("{refused} is accepted") };
-        assert_eq!(error, ConfigError::BatchSize { max: refused, max_processing: 4 });
-        assert!(error.to_string().contains("1 to 4"), "{error}");
-    }
-    start(1).unwrap();
-    start(4).unwrap();
-    let store = Store::in_memory();
-    let both = transactional(&store, 9).start_batched_transactional(65, ZERO, |_, _| Ok(()));
-    assert!(matches!(both, Err(Error::Config(ConfigError::BatchSize { max: 65, max_processing: 64 }))));
-    let effects = transactional(&store, 9).max_effects(9_999).start_batched(4, ZERO, |_| Ok(()));
-    assert!(matches!(effects, Err(Error::Config(ConfigError::EffectsWithoutTransactional))));
-    let threads = four(9).threads(1).start_batched(4, ZERO, |_| Ok(()));
-    assert!(matches!(threads, Err(Error::Config(ConfigError::ThreadsWithoutDeferred))));
-}
-
 /// A row at every twentieth index. An answer says nothing of what is above the run.
 struct Rows;
 
@@ -707,7 +688,7 @@ impl Lives {
                     let next = Jobs::head(&self.jobs).unwrap().map_or(0, |head| head + 1);
                     assert_eq!(self.jobs.push(next), next);
                 }),
-                Step::Wait(index) => _ = handle.wait_for(index, Duration::from_millis(2)),
+                Step::Wait(index) => _ = handle.wait_for(index, LIMIT),
                 Step::Restart => {
                     consumer.stop().unwrap();
                     consumer = self.start(None);

@@ -8,9 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use waterline::{Consumer, Done, Ended, Error, Handle, Job, MemoryProgress, Retry, State};
 
-/// Long enough to see that something does not happen.
-const A_MOMENT: Duration = Duration::from_millis(30);
-
 fn assert_finished(ended: Option<Ended>) {
     let ended = ended.expect("it has ended");
     assert_eq!((ended.state, ended.error), (State::Finished, None));
@@ -30,11 +27,11 @@ fn the_end_can_be_awaited_before_while_and_after_the_owner_joins() {
     let (worker, started) = manual_worker();
     let consumer = builder(numbers(1), &MemoryProgress::new()).stop_at(0).start_worker(worker).unwrap();
     let handle = consumer.handle();
-    assert_eq!(handle.wait_end(A_MOMENT), None, "it runs");
+    assert_eq!(handle.wait_end(QUIET), None, "it runs");
     assert_eq!(handle.wait_end(Duration::ZERO), None);
     let before = waiters(&handle);
     let owner = std::thread::spawn(|| consumer.join());
-    assert_eq!(handle.wait_end(A_MOMENT), None, "its owner waits, too");
+    assert_eq!(handle.wait_end(QUIET), None, "its owner waits, too");
     started.job(0).succeed();
     before.into_iter().for_each(|waiter| assert_finished(waiter.join().unwrap()));
     owner.join().unwrap().unwrap();
@@ -56,29 +53,6 @@ fn the_end_is_seen_while_nobody_joins_and_it_says_what_join_returns_later() {
     assert_eq!(ended.error, Some(error.report()));
     waiters.into_iter().for_each(|waiter| assert_eq!(waiter.join().unwrap().as_ref(), Some(&ended)));
     assert_eq!(handle.wait_end(Duration::ZERO), Some(ended), "also when the error was handed out");
-}
-
-#[test]
-fn the_error_of_each_halt_is_the_report_of_joins_error() {
-    let halted = |consumer: Consumer| {
-        let ended = consumer.handle().wait_end(LONG).unwrap();
-        assert_eq!((ended.state, ended.error), (State::Halted, Some(consumer.join().unwrap_err().report())));
-    };
-    let callback = builder(numbers(1), &MemoryProgress::new()).on_processed(|_| panic!("no news today"));
-    halted(callback.start(|_| Ok(())).unwrap());
-    let script = Script::up_to(5);
-    script.gap(3);
-    let truncated = builder(script.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
-    assert!(truncated.handle().wait_for(2, LONG));
-    script.set_first(4);
-    truncated.handle().check();
-    halted(truncated);
-    let progress = FaultyProgress::in_memory();
-    progress.faults().fail(..);
-    let saves = Consumer::builder(numbers(1), progress).start(|_| Ok(())).unwrap();
-    until(&saves.handle(), "a save", |status| status.unsaved > 0);
-    saves.handle().request_stop();
-    halted(saves);
 }
 
 #[test]
@@ -125,8 +99,8 @@ fn the_end_waits_for_the_stragglers_of_a_stop_that_timed_out() {
     let consumer = builder(numbers(1), &MemoryProgress::new()).start_worker(worker).unwrap();
     let handle = consumer.handle();
     let straggler = started.job(0);
-    assert!(matches!(consumer.stop_within(A_MOMENT), Err(Error::StopTimeout { .. })));
-    assert_eq!(handle.wait_end(A_MOMENT), None, "a thread of it runs");
+    assert!(matches!(consumer.stop_within(QUIET), Err(Error::StopTimeout { .. })));
+    assert_eq!(handle.wait_end(QUIET), None, "a thread of it runs");
     straggler.succeed();
     assert_finished(handle.wait_end(LONG));
 }
@@ -158,7 +132,7 @@ fn the_end_waits_for_the_destructors_of_a_threads_own_values_as_join_does() {
     let release = release;
     let handle = consumer.handle();
     until(&handle, "the end of all jobs", |status| status.state == State::Finished);
-    assert_eq!(handle.wait_end(A_MOMENT), None, "a thread of it is not gone");
+    assert_eq!(handle.wait_end(QUIET), None, "a thread of it is not gone");
     drop(release);
     assert_finished(handle.wait_end(LONG));
     consumer.join().unwrap();

@@ -185,19 +185,14 @@ fn a_gap_is_cut_off_at_the_end_at_the_gate_and_at_the_head() {
     let rows = Rows::new([0, 5_000], 5_000);
     rows.0.lock().gate = 700;
     let progress = MemoryProgress::new();
-    let start = |rows: &Rows, stop_at| {
-        builder(rows.clone(), &progress)
-            .poll_every(Duration::from_millis(1))
-            .stop_at(stop_at)
-            .start(|_| Ok(()))
-            .unwrap()
-    };
+    let start = |rows: &Rows, stop_at| builder(rows.clone(), &progress).stop_at(stop_at).start(|_| Ok(())).unwrap();
     let consumer = start(&rows, 4_000);
     let handle = consumer.handle();
     assert!(handle.wait_for(700, LONG));
     let status = until(&handle, "the gate", |status| matches!(status.blocked, Blocked::Upstream { .. }));
     assert_eq!(status.last_processed, Some(700), "a gate holds gaps back, too");
     rows.0.lock().gate = Index::MAX;
+    handle.check();
     consumer.join().unwrap();
     assert_eq!((progress.last_processed(), handle.status().absent), (Some(4_000), 4_000));
     // A head that is lower than the gap.
@@ -384,7 +379,7 @@ fn a_gap_between_two_failed_jobs_is_asked_for_at_once_in_the_next_life() {
             };
             builder.stop_at(LAST).retry(retry).start(run).unwrap()
         };
-        let first = start(&disk, Retry::fixed(Duration::from_secs(3600)));
+        let first = start(&disk, Retry::fixed(HOUR));
         until(&first.handle(), "job 1 is saved", |status| status.done == 1 && status.unsaved == 0);
         rows.0.lock().head = Some(LAST);
         first.handle().check();
@@ -432,7 +427,7 @@ fn gaps_that_a_life_recorded_before_it_read_them_are_no_suspects_of_the_next_one
     let dead = disk.after_crash().unwrap();
     first.stop().unwrap();
     rows.0.lock().head = Some(9);
-    let second = life(&dead, Duration::from_millis(1));
+    let second = life(&dead, HOUR);
     until(&second.handle(), "all gaps are settled", |status| status.absent == 7);
     eventually("jobs 0, 1 and 9 alone are known", || known(&dead.after_crash().unwrap()) == 3);
     second.stop().unwrap();

@@ -82,13 +82,17 @@ fn a_retry_that_cannot_be_read_is_asked_for_again_while_others_are_read() {
 fn a_source_that_hangs_on_a_retry_is_named() {
     let script = Script::up_to(0).subscribing();
     let (worker, stage) = manual_worker();
-    let consumer = builder(script.clone(), &MemoryProgress::new()).retry(NOW).start_worker(worker).unwrap();
+    let time = Time::new();
+    let builder = builder(script.clone(), &MemoryProgress::new()).clock(time.clock()).retry(NOW);
+    let consumer = builder.start_worker(worker).unwrap();
     let handle = consumer.handle();
     let first = stage.next();
     let gate = script.gated();
     first.fail("once");
     gate.wait_for("at_index");
-    until(&handle, "the silence", |s| matches!(s.blocked, Blocked::Source { index: 0, .. }));
+    time.until(Duration::from_secs(1), &handle, "the silence", |s| {
+        matches!(s.blocked, Blocked::Source { index: 0, .. })
+    });
     script.ungate();
     drop(gate);
     stage.next().succeed();
@@ -478,7 +482,7 @@ fn stop_within_tells_of_stragglers_also_when_it_was_halted() {
     let mut running = stage.take(2);
     running.remove(&1).unwrap().fail("no");
     until(&handle, "the halt", |s| s.state == State::Halted);
-    let error = consumer.stop_within(Duration::from_millis(1)).unwrap_err();
+    let error = consumer.stop_within(LIMIT).unwrap_err();
     assert!(matches!(&error, Error::StopTimeout { running } if *running == [0]), "{error:?}");
     assert!(matches!(handle.status().blocked, Blocked::Halted { index: 1, .. }));
 }
@@ -488,8 +492,8 @@ fn stop_awaits_the_thread_locals_of_threads_that_went_before() {
     struct Bye(Arc<AtomicU64>);
     impl Drop for Bye {
         fn drop(&mut self) {
-            // Long enough for a stop that does not wait to come first.
-            std::thread::park_timeout(Duration::from_millis(100));
+            // A stop that does not wait comes first.
+            std::thread::park_timeout(QUIET);
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -550,7 +554,7 @@ fn stop_within_does_not_wait_for_a_thread_local_that_hangs() {
     let handle = consumer.handle();
     until(&handle, "the end", |s| s.state == State::Finished);
     let (answer, answered) = crossbeam_channel::bounded(1);
-    std::thread::spawn(move || answer.send(consumer.stop_within(Duration::from_secs(1))));
+    std::thread::spawn(move || answer.send(consumer.stop_within(LIMIT)));
     let stopped = answered.recv_timeout(LONG);
     drop(hold);
     let error = stopped.expect("it does not wait for ever").unwrap_err();
@@ -569,7 +573,7 @@ fn wait_for_does_not_wait_for_what_was_abandoned() {
     let hold = progress.faults().hold();
     running.remove(&0).unwrap().succeed();
     hold.wait();
-    let error = consumer.stop_within(Duration::from_millis(1)).unwrap_err();
+    let error = consumer.stop_within(LIMIT).unwrap_err();
     assert!(matches!(&error, Error::StopTimeout { running } if *running == [1]), "{error:?}");
     assert!(!handle.wait_for(1, HOUR));
     assert!(matches!(handle.status().blocked, Blocked::Progress { .. }), "{:?}", handle.status());

@@ -214,7 +214,7 @@ fn promise_02_a_sink_that_is_resumed_while_all_slots_are_taken_waits_for_one() {
     handle.resume();
     drop(fail);
     until(&handle, "job 4 alone", |status| status.failed == 1);
-    assert!(!handle.wait_for(1, Duration::from_millis(50)), "there is no slot for it");
+    assert!(!handle.wait_for(1, QUIET), "there is no slot for it");
     let status = handle.status();
     assert!(matches!(status.blocked, Blocked::Running { index: 4, .. }), "{status:#?}");
     assert_eq!((status.processing, status.done), (1, 1));

@@ -205,63 +205,6 @@ fn promise_04_no_call_to_look_again_is_lost() {
 }
 
 #[test]
-fn promise_04_source_errors_are_retried_and_named() {
-    for fault in [Fault::Error, Fault::Panic] {
-        let script = Script::up_to(9).subscribing();
-        script.fail_at(4, fault);
-        let progress = MemoryProgress::new();
-        let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
-        let handle = consumer.handle();
-        assert!(handle.wait_for(3, LONG), "what was read before the error runs and is saved");
-        // On a busy machine the status may name the silence before that.
-        let status = until(
-            &handle,
-            "the error",
-            |s| matches!(&s.blocked, Blocked::Source { index: 4, error } if error.contains("as scripted")),
-        );
-        assert_eq!((status.state, status.lag()), (State::Running, 6));
-        script.heal();
-        assert!(handle.wait_for(9, LONG), "it is asked again without anybody ringing");
-        consumer.stop().unwrap();
-    }
-}
-
-#[test]
-fn promise_04_a_failing_head_is_retried_and_named() {
-    for fault in [Fault::Error, Fault::Panic] {
-        let script = Script::up_to(3).subscribing();
-        script.fail_head(fault);
-        let progress = MemoryProgress::new();
-        let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
-        let handle = consumer.handle();
-        let status = until(&handle, "the error", |s| matches!(s.blocked, Blocked::Source { .. }));
-        assert_eq!(status.head, None);
-        script.heal();
-        assert!(handle.wait_for(3, LONG));
-        consumer.stop().unwrap();
-    }
-}
-
-#[test]
-fn promise_04_save_errors_are_retried_and_named() {
-    for panics in [false, true] {
-        let progress = FaultyProgress::in_memory();
-        if panics {
-            progress.faults().panic(..);
-        } else {
-            progress.faults().fail(..);
-        }
-        let consumer = Consumer::builder(numbers(5), progress.clone()).start(|_| Ok(())).unwrap();
-        let handle = consumer.handle();
-        let status = until(&handle, "the error", |s| s.done == 5 && matches!(s.blocked, Blocked::Progress { .. }));
-        assert_eq!((status.last_processed, status.saves), (None, 0));
-        progress.faults().heal();
-        assert!(handle.wait_for(4, LONG));
-        consumer.stop().unwrap();
-    }
-}
-
-#[test]
 fn promise_05_a_job_that_fails_is_never_counted_as_done() {
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();

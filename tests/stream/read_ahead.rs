@@ -3,7 +3,7 @@
 use common::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use waterline::{BoxError, ConfigError, Error, Index, Jobs, MemoryProgress, Retry, Store};
+use waterline::{BoxError, Index, Jobs, MemoryProgress, Retry, Store};
 
 const MIB: usize = 1 << 20;
 
@@ -117,10 +117,4 @@ fn a_log_says_the_mean_length_of_the_items_that_were_read_last() {
     log.read(1..=2, &mut items).unwrap();
     // JSON adds two quotes.
     assert_eq!(items.iter().map(|item| log.weight(item)).collect::<Vec<_>>(), [2_002, 2_002]);
-}
-
-#[test]
-fn a_read_ahead_of_nothing_is_refused() {
-    let refused = builder(numbers(1), &MemoryProgress::new()).max_read_ahead(0).start(|_| Ok(()));
-    assert!(matches!(refused, Err(Error::Config(ConfigError::MaxReadAheadZero))));
 }

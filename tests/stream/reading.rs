@@ -149,6 +149,7 @@ fn run(
     let ran = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let consumer = Consumer::builder(quick.clone(), MemoryProgress::new())
         .max_processing(max_processing)
+        // Real time, so that looks come while a worker reads.
         .poll_every(Duration::from_millis(5))
         .stop_at(MANY - 1)
         .start({
@@ -302,7 +303,7 @@ fn a_head_that_hangs_is_named_though_a_worker_was_reading_when_it_was_asked_for(
         quick.0.hangs.head.store(true, Ordering::SeqCst);
         handle.check();
         // By then the reader waits for its turn, or not.
-        std::thread::park_timeout(Duration::from_millis(5));
+        std::thread::park_timeout(QUIET);
         hangs.reads();
         until(&handle, "the silence", |status| matches!(status.blocked, Blocked::Source { .. }));
         drop(hangs);
@@ -317,7 +318,7 @@ fn a_look_waits_for_the_worker_that_reads_and_what_is_read_is_run_meanwhile() {
         handle.check();
         let start = quick.0.hanging.lock().as_ref().map(|(_, start)| *start);
         until(&handle, "all that was read", |status| status.last_processed == start.map(|start| start - 1));
-        std::thread::park_timeout(Duration::from_millis(5));
+        std::thread::park_timeout(QUIET);
         hangs.reads();
         consumer.join().unwrap();
         quick.was_called_by_one_at_a_time();

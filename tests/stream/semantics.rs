@@ -14,6 +14,7 @@ use waterline::{
 type Plain = waterline::Builder<Script, MemoryProgress>;
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
+const SECOND: Duration = Duration::from_secs(1);
 
 // The beginning.
 
@@ -167,21 +168,22 @@ fn a_run_is_read_in_one_call_and_a_short_answer_is_asked_on() {
 #[test]
 fn the_source_is_polled_on_a_timer_unless_it_rings() {
     let script = Script::up_to(0);
-    let progress = MemoryProgress::new();
-    let consumer = builder(script.clone(), &progress).poll_every(Duration::from_millis(1)).start(|_| Ok(())).unwrap();
+    let time = Time::new();
+    let builder = |script: &Script| builder(script.clone(), &MemoryProgress::new()).clock(time.clock());
+    let consumer = builder(&script).poll_every(HOUR).start(|_| Ok(())).unwrap();
     assert!(consumer.handle().wait_for(0, LONG));
     script.set_head(Some(1));
-    assert!(consumer.handle().wait_for(1, LONG), "nobody rang");
+    time.steps(HOUR, "a look, though nobody rang", || consumer.handle().wait_for(1, Duration::ZERO));
     consumer.stop().unwrap();
 
     let silent = Script::default().subscribing();
-    let consumer = builder(silent.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    let consumer = builder(&silent).start(|_| Ok(())).unwrap();
     let other = Script::default();
-    let default = builder(other.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    let default = builder(&other).start(|_| Ok(())).unwrap();
     let polled = silent.calls();
     eventually("the first look", || polled.heads.load(Ordering::SeqCst) == 1);
     // Meanwhile the default timer of another consumer fires twice.
-    eventually("two polls", || other.calls().heads.load(Ordering::SeqCst) >= 3);
+    time.steps(LIMIT, "two polls", || other.calls().heads.load(Ordering::SeqCst) >= 3);
     assert_eq!(polled.heads.load(Ordering::SeqCst), 1, "who rings is not polled");
     consumer.stop().unwrap();
     default.stop().unwrap();
@@ -216,22 +218,6 @@ fn a_retry_reads_the_job_again_and_holds_no_worker_while_it_waits() {
     assert!(handle.wait_for(3, LONG));
     assert!(script.calls().reads.load(Ordering::SeqCst) >= reads + 2);
     consumer.stop().unwrap();
-}
-
-#[test]
-fn a_job_that_waits_for_its_retry_is_named_with_its_error_and_its_time() {
-    let (worker, stage) = manual_worker();
-    let progress = MemoryProgress::new();
-    let consumer = builder(numbers(1), &progress).retry(Retry::fixed(HOUR)).start_worker(worker).unwrap();
-    let handle = consumer.handle();
-    stage.next().fail("the tea is cold");
-    let status = until(&handle, "the failure", |s| s.failed == 1);
-    let Blocked::Retrying { index: 0, attempt: 1, retry_in, error } = &status.blocked else { panic!("{status:?}") };
-    assert!(*retry_in > HOUR / 2 && error == "the tea is cold");
-    assert_eq!((status.processing, handle.size()), (0, 1));
-    assert!(!handle.wait_for(0, Duration::from_millis(1)));
-    consumer.stop().unwrap();
-    assert_eq!(handle.status().state, State::Finished, "an attempt that failed with attempts left is no error");
 }
 
 #[test]
@@ -346,7 +332,7 @@ fn stop_within_saves_ignores_stragglers_and_keeps_the_name_until_the_last_return
     let mut running = stage.take(3);
     running.remove(&0).unwrap().succeed();
     let third = stage.next();
-    let error = consumer.stop_within(Duration::from_millis(5)).unwrap_err();
+    let error = consumer.stop_within(LIMIT).unwrap_err();
     assert!(matches!(&error, Error::StopTimeout { running } if *running == [1, 2, 3]), "{error:?}");
     assert_eq!((progress.last_processed(), handle.status().state), (Some(0), State::Finished));
     assert!(matches!(builder(numbers(1), &progress).start(|_| Ok(())), Err(Error::InUse { .. })));
@@ -369,7 +355,7 @@ fn stop_within_does_not_wait_for_a_source_that_hangs() {
     let progress = MemoryProgress::new();
     let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
     gate.wait_for("at_index");
-    let error = consumer.stop_within(Duration::from_millis(1)).unwrap_err();
+    let error = consumer.stop_within(LIMIT).unwrap_err();
     assert!(matches!(&error, Error::StopTimeout { running } if running.is_empty()), "{error:?}");
     assert!(error.to_string().contains("source"), "{error}");
     script.ungate();
@@ -381,39 +367,33 @@ fn stop_within_does_not_wait_for_a_source_that_hangs() {
 fn stop_within_says_that_a_save_hangs() {
     let progress = FaultyProgress::in_memory();
     let hold = progress.faults().hold();
-    let consumer = Consumer::builder(numbers(3), progress.clone()).start(|_| Ok(())).unwrap();
+    let time = Time::new();
+    let builder = Consumer::builder(numbers(3), progress.clone()).clock(time.clock());
+    let consumer = builder.start(|_| Ok(())).unwrap();
     hold.wait();
-    let status = until(&consumer.handle(), "the silence", |s| matches!(s.blocked, Blocked::Progress { .. }));
+    let status =
+        time.until(SECOND, &consumer.handle(), "the silence", |s| matches!(s.blocked, Blocked::Progress { .. }));
     assert!(status.blocked.to_string().contains("not returned"), "{}", status.blocked);
-    let error = consumer.stop_within(Duration::from_millis(1)).unwrap_err();
+    let error = consumer.stop_within(LIMIT).unwrap_err();
     assert!(matches!(error, Error::Progress { .. }), "{error:?}");
     drop(hold);
 }
 
 #[test]
-fn a_job_that_is_missing_is_asked_for_again_though_the_source_rings_nobody() {
-    // Its head is there before its body, and nobody rings for the body.
-    let script = Script::up_to(0).subscribing();
-    script.gap(0);
-    let consumer = builder(script.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
-    let handle = consumer.handle();
-    until(&handle, "the gap", |s| matches!(s.blocked, Blocked::Missing { index: 0 }));
-    script.fill(0);
-    assert!(handle.wait_for(0, LONG));
-    consumer.stop().unwrap();
-}
-
-#[test]
-fn a_job_that_is_missing_is_asked_for_again_though_the_source_is_never_polled() {
-    let script = Script::up_to(0).subscribing();
-    script.gap(0);
-    let builder = builder(script.clone(), &MemoryProgress::new()).poll_every(Duration::MAX);
-    let consumer = builder.start(|_| Ok(())).unwrap();
-    let handle = consumer.handle();
-    until(&handle, "the gap", |s| matches!(s.blocked, Blocked::Missing { index: 0 }));
-    script.fill(0);
-    assert!(handle.wait_for(0, LONG));
-    consumer.stop().unwrap();
+fn a_job_that_is_missing_is_asked_for_again_though_the_source_rings_nobody_or_is_never_polled() {
+    for never_polled in [false, true] {
+        // Its head is there before its body, and nobody rings for the body.
+        let (script, time) = (Script::up_to(0).subscribing(), Time::new());
+        script.gap(0);
+        let builder = builder(script.clone(), &MemoryProgress::new()).clock(time.clock());
+        let builder = if never_polled { builder.poll_every(Duration::MAX) } else { builder };
+        let consumer = builder.start(|_| Ok(())).unwrap();
+        let handle = consumer.handle();
+        until(&handle, "the gap", |s| matches!(s.blocked, Blocked::Missing { index: 0 }));
+        script.fill(0);
+        time.steps(LIMIT, "the job", || handle.wait_for(0, Duration::ZERO));
+        consumer.stop().unwrap();
+    }
 }
 
 #[test]
@@ -707,22 +687,6 @@ fn on_processed_is_merged_while_it_is_busy_and_holds_up_no_save() {
     assert_eq!(second, first.end() + 1..=99, "all of the rest, in one call");
     consumer.join().unwrap();
     assert!(entered.is_empty());
-}
-
-#[test]
-fn a_panic_in_on_processed_halts_and_what_it_was_called_with_is_saved() {
-    let progress = MemoryProgress::new();
-    let consumer = builder(numbers(3), &progress)
-        .max_search_ahead(1)
-        .on_processed(|run| assert!(*run.end() < 1, "at 1"))
-        .start(|_| Ok(()))
-        .unwrap();
-    let handle = consumer.handle();
-    let error = consumer.join().unwrap_err();
-    let Error::Callback { index, source } = &error else { panic!("{error:?}") };
-    assert!((1..=2).contains(index) && source.to_string().contains("at 1"));
-    assert!(progress.last_processed() >= Some(1));
-    assert_eq!(handle.status().state, State::Halted);
 }
 
 // Surfaces.

@@ -20,7 +20,7 @@ use waterline::{
 };
 
 /// The time for a stall, and the step in which time passes.
-const SOON: Duration = Duration::from_millis(800);
+const SOON: Duration = Duration::from_secs(10);
 
 /// A line that was written.
 #[derive(Clone, Debug)]
@@ -140,7 +140,7 @@ fn stall(time: &Time, consumer: &str, index: &str, error: &str) -> Line {
 /// Returns a builder with its own name, and makes sure that its lines are kept from the first on.
 fn named<J: Jobs>(name: &str, jobs: J, time: &Time) -> Builder<J, StoreProgress> {
     everything();
-    Consumer::builder(jobs, Store::in_memory().progress(name)).clock(time.clock()).stall_after(SOON)
+    Consumer::builder(jobs, Store::in_memory().progress(name)).clock(time.clock())
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn a_save_that_fails_and_one_that_hangs_are_told_of() {
     let faults = progress.faults();
     faults.fail(..);
     let time = Time::new();
-    let builder = |jobs, progress| Consumer::builder(numbers(jobs), progress).clock(time.clock()).stall_after(SOON);
+    let builder = |jobs, progress| Consumer::builder(numbers(jobs), progress).clock(time.clock());
     let consumer = builder(5, progress).start(|_| Ok(())).unwrap();
     let failed = line("saves", Level::WARN, "could not be saved");
     assert!(failed.field("error").contains("the disk fails") && !failed.field("index").is_empty(), "{failed:?}");
@@ -613,7 +613,6 @@ fn a_listener_may_write_to_the_store_though_nobody_watches_for_stalls() {
         .max_processing(2)
         .retry(Retry::fixed(HOUR))
         .clock(time.clock())
-        .stall_after(SOON)
         .start_worker(worker)
         .unwrap();
     let handle = consumer.handle();

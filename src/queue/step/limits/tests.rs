@@ -120,11 +120,7 @@ fn the_removal_of_a_damaged_job_counts_the_jobs_of_its_limits_anew() {
     let mut lease = accept(&queue).unwrap();
     assert!(accept(&queue).is_none());
     for id in ["a0", "a1"] {
-        let (state, mut batch) = (queue.inner(), Batch::default());
-        let mut row = queue.bytes(&state.keys.row(id)).unwrap().unwrap();
-        row[5] ^= 1;
-        batch.put(state.rows.id, &[&state.keys.row(id)], &[&row]).unwrap();
-        queue.store().write_batch(&batch).unwrap();
+        queue.damage(id);
         queue.remove(id).unwrap();
     }
     assert!(lease.finish(None).is_err());
