@@ -149,10 +149,10 @@ pub fn records_with_settings() -> Vec<Record> {
     push(job("done").unique(Unique::until_claimed()).skip_if_executed().root("tree", at));
     accept().finish(None).unwrap();
     push(job("done twin").unique(Unique::until_claimed()).leaf(&root(at)));
-    push(job("unique").unique(Unique::until_done()).expires(60 * second));
+    push(job("unique").unique(Unique::until_done()));
     push(job("window").unique(Unique::within(60 * second)).retention(Retention::Drop));
     push(job("first of a key").key("tenant:7").cost(3));
-    push(job("held").key("tenant:7"));
+    push(job("held").key("tenant:7").expires(60 * second));
     push(job("runs").priority(Priority::Urgent).meta("by", "ann").unwrap());
     let mut runs = accept();
     runs.progress(0.25, "a quarter").unwrap();
