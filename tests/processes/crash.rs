@@ -528,7 +528,9 @@ fn beginning_anew_child() {
             effects.add(&into, "jobs", 1)?;
             Ok(effects.push(&out, &job.index)?)
         };
-        let most = next + fastrand::u64(1..40);
+        // A short round, then one of some milliseconds, in which the progress is saved: the child is
+        // killed near an end and far from one.
+        let most = next + fastrand::u64(1..[40, 4_000][round % 2]);
         counting(&store).stop_at(most).start_transactional(count).unwrap().join().unwrap();
         let anew = store.progress("p").remove_with(|effects| {
             effects.clear(&sums)?;
@@ -546,7 +548,12 @@ fn promise_09_a_new_beginning_is_whole_or_has_not_happened_however_often_the_pro
     let lives = size(8, 30);
     let dir = tempfile::tempdir().unwrap();
     let (mut between, mut items) = (0, 0);
-    for life in 0..lives {
+    for life in 0.. {
+        // A life may end between two rounds, and then it proves less.
+        if life >= lives && between > 0 && items > 300 {
+            break;
+        }
+        assert!(life < 100, "the lives prove nothing: {between} ended within a round, {items} items");
         let mut child = child("crash::beginning_anew_child", dir.path(), life, "");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.is_ok_and(|line| line.contains("started at"))));
@@ -563,5 +570,4 @@ fn promise_09_a_new_beginning_is_whole_or_has_not_happened_however_often_the_pro
         items = head.unwrap_or(0);
         between += u32::from(processed > 0);
     }
-    assert!(between > 0 && items > 300, "the lives prove nothing: {between} ended within a round, {items} items");
 }
