@@ -315,7 +315,7 @@ mod tests {
             let ahead = DoneAhead::All { first: 0, words: vec![0b1100_0000] };
             Some(Snapshot { last_processed: Some(4), next: 5, ahead, life: None, batch: None })
         }
-        fn refused(&self, _: Refused, _: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {
+        fn refused(&self, _: Vec<Refused>, _: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {
             panic!("there are no effects");
         }
         fn saved(&self) {}

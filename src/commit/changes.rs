@@ -25,9 +25,11 @@ pub(crate) struct Changes {
 #[derive(Clone, Debug, Default)]
 struct Adds {
     list: Vec<Add>,
-    /// The jobs of these adds, each with its other changes. An add that cannot be made fails its
-    /// job, and then all changes of the job are taken out.
-    jobs: Vec<Adder>,
+    /// True if one of the operations may be refused.
+    refusable: bool,
+    /// The jobs of these adds and operations, each with its other changes. One that cannot be made
+    /// fails its job, and then all changes of the job are taken out.
+    jobs: Vec<Asker>,
     /// The families that a record empties, which are looked up when the batch is made too.
     emptied: Vec<Family>,
 }
@@ -35,14 +37,15 @@ struct Adds {
 /// An operation of a participant, which alone can read the bytes. It is applied when the batch is
 /// made.
 #[derive(Clone)]
-struct Op {
-    participant: Arc<dyn AnyParticipant>,
-    bytes: Vec<u8>,
+pub(super) struct Op {
+    pub(super) participant: Arc<dyn AnyParticipant>,
+    pub(super) bytes: Vec<u8>,
 }
 
-/// A job that adds to counters.
+/// A job that asks for something which only the writer can grant: it adds to counters, or has
+/// operations that may be refused.
 #[derive(Clone, Debug)]
-pub(crate) struct Adder {
+pub(crate) struct Asker {
     pub(crate) index: Index,
     pub(crate) attempt: u32,
     /// The numbers of its own records; `ops` has those of its operations. Its adds begin where
@@ -52,16 +55,19 @@ pub(crate) struct Adder {
     ops: Range<u32>,
 }
 
-/// Jobs with an add that cannot be made. No change of these jobs is written.
+/// A job with an add or an operation that cannot be made. No change of the job is written.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    /// The indices of all these jobs, ascending.
-    pub(crate) jobs: Vec<Index>,
-    /// The lowest of these jobs, and the attempt that asks for the add.
-    pub(crate) lowest: Index,
+    pub(crate) index: Index,
+    /// The attempt that asks for it.
     pub(crate) attempt: u32,
-    /// The reason why the lowest job is refused.
     pub(crate) error: Error,
+}
+
+impl Refused {
+    pub(super) fn new(job: &Asker, error: Error) -> Self {
+        Self { index: job.index, attempt: job.attempt, error }
+    }
 }
 
 /// An addition to a counter. The sum is made when the batch is made, since the current value is
@@ -121,27 +127,39 @@ impl Changes {
         self.adds.get_or_insert_default().list.push(Add { after, ..add });
     }
 
-    /// Notes an operation of a participant of this store.
+    /// Notes an operation of a participant of this store, which is never refused.
     pub(crate) fn op(&mut self, participant: Arc<dyn AnyParticipant>, bytes: Vec<u8>) {
         let op = Op { participant, bytes };
         self.added += op.len();
         self.ops.push(op);
     }
 
+    /// Notes an operation that its participant may refuse when the batch is made.
+    pub(crate) fn refusable_op(&mut self, participant: Arc<dyn AnyParticipant>, bytes: Vec<u8>) {
+        self.adds.get_or_insert_default().refusable = true;
+        self.op(participant, bytes);
+    }
+
+    /// True if something in it may be refused when the batch is made.
+    #[inline]
+    pub(crate) fn may_be_refused(&self) -> bool {
+        self.adds.as_ref().is_some_and(|adds| adds.refusable || !adds.list.is_empty())
+    }
+
     /// Notes the job that all these changes belong to. No changes of another job may be here.
     pub(crate) fn sign(&mut self, index: Index, attempt: u32) {
-        if !self.adds().is_empty() {
+        if self.may_be_refused() {
             self.sign_from((0, 0, 0), index, attempt);
         }
     }
 
-    /// Notes the job whose changes came after these counts. If one of its adds cannot be made, the
+    /// Notes the job whose changes came after these counts. If something in them is refused, the
     /// job can be named and its changes can be taken out.
     #[inline]
     fn sign_from(&mut self, (records, _, ops): Ends, index: Index, attempt: u32) {
         let ends = self.ends();
-        let adder = Adder { index, attempt, records: records..ends.0, adds_end: ends.1, ops: ops..ends.2 };
-        self.added += size_of::<Adder>();
+        let adder = Asker { index, attempt, records: records..ends.0, adds_end: ends.1, ops: ops..ends.2 };
+        self.added += size_of::<Asker>();
         self.adds.get_or_insert_default().jobs.push(adder);
     }
 
@@ -171,8 +189,8 @@ impl Changes {
         self.adds.as_ref().map_or(&[], |adds| &adds.list)
     }
 
-    /// Lists the jobs that add to counters, in their order, each with its adds.
-    pub(crate) fn jobs(&self) -> impl Iterator<Item = (&Adder, &[Add])> {
+    /// Lists the jobs that are noted, in their order, each with its adds.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = (&Asker, &[Add])> {
         let mut from = 0;
         self.adds.iter().flat_map(|adds| &adds.jobs).map(move |job| {
             let start = std::mem::replace(&mut from, job.adds_end as usize);
@@ -180,8 +198,21 @@ impl Changes {
         })
     }
 
-    pub(crate) fn ops(&self) -> impl Iterator<Item = (&Arc<dyn AnyParticipant>, &[u8])> {
-        self.ops.iter().map(|op| (&op.participant, &op.bytes[..]))
+    pub(super) fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// Lists the operations in their order: those of each job that is noted, and those between.
+    pub(super) fn ops_by_job(&self) -> Vec<(Option<&Asker>, &[Op])> {
+        let (mut lists, mut from) = (Vec::new(), 0);
+        for job in self.adds.iter().flat_map(|adds| &adds.jobs) {
+            let own = job.ops.start as usize..job.ops.end as usize;
+            lists.extend([(None, &self.ops[from..own.start]), (Some(job), &self.ops[own.clone()])]);
+            from = own.end;
+        }
+        lists.push((None, &self.ops[from..]));
+        lists.retain(|(_, ops)| !ops.is_empty());
+        lists
     }
 
     /// Moves the changes of an attempt of a job to the end of these.
@@ -194,10 +225,11 @@ impl Changes {
         if let Some(more) = &mut more.adds {
             more.emptied.drain(..).for_each(|family| self.empties(&family));
         }
-        if let Some(more) = more.adds.as_mut().filter(|more| !more.list.is_empty()) {
+        if let Some(more) = more.adds.as_mut().filter(|more| more.refusable || !more.list.is_empty()) {
             debug_assert!(more.jobs.is_empty(), "they are of one job");
-            let all = &mut self.adds.get_or_insert_default().list;
-            all.extend(more.list.drain(..).map(|add| Add { after: before.0 + add.after, ..add }));
+            let all = self.adds.get_or_insert_default();
+            all.refusable |= std::mem::take(&mut more.refusable);
+            all.list.extend(more.list.drain(..).map(|add| Add { after: before.0 + add.after, ..add }));
             self.sign_from(before, index, attempt);
         }
     }
@@ -236,7 +268,7 @@ impl Changes {
         });
         let mut number = 0..;
         self.ops.retain(|_| number.next().is_some_and(|number| !ops.has(number)));
-        self.added = all.jobs.len() * size_of::<Adder>()
+        self.added = all.jobs.len() * size_of::<Asker>()
             + all.list.iter().map(Add::len).sum::<usize>()
             + self.ops.iter().map(Op::len).sum::<usize>();
     }
@@ -246,6 +278,7 @@ impl Changes {
         self.records.clear();
         if let Some(adds) = &mut self.adds {
             adds.list.clear();
+            adds.refusable = false;
             adds.jobs.clear();
             adds.emptied.clear();
         }

@@ -4,10 +4,10 @@
 use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, RwLock, RwLockWriteGuard};
-use crate::commit::changes::{Add, Changes, Refused};
+use crate::commit::changes::{Add, Changes, Op, Refused};
 use crate::commit::counter;
 use crate::commit::overlay::Overlay;
-use crate::commit::participant::{Participant, Tails, TailsMark};
+use crate::commit::participant::{Participant, Refusal, Tails, TailsMark};
 use crate::kv::batch::{Batch, FamilyId, Mark, Record};
 use crate::kv::{Family, Kv};
 use std::collections::hash_map::Entry;
@@ -137,20 +137,22 @@ impl<'a> Draft<'a> {
         self.overlay.put(family, &[key], &[value])
     }
 
-    /// Appends the changes of jobs, in their order.
+    /// Appends the changes of jobs, in their order. Operations that are refused in this order are
+    /// made in another one, if there is one that works.
     ///
-    /// A job with an add that cannot be made is refused. Then nothing at all is appended: take the
-    /// changes of the refused jobs out, and append the rest again. An add that belongs to no job is
-    /// answered with [`Error::Counter`].
-    pub(crate) fn append(&mut self, all: &[Changes]) -> Result<Option<Refused>, BoxError> {
-        let adds = all.iter().any(|changes| !changes.adds().is_empty());
-        let before = adds.then(|| self.mark());
-        match (self.append_all(all), before) {
-            (Err(error), Some(before)) if matches!(error.downcast_ref(), Some(Error::Counter { .. })) => {
+    /// A job with an add or an operation that cannot be made is refused. Then nothing at all is
+    /// appended: take the changes of the refused jobs, which are in ascending order, out, and
+    /// append the rest again. If the change belongs to no job, the error is the reason.
+    pub(crate) fn append(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
+        let before = all.iter().any(Changes::may_be_refused).then(|| self.mark());
+        let Err(error) = self.append_all(all) else { return Ok(Vec::new()) };
+        let Some(before) = before else { return Err(error) };
+        match Refusal::reason(error) {
+            Err(error) if !matches!(error.downcast_ref(), Some(Error::Counter { .. })) => Err(error),
+            _ => {
                 self.go_back(before);
-                Ok(Some(self.refused(all)?.ok_or(error)?))
+                self.append_what_can_be(all)
             }
-            (appended, _) => appended.map(|()| None),
         }
     }
 
@@ -158,13 +160,19 @@ impl<'a> Draft<'a> {
     /// through the whole batch.
     fn append_all(&mut self, all: &[Changes]) -> Result<(), BoxError> {
         self.learn(all.iter().flat_map(Changes::adds))?;
-        all.iter().try_for_each(|changes| self.append_one(changes))
+        for changes in all {
+            changes.ops().iter().try_for_each(|op| self.make(op))?;
+            self.append_rest(changes)?;
+        }
+        Ok(())
     }
 
-    fn append_one(&mut self, changes: &Changes) -> Result<(), BoxError> {
-        for (participant, op) in changes.ops() {
-            self.tails.any(participant).apply(op, &mut self.overlay)?;
-        }
+    fn make(&mut self, op: &Op) -> Result<(), BoxError> {
+        self.tails.any(&op.participant).apply(&op.bytes, &mut self.overlay)
+    }
+
+    /// Appends everything but the operations.
+    fn append_rest(&mut self, changes: &Changes) -> Result<(), BoxError> {
         if changes.adds().is_empty() && self.cells.is_empty() {
             return Ok(self.append_records(changes)?);
         }

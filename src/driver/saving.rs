@@ -8,7 +8,7 @@ use super::wakes::Wakes;
 use super::writing::Writing;
 use crate::base::error::Error;
 use crate::base::guard::{Failure, drop_guarded};
-use crate::base::index::{BoxError, Index};
+use crate::base::index::BoxError;
 use crate::base::retry::Retry;
 use crate::base::sync::lock_awake;
 use crate::base::time::Now;
@@ -121,39 +121,49 @@ impl Core {
         Some(Snapshot { last_processed, next, ahead, life: self.life.take(), batch: self.batch() })
     }
 
-    /// Takes back that these jobs are done, the lowest first: they failed for good, since the
-    /// writer can never make their adds. The answer is to be dropped without the lock.
-    pub(crate) fn refused(&mut self, jobs: &[Index], attempt: u32, failure: Failure, now: &Now) -> Option<BoxError> {
+    /// Takes back that these jobs are done, the lowest first: their attempts failed. One whose add
+    /// the writer can never make has failed for good. The answers are to be dropped without the
+    /// lock.
+    pub(crate) fn refused(&mut self, jobs: Vec<Refused>, now: &Now) -> Vec<BoxError> {
         self.waiting.rouse = true;
-        let (mut lowest_failed, mut in_batch) = (None, false);
-        for index in jobs {
-            if self.batch_refused(*index, &failure.text, now) {
+        self.reading.rouse = true;
+        let (mut for_good, mut in_batch, mut surplus) = (None, false, Vec::new());
+        for Refused { index, attempt, error } in jobs {
+            let never = matches!(error, Error::Counter { .. });
+            let failure = Failure::from(BoxError::from(error));
+            if self.batch_refused(index, &failure.text, now) {
                 // The failure may be that of a job in the batch, which then fails alone.
-                in_batch = true;
+                in_batch |= never;
+                surplus.push(failure.error);
                 continue;
             }
             self.running.counters.done -= 1;
-            self.running.counters.failed += 1;
             // A parked job that ran once more is done in the window, and not a part of the save.
-            if self.parking.as_mut().is_some_and(|parking| parking.undo(*index)) {
-                self.redrive_refused(*index, attempt, &failure.text, now);
+            if self.parking.as_mut().is_some_and(|parking| parking.undo(index)) {
+                self.running.counters.failed += 1;
+                self.redrive_refused(index, attempt, &failure.text, now);
+                surplus.push(failure.error);
                 continue;
             }
-            let revoked = self.window.handle_revoked(*index);
+            let revoked = self.window.handle_revoked(index);
             debug_assert!(revoked, "job {index} was done, and is in the save that is being written");
-            self.take_back(*index);
-            if lowest_failed.is_some() || in_batch {
+            self.take_back(index);
+            if !never {
+                // The next attempt may find what this one did not.
+                surplus.extend(self.job_failed(index, attempt, failure, now));
+                continue;
+            }
+            self.running.counters.failed += 1;
+            if for_good.is_some() || in_batch {
                 // If the lowest one is parked, the others are tried again, and refused one by one.
-                self.failures.note(*index, 0, failure.text.clone(), Duration::ZERO, now);
+                self.failures.note(index, 0, failure.text, Duration::ZERO, now);
+                surplus.push(failure.error);
             } else {
-                lowest_failed = Some(*index);
+                for_good = Some((index, attempt, failure));
             }
         }
-        self.reading.rouse = true;
-        match lowest_failed {
-            Some(index) => self.exhausted(index, attempt, failure, now),
-            None => Some(failure.error),
-        }
+        surplus.extend(for_good.and_then(|(index, attempt, failure)| self.exhausted(index, attempt, failure, now)));
+        surplus
     }
 
     pub(crate) fn saved(&mut self, now: &Now) {
@@ -249,17 +259,15 @@ impl SaveDesk for Driver {
         snapshot
     }
 
-    fn refused(&self, refused: Refused, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        let Refused { jobs, attempt, error, .. } = refused;
-        let failure = Failure::from(BoxError::from(error));
+    fn refused(&self, refused: Vec<Refused>, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
         let mut core = self.core.lock();
         let now = self.clock.when_asked();
-        let surplus = core.refused(&jobs, attempt, failure, &now);
+        let surplus = core.refused(refused, &now);
         // This save has the halt, if there is one.
         core.write_halt();
         let snapshot = core.snapshot(all, effects);
         self.settle_saving(core, &now);
-        drop_guarded(surplus);
+        surplus.into_iter().for_each(drop_guarded);
         snapshot
     }
 

@@ -129,7 +129,7 @@ struct WriteIntent {
 
 impl Intent for WriteIntent {
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
-        match draft.append(std::slice::from_ref(&self.changes))? {
+        match draft.append(std::slice::from_ref(&self.changes))?.pop() {
             None => Ok(true),
             Some(refused) => Err(refused.error.into()),
         }

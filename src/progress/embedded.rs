@@ -297,14 +297,16 @@ impl Intent for CommitIntent {
         let Some(mut snapshot) = self.desk.snapshot(all, &mut effects) else { return Ok(false) };
         let (mut from, mut to) = (0, effects.len());
         while from < to {
-            let Some(refused) = draft.append(&effects[from..to])? else {
+            let refused = draft.append(&effects[from..to])?;
+            if refused.is_empty() {
                 // While jobs were refused, other jobs have finished.
                 (from, to) = (to, effects.len());
                 continue;
-            };
+            }
             // A job's effects stay here exactly as long as it counts as done, also if something
             // fails later: then a save has both or neither.
-            effects[from..to].iter_mut().for_each(|changes| changes.take_out(&refused.jobs));
+            let jobs: Vec<_> = refused.iter().map(|job| job.index).collect();
+            effects[from..to].iter_mut().for_each(|changes| changes.take_out(&jobs));
             let Some(without) = self.desk.refused(refused, all, &mut effects) else { return Ok(false) };
             snapshot = without;
         }

@@ -77,7 +77,7 @@ impl Effects {
     fn enqueue_pushes(&mut self, queue: &Queue, pushes: &[Push]) -> Result<(), Error> {
         let op = encode_pushes(pushes);
         self.admit(queue.store(), "queue", &queue.inner().name, op.len())?;
-        self.changes.op(queue.inner().clone(), op);
+        self.changes.refusable_op(queue.inner().clone(), op);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use crate::base::config::ConfigError;
 use crate::base::error::{Error, StoreError, describe};
 use crate::base::index::BoxError;
 use crate::base::structure::structure;
+use crate::commit::participant::Refusal;
 use crate::queue::job::JobId;
 use std::fmt;
 
@@ -185,10 +186,22 @@ impl From<QueueError> for Error {
     }
 }
 
-/// Returns an error of the queue as the crate's own, since the write that failed may be one outside
-/// of the queue. Others stay as they are.
-pub(super) fn as_crates_own(error: BoxError) -> BoxError {
-    error.downcast::<QueueError>().map_or_else(|other| other, |error| Error::from(*error).into())
+/// Returns an error of an operation as the crate's own, since the write that failed may be one
+/// outside of the queue. It is a [`Refusal`] if what is asked for is to blame: a full queue and a
+/// database that fails are nobody's fault, and every operation would meet them.
+pub(super) fn refusal(error: BoxError) -> BoxError {
+    let error = match error.downcast::<QueueError>() {
+        Ok(error) if matches!(*error, QueueError::Full { .. }) => return Error::from(*error).into(),
+        Ok(error) => Error::from(*error),
+        Err(other) => match other.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(other) => return other,
+        },
+    };
+    match error {
+        error @ (Error::Queue { .. } | Error::Counter { .. } | Error::Corrupt { .. }) => Refusal(error).into(),
+        other => other.into(),
+    }
 }
 
 impl fmt::Debug for QueueError {

@@ -65,7 +65,7 @@ where
         let answer = (self.run)(&mut steps)?;
         let wrote = steps.wrote || !self.effects.is_empty();
         if !self.effects.is_empty()
-            && let Some(refused) = draft.append(std::slice::from_ref(&self.effects))?
+            && let Some(refused) = draft.append(std::slice::from_ref(&self.effects))?.pop()
         {
             return Err(refused.error.into());
         }

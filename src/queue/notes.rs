@@ -320,7 +320,7 @@ impl Effects {
         }
         let op = encode_change(&place(&notes.kind, key), &change);
         self.admit(notes.queue.store(), "queue", notes.queue.name(), op.len())?;
-        self.changes.op(notes.queue.inner().clone(), op);
+        self.changes.refusable_op(notes.queue.inner().clone(), op);
         Ok(())
     }
 }

@@ -22,7 +22,7 @@ use crate::base::sync::{Arc, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use crate::commit::overlay::Overlay;
 use crate::commit::participant::{Chore, Participant};
 use crate::kv::Family;
-use crate::queue::error::as_crates_own;
+use crate::queue::error::refusal;
 use crate::queue::job::{JobId, JobState};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Weak;
@@ -349,14 +349,14 @@ impl Participant for QueueState {
         tail.owes_lines = true;
         if let Some((of, change)) = decode_change(op) {
             let changed = self.step(tail, batch, self.moment()).change_note(&of, &change);
-            return changed.map(drop).map_err(as_crates_own);
+            return changed.map(drop).map_err(refusal);
         }
         let pushes = decode_pushes(op).ok_or("an operation of a queue is no push")?;
         let wall = pushes.first().map_or(0, |push| push.row.pushed);
         let at = Moment { wall, ..self.moment() };
         let mut step = self.step(tail, batch, at);
         step.room = Room::AtBegin;
-        step.push_batch(&pushes).map(drop).map_err(as_crates_own)
+        step.push_batch(&pushes).map(drop).map_err(refusal)
     }
 
     fn close(&self, tail: &mut Tail, batch: &mut Overlay<'_>) -> Result<(), StoreError> {

@@ -5,6 +5,7 @@ mod done_ahead;
 mod lives;
 mod parked;
 mod refused_adds;
+mod refused_pushes;
 mod saved;
 mod standby;
 mod transactional;

@@ -1,41 +1,92 @@
-//! Finds the jobs that are to blame when an add cannot be made.
+//! Finds the jobs that are to blame when an add or an operation cannot be made.
 
 use super::{Cell, Draft, Touched, cell, touched};
 use crate::base::error::Error;
 use crate::base::index::BoxError;
-use crate::commit::changes::{Add, Adder, Changes, Refused};
+use crate::commit::changes::{Add, Changes, Refused};
+use crate::commit::participant::Refusal;
 use crate::kv::batch::{FamilyId, Record};
 use std::borrow::Cow;
 
 /// Counters as they were before one job changed them, in the order of its changes.
 type Before<'c> = Vec<(FamilyId, Cow<'c, [u8]>, Cell)>;
 
+/// The most rounds in which operations are tried that were refused. Each job of a chain that is
+/// pushed in the worst order takes a round, and the writer holds up everybody meanwhile.
+const ROUNDS: usize = 64;
+
 impl Draft<'_> {
-    /// Finds the jobs with an add that cannot be made, when the changes of all of them are made in
-    /// order: each job is done whole or refused, and the jobs after a refused one find nothing of
-    /// it. Appends nothing.
+    /// Appends the changes of jobs, one job after the other, after the first of them was refused:
+    /// each job is done whole or refused, and the others find nothing of a refused one. If any job
+    /// is refused, nothing is appended.
     ///
-    /// It finds all of them at once, since each look at counters goes through the whole batch.
-    pub(super) fn refused(&mut self, all: &[Changes]) -> Result<Option<Refused>, BoxError> {
-        self.learn(all.iter().flat_map(Changes::adds))?;
-        let mut refused = None;
-        all.iter().for_each(|changes| self.try_one(changes, &mut refused));
-        // They are what they would come to, of which the batch has nothing.
+    /// It finds all of these jobs at once, since each look at counters goes through the whole batch.
+    pub(super) fn append_what_can_be(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
+        let before = self.mark();
+        let mut refused = self.make_what_can_be(all)?;
+        refused.extend(self.refuse_adds(all, &refused)?);
+        // The cells are what they would come to, of which the batch has nothing.
         self.cells.clear();
-        if let Some(Refused { jobs, .. }) = &mut refused {
-            jobs.sort_unstable();
+        let appended = if refused.is_empty() { self.append_rests(all) } else { Ok(()) };
+        if appended.is_err() || !refused.is_empty() {
+            self.go_back(before);
         }
+        refused.sort_unstable_by_key(|job| job.index);
+        appended.map(|()| refused)
+    }
+
+    fn append_rests(&mut self, all: &[Changes]) -> Result<(), BoxError> {
+        self.learn(all.iter().flat_map(Changes::adds))?;
+        all.iter().try_for_each(|changes| self.append_rest(changes))
+    }
+
+    /// Makes the operations of jobs, in their order. Jobs that are refused come after the others,
+    /// since one of those may push what they wait for. Returns those that are refused there too, in
+    /// ascending order.
+    fn make_what_can_be(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
+        let jobs = all.iter().flat_map(Changes::ops_by_job).collect();
+        let left = in_rounds(jobs, |(job, ops)| {
+            let before = self.mark();
+            let left = in_rounds(ops.iter().collect(), |op| {
+                let before = self.mark();
+                let made = self.make(op);
+                made.map(|()| None).or_else(|error| {
+                    self.go_back(before);
+                    Refusal::reason(error).map(Some)
+                })
+            })?;
+            let Some((_, reason)) = left.into_iter().next() else { return Ok(None) };
+            self.go_back(before);
+            if job.is_some() { Ok(Some(reason)) } else { Err(reason.into()) }
+        })?;
+        let mut refused: Vec<_> =
+            left.into_iter().filter_map(|((job, _), error)| Some(Refused::new(job?, error))).collect();
+        refused.sort_unstable_by_key(|job| job.index);
         Ok(refused)
     }
 
-    fn try_one(&mut self, changes: &Changes, refused: &mut Option<Refused>) {
+    /// Finds the jobs with an add that cannot be made, beside these, which are in ascending order.
+    fn refuse_adds(&mut self, all: &[Changes], without: &[Refused]) -> Result<Vec<Refused>, BoxError> {
+        self.learn(all.iter().flat_map(Changes::adds))?;
+        let mut refused = Vec::new();
+        all.iter().for_each(|changes| self.try_one(changes, without, &mut refused));
+        Ok(refused)
+    }
+
+    fn try_one(&mut self, changes: &Changes, without: &[Refused], refused: &mut Vec<Refused>) {
         let mut records = changes.records().records();
         let mut number = 0;
         let mut before = Before::new();
         for (job, adds) in changes.jobs() {
-            // Those of jobs that add nothing stand between, and can be written whatever is there.
+            // Those of jobs that ask for nothing stand between, and can be written whatever is
+            // there.
             records.by_ref().take((job.records.start - number) as usize).for_each(|record| self.note(record));
             number = job.records.start;
+            if without.binary_search_by_key(&job.index, |job| job.index).is_ok() {
+                number = job.records.end;
+                records.by_ref().take(job.records.len()).for_each(drop);
+                continue;
+            }
             let mut adds = adds.iter().peekable();
             let mut made = Ok(());
             for record in records.by_ref().take(job.records.len()) {
@@ -48,7 +99,7 @@ impl Draft<'_> {
             let made = made.and_then(|()| adds.try_for_each(|add| self.try_add(add, &mut before)));
             if let Err(error) = made {
                 self.restore(&mut before);
-                blame(refused, job, error);
+                refused.push(Refused::new(job, error));
             }
             before.clear();
         }
@@ -91,15 +142,24 @@ impl Draft<'_> {
     }
 }
 
-/// Notes one more job that is to blame, and keeps the error of the lowest.
-fn blame(refused: &mut Option<Refused>, &Adder { index, attempt, .. }: &Adder, error: Error) {
-    match refused {
-        None => *refused = Some(Refused { jobs: vec![index], lowest: index, attempt, error }),
-        Some(refused) => {
-            refused.jobs.push(index);
-            if index < refused.lowest {
-                *refused = Refused { jobs: std::mem::take(&mut refused.jobs), lowest: index, attempt, error };
-            }
+/// Tries each of these in turn, and those that are refused again after the others, as long as that
+/// helps. Returns those that stay refused, each with its last reason.
+fn in_rounds<T>(
+    all: Vec<T>,
+    mut try_one: impl FnMut(&T) -> Result<Option<Error>, BoxError>,
+) -> Result<Vec<(T, Error)>, BoxError> {
+    let (mut all, mut left) = (all, Vec::new());
+    for _ in 0..ROUNDS {
+        let count = all.len();
+        for one in all.drain(..) {
+            let reason = try_one(&one)?;
+            left.extend(reason.map(|reason| (one, reason)));
         }
+        if left.is_empty() || left.len() == count {
+            break;
+        }
+        // The other way round: a chain that is pushed from its end takes two rounds.
+        all.extend(std::mem::take(&mut left).into_iter().map(|(one, _)| one).rev());
     }
+    Ok(left)
 }

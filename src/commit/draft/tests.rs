@@ -3,9 +3,10 @@
 
 use super::*;
 use crate::base::index::Index;
+use crate::commit::participant::Chore;
 use crate::kv::memory::MemoryKv;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One thing that a job wants of one of a few keys.
 #[derive(Clone, Copy, Debug)]
@@ -109,15 +110,16 @@ fn many_jobs_to_blame_take_as_many_looks_through_the_batch_as_one() {
     draft.put(family.id, b"text", TEXT).unwrap();
     let records = draft.batch().count();
     let mut all = pieces((0..JOBS).rev().map(|index| (index, bad_job(&family, index))), 100);
-    let refused = draft.append(&all).unwrap().unwrap();
-    assert!(refused.jobs.iter().copied().eq(0..JOBS), "all at once, and in order");
-    assert_eq!((refused.lowest, refused.attempt), (0, 3));
-    assert!(matches!(&refused.error, Error::Counter { table, key, .. } if table == "sums" && key == b"text"));
+    let refused = draft.append(&all).unwrap();
+    let jobs: Vec<_> = refused.iter().map(|job| job.index).collect();
+    assert!(jobs.iter().copied().eq(0..JOBS), "all at once, and in order");
+    assert_eq!(refused[0].attempt, 3);
+    assert!(matches!(&refused[0].error, Error::Counter { table, key, .. } if table == "sums" && key == b"text"));
     assert_eq!(draft.batch().count(), records, "nothing is appended");
-    all.iter_mut().for_each(|changes| changes.take_out(&refused.jobs));
+    all.iter_mut().for_each(|changes| changes.take_out(&jobs));
     assert!(all.iter().all(Changes::is_empty), "nothing else was wanted");
     assert_eq!(all.iter().map(Changes::len).sum::<usize>(), 0);
-    assert!(draft.append(&all).unwrap().is_none());
+    assert!(draft.append(&all).unwrap().is_empty());
     assert_eq!(draft.batch().count(), records);
     assert!(draft.looked_at <= 2 * records as usize, "{} looks at {records} records", draft.looked_at);
 }
@@ -133,7 +135,7 @@ fn a_family_that_is_emptied_many_times_takes_as_many_looks_through_the_batch_as_
         changes
     };
     let all: Vec<_> = (0..=255).map(job).collect();
-    assert!(draft.append(&all).unwrap().is_none());
+    assert!(draft.append(&all).unwrap().is_empty());
     let records = draft.batch().count() as usize;
     assert!(draft.looked_at <= records, "{} looks at {records} records", draft.looked_at);
     kv.write(draft.batch(), false).unwrap();
@@ -147,11 +149,11 @@ fn a_family_that_is_emptied_again_after_a_draft_went_back_is_empty() {
     let [_, family, _] = kv.families();
     let mut draft = Draft::new(&kv, &rows);
     let wants = |wants: &[Want]| [changes(&family, wants)];
-    assert!(draft.append(&wants(&[Want::Put(1, 0)])).unwrap().is_none());
+    assert!(draft.append(&wants(&[Want::Put(1, 0)])).unwrap().is_empty());
     let before = draft.mark();
-    assert!(draft.append(&wants(&[Want::Put(1, 0), Want::Put(2, 0), Want::Empty])).unwrap().is_none());
+    assert!(draft.append(&wants(&[Want::Put(1, 0), Want::Put(2, 0), Want::Empty])).unwrap().is_empty());
     draft.go_back(before);
-    assert!(draft.append(&wants(&[Want::Put(3, 0), Want::Empty])).unwrap().is_none());
+    assert!(draft.append(&wants(&[Want::Put(3, 0), Want::Empty])).unwrap().is_empty());
     kv.write(draft.batch(), false).unwrap();
     assert_eq!(kv.last(&family, b"").unwrap(), None);
 }
@@ -190,7 +192,7 @@ proptest! {
         let mut draft = Draft::new(&kv, &lock);
         if let Some(then) = after(&rows, &earlier) {
             rows = then;
-            prop_assert!(draft.append(&[changes(&family, &earlier)]).unwrap().is_none());
+            prop_assert!(draft.append(&[changes(&family, &earlier)]).unwrap().is_empty());
         }
         let count = draft.batch().count();
         let mut expected = Vec::new();
@@ -202,22 +204,111 @@ proptest! {
         }
         let wanted = |(index, wants): (usize, &Vec<Want>)| (index as Index, changes(&family, wants));
         let mut all = pieces(jobs.iter().enumerate().map(wanted), each);
-        if let Some(refused) = draft.append(&all).unwrap() {
+        let refused: Vec<_> = draft.append(&all).unwrap().iter().map(|job| job.index).collect();
+        prop_assert_eq!(&refused, &expected);
+        if !refused.is_empty() {
             prop_assert_eq!(draft.batch().count(), count);
-            prop_assert_eq!(&refused.jobs, &expected);
-            prop_assert_eq!(Some(&refused.lowest), expected.first());
-            all.iter_mut().for_each(|changes| changes.take_out(&refused.jobs));
+            all.iter_mut().for_each(|changes| changes.take_out(&refused));
             let kept = jobs.iter().enumerate().filter(|(index, _)| !expected.contains(&(*index as Index)));
             let length = |pieces: &[Changes]| pieces.iter().map(Changes::len).sum::<usize>();
             prop_assert_eq!(length(&all), length(&pieces(kept.map(wanted), each)));
-            prop_assert!(draft.append(&all).unwrap().is_none());
-        } else {
-            prop_assert!(expected.is_empty());
+            prop_assert!(draft.append(&all).unwrap().is_empty());
         }
         kv.write(draft.batch(), false).unwrap();
         for key in 0..4 {
             let got = kv.get(&family, &[key]).unwrap();
             prop_assert_eq!(got.as_ref(), rows.get(&key));
         }
+    }
+}
+
+/// Puts a key if all those that it needs are there.
+struct Needs(Family);
+
+impl Participant for Needs {
+    type Tail = usize;
+
+    fn tail(&self) -> usize {
+        0
+    }
+
+    fn apply(&self, made: &mut usize, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
+        let (key, needs) = op.split_first().unwrap();
+        for need in needs {
+            if batch.get(&self.0, &[*need])?.is_none() {
+                return Err(Refusal(Error::ReadOnly).into());
+            }
+        }
+        *made += 1;
+        Ok(batch.put(self.0.id, &[&[*key]], &[&made.to_be_bytes()])?)
+    }
+
+    fn publish(self: Arc<Self>, _: usize) -> Option<Chore> {
+        None
+    }
+}
+
+/// The operations of a job: a key each, and the keys that it needs.
+type Ops = Vec<(u8, Vec<u8>)>;
+
+/// Returns the jobs that are made, whole, in some order, and their keys.
+fn makeable(jobs: &[Ops]) -> (BTreeSet<Index>, BTreeSet<u8>) {
+    let (mut made, mut keys) = (BTreeSet::new(), BTreeSet::new());
+    loop {
+        let before = made.len();
+        for (index, ops) in jobs.iter().enumerate() {
+            let mut with = keys.clone();
+            for _ in ops {
+                let ready = |(_, needs): &&(u8, Vec<u8>)| needs.iter().all(|need| with.contains(need));
+                let keys: Vec<_> = ops.iter().filter(ready).map(|(key, _)| *key).collect();
+                with.extend(keys);
+            }
+            if ops.iter().all(|(_, needs)| needs.iter().all(|need| with.contains(need))) {
+                made.insert(index as Index);
+                keys = with;
+            }
+        }
+        if made.len() == before {
+            return (made, keys);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn operations_that_wait_for_each_other_are_made_in_an_order_that_works_and_each_other_job_is_refused(
+        jobs in prop::collection::vec(
+            prop::collection::vec((0..12u8, prop::collection::vec(0..12u8, 0..3)), 0..4), 0..12),
+        each in 1..4usize,
+    ) {
+        let (kv, rows) = (MemoryKv::default(), RwLock::default());
+        let [_, family, _] = kv.families();
+        let needs: Arc<Needs> = Arc::new(Needs(family.clone()));
+        let mut draft = Draft::new(&kv, &rows);
+        let wanted = |(index, ops): (usize, &Ops)| {
+            let mut changes = Changes::default();
+            changes.put(family.id, &[&[b'r', index as u8]], b"").unwrap();
+            for (key, after) in ops {
+                changes.refusable_op(needs.clone(), [&[*key][..], after].concat());
+            }
+            (index as Index, changes)
+        };
+        let mut all = pieces(jobs.iter().enumerate().map(wanted), each);
+        let (made, keys) = makeable(&jobs);
+        let refused: Vec<_> = draft.append(&all).unwrap().iter().map(|job| job.index).collect();
+        let expected: Vec<_> = (0..jobs.len() as Index).filter(|index| !made.contains(index)).collect();
+        prop_assert_eq!(&refused, &expected);
+        if !refused.is_empty() {
+            prop_assert_eq!(draft.batch().count(), 0);
+            all.iter_mut().for_each(|changes| changes.take_out(&refused));
+            prop_assert!(draft.append(&all).unwrap().is_empty());
+        }
+        kv.write(draft.batch(), false).unwrap();
+        let stored = kv.scan(&family, b"").map(|row| row.unwrap().0);
+        let (done, stored): (Vec<_>, Vec<_>) = stored.partition(|key| key.len() == 2);
+        prop_assert!(stored.iter().map(|key| key[0]).eq(keys));
+        prop_assert!(done.iter().map(|key| Index::from(key[1])).eq(made));
     }
 }

@@ -69,7 +69,7 @@ impl Intent for Moves {
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
         let mut changes = Changes::default();
         self.moves.iter().for_each(|(toy, job)| changes.op(toy.clone(), job.as_bytes().to_vec()));
-        assert!(draft.append(&[changes])?.is_none());
+        assert!(draft.append(&[changes])?.is_empty());
         if self.fails { Err("it fails behind its operations".into()) } else { Ok(true) }
     }
 

@@ -232,9 +232,9 @@ fn additions_of_many_jobs_to_counters_of_their_own_take_one_look_through_the_bat
     let mut draft = Draft::new(&kv, &rows);
     // Two consumers save in one batch, and the second one finds the counters that the first one
     // has put.
-    assert!(draft.append(&jobs).unwrap().is_none());
+    assert!(draft.append(&jobs).unwrap().is_empty());
     let records = draft.batch().count() as usize;
-    assert!(draft.append(&jobs).unwrap().is_none());
+    assert!(draft.append(&jobs).unwrap().is_empty());
     assert!(draft.looked_at <= records, "{} looks at {records} records", draft.looked_at);
     kv.write(draft.batch(), false).unwrap();
     let count =

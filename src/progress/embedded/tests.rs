@@ -13,7 +13,7 @@ type Said = (Snapshot, Vec<Changes>);
 
 struct Scripted {
     says: Mutex<VecDeque<Said>>,
-    refused: Mutex<Vec<(Vec<Index>, Index)>>,
+    refused: Mutex<Vec<Vec<Index>>>,
     saved: Sender<()>,
 }
 
@@ -38,8 +38,8 @@ impl SaveDesk for Scripted {
         self.say(effects)
     }
 
-    fn refused(&self, refused: Refused, _: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        self.refused.lock().push((refused.jobs, refused.lowest));
+    fn refused(&self, refused: Vec<Refused>, _: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
+        self.refused.lock().push(refused.iter().map(|job| job.index).collect());
         self.say(effects)
     }
 
@@ -107,7 +107,7 @@ impl SaveDesk for Counting {
         Some(Snapshot { last_processed: None, next: 0, ahead, life: None, batch: None })
     }
 
-    fn refused(&self, _: Refused, _: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {
+    fn refused(&self, _: Vec<Refused>, _: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {
         panic!("there are no effects");
     }
 
@@ -160,7 +160,7 @@ fn jobs_that_finish_while_others_are_refused_join_the_same_save_and_may_be_refus
     assert!(progress.acquire().unwrap().is_none());
     progress.writer().unwrap().save(desk.clone(), true);
     saved.recv_timeout(Duration::from_secs(20)).unwrap();
-    assert_eq!(*desk.refused.lock(), [(vec![1], 1), (vec![4], 4)]);
+    assert_eq!(*desk.refused.lock(), [vec![1], vec![4]]);
     let rows: Vec<Index> = (0..6).filter(|index: &Index| table.get(index.to_be_bytes()).unwrap().is_some()).collect();
     assert_eq!(rows, [0, 2, 3, 5]);
     assert_eq!(table.counter("count").unwrap(), 4);

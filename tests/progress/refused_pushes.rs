@@ -1,0 +1,247 @@
+//! A push that the queue refuses is the failure of its job: that job is tried again, parked or
+//! halted with its index, and each other job of the same save is in.
+
+use common::every_write::DiskFault::{Fail, PowerLoss, Stop};
+use common::every_write::every_write;
+use common::*;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use waterline::queue::{Accept, JobState, NewJob, Notes, Queue, QueueError, QueueOptions};
+use waterline::{Builder, Consumer, Effects, Error, Index, MemoryJobs, OnExhausted, Retry, Store, StoreProgress};
+
+const COUNT: u64 = 8;
+const NOW: Retry = Retry::fixed(Duration::ZERO);
+
+/// A queue in which the job `runs` runs, the job `waits` waits for `base`, and the note `text` is
+/// no number.
+struct Bench {
+    store: Store,
+    queue: Queue,
+    notes: Notes,
+}
+
+/// The requests that the queue refuses. All but the last may be granted to a later attempt.
+const ASKS: [&str; 4] = ["an id that never was", "a cycle", "a job that runs", "a note that is no number"];
+
+impl Bench {
+    fn new() -> Self {
+        Self::of(Store::in_memory())
+    }
+
+    fn of(store: Store) -> Self {
+        let queue = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
+        let notes = queue.notes("mail").unwrap();
+        if queue.get("runs").unwrap().is_none() {
+            queue.push(job("runs")).unwrap();
+            std::mem::forget(queue.accept(Accept::new()).unwrap().unwrap());
+            queue.push(job("base").delay(Duration::from_secs(3600))).unwrap();
+            queue.push(job("waits").after(["base"])).unwrap();
+            notes.set("text", "abc").unwrap();
+        }
+        Self { store, queue, notes }
+    }
+
+    fn consumer(&self) -> Builder<MemoryJobs<u64>, StoreProgress> {
+        Consumer::builder(numbers(COUNT), self.store.progress("p")).max_processing(4).stop_at(COUNT - 1)
+    }
+
+    /// Each job pushes one of its own. Job 3 also asks for something that the queue refuses.
+    fn ask(&self, what: &'static str) -> impl Fn(Index, &mut Effects) -> Result<(), Error> + Send + Sync + 'static {
+        let (queue, notes) = (self.queue.clone(), self.notes.clone());
+        move |index, effects| {
+            effects.enqueue(&queue, job(&format!("job {index}")))?;
+            match what {
+                _ if index != 3 => return Ok(()),
+                "an id that never was" => effects.enqueue(&queue, job("child").after(["nobody"])).map(drop)?,
+                "a cycle" => effects.enqueue(&queue, job("base").after(["waits"])).map(drop)?,
+                "a job that runs" => effects.enqueue(&queue, job("runs").after(["base"])).map(drop)?,
+                "a note that is no number" => effects.add_note(&notes, "text", 1)?,
+                _ => {}
+            }
+            Ok(())
+        }
+    }
+
+    /// Returns the jobs of the stream whose own push is in the queue.
+    fn pushed(&self) -> Vec<u64> {
+        (0..COUNT).filter(|index| self.queue.get(&format!("job {index}")).unwrap().is_some()).collect()
+    }
+}
+
+fn job(id: &str) -> NewJob {
+    NewJob::new("mail", &id).unwrap().id(id)
+}
+
+/// Says if this is the error of the request.
+fn is_of(what: &str, error: &Error) -> bool {
+    match error {
+        Error::Queue { source } => match source.downcast_ref().unwrap() {
+            QueueError::NotFound { .. } => what == "an id that never was",
+            QueueError::Cycle { .. } => what == "a cycle",
+            QueueError::AlreadyRuns { .. } => what == "a job that runs",
+            _ => false,
+        },
+        Error::Counter { .. } => what == "a note that is no number",
+        _ => false,
+    }
+}
+
+fn others() -> Vec<u64> {
+    (0..COUNT).filter(|index| *index != 3).collect()
+}
+
+#[test]
+fn promise_05_a_push_that_is_refused_halts_the_consumer_with_its_index_and_the_others_are_in() {
+    for what in ASKS {
+        let bench = Bench::new();
+        let ask = bench.ask(what);
+        // All are in flight before one of them ends, so each runs in this life.
+        let together = std::sync::Barrier::new(COUNT as usize);
+        let consumer = bench.consumer().max_processing(COUNT as usize).start_transactional(move |job, effects| {
+            together.wait();
+            Ok(ask(job.index, effects)?)
+        });
+        let error = consumer.unwrap().join().unwrap_err();
+        let Error::Job { index: 3, attempt: 1, source } = &error else { panic!("{what}: {error:?}") };
+        assert!(is_of(what, source.downcast_ref().unwrap()), "{what}: {source:?}");
+        assert_eq!(bench.pushed(), others(), "{what}");
+        // The next life begins as ever, and the job may ask for something else then.
+        let ask = bench.ask("nothing");
+        let consumer = bench.consumer().start_transactional(move |job, effects| Ok(ask(job.index, effects)?));
+        consumer.unwrap().join().unwrap();
+        assert_eq!(bench.pushed(), (0..COUNT).collect::<Vec<_>>(), "{what}");
+    }
+}
+
+#[test]
+fn promise_05_a_push_that_is_refused_is_tried_again_by_the_policy_and_then_parked() {
+    for what in ASKS {
+        let bench = Bench::new();
+        let ask = bench.ask(what);
+        let attempts: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let (told, done) = (attempts.clone(), Arc::new(Mutex::new(Vec::new())));
+        let heard = done.clone();
+        let consumer = bench
+            .consumer()
+            .retry(NOW.max_attempts(3))
+            .on_exhausted(OnExhausted::Park { budget: 9 })
+            .on_job_done(move |index| heard.lock().push(index))
+            .start_transactional(move |job, effects| {
+                if job.index == 3 {
+                    told.lock().push(job.attempt);
+                }
+                Ok(ask(job.index, effects)?)
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        consumer.join().unwrap();
+        let for_good = what == ASKS[3];
+        assert_eq!(*attempts.lock(), if for_good { vec![1] } else { vec![1, 2, 3] }, "{what}");
+        let status = handle.status();
+        assert_eq!((status.done, status.failed), (COUNT - 1, if for_good { 1 } else { 3 }), "{what}");
+        let parked = bench.store.parked("p").unwrap();
+        assert!(matches!(&parked[..], [one] if one.index == 3), "{what}: {parked:?}");
+        assert_eq!(bench.pushed(), others(), "{what}");
+        // An attempt has ended well before the writer refuses what it asks for.
+        assert!(others().iter().all(|index| done.lock().contains(index)), "{what}");
+    }
+}
+
+#[test]
+fn a_child_that_comes_before_its_parent_finds_it_in_a_later_attempt() {
+    let bench = Bench::new();
+    let (queue, saved) = (bench.queue.clone(), bench.queue.clone());
+    let consumer = bench.consumer().retry(NOW).start_transactional(move |job, effects| {
+        // The parent is pushed in the second attempt of the child alone, so the first one is refused.
+        match (job.index, job.attempt) {
+            (0, 1) => effects.enqueue(&queue, self::job("child").after(["parent"])).map(drop)?,
+            (0, _) => {
+                queue.push(self::job("parent")).unwrap();
+                effects.enqueue(&queue, self::job("child").after(["parent"])).map(drop)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    });
+    let consumer = consumer.unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    assert_eq!((handle.status().failed, handle.last_processed_index()), (1, Some(COUNT - 1)));
+    assert_eq!(saved.get("child").unwrap().unwrap().state, JobState::Waiting);
+}
+
+#[test]
+fn a_chain_that_one_job_pushes_from_its_end_is_made_from_its_begin() {
+    let bench = Bench::new();
+    let queue = bench.queue.clone();
+    let consumer = bench.consumer().start_transactional(move |job, effects| {
+        if job.index == 0 {
+            for link in (1..=5u32).rev() {
+                effects.enqueue(&queue, self::job(&format!("{link}")).after([format!("{}", link - 1)]))?;
+            }
+            effects.enqueue(&queue, self::job("0"))?;
+        }
+        Ok(())
+    });
+    consumer.unwrap().join().unwrap();
+    let states = |id: u32| bench.queue.get(&id.to_string()).unwrap().unwrap().state;
+    assert_eq!(states(0), JobState::Ready);
+    assert!((1..=5).all(|id| states(id) == JobState::Waiting));
+}
+
+#[test]
+fn a_write_of_the_users_with_a_push_that_is_refused_fails_alone() {
+    let bench = Bench::new();
+    let queue = bench.queue.clone();
+    for what in ASKS {
+        let ask = bench.ask(what);
+        let error = bench.store.write(|effects| ask(3, effects)).unwrap_err();
+        assert!(is_of(what, &error), "{what}: {error:?}");
+        assert!(bench.pushed().is_empty(), "{what}");
+    }
+    queue.push(job("another")).unwrap();
+}
+
+#[test]
+fn promise_09_each_push_is_in_once_wherever_the_disk_stops_although_a_job_is_refused() {
+    every_write(
+        &[Stop, PowerLoss, Fail(1), Fail(2)],
+        |trial| {
+            let store = trial.disk.store();
+            let Ok(queue) = Queue::open(&store, "mail", QueueOptions::default()) else { return };
+            let consumer = Consumer::builder(numbers(COUNT), store.progress("p"))
+                .stop_at(COUNT - 1)
+                .retry(NOW.max_attempts(2))
+                .on_exhausted(OnExhausted::Park { budget: 9 })
+                .start_transactional(move |job, effects| {
+                    effects.enqueue(&queue, NewJob::new("mail", &job.index)?)?;
+                    if job.index == 3 {
+                        effects.enqueue(&queue, self::job("child").after(["nobody"]))?;
+                    }
+                    Ok(())
+                });
+            if let Ok(consumer) = consumer {
+                drop(consumer.join());
+            }
+        },
+        |trial, ()| {
+            let store = trial.disk.store();
+            let queue = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
+            let again = queue.clone();
+            let consumer = Consumer::builder(numbers(COUNT), store.progress("p"))
+                .stop_at(COUNT - 1)
+                .on_exhausted(OnExhausted::Park { budget: 9 })
+                .start_transactional(move |job, effects| {
+                    effects.enqueue(&again, NewJob::new("mail", &job.index)?)?;
+                    if job.index == 3 {
+                        effects.enqueue(&again, self::job("child").after(["nobody"]))?;
+                    }
+                    Ok(())
+                });
+            consumer.unwrap().join().unwrap();
+            assert_eq!(queue.counts().ready, COUNT - 1, "one push each, and none of job 3");
+            assert_eq!(store.parked("p").unwrap().len(), 1);
+        },
+    );
+}
