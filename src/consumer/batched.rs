@@ -87,9 +87,9 @@ impl<J: Jobs> Builder<J, StoreProgress> {
     ///
     /// If a batch of several jobs fails, none of its effects is written, and each of its jobs runs
     /// alone. So each job has its effects once, whichever job of the batch was to blame. The same
-    /// holds for an [`add`](Effects::add) that cannot be made: the batch is taken back, its jobs
-    /// run alone, and only the job that asks for the add fails. One batch may have as many effects
-    /// as [`max_effects`](Self::max_effects) allows.
+    /// holds for an [`add`](Effects::add) that cannot be made and for a push that the queue
+    /// refuses: the batch is taken back, its jobs run alone, and only the job that asks for it
+    /// fails. One batch may have as many effects as [`max_effects`](Self::max_effects) allows.
     ///
     /// ```
     /// use std::time::Duration;

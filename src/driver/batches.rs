@@ -42,8 +42,8 @@ pub(crate) struct Batches {
     until: Option<Instant>,
     /// The number of threads that sleep until that time, or until an earlier one.
     lingering: usize,
-    /// The batches of several jobs that added to counters and are not saved: those that wait for a
-    /// save, and those in the save under way. Each begins with its lowest job.
+    /// The batches of several jobs with effects that may be refused and are not saved: those that
+    /// wait for a save, and those in the save under way. Each begins with its lowest job.
     added: [Vec<Box<[Index]>>; 2],
 }
 
@@ -185,7 +185,7 @@ impl Core {
     }
 
     fn batch_done(&mut self, tickets: &mut Vec<Ticket>, effects: &mut Changes) {
-        let mut added = if effects.adds().is_empty() { Vec::new() } else { Vec::with_capacity(tickets.len()) };
+        let mut added = if effects.may_be_refused() { Vec::with_capacity(tickets.len()) } else { Vec::new() };
         let mut lowest = None;
         for Ticket { token, .. } in tickets.drain(..) {
             let flight = self.running.flights.end(token).filter(|_| !self.ending.abandoned);
@@ -239,7 +239,7 @@ impl Core {
     }
 
     /// Takes back that the jobs of a batch are done, if this is the lowest job of a batch of
-    /// several. The writer can never make one of their adds, and does not know whose it is.
+    /// several. The writer cannot make one of their effects, and does not know whose it is.
     pub(super) fn batch_refused(&mut self, lowest: Index, error: &str, now: &Now) -> bool {
         let batch = self.running.batches.as_mut().and_then(|batches| batches.take_added(lowest));
         let Some(batch) = batch else { return false };

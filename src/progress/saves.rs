@@ -128,9 +128,9 @@ pub(crate) trait SaveDesk: Send + Sync {
     /// jobs and effects have to be in one write.
     fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
     /// Takes back that these jobs, in ascending order, are done, since their effects cannot be
-    /// written: their attempts failed. The caller has taken their effects out. The answer is the content of the save
-    /// without these jobs, as [`snapshot`](Self::snapshot) gives it in the same moment, with the
-    /// effects of the jobs that finished since.
+    /// written: their attempts failed. The caller has taken their effects out. The answer is the
+    /// content of the save without these jobs, as [`snapshot`](Self::snapshot) gives it in the same
+    /// moment, with the effects of the jobs that finished since.
     fn refused(&self, refused: Vec<Refused>, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
     /// Notes that the save is written.
     fn saved(&self);

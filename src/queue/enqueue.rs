@@ -18,8 +18,18 @@ impl Effects {
     /// end.
     ///
     /// It follows the rules of [`Queue::push`]. Only the write shows if a job of this id is there
-    /// already. And only the write shows if a job that this one is to run
-    /// [`after`](NewJob::after) never was: the whole write then fails, and nothing of it is done.
+    /// already. And only the write shows if the queue refuses the job, since one that it is to run
+    /// [`after`](NewJob::after) never was ([`QueueError::NotFound`]), waits for it
+    /// ([`QueueError::Cycle`]), or since it runs by now ([`QueueError::AlreadyRuns`]):
+    ///
+    /// * The attempt of a job of a stream or of a [`Runner`](crate::queue::Runner) has failed, with
+    ///   this error, and nothing of it is done. It is tried again as after any other failure, since
+    ///   the next attempt may find the other job. Each other job of the same save is in.
+    /// * [`Lease::finish_with`](crate::queue::Lease::finish_with) and
+    ///   [`Store::write`](crate::Store::write) fail with it, and nothing of the write is done.
+    ///
+    /// Pushes of one save, or of one write, that wait for each other are made in an order that
+    /// works, whatever the order of the calls.
     ///
     /// And only the write shows if the queue is full
     /// ([`QueueOptions::max_waiting`](crate::queue::QueueOptions::max_waiting)). Then nothing of

@@ -247,7 +247,8 @@ impl NewJob {
     /// An id that never was is refused ([`QueueError::NotFound`]). An id of yours is remembered
     /// after its row has gone, for
     /// [`QueueOptions::ids_for`](crate::queue::QueueOptions::ids_for). Jobs of one
-    /// [`push_all`](crate::queue::Queue::push_all) may name earlier ones.
+    /// [`push_all`](crate::queue::Queue::push_all) may name earlier ones, and those of one atomic
+    /// write any other ([`Effects::enqueue`](crate::Effects::enqueue)).
     ///
     /// ```
     /// use waterline::Store;

@@ -528,8 +528,8 @@ fn beginning_anew_child() {
             effects.add(&into, "jobs", 1)?;
             Ok(effects.push(&out, &job.index)?)
         };
-        // A short round, then one of some milliseconds, in which the progress is saved: the child is
-        // killed near an end and far from one.
+        // A short round, then one of some milliseconds, in which the progress is saved: the child
+        // is killed near an end and far from one.
         let most = next + fastrand::u64(1..[40, 4_000][round % 2]);
         counting(&store).stop_at(most).start_transactional(count).unwrap().join().unwrap();
         let anew = store.progress("p").remove_with(|effects| {

@@ -153,7 +153,7 @@ fn a_child_that_comes_before_its_parent_finds_it_in_a_later_attempt() {
     let bench = Bench::new();
     let (queue, saved) = (bench.queue.clone(), bench.queue.clone());
     let consumer = bench.consumer().retry(NOW).start_transactional(move |job, effects| {
-        // The parent is pushed in the second attempt of the child alone, so the first one is refused.
+        // The parent is pushed in the second attempt of the child, so the first one is refused.
         match (job.index, job.attempt) {
             (0, 1) => effects.enqueue(&queue, self::job("child").after(["parent"])).map(drop)?,
             (0, _) => {
@@ -188,6 +188,22 @@ fn a_chain_that_one_job_pushes_from_its_end_is_made_from_its_begin() {
     let states = |id: u32| bench.queue.get(&id.to_string()).unwrap().unwrap().state;
     assert_eq!(states(0), JobState::Ready);
     assert!((1..=5).all(|id| states(id) == JobState::Waiting));
+}
+
+#[test]
+fn a_batch_with_a_push_that_is_refused_is_taken_back_and_only_the_job_that_asks_for_it_fails() {
+    for what in ASKS {
+        let bench = Bench::new();
+        let ask = bench.ask(what);
+        let consumer = bench.consumer().max_processing(COUNT as usize).on_exhausted(OnExhausted::Park { budget: 9 });
+        let consumer = consumer.start_batched_transactional(COUNT as usize, LIMIT, move |jobs, effects| {
+            Ok(jobs.iter().try_for_each(|job| ask(job.index, effects))?)
+        });
+        consumer.unwrap().join().unwrap();
+        let parked = bench.store.parked("p").unwrap();
+        assert!(matches!(&parked[..], [one] if one.index == 3), "{what}: {parked:?}");
+        assert_eq!(bench.pushed(), others(), "{what}");
+    }
 }
 
 #[test]

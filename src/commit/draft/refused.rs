@@ -20,7 +20,8 @@ impl Draft<'_> {
     /// each job is done whole or refused, and the others find nothing of a refused one. If any job
     /// is refused, nothing is appended.
     ///
-    /// It finds all of these jobs at once, since each look at counters goes through the whole batch.
+    /// It finds all of these jobs at once, since each look at counters goes through the whole
+    /// batch.
     pub(super) fn append_what_can_be(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
         let before = self.mark();
         let mut refused = self.make_what_can_be(all)?;
