@@ -211,7 +211,8 @@ impl ParkedRecords {
     }
 
     /// Forgets the crashes of all jobs from this one on, since they are to run as new ones, and the
-    /// records of those that are not parked.
+    /// records of those that are not parked. A parked job below it runs only if somebody wants it
+    /// to, also if it ran in a life that died.
     pub(super) fn begin_anew(&self, store: &Store, next: Index, changes: &mut Changes) -> Result<(), Error> {
         for job in self.load(store)? {
             if job.pending {
@@ -219,6 +220,8 @@ impl ParkedRecords {
             } else if job.index >= next && (job.crashes > 0 || job.suspect || job.started) {
                 let new = ParkedRecord { crashes: 0, suspect: false, started: false, ..job };
                 self.put(&new, changes)?;
+            } else if !job.wanted && (job.suspect || job.started) {
+                self.put(&ParkedRecord { suspect: false, started: false, ..job }, changes)?;
             }
         }
         Ok(())

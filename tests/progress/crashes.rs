@@ -492,8 +492,25 @@ fn a_job_that_was_parked_for_its_crashes_runs_again_after_a_seek_back() {
     let consumer = builder.max_crashes(2).on_exhausted(PARK).start(|_| Ok(())).unwrap();
     assert!(consumer.handle().status().next <= 1);
     consumer.stop().unwrap();
+    while lives.live(with, |index| index == 30).is_err() {}
+    assert_eq!(lives.crashes(), BTreeMap::from([(30, 2)]), "it has as many crashes again");
+    lives.disk.store().progress("p").seek(0, "job 30 is mended").unwrap();
     lives.live(with, |_| false).unwrap().unwrap();
     assert_eq!(lives.crashes(), BTreeMap::new(), "it has run");
+}
+
+#[test]
+fn a_parked_job_that_died_after_a_seek_back_does_not_run_after_a_seek_past_it() {
+    let mut lives = Lives::new();
+    let with = |builder: Stream| builder.max_processing(4).max_crashes(2).on_exhausted(PARK);
+    while lives.live(with, |index| index == 30).is_err() {}
+    lives.disk.store().progress("p").seek(0, "job 30 is mended").unwrap();
+    // In the second life it is noted that job 30 starts, beside the record that it is parked.
+    let often = |builder: Stream| builder.max_processing(4).max_crashes(9).on_exhausted(PARK);
+    (0..3).for_each(|_| assert!(lives.live(often, |index| index == 30).is_err()));
+    lives.disk.store().progress("p").seek(40, "job 30 is of no use").unwrap();
+    lives.live(often, |index| index == 30).expect("job 30 does not run").unwrap();
+    assert!(lives.crashes().contains_key(&30), "it stays parked");
 }
 
 #[test]
