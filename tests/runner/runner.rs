@@ -709,12 +709,13 @@ fn the_end_of_a_deferred_job_is_written_although_the_only_slot_left_has_a_long_j
             Ok(ends.recv().map_or(Outcome::Done, |()| Outcome::Done))
         })
         .on_deferred("deferred", move |_, (), done| hold.send(done).unwrap())
-        .max_processing(2)
+        .max_processing(4)
         .start()
         .unwrap();
-    queue.push_all([job("deferred").id("a"), job("long")]).unwrap();
+    // They are more than are allowed soon: each thread but one has a long job then.
+    queue.push_all([job("deferred").id("a"), job("long"), job("long"), job("long")]).unwrap();
     let done = held.recv_timeout(LONG).unwrap();
-    begins.recv_timeout(LONG).unwrap();
+    (0..3).for_each(|_| begins.recv_timeout(LONG).unwrap());
     runner.set_max_processing(1).unwrap();
     // A thread that is too many would leave while it looks.
     queue.push(job("long")).unwrap();
@@ -722,7 +723,7 @@ fn the_end_of_a_deferred_job_is_written_although_the_only_slot_left_has_a_long_j
     queue.resume().unwrap();
     done.complete();
     until(&queue, "a", JobState::Finished);
-    (0..2).for_each(|_| end.send_timeout((), LONG).unwrap());
+    (0..4).for_each(|_| end.send_timeout((), LONG).unwrap());
     runner.stop().unwrap();
 }
 

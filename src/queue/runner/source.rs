@@ -5,7 +5,7 @@ use crate::base::error::Error;
 use crate::base::sync::Arc;
 use crate::queue::group::Members;
 use crate::queue::runner::Running;
-use crate::queue::state::{QueueState, Takes};
+use crate::queue::state::Takes;
 use crate::queue::{Queue, QueueError};
 use crate::store::Store;
 use std::any::Any;
@@ -155,13 +155,6 @@ impl Source {
             tracing::warn!(target: "waterline", queue = name, error, "a record cannot be read; the other queues of the group go on");
         }
         is_aside
-    }
-
-    pub(super) fn is_aside(&self, queue: &Arc<QueueState>) -> bool {
-        match self {
-            Self::Queue(_) => false,
-            Self::Group(members) => members.aside().0.iter().any(|at| Arc::ptr_eq(members.queue(*at).inner(), queue)),
-        }
     }
 
     /// Does what time has brought, for a runner that claims nothing.

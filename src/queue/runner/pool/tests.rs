@@ -184,9 +184,15 @@ fn a_drain_whose_time_is_over_ends_although_a_claim_that_may_be_its_last_one_is_
 fn a_job_sees_that_it_is_to_end_no_sooner_than_its_thread_claims_no_other_one() {
     let pool = pool(&queue(1), 1);
     let (stops, state) = (pool.clone(), pool.state.lock());
-    let stop = std::thread::spawn(move || stops.request_stop());
-    // It goes as far as it can without the lock.
-    (0..1000).for_each(|_| std::thread::yield_now());
+    let (runs, begins) = crossbeam_channel::bounded(0);
+    let stop = std::thread::spawn(move || {
+        runs.send(()).unwrap();
+        stops.request_stop();
+    });
+    begins.recv().unwrap();
+    // It goes as far as it can without the lock. A pause that is too short hides a mistake, and
+    // makes none.
+    std::thread::park_timeout(Duration::from_millis(20));
     assert_eq!((pool.stopping.load(Ordering::Relaxed), state.ending), (false, false));
     drop(state);
     stop.join().unwrap();

@@ -168,7 +168,7 @@ impl Pool {
         let ends: Vec<_> =
             reports.iter().map(|report| (place(&mut queues, report.job.queue()), report.written())).collect();
         let from = from.map(|queue| place(&mut queues, queue));
-        let tidies = beside != Beside::Nothing && !queues.iter().any(|queue| self.source().is_aside(queue));
+        let tidies = beside != Beside::Nothing;
         let effects = reports.first().map(|report| report.effects.clone()).unwrap_or_default();
         let has_effects = !effects.is_empty();
         let (count, durations) = (queues.len(), durations_due(reports, &mut queues));

@@ -161,6 +161,18 @@ fn assert_mended(queue: &Queue, clock: &Clock, were_open: &BTreeSet<String>, (ca
 }
 
 #[test]
+fn a_job_that_was_damaged_while_it_ran_leaves_its_place_under_a_limit_to_the_next_one() {
+    let clock = Clock::manual(began());
+    let queue = Queue::open(&Store::in_memory(), "q", options(&clock)).unwrap();
+    queue.push_all([job("slow", "slow 0"), job("slow", "slow 1")]).unwrap();
+    let _silent = ManuallyDrop::new(accept(&queue).unwrap());
+    queue.damage("slow 0");
+    assert!(accept(&queue).is_none(), "the limit is used up");
+    clock.advance(HOUR);
+    assert_eq!(accept(&queue).unwrap().id(), "slow 1");
+}
+
+#[test]
 fn each_record_may_be_damaged_and_every_other_job_runs_and_the_damaged_one_is_seen_and_removed() {
     let whole = rich();
     let records = whole.disk.records();
