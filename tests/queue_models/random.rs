@@ -274,9 +274,33 @@ impl Pair {
             return failed(&written);
         }
         self.name(pushes, ids.into_iter());
-        let want = pushes.iter().try_for_each(|push| run.next.push(push, self.time.wall).map(drop));
+        let want = self.enqueued(run, pushes);
         assert_eq!(written.map_err(|error| refusal(&error)), want);
         run.undo_if(want.is_err(), &self.model);
+    }
+
+    /// Pushes jobs in an order that works. Those that are refused come again after the others, the
+    /// other way round.
+    fn enqueued(&self, run: &mut Run, pushes: &[Push]) -> Result<(), Refusal> {
+        let mut left: Vec<_> = pushes.iter().enumerate().collect();
+        loop {
+            let (count, mut refused) = (left.len(), Vec::new());
+            for (place, push) in left {
+                let before = run.next.clone();
+                if let Err(refusal) = run.next.push(push, self.time.wall) {
+                    run.next = before;
+                    refused.push((place, push, refusal));
+                }
+            }
+            if refused.is_empty() {
+                return Ok(());
+            }
+            if refused.len() == count {
+                let first = refused.into_iter().min_by_key(|(place, ..)| *place);
+                return first.map_or(Ok(()), |(.., refusal)| Err(refusal));
+            }
+            left = refused.into_iter().rev().map(|(place, push, _)| (place, push)).collect();
+        }
     }
 
     fn accept(&mut self, run: &mut Run, most: Option<i64>) {

@@ -144,23 +144,25 @@ impl Draft<'_> {
 }
 
 /// Tries each of these in turn, and those that are refused again after the others, as long as that
-/// helps. Returns those that stay refused, each with its last reason.
+/// helps. Returns those that stay refused, in their order, each with its last reason.
 fn in_rounds<T>(
     all: Vec<T>,
     mut try_one: impl FnMut(&T) -> Result<Option<Error>, BoxError>,
 ) -> Result<Vec<(T, Error)>, BoxError> {
-    let (mut all, mut left) = (all, Vec::new());
-    for _ in 0..ROUNDS {
-        let count = all.len();
-        for one in all.drain(..) {
+    let mut all: Vec<(usize, T)> = all.into_iter().enumerate().collect();
+    let mut rounds = 0;
+    loop {
+        let (count, mut left) = (all.len(), Vec::new());
+        for (place, one) in all {
             let reason = try_one(&one)?;
-            left.extend(reason.map(|reason| (one, reason)));
+            left.extend(reason.map(|reason| (place, one, reason)));
         }
-        if left.is_empty() || left.len() == count {
-            break;
+        rounds += 1;
+        if left.is_empty() || left.len() == count || rounds == ROUNDS {
+            left.sort_unstable_by_key(|(place, ..)| *place);
+            return Ok(left.into_iter().map(|(_, one, reason)| (one, reason)).collect());
         }
         // The other way round: a chain that is pushed from its end takes two rounds.
-        all.extend(std::mem::take(&mut left).into_iter().map(|(one, _)| one).rev());
+        all = left.into_iter().rev().map(|(place, one, _)| (place, one)).collect();
     }
-    Ok(left)
 }

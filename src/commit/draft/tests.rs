@@ -274,6 +274,29 @@ fn makeable(jobs: &[Ops]) -> (BTreeSet<Index>, BTreeSet<u8>) {
     }
 }
 
+#[test]
+fn a_chain_in_an_order_that_takes_too_many_rounds_is_made_in_part_and_the_rest_is_refused() {
+    const JOBS: u8 = 200;
+    let (kv, rows) = (MemoryKv::default(), RwLock::default());
+    let [_, family, _] = kv.families();
+    let needs: Arc<Needs> = Arc::new(Needs(family.clone()));
+    let mut draft = Draft::new(&kv, &rows);
+    // Each needs the one before it, and those of odd numbers come first: a round makes one of them.
+    let order = (1..JOBS).step_by(2).chain((0..JOBS).step_by(2));
+    let job = |key: u8| {
+        let mut changes = Changes::default();
+        let op = if key == 0 { vec![key] } else { vec![key, key - 1] };
+        changes.refusable_op(needs.clone(), op);
+        (Index::from(key), changes)
+    };
+    let mut all = pieces(order.map(job), 1);
+    let refused: Vec<_> = draft.append(&all).unwrap().iter().map(|job| job.index).collect();
+    assert!(refused.iter().copied().eq(64..Index::from(JOBS)), "{refused:?}");
+    all.iter_mut().for_each(|changes| changes.take_out(&refused));
+    assert!(draft.append(&all).unwrap().is_empty());
+    assert_eq!(draft.batch().count(), 64);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
