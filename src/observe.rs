@@ -50,6 +50,7 @@ pub(crate) enum Kind {
     ObserverPanicked,
     Stalled,
     Waits,
+    NotAsked,
     TookOver,
     Halted,
     /// Last, so that the lines which are held back of the other kinds come before it.
@@ -77,6 +78,7 @@ impl Kind {
             | Self::ThreadRefused
             | Self::ObserverPanicked
             | Self::Stalled
+            | Self::NotAsked
             | Self::Halted => Level::WARN,
         }
     }
@@ -101,6 +103,9 @@ impl Kind {
             Self::ObserverPanicked => "an observer or a call of on_stall panicked; nothing else changes",
             Self::Stalled => "the watermark does not move, though there is work",
             Self::Waits => "another consumer has the name; this one waits, and takes over once the name is free",
+            Self::NotAsked => {
+                "the storage of the progress could not be asked for the name; the consumer waits, and tries again"
+            }
             Self::TookOver => "the consumer has the name that it waited for, and takes over",
             Self::Halted => "the consumer halts",
             Self::Ended => "the consumer has ended",
@@ -175,16 +180,20 @@ impl Line {
     /// Writes the line to the subscriber, which is the user's code: never call it with a lock held.
     pub(crate) fn write(&self, consumer: &str) {
         let Self { kind, index, attempt, error, elapsed, count } = self;
-        let (error, seconds) = (error.as_deref(), elapsed.map(|elapsed| elapsed.as_secs_f64()));
+        let (text, seconds) = (error.as_deref(), elapsed.map(|elapsed| elapsed.as_secs_f64()));
+        // Nothing has failed: whoever looks for errors is not to find these.
+        let (reason, error) = if matches!(kind, Kind::Waits | Kind::Died) { (text, None) } else { (None, text) };
         let message = kind.message();
         match kind.level() {
             Level::WARN => {
-                tracing::warn!(target: "waterline", consumer, index, attempt, error, seconds, count, "{message}");
+                tracing::warn!(target: "waterline", consumer, index, attempt, error, reason, seconds, count, "{message}");
             }
             Level::INFO => {
-                tracing::info!(target: "waterline", consumer, index, attempt, error, seconds, count, "{message}");
+                tracing::info!(target: "waterline", consumer, index, attempt, error, reason, seconds, count, "{message}");
             }
-            _ => tracing::debug!(target: "waterline", consumer, index, attempt, error, seconds, count, "{message}"),
+            _ => {
+                tracing::debug!(target: "waterline", consumer, index, attempt, error, reason, seconds, count, "{message}")
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::base::guard::drop_guarded;
 use crate::base::sync::Arc;
 use crate::base::time::Now;
 use crate::driver::Driver;
-use crate::driver::standby::{Refusal, Takeover};
+use crate::driver::standby::{Refusal, Takeover, is_outage};
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;
 use crate::progress::{Commits, Life, Progress, close_unused};
@@ -41,7 +41,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///
     /// Every other error that `start` could return comes from `start` if it is seen at once. If it
     /// is seen later, the consumer halts with it, and [`Consumer::join`] returns it: for example
-    /// [`Error::Corrupt`], or [`Error::Progress`] if the storage cannot be reached.
+    /// [`Error::Corrupt`]. A storage that cannot be reached ([`Error::Progress`]) ends no wait: the
+    /// consumer tries again after a pause of up to 5 s, and its status has
+    /// [`Blocked::Progress`](crate::Blocked::Progress) meanwhile.
     ///
     /// If the gate of the source depends on a consumer that has ended meanwhile, this one takes
     /// over and waits like any running one:
@@ -172,8 +174,13 @@ where
         acquire(&mut self.builder.progress, self.checked.keeps, &self.unstarted.tenure)
     }
 
-    /// Sets the time of the next try. Any other error than that of a name in use is given back.
+    /// Sets the time of the next try. An error that neither says that the name is in use nor may
+    /// heal is given back.
     fn refused(&mut self, error: Error, now: &Now) -> Result<(), Error> {
+        if is_outage(&error) {
+            self.due = now.get() + self.driver.waits_out(&error, now);
+            return Ok(());
+        }
         let refusal = Refusal::of(error)?;
         self.due = now.get() + refusal.pause();
         self.driver.waits_on(refusal, now);

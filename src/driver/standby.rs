@@ -10,8 +10,9 @@ use super::freed::{self, Waits};
 use super::patience::Patience;
 use super::running::Pool;
 use crate::base::error::{Error, describe};
-use crate::base::guard::drop_guarded;
+use crate::base::guard::{Panic, drop_guarded};
 use crate::base::index::Index;
+use crate::base::retry::Retry;
 use crate::base::sync::{Arc, wait_until};
 use crate::base::time::Now;
 use crate::observe::observers::Notice;
@@ -31,6 +32,9 @@ const SHORTEST: Duration = Duration::from_millis(20);
 
 /// The longest pause between two tries: a name that its holder gives back is taken this soon.
 const LONGEST: Duration = Duration::from_millis(500);
+
+/// The pauses between two tries while the storage of the progress fails.
+const OUTAGE: Retry = Retry::exponential(SHORTEST, Duration::from_secs(5));
 
 /// The name of a consumer whose progress has no label: such a progress may be of any name.
 const UNNAMED: &str = "unnamed";
@@ -63,6 +67,12 @@ impl Refusal {
     }
 }
 
+/// True if this error may heal while the consumer waits: the storage could not be reached. A panic
+/// leaves a progress that nobody knows the state of.
+pub(crate) fn is_outage(error: &Error) -> bool {
+    matches!(error, Error::Progress { source } if source.downcast_ref::<Panic>().is_none())
+}
+
 /// The name that a consumer waits for.
 pub(super) struct Awaited {
     holder: String,
@@ -72,10 +82,15 @@ pub(super) struct Awaited {
     since: Instant,
     /// True if the name may be free now.
     called: bool,
+    /// The error of the last try, if the storage failed, and the number of such tries in a row.
+    outage: Option<(u32, String)>,
 }
 
 impl Awaited {
     pub(super) fn blocked(&self, now: &Now) -> Blocked {
+        if let Some((_, error)) = &self.outage {
+            return Blocked::Progress { error: error.clone() };
+        }
         let expires_in = self.lapses.map(|lapses| lapses.saturating_duration_since(now.get()));
         Blocked::InUse { holder: self.holder.clone(), expires_in }
     }
@@ -111,9 +126,22 @@ impl Core {
         let lapses = expires_in.and_then(|expires_in| now.get().checked_add(expires_in));
         match &mut self.tenancy.awaited {
             // A call that came since the try began stays.
-            Some(awaited) => (awaited.holder, awaited.lapses) = (holder, lapses),
-            None => self.tenancy.awaited = Some(Box::new(Awaited { holder, lapses, since: now.get(), called: false })),
+            Some(awaited) => (awaited.holder, awaited.lapses, awaited.outage) = (holder, lapses, None),
+            None => {
+                let since = now.get();
+                self.tenancy.awaited = Some(Box::new(Awaited { holder, lapses, since, called: false, outage: None }));
+            }
         }
+    }
+
+    /// Notes that the storage failed when it was asked for the name. Returns the pause before the
+    /// next try.
+    fn waits_out(&mut self, error: String, now: &Now) -> Duration {
+        self.tell(&Event { index: None, ..Event::new(Kind::NotAsked, 0).error(&error) }, now);
+        let Some(awaited) = &mut self.tenancy.awaited else { return LONGEST };
+        let tries = awaited.outage.take().map_or(1, |(tries, _)| tries.saturating_add(1));
+        awaited.outage = Some((tries, error));
+        OUTAGE.jitter(0.2).delay(tries, now.chance()).unwrap_or(LONGEST)
     }
 
     fn is_called_to_try(&mut self) -> bool {
@@ -184,6 +212,15 @@ impl Driver {
     /// Notes that a try to take the name was refused.
     pub(crate) fn waits_on(&self, refusal: Refusal, now: &Now) {
         self.core.lock().waits_on(refusal, now);
+    }
+
+    /// Notes that the storage failed when it was asked for the name. Returns the pause before the
+    /// next try.
+    pub(crate) fn waits_out(&self, error: &Error, now: &Now) -> Duration {
+        let mut core = self.core.lock();
+        let pause = core.waits_out(describe(error), now);
+        self.settle(core, now);
+        pause
     }
 
     /// Returns the limits and the end that hold now: a handle may have changed them.

@@ -265,7 +265,8 @@ pub enum Blocked {
         error: String,
     },
     /// The progress cannot be saved, and the save is tried again; or the save has not returned for
-    /// a second, or for the shortest time of [`on_stall`](crate::Builder::on_stall).
+    /// a second, or for the shortest time of [`on_stall`](crate::Builder::on_stall). Or a consumer
+    /// that waits for its name could not ask for it, and tries again.
     Progress {
         /// The error of the storage.
         error: String,
@@ -365,7 +366,7 @@ impl fmt::Display for Blocked {
                 write!(f, "the source cannot be read at {index}; the consumer goes on as soon as it can be: {error}")
             }
             Self::Progress { error } => {
-                write!(f, "the progress cannot be saved; the consumer goes on as soon as it can be: {error}")
+                write!(f, "the storage of the progress fails; the consumer goes on as soon as it works: {error}")
             }
             Self::AheadOfSource { last_processed, head: Some(head) } => write!(
                 f,

@@ -383,8 +383,6 @@ fn a_refusal_that_is_seen_at_the_takeover_halts_the_standby_with_that_very_error
     };
     let corrupt = fault(|| Error::Corrupt { name: "leased".to_owned(), reason: "a bit flipped".to_owned() });
     assert!(matches!(&corrupt, Error::Corrupt { reason, .. } if reason == "a bit flipped"), "{corrupt:?}");
-    let storage = fault(|| Error::Progress { source: "no route to host".into() });
-    assert!(matches!(&storage, Error::Progress { .. }) && storage.report().contains("no route"), "{storage:?}");
     let panicked = fault(|| panic!("acquire panics as planned"));
     assert!(matches!(&panicked, Error::Progress { .. }) && panicked.report().contains("as planned"), "{panicked:?}");
     let truncated = Script::up_to(9);
@@ -638,6 +636,26 @@ fn a_standby_tries_at_a_pace_and_asks_again_after_each_refusal() {
     assert_waits(&waiting.handle());
     holder.stop().unwrap();
     assert!(waiting.handle().wait_for(0, LONG));
+    waiting.stop().unwrap();
+}
+
+#[test]
+fn a_standby_waits_out_a_storage_that_cannot_be_reached_and_names_it_in_its_status() {
+    let (database, time) = (Database::leased(HOUR), Time::new());
+    let holder = Consumer::builder(numbers(1), database.progress("a")).start(|_| Ok(())).unwrap();
+    let builder = Consumer::builder(numbers(1), database.progress("b")).standby().clock(time.clock());
+    let waiting = builder.start(|_| Ok(())).unwrap();
+    let handle = waiting.handle();
+    database.0.lock().fault = Some(|| Error::Progress { source: "no route to host".into() });
+    let before = database.tries();
+    time.steps(PAUSE, "five tries", || database.tries() >= before + 5);
+    let status = handle.status();
+    assert_eq!(status.state, State::Waiting, "{status:#?}");
+    assert!(matches!(&status.blocked, Blocked::Progress { error } if error.contains("no route")), "{status}");
+    // The holder has gone meanwhile.
+    database.0.lock().fault = None;
+    holder.stop().unwrap();
+    time.steps(PAUSE, "the takeover", || handle.status().last_processed == Some(0));
     waiting.stop().unwrap();
 }
 

@@ -664,7 +664,7 @@ mod saves {
         assert!(consumer.handle().wait_for(0, LONG));
         disk.fail(..);
         jobs.push(1);
-        let says = "the progress cannot be saved; the consumer goes on as soon as it can be: ";
+        let says = "the storage of the progress fails; the consumer goes on as soon as it works: ";
         let status = stuck.stalls(&consumer.handle(), is_unsaved, says);
         assert_eq!((status.done, status.unsaved), (2, 1));
         disk.heal();
@@ -741,7 +741,7 @@ mod saves {
         assert!(handle.wait_for(0, LONG));
         disk.fail(..);
         (1..100).for_each(|index| _ = jobs.push(index));
-        let status = stuck.stalls(&handle, is_unsaved, "the progress cannot be saved; ");
+        let status = stuck.stalls(&handle, is_unsaved, "the storage of the progress fails; ");
         assert!(status.done < 30, "the effects that wait are bounded: {status:#?}");
         disk.heal();
         stuck.reaches(&handle, 99);
@@ -980,7 +980,7 @@ mod crashes {
         disk.fail(..);
         script.ungate();
         drop(gate);
-        let status = stuck.stalls(&consumer.handle(), is_unsaved, "the progress cannot be saved; ");
+        let status = stuck.stalls(&consumer.handle(), is_unsaved, "the storage of the progress fails; ");
         assert_eq!((status.next, status.processing), (1, 0), "nothing starts before it is recorded");
         disk.heal();
         stuck.reaches(&consumer.handle(), 3);
@@ -1043,7 +1043,7 @@ mod crashes {
         let gate = script.gated();
         disk.fail(1..);
         let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
-        let status = stuck.stalls(&consumer.handle(), is_unsaved, "the progress cannot be saved; ");
+        let status = stuck.stalls(&consumer.handle(), is_unsaved, "the storage of the progress fails; ");
         assert_eq!(status.processing, 0);
         disk.heal();
         script.ungate();

@@ -275,6 +275,18 @@ fn a_late_token_does_not_report_the_attempt_that_came_after_it_into_its_slot() {
 }
 
 #[test]
+fn each_attempt_after_a_pause_is_noticed_by_the_clock_of_the_machine() {
+    // In real time: a manual clock wakes each thread, also one that nobody tells of the attempt.
+    let (give, taken) = unbounded();
+    let builder = builder(numbers(1), &MemoryProgress::new()).attempt_timeout(SHORT);
+    let consumer = builder.retry(Retry::fixed(SHORT).max_attempts(3)).start_deferred(hands(give)).unwrap();
+    let error = consumer.join().unwrap_err();
+    let Error::Job { index: 0, attempt: 3, source } = &error else { panic!("{error:?}") };
+    assert!(is_timeout(source, 0, 3), "{error:?}");
+    assert_eq!(taken.len(), 3);
+}
+
+#[test]
 fn deferred_attempts_that_are_used_up_halt_with_the_timeout_as_the_cause_or_park() {
     let (give, taken) = unbounded();
     // During the pause no attempt runs, so the next one has to be noticed.
@@ -532,22 +544,23 @@ mod futures {
     #[test]
     fn a_future_that_takes_too_long_is_dropped_before_the_next_attempt_and_the_last_one_halts() {
         let (runtime, there) = (runtime(), Arc::new(AtomicUsize::new(0)));
-        let time = Arc::new(Time::new());
+        let time = Time::new();
         let (builder, ends) = ends(timed(1, &time).retry(NOW.max_attempts(3)));
         let count = there.clone();
         let consumer = builder
             .start_async(runtime.handle(), move |job| {
                 let beside = count.load(Ordering::SeqCst);
-                let (there, time) = (There::new(&count), time.clone());
+                let there = There::new(&count);
                 async move {
                     let _there = there;
                     assert_eq!(beside, 0, "attempt {} runs alone", job.attempt);
-                    time.pass(SHORT);
                     std::future::pending().await
                 }
             })
             .unwrap();
         let handle = consumer.handle();
+        // Each future sleeps when its time is over, so that somebody has to wake its task.
+        time.steps(SHORT, "three attempts", || handle.status().failed == 3);
         let error = consumer.join().unwrap_err();
         let Error::Job { index: 0, attempt: 3, source } = &error else { panic!("{error:?}") };
         assert!(is_timeout(source, 0, 3), "{error:?}");
