@@ -192,7 +192,7 @@ impl Line {
                 tracing::info!(target: "waterline", consumer, index, attempt, error, reason, seconds, count, "{message}");
             }
             _ => {
-                tracing::debug!(target: "waterline", consumer, index, attempt, error, reason, seconds, count, "{message}")
+                tracing::debug!(target: "waterline", consumer, index, attempt, error, reason, seconds, count, "{message}");
             }
         }
     }

@@ -7,7 +7,7 @@ use common::*;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use waterline::queue::{Accept, JobState, NewJob, Notes, Queue, QueueError, QueueOptions};
+use waterline::queue::{Accept, JobState, Lease, NewJob, Notes, Queue, QueueError, QueueOptions};
 use waterline::{Builder, Consumer, Effects, Error, Index, MemoryJobs, OnExhausted, Retry, Store, StoreProgress};
 
 const COUNT: u64 = 8;
@@ -19,6 +19,7 @@ struct Bench {
     store: Store,
     queue: Queue,
     notes: Notes,
+    _runs: Lease,
 }
 
 /// The requests that the queue refuses. All but the last may be granted to a later attempt.
@@ -26,20 +27,15 @@ const ASKS: [&str; 4] = ["an id that never was", "a cycle", "a job that runs", "
 
 impl Bench {
     fn new() -> Self {
-        Self::of(Store::in_memory())
-    }
-
-    fn of(store: Store) -> Self {
+        let store = Store::in_memory();
         let queue = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
         let notes = queue.notes("mail").unwrap();
-        if queue.get("runs").unwrap().is_none() {
-            queue.push(job("runs")).unwrap();
-            std::mem::forget(queue.accept(Accept::new()).unwrap().unwrap());
-            queue.push(job("base").delay(Duration::from_secs(3600))).unwrap();
-            queue.push(job("waits").after(["base"])).unwrap();
-            notes.set("text", "abc").unwrap();
-        }
-        Self { store, queue, notes }
+        queue.push(job("runs")).unwrap();
+        let runs = queue.accept(Accept::new()).unwrap().unwrap();
+        queue.push(job("base").delay(HOUR)).unwrap();
+        queue.push(job("waits").after(["base"])).unwrap();
+        notes.set("text", "abc").unwrap();
+        Self { store, queue, notes, _runs: runs }
     }
 
     fn consumer(&self) -> Builder<MemoryJobs<u64>, StoreProgress> {
@@ -65,7 +61,7 @@ impl Bench {
 
     /// Returns the jobs of the stream whose own push is in the queue.
     fn pushed(&self) -> Vec<u64> {
-        (0..COUNT).filter(|index| self.queue.get(&format!("job {index}")).unwrap().is_some()).collect()
+        (0..COUNT).filter(|index| self.queue.get(format!("job {index}")).unwrap().is_some()).collect()
     }
 }
 
@@ -185,7 +181,7 @@ fn a_chain_that_one_job_pushes_from_its_end_is_made_from_its_begin() {
         Ok(())
     });
     consumer.unwrap().join().unwrap();
-    let states = |id: u32| bench.queue.get(&id.to_string()).unwrap().unwrap().state;
+    let states = |id: u32| bench.queue.get(id.to_string()).unwrap().unwrap().state;
     assert_eq!(states(0), JobState::Ready);
     assert!((1..=5).all(|id| states(id) == JobState::Waiting));
 }
