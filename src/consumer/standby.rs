@@ -28,6 +28,12 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// fails with [`Error::InUse`] or [`Error::Leased`], since most second consumers of a name are
     /// a mistake.
     ///
+    /// This needs a progress that can tell a living holder from a dead one: that of a
+    /// [`Store`](crate::Store), or one of yours with a lease. A progress without a lease whose
+    /// `acquire` takes the name in any case, as the first steps of the page
+    /// [`your_database`](crate::your_database) do, lets nobody wait: two standbys then take the
+    /// name from each other again and again.
+    ///
     /// While it waits, the status has [`State::Waiting`](crate::State::Waiting) and
     /// [`Blocked::InUse`](crate::Blocked::InUse), and the source is not asked for anything. The
     /// consumer calls [`Progress::acquire`] again when the lease of the other one runs out, at

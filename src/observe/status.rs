@@ -153,8 +153,13 @@ pub struct Attempt {
 }
 
 impl Status {
-    /// Returns the lag: how many jobs are not yet processed. It is head − watermark, or head + 1 −
-    /// first index while there is no watermark. It is never below 0, even if the head went back.
+    /// Returns the lag: how many indices are not yet processed. It is head − watermark, or head + 1
+    /// − first index while there is no watermark. It is never below 0, even if the head went back.
+    ///
+    /// Gaps count until the watermark has passed them, since nobody has read them yet: a table
+    /// whose ids leave out 2^40 numbers has that lag. For the number of rows, ask the database. While
+    /// there is no [`head`](Self::head), for example while a [standby](crate::Builder::standby)
+    /// waits, nobody knows the lag: this is 0 then, and the sentence of the status says `unknown`.
     #[must_use]
     pub fn lag(&self) -> u64 {
         self.head.map_or(0, |head| head.saturating_add(1).saturating_sub(self.unprocessed))
@@ -174,7 +179,8 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let index = |index: Option<Index>| index.map_or_else(|| "none".to_owned(), |index| index.to_string());
         let (watermark, head) = (index(self.last_processed), index(self.head));
-        write!(f, "{}: watermark {watermark}, head {head}, lag {}, ", self.state, self.lag())?;
+        let lag = if self.head.is_some() { self.lag().to_string() } else { "unknown".to_owned() };
+        write!(f, "{}: watermark {watermark}, head {head}, lag {lag}, ", self.state)?;
         write!(f, "{} in flight, {} done ahead; {}", self.processing, self.done_ahead, self.blocked)?;
         self.write_ended_upstream(f)
     }
@@ -453,7 +459,7 @@ mod tests {
             "running: watermark none, head 100, lag 61, 4 in flight, 2 done ahead; nothing is in the way"
         );
         let nothing = status(None, None, Blocked::CaughtUp).to_string();
-        assert!(nothing.starts_with("running: watermark none, head none, lag 0, 4 in flight"), "{nothing}");
+        assert!(nothing.starts_with("running: watermark none, head none, lag unknown, 4 in flight"), "{nothing}");
         let mut held = status(Some(9), Some(3), Blocked::Upstream { index: 4 });
         held.ended_upstream = Some("fetch".to_owned());
         assert!(held.to_string().ends_with(" (its upstream \"fetch\" has ended)"), "{held}");

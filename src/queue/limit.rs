@@ -147,6 +147,10 @@ impl Limit {
     /// Lets so many attempts begin in a time. The tokens outlive a restart. Their clock is the one
     /// on the wall: if somebody sets it forward, at most one burst comes early; set back, tokens
     /// come from then on.
+    ///
+    /// The bucket is full when it is made and after a pause. So with the default burst up to twice
+    /// the number may begin in the first such time: those of the burst, and those whose tokens come
+    /// meanwhile. With a [`burst`](Rate::burst) of 1 they begin one by one.
     pub fn rate(mut self, rate: Rate) -> Self {
         self.bounds.rate = Some(rate);
         self

@@ -5,13 +5,16 @@
 //! that asked for it writes the line with no lock held.
 
 use super::Ended;
-use super::job::{JobId, time};
+use super::job::{self, JobId};
 use super::limit::{LimitOf, of_name};
 use super::periodic::Passed;
 use super::related::Skipped;
+use super::state::QueueState;
 use crate::base::guard::guarded;
 use crate::base::sync::Mutex;
+use crate::base::time;
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
@@ -71,33 +74,74 @@ pub(super) fn is_wanted(level: Level) -> bool {
     level <= LevelFilter::current()
 }
 
+/// The time between two lines about dead jobs, if many die.
+const PACE: Duration = Duration::from_secs(1);
+
+/// The number of such lines that may come at once, each with its job.
+const BURST: u32 = 10;
+
 /// The lines of a queue that are not written so far.
 #[derive(Default)]
-pub(super) struct Lines(Mutex<VecDeque<Line>>);
+pub(super) struct Lines {
+    waiting: Mutex<VecDeque<Line>>,
+    dead: Mutex<Pace>,
+}
+
+/// The pace of the lines about dead jobs.
+#[derive(Default)]
+struct Pace {
+    /// The time at which the lines so far would have been written, one after each pause.
+    until: Option<Instant>,
+    /// The number of dead jobs since the last line.
+    left_out: u64,
+}
+
+impl Pace {
+    /// Returns the number of jobs that a line written now stands for; `None`: it is too soon for
+    /// one.
+    fn count(&mut self, now: Instant) -> Option<u64> {
+        self.left_out += 1;
+        let until = self.until.map_or(now, |until| until.max(now));
+        let is_soon = until.saturating_duration_since(now) > PACE * (BURST - 1);
+        (!is_soon).then(|| {
+            self.until = until.checked_add(PACE);
+            std::mem::take(&mut self.left_out)
+        })
+    }
+}
 
 impl Lines {
     pub(super) fn add(&self, lines: impl IntoIterator<Item = Line>) {
-        self.0.lock().extend(lines);
+        self.waiting.lock().extend(lines);
     }
 
     /// Writes the lines. The caller holds no lock.
     pub(super) fn write(&self, queue: &str) {
         loop {
-            let Some(line) = self.0.lock().pop_front() else { return };
+            let Some(line) = self.waiting.lock().pop_front() else { return };
             // The work of the caller is done by now, whatever the subscriber does. No line can tell
             // of a subscriber that panics, and the hook for panics has done so.
             let _ = guarded(|| {
-                line.write(queue);
+                line.write(self, queue);
                 Ok(())
             });
         }
     }
 }
 
+impl Lines {
+    /// Writes a line about a dead job: after the first ones at most one a second. It stands for
+    /// those since the last line, too.
+    fn dead(&self, queue: &str, (id, kind, attempt): (&str, &str, u32), error: &str) {
+        let Some(count) = self.dead.lock().count(time::now()) else { return };
+        tracing::warn!(target: "waterline", queue, id, kind, attempt, error, count, "a job is dead: mend its cause and requeue it, or remove it");
+    }
+}
+
 impl Line {
-    fn write(&self, queue: &str) {
+    fn write(&self, lines: &Lines, queue: &str) {
         match self {
-            Self::Died { job: About { id, kind, attempt }, error } => dead(queue, (id, kind, *attempt), error),
+            Self::Died { job: About { id, kind, attempt }, error } => lines.dead(queue, (id, kind, *attempt), error),
             Self::Skipped { job: About { id, kind, attempt }, why } => match why {
                 Skipped::Executed => {
                     tracing::debug!(target: "waterline", queue, id, kind, attempt, "a job is skipped, since a twin of it began after its push, and succeeded");
@@ -111,7 +155,7 @@ impl Line {
             }
             Self::Damaged(damaged) => damaged.write(queue),
             Self::Passed { name, tick, why, run } => {
-                let (tick, id) = (format!("{:?}", time(*tick)), run.as_deref());
+                let (tick, id) = (format!("{:?}", job::time(*tick)), run.as_deref());
                 match why {
                     Passed::Skipped => {
                         tracing::info!(target: "waterline", queue, periodic = name, tick, id, "a tick of a periodic job makes no job, since the last run has not ended");
@@ -148,7 +192,8 @@ impl Damaged {
 }
 
 /// Writes the line about the end of an attempt, if there is one. The caller holds no lock.
-pub(super) fn ended(queue: &str, (id, kind, attempt): (&str, &str, u32), ended: &Ended) {
+pub(super) fn ended(of: &QueueState, (id, kind, attempt): (&str, &str, u32), ended: &Ended) {
+    let queue = of.name.as_str();
     match ended {
         Ended::Finished => {}
         Ended::Snoozed => {
@@ -160,13 +205,25 @@ pub(super) fn ended(queue: &str, (id, kind, attempt): (&str, &str, u32), ended: 
         Ended::Retried { error } => {
             tracing::debug!(target: "waterline", queue, id, kind, attempt, error, "a job failed, and is tried again");
         }
-        Ended::Dead { error } => dead(queue, (id, kind, attempt), error),
+        Ended::Dead { error } => of.lines.dead(queue, (id, kind, attempt), error),
         Ended::Lost => {
             tracing::warn!(target: "waterline", queue, id, kind, attempt, "a job was removed or taken over while it ran; its end was not written");
         }
     }
 }
 
-fn dead(queue: &str, (id, kind, attempt): (&str, &str, u32), error: &str) {
-    tracing::warn!(target: "waterline", queue, id, kind, attempt, error, "a job is dead: mend its cause and requeue it, or remove it");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_dead_jobs_are_told_of_at_a_pace_and_each_is_counted_once() {
+        let (mut pace, begin) = (Pace::default(), time::now());
+        let mut told = Vec::new();
+        // A hundred die in five seconds, and one a while after them.
+        let times = (0..100).map(|n| Duration::from_millis(50 * n)).chain([Duration::from_secs(60)]);
+        times.for_each(|after| told.extend(pace.count(begin + after)));
+        assert_eq!((told.iter().sum::<u64>(), &told[..10]), (101, &[1; 10][..]));
+        assert_eq!(told.len(), 10 + 4 + 1, "{told:?}");
+    }
 }

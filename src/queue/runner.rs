@@ -123,6 +123,9 @@ impl Runner {
     /// which jobs run. They are ready in the next life, and nothing is counted. Only a death
     /// without a stop is a crash.
     ///
+    /// It blocks the calling thread: on a runtime of one thread no future ends meanwhile, so call
+    /// `stop_within_async` there.
+    ///
     /// # Errors
     /// [`QueueError::StopTimeout`] with the jobs that still run.
     pub fn stop_within(mut self, limit: Duration) -> Result<(), QueueError> {

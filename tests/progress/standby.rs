@@ -618,7 +618,7 @@ fn the_status_of_a_standby_names_the_holder_and_the_rest_of_its_lease() {
     assert_eq!(named, "node a");
     assert_eq!(*rest, HOUR);
     let text = status.to_string();
-    assert!(text.starts_with("waiting: watermark none, head none, lag 0, 0 in flight, 0 done ahead; "), "{text}");
+    assert!(text.starts_with("waiting: watermark none, head none, lag unknown, 0 in flight, 0 done ahead; "), "{text}");
     assert!(text.contains("is in use by node a") && text.contains("unless it is renewed"), "{text}");
     waiting.stop().unwrap();
     holder.stop().unwrap();

@@ -226,7 +226,7 @@ impl Pool {
             self.timeouts.iter().for_each(|timeouts| timeouts.forget(report.job.flight()));
             let job = &report.job;
             let (queue, id, kind, attempt) = (job.queue().name(), job.id(), job.kind(), job.attempt());
-            lines::ended(queue, (id, kind, attempt), &ended);
+            lines::ended(job.queue().inner(), (id, kind, attempt), &ended);
             let ended_event = QueueEvent::AttemptEnded { queue, id, kind, attempt, elapsed, ended: &ended };
             self.hooks().tell(job, &ended_event);
             self.hooks().teardown(job, &ended);
