@@ -157,9 +157,10 @@ impl Status {
     /// − first index while there is no watermark. It is never below 0, even if the head went back.
     ///
     /// Gaps count until the watermark has passed them, since nobody has read them yet: a table
-    /// whose ids leave out 2^40 numbers has that lag. For the number of rows, ask the database. While
-    /// there is no [`head`](Self::head), for example while a [standby](crate::Builder::standby)
-    /// waits, nobody knows the lag: this is 0 then, and the sentence of the status says `unknown`.
+    /// whose ids leave out 2^40 numbers has that lag. For the number of rows, ask the database.
+    /// While there is no [`head`](Self::head), for example while a
+    /// [standby](crate::Builder::standby) waits, nobody knows the lag: this is 0 then, and the
+    /// sentence of the status says `unknown`.
     #[must_use]
     pub fn lag(&self) -> u64 {
         self.head.map_or(0, |head| head.saturating_add(1).saturating_sub(self.unprocessed))
