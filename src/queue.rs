@@ -57,9 +57,14 @@
 //! | a job that was pushed is not lost | after any crash it is in exactly one state |
 //! | at least once | a job runs again if its process died before its end was written |
 //! | no worker overwrites another one | each call carries the token of its lease; a late one is [`QueueError::Halt`] |
-//! | attempts are bounded | failures by [`Retry`](crate::Retry), deaths of the process by [`max_crashes`](QueueOptions::max_crashes) |
+//! | attempts are bounded | failures by [`Retry`](crate::Retry), deaths of the process by [`max_crashes`](QueueOptions::max_crashes); from the second death on a job runs alone |
 //! | a failure is visible | a job that fails for good is [`JobState::Dead`], with its error |
 //! | damage spreads to nothing | a job that cannot be read is set aside as [`JobState::Damaged`], and the others go on |
+//!
+//! An answer is true also if no worker runs: a call that looks ([`Queue::get`], [`Queue::list`],
+//! [`Queue::status`] …) or waits ([`Queue::subscribe`], [`Queue::watch`]) first does what time has
+//! brought. It makes due jobs ready, takes back those of silent workers, and drops rows whose time
+//! is over: up to 1,024 at once.
 //!
 //! Since a job may run again, make its effects the same when they are repeated. Or make them in one
 //! write with its end: [`RunnerBuilder::on_transactional`], [`Lease::finish_with`]. Only effects
@@ -222,7 +227,8 @@ impl Queue {
     /// one queue. Nothing runs until there is a [`Runner`], or a call of [`accept`](Self::accept).
     ///
     /// A job that was running when its process died counts a crash here, and runs again: the first
-    /// time at once, later after a back-off, and not once its crashes are used up. If its runner
+    /// time at once, later alone and after a back-off, and not once its crashes are used up
+    /// ([`QueueOptions::max_crashes`](crate::queue::QueueOptions::max_crashes)). If its runner
     /// was asked to stop before, it runs again at once, and that is no crash.
     ///
     /// A damaged record of one job does not keep the queue from being opened. Only the two records

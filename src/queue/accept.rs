@@ -3,15 +3,19 @@
 use super::intent::call;
 use super::lines;
 use super::rules::End;
-use super::state::Takes;
+use super::state::{LONGEST_SLEEP, Live, Takes};
 use super::step::{AT_ONCE, Claim, Claimed};
 use super::{Ended, Lease, Queue, SOME};
+use crate::base::clock::Moment;
 use crate::base::config::ConfigError;
 use crate::queue::error::QueueError;
 #[cfg(doc)]
 use crate::queue::job::JobState;
 use crate::queue::job::millis;
 use std::time::{Duration, SystemTime};
+
+/// The most writes with which one look does what time has brought.
+const ROUNDS: usize = 16;
 
 /// The settings of a call of [`Queue::accept`]. Without any, it takes a job that is due, and
 /// answers at once if there is none.
@@ -125,6 +129,33 @@ impl Queue {
     pub(super) fn tidy(&self) -> Result<(), QueueError> {
         self.take_back_silent()?;
         call(&self.store, &self.state, "keep a queue in order", |step| step.keep_house(AT_ONCE))
+    }
+
+    /// Does what time has brought, for somebody who looks: an answer is true also if no worker
+    /// runs. If the store takes no write ([`Queue::status`] says so), or after a long backlog, it
+    /// shows what is stored.
+    pub(super) fn catch_up(&self) {
+        self.catch_up_with(Live::next_time);
+    }
+
+    /// Does all that is to be done, for somebody who waits. Returns the time until more comes;
+    /// `None`: nothing does.
+    pub(super) fn do_all(&self) -> Option<Duration> {
+        self.catch_up_with(Live::next_change)
+    }
+
+    fn catch_up_with(&self, next: fn(&Live, &Moment) -> Option<Duration>) -> Option<Duration> {
+        for _ in 0..ROUNDS {
+            let at = self.state.moment();
+            let next = self.state.look(|live| next(live, &at));
+            if next.is_none_or(|next| !next.is_zero()) {
+                return next;
+            }
+            if self.tidy().is_err() {
+                break;
+            }
+        }
+        Some(LONGEST_SLEEP)
     }
 
     /// Takes back the jobs whose workers were silent for too long.

@@ -5,8 +5,8 @@ use super::keys::List;
 use super::new_job::NewJob;
 use super::rules;
 use super::state::{LONGEST_SLEEP, QueueState};
-use super::step::Push;
-use super::{Pushed, Queue, SOME};
+use super::step::{AT_ONCE, Push};
+use super::{Pushed, Queue};
 use crate::base::sync::wait_until;
 use crate::queue::error::QueueError;
 use std::time::{Duration, Instant};
@@ -63,9 +63,8 @@ impl Queue {
     /// Pushes jobs in one atomic write, if there is room for all of them.
     pub(super) fn push_prepared(&self, pushes: Vec<Push>) -> Result<Vec<Pushed>, QueueError> {
         call(&self.store, &self.state, "push jobs", move |step| {
-            let pushed = step.push_bounded(&pushes)?;
-            step.keep_house(SOME)?;
-            Ok(pushed)
+            step.keep_house(AT_ONCE)?;
+            step.push_bounded(&pushes)
         })
     }
 }

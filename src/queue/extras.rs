@@ -39,6 +39,8 @@ pub(crate) struct Extras {
     pub(crate) has_progress: bool,
     /// Its runner stopped while it ran. If the process ends now, that is no crash.
     pub(crate) is_stopping: bool,
+    /// Its process died while it ran, and not for the first time: it runs alone.
+    pub(crate) is_suspect: bool,
 }
 
 /// The extras of a job that has none.
@@ -60,6 +62,7 @@ pub(crate) static NONE: Extras = Extras {
     has_meta: false,
     has_progress: false,
     is_stopping: false,
+    is_suspect: false,
 };
 
 // The bit of each field that is stored. A record has them in this order.
@@ -80,7 +83,8 @@ const HAS_META: u32 = 1 << 13;
 const HAS_PROGRESS: u32 = 1 << 14;
 const HELD_UP: u32 = 1 << 15;
 const IS_STOPPING: u32 = 1 << 16;
-const ALL: u32 = (1 << 17) - 1;
+const IS_SUSPECT: u32 = 1 << 17;
+const ALL: u32 = (1 << 18) - 1;
 
 impl Extras {
     fn bits(&self) -> u32 {
@@ -102,6 +106,7 @@ impl Extras {
             (self.has_progress, HAS_PROGRESS),
             (self.held_up.is_some(), HELD_UP),
             (self.is_stopping, IS_STOPPING),
+            (self.is_suspect, IS_SUSPECT),
         ];
         fields.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum()
     }
@@ -184,7 +189,7 @@ impl Extras {
         }
         extras.is_root = has(IS_ROOT);
         (extras.has_meta, extras.has_progress) = (has(HAS_META), has(HAS_PROGRESS));
-        extras.is_stopping = has(IS_STOPPING);
+        (extras.is_stopping, extras.is_suspect) = (has(IS_STOPPING), has(IS_SUSPECT));
         Some(extras).filter(|extras| bits > 0 && bits <= ALL && extras.bits() == bits)
     }
 }

@@ -20,8 +20,8 @@ use super::lazy::Lazy;
 use super::new_job::NewJob;
 use super::runner::{Runner, RunnerBuilder};
 use super::state::{QueueState, Takes};
-use super::step::Push;
-use super::{Lease, Pushed, Queue, QueueError, SOME};
+use super::step::{AT_ONCE, Push};
+use super::{Lease, Pushed, Queue, QueueError};
 use crate::base::config::ConfigError;
 pub use crate::base::config::GroupError;
 use crate::base::error::Error;
@@ -180,11 +180,11 @@ impl Group {
         }
         let count = queues.len();
         call_on(self.store(), queues, "push jobs", Changes::default(), move |steps| {
+            (0..count).try_for_each(|at| steps.at(at, |step| step.keep_house(AT_ONCE)))?;
             let mut pushed = Vec::with_capacity(pushes.len());
             for (at, push) in &pushes {
                 pushed.extend(steps.at(*at, |step| step.push_bounded(std::slice::from_ref(push)))?);
             }
-            (0..count).try_for_each(|at| steps.at(at, |step| step.keep_house(SOME)))?;
             Ok(pushed)
         })
     }

@@ -34,6 +34,8 @@ pub(super) struct Steps<'s, 'k> {
     queues: &'s [Arc<QueueState>],
     draft: &'s mut Draft<'k>,
     at: Moment,
+    /// The writes of the user's that are still to be made.
+    effects: Option<&'s Changes>,
     /// True once one of them has changed anything.
     wrote: bool,
 }
@@ -52,6 +54,16 @@ impl<'k> Steps<'_, 'k> {
         self.wrote |= step.wrote;
         answer
     }
+
+    /// Makes the writes of the user's, which come at the end unless the call makes them before.
+    pub(super) fn make_effects(&mut self) -> Result<(), BoxError> {
+        let Some(effects) = self.effects.take().filter(|effects| !effects.is_empty()) else { return Ok(()) };
+        self.wrote = true;
+        match self.draft.append(std::slice::from_ref(effects))?.pop() {
+            Some(refused) => Err(refused.error.into()),
+            None => Ok(()),
+        }
+    }
 }
 
 impl<Q, R, F> Call<Q, R, F>
@@ -61,15 +73,11 @@ where
 {
     /// Makes the transitions. Returns the answer, and true if anything was changed.
     fn run(&self, draft: &mut Draft<'_>) -> Result<(R, bool), BoxError> {
-        let mut steps = Steps { queues: self.queues.as_ref(), draft: &mut *draft, at: self.at, wrote: false };
+        let (queues, effects) = (self.queues.as_ref(), Some(&self.effects));
+        let mut steps = Steps { queues, draft, at: self.at, effects, wrote: false };
         let answer = (self.run)(&mut steps)?;
-        let wrote = steps.wrote || !self.effects.is_empty();
-        if !self.effects.is_empty()
-            && let Some(refused) = draft.append(std::slice::from_ref(&self.effects))?.pop()
-        {
-            return Err(refused.error.into());
-        }
-        Ok((answer, wrote))
+        steps.make_effects()?;
+        Ok((answer, steps.wrote))
     }
 }
 
@@ -135,22 +143,7 @@ where
     R: Send + 'static,
     F: Fn(&mut Step<'_, '_>) -> Result<R, BoxError> + Send + 'static,
 {
-    call_with(store, queue, doing, Changes::default(), run)
-}
-
-/// The same with writes of the user's in the same batch.
-pub(super) fn call_with<R, F>(
-    store: &Store,
-    queue: &Arc<QueueState>,
-    doing: &'static str,
-    effects: Changes,
-    run: F,
-) -> Result<R, QueueError>
-where
-    R: Send + 'static,
-    F: Fn(&mut Step<'_, '_>) -> Result<R, BoxError> + Send + 'static,
-{
-    call_on(store, [queue.clone()], doing, effects, move |steps| steps.at(0, |step| run(step)))
+    call_on(store, [queue.clone()], doing, Changes::default(), move |steps| steps.at(0, |step| run(step)))
 }
 
 /// Makes transitions of several queues of one store in one batch, and waits until it is written.

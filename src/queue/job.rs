@@ -269,6 +269,9 @@ pub struct JobInfo {
     pub failures: u32,
     /// The number of times that its process died while it ran.
     pub crashes: u32,
+    /// True if it runs alone, now or next, since its process died while it ran, and not for the
+    /// first time: see [`QueueOptions::max_crashes`](crate::queue::QueueOptions::max_crashes).
+    pub runs_alone: bool,
     /// The time of the push, or that of the tick, if it is the job of a periodic one.
     pub pushed_at: SystemTime,
     /// The time from which it may run; `None`: from the push on.
@@ -320,6 +323,7 @@ impl JobInfo {
             priority: row.priority,
             failures: row.failures,
             crashes: row.crashes,
+            runs_alone: row.extras().is_suspect,
             pushed_at: time(row.pushed),
             run_at: (row.due > 0).then(|| time(row.due)),
             since: time(row.since),

@@ -90,13 +90,16 @@ impl Fronts {
         self.set(list, self.of(list).min(at));
     }
 
+    /// True if ends are still to be told to those who wait for them.
+    pub(super) fn has_untold(&self) -> bool {
+        self.of(List::Untold) < u64::MAX
+    }
+
     /// Returns the time of the first entry of all.
     pub(super) fn first(&self) -> u64 {
-        if self.of(List::Untold) < u64::MAX {
-            // These have numbers, and wait for no time.
-            return 0;
-        }
-        self.0.iter().copied().min().unwrap_or(u64::MAX)
+        // The ends that are still to be told have numbers, and wait for no time.
+        let timed = List::ALL.iter().filter(|list| **list != List::Untold).filter_map(|list| list.number());
+        timed.chain([TICKS]).map(|number| self.0[number]).min().unwrap_or(u64::MAX)
     }
 
     /// True if a list begins earlier than in `before`.

@@ -1,6 +1,6 @@
 //! The hold on one running job.
 
-use super::intent::call_with;
+use super::intent::{Steps, call_on};
 use super::job::{from_json, millis, time, to_json};
 use super::lines;
 use super::meta::check_key;
@@ -236,7 +236,8 @@ impl Lease {
         self.end(End::Finished, self.json(data)?, Changes::default())
     }
 
-    /// Ends the job with success, together with writes of yours: both happen, or neither.
+    /// Ends the job with success, together with writes of yours: both happen, or neither. Returns
+    /// the state that the job has after both: one of the writes may push it anew.
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
@@ -313,8 +314,14 @@ impl Lease {
     fn end(&mut self, end: End, data: Option<Vec<u8>>, effects: Changes) -> Result<Option<JobState>, QueueError> {
         let (id, token) = (self.id.clone(), self.token());
         let written = end.clone();
-        let run = move |step: &mut Step<'_, '_>| step.end(&id, token, written.clone(), data.as_deref());
-        let state = self.call("end a job", effects, run)?;
+        let has_effects = !effects.is_empty();
+        let run = move |steps: &mut Steps<'_, '_>| {
+            let state = steps.at(0, |step| step.end(&id, token, written.clone(), data.as_deref()))?;
+            steps.make_effects()?;
+            // One of them may have pushed the job anew.
+            if has_effects { Ok(steps.at(0, |step| step.row(&id))?.map(|row| row.state)) } else { Ok(state) }
+        };
+        let state = self.call_in("end a job", effects, run)?;
         self.ended = true;
         self.log(&Ended::of(&end, state));
         Ok(state)
@@ -326,13 +333,21 @@ impl Lease {
         R: Send + 'static,
         F: Fn(&mut Step<'_, '_>) -> Result<R, BoxError> + Send + 'static,
     {
+        self.call_in(doing, effects, move |steps| steps.at(0, |step| run(step)))
+    }
+
+    fn call_in<R, F>(&mut self, doing: &'static str, effects: Changes, run: F) -> Result<R, QueueError>
+    where
+        R: Send + 'static,
+        F: Fn(&mut Steps<'_, '_>) -> Result<R, BoxError> + Send + 'static,
+    {
         let state = self.queue.inner();
         let answer = if self.ended || !state.holds(self.token(), state.moment().now) {
             // The silence may have ended it before anybody has looked.
             self.queue.take_back_silent()?;
             Err(QueueError::Halt { id: self.id.clone() })
         } else {
-            call_with(self.queue.store(), state, doing, effects, run)
+            call_on(self.queue.store(), [state.clone()], doing, effects, run)
         };
         if matches!(answer, Err(QueueError::Halt { .. })) && !std::mem::replace(&mut self.ended, true) {
             self.log(&Ended::Lost);

@@ -88,6 +88,7 @@ impl Queue {
     /// [`list`](Self::list), which shows what is left of it), and with [`Error::Store`] when the
     /// database fails.
     pub fn get(&self, id: impl AsRef<str>) -> Result<Option<JobInfo>, QueueError> {
+        self.catch_up();
         let id = id.as_ref();
         let Some(row) = self.row(id)? else { return Ok(None) };
         match self.look_at(id, row)? {
@@ -133,12 +134,14 @@ impl Queue {
     /// # Errors
     /// Those of [`get`](Self::get).
     pub fn state(&self, id: impl AsRef<str>) -> Result<Option<JobState>, QueueError> {
+        self.catch_up();
         Ok(self.row(id.as_ref())?.map(|row| row.state))
     }
 
-    /// Returns the number of jobs in each state. It costs nothing.
+    /// Returns the number of jobs in each state. It reads nothing of the store.
     #[must_use]
     pub fn counts(&self) -> Counts {
+        self.catch_up();
         self.state.look(|live| Counts::of(live.head.counts, live.damaged))
     }
 
@@ -172,6 +175,7 @@ impl Queue {
     /// # Errors
     /// Those of [`get`](Self::get).
     pub fn list(&self, state: JobState, from: Option<&JobInfo>, limit: usize) -> Result<Vec<JobInfo>, QueueError> {
+        self.catch_up();
         let mut jobs = Vec::new();
         if limit > 0 {
             self.each(state, from, |id, found| {

@@ -131,6 +131,15 @@ impl QueueOptions {
     /// no job that is sound. After the first crash the job is ready at once, later after a back-off
     /// from 1 s to 5 min with full jitter. A process that ends while its runner stops has not
     /// crashed.
+    ///
+    /// A crash counts for each job that ran, since nobody knows which one has brought it. So after
+    /// its second crash, and after each further one, a job runs alone: it begins when no other job
+    /// of the queue runs, and none begins until its attempt has ended. One that kills its process
+    /// is alone from then on, and costs no other job an attempt. One that does not is cleared by
+    /// that attempt, and runs beside others again. Jobs of other queues run beside it all the same.
+    /// [`JobInfo::runs_alone`] and [`Waits::Alone`](crate::queue::Waits::Alone) show it.
+    ///
+    /// [`JobInfo::runs_alone`]: crate::queue::JobInfo::runs_alone
     pub fn max_crashes(mut self, crashes: u32) -> Self {
         self.max_crashes = Some(crashes);
         self

@@ -169,10 +169,12 @@ impl Row {
         self.state == JobState::Ready && self.place == index && self.extras().held.as_deref() == Some(limit)
     }
 
-    /// Notes that the job leaves its state: no limit holds it, and no runner that stops runs it.
+    /// Notes that the job comes into its state: no limit holds it, no runner that stops runs it,
+    /// and once it has ended it is to run alone no more.
     pub(crate) fn clear_state(&mut self) {
         if let Some(extras) = &mut self.extras {
             (extras.held, extras.is_stopping) = (None, false);
+            extras.is_suspect &= !self.state.is_ended();
             if **extras == extras::NONE {
                 self.extras = None;
             }

@@ -93,6 +93,18 @@ pub(crate) enum End {
     Crashed,
 }
 
+/// True if a job that had so many crashes before is to run alone after this end of an attempt. One
+/// crash says little: its neighbours died with it. After the second one, an attempt alone shows
+/// whether the job is to blame. An attempt that ends without a crash clears it.
+pub(crate) fn is_suspect(was_suspect: bool, crashes: u32, end: &End) -> bool {
+    match end {
+        End::Crashed => crashes >= 1,
+        // The attempt was cut short, so it has shown nothing.
+        End::PutBack { .. } => was_suspect,
+        _ => false,
+    }
+}
+
 /// The part of a row that decides what comes next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Past {

@@ -13,7 +13,7 @@ use super::options::QueueOptions;
 use super::periodic::Periodics;
 use super::progress::Shown;
 use super::row::Row;
-use super::step::{Happened, Room, Step, Tail};
+use super::step::{AT_ONCE, Happened, Room, Step, Tail};
 use super::subscription::Subscribers;
 use crate::base::clock::{Moment, Waits};
 use crate::base::error::{Error, StoreError};
@@ -265,6 +265,8 @@ impl QueueState {
         deadlines.extend(deadline.map(|deadline| (deadline, token)));
         if is_first {
             self.wake_all(&mut live);
+            drop(live);
+            self.subscribers.ring();
         }
         true
     }
@@ -313,6 +315,11 @@ impl Live {
 
     /// Returns the time until something happens without anybody's doing; `None`: nothing will.
     pub(super) fn next_change(&self, at: &Moment) -> Option<Duration> {
+        if self.from.has_untold() { Some(Duration::ZERO) } else { self.next_time(at) }
+    }
+
+    /// Returns the time until time brings something; `None`: it will not.
+    pub(super) fn next_time(&self, at: &Moment) -> Option<Duration> {
         let listed = self.from.first();
         let paused = if self.head.is_paused(at.wall) { self.head.paused_until } else { u64::MAX };
         let shut = self.gate.shut_until(at.wall).unwrap_or(u64::MAX);
@@ -355,6 +362,7 @@ impl Participant for QueueState {
         let wall = pushes.first().map_or(0, |push| push.row.pushed);
         let at = Moment { wall, ..self.moment() };
         let mut step = self.step(tail, batch, at);
+        step.keep_house(AT_ONCE)?;
         step.room = Room::AtBegin;
         step.push_batch(&pushes).map(drop).map_err(refusal)
     }
@@ -369,6 +377,7 @@ impl Participant for QueueState {
     fn publish(self: Arc<Self>, tail: Tail) -> Option<Chore> {
         let mut told = tail.take_told();
         let now = self.moment().now;
+        let sooner;
         {
             let mut live = self.live.lock();
             let before = (live.entered(), live.from, live.head.paused_until);
@@ -385,7 +394,7 @@ impl Participant for QueueState {
             // A thread that is picky may take a job that waits for its time, and is in no log. It
             // may be about to sleep.
             let is_released = live.gate.released != gate.released;
-            let sooner = live.from.are_sooner_than(&before.1);
+            sooner = live.from.are_sooner_than(&before.1);
             if sooner || live.head.paused_until != before.2 {
                 self.wake_all(&mut live);
             } else if more > 0 || is_released {
@@ -397,6 +406,9 @@ impl Participant for QueueState {
         let owes = tail.owes_lines && !lines.is_empty();
         self.lines.add(lines);
         self.subscribers.tell(told);
+        if sooner {
+            self.subscribers.ring();
+        }
         owes.then(|| -> Chore { Box::new(move |_| self.lines.write(&self.name)) })
     }
 }

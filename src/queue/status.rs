@@ -67,6 +67,18 @@ pub enum Waits {
         /// The id of that job.
         oldest: JobId,
     },
+    /// A job runs alone, or is to run alone as soon as those that run have ended. Its process died
+    /// while it ran, and not for the first time: see
+    /// [`QueueOptions::max_crashes`](crate::queue::QueueOptions::max_crashes).
+    #[non_exhaustive]
+    Alone {
+        /// True if it runs; false if others still do.
+        runs: bool,
+        /// The id of the oldest running job.
+        oldest: JobId,
+        /// The time for which that one has run.
+        since: Duration,
+    },
     /// No runner runs, and nobody accepts jobs.
     NoWorker,
     /// The store cannot be used, or a record in it is damaged. The call is tried again.
@@ -104,6 +116,15 @@ impl fmt::Display for QueueStatus {
                 f,
                 "has all {slots} slots busy; its oldest job, {oldest:?}, has run for {since:.1?}: raise max_processing, or find \
                  out why that job takes so long"
+            )?,
+            Waits::Alone { runs: true, oldest, since } => write!(
+                f,
+                "has run the job {oldest:?} alone for {since:.1?}, since its process died more than once while it ran"
+            )?,
+            Waits::Alone { runs: false, oldest, since } => write!(
+                f,
+                "begins no job until those that run have ended, since the next one runs alone: its process died more than once \
+                 while it ran; the oldest job that runs, {oldest:?}, has run for {since:.1?}"
             )?,
             Waits::NoWorker => {
                 f.write_str("has jobs that are due, and no runner and no caller of accept: start one")?;
@@ -144,6 +165,7 @@ impl Queue {
     /// # Errors
     /// [`QueueError::Store`] when the database cannot be read.
     pub fn status(&self) -> Result<QueueStatus, QueueError> {
+        self.catch_up();
         let at = self.state.moment();
         let mut oldest: Option<(JobId, u64)> = None;
         let first_ready = self.first_ready()?;
@@ -175,6 +197,9 @@ impl Queue {
                 Waits::NothingReady { due_in: due.map(till) }
             } else if let Some((name, since)) = &live.closed {
                 Waits::Gate { name: name.clone(), since: at.now.saturating_duration_since(*since) }
+            } else if let (Some(runs), Some(oldest)) = (live.gate.alone(), oldest) {
+                let since = at.now.saturating_duration_since(oldest.since);
+                Waits::Alone { runs, oldest: oldest.id.clone(), since }
             } else if live.gate.is_full(at.wall) {
                 let left = if live.gate.room() > 0 { live.gate.shut_until(at.wall).map(till) } else { None };
                 Waits::Limited { limit: LimitOf::Queue, held: counts.ready, left }

@@ -219,6 +219,9 @@ impl Step<'_, '_> {
 
     /// Takes a job out of its place.
     fn leave(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
+        if row.extras().is_suspect && row.state.waits() {
+            self.tail.gate.expects_none_alone();
+        }
         match row.state {
             JobState::Scheduled => self.remove_entry(List::Scheduled, row.due, id)?,
             JobState::Ready if row.extras().held.is_some() => self.unhold(row)?,
@@ -233,7 +236,7 @@ impl Step<'_, '_> {
                 self.release_limits(row)?;
                 self.delete(self.rows(), &self.queue.keys.running(row.place))?;
                 self.tail.tell(Happened::Released { token: row.place });
-                self.tail.gate.running = self.tail.gate.running.saturating_sub(1);
+                self.tail.gate.end();
             }
             JobState::Finished => self.remove_entry(List::Finished, row.place, id)?,
             JobState::Dead => self.remove_entry(List::Dead, row.place, id)?,
@@ -275,7 +278,7 @@ impl Step<'_, '_> {
                 row.place = *token;
                 *token += 1;
                 self.put(self.rows(), &self.queue.keys.running(row.place), id.as_bytes())?;
-                self.tail.gate.running += 1;
+                self.tail.gate.begin(row.extras().is_suspect);
                 self.tail.tell(Happened::Claimed { id: id.to_owned(), token: row.place });
             }
             JobState::Finished => self.put_entry(List::Finished, row.place, id)?,

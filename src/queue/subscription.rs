@@ -1,7 +1,6 @@
 //! Waiting for what becomes of a job.
 
 use super::progress::JobProgress;
-use super::state::QueueState;
 use super::step::Happened;
 use super::watch::{Watch, Watchers};
 use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
@@ -28,8 +27,11 @@ pub struct Seen {
 /// faster than they are waited for are told as one: the last one. So a wait never misses the end.
 ///
 /// [`Queue::subscribe`]: crate::queue::Queue::subscribe
+///
+/// A wait needs no worker beside it: it notices by itself that the worker of the job is silent, and
+/// whatever else time brings. A subscription keeps the store of its queue open.
 pub struct Subscription {
-    queue: Arc<QueueState>,
+    queue: Queue,
     id: JobId,
     slot: Arc<Slot>,
     /// The number of the change that was told last.
@@ -46,6 +48,8 @@ struct Slot {
 struct Told {
     /// Counts the changes.
     changes: u64,
+    /// Counts the calls to look at the clock again.
+    calls: u64,
     state: Option<JobState>,
     data: Option<Vec<u8>>,
     progress: Option<JobProgress>,
@@ -137,12 +141,13 @@ impl Subscribers {
         }
     }
 
-    /// Makes all who wait look at the clock again.
+    /// Makes all who wait look at the clock again, and at what time brings.
     pub(super) fn ring(&self) {
         self.watchers.ring();
         for slot in self.slots.lock().values().flatten() {
-            // The lock makes sure that the thread sleeps, or has not looked yet.
-            slot.state.lock().ring();
+            let mut told = slot.state.lock();
+            told.calls += 1;
+            told.ring();
             slot.changed.notify_all();
         }
     }
@@ -184,7 +189,8 @@ impl Queue {
     /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Store`] when the database fails.
     pub fn subscribe(&self, id: impl AsRef<str>) -> Result<Subscription, QueueError> {
         let id = id.as_ref();
-        Subscription::new(self.inner(), id, || {
+        self.catch_up();
+        Subscription::new(self, id, || {
             let Some(row) = self.row(id)? else { return Ok(None) };
             let data = if row.has_data { self.bytes(&self.inner().keys.data(id))? } else { None };
             Ok(Some((row.state, data, self.progress_of(id, &row)?)))
@@ -208,19 +214,19 @@ impl Queue {
     /// # Ok::<(), waterline::queue::QueueError>(())
     /// ```
     pub fn watch(&self) -> Watch {
-        Watch::new(self.inner())
+        Watch::new(self)
     }
 }
 
 impl Subscription {
     /// Subscribes first, and reads the state after that, so that no change is lost in between.
     pub(super) fn new(
-        queue: &Arc<QueueState>,
+        queue: &Queue,
         id: &str,
         read: impl FnOnce() -> Result<Option<Read>, QueueError>,
     ) -> Result<Self, QueueError> {
         let slot = Arc::new(Slot::default());
-        queue.subscribers.add(id, &slot);
+        queue.inner().subscribers.add(id, &slot);
         let me = Self { queue: queue.clone(), id: id.to_owned(), slot, told: 0 };
         let (state, data, progress) = read()?.ok_or_else(|| QueueError::NotFound { id: id.to_owned() })?;
         {
@@ -309,10 +315,11 @@ impl Subscription {
     ) -> Result<Option<(usize, Seen)>, QueueError> {
         let Some(first) = subscriptions.first() else { return Ok(None) };
         let (queue, bell) = (first.queue.clone(), Arc::new(Bell::default()));
-        let deadline = queue.moment().now.checked_add(timeout);
+        let deadline = queue.inner().moment().now.checked_add(timeout);
         subscriptions.iter().for_each(|one| one.slot.state.lock().bell = Some(bell.clone()));
         let found = loop {
             let rung = *bell.rung.lock();
+            let next = subscriptions.iter().filter_map(|one| one.queue.do_all()).min();
             let is_over = |one: &Self| {
                 let slot = one.slot.state.lock();
                 if wanted.is_some() { slot.state == wanted } else { slot.changes > one.told }
@@ -321,7 +328,7 @@ impl Subscription {
                 break Some(place);
             }
             let are_gone = wanted.is_some() && subscriptions.iter().all(|one| one.state().is_none());
-            let at = queue.moment();
+            let at = queue.inner().moment();
             let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
             if are_gone || rest.is_some_and(|rest| rest.is_zero()) {
                 break None;
@@ -329,7 +336,8 @@ impl Subscription {
             let mut now = bell.rung.lock();
             // A job that has changed since the look, or a clock that was set, has rung.
             if *now == rung {
-                wait_until(&bell.changed, &mut now, queue.options.clock.deadline(at.after(rest)));
+                let pause = rest.into_iter().chain(next).min();
+                wait_until(&bell.changed, &mut now, queue.inner().options.clock.deadline(at.after(pause)));
             }
         };
         subscriptions.iter().for_each(|one| one.slot.state.lock().bell = None);
@@ -350,16 +358,26 @@ impl Subscription {
     }
 
     fn wait_until(&mut self, timeout: Duration, is_over: impl Fn(&Told) -> bool) -> Result<Option<Seen>, QueueError> {
-        let deadline = self.queue.moment().now.checked_add(timeout);
+        let deadline = self.queue.inner().moment().now.checked_add(timeout);
         let mut told = self.slot.state.lock();
-        while !is_over(&told) {
+        loop {
+            let seen = (told.changes, told.calls);
+            drop(told);
+            let next = self.queue.do_all();
+            told = self.slot.state.lock();
+            if is_over(&told) {
+                break;
+            }
             // Read under the lock, so that a clock which is set from now on rings a sleeper.
-            let at = self.queue.moment();
+            let at = self.queue.inner().moment();
             let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
             if rest.is_some_and(|rest| rest.is_zero()) {
                 return Ok(None);
             }
-            wait_until(&self.slot.changed, &mut told, self.queue.options.clock.deadline(at.after(rest)));
+            if (told.changes, told.calls) == seen {
+                let pause = rest.into_iter().chain(next).min();
+                wait_until(&self.slot.changed, &mut told, self.queue.inner().options.clock.deadline(at.after(pause)));
+            }
         }
         drop(told);
         self.take().map(Some)
@@ -368,7 +386,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.queue.subscribers.remove(&self.id, &self.slot);
+        self.queue.inner().subscribers.remove(&self.id, &self.slot);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Watching all jobs of a queue.
 
-use super::state::QueueState;
+use super::Queue;
 use super::step::Happened;
 use crate::base::sync::{Arc, Condvar, Mutex, Ordering, wait_until};
 use crate::queue::job::{JobId, JobState, time};
@@ -45,8 +45,11 @@ pub enum QueueChange {
 ///
 /// It keeps the last 4,096 changes that nobody has taken. To follow one job, a
 /// [`Subscription`](crate::queue::Subscription) is better: it never misses the end.
+///
+/// A wait needs no worker beside it: it notices by itself what time brings. A watch keeps the store
+/// of its queue open.
 pub struct Watch {
-    queue: Arc<QueueState>,
+    queue: Queue,
     buffer: Arc<Buffer>,
 }
 
@@ -60,6 +63,8 @@ struct Buffer {
 struct Waiting {
     changes: VecDeque<QueueChange>,
     missed: u64,
+    /// Counts the changes, and the calls to look at the clock again.
+    calls: u64,
 }
 
 /// Those who watch a queue.
@@ -84,6 +89,7 @@ impl Watchers {
         for buffer in self.buffers.lock().iter().filter(|_| !changes.is_empty()) {
             let mut waiting = buffer.waiting.lock();
             waiting.changes.extend(changes.iter().cloned());
+            waiting.calls += 1;
             let surplus = waiting.changes.len().saturating_sub(MOST);
             waiting.changes.drain(..surplus);
             waiting.missed += surplus as u64;
@@ -94,8 +100,7 @@ impl Watchers {
     /// Makes all who wait look at the clock again.
     pub(super) fn ring(&self) {
         for buffer in self.buffers.lock().iter() {
-            // The lock makes sure that the thread sleeps, or has not looked yet.
-            drop(buffer.waiting.lock());
+            buffer.waiting.lock().calls += 1;
             buffer.changed.notify_all();
         }
     }
@@ -125,17 +130,21 @@ impl QueueChange {
 }
 
 impl Watch {
-    pub(super) fn new(queue: &Arc<QueueState>) -> Self {
+    pub(super) fn new(queue: &Queue) -> Self {
         let buffer = Arc::new(Buffer::default());
-        queue.subscribers.watchers.add(&buffer);
+        queue.inner().subscribers.watchers.add(&buffer);
         Self { queue: queue.clone(), buffer }
     }
 
     /// Waits for the next change. `None`: the time is over. It blocks its thread.
     pub fn wait(&mut self, timeout: Duration) -> Option<QueueChange> {
-        let deadline = self.queue.moment().now.checked_add(timeout);
+        let deadline = self.queue.inner().moment().now.checked_add(timeout);
         let mut waiting = self.buffer.waiting.lock();
         loop {
+            let calls = waiting.calls;
+            drop(waiting);
+            let next = self.queue.do_all();
+            waiting = self.buffer.waiting.lock();
             if waiting.missed > 0 {
                 return Some(QueueChange::Missed { changes: std::mem::take(&mut waiting.missed) });
             }
@@ -143,24 +152,31 @@ impl Watch {
                 return Some(change);
             }
             // Read under the lock, so that a clock which is set from now on rings a sleeper.
-            let at = self.queue.moment();
+            let at = self.queue.inner().moment();
             let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
             if rest.is_some_and(|rest| rest.is_zero()) {
                 return None;
             }
-            wait_until(&self.buffer.changed, &mut waiting, self.queue.options.clock.deadline(at.after(rest)));
+            if waiting.calls == calls {
+                let pause = rest.into_iter().chain(next).min();
+                wait_until(
+                    &self.buffer.changed,
+                    &mut waiting,
+                    self.queue.inner().options.clock.deadline(at.after(pause)),
+                );
+            }
         }
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.queue.subscribers.watchers.remove(&self.buffer);
+        self.queue.inner().subscribers.watchers.remove(&self.buffer);
     }
 }
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("queue", &self.queue.name).finish_non_exhaustive()
+        f.debug_struct("Watch").field("queue", &self.queue.name()).finish_non_exhaustive()
     }
 }

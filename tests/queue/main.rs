@@ -10,4 +10,6 @@ mod many;
 mod meta;
 mod parity;
 mod periodic;
+mod suspects;
+mod time;
 mod unique;

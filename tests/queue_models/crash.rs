@@ -4,7 +4,7 @@
 
 use common::every_write::DiskFault::Fail;
 use common::every_write::{DEATHS, Trial, every_write};
-use common::queues::{SECOND, again, leak};
+use common::queues::{SECOND, again};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -24,6 +24,8 @@ struct Life {
     first: u64,
     clock: Clock,
     queue: Queue,
+    /// The leases of silent workers, who do nothing with them.
+    silent: Vec<Lease>,
     /// The jobs that were pushed, and those that were removed, with the number of the write of this
     /// life from which on that is so.
     pushed: BTreeMap<String, u64>,
@@ -67,7 +69,16 @@ impl Life {
     fn begin(disk: &Arc<FaultyStore>) -> Self {
         let (first, disk, clock, mut failed) = (disk.writes(), disk.clone(), clock(), 0);
         let queue = again(&mut failed, || Queue::open(&disk.store(), "q", options(&clock)));
-        Self { disk, first, clock, queue, pushed: BTreeMap::new(), removed: BTreeMap::new(), failed }
+        Self {
+            disk,
+            first,
+            clock,
+            queue,
+            silent: Vec::new(),
+            pushed: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            failed,
+        }
     }
 
     /// Returns the number of writes of this life so far.
@@ -153,7 +164,8 @@ impl Life {
         again(&mut self.failed, || lease.bury("no way"));
         assert!(again(&mut self.failed, || self.queue.requeue("slow")));
         // A job that is silent is taken back, and then it has one more attempt.
-        leak(self.accept());
+        let silent = self.accept();
+        self.silent.push(silent);
         self.clock.advance(61 * SECOND);
         assert!(again(&mut self.failed, || self.queue.accept(Accept::new())).is_none());
     }
@@ -175,7 +187,8 @@ impl Life {
         assert_eq!(again(&mut self.failed, || self.queue.requeue_dead()), 1, "the job c is dead");
         self.push(new("last", "count"), "last");
         // The process dies while two jobs run.
-        leak((self.accept(), self.accept()));
+        let held = [self.accept(), self.accept()];
+        self.silent.extend(held);
     }
 
     fn live(disk: &Arc<FaultyStore>) -> Self {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use waterline::Retry;
 use waterline::queue::{Clash, Counts, JobState, OnDead, PushOutcome, Skipped};
 
-/// Jobs that are moved beside each push and each claim, and beside a claim that finds nothing.
+/// Jobs that are moved beside each claim, and beside each push and a claim that finds nothing.
 const SOME: (usize, usize) = (8, 64);
 
 pub const LEASE: u64 = 60_000;
@@ -67,6 +67,8 @@ pub struct Job {
     pub retention: Option<Kept>,
     pub failures: u32,
     pub crashes: u32,
+    /// It runs alone.
+    pub suspect: bool,
     pub pushed: u64,
     /// 0: from the push on.
     pub due: u64,
@@ -112,6 +114,8 @@ pub struct Model {
     next_order: u64,
     pub compared: Compared,
     pub related: Related,
+    /// A suspect waits for the end of the jobs that run, and nothing else begins.
+    alone_next: bool,
 }
 
 /// The states after each write that one call surely makes.
@@ -150,7 +154,16 @@ impl Model {
         jobs.into_iter().map(|(id, _)| id.clone()).collect()
     }
 
+    /// A job leaves its place.
+    pub fn leave(&mut self, id: &str) {
+        if self.jobs.get(id).is_some_and(|job| job.suspect && waits(job.state)) {
+            self.alone_next = false;
+        }
+    }
+
     pub fn enter(&mut self, id: &str, mut job: Job, wall: u64) {
+        self.leave(id);
+        job.suspect &= waits(job.state) || job.state == JobState::Running;
         job.since = wall;
         if job.state != JobState::Waiting {
             job.after.clear();
@@ -195,7 +208,8 @@ impl Model {
                 new.on_dead = old.on_dead;
             }
             if is_moved {
-                (new.failures, new.crashes, new.error) = (old.failures, old.crashes, old.error);
+                (new.failures, new.crashes, new.error, new.suspect) =
+                    (old.failures, old.crashes, old.error, old.suspect);
             }
         }
         self.begin_anew(&mut new);
@@ -249,6 +263,7 @@ impl Model {
         is_batch: bool,
         wall: u64,
     ) -> Result<Vec<(String, PushOutcome)>, Refusal> {
+        self.keep_house(SOME.1, wall);
         let mut outcomes: Vec<(String, PushOutcome)> = Vec::new();
         for (place, push) in pushes.iter().enumerate() {
             let mut push = push.clone();
@@ -257,8 +272,13 @@ impl Model {
             }
             outcomes.push(self.push(&push, wall)?);
         }
-        self.keep_house(SOME.0, wall);
         Ok(outcomes)
+    }
+
+    /// Somebody looks, so what time has brought is done.
+    pub fn look(&mut self, time: Time, writes: &mut Writes) {
+        self.take_back(time, writes);
+        self.keep_house(SOME.1, time.wall);
     }
 
     /// Takes back the jobs whose workers are silent, each in a write of its own.
@@ -288,10 +308,12 @@ impl Model {
                     claimed => break claimed,
                 }
             };
-            match claimed {
+            let is_held = claimed.as_ref().is_some_and(|id| self.jobs[id].suspect && self.runs().next().is_some());
+            self.alone_next |= is_held;
+            match claimed.filter(|_| !is_held) {
                 Some(id) => break id,
                 // A look that begins behind the front is made again.
-                None if is_past && skipped => {
+                None if is_past && skipped && !is_held => {
                     writes.push(self.clone());
                     self.keep_house(SOME.0, time.wall);
                 }
@@ -308,12 +330,19 @@ impl Model {
         job.resubmit = job.resubmit.filter(|due| *due > time.wall);
         job.deadline = time.now + LEASE;
         self.enter(&id, job, time.wall);
+        self.alone_next = false;
         self.claims += 1;
         Some(id)
     }
 
+    /// Returns the jobs that run in this life.
+    fn runs(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.values().filter(|job| job.state == JobState::Running)
+    }
+
     fn claim(&self, most: Option<u64>, wall: u64) -> Option<String> {
-        if wall < self.paused_until {
+        let is_alone = self.runs().any(|job| job.suspect) || self.alone_next && self.runs().next().is_some();
+        if wall < self.paused_until || is_alone {
             return None;
         }
         let past = most.filter(|most| *most < wall).unwrap_or(u64::MAX);
@@ -336,13 +365,13 @@ impl Model {
         let mut job = self.jobs[id].clone();
         let resubmit = job.resubmit;
         let mut dies = false;
+        job.suspect = false;
         match end {
             End::Finished(data) => {
                 self.note_executed(&job, wall);
                 job.data = data.or(job.data);
-                job.crashes = 0;
-                job.failures = 0;
                 if let Some(due) = resubmit {
+                    (job.failures, job.crashes) = (0, 0);
                     job.error = String::new();
                     return Some(self.anew(id, job, due, wall));
                 }
@@ -366,6 +395,7 @@ impl Model {
             }
             End::Crashed => {
                 job.crashes += 1;
+                job.suspect = job.crashes == 2;
                 if job.crashes >= MAX_CRASHES {
                     job.error = format!("its process died {} times while it ran", job.crashes);
                     job.resubmit = None;
@@ -463,6 +493,7 @@ impl Model {
         for id in self.list(JobState::Running) {
             self.end(&id, End::Crashed, wall);
         }
+        self.alone_next = false;
     }
 }
 

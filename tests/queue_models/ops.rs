@@ -329,6 +329,7 @@ impl Spec {
             retention: retention.map(|retention| retention.1),
             failures: 0,
             crashes: 0,
+            suspect: false,
             pushed: wall,
             due,
             since: 0,

@@ -6,7 +6,6 @@ use crate::model::{self, DEAD_FOR, End, Job, LEASE, MAX_CRASHES, Model, Push, RE
 use crate::ops::{Act, BEGIN, DAY, IDS, Op, PRIORITIES, Profile, STATES, Spec, Trouble, at, id};
 use crate::related::Refusal;
 use common::cases;
-use common::queues::leak;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,8 +32,8 @@ struct Pair {
     model: Model,
     time: Time,
     leases: Vec<Held>,
-    /// A lease was leaked, and keeps the queue open.
-    leaked: bool,
+    /// The leases of silent workers, who do nothing with them. They keep the queue open.
+    silent: Vec<Held>,
     /// The number of the write that freezes the disk, and the state from before it.
     freeze_in: Option<u64>,
     frozen: Option<Model>,
@@ -86,7 +85,7 @@ impl Pair {
             model: Model::default(),
             time: Time { wall: BEGIN, now: 0 },
             leases: Vec::new(),
-            leaked: false,
+            silent: Vec::new(),
             freeze_in: None,
             frozen: None,
             ids: BTreeSet::new(),
@@ -129,7 +128,7 @@ impl Pair {
             Trouble::Fail(write) => Some(write),
             _ => None,
         };
-        let mut run = Run { before: self.disk.writes(), failing, next: self.model.clone(), writes: Writes::new() };
+        let mut run = Run::on(&self.disk, failing, &self.model);
         match op {
             Op::Push(spec) => self.push(&mut run, std::slice::from_ref(spec), How::One),
             Op::PushAll(specs) => self.push(&mut run, specs, How::All),
@@ -287,7 +286,8 @@ impl Pair {
             let (count, mut refused) = (left.len(), Vec::new());
             for (place, push) in left {
                 let before = run.next.clone();
-                if let Err(refusal) = run.next.push(push, self.time.wall) {
+                let pushed = run.next.pushed(std::slice::from_ref(push), false, self.time.wall);
+                if let Err(refusal) = pushed {
                     run.next = before;
                     refused.push((place, push, refusal));
                 }
@@ -378,14 +378,15 @@ impl Pair {
         assert!(!still || self.leases[number].lease.is_resubmitted() == is_resubmitted);
     }
 
-    /// Leaks or drops a lease. A drop gives the job back, if the lease still holds.
+    /// Leaves a lease to a silent worker, or drops it. A drop gives the job back, if the lease
+    /// still holds.
     fn release(&mut self, run: &mut Run, number: usize, leaks: bool, holds: bool) {
-        let Held { lease, id, .. } = self.leases.swap_remove(number);
+        let held = self.leases.swap_remove(number);
         if leaks {
-            leak(lease);
-            self.leaked = true;
+            self.silent.push(held);
             return;
         }
+        let Held { lease, id, .. } = held;
         drop(lease);
         if holds {
             let error = "its lease was dropped before the job had ended".to_owned();
@@ -401,8 +402,7 @@ impl Pair {
         self.disk.heal();
         run.failing = None;
         while !self.leases.is_empty() {
-            let before = self.disk.writes();
-            let mut one = Run { before, failing: None, next: self.model.clone(), writes: Writes::new() };
+            let mut one = Run::on(&self.disk, None, &self.model);
             self.act(&mut one, 0, Act::Drop);
             self.end(one);
         }
@@ -412,12 +412,12 @@ impl Pair {
         let other = self.disk.writes() - before;
         self.queue = open(&self.disk, &self.options).unwrap();
         let made = self.disk.writes() - before;
-        assert!(self.leaked || made > other, "it was opened anew");
+        assert!(!self.silent.is_empty() || made > other, "it was opened anew");
         if let Some(write) = self.freeze_in {
             (self.freeze_in, self.frozen) =
                 if made > write { (None, Some(self.model.clone())) } else { (Some(write - made), None) };
         }
-        if !self.leaked {
+        if self.silent.is_empty() {
             // Those that nobody holds were running for nobody.
             self.model.crash(self.time.wall);
         }
@@ -430,8 +430,10 @@ impl Pair {
             Durability::Synced => self.disk.after_power_loss().unwrap(),
             _ => self.disk.after_crash().unwrap(),
         };
-        self.leases.drain(..).for_each(leak);
-        (self.disk, self.leaked, self.freeze_in) = (disk, false, None);
+        // Nobody sees what these leases still write to the disk of the dead process.
+        self.leases.clear();
+        self.silent.clear();
+        (self.disk, self.freeze_in) = (disk, None);
         if let Some(frozen) = self.frozen.take() {
             self.model = frozen;
         }
@@ -448,7 +450,12 @@ impl Pair {
 
     /// Compares everything that is seen of the queue with the model.
     fn check(&mut self) {
+        let mut run = Run::on(&self.disk, None, &self.model);
+        let counts = self.queue.counts();
+        run.next.look(self.time, &mut run.writes);
+        self.end(run);
         let (queue, model) = (&self.queue, &self.model);
+        assert_eq!(counts, model.counts());
         assert_eq!(queue.counts(), model.counts());
         let mut seen = BTreeSet::new();
         for state in STATES {
@@ -516,6 +523,10 @@ enum How {
 }
 
 impl Run {
+    fn on(disk: &FaultyStore, failing: Option<u64>, model: &Model) -> Self {
+        Self { before: disk.writes(), failing, next: model.clone(), writes: Writes::new() }
+    }
+
     fn made(&self, disk: &FaultyStore) -> u64 {
         disk.writes() - self.before
     }
@@ -542,6 +553,7 @@ fn compare(real: &JobInfo, model: &Job) {
     assert_eq!((real.state, &real.kind), (model.state, &model.kind), "{real:?}");
     assert_eq!(real.priority, PRIORITIES[model.priority], "{real:?}");
     assert_eq!((real.failures, real.crashes), (model.failures, model.crashes), "{real:?}");
+    assert_eq!(real.runs_alone, model.suspect, "{real:?}");
     assert_eq!((real.pushed_at, real.since), (at(model.pushed), at(model.since)), "{real:?}");
     assert_eq!(real.run_at, (model.due > 0).then(|| at(model.due)), "{real:?}");
     assert_eq!(real.kept_until, model.kept_until.filter(|_| ended).map(at), "{real:?}");

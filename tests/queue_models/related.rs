@@ -112,6 +112,7 @@ impl Model {
     }
 
     pub fn forget(&mut self, id: &str) {
+        self.leave(id);
         self.jobs.remove(id);
         self.related.gone.insert(id.to_owned());
     }

@@ -196,12 +196,13 @@ fn a_job_that_is_gone_leaves_no_record_of_its_own() {
 }
 
 /// Does random things with the jobs of a few ids, and counts the runs that have ended well.
-fn disturb(queue: &Queue, store: &Store, mut random: fastrand::Rng, ended: &[AtomicI64]) {
+fn disturb(queue: &Queue, clock: &Clock, store: &Store, mut random: fastrand::Rng, ended: &[AtomicI64]) {
     let runs = store.table("runs").unwrap();
     let mut leases: Vec<Lease> = Vec::new();
     for _ in 0..300 {
         let id = random.usize(..ended.len());
         let name = id.to_string();
+        clock.advance(Duration::from_micros(random.u64(..500)));
         match random.u8(..12) {
             0..4 => drop(queue.push(job(1).id(&name).delay(Duration::from_millis(random.u64(..3))))),
             4..7 => leases.extend(queue.accept(Accept::new()).ok().flatten()),
@@ -230,13 +231,15 @@ fn threads_that_use_a_queue_while_writes_fail_leave_right_counts_and_each_effect
         let disk = FaultyStore::new().unwrap();
         let store = disk.store();
         let retry = Retry::fixed(Duration::ZERO).max_attempts(3);
-        let queue = Queue::open(&store, "q", QueueOptions::default().retry(retry)).unwrap();
+        let clock = Clock::manual(SystemTime::now());
+        let options = QueueOptions::default().retry(retry).clock(clock.clone());
+        let queue = Queue::open(&store, "q", options.clone()).unwrap();
         let ended: Vec<AtomicI64> = (0..12).map(|_| AtomicI64::new(0)).collect();
         disk.fail(40 + seed..50 + 3 * seed);
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let (queue, store, ended) = (&queue, &store, &ended);
-                scope.spawn(move || disturb(queue, store, fastrand::Rng::with_seed(4 * seed + thread), ended));
+                let (queue, clock, store, ended) = (&queue, &clock, &store, &ended);
+                scope.spawn(move || disturb(queue, clock, store, fastrand::Rng::with_seed(4 * seed + thread), ended));
             }
         });
         disk.heal();
@@ -250,7 +253,7 @@ fn threads_that_use_a_queue_while_writes_fail_leave_right_counts_and_each_effect
         }
         // A process that opens the queue now sees the same jobs.
         let after = disk.after_crash().unwrap();
-        let again = Queue::open(&after.store(), "q", QueueOptions::default()).unwrap();
+        let again = Queue::open(&after.store(), "q", options).unwrap();
         let mut seen = BTreeSet::new();
         for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead] {
             let jobs = again.list(state, None, usize::MAX).unwrap();

@@ -141,7 +141,13 @@ impl Members {
         let lanes: Vec<_> =
             logs.into_iter().enumerate().filter(|(_, lane)| !is_paused && lane.next < lane.end).collect();
         // Without a job that is ready, it is chosen for what time has brought.
-        let mut oldest = if lanes.is_empty() { from.first() } else { from.of(List::Scheduled) };
+        let mut oldest = if lanes.is_empty() && from.has_untold() {
+            0
+        } else if lanes.is_empty() {
+            from.first()
+        } else {
+            from.of(List::Scheduled)
+        };
         for (lane, Lane { next, end, .. }) in lanes {
             let front = &mut fronts[lane];
             if front.index < next || front.since.is_none() {

@@ -7,6 +7,7 @@ pub(crate) struct Gate {
     pub(crate) running: u64,
     /// The most jobs that may run; `u64::MAX`: any number.
     pub(crate) most: u64,
+    alone: Alone,
     /// The times between which the queue has too few tokens for its next job.
     shut: (u64, u64),
     /// The ends of jobs that have a limit.
@@ -15,18 +16,69 @@ pub(crate) struct Gate {
     latest: u64,
 }
 
+/// The job that runs alone, if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alone {
+    No,
+    /// It begins once nothing else runs. Nothing else begins before.
+    Next,
+    Runs,
+}
+
 /// A clock that goes back by more has been set: times to come are then worked out anew.
 const BACK: u64 = 1000;
 
 impl Gate {
     pub(crate) fn new(most: Option<u32>) -> Self {
         let most = most.map_or(u64::MAX, u64::from);
-        Self { running: 0, most, shut: (0, 0), released: 0, latest: 0 }
+        Self { running: 0, most, alone: Alone::No, shut: (0, 0), released: 0, latest: 0 }
     }
 
     /// Returns the number of jobs that may begin.
     pub(crate) fn room(&self) -> u64 {
-        if self.most == u64::MAX { u64::MAX } else { self.most.saturating_sub(self.running) }
+        match self.alone {
+            Alone::Runs => 0,
+            Alone::Next if self.running > 0 => 0,
+            _ if self.most == u64::MAX => u64::MAX,
+            _ => self.most.saturating_sub(self.running),
+        }
+    }
+
+    /// A job begins.
+    pub(crate) fn begin(&mut self, is_alone: bool) {
+        self.running += 1;
+        self.alone = if is_alone { Alone::Runs } else { Alone::No };
+    }
+
+    /// A job has ended.
+    pub(crate) fn end(&mut self) {
+        self.running = self.running.saturating_sub(1);
+        if self.alone == Alone::Runs {
+            self.alone = Alone::No;
+        }
+    }
+
+    /// A job that is to run alone is the next one. True if it has to wait for those that run.
+    pub(crate) fn holds_alone(&mut self) -> bool {
+        let is_held = self.running > 0;
+        self.alone = if is_held { Alone::Next } else { Alone::No };
+        is_held
+    }
+
+    /// A job that was to run alone has left its place.
+    pub(crate) fn expects_none_alone(&mut self) {
+        if self.alone == Alone::Next {
+            self.alone = Alone::No;
+        }
+    }
+
+    /// Says whether a job runs alone (true), or is to (false); `None`: neither.
+    pub(crate) fn alone(&self) -> Option<bool> {
+        match self.alone {
+            Alone::Runs => Some(true),
+            Alone::Next if self.running > 0 => Some(false),
+            _ => None,
+        }
     }
 
     /// True if no job may begin now.
@@ -64,6 +116,20 @@ mod tests {
         let before = gate.room();
         gate.running = 5;
         assert_eq!((gate.room(), gate.is_full(0)), (before, false));
+    }
+
+    #[test]
+    fn a_job_that_runs_alone_waits_for_the_others_and_they_for_it() {
+        let mut gate = Gate::new(Some(2));
+        assert!(!gate.holds_alone());
+        gate.begin(false);
+        assert!(gate.holds_alone() && gate.is_full(0));
+        gate.end();
+        assert_eq!((gate.room(), gate.holds_alone()), (2, false));
+        gate.begin(true);
+        assert_eq!((gate.room(), gate.alone()), (0, Some(true)));
+        gate.end();
+        assert_eq!((gate.room(), gate.alone()), (2, None));
     }
 
     #[test]

@@ -109,13 +109,16 @@ impl Step<'_, '_> {
     }
 
     /// Claims a job. `Again`: it is not to run now, and a ready one has left its place. `Nothing`:
-    /// the limit of the queue is full, and nothing was changed.
+    /// the limit of the queue is full, or it is to run alone and others run; nothing was changed.
     fn claim_job(&mut self, id: JobId, row: Row) -> Result<Claim, BoxError> {
         if row.extras.is_some()
             && let Some(end) = self.unrun(&id, &row)
         {
             self.end_unrun(&id, row, end)?;
             return Ok(Claim::Again);
+        }
+        if row.extras().is_suspect && self.tail.gate.holds_alone() {
+            return Ok(Claim::Nothing);
         }
         match self.admit(&id, &row)? {
             Admission::Yes => self.begin(id, row),

@@ -95,6 +95,7 @@ impl Step<'_, '_> {
             self.note_executed(id, &row)?;
         }
         let is_crash = end == End::Crashed;
+        let is_suspect = rules::is_suspect(row.extras().is_suspect, row.crashes, &end);
         let next = rules::next(&past, end, self.at.wall, chance);
         // An attempt that has failed has not done what was asked for meanwhile.
         if !matches!(next, Next::Wait { .. }) {
@@ -102,7 +103,7 @@ impl Step<'_, '_> {
         }
         let kept = match next {
             Next::Finish => {
-                (row.state, row.failures, row.crashes) = (JobState::Finished, 0, 0);
+                row.state = JobState::Finished;
                 rules::kept_until(retention, self.at.wall)
             }
             Next::Die { failures, crashes, error } => {
@@ -127,6 +128,10 @@ impl Step<'_, '_> {
                 Some(0)
             }
         };
+        let is_suspect = is_suspect && row.state.waits();
+        if is_suspect != row.extras().is_suspect {
+            row.extras_mut().is_suspect = is_suspect;
+        }
         row.place = kept.unwrap_or(0);
         self.tell(id, Some(row.state), data.map(|data| Some(data.to_vec())));
         if row.state.is_ended() {

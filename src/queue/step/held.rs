@@ -170,6 +170,10 @@ impl Step<'_, '_> {
 
     /// Claims a held job whose turn it is.
     pub(super) fn claim_held(&mut self, candidate: Candidate) -> Result<Claim, BoxError> {
+        if candidate.row.extras().is_suspect && self.tail.gate.holds_alone() {
+            self.keep_turn(candidate)?;
+            return Ok(Claim::Nothing);
+        }
         let Candidate { id, mut row, turn, names, mut book } = candidate;
         let cost = row.extras().cost;
         if !self.queue_has_tokens(&mut book, cost)? {

@@ -3,7 +3,7 @@
 use super::ending::Unrun;
 use super::marks::Twin;
 use super::waiting::Waits;
-use super::{AT_ONCE, Push, Room, Step};
+use super::{Push, Room, Step};
 use crate::base::index::BoxError;
 use crate::queue::error::QueueError;
 use crate::queue::job::{JobState, PushOutcome, Pushed};
@@ -57,12 +57,10 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Makes pushes of the user's, if there is room for all of them.
+    /// Makes pushes of the user's, if there is room for all of them. Before that, the caller does
+    /// what time has brought: what was due before them is before them, and what has expired makes
+    /// room.
     pub(in crate::queue) fn push_bounded(&mut self, pushes: &[Push]) -> Result<Vec<Pushed>, BoxError> {
-        if !rules::has_room(self.tail.head.waiting(), self.queue.options.max_waiting) {
-            // The jobs that have expired make room.
-            self.keep_house(AT_ONCE)?;
-        }
         self.room = Room::Now;
         let is_batch = pushes.iter().any(|push| push.awaited_by.is_some());
         let pushed = match is_batch {
@@ -110,6 +108,9 @@ impl Step<'_, '_> {
             self.drop_data(id, &mut row)?;
             if is_moved {
                 (row.failures, row.crashes, row.error) = (old.failures, old.crashes, old.error.clone());
+                if old.extras().is_suspect {
+                    row.extras_mut().is_suspect = true;
+                }
             }
             inherit_lists(&mut row, old);
             if push.after.is_empty() && !waits.on.is_empty() {

@@ -1,0 +1,169 @@
+//! The things that time brings to a queue without a worker: a call that looks, and one that waits,
+//! see it all the same.
+
+use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, job, noon, on_each, on_each_with};
+use common::{ends, rest};
+use crossbeam_channel::bounded;
+use std::time::Duration;
+use waterline::queue::{
+    Clock, Group, JobState, Lease, Priority, Queue, QueueChange, QueueOptions, Retention, Subscription, Waits,
+};
+use waterline::testing::FaultyStore;
+use waterline::{Retry, Store};
+
+/// A job whose worker is silent, once a minute is over.
+fn silent(bench: &Bench) -> Lease {
+    bench.push(job("a"));
+    bench.claim()
+}
+
+fn options() -> QueueOptions {
+    QueueOptions::default().lease(MINUTE).retry(Retry::fixed(SECOND)).retention(Retention::For(SECOND)).dead_for(SECOND)
+}
+
+#[test]
+fn c20_a_silent_worker_is_noticed_by_whoever_looks() {
+    type Looks = fn(&Queue) -> bool;
+    let looks: [(&str, Looks); 5] = [
+        ("state", |queue| queue.state("a").unwrap() == Some(JobState::Scheduled)),
+        ("get", |queue| queue.get("a").unwrap().unwrap().error.unwrap().contains("silent")),
+        ("counts", |queue| (queue.counts().running, queue.counts().scheduled) == (0, 1)),
+        ("list", |queue| queue.list(JobState::Running, None, 9).unwrap().is_empty()),
+        ("status", |queue| queue.status().unwrap().waits == Waits::NothingReady { due_in: Some(SECOND) }),
+    ];
+    for (name, sees) in looks {
+        on_each_with(options(), |bench| {
+            let _lease = silent(&bench);
+            bench.clock.advance(MINUTE);
+            assert!(sees(&bench.queue), "{name}");
+        });
+    }
+}
+
+#[test]
+fn cr5_a_silent_worker_is_noticed_by_whoever_waits_whenever_the_wait_began() {
+    type Waiting = fn(&Queue, Subscription) -> bool;
+    let waits: [(&str, Waiting); 3] = [
+        ("wait_for", |_, mut one| one.wait_for(JobState::Scheduled, Duration::MAX).unwrap().is_some()),
+        ("wait_any_for", |queue, one| {
+            let mut all = [queue.subscribe("other").unwrap(), one];
+            let seen = Subscription::wait_any_for(&mut all, JobState::Scheduled, Duration::MAX).unwrap();
+            seen.is_some_and(|(place, _)| place == 1)
+        }),
+        ("watch", |queue, _| {
+            let mut watch = queue.watch();
+            let is_it = |change| matches!(change, QueueChange::Job { state: Some(JobState::Scheduled), .. });
+            std::iter::from_fn(|| watch.wait(Duration::MAX)).any(is_it)
+        }),
+    ];
+    // On the clock of the machine nobody is woken by a clock that moves.
+    for (is_real, is_claimed_before) in [(false, true), (false, false), (true, true), (true, false)] {
+        for (name, waits) in waits {
+            let clock = if is_real { Clock::default() } else { Clock::manual(noon()) };
+            let options = options().lease(if is_real { 20 * MILLI } else { MINUTE });
+            // The job is to stay where it is while the thread wakes.
+            let bench = Bench::on(Store::in_memory(), &clock, options.retry(Retry::fixed(1000 * DAY)));
+            bench.push(job("a"));
+            let before = is_claimed_before.then(|| bench.claim());
+            bench.push(job("other").priority(Priority::Low));
+            let (queue, subscription) = (bench.queue.clone(), bench.queue.subscribe("a").unwrap());
+            let (begun, begins) = bounded(1);
+            let waiting = std::thread::spawn(move || {
+                begun.send(()).unwrap();
+                ends(name, move || waits(&queue, subscription))
+            });
+            begins.recv().unwrap();
+            let _lease = before.unwrap_or_else(|| bench.take("a"));
+            while !waiting.is_finished() {
+                if !is_real {
+                    bench.clock.advance(MINUTE);
+                }
+                rest();
+            }
+            assert!(waiting.join().unwrap(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn rows_whose_time_is_over_are_neither_shown_nor_counted() {
+    on_each_with(options(), |bench| {
+        bench.finished("finished");
+        bench.running("dead").bury("no way").unwrap();
+        bench.push(job("expires").expires(2 * SECOND));
+        bench.push(job("due").delay(SECOND));
+        bench.clock.advance(SECOND);
+        let gone = [None, None];
+        assert_eq!(bench.states(["finished", "dead"]), gone);
+        assert_eq!((bench.queue.counts().finished, bench.queue.counts().dead), (0, 0));
+        assert_eq!(bench.states(["expires", "due"]), [Some(JobState::Ready), Some(JobState::Ready)]);
+        bench.clock.advance(SECOND);
+        assert_eq!((bench.state("expires"), bench.queue.counts().dead), (Some(JobState::Dead), 1));
+    });
+}
+
+#[test]
+fn a_look_at_a_store_that_takes_no_write_shows_what_is_stored_and_the_status_says_so() {
+    let disk = FaultyStore::new().unwrap();
+    let bench = Bench::on(disk.store(), &Clock::manual(noon()), options());
+    let _lease = silent(&bench);
+    bench.clock.advance(MINUTE);
+    disk.fail(0..);
+    assert_eq!((bench.state("a"), bench.queue.counts().running), (Some(JobState::Running), 1));
+    assert!(matches!(bench.queue.status().unwrap().waits, Waits::StoreFails { .. }));
+    disk.heal();
+    assert_eq!(bench.state("a"), Some(JobState::Scheduled));
+}
+
+#[test]
+fn jobs_that_came_due_are_claimed_before_those_that_are_pushed_after_that() {
+    type Push = fn(&Bench);
+    let pushes: [(&str, Push); 3] = [
+        ("push", |bench| drop(bench.push(job("later")))),
+        ("enqueue", |bench| bench.store.write(|all| all.enqueue(&bench.queue, job("later")).map(drop)).unwrap()),
+        ("group", |bench| {
+            let group = Group::new(&bench.store).queue("q", ["k"], bench.options.clone());
+            group.open().unwrap().push(job("later")).unwrap();
+        }),
+    ];
+    for (name, push) in pushes {
+        on_each(|bench| {
+            bench.queue.push_all((0..20).map(|n| job(&format!("due{n:02}")).delay(SECOND))).unwrap();
+            bench.clock.advance(SECOND);
+            push(&bench);
+            for n in 0..20 {
+                bench.finish(&format!("due{n:02}"));
+            }
+            assert_eq!(bench.claim().id(), "later", "{name}");
+        });
+    }
+}
+
+#[test]
+fn a_finished_job_shows_its_failures_beside_its_last_error() {
+    on_each_with(QueueOptions::default().retry(Retry::fixed(Duration::ZERO)), |bench| {
+        bench.running("a").retry("it fails").unwrap();
+        bench.finish("a");
+        let info = bench.info("a");
+        assert_eq!((info.state, info.failures, info.error.as_deref()), (JobState::Finished, 1, Some("it fails")));
+        // Pushed anew, it has failed never.
+        bench.push(job("a"));
+        assert_eq!((bench.info("a").failures, bench.info("a").error), (0, None));
+    });
+}
+
+#[test]
+fn the_end_of_a_job_that_pushes_itself_answers_the_state_that_it_has_then() {
+    on_each(|bench| {
+        let again = |delay: Duration| {
+            let mut lease = bench.running("a");
+            lease.finish_with(|all| all.enqueue(&bench.queue, job("a").delay(delay)).map(drop)).unwrap()
+        };
+        assert_eq!(again(SECOND), Some(JobState::Scheduled));
+        bench.clock.advance(SECOND);
+        bench.finish("a");
+        assert_eq!(again(Duration::ZERO), Some(JobState::Ready));
+        bench.finish("a");
+        assert_eq!(bench.running("a").finish_with(|_| Ok(())).unwrap(), Some(JobState::Finished));
+    });
+}
