@@ -18,24 +18,35 @@ pub enum QueueError {
     /// The job is no longer this worker's: its lease ran out, the job was removed, or the lease has
     /// ended already. Nothing was written. (CouchDB says *halt* too.)
     #[error(
-        "the lease of the job {id:?} is over, so nothing was written: stop working on it, since another worker may have it by \
-         now"
+        "the queue {queue:?} has ended the lease of the job {id:?}, so nothing was written: stop working on it, since another \
+         worker may have it by now"
     )]
+    #[non_exhaustive]
     Halt {
+        /// The name of the queue.
+        queue: String,
         /// The id of the job.
         id: JobId,
     },
 
     /// No job of the queue has this id.
-    #[error("the queue has no job {id:?}: it was never pushed, was removed, or ended longer ago than its retention")]
+    #[error(
+        "the queue {queue:?} has no job {id:?}: it was never pushed, was removed, or ended longer ago than its retention"
+    )]
+    #[non_exhaustive]
     NotFound {
+        /// The name of the queue.
+        queue: String,
         /// The id that was asked for.
         id: JobId,
     },
 
     /// The job would wait for itself. Nothing was pushed.
-    #[error("{}", cycle(id, through))]
+    #[error("{}", cycle(queue, id, through))]
+    #[non_exhaustive]
     Cycle {
+        /// The name of the queue.
+        queue: String,
         /// The id of the job.
         id: JobId,
         /// The job to wait for that waits for it, or is the job itself. `None`: the search was
@@ -45,9 +56,13 @@ pub enum QueueError {
 
     /// The job runs already, so it cannot wait for others before that. Nothing was pushed.
     #[error(
-        "the job {id:?} is running, so it cannot wait for other jobs: push it when it has ended, or under another id"
+        "the job {id:?} of the queue {queue:?} is running, so it cannot wait for other jobs: push it when it has ended, or \
+         under another id"
     )]
+    #[non_exhaustive]
     AlreadyRuns {
+        /// The name of the queue.
+        queue: String,
         /// The id of the job.
         id: JobId,
     },
@@ -103,16 +118,18 @@ pub enum QueueError {
     Store(Error),
 }
 
-fn cycle(id: &str, through: &Option<JobId>) -> String {
+fn cycle(queue: &str, id: &str, through: &Option<JobId>) -> String {
     match through {
         Some(through) if through == id => {
-            format!("the job {id:?} would wait for itself, so it would never run: take its id out of `after`")
+            format!(
+                "the job {id:?} of the queue {queue:?} would wait for itself, so it would never run: take its id out of `after`"
+            )
         }
         Some(through) => format!(
-            "the job {id:?} would wait for {through:?}, which waits for it, so neither would ever run: take one out of `after`"
+            "the job {id:?} of the queue {queue:?} would wait for {through:?}, which waits for it, so neither would ever run: take one out of `after`"
         ),
         None => format!(
-            "others wait for the job {id:?} already, and the jobs that it is to wait for wait for so many that nobody can \
+            "others wait for the job {id:?} of the queue {queue:?} already, and the jobs that it is to wait for wait for so many that nobody can \
              say if it is among them: push it under another id"
         ),
     }
@@ -214,10 +231,10 @@ impl fmt::Debug for QueueError {
             f,
             [Config, Store],
             [
-                Halt { id },
-                NotFound { id },
-                Cycle { id, through },
-                AlreadyRuns { id },
+                Halt { queue, id },
+                NotFound { queue, id },
+                Cycle { queue, id, through },
+                AlreadyRuns { queue, id },
                 Full { queue, max_waiting },
                 Refused { kind, source },
                 Payload { id, source },

@@ -167,7 +167,7 @@ impl Lease {
     /// Those of that call.
     pub fn progress(&mut self, fraction: f64, note: impl AsRef<str>) -> Result<(), QueueError> {
         if self.ended {
-            return Err(QueueError::Halt { id: self.id.clone() });
+            return Err(self.queue.inner().halt(&self.id));
         }
         if let Some(row) = self.queue.show(&self.id, self.token(), fraction, note.as_ref())? {
             self.row = row;
@@ -345,7 +345,7 @@ impl Lease {
         let answer = if self.ended || !state.holds(self.token(), state.moment().now) {
             // The silence may have ended it before anybody has looked.
             self.queue.take_back_silent()?;
-            Err(QueueError::Halt { id: self.id.clone() })
+            Err(self.queue.inner().halt(&self.id))
         } else {
             call_on(self.queue.store(), [state.clone()], doing, effects, run)
         };
@@ -360,7 +360,7 @@ impl Lease {
     }
 
     fn renewed(&self) -> Result<(), QueueError> {
-        if self.prolong() { Ok(()) } else { Err(QueueError::Halt { id: self.id.clone() }) }
+        if self.prolong() { Ok(()) } else { Err(self.queue.inner().halt(&self.id)) }
     }
 }
 

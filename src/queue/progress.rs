@@ -144,7 +144,7 @@ impl Queue {
         let at = self.state.moment();
         let progress = JobProgress::new(fraction, note, at.wall)?;
         match self.state.show(id, token, &progress, at.now) {
-            Showed::Halt => return Err(QueueError::Halt { id: id.to_owned() }),
+            Showed::Halt => return Err(self.inner().halt(id)),
             Showed::InMemory => return Ok(None),
             Showed::Due => {}
         }

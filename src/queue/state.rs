@@ -22,7 +22,7 @@ use crate::base::sync::{Arc, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use crate::commit::overlay::Overlay;
 use crate::commit::participant::{Chore, Participant};
 use crate::kv::Family;
-use crate::queue::error::refusal;
+use crate::queue::error::{QueueError, refusal};
 use crate::queue::job::{JobId, JobState};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Weak;
@@ -195,6 +195,15 @@ impl QueueState {
 
     pub(super) fn corrupt(&self, reason: String) -> Error {
         Error::Corrupt { name: self.name.clone(), reason }
+    }
+
+    /// The error of a worker whose lease is over.
+    pub(super) fn halt(&self, id: &str) -> QueueError {
+        QueueError::Halt { queue: self.name.clone(), id: id.to_owned() }
+    }
+
+    pub(super) fn not_found(&self, id: &str) -> QueueError {
+        QueueError::NotFound { queue: self.name.clone(), id: id.to_owned() }
     }
 
     pub(super) fn decode_row(&self, id: &str, bytes: &[u8]) -> Result<Row, Error> {
@@ -450,6 +459,21 @@ mod tests {
         // The thread sleeps until there is news.
         assert_ne!(queue.inner().news(), news);
         assert!(queue.claim(Some(1000)).expect("it works").is_some());
+    }
+
+    #[test]
+    fn a_job_that_is_pushed_for_later_than_one_that_is_held_wakes_who_takes_early_jobs() {
+        let options = QueueOptions::default().clock(Clock::manual(SystemTime::UNIX_EPOCH));
+        let queue =
+            Queue::open(&Store::in_memory(), "q", options.limit(Limit::each_key().at_once(1))).expect("it opens");
+        let job = |key: &str| NewJob::new("k", &1).expect("it is JSON").key(key);
+        queue.push_all([job("a"), job("a").delay(Duration::from_secs(1))]).expect("they are pushed");
+        let _holder = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
+        let news = queue.inner().news();
+        assert!(queue.claim(Some(5000)).expect("it works").is_none(), "the key has no place");
+        queue.push(job("b").delay(Duration::from_secs(2))).expect("it is pushed");
+        assert_ne!(queue.inner().news(), news);
+        assert!(queue.claim(Some(5000)).expect("it works").is_some());
     }
 
     #[test]

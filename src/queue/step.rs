@@ -265,7 +265,11 @@ impl Step<'_, '_> {
         }
         row.clear_state();
         match row.state {
-            JobState::Scheduled => self.put_entry(List::Scheduled, row.due, id)?,
+            JobState::Scheduled => {
+                // The first one may be due before it, and held.
+                self.tail.gate.released += 1;
+                self.put_entry(List::Scheduled, row.due, id)?;
+            }
             JobState::Ready => {
                 let lane = row.priority as usize;
                 let end = &mut self.head().lanes[lane].end;
@@ -356,7 +360,7 @@ impl Step<'_, '_> {
             // It was set aside, and is counted nowhere.
             Ok(_) if self.forget_damaged(id)? => self.remove_damaged(id),
             row => {
-                let row = row?.ok_or_else(|| QueueError::NotFound { id: id.to_owned() })?;
+                let row = row?.ok_or_else(|| self.queue.not_found(id))?;
                 self.remove_row(id, row, true)
             }
         }
@@ -400,7 +404,7 @@ impl Step<'_, '_> {
 
     /// Makes a dead job ready, as if it were pushed anew. Returns false if it is not dead.
     pub(super) fn requeue(&mut self, id: &str) -> Result<bool, BoxError> {
-        let row = self.row(id)?.ok_or_else(|| QueueError::NotFound { id: id.to_owned() })?;
+        let row = self.row(id)?.ok_or_else(|| self.queue.not_found(id))?;
         if row.state != JobState::Dead {
             return Ok(false);
         }

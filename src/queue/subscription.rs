@@ -228,7 +228,7 @@ impl Subscription {
         let slot = Arc::new(Slot::default());
         queue.inner().subscribers.add(id, &slot);
         let me = Self { queue: queue.clone(), id: id.to_owned(), slot, told: 0 };
-        let (state, data, progress) = read()?.ok_or_else(|| QueueError::NotFound { id: id.to_owned() })?;
+        let (state, data, progress) = read()?.ok_or_else(|| queue.inner().not_found(id))?;
         {
             let mut told = me.slot.state.lock();
             if told.changes == 0 {

@@ -107,7 +107,7 @@ fn a_job_that_has_ended_or_has_gone_counts_as_ended_and_one_that_never_was_is_re
         bench.finish("b");
         for never in ["never", "~99", "~00", "~", "~x"] {
             let refused = bench.queue.push(job("c").after([never, "kept"]));
-            assert!(matches!(refused, Err(QueueError::NotFound { id }) if id == never));
+            assert!(matches!(refused, Err(QueueError::NotFound { id, .. }) if id == never));
         }
         assert!(matches!(bench.queue.push(job("c").after([""])), Err(QueueError::Config(_))));
         assert_eq!((bench.state("c"), bench.queue.counts().waiting), (None, 0));
@@ -127,13 +127,13 @@ fn an_id_is_remembered_for_its_time_also_by_a_queue_that_was_closed_and_no_longe
         clock.advance(DAY);
         assert!(queue.accept(Accept::new()).unwrap().is_none());
         let refused = queue.push(job("c").after(["a"]));
-        assert!(matches!(refused, Err(QueueError::NotFound { id }) if id == "a"));
+        assert!(matches!(refused, Err(QueueError::NotFound { id, .. }) if id == "a"));
         queue.push(job("c").after(["b"])).unwrap();
         drop(queue);
         let queue = open_anew(&store, &options.clone().ids_for(Duration::ZERO));
         queue.remove("c").unwrap();
         let refused = queue.push(job("d").after(["c"]));
-        assert!(matches!(refused, Err(QueueError::NotFound { id }) if id == "c"));
+        assert!(matches!(refused, Err(QueueError::NotFound { id, .. }) if id == "c"));
     });
 }
 
@@ -292,7 +292,7 @@ fn a_job_that_runs_cannot_be_made_to_wait() {
         ["a", "b"].into_iter().for_each(|id| drop(bench.push(job(id))));
         let mut lease = bench.take("a");
         let refused = bench.queue.push(job("a").after(["b"])).unwrap_err();
-        assert!(matches!(&refused, QueueError::AlreadyRuns { id } if id == "a"));
+        assert!(matches!(&refused, QueueError::AlreadyRuns { id, .. } if id == "a"));
         assert!(refused.to_string().ends_with("push it when it has ended, or under another id"));
         bench.finish("b");
         assert_eq!(bench.push(job("a").after(["b"])), PushOutcome::Resubmit);
@@ -386,7 +386,7 @@ fn jobs_of_one_call_may_name_earlier_ones_and_a_refused_one_refuses_all() {
     on_each(|bench| {
         bench.queue.push_all([job("a"), job("b").after(["a"]), job("c").after(["a", "b"])]).unwrap();
         let refused = bench.queue.push_all([job("x"), job("y").after(["z"]), job("z")]);
-        assert!(matches!(refused, Err(QueueError::NotFound { id }) if id == "z"));
+        assert!(matches!(refused, Err(QueueError::NotFound { id, .. }) if id == "z"));
         assert_eq!(bench.states(["x", "y", "z"]), [None; 3]);
         ["a", "b", "c"].into_iter().for_each(|id| bench.finish(id));
     });
@@ -430,7 +430,7 @@ fn a_batch_within_a_write_is_there_with_the_write_or_not_at_all() {
             effects.enqueue_batch(queue, [job("x")], job("y").after(["never"])).map(drop)
         });
         let refused = QueueError::from(refused.unwrap_err());
-        assert!(matches!(&refused, QueueError::NotFound { id } if id == "never"), "{refused:?}");
+        assert!(matches!(&refused, QueueError::NotFound { id, .. } if id == "never"), "{refused:?}");
         assert_eq!((table.get("key").unwrap(), bench.states(["x", "y"])), (None, [None; 2]));
         ["a", "b", "c"].into_iter().for_each(|id| bench.finish(id));
     });
@@ -457,7 +457,7 @@ fn a_stream_whose_push_waits_for_a_job_that_never_was_halts_there_and_skips_noth
         };
         let error = consumer().join().unwrap_err();
         assert!(matches!(error, Error::Job { index: 1, attempt: 2, .. }), "{error:?}");
-        assert!(error.report().contains("the queue has no job \"first\""), "{error:?}");
+        assert!(error.report().contains("the queue \"q\" has no job \"first\""), "{error:?}");
         let there = ["order 0", "order 2"].iter().filter(|order| bench.state(order).is_some()).count();
         assert_eq!(table.counter("seen").unwrap(), there as i64);
         assert!(bench.state("order 1").is_none() && progress().last_processed().unwrap() == Some(0));
@@ -486,7 +486,7 @@ fn a_job_whose_push_waits_for_a_job_that_never_was_fails_and_is_tried_again() {
         bench.push(job("was"));
         runner().drain(Limits::default()).unwrap();
         assert_eq!(bench.states(["a", "b", "was"]), [Some(JobState::Scheduled), None, FINISHED]);
-        assert!(bench.info("a").error.unwrap().contains("the queue has no job \"never\""));
+        assert!(bench.info("a").error.unwrap().contains("the queue \"q\" has no job \"never\""));
         bench.clock.advance(SECOND);
         runner().drain(Limits::default()).unwrap();
         assert_eq!(bench.states(["a", "b"]), [FINISHED, FINISHED]);

@@ -52,7 +52,7 @@ fn metadata_is_seen_by_everybody_and_each_may_change_it() {
         bench.queue.set_meta("a", "at", None).unwrap();
         assert_eq!(bench.meta("a"), json!({"for": "bob", "done": true}));
         let error = bench.queue.set_meta("b", "k", None).unwrap_err();
-        assert!(matches!(error, QueueError::NotFound { id } if id == "b"));
+        assert!(matches!(error, QueueError::NotFound { id, .. } if id == "b"));
     });
 }
 

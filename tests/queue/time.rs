@@ -140,6 +140,21 @@ fn jobs_that_came_due_are_claimed_before_those_that_are_pushed_after_that() {
 }
 
 #[test]
+fn an_error_of_a_job_names_its_queue() {
+    let bench = Bench::in_memory(options());
+    let mut lease = silent(&bench);
+    bench.push(job("b").delay(MINUTE));
+    let pushes = [job("a").after(["b"]), job("c").after(["c"])];
+    let mut errors: Vec<_> = pushes.map(|job| bench.queue.push(job).unwrap_err()).into();
+    errors.push(bench.queue.remove("never").unwrap_err());
+    bench.clock.advance(MINUTE);
+    errors.push(lease.finish(None).unwrap_err());
+    for error in errors {
+        assert!(error.to_string().contains("the queue \"q\""), "{error}");
+    }
+}
+
+#[test]
 fn a_finished_job_shows_its_failures_beside_its_last_error() {
     on_each_with(QueueOptions::default().retry(Retry::fixed(Duration::ZERO)), |bench| {
         bench.running("a").retry("it fails").unwrap();

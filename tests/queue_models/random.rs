@@ -57,7 +57,7 @@ fn halted<T: std::fmt::Debug>(answer: &Result<T, QueueError>) {
 /// Returns the reason for which a call has pushed nothing.
 fn refusal(error: &QueueError) -> Refusal {
     match error {
-        QueueError::NotFound { id } => Refusal::NotFound(id.clone()),
+        QueueError::NotFound { id, .. } => Refusal::NotFound(id.clone()),
         QueueError::Cycle { .. } => Refusal::Cycle,
         QueueError::AlreadyRuns { .. } => Refusal::AlreadyRuns,
         other => panic!("{other:?}"),

@@ -10,7 +10,8 @@ pub(crate) struct Gate {
     alone: Alone,
     /// The times between which the queue has too few tokens for its next job.
     shut: (u64, u64),
-    /// The ends of jobs that have a limit.
+    /// The ends of jobs that have a limit, and the times that scheduled jobs have got. A thread
+    /// that takes jobs before they are due looks again.
     pub(crate) released: u64,
     /// The latest time that the clock on the wall has shown, since it was set back.
     latest: u64,

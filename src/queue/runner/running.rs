@@ -268,11 +268,7 @@ impl Running {
     /// [`QueueError::Halt`] if the job was removed, or the runner has given it up.
     pub fn check(&self) -> Result<(), QueueError> {
         let state = self.0.queue.inner();
-        if state.holds(self.token(), state.moment().now) {
-            Ok(())
-        } else {
-            Err(QueueError::Halt { id: self.0.id.clone() })
-        }
+        if state.holds(self.token(), state.moment().now) { Ok(()) } else { Err(self.0.queue.inner().halt(&self.0.id)) }
     }
 
     pub(super) fn store_address(&self) -> usize {

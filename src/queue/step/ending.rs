@@ -2,7 +2,6 @@
 
 use super::{Step, is_damage};
 use crate::base::index::BoxError;
-use crate::queue::error::QueueError;
 use crate::queue::job::{JobState, Retention};
 use crate::queue::keys::List;
 use crate::queue::lines::Line;
@@ -18,7 +17,7 @@ impl Step<'_, '_> {
     /// [`QueueError::Halt`] if the lease is over.
     pub(in crate::queue) fn leased(&mut self, id: &str, token: u64) -> Result<Row, BoxError> {
         let row = self.row(id)?.filter(|row| row.state == JobState::Running && row.place == token);
-        Ok(row.ok_or_else(|| QueueError::Halt { id: id.to_owned() })?)
+        Ok(row.ok_or_else(|| self.queue.halt(id))?)
     }
 
     /// Notes that the runner stops while the job runs. If the process ends now, that is no crash.

@@ -15,7 +15,7 @@ impl Step<'_, '_> {
     fn row_of(&mut self, id: &str, token: Option<u64>) -> Result<Row, BoxError> {
         match token {
             Some(token) => self.leased(id, token),
-            None => Ok(self.row(id)?.ok_or_else(|| QueueError::NotFound { id: id.to_owned() })?),
+            None => Ok(self.row(id)?.ok_or_else(|| self.queue.not_found(id))?),
         }
     }
 

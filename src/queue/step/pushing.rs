@@ -44,7 +44,9 @@ impl Step<'_, '_> {
         }
         let again = match old.as_ref().map(|old| rules::push_again(old.state, old.due, new.due)) {
             Some(Again::Same) if !self.waits_so(id, old.as_ref(), push, &waits)? => Some(Again::Move),
-            Some(Again::Flag) if !waits.is_over() => return Err(QueueError::AlreadyRuns { id: id.clone() }.into()),
+            Some(Again::Flag) if !waits.is_over() => {
+                return Err(QueueError::AlreadyRuns { queue: self.queue.name.clone(), id: id.clone() }.into());
+            }
             again => again,
         };
         match (old, again) {

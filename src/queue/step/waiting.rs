@@ -74,13 +74,18 @@ impl Step<'_, '_> {
         let (mut waits, mut search) = (Waits::default(), Vec::new());
         for other in &push.after {
             if other == id {
-                return Err(QueueError::Cycle { id: id.to_owned(), through: Some(id.to_owned()) }.into());
+                return Err(QueueError::Cycle {
+                    queue: self.queue.name.clone(),
+                    id: id.to_owned(),
+                    through: Some(id.to_owned()),
+                }
+                .into());
             }
             let Some(row) = self.row(other)? else {
                 if self.is_gone(other)? {
                     continue;
                 }
-                return Err(QueueError::NotFound { id: other.clone() }.into());
+                return Err(self.queue.not_found(other).into());
             };
             let effect = row.state.is_ended().then(|| on_dead.effect(row.state == JobState::Dead));
             match effect {
@@ -121,11 +126,18 @@ impl Step<'_, '_> {
                 let (_, next) = pair?;
                 let next = String::from_utf8_lossy(&next).into_owned();
                 if next == id {
-                    return Err(QueueError::Cycle { id: next, through: Some(through) }.into());
+                    return Err(
+                        QueueError::Cycle { queue: self.queue.name.clone(), id: next, through: Some(through) }.into()
+                    );
                 }
                 if seen.insert(next.clone()) {
                     if seen.len() > SEARCH {
-                        return Err(QueueError::Cycle { id: id.to_owned(), through: None }.into());
+                        return Err(QueueError::Cycle {
+                            queue: self.queue.name.clone(),
+                            id: id.to_owned(),
+                            through: None,
+                        }
+                        .into());
                     }
                     search.push((next, through.clone()));
                 }
@@ -169,7 +181,7 @@ impl Step<'_, '_> {
                 Some(list) => *list,
                 None => {
                     let other_row = self.row(other)?;
-                    let mut other_row = other_row.ok_or_else(|| QueueError::NotFound { id: other.clone() })?;
+                    let mut other_row = other_row.ok_or_else(|| self.queue.not_found(other))?;
                     let list = self.list_of(&mut other_row, row.extras().on_dead);
                     self.write_row(other, &other_row)?;
                     list
