@@ -14,6 +14,7 @@ use crate::base::error::Error;
 use crate::base::sync::{Arc, Mutex};
 use crate::driver::care::Recovered;
 use crate::driver::standby::Refusal;
+use crate::driver::tenure::fenced;
 use crate::driver::timeouts::Timeouts;
 use crate::driver::writing::Writing;
 use crate::driver::{Core, Driver};
@@ -112,6 +113,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let opened =
             self.open(checked, acquired, commits.as_deref_mut().map(|commits| commits as _), &mut unstarted)?;
         let watermark = opened.inspected.watermark.clone();
+        if let Some(error) = unstarted.tenure.take_lost() {
+            return Err(fenced(watermark.name(), error));
+        }
         #[cfg(feature = "metrics")]
         self.observers.extend(self.metrics.then(|| metrics::observer(watermark.name())).flatten());
         let assembled = self.assemble(checked, opened, commits, &mut unstarted);

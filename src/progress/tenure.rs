@@ -104,9 +104,8 @@ impl Tenure {
     /// on it begins no save; a save that is being made comes to its own end. The consumer waits
     /// for the running jobs.
     ///
-    /// A call before the name is taken is the error of the start; it halts a
-    /// [standby](crate::Builder::standby), which waits for the name. A call after that, while the
-    /// start goes on, halts the consumer as soon as it has started.
+    /// A call while the consumer starts is the error of the start. It halts a
+    /// [standby](crate::Builder::standby), which waits for the name.
     pub fn lost(&self, error: BoxError) {
         let mut error = Some(error);
         self.change(|state| {

@@ -465,6 +465,36 @@ fn a_tenure_that_is_lost_before_the_consumer_has_started_is_the_error_of_its_sta
     engine.tenure().hold("ignored");
 }
 
+/// A source during whose first question the name is lost.
+struct Slow(Engine);
+
+impl Jobs for Slow {
+    type Job = u64;
+    fn first(&self) -> Result<Index, BoxError> {
+        self.0.tenure().lost("the lease ran out".into());
+        Ok(0)
+    }
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(0))
+    }
+    fn at_index(&self, index: Index) -> Result<Option<u64>, BoxError> {
+        Ok(Some(index))
+    }
+}
+
+#[test]
+fn a_tenure_that_is_lost_after_the_name_was_taken_is_the_error_of_the_start_too() {
+    let engine = Engine::default();
+    let (ran, runs) = (Arc::new(AtomicU64::new(0)), engine.clone());
+    let counts = ran.clone();
+    let started = Consumer::builder(Slow(engine.clone()), runs).start(move |_| {
+        counts.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    is_fenced(started.map(drop), "orders", "the lease ran out");
+    assert_eq!((ran.load(Ordering::Relaxed), engine.row.lock().saves), (0, 0));
+}
+
 #[test]
 fn a_consumer_that_is_held_before_it_has_started_starts_nothing_until_it_may_go_on() {
     let engine = Engine::default();
