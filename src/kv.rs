@@ -130,6 +130,10 @@ pub(crate) trait Kv: Send + Sync {
     /// lost when it is not called, or fails.
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError>;
 
+    /// Says that the store is gone. The database closes as soon as a thread of the store lets go of
+    /// it, and whoever opens it again waits for that.
+    fn closes(&self) {}
+
     /// Shows from now on everything that another process has written by now. A store that only this
     /// process writes to shows it already.
     fn refresh(&self) -> Result<(), Error> {

@@ -91,13 +91,14 @@ impl Chores {
         let thread = self.owed.lock().thread.take();
         if let Some(thread) = thread {
             if thread.thread().id() == std::thread::current().id() {
-                return;
+                return self.kv.closes();
             }
             if thread.join().is_err() {
                 tracing::error!("the store's thread for chores panicked");
             }
         }
         self.run();
+        self.kv.closes();
     }
 }
 

@@ -12,17 +12,27 @@ use rocksdb::{
     Options, ReadOptions, WriteBatch, WriteOptions,
 };
 use std::any::TypeId;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 /// The directories of the databases that are opened here. RocksDB knows what this process has open
 /// by the name that it was given: by another spelling, or a link, it would open a database a second
 /// time, and the two would overwrite each other.
-static OPEN: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
+static OPEN: LazyLock<Mutex<HashMap<PathBuf, Use>>> = LazyLock::new(Mutex::default);
+
+/// The use that this process makes of a directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Open,
+    /// Its store is gone, and the last one let go of it on this thread. Another thread of the store,
+    /// or this one, still has to.
+    Closes(ThreadId),
+}
 
 /// Told when one of them is closed.
 static CLOSED: LazyLock<Condvar> = LazyLock::new(Condvar::default);
@@ -36,7 +46,7 @@ const OPEN_FILES: i32 = if cfg!(test) { 74 } else { 512 };
 pub(crate) struct RocksKv {
     db: Arc<DB>,
     /// Behind the database, which is closed before its directory is free again.
-    _directory: Option<Directory>,
+    directory: Option<Directory>,
     /// The families that were ever looked up, where somebody else may drop them.
     watched: Option<RwLock<HashMap<FamilyId, Arc<str>>>>,
     /// True if nothing is written. Then a family of ours that is not there is an empty one, since
@@ -92,7 +102,7 @@ impl RocksKv {
         match DB::open_cf_descriptors(&options, path, descriptors) {
             Ok(db) => {
                 directory.opened = true;
-                Ok(Self { db: Arc::new(db), _directory: Some(directory), watched: None, read_only: false })
+                Ok(Self { db: Arc::new(db), directory: Some(directory), watched: None, read_only: false })
             }
             Err(e) if is_lock_held(&e) => Err(Error::Locked { path: path.to_owned() }),
             Err(e) => Err(failed(opening(path))(e).into()),
@@ -121,13 +131,13 @@ impl RocksKv {
         if TypeId::of::<DB>() == TypeId::of::<DBWithThreadMode<MultiThreaded>>() {
             Self::watched(db)
         } else {
-            Self { db, _directory: None, watched: None, read_only: false }
+            Self { db, directory: None, watched: None, read_only: false }
         }
     }
 
     /// A database that is only read, of whatever kind: the user's own one, or a secondary.
     pub(crate) fn read_only(db: Arc<DB>) -> Self {
-        Self { db, _directory: None, watched: None, read_only: true }
+        Self { db, directory: None, watched: None, read_only: true }
     }
 
     /// True if it is a family of ours that the database does not have, and need not have.
@@ -137,7 +147,7 @@ impl RocksKv {
 
     /// A database whose families may be dropped at any time.
     fn watched(db: Arc<DB>) -> Self {
-        Self { db, _directory: None, watched: Some(RwLock::default()), read_only: false }
+        Self { db, directory: None, watched: Some(RwLock::default()), read_only: false }
     }
 
     /// The number that this family has now. It is shown nowhere but in a batch.
@@ -185,9 +195,16 @@ impl Directory {
             Err(e) if !create && e.kind() == ErrorKind::NotFound => return Err(no_store(path)),
             real => real.map_err(|e| StoreError { doing: opening(path), source: e.into() })?,
         };
-        if !OPEN.lock().insert(real.clone()) {
-            return Err(Error::Locked { path: path.to_owned() });
+        let mut open = OPEN.lock();
+        loop {
+            match open.get(&real) {
+                None => break,
+                // A thread that waits for itself would wait for ever.
+                Some(Use::Closes(by)) if *by != std::thread::current().id() => CLOSED.wait(&mut open),
+                Some(_) => return Err(Error::Locked { path: path.to_owned() }),
+            }
         }
+        open.insert(real.clone(), Use::Open);
         Ok(Self { path: real, opened: false })
     }
 }
@@ -267,6 +284,12 @@ macro_rules! family {
 }
 
 impl Kv for RocksKv {
+    fn closes(&self) {
+        if let Some(directory) = &self.directory {
+            OPEN.lock().insert(directory.path.clone(), Use::Closes(std::thread::current().id()));
+        }
+    }
+
     fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError> {
         let id = self.id(name);
         if let (Some(id), Some(known)) = (id, &self.watched) {

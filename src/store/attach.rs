@@ -205,6 +205,53 @@ mod tests {
         }
     }
 
+    /// Has the last handle of its store, and lets go of it on the writer's thread.
+    struct Last {
+        store: Mutex<Option<Store>>,
+        system: FamilyId,
+        alone: Receiver<()>,
+        tell: Sender<()>,
+    }
+
+    impl Intent for Last {
+        fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
+            self.alone.recv()?;
+            draft.put(self.system, b"last", b"")?;
+            Ok(true)
+        }
+
+        fn synced(&self) -> bool {
+            false
+        }
+
+        fn written(&self) {
+            drop(self.store.lock().take());
+            self.tell.send(()).expect("the test waits");
+        }
+
+        fn failed(&self, error: BoxError) -> Option<Duration> {
+            panic!("{error}");
+        }
+    }
+
+    #[test]
+    fn a_store_whose_last_handle_is_dropped_on_its_writer_thread_can_be_opened_again_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        for _ in 0..20 {
+            let store = Store::open(directory.path()).unwrap();
+            let ((others, alone), (tell, told)) = (bounded(1), bounded(1));
+            let writer = store.writer();
+            writer.start().unwrap();
+            let (mine, system) = (Mutex::new(Some(store.clone())), store.system().id);
+            writer.submit(Box::new(Last { store: mine, system, alone, tell }), true);
+            drop(store);
+            others.send(()).unwrap();
+            told.recv_timeout(LONG).unwrap();
+            let store = Store::open(directory.path()).unwrap();
+            assert!(store.kv().get(store.system(), b"last").unwrap().is_some());
+        }
+    }
+
     #[test]
     fn a_database_that_is_attached_to_while_its_store_is_closed_shows_everything_that_store_wrote() {
         let directory = tempfile::tempdir().unwrap();
