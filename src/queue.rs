@@ -118,6 +118,7 @@ mod bell;
 mod bound;
 mod durations;
 mod enqueue;
+mod entry;
 mod error;
 mod extras;
 mod fingerprint;

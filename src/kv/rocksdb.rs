@@ -29,8 +29,8 @@ static OPEN: LazyLock<Mutex<HashMap<PathBuf, Use>>> = LazyLock::new(Mutex::defau
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Open,
-    /// Its store is gone, and the last one let go of it on this thread. Another thread of the store,
-    /// or this one, still has to.
+    /// Its store is gone: its last handle was dropped on this thread. A thread of the store, maybe
+    /// this one, still has to let go of it.
     Closes(ThreadId),
 }
 

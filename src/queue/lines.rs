@@ -62,6 +62,11 @@ pub(super) enum Damaged {
         id: JobId,
         error: String,
     },
+    /// The entry at this place, of a job that has lost it by that.
+    Entry {
+        place: String,
+        error: String,
+    },
     /// The record of a periodic job.
     Periodic {
         name: String,
@@ -183,6 +188,9 @@ impl Damaged {
             }
             Self::Job { id, error } => {
                 tracing::error!(target: "waterline", queue, id, error, "a job cannot be read, so it is set aside and the others go on: remove it, and push it again if it is still wanted");
+            }
+            Self::Entry { place, error } => {
+                tracing::error!(target: "waterline", queue, place, error, "an entry cannot be read, so all jobs are counted anew, and the one that has lost it gets another one");
             }
             Self::Periodic { name, error } => {
                 tracing::error!(target: "waterline", queue, periodic = name, error, "the record of a periodic job cannot be read, so it makes no jobs and everything else goes on: remove it, and register it again");

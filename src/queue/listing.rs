@@ -1,6 +1,7 @@
 //! Looks at the jobs of a queue, and calls for many of them.
 
 use super::Queue;
+use super::entry;
 use super::intent::call;
 use super::job::{Counts, JobInfo, Priority, from_json};
 use super::keys::{self, List, name_of_limit, number_of_entry, split_entry, split_held};
@@ -274,13 +275,13 @@ impl Queue {
         let from = self.state.keys.ready(lane, begin);
         let range = KeyRange { from, to: Some(self.state.keys.ready(lane, bounds.end.max(begin))) };
         for pair in self.store.kv().rows(&self.state.entries, range, Order::Ascending) {
-            let (key, id) = pair?;
+            let (key, entry) = pair?;
             let index = number_of_entry(&key);
-            // An entry that names no job is damaged. A claim finds the job that has lost it.
-            let Ok(id) = std::str::from_utf8(&id) else { continue };
-            let row = self.found(id)?.filter(|row| row.as_ref().map_or(true, |row| row.is_at(lane, index)));
+            // The next claim finds the job that has lost an entry which cannot be read.
+            let Ok(id) = entry::id_in(self.name(), &key, &entry) else { continue };
+            let row = self.found(&id)?.filter(|row| row.as_ref().map_or(true, |row| row.is_at(lane, index)));
             if let Some(row) = row
-                && !each(id, Found { place: index, priority: Priority::ALL[lane], limit: None, row })?
+                && !each(&id, Found { place: index, priority: Priority::ALL[lane], limit: None, row })?
             {
                 return Ok(false);
             }

@@ -3,6 +3,7 @@
 //! A job leaves its place and enters another one in the same batch, so it is always in exactly one.
 //! This file moves jobs, and [`rules`] decides where to.
 
+use super::entry;
 use super::head::Head;
 use super::keys::{Fronts, List};
 use super::row::Row;
@@ -257,6 +258,11 @@ impl Step<'_, '_> {
         self.put(self.entries(), &self.queue.keys.entry(list, at, id), &[])
     }
 
+    /// Writes that a job is at this place of a ready log, or of the table of running jobs.
+    fn put_place(&mut self, family: FamilyId, key: &[u8], id: &str) -> Result<(), StoreError> {
+        self.put(family, key, &entry::encode(&self.queue.name, key, id))
+    }
+
     /// Puts a job into the place of its state, and writes its row.
     fn enter(&mut self, id: &str, row: &mut Row) -> Result<(), StoreError> {
         row.since = self.at.wall;
@@ -275,13 +281,13 @@ impl Step<'_, '_> {
                 let end = &mut self.head().lanes[lane].end;
                 row.place = *end;
                 *end += 1;
-                self.put(self.entries(), &self.queue.keys.ready(lane, row.place), id.as_bytes())?;
+                self.put_place(self.entries(), &self.queue.keys.ready(lane, row.place), id)?;
             }
             JobState::Running => {
                 let token = &mut self.head().next_token;
                 row.place = *token;
                 *token += 1;
-                self.put(self.rows(), &self.queue.keys.running(row.place), id.as_bytes())?;
+                self.put_place(self.rows(), &self.queue.keys.running(row.place), id)?;
                 self.tail.gate.begin(row.extras().is_suspect);
                 self.tail.tell(Happened::Claimed { id: id.to_owned(), token: row.place });
             }

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Once;
 use std::time::{Duration, SystemTime};
 
+use waterline::fuzzing::{Disk, Record};
 use waterline::queue::{
-    Accept, Clock, Every, Lease, Limit, NewJob, OnDead, Queue, QueueError, QueueOptions, Retention, Unique,
+    Accept, Clock, Every, JobState, Lease, Limit, NewJob, OnDead, Queue, QueueError, QueueOptions, Retention, Unique,
 };
 use waterline::testing::FaultyStore;
 use waterline::{Consumer, MemoryJobs, Retry, Store};
@@ -205,6 +206,50 @@ fn a_job_that_dies_with_its_process_has_a_line() {
     let dead = told.iter().find(|line| line.get("id").is_some_and(|id| id == "poison")).expect("it has a line");
     assert_eq!((dead["attempt"].as_str(), dead["kind"].as_str()), ("1", "k"));
     assert!(dead["message"].starts_with("a job is dead") && dead["error"].contains("died"), "{dead:?}");
+}
+
+/// An entry that names another job, or none, is damaged. Its line says where it was, and the job
+/// that has lost it runs all the same, though the queue never is empty.
+#[test]
+fn an_entry_that_cannot_be_read_has_a_line_and_its_job_runs() {
+    log();
+    let disk = Disk::default();
+    let (_, options) = manual();
+    let open = |disk: &Disk| Queue::open(&disk.open(&Store::options()).unwrap(), "entries", options.clone()).unwrap();
+    let queue = open(&disk);
+    queue.push_all(["aa", "bb", "running", "cc"].map(job)).unwrap();
+    let damage = |disk: &Disk, family: &str, id: &[u8]| {
+        let is_entry = |(of, key, value): &&Record| {
+            let (first, last) = (value.first() == Some(&u8::MAX), value.windows(id.len()).any(|part| part == id));
+            of == family && key.len() == 13 && first && last
+        };
+        let (of, key, mut value) = disk.records().iter().find(is_entry).expect("it is there").clone();
+        value[1] ^= 1;
+        disk.put(&[(of, key, value)]);
+    };
+    damage(&disk, "waterline.ready", b"aa");
+    let mut claimed = Vec::new();
+    for _ in 0..2 {
+        let mut lease = accept(&queue);
+        claimed.push(lease.id().to_owned());
+        lease.finish(None).unwrap();
+    }
+    assert_eq!(claimed, ["bb", "running"]);
+    let told = lines("entries");
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!(told[0]["place"], "0 of the ready jobs of the priority Normal");
+    assert!(told[0]["error"].contains("checksum"), "{told:?}");
+    assert_eq!([accept(&queue), accept(&queue)].map(|lease| lease.id().to_owned()), ["cc", "aa"]);
+
+    queue.push(job("next")).unwrap();
+    let lease = std::mem::ManuallyDrop::new(accept(&queue));
+    let disk = disk.after_crash();
+    damage(&disk, "waterline.queue", lease.id().as_bytes());
+    let queue = open(&disk);
+    let told = lines("entries");
+    let is_entry = |line: &&Line| line.get("place").is_some_and(|place| place.ends_with("of the running jobs"));
+    assert_eq!(told.iter().filter(is_entry).count(), 1, "{told:#?}");
+    assert_eq!(queue.get(lease.id()).unwrap().map(|job| (job.state, job.crashes)), Some((JobState::Ready, 1)));
 }
 
 #[test]

@@ -360,9 +360,22 @@ fn ids(queue: &Queue, state: JobState) -> Vec<String> {
 }
 
 /// A queue that is opened takes over from a process that has died, so that is a write.
+/// Takes away the checksums of entries, which they had not from the beginning.
+fn without_checksums(mut records: Vec<Record>) -> Vec<Record> {
+    for (_, _, value) in records.iter_mut().filter(|(_, _, value)| value.first() == Some(&u8::MAX)) {
+        *value = value[1..value.len() - 4].to_vec();
+    }
+    records
+}
+
 #[test]
 fn promise_08_a_store_with_queues_is_opened_by_one_write_a_queue_and_all_is_there() {
-    let disk = disk(&records(QUEUES));
+    all_queues_are_there(&records(QUEUES));
+    all_queues_are_there(&without_checksums(records(QUEUES)));
+}
+
+fn all_queues_are_there(records: &[Record]) {
+    let disk = disk(records);
     let store = disk.open(&making(false)).unwrap();
     assert_eq!(disk.writes(), 1);
     let (mail, other) = (queue(&store, "mail").unwrap(), queue(&store, "other").unwrap());

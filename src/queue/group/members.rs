@@ -7,6 +7,7 @@ use super::fair::{Draw, Rule};
 use crate::base::clock::{Clock, Moment};
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::queue::bell::Bell;
+use crate::queue::entry;
 use crate::queue::error::QueueError;
 use crate::queue::head::{FREED, Lane};
 use crate::queue::job::JobState;
@@ -178,12 +179,13 @@ impl Members {
     fn since(&self, place: usize, lane: usize, index: u64) -> Result<Option<u64>, QueueError> {
         let queue = self.queue(place);
         let state = queue.inner();
-        let id = queue.store().kv().get(&state.entries, &state.keys.ready(lane, index))?;
-        let Some(id) = id.and_then(|id| String::from_utf8(id).ok()) else { return Ok(None) };
+        let key = state.keys.ready(lane, index);
+        let Some(entry) = queue.store().kv().get(&state.entries, &key)? else { return Ok(None) };
         if lane == FREED {
             // The entry names a limit, which holds the job.
-            return queue.called_since(&id);
+            return String::from_utf8(entry).map_or(Ok(None), |limit| queue.called_since(&limit));
         }
+        let Ok(id) = entry::id_in(queue.name(), &key, &entry) else { return Ok(None) };
         let row = queue.row(&id)?;
         let is_here = |row: &Row| row.state == JobState::Ready && row.priority as usize == lane && row.place == index;
         Ok(row.filter(is_here).map(|row| row.since))

@@ -2,6 +2,7 @@
 
 use crate::base::error::Error;
 use crate::kv::{Family, KeyRange, Kv, Order};
+use crate::queue::entry;
 use crate::queue::head::Head;
 use crate::queue::job::JobId;
 use crate::queue::keys::{self, Fronts, Keys, List, split_running};
@@ -10,7 +11,8 @@ use crate::queue::keys::{self, Fronts, Keys, List, split_running};
 pub(in crate::queue) struct Stored {
     pub(in crate::queue) head: Head,
     pub(in crate::queue) from: Fronts,
-    pub(in crate::queue) running: Vec<(u64, JobId)>,
+    /// By the tokens of their leases: their ids, or the reason why an entry cannot be read.
+    pub(in crate::queue) running: Vec<(u64, Result<JobId, String>)>,
     /// The number of jobs that are set aside.
     pub(in crate::queue) damaged: u64,
 }
@@ -35,9 +37,9 @@ pub(in crate::queue) fn load(
     }
     let mut running = Vec::new();
     for pair in kv.scan(rows, &keys.all_running()) {
-        let (key, id) = pair?;
-        // A damaged record names no job. The one that has lost it is found by the count.
-        running.extend(split_running(&key).map(|token| (token, String::from_utf8(id).unwrap_or_default())));
+        let (key, entry) = pair?;
+        let Some(token) = split_running(&key) else { continue };
+        running.push((token, entry::id_in(name, &key, &entry)));
     }
     let range = KeyRange { from: keys.entries_from(List::Damaged, 0), to: Some(keys.entries_end(List::Damaged)) };
     let mut damaged = 0;

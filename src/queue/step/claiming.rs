@@ -3,14 +3,15 @@
 use super::ending::Unrun;
 use super::held::Turn;
 use super::limits::Admission;
-use super::recount::id_in;
 use super::{AT_ONCE, Claim, Claimed, Step};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::kv::KeyRange;
+use crate::queue::entry;
 use crate::queue::head::{Head, Lane};
-use crate::queue::job::{JobId, JobState};
+use crate::queue::job::{JobId, JobState, Priority};
 use crate::queue::keys::{List, number_of_entry};
+use crate::queue::lines::Damaged;
 use crate::queue::row::Row;
 use crate::queue::rules;
 
@@ -88,13 +89,23 @@ impl Step<'_, '_> {
 
     /// Returns the job that is at this place of a ready log; `None` if the entry is stale.
     pub(super) fn entry(&mut self, lane: usize, index: u64) -> Result<Option<(JobId, Row)>, BoxError> {
-        let Some(id) = self.batch.get(&self.queue.entries, &self.queue.keys.ready(lane, index))? else {
-            return Ok(None);
-        };
-        let id = id_in(id);
-        self.has_lost |= id.is_empty();
+        let key = self.queue.keys.ready(lane, index);
+        let Some(entry) = self.batch.get(&self.queue.entries, &key)? else { return Ok(None) };
+        let Some(id) = self.id_at(lane, &key, &entry) else { return Ok(None) };
         let row = self.row_in(JobState::Ready, &id)?;
         Ok(row.filter(|row| row.is_at(lane, index)).map(|row| (id, row)))
+    }
+
+    /// Returns the id in an entry of a ready log. `None`: it cannot be read, so a job has lost it,
+    /// and all of them are counted anew.
+    fn id_at(&mut self, lane: usize, key: &[u8], entry: &[u8]) -> Option<JobId> {
+        let read = entry::id_in(&self.queue.name, key, entry);
+        read.map_err(|error| {
+            self.has_lost = true;
+            let place = format!("{} of the ready jobs of the priority {:?}", number_of_entry(key), Priority::ALL[lane]);
+            self.log_damage(Damaged::Entry { place, error });
+        })
+        .ok()
     }
 
     /// Deletes the entries of a ready log that were claimed, once they are many.
@@ -232,13 +243,12 @@ impl Step<'_, '_> {
     fn entries_of(&mut self, lane: usize, from: u64, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
         let (keys, end) = (self.queue.keys, self.tail.head.lanes[lane].end.max(from));
         let range = KeyRange { from: keys.ready(lane, from), to: Some(keys.ready(lane, end)) };
-        let mut entries = Vec::new();
-        for pair in self.batch.rows(&self.queue.entries, range).take(most) {
-            let (key, id) = pair?;
-            entries.push((number_of_entry(&key), id_in(id)));
-        }
-        self.has_lost |= entries.iter().any(|(_, id)| id.is_empty());
-        Ok(entries)
+        let entries = self.batch.rows(&self.queue.entries, range).take(most).collect::<Result<Vec<_>, _>>()?;
+        // One that cannot be read is stale.
+        let id = |(key, entry): (Vec<u8>, Vec<u8>)| {
+            (number_of_entry(&key), self.id_at(lane, &key, &entry).unwrap_or_default())
+        };
+        Ok(entries.into_iter().map(id).collect())
     }
 
     /// Claims the scheduled job that is due first, if it is due by this time.

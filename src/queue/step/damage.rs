@@ -4,11 +4,11 @@
 //! A job that is set aside has an entry in a list of them: a byte that says if a state still counts
 //! the job, and the reason as text. Its row and its other records stay as they are.
 
-use super::recount::id_in;
 use super::{Happened, Step};
 use crate::base::error::{Error, describe};
 use crate::base::index::BoxError;
 use crate::kv::KeyRange;
+use crate::queue::entry;
 use crate::queue::job::JobState;
 use crate::queue::keys::{List, split_entry, split_running};
 use crate::queue::lines::Damaged;
@@ -106,10 +106,12 @@ impl Step<'_, '_> {
         let (queue, keys) = (self.queue, self.queue.keys);
         let (mut leases, mut others) = (Vec::new(), Vec::new());
         for pair in self.batch.rows(&queue.rows, KeyRange::prefix(&keys.all_running())) {
-            let (key, of) = pair?;
-            match of == id.as_bytes() {
-                true => leases.extend(split_running(&key)),
-                false => others.push(id_in(of)),
+            let (key, entry) = pair?;
+            match entry::id_in(&queue.name, &key, &entry) {
+                Ok(of) if of == id => leases.extend(split_running(&key)),
+                Ok(of) => others.push(of),
+                // The next start names it.
+                Err(_) => {}
             }
         }
         if leases.is_empty() {
@@ -403,7 +405,7 @@ mod tests {
         let queue = queue();
         let mut leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
         queue.damage("b");
-        let running: Vec<_> = (0..2).zip(["a", "b"].map(str::to_owned)).collect();
+        let running: Vec<_> = (0..2).zip(["a", "b"].map(|id| Ok(id.to_owned()))).collect();
         let recovered = call(queue.store(), queue.inner(), "open a queue", move |step| step.recover(&running));
         assert_eq!(recovered.unwrap(), 1);
         let mut lease = leases.pop().unwrap();

@@ -4,6 +4,7 @@ use super::Step;
 use super::limits::{Book, JOB, KEY};
 use crate::base::index::BoxError;
 use crate::kv::KeyRange;
+use crate::queue::entry;
 use crate::queue::keys::split_held;
 use crate::queue::limit::bucket::Bucket;
 use crate::queue::limit::record::Record;
@@ -39,7 +40,8 @@ impl Step<'_, '_> {
         }
         let mut running = Vec::new();
         for pair in self.batch.rows(&queue.rows, KeyRange::prefix(&queue.keys.all_running())) {
-            running.extend(String::from_utf8(pair?.1).ok());
+            let (key, entry) = pair?;
+            running.extend(entry::id_in(&queue.name, &key, &entry).ok());
         }
         for id in running {
             let row = self.row(&id).unwrap_or_default();

@@ -5,7 +5,8 @@ use super::Step;
 use super::damage::GONE;
 use super::limits::JOB;
 use crate::base::index::BoxError;
-use crate::kv::KeyRange;
+use crate::kv::{Family, KeyRange};
+use crate::queue::entry;
 use crate::queue::job::{JobId, JobState};
 use crate::queue::keys::{List, id_of_row};
 use crate::queue::limit::record::Record;
@@ -75,7 +76,7 @@ impl Step<'_, '_> {
             JobState::Finished => (&queue.entries, keys.entry(List::Finished, row.place, id), None),
             JobState::Dead => (&queue.entries, keys.entry(List::Dead, row.place, id), None),
             JobState::Waiting => (&queue.entries, keys.entry(List::Waiting, row.place, id), None),
-            JobState::Running => (&queue.rows, keys.running(row.place), Some(id.as_bytes().to_vec())),
+            JobState::Running => return self.is_place_of(&queue.rows, &keys.running(row.place), id),
             JobState::Ready => match &row.extras().held {
                 Some(limit) => {
                     let record = self.batch.get(&queue.rows, &keys.limit(limit))?;
@@ -86,7 +87,7 @@ impl Step<'_, '_> {
                     (&queue.entries, keys.held(limit, row.place), Some([&[JOB], id.as_bytes()].concat()))
                 }
                 None if row.place < self.tail.head.lanes[row.priority as usize].next => return Ok(false),
-                None => (&queue.entries, keys.ready(row.priority as usize, row.place), Some(id.as_bytes().to_vec())),
+                None => return self.is_place_of(&queue.entries, &keys.ready(row.priority as usize, row.place), id),
             },
             JobState::Damaged => return Ok(true),
         };
@@ -94,12 +95,17 @@ impl Step<'_, '_> {
         Ok(stored.is_some_and(|stored| value.is_none_or(|value| value == stored)))
     }
 
+    fn is_place_of(&mut self, family: &Family, key: &[u8], id: &str) -> Result<bool, BoxError> {
+        let stored = self.batch.get(family, key)?;
+        Ok(stored.is_some_and(|stored| entry::id_in(&self.queue.name, key, &stored).is_ok_and(|of| of == id)))
+    }
+
     /// Enters a job that has lost its entry into the list of its state. Returns its row.
     fn enter_again(&mut self, id: &str, mut row: Row) -> Result<Option<Row>, BoxError> {
         if row.state == JobState::Running {
             // A worker of this process goes on with it. Otherwise it ran when its process died.
             if self.queue.holds(row.place, self.at.now) {
-                self.put(self.rows(), &self.queue.keys.running(row.place), id.as_bytes())?;
+                self.put_place(self.rows(), &self.queue.keys.running(row.place), id)?;
                 return Ok(Some(row));
             }
             self.end_row(id, row, End::Crashed, None)?;
@@ -111,7 +117,7 @@ impl Step<'_, '_> {
     }
 }
 
-/// The id that an entry has as its value; empty if it has none, so that it is stale.
+/// The name that an entry has as its value; empty if it has none, so that it is stale.
 pub(super) fn id_in(entry: Vec<u8>) -> JobId {
     String::from_utf8(entry).unwrap_or_default()
 }

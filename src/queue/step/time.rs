@@ -7,6 +7,7 @@ use crate::base::index::BoxError;
 use crate::kv::{KeyRange, Pair};
 use crate::queue::job::{JobId, JobState};
 use crate::queue::keys::{List, split_entry};
+use crate::queue::lines::Damaged;
 use crate::queue::rules::End;
 
 impl Step<'_, '_> {
@@ -125,10 +126,20 @@ impl Step<'_, '_> {
 
     /// Takes over from a process that has died: its running jobs count a crash each, but not those
     /// whose runner was stopping. Returns the number of crashes.
-    pub(in crate::queue) fn recover(&mut self, running: &[(u64, JobId)]) -> Result<u64, BoxError> {
+    pub(in crate::queue) fn recover(&mut self, running: &[(u64, Result<JobId, String>)]) -> Result<u64, BoxError> {
         self.head().epoch += 1;
         let mut count = 0;
         for (token, id) in running {
+            let id = match id {
+                Ok(id) => id,
+                Err(error) => {
+                    // The job that has lost it is found by the count.
+                    let place = format!("{token} of the running jobs");
+                    self.log_damage(Damaged::Entry { place, error: error.clone() });
+                    self.delete(self.rows(), &self.queue.keys.running(*token))?;
+                    continue;
+                }
+            };
             let row = self.row_in(JobState::Running, id)?;
             match row.filter(|row| row.state == JobState::Running && row.place == *token) {
                 Some(row) => {
@@ -167,7 +178,7 @@ mod tests {
         let mut leases = Vec::new();
         for life in 0..2 {
             let claimed: Vec<_> = (0..10).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
-            let running: Vec<_> = (life * 10..).zip(claimed.iter().map(|lease| lease.id().to_owned())).collect();
+            let running: Vec<_> = (life * 10..).zip(claimed.iter().map(|lease| Ok(lease.id().to_owned()))).collect();
             let died = call(queue.store(), queue.inner(), "open a queue", move |step| step.recover(&running));
             assert_eq!(died.unwrap(), 10);
             leases.extend(claimed);
