@@ -1,6 +1,7 @@
 //! A bank in an SQLite database. Transfers are rows, whose ids have holes. The balances change in
-//! the transaction that says which transfers are done, so each transfer counts exactly once. The
-//! example kills and stops the process again and again, and then checks every balance.
+//! the transaction that says which transfers are done, so each transfer counts exactly once. Two
+//! processes run: one makes transfers, and the other one waits as a hot standby. The example kills
+//! and stops the first one again and again, and then checks every balance.
 //!
 //! ```sh
 //! cargo run --release --example sqlite              # shows it
@@ -31,6 +32,9 @@ const ACCOUNTS: i64 = 50;
 const MONEY: i64 = 1_000_000;
 /// One transfer in so many has an account that does not exist. It fails for good, and is parked.
 const BAD_EVERY: i64 = 1_000;
+/// The time for which a process has the name of the bank, unless it renews that. So long does a
+/// standby wait after a process was killed.
+const LEASE: Duration = Duration::from_millis(400);
 /// The lives of the demonstration. All but the last one are killed or stopped.
 const LIVES: u32 = 10;
 /// A life says this when no transfer is left.
@@ -130,7 +134,10 @@ fn create(file: &Path, transfers: i64) -> Result<(), BoxError> {
 fn make_transfers(file: &Path) -> Result<(), BoxError> {
     let source = RowsById::new(open(file)?, "transfers", Transfer::read);
     let last: i64 = open(file)?.query_one("SELECT max(id) FROM transfers", [], |row| row.get(0))?;
-    let consumer = Consumer::builder(source, SqliteProgress::new(open(file)?, "bank"))
+    let holder = format!("process {}", std::process::id());
+    let progress = SqliteProgress::new(open(file)?, "bank").leased(open(file)?, &holder, LEASE);
+    let consumer = Consumer::builder(source, progress)
+        .standby()
         .max_processing(4)
         .retry(Retry::fixed(Duration::from_millis(1)).max_attempts(3))
         .on_exhausted(OnExhausted::Park { budget: 1_000 })
@@ -175,14 +182,21 @@ fn write(bank: &mut Transaction<'_>, checked: &[(Index, (Transfer, i64))]) -> Re
 }
 
 /// Makes the transfers in child processes. Kills most of them at a random moment, and stops others.
-/// The last one makes what is left. No child ends by itself, so each is there to be killed.
+/// The next one waits meanwhile, and takes over. The last one makes what is left. No child ends by
+/// itself, so each is there to be killed.
 fn demonstrate(file: &Path) -> Result<(), BoxError> {
+    let mut standby = Some(child(file)?);
     for life in 1..=LIVES {
         let begun = Instant::now();
-        let (mut child, input, mut said) = child(file)?;
+        let (mut child, input, mut said) = standby.take().ok_or("nobody waits")?;
+        // Its first line says that it has the name, so the next one waits for that.
+        let first = said.next().ok_or_else(|| format!("life {life} ended by itself"))??;
+        if life < LIVES {
+            standby = Some(self::child(file)?);
+        }
         // It lives until it has said so many lines, or has made all transfers.
         let lines = if life == LIVES { u64::MAX } else { RandomState::new().hash_one(life) % 20 };
-        let (mut heard, mut last) = (0, "it said nothing".to_owned());
+        let (mut heard, mut last) = (0, first);
         while heard < lines && last != ALL_MADE {
             last = said.next().ok_or_else(|| format!("life {life} ended by itself"))??;
             heard += 1;

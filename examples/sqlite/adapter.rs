@@ -1,10 +1,13 @@
 //! A source, a progress and its transaction for an SQLite database. Copy this file, and change it.
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use std::ops::RangeInclusive;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
 use waterline::{BoxError, Checkpoint, CommitError, Error, Index, Item, Jobs, Progress, Record, SaveError};
-use waterline::{Saved, Sparse, Transactional};
+use waterline::{Saved, Sparse, Tenure, Transactional};
 
 /// The rows of a table, by their column `id`. An id that no row has is a gap, and stays one. So the
 /// table needs an `INTEGER PRIMARY KEY AUTOINCREMENT`: without that word SQLite gives the id of a
@@ -64,30 +67,62 @@ impl<T: Send + 'static> Jobs for RowsById<T> {
 /// numbers.
 pub const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS progress (
-        name TEXT PRIMARY KEY, fence INTEGER NOT NULL, last INTEGER, next INTEGER, done TEXT NOT NULL DEFAULT '[]');
+        name TEXT PRIMARY KEY, fence INTEGER NOT NULL, last INTEGER, next INTEGER, done TEXT NOT NULL DEFAULT '[]',
+        holder TEXT NOT NULL DEFAULT '', expires_at INTEGER NOT NULL DEFAULT 0);
     CREATE TABLE IF NOT EXISTS progress_records (
         name TEXT, key BLOB, value BLOB NOT NULL, PRIMARY KEY (name, key)) WITHOUT ROWID;";
 
 /// The progress of one consumer, as a row of `progress`. The fence of the row grows with each life.
 /// Every write of a life asks for its fence, so an earlier life, however late, writes nothing.
+///
+/// With a [lease](Self::leased) nobody else takes the name while this life renews it. That is what
+/// a standby needs: without it, each of two processes would take the name from the other one.
 pub struct SqliteProgress {
     connection: Connection,
     name: String,
     fence: i64,
+    tenure: Option<Tenure>,
+    lease: Option<Lease>,
+}
+
+/// The lease of a name. A thread renews it until this is dropped, and then gives it back.
+struct Lease {
+    holder: String,
+    time: Duration,
+    connection: Option<Connection>,
+    renewal: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl SqliteProgress {
     pub fn new(connection: Connection, name: &str) -> Self {
-        Self { connection, name: name.to_owned(), fence: 0 }
+        Self { connection, name: name.to_owned(), fence: 0, tenure: None, lease: None }
+    }
+
+    /// Holds the name for this time, and renews that by another connection. If the process dies,
+    /// another one may have the name when the time is over. All processes must have one clock.
+    pub fn leased(self, connection: Connection, holder: &str, time: Duration) -> Self {
+        let lease = Lease { holder: holder.to_owned(), time, connection: Some(connection), renewal: None };
+        Self { lease: Some(lease), ..self }
     }
 
     fn take_name(&mut self) -> Result<Option<Saved>, BoxError> {
+        let begun = Instant::now();
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let take = "INSERT INTO progress (name, fence) VALUES (?1, 1)
-            ON CONFLICT (name) DO UPDATE SET fence = fence + 1 RETURNING fence, last, next, done";
+        let now = expiry(Duration::ZERO);
+        let held = "SELECT holder, expires_at - ?2 FROM progress WHERE name = ?1 AND expires_at > ?2";
+        let held = transaction.query_one(held, params![self.name, now], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)));
+        if let Some((holder, left)) = held.optional()?.filter(|_| self.lease.is_some()) {
+            let expires_in = Duration::from_millis(left.unsigned_abs());
+            return Err(Error::Leased { name: self.name.clone(), holder, expires_in }.into());
+        }
+        let take = "INSERT INTO progress (name, fence, holder, expires_at) VALUES (?1, 1, ?2, ?3)
+            ON CONFLICT (name) DO UPDATE SET fence = fence + 1, holder = ?2, expires_at = ?3
+            RETURNING fence, last, next, done";
+        let (holder, expires_at) =
+            self.lease.as_ref().map_or(("", 0), |lease| (lease.holder.as_str(), expiry(lease.time)));
         let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get::<_, String>(3)?));
         let (fence, last, next, done): (_, Option<i64>, Option<i64>, _) =
-            transaction.query_one(take, [&self.name], row)?;
+            transaction.query_one(take, params![self.name, holder, expires_at], row)?;
         let saved = match next {
             None => None,
             Some(next) => {
@@ -105,7 +140,66 @@ impl SqliteProgress {
         };
         transaction.commit()?;
         self.fence = fence;
+        self.renew(begun);
         Ok(saved)
+    }
+
+    /// Starts the thread that renews the lease, which was taken then.
+    fn renew(&mut self, begun: Instant) {
+        let (Some(lease), Some(tenure)) = (&mut self.lease, &self.tenure) else { return };
+        let Some(connection) = lease.connection.take() else { return };
+        let (name, fence, time, tenure) = (self.name.clone(), self.fence, lease.time, tenure.clone());
+        let (end, ends) = channel();
+        let renew = move || renew(&connection, &name, fence, begun, time, &tenure, &ends);
+        lease.renewal = Some((end, std::thread::spawn(renew)));
+    }
+}
+
+/// Renews a lease until the sender is dropped, and gives it back then. If it cannot, the consumer
+/// hears of it while the lease still holds, and starts no job any more.
+fn renew(
+    connection: &Connection,
+    name: &str,
+    fence: i64,
+    begun: Instant,
+    time: Duration,
+    tenure: &Tenure,
+    ends: &Receiver<()>,
+) {
+    let set = |expires_at: i64| {
+        let renew = "UPDATE progress SET expires_at = ?3 WHERE name = ?1 AND fence = ?2";
+        connection.execute(renew, params![name, fence, expires_at])
+    };
+    let (pause, mut until) = (time / 4, begun + time);
+    while ends.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        let now = Instant::now();
+        match set(expiry(time)) {
+            Ok(0) => return tenure.lost("another life has the name".into()),
+            Ok(_) => until = now + time,
+            Err(error) if Instant::now() + pause >= until => {
+                return tenure.lost(format!("the lease could not be renewed: {error}").into());
+            }
+            Err(_) => {}
+        }
+    }
+    // If this fails, the lease runs out by itself.
+    let _ = set(0);
+}
+
+/// The time after this one, in milliseconds since 1970.
+fn expiry(time: Duration) -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from((now + time).as_millis()).unwrap_or(i64::MAX)
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some((end, thread)) = self.renewal.take() else { return };
+        drop(end);
+        // That thread itself may be the last one that has the consumer.
+        if thread.thread().id() != std::thread::current().id() {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -127,7 +221,15 @@ impl Progress for SqliteProgress {
     }
 
     fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
-        self.take_name().map_err(|source| Error::Progress { source })
+        // The error of a name that somebody else has is the library's own.
+        self.take_name().map_err(|source| match source.downcast() {
+            Ok(error) => *error,
+            Err(source) => Error::Progress { source },
+        })
+    }
+
+    fn subscribe(&mut self, tenure: Tenure) {
+        self.tenure = Some(tenure);
     }
 
     fn save_all(&mut self, saved: &Saved) -> Result<(), SaveError> {

@@ -23,11 +23,43 @@ fn a_bank_that_is_killed_and_stopped_again_and_again_has_exact_balances() {
     assert!(text.lines().filter(|line| line.starts_with("life ") && line.contains("SIGKILL")).count() > 0, "{text}");
 
     let bank = Connection::open(&file).unwrap();
+    // Two processes ran at a time. One that takes the name from a healthy one makes a life more.
+    let lives = text.lines().filter(|line| line.starts_with("life ")).count();
+    assert_eq!(count(&bank, "SELECT fence FROM progress WHERE name = 'bank'"), lives as i64, "{text}");
     bank.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 7", []).unwrap();
     drop(bank);
     let output = example(&file, &["--verify"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("account 7 has"), "{output:?}");
+}
+
+#[test]
+fn a_lease_refuses_other_lives_until_it_is_given_back_or_has_run_out_and_is_lost_with_its_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("numbers.db");
+    let database = numbers(&file, 8);
+    let leased = |holder: &str| SqliteProgress::new(open(&file), "copies").leased(open(&file), holder, HOUR);
+    let start = |progress| copier_of(&file, progress).start_writing(|job| Ok(job.payload), copy);
+    let holder = start(leased("a")).unwrap();
+    let refused = start(leased("b")).map(drop);
+    let is_refusal =
+        matches!(&refused, Err(Error::Leased { holder, expires_in, .. }) if holder == "a" && *expires_in <= HOUR);
+    assert!(is_refusal, "{refused:?}");
+    holder.stop().unwrap();
+    start(leased("b")).unwrap().stop().unwrap();
+    // A process that died has given nothing back.
+    for (expires_at, is_refused) in [(i64::MAX, true), (1, false)] {
+        database.execute("UPDATE progress SET expires_at = ?1, holder = 'dead'", [expires_at]).unwrap();
+        let started = start(leased("c"));
+        assert_eq!(matches!(&started, Err(Error::Leased { holder, .. }) if holder == "dead"), is_refused);
+        drop(started);
+    }
+
+    let brief = SqliteProgress::new(open(&file), "copies").leased(open(&file), "e", Duration::from_millis(200));
+    let held = start(brief).unwrap();
+    database.execute("UPDATE progress SET fence = fence + 1", []).unwrap();
+    let ended = ends("the renewal of a lease that is lost", move || held.join());
+    assert!(matches!(&ended, Err(Error::Fenced { holder, .. }) if holder.contains("another life")), "{ended:?}");
 }
 
 /// A database with numbers as a stream, of which every fourth id is a gap, and a copy that is to be
@@ -59,8 +91,12 @@ fn last(count: i64) -> Index {
 
 /// A consumer that copies the numbers through this connection.
 fn copier(file: &Path, connection: Connection) -> Builder<RowsById<i64>, SqliteProgress> {
+    copier_of(file, SqliteProgress::new(connection, "copier"))
+}
+
+fn copier_of(file: &Path, progress: SqliteProgress) -> Builder<RowsById<i64>, SqliteProgress> {
     let source = RowsById::new(open(file), "numbers", |row| row.get("id"));
-    Consumer::builder(source, SqliteProgress::new(connection, "copier")).max_processing(2)
+    Consumer::builder(source, progress).max_processing(2)
 }
 
 fn copy(transaction: &mut rusqlite::Transaction<'_>, numbers: &[(Index, i64)]) -> Result<(), BoxError> {
