@@ -8,6 +8,9 @@ use crate::driver::tenure::fenced;
 use crate::progress::{Earlier, Progress, Saved, Tenure, acquire_all, load_earlier, load_records};
 use crate::window::{Limits, Window};
 
+/// A window is rarely so wide that it has a job which is done so far above the lowest undone one.
+const FAR: Index = 1 << 27;
+
 /// A progress that has its name.
 pub(super) struct Acquired {
     pub(super) name: Option<String>,
@@ -36,12 +39,23 @@ impl Acquired {
     /// Makes the window that goes on from here, or begins with `next`.
     pub(super) fn window(&mut self, next: Index, limits: Limits) -> Window {
         let loaded = self.last_processed();
+        self.tell_of_far_jobs(limits);
         let mut window = loaded.map_or_else(|| Window::begin(next, limits), |last| Window::resume(last, limits));
         if self.keeps_all {
             window.keep_done_ahead();
             window.restore(self.saved.iter_mut().flat_map(|saved| std::mem::take(&mut saved.done)));
         }
         window
+    }
+
+    /// Names a run of jobs that lies further above the lowest undone one than the window is wide. No
+    /// life with these limits wrote it, so it may be damaged, and then its jobs never run.
+    fn tell_of_far_jobs(&self, limits: Limits) {
+        let Some(saved) = self.saved.as_ref().filter(|_| self.keeps_all) else { return };
+        let far = saved.next.saturating_add(limits.max_search_ahead.max(FAR));
+        let Some(run) = saved.done.iter().find(|run| *run.end() >= far) else { return };
+        let consumer = self.name.as_deref().unwrap_or("unnamed");
+        tracing::warn!(target: "waterline", consumer, first = run.start(), last = run.end(), next = saved.next, "the progress says that jobs far above the lowest one that is not done are done, so they do not run: if no earlier life had so large a max_search_ahead, its record is damaged, so stop the consumer and restore it");
     }
 }
 

@@ -15,8 +15,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Level, Metadata, Subscriber};
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, Builder, Consumer, Event, Handle, Index, Jobs, MemoryProgress, Retry, Sparse, Store,
-    StoreProgress,
+    Blocked, BoxError, Builder, Checkpoint, Consumer, Error, Event, Handle, Index, Jobs, MemoryProgress, Progress,
+    Retry, SaveError, Saved, Sparse, Store, StoreProgress,
 };
 
 /// The time for a stall, and the step in which time passes.
@@ -633,4 +633,42 @@ fn a_listener_may_write_to_the_store_though_nobody_watches_for_stalls() {
     assert!(written.recv_timeout(LONG).expect("it does not wait for itself"), "the disk is full for it, too");
     faulty.heal();
     consumer.stop().unwrap();
+}
+
+/// An engine that has loaded this.
+struct Claims(&'static str, Saved);
+
+impl Progress for Claims {
+    fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
+        unreachable!("it keeps what is done ahead")
+    }
+    fn save(&mut self, _: &Checkpoint) -> Result<(), BoxError> {
+        unreachable!("it keeps what is done ahead")
+    }
+    fn keeps_done_ahead(&self) -> bool {
+        true
+    }
+    fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
+        Ok(Some(self.1.clone()))
+    }
+    fn save_all(&mut self, _: &Saved) -> Result<(), SaveError> {
+        Ok(())
+    }
+    fn label(&self) -> Option<String> {
+        Some(self.0.to_owned())
+    }
+}
+
+#[test]
+fn a_run_of_done_jobs_that_no_life_can_have_written_is_named() {
+    everything();
+    const FAR: Index = 1 << 28;
+    for (name, run) in [("near run", 9..=12), ("far run", FAR..=FAR + 1)] {
+        let progress = Claims(name, Saved::new(Some(6), 7, vec![run]));
+        Consumer::builder(numbers(9), progress).stop_at(8).start(|_| Ok(())).unwrap().join().unwrap();
+    }
+    assert!(lines_of("near run").iter().all(|line| line.level != Level::WARN), "{:#?}", lines_of("near run"));
+    let told = line("far run", Level::WARN, "jobs far above the lowest one");
+    let fields = ["first", "last", "next"].map(|field| told.field(field).to_owned());
+    assert_eq!(fields, [FAR, FAR + 1, 7].map(|index| index.to_string()));
 }
