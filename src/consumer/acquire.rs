@@ -48,8 +48,8 @@ impl Acquired {
         window
     }
 
-    /// Names a run of jobs that lies further above the lowest undone one than the window is wide. No
-    /// life with these limits wrote it, so it may be damaged, and then its jobs never run.
+    /// Names a run of jobs that lies further above the lowest undone one than the window is wide.
+    /// No life with these limits wrote it, so it may be damaged, and then its jobs never run.
     fn tell_of_far_jobs(&self, limits: Limits) {
         let Some(saved) = self.saved.as_ref().filter(|_| self.keeps_all) else { return };
         let far = saved.next.saturating_add(limits.max_search_ahead.max(FAR));
