@@ -182,7 +182,7 @@ pub use subscription::{Seen, Subscription};
 pub use unique::{Clash, Unique};
 pub use watch::{QueueChange, Watch};
 
-use self::durations::Averages;
+use self::durations::{Averages, load_durations};
 use self::head::{decode_number, encode_number};
 use self::intent::call;
 use self::keys::Keys;
@@ -265,7 +265,8 @@ impl Queue {
         let number = Self::number(store, name, &families[0])?;
         let stored = state::loading::load(store.kv(), name, number, &families)?;
         let wall = options.clock.moment().wall;
-        let (averages, old) = Averages::load(store.kv(), name, Keys(number), &families[0], wall)?;
+        let (durations, old) = load_durations(store.kv(), name, Keys(number), &families[0], wall)?;
+        let averages = Averages::new(durations);
         let state =
             QueueState::new(name, number, families, options, (stored.head, stored.from, stored.damaged), averages);
         let state = Arc::new(state);
@@ -370,11 +371,6 @@ impl Queue {
         let jobs: Vec<_> = jobs.into_iter().collect();
         jobs.iter().try_for_each(|job| self.ask_before_push(job))?;
         self.push_asked(jobs)
-    }
-
-    /// Returns a buffer for pushes that nobody waits for.
-    pub fn lazy(&self) -> Lazy {
-        Lazy::new(self.clone())
     }
 
     /// Checks a job, and gives it an id if it has none.

@@ -172,7 +172,7 @@ impl Queue {
                 Ok(Some((kind, attempt, state))) => {
                     tracing::warn!(target: "waterline", queue = self.name(), id, kind, attempt, "{error}, so the job is taken back");
                     if let dead @ Ended::Dead { .. } = Ended::of(&end, state) {
-                        lines::ended(&self.state, (&id, &kind, attempt), &dead);
+                        lines::ended(&self.state.lines, self.name(), (&id, &kind, attempt), &dead);
                     }
                 }
                 // It is set aside, or its worker has ended it meanwhile.

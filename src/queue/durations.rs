@@ -106,30 +106,9 @@ struct Average {
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
 impl Averages {
-    /// Reads what is stored. Returns the keys of the records that are too old. One that is damaged
-    /// is left out, and written over in time: no job depends on it.
-    pub(super) fn load(
-        kv: &dyn Kv,
-        queue: &str,
-        keys: Keys,
-        rows: &Family,
-        wall: u64,
-    ) -> Result<(Self, Vec<Vec<u8>>), Error> {
-        let (mut averages, mut old) = (HashMap::new(), Vec::new());
-        for pair in kv.scan(rows, &keys.all_durations()) {
-            let (key, bytes) = pair?;
-            let Some(kind) = id_of_row(&key) else { continue };
-            match Record::decode(queue, kind, &bytes) {
-                Ok(record) if after(record.at, KEPT_FOR).is_some_and(|until| until <= wall) => old.push(key),
-                Ok(Record { durations, .. }) => {
-                    averages.insert(kind.to_owned(), Average { durations, stored: None });
-                }
-                Err(reason) => {
-                    tracing::warn!(target: "waterline", queue, kind, reason, "the durations of a kind of jobs cannot be read, so they are counted anew");
-                }
-            }
-        }
-        Ok((Self(Mutex::new(averages)), old))
+    pub(super) fn new(stored: HashMap<String, Durations>) -> Self {
+        let average = |(kind, durations)| (kind, Average { durations, stored: None });
+        Self(Mutex::new(stored.into_iter().map(average).collect()))
     }
 
     /// Changes the average of a kind.
@@ -157,6 +136,13 @@ impl Averages {
         })
     }
 
+    /// Returns those of all kinds. An attempt whose end is being written is not in them yet.
+    pub(super) fn all(&self) -> BTreeMap<String, Durations> {
+        let averages = self.0.lock();
+        let durations = averages.iter().map(|(kind, average)| (kind.clone(), average.durations));
+        durations.filter(|(_, durations)| durations.count > 0).collect()
+    }
+
     /// Returns the duration to be expected of an attempt; `None` for a kind without any so far.
     pub(super) fn expected(&self, kind: &str) -> Option<Duration> {
         let durations = self.0.lock().get(kind).map(|average| average.durations)?;
@@ -172,6 +158,30 @@ impl QueueState {
         let record = Record { durations, at: self.moment().wall };
         Some((self.keys.durations(kind), record.encode(&self.name, kind)))
     }
+}
+
+/// Reads the durations that are stored. Returns the keys of the records that are too old, too. One
+/// that is damaged is left out, and written over in time: no job depends on it.
+pub(super) fn load_durations(
+    kv: &dyn Kv,
+    queue: &str,
+    keys: Keys,
+    rows: &Family,
+    wall: u64,
+) -> Result<(HashMap<String, Durations>, Vec<Vec<u8>>), Error> {
+    let (mut durations, mut old) = (HashMap::new(), Vec::new());
+    for pair in kv.scan(rows, &keys.all_durations()) {
+        let (key, bytes) = pair?;
+        let Some(kind) = id_of_row(&key) else { continue };
+        match Record::decode(queue, kind, &bytes) {
+            Ok(record) if after(record.at, KEPT_FOR).is_some_and(|until| until <= wall) => old.push(key),
+            Ok(record) => drop(durations.insert(kind.to_owned(), record.durations)),
+            Err(reason) => {
+                tracing::warn!(target: "waterline", queue, kind, reason, "the durations of a kind of jobs cannot be read, so they are counted anew");
+            }
+        }
+    }
+    Ok((durations, old))
 }
 
 impl Step<'_, '_> {
@@ -208,10 +218,7 @@ impl Queue {
     /// ```
     #[must_use]
     pub fn durations(&self) -> BTreeMap<String, Durations> {
-        let averages = self.inner().averages.0.lock();
-        let durations = averages.iter().map(|(kind, average)| (kind.clone(), average.durations));
-        // An attempt whose end is being written is not in them yet.
-        durations.filter(|(_, durations)| durations.count > 0).collect()
+        self.inner().averages.all()
     }
 }
 

@@ -158,18 +158,6 @@ impl QueueError {
     pub fn report(&self) -> String {
         describe(self)
     }
-
-    /// Returns the error that failed an intent. An error of the queue comes back as it was.
-    pub(crate) fn of_intent(doing: &str, error: BoxError) -> Self {
-        let error = match error.downcast::<Self>() {
-            Ok(own) => return *own,
-            Err(error) => error,
-        };
-        match error.downcast::<Error>() {
-            Ok(error) => (*error).into(),
-            Err(error) => Error::from(crate::commit::intent::failed(doing, error)).into(),
-        }
-    }
 }
 
 impl From<Error> for QueueError {
@@ -203,22 +191,9 @@ impl From<QueueError> for Error {
     }
 }
 
-/// Returns an error of an operation as the crate's own, since the write that failed may be one
-/// outside of the queue. It is a [`Refusal`] if what is asked for is to blame: a full queue and a
-/// database that fails are nobody's fault, and every operation would meet them.
-pub(super) fn refusal(error: BoxError) -> BoxError {
-    let error = match error.downcast::<QueueError>() {
-        Ok(error) if matches!(*error, QueueError::Full { .. }) => return Error::from(*error).into(),
-        Ok(error) => Error::from(*error),
-        Err(other) => match other.downcast::<Error>() {
-            Ok(error) => *error,
-            Err(other) => return other,
-        },
-    };
-    match error {
-        error @ (Error::Queue { .. } | Error::Counter { .. } | Error::Corrupt { .. }) => Refusal(error).into(),
-        other => other.into(),
-    }
+/// True if this error says that a stored record is damaged.
+pub(super) fn is_damage(error: &BoxError) -> bool {
+    matches!(error.downcast_ref(), Some(Error::Corrupt { .. }))
 }
 
 impl fmt::Debug for QueueError {

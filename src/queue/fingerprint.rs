@@ -40,7 +40,9 @@ impl Fingerprint {
         half.copy_from_slice(&hash[..16]);
         Ok(Self(half))
     }
+}
 
+impl Fingerprint {
     /// Returns it as 32 digits.
     pub(crate) fn text(self) -> String {
         format!("{:032x}", u128::from_be_bytes(self.0))

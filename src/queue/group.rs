@@ -16,9 +16,7 @@ pub(super) use members::Members;
 use super::accept::Accept;
 use super::intent::call_on;
 use super::job::{Counts, JobState};
-use super::lazy::Lazy;
 use super::new_job::NewJob;
-use super::runner::{Runner, RunnerBuilder};
 use super::state::{QueueState, Takes};
 use super::step::{AT_ONCE, Push};
 use super::{Lease, Pushed, Queue, QueueError};
@@ -189,12 +187,6 @@ impl Group {
         })
     }
 
-    /// Returns a buffer for pushes that nobody waits for. It keeps the order of the calls, and is
-    /// written as [`push_all`](Self::push_all) does.
-    pub fn lazy(&self) -> Lazy {
-        Lazy::of_group(self.clone())
-    }
-
     // Claims.
 
     /// Makes a group that claims from these queues alone, also from those that run
@@ -296,13 +288,6 @@ impl Group {
             }
             members.sleep(news, deadline, takes, &tried, &[]);
         }
-    }
-
-    /// Returns the settings of a runner of all queues that the group claims from: one pool of
-    /// threads, with one `max_processing`. It needs a handler at least. A queue has one runner at
-    /// most, also in two groups.
-    pub fn runner(&self) -> RunnerBuilder {
-        Runner::of_group(self)
     }
 
     // Looks.

@@ -8,7 +8,8 @@ use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::changes::Changes;
 use crate::commit::draft::Draft;
-use crate::commit::intent::{Intent, Ticket};
+use crate::commit::intent::{Intent, Ticket, failed};
+use crate::commit::participant::Refusal;
 use crate::queue::error::QueueError;
 use crate::store::Store;
 use std::time::Duration;
@@ -82,8 +83,34 @@ where
 }
 
 impl<Q, R, F> Call<Q, R, F> {
+    /// Returns the error that failed the call. An error of the queue comes back as it was.
     fn refused(&self, error: BoxError) -> QueueError {
-        QueueError::of_intent(self.doing, error)
+        let error = match error.downcast::<QueueError>() {
+            Ok(own) => return *own,
+            Err(error) => error,
+        };
+        match error.downcast::<Error>() {
+            Ok(error) => (*error).into(),
+            Err(error) => Error::from(failed(self.doing, error)).into(),
+        }
+    }
+}
+
+/// Returns an error of an operation as the crate's own, since the write that failed may be one
+/// outside of the queue. It is a [`Refusal`] if what is asked for is to blame: a full queue and a
+/// database that fails are nobody's fault, and every operation would meet them.
+pub(super) fn refusal(error: BoxError) -> BoxError {
+    let error = match error.downcast::<QueueError>() {
+        Ok(error) if matches!(*error, QueueError::Full { .. }) => return Error::from(*error).into(),
+        Ok(error) => Error::from(*error),
+        Err(other) => match other.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(other) => return other,
+        },
+    };
+    match error {
+        error @ (Error::Queue { .. } | Error::Counter { .. } | Error::Corrupt { .. }) => Refusal(error).into(),
+        other => other.into(),
     }
 }
 

@@ -37,6 +37,21 @@ enum Target {
     Group(Group),
 }
 
+impl Queue {
+    /// Returns a buffer for pushes that nobody waits for.
+    pub fn lazy(&self) -> Lazy {
+        Lazy::new(self.clone())
+    }
+}
+
+impl Group {
+    /// Returns a buffer for pushes that nobody waits for. It keeps the order of the calls, and is
+    /// written as [`push_all`](Self::push_all) does.
+    pub fn lazy(&self) -> Lazy {
+        Lazy::of_group(self.clone())
+    }
+}
+
 impl Lazy {
     pub(super) fn new(queue: Queue) -> Self {
         Self { target: Target::Queue(queue), jobs: Vec::new() }

@@ -356,7 +356,7 @@ impl Lease {
     }
 
     fn log(&self, ended: &Ended) {
-        lines::ended(self.queue.inner(), (&self.id, self.kind(), self.attempt()), ended);
+        lines::ended(&self.queue.inner().lines, self.queue.name(), (&self.id, self.kind(), self.attempt()), ended);
     }
 
     fn renewed(&self) -> Result<(), QueueError> {

@@ -9,7 +9,6 @@ use super::job::{self, JobId};
 use super::limit::{LimitOf, of_name};
 use super::periodic::Passed;
 use super::related::Skipped;
-use super::state::QueueState;
 use crate::base::guard::guarded;
 use crate::base::sync::Mutex;
 use crate::base::time;
@@ -200,8 +199,7 @@ impl Damaged {
 }
 
 /// Writes the line about the end of an attempt, if there is one. The caller holds no lock.
-pub(super) fn ended(of: &QueueState, (id, kind, attempt): (&str, &str, u32), ended: &Ended) {
-    let queue = of.name.as_str();
+pub(super) fn ended(lines: &Lines, queue: &str, (id, kind, attempt): (&str, &str, u32), ended: &Ended) {
     match ended {
         Ended::Finished => {}
         Ended::Snoozed => {
@@ -213,7 +211,7 @@ pub(super) fn ended(of: &QueueState, (id, kind, attempt): (&str, &str, u32), end
         Ended::Retried { error } => {
             tracing::debug!(target: "waterline", queue, id, kind, attempt, error, "a job failed, and is tried again");
         }
-        Ended::Dead { error } => of.lines.dead(queue, (id, kind, attempt), error),
+        Ended::Dead { error } => lines.dead(queue, (id, kind, attempt), error),
         Ended::Lost => {
             tracing::warn!(target: "waterline", queue, id, kind, attempt, "a job was removed or taken over while it ran; its end was not written");
         }

@@ -340,31 +340,4 @@ impl NewJob {
         }
         self.retry.map_or(Ok(()), |retry| retry.validate())
     }
-
-    /// Returns the extras of its row, if it has any.
-    pub(super) fn extras(&self, wall: u64) -> Result<Option<Box<Extras>>, ConfigError> {
-        let is_compared = self.unique.is_some() || self.skips_executed;
-        let (waits, has_meta) = (!self.after.is_empty(), !self.meta.is_empty());
-        let is_limited = self.key.is_some() || self.cost != extras::NONE.cost;
-        let is_related = self.root.is_some() || self.expires.is_some() || waits;
-        if !is_compared && !is_limited && !is_related && !has_meta {
-            return Ok(None);
-        }
-        let fields = self.unique.as_ref().map_or(&Fields::All, |unique| &unique.fields);
-        let fingerprint = is_compared.then(|| Fingerprint::of(&self.kind, &self.payload, fields)).transpose()?;
-        let expires = self.expires.map(|time| after(wall, time).ok_or(ConfigError::RunAt)).transpose()?;
-        Ok(Some(Box::new(Extras {
-            unique: self.unique.as_ref().map(|unique| unique.until),
-            fingerprint,
-            skips_from: self.skips_executed.then_some(0),
-            root: self.root.clone(),
-            is_root: self.is_root,
-            expires,
-            on_dead: if waits { self.on_dead } else { OnDead::Die },
-            has_meta,
-            key: self.key.clone(),
-            cost: self.cost,
-            ..extras::NONE.clone()
-        })))
-    }
 }

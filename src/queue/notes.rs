@@ -81,7 +81,9 @@ impl Noted {
     pub(super) fn is_over(&self, wall: u64) -> bool {
         self.until > 0 && self.until <= wall
     }
+}
 
+impl Noted /* bytes */ {
     pub(super) fn encode(&self, queue: &str, of: &str) -> Vec<u8> {
         let value = self.value.to_string();
         let mut bytes = SEAL.begin(1 + 8 + value.len() + SUM);

@@ -44,7 +44,9 @@ impl JobProgress {
         }
         Ok(Self { fraction, note: note.to_owned(), at: time(wall) })
     }
+}
 
+impl JobProgress /* bytes */ {
     pub(super) fn encode(&self, queue: &str, id: &str) -> Vec<u8> {
         let at = super::job::millis(self.at).unwrap_or(0);
         let mut bytes = SEAL.begin(1 + 2 * 8 + self.note.len() + SUM);

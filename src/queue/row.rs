@@ -46,7 +46,7 @@ pub(crate) struct Row {
     pub(crate) extras: Option<Box<Extras>>,
 }
 
-impl Row {
+impl Row /* bytes */ {
     pub(crate) fn encode(&self, queue: &str, id: &str) -> Vec<u8> {
         let extras = self.extras.as_deref().filter(|extras| **extras != extras::NONE);
         let version = if extras.is_some() { 2 } else { 1 };
@@ -130,7 +130,9 @@ impl Row {
             extras,
         })
     }
+}
 
+impl Row {
     /// Returns what an entry says of a job whose row cannot be read. Its other records may be
     /// there.
     pub(crate) fn unreadable(priority: Priority, place: u64, held: Option<String>) -> Self {

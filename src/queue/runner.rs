@@ -447,3 +447,12 @@ fn decoded<P: DeserializeOwned>(id: &str, payload: &[u8]) -> Result<P, BoxError>
     let misfit = |source| Failure::permanent(QueueError::Payload { id: JobId::from(id), source });
     Ok(from_json(payload).map_err(misfit)?)
 }
+
+impl Group {
+    /// Returns the settings of a runner of all queues that the group claims from: one pool of
+    /// threads, with one `max_processing`. It needs a handler at least. A queue has one runner at
+    /// most, also in two groups.
+    pub fn runner(&self) -> RunnerBuilder {
+        Runner::of_group(self)
+    }
+}

@@ -4,25 +4,29 @@ use super::bell::Bell;
 use super::durations::Averages;
 use super::enqueue::decode_pushes;
 use super::head::{Head, Lane};
+use super::intent::refusal;
 use super::keys::{Fronts, Keys};
 use super::limit::LimitSet;
 use super::limit::gate::Gate;
 use super::lines::Lines;
+use super::new_job::NewJob;
 use super::notes::decode_change;
 use super::options::QueueOptions;
 use super::periodic::Periodics;
+use super::prepare::prepare;
 use super::progress::Shown;
 use super::row::Row;
-use super::step::{AT_ONCE, Happened, Room, Step, Tail};
+use super::step::{AT_ONCE, Happened, Push, Room, Step, Tail};
 use super::subscription::Subscribers;
 use crate::base::clock::{Moment, Waits};
+use crate::base::config::ConfigError;
 use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use crate::commit::overlay::Overlay;
 use crate::commit::participant::{Chore, Participant};
 use crate::kv::Family;
-use crate::queue::error::{QueueError, refusal};
+use crate::queue::error::QueueError;
 use crate::queue::job::{JobId, JobState};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Weak;
@@ -218,6 +222,11 @@ impl QueueState {
     /// Returns a number that is in no id so far.
     pub(super) fn make_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Checks a job, and gives it an id if it has none.
+    pub(super) fn prepare(&self, new: NewJob, wall: u64) -> Result<Push, ConfigError> {
+        prepare(new, wall, || self.make_id())
     }
 
     pub(super) fn look<R>(&self, look: impl FnOnce(&Live) -> R) -> R {

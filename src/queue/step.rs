@@ -14,7 +14,7 @@ use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::overlay::Overlay;
 use crate::kv::batch::FamilyId;
-use crate::queue::error::QueueError;
+use crate::queue::error::{QueueError, is_damage};
 use crate::queue::job::{JobId, JobState};
 use crate::queue::limit::gate::Gate;
 use crate::queue::lines::{About, Damaged, Line, is_wanted};
@@ -39,12 +39,13 @@ mod ticking;
 mod time;
 mod waiting;
 
-pub(super) use damage::is_damage;
-pub(super) use limits::JOB;
-
 /// The most entries that one look at a list moves. A larger backlog takes several batches, so that
 /// no batch gets long.
 pub(super) const AT_ONCE: usize = 64;
+
+/// The most entries of ready jobs that one claim looks at. An entry whose job has moved or gone is
+/// stale, and is passed.
+pub(super) const LOOKS: usize = 256;
 
 /// The state of a queue after everything in the batch.
 #[derive(Clone)]
@@ -164,12 +165,28 @@ pub(super) struct Step<'s, 'k> {
     /// True once it has changed anything.
     pub(super) wrote: bool,
     /// Ends that still have to be told to those who wait for them.
-    pub(super) endings: VecDeque<waiting::Ending>,
+    pub(super) endings: VecDeque<Ending>,
     /// True while it tells ends.
     pub(super) is_telling: bool,
     /// True once it has seen that jobs are to be counted anew, since an entry was damaged.
     pub(super) has_lost: bool,
     pub(super) room: Room,
+}
+
+/// The end of a job, to be told to those in this list.
+#[derive(Clone, Debug)]
+pub(super) struct Ending {
+    pub(super) list: u64,
+    pub(super) of: JobId,
+    pub(super) died: bool,
+    /// The job of the list that was told last: a look begins behind it, and passes no tombstones.
+    pub(super) last: JobId,
+}
+
+impl Ending {
+    pub(super) fn new(list: u64, of: &str, died: bool) -> Self {
+        Self { list, of: of.to_owned(), died, last: JobId::new() }
+    }
 }
 
 /// The room that a push has to find in a queue in which only so many jobs may wait.

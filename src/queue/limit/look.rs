@@ -1,5 +1,6 @@
 //! A look at the jobs that limits hold, for the status.
 
+use super::record::JOB;
 use super::record::Record;
 use super::{LimitOf, of_name};
 use crate::kv::{KeyRange, Order};
@@ -7,7 +8,6 @@ use crate::queue::Queue;
 use crate::queue::error::QueueError;
 use crate::queue::job::JobId;
 use crate::queue::keys::split_held;
-use crate::queue::step::JOB;
 use std::collections::BTreeMap;
 
 /// The limits that one look reads. There may be one for each key.

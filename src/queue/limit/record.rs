@@ -7,6 +7,10 @@ use crate::queue::row::Fields;
 /// The place of a record is its name.
 pub(crate) const SEAL: Kind = Kind { label: "queue.limit", versions: &[1] };
 
+/// The first byte of an entry: a job, or a key that waits for its first job.
+pub(crate) const JOB: u8 = b'j';
+pub(crate) const KEY: u8 = b'k';
+
 const CALLED: u8 = 1;
 const BUCKET: u8 = 2;
 const WAITS: u8 = 4;

@@ -3,7 +3,7 @@
 use super::ending::Unrun;
 use super::held::Turn;
 use super::limits::Admission;
-use super::{AT_ONCE, Claim, Claimed, Step};
+use super::{AT_ONCE, Claim, Claimed, LOOKS, Step};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::kv::KeyRange;
@@ -14,10 +14,6 @@ use crate::queue::keys::{List, number_of_entry};
 use crate::queue::lines::Damaged;
 use crate::queue::row::Row;
 use crate::queue::rules;
-
-/// The most entries of ready jobs that one claim looks at. An entry whose job has moved or gone is
-/// stale, and is passed.
-pub(super) const LOOKS: usize = 256;
 
 /// The entries that a claim of a job that was due by some time reads first. Mostly one of them is
 /// such a job.

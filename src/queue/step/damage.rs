@@ -5,10 +5,11 @@
 //! the job, and the reason as text. Its row and its other records stay as they are.
 
 use super::{Happened, Step};
-use crate::base::error::{Error, describe};
+use crate::base::error::describe;
 use crate::base::index::BoxError;
 use crate::kv::KeyRange;
 use crate::queue::entry;
+use crate::queue::error::is_damage;
 use crate::queue::job::JobState;
 use crate::queue::keys::{List, split_entry, split_running};
 use crate::queue::lines::Damaged;
@@ -20,11 +21,6 @@ pub(super) const GONE: u8 = 0;
 const COUNTED: u8 = 1;
 /// It was passed in a ready log, and is no longer counted as ready.
 const PASSED: u8 = 2;
-
-/// True if this error says that a stored record is damaged.
-pub(in crate::queue) fn is_damage(error: &BoxError) -> bool {
-    matches!(error.downcast_ref(), Some(Error::Corrupt { .. }))
-}
 
 impl Step<'_, '_> {
     /// Returns the row of a job that an entry names, which stands for this state. `None` also if

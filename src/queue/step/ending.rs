@@ -1,7 +1,8 @@
 //! The ends of attempts, and of jobs.
 
-use super::{Step, is_damage};
+use super::Step;
 use crate::base::index::BoxError;
+use crate::queue::error::is_damage;
 use crate::queue::job::{JobState, Retention};
 use crate::queue::keys::List;
 use crate::queue::lines::Line;

@@ -1,13 +1,13 @@
 //! The turns of jobs that a limit has held: the log of limits that have a place.
 
-use super::claiming::LOOKS;
-use super::limits::{Book, KEY};
+use super::limits::Book;
 use super::recount::id_in;
-use super::{Claim, Step};
+use super::{Claim, LOOKS, Step};
 use crate::base::index::BoxError;
 use crate::queue::head::FREED;
 use crate::queue::job::{JobId, JobState};
 use crate::queue::limit::Names;
+use crate::queue::limit::record::KEY;
 use crate::queue::row::Row;
 
 /// The first limit of the log, looked at.

@@ -12,7 +12,7 @@ use crate::queue::head::FREED;
 use crate::queue::job::{JobState, LATEST};
 use crate::queue::keys::{List, name_of_limit};
 use crate::queue::limit::bucket::Bucket;
-use crate::queue::limit::record::Record;
+use crate::queue::limit::record::{JOB, KEY, Record};
 use crate::queue::limit::{Bounds, Names, QUEUE, of_name};
 use crate::queue::lines::Line;
 use crate::queue::row::Row;
@@ -21,10 +21,6 @@ use tracing::Level;
 /// The milliseconds for which the record of a full bucket is kept. A key that is used again and
 /// again then has its record written for its tokens alone.
 const FORGET_AFTER: u64 = 60_000;
-
-/// The first byte of an entry: a job, or a key that waits for its first job.
-pub(in crate::queue) const JOB: u8 = b'j';
-pub(super) const KEY: u8 = b'k';
 
 /// The records of limits that one transition reads and changes, so that each is read and written
 /// once.

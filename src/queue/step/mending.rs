@@ -1,13 +1,14 @@
 //! Records of limits that cannot be read. They are worked out anew, from the jobs.
 
 use super::Step;
-use super::limits::{Book, JOB, KEY};
+use super::limits::Book;
 use crate::base::index::BoxError;
 use crate::kv::KeyRange;
 use crate::queue::entry;
 use crate::queue::keys::split_held;
 use crate::queue::limit::bucket::Bucket;
 use crate::queue::limit::record::Record;
+use crate::queue::limit::record::{JOB, KEY};
 use crate::queue::lines::Damaged;
 use crate::queue::row::Row;
 use std::collections::HashMap;

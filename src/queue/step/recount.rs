@@ -3,12 +3,12 @@
 
 use super::Step;
 use super::damage::GONE;
-use super::limits::JOB;
 use crate::base::index::BoxError;
 use crate::kv::{Family, KeyRange};
 use crate::queue::entry;
 use crate::queue::job::{JobId, JobState};
 use crate::queue::keys::{List, id_of_row};
+use crate::queue::limit::record::JOB;
 use crate::queue::limit::record::Record;
 use crate::queue::row::Row;
 use crate::queue::rules::End;

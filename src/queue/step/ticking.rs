@@ -1,9 +1,10 @@
 //! The ticks of periodic jobs. A tick is noted in the same batch that has its job, so no crash
 //! makes a second job of it, and none loses it.
 
-use super::{Happened, Step, is_damage};
+use super::{Happened, Step};
 use crate::base::error::describe;
 use crate::base::index::BoxError;
+use crate::queue::error::is_damage;
 use crate::queue::job::{JobId, time};
 use crate::queue::lines::{Damaged, Line};
 use crate::queue::periodic::{Last, Overlap, Passed, Periodic, due};

@@ -7,7 +7,7 @@
 //! is stale, and counts for nothing.
 
 use super::ending::Unrun;
-use super::{AT_ONCE, Push, Step};
+use super::{AT_ONCE, Ending, Push, Step};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::kv::{KeyRange, prefix_end};
@@ -21,22 +21,6 @@ use std::collections::HashSet;
 
 /// The most jobs that the search for a cycle sees. It holds up all writes of the store.
 const SEARCH: usize = 10_000;
-
-/// The end of a job, to be told to those in this list.
-#[derive(Clone, Debug)]
-pub(in crate::queue) struct Ending {
-    list: u64,
-    of: JobId,
-    died: bool,
-    /// The job of the list that was told last: a look begins behind it, and passes no tombstones.
-    last: JobId,
-}
-
-impl Ending {
-    fn new(list: u64, of: &str, died: bool) -> Self {
-        Self { list, of: of.to_owned(), died, last: JobId::new() }
-    }
-}
 
 /// The jobs that a job is to wait for.
 #[derive(Debug, Default)]

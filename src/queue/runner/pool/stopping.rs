@@ -11,11 +11,11 @@ use crate::base::error::{Error, describe};
 use crate::base::sync::{Ordering, wait_until};
 use crate::commit::changes::Changes;
 use crate::queue::QueueError;
+use crate::queue::error::is_damage;
 use crate::queue::intent::call_on;
 use crate::queue::runner::Running;
 #[cfg(feature = "tokio")]
 use crate::queue::runner::handler::Handler;
-use crate::queue::step::is_damage;
 use std::time::Duration;
 
 /// The time for which a stop that gives up its jobs waits for its note, should the disk be slow.

@@ -6,6 +6,7 @@ use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::commit::changes::Changes;
 use crate::queue::durations::Pair;
+use crate::queue::error::is_damage;
 use crate::queue::intent::call_on;
 use crate::queue::job::JobState;
 use crate::queue::lines;
@@ -13,7 +14,7 @@ use crate::queue::rules::End;
 use crate::queue::runner::reports::Report;
 use crate::queue::runner::{Ended, QueueEvent, Running};
 use crate::queue::state::QueueState;
-use crate::queue::step::{AT_ONCE, Claim, Claimed, is_damage};
+use crate::queue::step::{AT_ONCE, Claim, Claimed};
 use crate::queue::{Queue, QueueError, SOME};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -226,7 +227,7 @@ impl Pool {
             self.timeouts.iter().for_each(|timeouts| timeouts.forget(report.job.flight()));
             let job = &report.job;
             let (queue, id, kind, attempt) = (job.queue().name(), job.id(), job.kind(), job.attempt());
-            lines::ended(job.queue().inner(), (id, kind, attempt), &ended);
+            lines::ended(&job.queue().inner().lines, queue, (id, kind, attempt), &ended);
             let ended_event = QueueEvent::AttemptEnded { queue, id, kind, attempt, elapsed, ended: &ended };
             self.hooks().tell(job, &ended_event);
             self.hooks().teardown(job, &ended);
