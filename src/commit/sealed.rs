@@ -118,6 +118,29 @@ impl Kind {
     }
 }
 
+/// The rest of the bytes of a record.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl Fields<'_> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    /// Reads a text: its length in 2 bytes, and its bytes.
+    pub(crate) fn text(&mut self) -> Option<String> {
+        let length = u16::from_be_bytes(self.take()?);
+        let (text, rest) = self.0.split_at_checked(usize::from(length))?;
+        self.0 = rest;
+        std::str::from_utf8(text).ok().map(str::to_owned)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,11 +5,11 @@
 
 use super::Queue;
 use super::keys::{Keys, id_of_row};
-use super::row::Fields;
 use super::state::QueueState;
 use super::step::Step;
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::Mutex;
+use crate::commit::sealed::Fields;
 use crate::commit::sealed::{Kind, SUM};
 use crate::kv::{Family, Kv};
 use crate::queue::job::after;

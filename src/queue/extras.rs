@@ -1,8 +1,8 @@
 //! The settings that few jobs have. The row of a job without any of them has no byte for them.
 
+use crate::commit::sealed::Fields;
 use crate::queue::fingerprint::Fingerprint;
 use crate::queue::related::{OnDead, Root, Skipped};
-use crate::queue::row::Fields;
 use crate::queue::unique::Until;
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -1,8 +1,8 @@
 //! The head of a queue: its counters and cursors, in one stored record.
 
+use crate::commit::sealed::Fields;
 use crate::commit::sealed::{Kind, SUM};
 use crate::queue::job::JobState;
-use crate::queue::row::Fields;
 
 /// Version 2 has more numbers at its end. A head that needs none of them is written as version 1.
 pub(crate) const SEAL: Kind = Kind { label: "queue.head", versions: &[1, 2] };

@@ -1,7 +1,7 @@
 //! The records of marks: something that is remembered of jobs, and found by its own key.
 
+use crate::commit::sealed::Fields;
 use crate::commit::sealed::{Kind, SUM};
-use crate::queue::row::Fields;
 
 pub(crate) const SEAL: Kind = Kind { label: "queue.mark", versions: &[1] };
 

@@ -3,10 +3,10 @@
 use super::intent::call;
 use super::keys::Mark;
 use super::meta::{check_key, check_text};
-use super::row::Fields;
 use super::state::QueueState;
 use super::{Queue, SOME};
 use crate::base::error::Error;
+use crate::commit::sealed::Fields;
 use crate::commit::sealed::{Kind, SUM};
 use crate::effects::Effects;
 use crate::kv::{KeyRange, Order};

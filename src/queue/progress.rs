@@ -2,10 +2,11 @@
 
 use super::Queue;
 use super::intent::call;
-use super::row::{Fields, Row};
+use super::row::Row;
 use super::state::QueueState;
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
+use crate::commit::sealed::Fields;
 use crate::commit::sealed::{Kind, SUM};
 use crate::queue::error::QueueError;
 use crate::queue::job::{JobState, time};

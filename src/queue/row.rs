@@ -1,7 +1,7 @@
 //! The stored row of a job, and its bytes. The page `design` describes them.
 
 use crate::base::retry::{RETRY_BYTES, Retry};
-use crate::commit::sealed::{Kind, SUM};
+use crate::commit::sealed::{Fields, Kind, SUM};
 use crate::queue::extras::{self, Extras};
 use crate::queue::job::{JobState, Priority, Retention};
 use std::time::Duration;
@@ -186,28 +186,5 @@ impl Row {
     /// Returns its extras, to be changed.
     pub(crate) fn extras_mut(&mut self) -> &mut Extras {
         self.extras.get_or_insert_with(|| Box::new(extras::NONE.clone()))
-    }
-}
-
-/// The rest of the bytes of a record.
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
-
-impl Fields<'_> {
-    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (field, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*field)
-    }
-
-    pub(super) fn number(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
-
-    /// Reads a text: its length in 2 bytes, and its bytes.
-    pub(super) fn text(&mut self) -> Option<String> {
-        let length = u16::from_be_bytes(self.take()?);
-        let (text, rest) = self.0.split_at_checked(usize::from(length))?;
-        self.0 = rest;
-        std::str::from_utf8(text).ok().map(str::to_owned)
     }
 }

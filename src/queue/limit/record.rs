@@ -1,8 +1,8 @@
 //! The stored record of a limit, and its bytes.
 
 use super::bucket::Bucket;
+use crate::commit::sealed::Fields;
 use crate::commit::sealed::{Kind, SUM};
-use crate::queue::row::Fields;
 
 /// The place of a record is its name.
 pub(crate) const SEAL: Kind = Kind { label: "queue.limit", versions: &[1] };

@@ -1,8 +1,8 @@
 //! The stored record of a periodic job, and its bytes. The page `design` describes them.
 
+use crate::commit::sealed::Fields;
 use crate::commit::sealed::{Kind, SUM};
 use crate::queue::job::JobId;
-use crate::queue::row::Fields;
 
 pub(crate) const SEAL: Kind = Kind { label: "queue.periodic", versions: &[1] };
 
