@@ -1,17 +1,20 @@
 //! Claiming jobs: for a loop of the user's, and for the threads of a runner.
 
-use super::intent::call;
-use super::lines;
-use super::rules::End;
-use super::state::{LONGEST_SLEEP, Live, Takes};
-use super::step::{AT_ONCE, Claim, Claimed};
-use super::{Ended, Lease, Queue, SOME};
 use crate::base::clock::Moment;
 use crate::base::config::ConfigError;
-use crate::queue::error::QueueError;
+use crate::queue::embedded::intent::call;
+use crate::queue::embedded::state::{LONGEST_SLEEP, Live};
+use crate::queue::embedded::step::{AT_ONCE, Claim, Claimed};
+use crate::queue::handle::{Queue, SOME};
+use crate::queue::lease::Lease;
+use crate::queue::rules::ends::End;
+use crate::queue::waits::bell::Takes;
+use crate::queue::waits::lines;
+use crate::queue::words::ended::Ended;
+use crate::queue::words::error::QueueError;
 #[cfg(doc)]
-use crate::queue::job::JobState;
-use crate::queue::job::millis;
+use crate::queue::words::job::JobState;
+use crate::queue::words::job::millis;
 use std::time::{Duration, SystemTime};
 
 /// The most writes with which one look does what time has brought.
@@ -160,13 +163,15 @@ impl Queue {
 
     /// Takes back the jobs whose workers were silent for too long.
     pub(super) fn take_back_silent(&self) -> Result<(), QueueError> {
-        for (token, id) in self.state.silent(self.state.moment().now) {
+        let now = self.state.moment().now;
+        for (token, id) in self.state.silent(now) {
             let error = format!("its worker was silent for {:?}", self.state.options.lease);
             let end = End::Failed { error: error.clone(), at: None };
             let written = end.clone();
+            let run = self.state.run_of(token, now);
             let taken = call(&self.store, &self.state, "take back a job", {
                 let id = id.clone();
-                move |step| step.take_back(&id, token, written.clone())
+                move |step| step.take_back(&id, token, written.clone(), &run)
             });
             match taken {
                 Ok(Some((kind, attempt, state))) => {

@@ -1,10 +1,11 @@
 //! Batches: jobs, and one that runs when all of them have ended.
 
-use super::new_job::NewJob;
-use super::step::Push;
-use super::{Pushed, Queue};
 use crate::base::config::ConfigError;
-use crate::queue::error::QueueError;
+use crate::queue::handle::Queue;
+use crate::queue::rules::pushing::Push;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::Pushed;
+use crate::queue::words::new_job::NewJob;
 
 impl Queue {
     /// Pushes jobs and one that runs when all of them have ended, in one atomic write. The answer
@@ -54,7 +55,7 @@ impl Queue {
         let mut pushes = jobs.into_iter().map(prepare).collect::<Result<Vec<_>, ConfigError>>()?;
         let is_waiting = !pushes.is_empty();
         let mut last = self.prepare(then)?;
-        if is_waiting && on_dead != super::OnDead::Die {
+        if is_waiting && on_dead != crate::queue::words::related::OnDead::Die {
             last.row.extras_mut().on_dead = on_dead;
         }
         pushes.push(last);

@@ -1,14 +1,15 @@
 //! A queue in which only so many jobs may wait.
 
-use super::intent::call;
-use super::keys::List;
-use super::new_job::NewJob;
-use super::rules;
-use super::state::{LONGEST_SLEEP, QueueState};
-use super::step::{AT_ONCE, Push};
-use super::{Pushed, Queue};
 use crate::base::sync::wait_until;
-use crate::queue::error::QueueError;
+use crate::queue::embedded::intent::call;
+use crate::queue::embedded::keys::List;
+use crate::queue::embedded::state::{LONGEST_SLEEP, QueueState};
+use crate::queue::embedded::step::AT_ONCE;
+use crate::queue::handle::Queue;
+use crate::queue::rules::pushing::{self, Push};
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::Pushed;
+use crate::queue::words::new_job::NewJob;
 use std::time::{Duration, Instant};
 
 impl Queue {
@@ -77,7 +78,7 @@ impl QueueState {
             loop {
                 let at = self.moment();
                 let expiring = live.from.of(List::Expiring);
-                if rules::has_room(live.head.waiting(), self.options.max_waiting) || expiring <= at.wall {
+                if pushing::has_room(live.head.waiting(), self.options.max_waiting) || expiring <= at.wall {
                     return true;
                 }
                 let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));

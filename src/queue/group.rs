@@ -1,33 +1,31 @@
 //! Queues that are used as one: a push goes to the queue of its kind, and a claim takes from one of
 //! the queues that have a job.
 
-mod builder;
-mod fair;
-mod members;
-mod status;
-
-pub use builder::GroupBuilder;
-pub use fair::Fair;
-use fair::Rule;
-pub use status::GroupStatus;
-
-pub(super) use members::Members;
-
-use super::accept::Accept;
-use super::intent::call_on;
-use super::job::{Counts, JobState};
-use super::new_job::NewJob;
-use super::state::{QueueState, Takes};
-use super::step::{AT_ONCE, Push};
-use super::{Lease, Pushed, Queue, QueueError};
 use crate::base::config::ConfigError;
-pub use crate::base::config::GroupError;
+use crate::base::config::GroupError;
 use crate::base::error::Error;
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::commit::changes::Changes;
+use crate::queue::accept::Accept;
+use crate::queue::embedded::intent::call_on;
+use crate::queue::embedded::state::QueueState;
+use crate::queue::embedded::step::AT_ONCE;
+use crate::queue::group::members::Members;
+use crate::queue::handle::Queue;
+use crate::queue::lease::Lease;
+use crate::queue::rules::fair::Rule;
+use crate::queue::rules::pushing::Push;
+use crate::queue::waits::bell::Takes;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::{Counts, JobState, Pushed};
+use crate::queue::words::new_job::NewJob;
 use crate::store::Store;
 use std::collections::HashMap;
 use std::fmt;
+
+pub(crate) mod builder;
+pub(crate) mod members;
+pub(crate) mod status;
 
 /// Queues of one store that are used as one. A clone is the same group, and may be used by any
 /// thread.
@@ -80,12 +78,6 @@ struct Inner {
 }
 
 impl Group {
-    /// Begins a group of queues in this store. It needs one at least.
-    #[expect(clippy::new_ret_no_self, reason = "the builder makes the group, once it has its queues")]
-    pub fn new(store: &Store) -> GroupBuilder {
-        GroupBuilder::new(store)
-    }
-
     /// Makes the group that claims from these of its queues.
     fn of(inner: Arc<Inner>, claims: impl Fn(&str) -> bool) -> Result<Self, QueueError> {
         let all = &inner.queues;

@@ -1,8 +1,10 @@
 //! A buffer for pushes that nobody waits for.
 
-use super::new_job::NewJob;
-use super::{Group, Pushed, Queue};
-use crate::queue::error::QueueError;
+use crate::queue::group::Group;
+use crate::queue::handle::Queue;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::Pushed;
+use crate::queue::words::new_job::NewJob;
 use std::fmt;
 
 /// A buffer for jobs, from [`Queue::lazy`] or [`Group::lazy`]: they are pushed in one write by

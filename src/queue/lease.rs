@@ -1,22 +1,23 @@
 //! The hold on one running job.
 
-use super::intent::{Steps, call_on};
-use super::job::{from_json, millis, time, to_json};
-use super::lines;
-use super::meta::check_key;
-use super::progress::JobProgress;
-use super::related::Root;
-use super::row::Row;
-use super::rules::End;
-use super::step::{Claimed, Step};
-use super::{Ended, Queue};
 use crate::base::config::DEFAULT_EFFECTS;
 use crate::base::error::{Error, describe};
 use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;
-use crate::queue::error::QueueError;
-use crate::queue::job::{JobId, JobState};
+use crate::queue::embedded::intent::{Steps, call_on};
+use crate::queue::embedded::step::{Claimed, Step};
+use crate::queue::handle::Queue;
+use crate::queue::rules::ends::End;
+use crate::queue::waits::lines;
+use crate::queue::words::ended::Ended;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::{JobId, JobState, millis, time};
+use crate::queue::words::json::{from_json, to_json};
+use crate::queue::words::meta::check_key;
+use crate::queue::words::progress::JobProgress;
+use crate::queue::words::related::Root;
+use crate::queue::words::row::Row;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -316,7 +317,10 @@ impl Lease {
         let written = end.clone();
         let has_effects = !effects.is_empty();
         let run = move |steps: &mut Steps<'_, '_>| {
-            let state = steps.at(0, |step| step.end(&id, token, written.clone(), data.as_deref()))?;
+            let state = {
+                let run = steps.run_of(0, token);
+                steps.at(0, |step| step.end(&id, token, written.clone(), data.as_deref(), &run))?
+            };
             steps.make_effects()?;
             // One of them may have pushed the job anew.
             if has_effects { Ok(steps.at(0, |step| step.row(&id))?.map(|row| row.state)) } else { Ok(state) }

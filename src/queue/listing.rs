@@ -1,18 +1,18 @@
 //! Looks at the jobs of a queue, and calls for many of them.
 
-use super::Queue;
-use super::entry;
-use super::intent::call;
-use super::job::{Counts, JobInfo, Priority, from_json};
-use super::keys::{self, List, name_of_limit, number_of_entry, split_entry, split_held};
-use super::limit::name_of;
-use super::limit::record::JOB;
-use super::limit::record::Record;
-use super::row::Row;
 use crate::base::error::Error;
 use crate::kv::{KeyRange, Order, QUEUE};
-use crate::queue::error::QueueError;
-use crate::queue::job::{JobId, JobState};
+use crate::queue::embedded::codec::entry;
+use crate::queue::embedded::codec::limit::{JOB, Record};
+use crate::queue::embedded::intent::call;
+use crate::queue::embedded::keys::{self, List, name_of_limit, number_of_entry, split_entry, split_held};
+use crate::queue::handle::Queue;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::info::JobInfo;
+use crate::queue::words::job::{Counts, JobId, JobState, Priority};
+use crate::queue::words::json::from_json;
+use crate::queue::words::limit::name_of;
+use crate::queue::words::row::Row;
 use crate::store::Store;
 
 /// A closure that is shown jobs. It returns false to end that.
@@ -441,7 +441,7 @@ impl JobInfo {
     /// Returns its number in the list of a state that it was in.
     fn list_place(&self, state: JobState) -> u64 {
         match (state, self.run_at) {
-            (JobState::Scheduled, Some(time)) => super::job::millis(time).unwrap_or(u64::MAX),
+            (JobState::Scheduled, Some(time)) => crate::queue::words::job::millis(time).unwrap_or(u64::MAX),
             _ => self.place,
         }
     }

@@ -1,68 +1,12 @@
-//! Metadata of a job: small named values beside its payload, which anybody may change at any time.
+//! Calls about the metadata of a job.
 
-use super::Queue;
-use super::intent::call;
-use super::row::Row;
-use super::state::QueueState;
-use crate::base::config::ConfigError;
-use crate::base::error::Error;
-use crate::commit::sealed::{Kind, SUM};
-use crate::queue::error::QueueError;
-use crate::queue::job::{JobId, check_depth};
+use crate::queue::embedded::intent::call;
+use crate::queue::handle::Queue;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::JobId;
+use crate::queue::words::meta::{Meta, check_key};
+use crate::queue::words::row::Row;
 use serde_json::Value;
-use std::collections::BTreeMap;
-
-pub(crate) const SEAL: Kind = Kind { label: "queue.meta", versions: &[1] };
-
-/// The longest key, in bytes.
-const LONGEST: usize = 255;
-
-/// The most bytes of all metadata of a job, and of a note. A record is rewritten whole by each
-/// change, so it has to be small.
-const MOST: usize = 64 * 1024;
-
-pub(super) type Meta = BTreeMap<String, Value>;
-
-pub(super) fn check_key(key: &str) -> Result<(), ConfigError> {
-    match key.len() {
-        1..=LONGEST => Ok(()),
-        length => Err(ConfigError::MetaKey { length }),
-    }
-}
-
-/// Refuses the text of metadata or of a note that is too long, or that could not be read again.
-pub(super) fn check_text(text: &[u8]) -> Result<(), ConfigError> {
-    match text.len() {
-        0..=MOST => check_depth(text),
-        bytes => Err(ConfigError::MetaSize { bytes }),
-    }
-}
-
-/// Returns the text of metadata: an object of JSON, with its keys in ascending order.
-pub(super) fn text(meta: &Meta) -> Vec<u8> {
-    let members = meta.iter().map(|(key, value)| (key.clone(), value.clone()));
-    Value::Object(members.collect()).to_string().into_bytes()
-}
-
-/// Returns the record of this text.
-pub(super) fn encode(queue: &str, id: &str, text: &[u8]) -> Vec<u8> {
-    let mut bytes = SEAL.begin(1 + text.len() + SUM);
-    bytes.extend_from_slice(text);
-    SEAL.close(queue, id.as_bytes(), &mut bytes);
-    bytes
-}
-
-pub(super) fn decode(queue: &str, id: &str, bytes: &[u8]) -> Result<Meta, String> {
-    let body = SEAL.open(queue, id.as_bytes(), bytes)?.body;
-    serde_json::from_slice(body).map_err(|error| format!("it is no object of JSON: {error}"))
-}
-
-impl QueueState {
-    pub(super) fn decode_meta(&self, id: &str, bytes: &[u8]) -> Result<Meta, Error> {
-        decode(&self.name, id, bytes)
-            .map_err(|reason| self.corrupt(format!("the metadata of the job {id:?}: {reason}")))
-    }
-}
 
 impl Queue {
     /// Sets a value of the metadata of a job in any state; `None` takes it away. It is one atomic
@@ -101,12 +45,12 @@ impl Queue {
     }
 
     /// Returns the metadata of a job with this row.
-    pub(super) fn meta_of(&self, id: &str, row: &Row) -> Result<Meta, QueueError> {
+    pub(crate) fn meta_of(&self, id: &str, row: &Row) -> Result<Meta, QueueError> {
         if row.extras().has_meta { self.meta(id) } else { Ok(Meta::new()) }
     }
 
     /// Returns the metadata that is stored for a job.
-    pub(super) fn meta(&self, id: &str) -> Result<Meta, QueueError> {
+    pub(crate) fn meta(&self, id: &str) -> Result<Meta, QueueError> {
         let bytes = self.bytes(&self.state.keys.meta(id))?;
         Ok(bytes.map_or(Ok(Meta::new()), |bytes| self.state.decode_meta(id, &bytes))?)
     }
@@ -117,7 +61,6 @@ mod tests {
     use super::*;
     use crate::queue::{Accept, NewJob, QueueOptions};
     use crate::store::Store;
-    use proptest::prelude::*;
 
     fn queue() -> Queue {
         Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap()
@@ -155,31 +98,5 @@ mod tests {
         assert!(matches!(set.unwrap_err(), QueueError::Halt { .. }));
         assert_eq!(queue.meta("a").unwrap(), Meta::new());
         lease.finish(None).unwrap();
-    }
-
-    #[test]
-    fn the_bytes_of_a_record_stay_as_they_are() {
-        let meta = Meta::from([("b".to_owned(), 1.into()), ("a".to_owned(), "x".into())]);
-        let bytes = encode("q", "id", &text(&meta));
-        assert_eq!(bytes[..bytes.len() - SUM], *b"\x01{\"a\":\"x\",\"b\":1}");
-        assert_eq!(decode("q", "id", &bytes), Ok(meta));
-        assert!(decode("q", "other", &bytes).is_err() && decode("p", "id", &bytes).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn metadata_is_read_as_it_was_written(
-            pairs in proptest::collection::btree_map(".{1,20}", prop_oneof![
-                any::<i64>().prop_map(Value::from), ".*".prop_map(Value::from), any::<bool>().prop_map(Value::from),
-            ], 0..8),
-        ) {
-            let bytes = encode("q", "id", &text(&pairs));
-            prop_assert_eq!(decode("q", "id", &bytes), Ok(pairs));
-        }
-
-        #[test]
-        fn no_bytes_make_a_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = decode("q", "id", &bytes);
-        }
     }
 }

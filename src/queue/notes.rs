@@ -1,22 +1,18 @@
 //! Notes: values that all jobs of a kind share.
 
-use super::intent::call;
-use super::keys::Mark;
-use super::meta::{check_key, check_text};
-use super::state::QueueState;
-use super::{Queue, SOME};
 use crate::base::error::Error;
-use crate::commit::sealed::Fields;
-use crate::commit::sealed::{Kind, SUM};
 use crate::effects::Effects;
 use crate::kv::{KeyRange, Order};
-use crate::queue::error::QueueError;
-use crate::queue::job::{LATEST, after, check_kind, from_json, time};
+use crate::queue::embedded::codec::note::encode_change;
+use crate::queue::embedded::intent::call;
+use crate::queue::embedded::keys::Mark;
+use crate::queue::handle::{Queue, SOME};
+use crate::queue::rules::notes::{Change, Noted, check, place};
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::{LATEST, after, check_kind, time};
 use serde_json::Value;
 use std::fmt;
 use std::time::{Duration, SystemTime};
-
-pub(crate) const SEAL: Kind = Kind { label: "queue.note", versions: &[1] };
 
 /// The notes of a kind of jobs, from [`Queue::notes`]: values that these jobs share, and that stay
 /// when the jobs have gone. For example the state of a service that all of them call, a count, or
@@ -67,86 +63,6 @@ pub struct Note {
     pub expires_at: Option<SystemTime>,
     /// The reason why it cannot be read. Then its value is `null`: set it, or remove it.
     pub damaged: Option<String>,
-}
-
-/// A note as it is stored.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Noted {
-    /// The time at which it goes away, in milliseconds since 1970; 0: it stays.
-    pub(super) until: u64,
-    pub(super) value: Value,
-}
-
-impl Noted {
-    pub(super) fn is_over(&self, wall: u64) -> bool {
-        self.until > 0 && self.until <= wall
-    }
-}
-
-impl Noted /* bytes */ {
-    pub(super) fn encode(&self, queue: &str, of: &str) -> Vec<u8> {
-        let value = self.value.to_string();
-        let mut bytes = SEAL.begin(1 + 8 + value.len() + SUM);
-        bytes.extend_from_slice(&self.until.to_be_bytes());
-        bytes.extend_from_slice(value.as_bytes());
-        SEAL.close(queue, of.as_bytes(), &mut bytes);
-        bytes
-    }
-
-    pub(super) fn decode(queue: &str, of: &str, bytes: &[u8]) -> Result<Self, String> {
-        let mut rest = Fields(SEAL.open(queue, of.as_bytes(), bytes)?.body);
-        let mut read = || Some(Self { until: rest.number()?, value: from_json(rest.0).ok()? });
-        read().ok_or_else(|| "its fields are no note".to_owned())
-    }
-}
-
-/// A change of a note.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Change {
-    /// Another value, until this time; 0: it stays.
-    Set(Value, u64),
-    Add(i64),
-    /// Another time.
-    Keep(u64),
-    Remove,
-}
-
-/// Returns the note that a change makes of another one. Pure: a note whose time is over is none.
-///
-/// # Errors
-/// The reason why there is nothing to be counted.
-pub(super) fn changed(old: Option<&Noted>, change: &Change) -> Result<Option<Noted>, String> {
-    Ok(match (change, old) {
-        (Change::Remove, _) | (Change::Keep(_), None) => None,
-        (Change::Set(value, until), _) => Some(Noted { until: *until, value: value.clone() }),
-        (Change::Keep(until), Some(old)) => Some(Noted { until: *until, value: old.value.clone() }),
-        (Change::Add(by), None) => Some(Noted { until: 0, value: (*by).into() }),
-        (Change::Add(by), Some(old)) => {
-            let count = old.value.as_i64().ok_or("the note there is no whole number of 64 bits: set it to one")?;
-            let sum = count.checked_add(*by);
-            let sum = sum.ok_or_else(|| format!("{count} and {by} are more than 64 bits: set it to another number"))?;
-            Some(Noted { until: old.until, value: sum.into() })
-        }
-    })
-}
-
-/// Returns the last part of the key of a note: the length of the kind as two digits, the kind, and
-/// the key that the user gave. It is text, since the entry of its time has it as an id.
-fn place(kind: &str, key: &str) -> String {
-    format!("{:02x}{kind}{key}", kind.len())
-}
-
-/// Returns the name of these notes and the key of one, for an error.
-pub(super) fn counted_in(queue: &str, of: &str) -> (String, Vec<u8>) {
-    let length = of.get(..2).and_then(|digits| usize::from_str_radix(digits, 16).ok()).unwrap_or(0);
-    let (kind, key) = of.get(2..).and_then(|rest| rest.split_at_checked(length)).unwrap_or(("", of));
-    (format!("notes of {kind} in {queue}"), key.as_bytes().to_vec())
-}
-
-impl QueueState {
-    pub(super) fn decode_note(&self, of: &str, bytes: &[u8]) -> Result<Noted, Error> {
-        Noted::decode(&self.name, of, bytes).map_err(|reason| self.corrupt(format!("the note {of:?}: {reason}")))
-    }
 }
 
 impl Queue {
@@ -251,7 +167,7 @@ impl Notes {
                 break;
             }
             let (key, bytes) = pair.map_err(Error::from)?;
-            let Some(of) = super::keys::note_of(&key) else { continue };
+            let Some(of) = crate::queue::embedded::keys::note_of(&key) else { continue };
             let (noted, damaged) = match state.decode_note(of, &bytes) {
                 Ok(noted) => (noted, None),
                 Err(error) => (Noted { until: 0, value: Value::Null }, Some(error.report())),
@@ -279,14 +195,6 @@ impl Notes {
             step.keep_house(SOME)?;
             Ok(notes)
         })
-    }
-}
-
-fn check(key: &str, change: &Change) -> Result<(), crate::base::config::ConfigError> {
-    check_key(key)?;
-    match change {
-        Change::Set(value, _) => check_text(value.to_string().as_bytes()),
-        _ => Ok(()),
     }
 }
 
@@ -327,42 +235,6 @@ impl Effects {
     }
 }
 
-/// The first byte of the operation of a note. That of a push begins with a number below 2^63, or
-/// with the highest one.
-const NOTE: u8 = 0x80;
-
-/// The operation of a change of a note: the byte 128, the length of the note's place (4 bytes) and
-/// that place, `+` and a number (8 bytes) or `=` and a value. It is never stored.
-pub(super) fn encode_change(of: &str, change: &Change) -> Vec<u8> {
-    let mut op = vec![NOTE];
-    op.extend_from_slice(&(of.len() as u32).to_be_bytes());
-    op.extend_from_slice(of.as_bytes());
-    match change {
-        Change::Add(by) => {
-            op.push(b'+');
-            op.extend_from_slice(&by.to_be_bytes());
-        }
-        Change::Set(value, _) => {
-            op.push(b'=');
-            op.extend_from_slice(value.to_string().as_bytes());
-        }
-        Change::Keep(_) | Change::Remove => {}
-    }
-    op
-}
-
-/// Reads the operation of a change of a note; `None`: it is another one.
-pub(super) fn decode_change(op: &[u8]) -> Option<(String, Change)> {
-    let (length, rest) = op.strip_prefix(&[NOTE])?.split_first_chunk::<4>()?;
-    let (of, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
-    let change = match rest.split_first()? {
-        (b'+', by) => Change::Add(i64::from_be_bytes(by.try_into().ok()?)),
-        (b'=', value) => Change::Set(from_json(value).ok()?, 0),
-        _ => return None,
-    };
-    Some((std::str::from_utf8(of).ok()?.to_owned(), change))
-}
-
 impl fmt::Debug for Notes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Notes").field("queue", &self.queue.name()).field("kind", &self.kind).finish_non_exhaustive()
@@ -372,32 +244,9 @@ impl fmt::Debug for Notes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::keys::List;
+    use crate::queue::embedded::keys::List;
     use crate::queue::{Clock, QueueOptions};
     use crate::store::Store;
-    use proptest::prelude::*;
-
-    #[test]
-    fn the_bytes_of_a_note_stay_as_they_are() {
-        let of = place("kind", "key");
-        assert_eq!(of, "04kindkey");
-        let noted = Noted { until: 258, value: serde_json::json!({"a": 1}) };
-        let bytes = noted.encode("q", &of);
-        assert_eq!(bytes[..bytes.len() - SUM], *b"\x01\0\0\0\0\0\0\x01\x02{\"a\":1}");
-        assert_eq!(Noted::decode("q", &of, &bytes), Ok(noted));
-        assert!(Noted::decode("q", "04kindkez", &bytes).is_err());
-    }
-
-    #[test]
-    fn the_operation_of_a_note_is_read_as_it_was_made_and_is_never_taken_for_a_push() {
-        for change in [Change::Add(-3), Change::Set("x".into(), 0)] {
-            let op = encode_change("04kindkey", &change);
-            assert_eq!(decode_change(&op), Some(("04kindkey".to_owned(), change)));
-        }
-        for made in [0, 1, u64::MAX >> 1, u64::MAX] {
-            assert_eq!(decode_change(&[&made.to_be_bytes()[..], &[0; 40]].concat()), None);
-        }
-    }
 
     #[test]
     fn a_note_whose_time_is_over_is_deleted_with_its_entry() {
@@ -419,18 +268,10 @@ mod tests {
         notes.set("c", 2).unwrap();
         assert_eq!(stored(), [5, 3]);
         clock.advance(Duration::from_secs(5));
-        queue.push(crate::queue::NewJob::new("k", &1).unwrap()).unwrap();
+        queue.push(crate::queue::words::new_job::NewJob::new("k", &1).unwrap()).unwrap();
         assert_eq!(stored(), [3, 1], "a and d have gone");
         clock.advance(Duration::from_secs(4));
         notes.add("stays", 1).unwrap();
         assert_eq!(stored(), [2, 0], "b too, by a change of another note");
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_make_a_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = Noted::decode("q", "04kindkey", &bytes);
-            let _ = decode_change(&[&[NOTE], &bytes[..]].concat());
-        }
     }
 }

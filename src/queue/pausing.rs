@@ -1,10 +1,10 @@
 //! Pauses of a queue.
 
-use super::Queue;
-use super::intent::call;
-use super::job;
 use crate::base::config::ConfigError;
-use crate::queue::error::QueueError;
+use crate::queue::embedded::intent::call;
+use crate::queue::handle::Queue;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job;
 use std::time::Duration;
 
 impl Queue {

@@ -1,125 +1,203 @@
-//! Periodic jobs: schedules, the decision which ticks are due, and what is registered.
-//!
-//! Schedules and the decision are pure. `step/ticking.rs` makes the jobs of ticks.
+//! The periodic jobs of an open queue: how they are registered, listed and removed.
 
-#[cfg(feature = "cron")]
-mod cron;
-mod due;
-mod every;
-mod record;
-mod registered;
+use crate::base::error::Error;
+use crate::base::sync::Arc;
+use crate::queue::embedded::codec::periodic::Last;
+use crate::queue::embedded::intent::call;
+use crate::queue::embedded::keys::id_of_row;
+use crate::queue::handle::{Queue, SOME};
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::{JobId, time};
+use crate::queue::words::new_job::NewJob;
+use crate::queue::words::periodic::Periodic;
+use crate::queue::words::schedule::{CatchUp, Overlap, Schedule};
+use std::time::SystemTime;
 
-#[cfg(feature = "cron")]
-pub use cron::Cron;
-pub use due::{CatchUp, Overlap};
-pub use every::Every;
-pub use registered::{PeriodicBuilder, PeriodicInfo};
-
-pub(super) use self::due::{Passed, due};
-pub(super) use self::record::Last;
-#[cfg(any(test, feature = "testing"))]
-pub(super) use self::record::SEAL;
-pub(super) use self::registered::{Periodic, Periodics};
-use crate::base::config::ConfigError;
-use crate::queue::job::LATEST;
-use std::fmt;
-
-/// The times at which a periodic job runs: an [`Every`], or, with the feature `cron`, a `Cron`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Schedule(Kind);
-
-#[derive(Clone, Debug, PartialEq)]
-enum Kind {
-    Every(Every),
-    #[cfg(feature = "cron")]
-    Cron(Box<Cron>),
+/// A periodic job that is not registered yet. See [`Queue::periodic`].
+#[derive(Clone, Debug)]
+#[must_use = "a periodic job is registered by `start`"]
+pub struct PeriodicBuilder {
+    queue: Queue,
+    periodic: Periodic,
 }
 
-impl From<Every> for Schedule {
-    fn from(every: Every) -> Self {
-        Self(Kind::Every(every))
+impl PeriodicBuilder {
+    /// Sets the treatment of a tick that comes due while the last run has not ended. Default:
+    /// [`Overlap::Skip`], so there is one run at most.
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.periodic.overlap = overlap;
+        self
     }
-}
 
-#[cfg(feature = "cron")]
-impl From<Cron> for Schedule {
-    fn from(cron: Cron) -> Self {
-        Self(Kind::Cron(Box::new(cron)))
+    /// Sets the treatment of ticks that nobody was there for. Default: [`CatchUp::One`], so the
+    /// work is done as soon as it can be, and not several times.
+    pub fn catch_up(mut self, catch_up: CatchUp) -> Self {
+        self.periodic.catch_up = catch_up;
+        self
     }
-}
 
-impl fmt::Display for Schedule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Kind::Every(every) => every.fmt(f),
-            #[cfg(feature = "cron")]
-            Kind::Cron(cron) => cron.fmt(f),
+    /// Makes the first job of a new name at the next tick of the schedule. This is the default of a
+    /// `Cron`, as it is of cron.
+    pub fn start_at_next(mut self) -> Self {
+        self.periodic.at_next = true;
+        self
+    }
+
+    /// Makes the first job of a new name at once. This is the default of an
+    /// [`Every`](crate::queue::Every), so that a mistake shows at once, too.
+    pub fn start_at_once(mut self) -> Self {
+        self.periodic.at_next = false;
+        self
+    }
+
+    /// Registers the periodic job, for as long as the queue is open. Ticks that were missed since
+    /// the last life are treated as [`catch_up`](Self::catch_up) says. If the same is registered
+    /// already, nothing happens.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a name that is empty or longer than 255 bytes, an interval of
+    /// zero, a job that no queue takes, one with an id or a time of its own, or that waits for
+    /// others ([`ConfigError::PeriodicJob`]), for [`CatchUp::All`] with [`Overlap::Skip`]
+    /// ([`ConfigError::CatchUpSkips`]), and while the name is registered with anything else
+    /// ([`ConfigError::PeriodicTwice`]). [`QueueError::Store`] when the database fails, or the
+    /// record of the name is damaged. Nothing is registered then.
+    pub fn start(self) -> Result<(), QueueError> {
+        let Self { queue, periodic } = self;
+        let state = queue.inner();
+        periodic.check()?;
+        // A job that cannot be pushed is refused now, and not by each tick. (No id is made for it.)
+        let wall = state.moment().wall;
+        state.prepare(periodic.job.clone().id("tried"), wall)?;
+        let periodic = Arc::new(periodic);
+        let is_new = state.periodics.add(&periodic)?;
+        let started = call(queue.store(), state, "register a periodic job", {
+            let periodic = periodic.clone();
+            move |step| step.start_periodic(&periodic, SOME)
+        });
+        match started {
+            Ok(last) if last > wall => {
+                let (queue, last) = (queue.name(), format!("{:?}", time(last)));
+                tracing::warn!(target: "waterline", queue, periodic = periodic.name, last, "the last tick of a periodic job is in the future, so the clock was set back: there is no tick until then, unless you remove it and register it again");
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+            Err(error) => {
+                if is_new {
+                    state.periodics.take(&periodic.name);
+                }
+                Err(error)
+            }
         }
     }
 }
 
-impl Schedule {
-    /// Refuses a schedule that has no ticks.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        match &self.0 {
-            Kind::Every(every) => every.check(),
-            #[cfg(feature = "cron")]
-            Kind::Cron(_) => Ok(()),
-        }
-    }
-
-    /// True if the first tick is one of the schedule, and not at once. A cron expression names
-    /// times, and work that is meant for the night must not begin at noon.
-    pub(super) fn begins_at_next(&self) -> bool {
-        match &self.0 {
-            Kind::Every(_) => false,
-            #[cfg(feature = "cron")]
-            Kind::Cron(_) => true,
-        }
-    }
-
-    /// Returns the ticks, if the last one was at this time.
-    fn ticks(&self, last: u64) -> Ticks<'_> {
-        Ticks { schedule: self, last }
-    }
-
-    /// Returns the first tick after this one, in milliseconds since 1970.
-    pub(super) fn next(&self, last: u64) -> Option<u64> {
-        self.ticks(last).next(last)
-    }
+/// A periodic job, as [`Queue::periodics`] lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeriodicInfo {
+    /// Its name.
+    pub name: String,
+    /// Its schedule as text; `None`: this process has not registered it.
+    pub schedule: Option<String>,
+    /// The time of its last tick. Before the first one it is the time of the registration.
+    pub last_tick: SystemTime,
+    /// The time of its next tick, which may be due; `None`: it has none, or this process has not
+    /// registered it.
+    pub next_tick: Option<SystemTime>,
+    /// The id of the last job that a tick made. Its row may have gone.
+    pub last_run: Option<JobId>,
+    /// The number of times that a tick made no job, since the last run had not ended
+    /// ([`Overlap::Skip`]).
+    pub skipped: u64,
+    /// The reason why its record cannot be read. Then the values of the record are empty, and there
+    /// is no tick until somebody removes the name and registers it again.
+    pub damaged: Option<String>,
 }
 
-/// The ticks of a schedule, in milliseconds since 1970.
-struct Ticks<'a> {
-    schedule: &'a Schedule,
-    /// A tick. An interval is counted from here, unless it has an anchor.
-    last: u64,
-}
-
-impl Ticks<'_> {
-    /// Returns the first tick after this time; `None`: there is none before the year 10,000.
-    fn next(&self, after: u64) -> Option<u64> {
-        let next = match &self.schedule.0 {
-            Kind::Every(every) => every.ticks(self.last).next(after),
-            #[cfg(feature = "cron")]
-            Kind::Cron(cron) => cron.next(after),
-        };
-        next.filter(|next| *next <= LATEST)
+impl Queue {
+    /// Makes a job at each tick of a schedule, an [`Every`](crate::queue::Every) or, with the
+    /// feature `cron`, a `Cron`. The name (1 to 255 bytes) stands for it over restarts.
+    /// [`start`](PeriodicBuilder::start) registers it; do that at each start of the program.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use waterline::Store;
+    /// use waterline::queue::{Clock, Every, Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    ///
+    /// let clock = Clock::manual(SystemTime::now());
+    /// let options = QueueOptions::default().clock(clock.clone());
+    /// let queue = Queue::open(&Store::in_memory(), "mail", options)?;
+    /// queue.periodic("digest", Every::hours(1), NewJob::new("digest", &())?).start()?;
+    /// let runner = || Runner::builder(&queue).on("digest", |_job, ()| Ok(Outcome::Done));
+    /// assert_eq!(runner().drain(Limits::default())?.finished, 1);     // the first tick is at once
+    /// assert_eq!(runner().drain(Limits::default())?.finished, 0);
+    /// clock.advance(Duration::from_secs(3600));
+    /// assert_eq!(runner().drain(Limits::default())?.finished, 1);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// The tick is noted in the same atomic write that pushes its job, so no crash loses it or
+    /// makes it twice. The job is an ordinary one: it is tried again as its [`Retry`](crate::Retry)
+    /// says. Its [`pushed_at`](crate::queue::Running::pushed_at) is the time of the tick, in each
+    /// attempt. Ticks are made while a [`Runner`](crate::queue::Runner) runs, and by each push and
+    /// each call of [`accept`](Self::accept). The [module](crate::queue#periodic-jobs) has the
+    /// rules.
+    pub fn periodic(&self, name: impl Into<String>, schedule: impl Into<Schedule>, job: NewJob) -> PeriodicBuilder {
+        let (overlap, catch_up, schedule) = (Overlap::default(), CatchUp::default(), schedule.into());
+        let at_next = schedule.begins_at_next();
+        let periodic = Periodic { name: name.into(), schedule, job, overlap, catch_up, at_next };
+        PeriodicBuilder { queue: self.clone(), periodic }
     }
 
-    /// Returns the last tick up to a time, which is not before this tick.
-    fn newest(&self, tick: u64, until: u64) -> u64 {
-        // The later a search begins, the later is the tick that it finds. So the last moment from
-        // which it finds one in time leads to the newest one.
-        let is_in_time = |after| self.next(after).is_some_and(|next| next <= until);
-        let (mut low, mut high) = (tick, until);
-        if !is_in_time(low) {
-            return tick;
+    /// Lists the periodic jobs by their names, also those that an earlier life has registered, and
+    /// this one has not. A record that cannot be read hides no other one
+    /// ([`PeriodicInfo::damaged`]).
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] when the database fails.
+    pub fn periodics(&self) -> Result<Vec<PeriodicInfo>, QueueError> {
+        let state = self.inner();
+        let registered = state.periodics.all();
+        let mut infos = Vec::new();
+        for pair in self.store().kv().scan(&state.rows, &state.keys.periodic("")) {
+            let (key, bytes) = pair.map_err(Error::from)?;
+            let Some(name) = id_of_row(&key) else { continue };
+            let (last, damaged) = match state.decode_last(name, &bytes) {
+                Ok(last) => (last, None),
+                Err(error) => (Last { tick: 0, skipped: 0, run: JobId::new() }, Some(error.report())),
+            };
+            let Last { tick, skipped, run } = last;
+            let schedule = registered.iter().find(|periodic| periodic.name == name).map(|periodic| &periodic.schedule);
+            infos.push(PeriodicInfo {
+                name: name.to_owned(),
+                schedule: schedule.map(Schedule::to_string),
+                last_tick: time(tick),
+                next_tick: schedule.filter(|_| damaged.is_none()).and_then(|schedule| schedule.next(tick)).map(time),
+                last_run: Some(run).filter(|run| !run.is_empty()),
+                skipped,
+                damaged,
+            });
         }
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if is_in_time(middle) { low = middle } else { high = middle }
+        Ok(infos)
+    }
+
+    /// Ends a periodic job and forgets its last tick, so that the name is new again. A job that it
+    /// has made goes on. Returns false if there is none of this name.
+    ///
+    /// A name that the program no longer registers makes no jobs. Its record stays until this call.
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] when the database fails. The periodic job goes on then.
+    pub fn remove_periodic(&self, name: impl Into<String>) -> Result<bool, QueueError> {
+        let (state, name) = (self.inner(), name.into());
+        let registered = state.periodics.take(&name);
+        let removed = call(self.store(), state, "remove a periodic job", move |step| step.remove_periodic(&name));
+        if let (Err(_), Some(registered)) = (&removed, registered) {
+            // Somebody may have registered the name meanwhile.
+            let _ = state.periodics.add(&registered);
+            // Or looked for the next tick, and seen none of this one.
+            state.look_for_ticks();
         }
-        self.next(low).unwrap_or(tick)
+        removed
     }
 }

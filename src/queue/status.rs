@@ -1,10 +1,9 @@
 //! The state of a queue in one sentence, and in numbers.
 
-use super::Queue;
-use super::job::{Counts, Priority};
-use crate::queue::error::QueueError;
-use crate::queue::job::{JobId, JobState};
-use crate::queue::limit::LimitOf;
+use crate::queue::handle::Queue;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::{Counts, JobId, JobState, Priority};
+use crate::queue::words::limit::LimitOf;
 use std::fmt;
 use std::time::Duration;
 

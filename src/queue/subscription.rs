@@ -1,13 +1,12 @@
 //! Waiting for what becomes of a job.
 
-use super::progress::JobProgress;
-use super::step::Happened;
-use super::watch::{Watch, Watchers};
-use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
-use crate::queue::Queue;
-use crate::queue::error::QueueError;
-use crate::queue::job::{JobId, JobState};
-use std::collections::HashMap;
+use crate::base::sync::{Arc, wait_until};
+use crate::queue::handle::Queue;
+use crate::queue::waits::subscribers::{Bell, Read, Slot, Told};
+use crate::queue::watch::Watch;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::{JobId, JobState};
+use crate::queue::words::progress::JobProgress;
 use std::fmt;
 use std::time::Duration;
 
@@ -36,135 +35,6 @@ pub struct Subscription {
     slot: Arc<Slot>,
     /// The number of the change that was told last.
     told: u64,
-}
-
-#[derive(Default)]
-struct Slot {
-    state: Mutex<Told>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Told {
-    /// Counts the changes.
-    changes: u64,
-    /// Counts the calls to look at the clock again.
-    calls: u64,
-    state: Option<JobState>,
-    data: Option<Vec<u8>>,
-    progress: Option<JobProgress>,
-    /// Wakes a thread that waits for several jobs at once.
-    bell: Option<Arc<Bell>>,
-}
-
-impl Told {
-    fn ring(&self) {
-        if let Some(bell) = &self.bell {
-            *bell.rung.lock() += 1;
-            bell.changed.notify_all();
-        }
-    }
-}
-
-/// Wakes a thread that waits for several jobs at once.
-#[derive(Default)]
-struct Bell {
-    /// Counts the calls.
-    rung: Mutex<u64>,
-    changed: Condvar,
-}
-
-/// A job as it is stored: its state, its data and its progress.
-type Read = (JobState, Option<Vec<u8>>, Option<JobProgress>);
-
-/// Those who wait for jobs, by id.
-#[derive(Default)]
-pub(super) struct Subscribers {
-    slots: Mutex<HashMap<JobId, Vec<Arc<Slot>>>>,
-    pub(super) watchers: Watchers,
-}
-
-impl Subscribers {
-    /// True if somebody may want to hear of a new job: one who watches all of them, or one whose
-    /// job was removed and is pushed again.
-    pub(super) fn is_any(&self) -> bool {
-        self.watchers.is_any() || !self.slots.lock().is_empty()
-    }
-
-    pub(super) fn tell(&self, told: Vec<Happened>) {
-        self.watchers.tell(&told);
-        let slots = self.slots.lock();
-        if slots.is_empty() {
-            return;
-        }
-        for happened in told {
-            let (id, state, data) = match happened {
-                Happened::Seen { id, state, data } => (id, state, data),
-                // The state that it has then is told next.
-                Happened::Anew { id } => {
-                    let of_id = slots.get(&id).into_iter().flatten();
-                    of_id.for_each(|slot| slot.state.lock().progress = None);
-                    continue;
-                }
-                Happened::Claimed { .. } | Happened::Released { .. } | Happened::Line(_) | Happened::Paused { .. } => {
-                    continue;
-                }
-            };
-            for slot in slots.get(&id).into_iter().flatten() {
-                let mut told = slot.state.lock();
-                told.changes += 1;
-                told.state = state;
-                if let Some(data) = &data {
-                    told.data.clone_from(data);
-                }
-                if state.is_none() {
-                    told.progress = None;
-                }
-                slot.changed.notify_all();
-                told.ring();
-            }
-        }
-    }
-
-    /// Tells the progress of a job that runs.
-    pub(super) fn tell_progress(&self, id: &str, progress: &JobProgress) {
-        let slots = self.slots.lock();
-        if slots.is_empty() {
-            return;
-        }
-        for slot in slots.get(id).into_iter().flatten() {
-            let mut told = slot.state.lock();
-            told.changes += 1;
-            (told.state, told.progress) = (Some(JobState::Running), Some(progress.clone()));
-            slot.changed.notify_all();
-            told.ring();
-        }
-    }
-
-    /// Makes all who wait look at the clock again, and at what time brings.
-    pub(super) fn ring(&self) {
-        self.watchers.ring();
-        for slot in self.slots.lock().values().flatten() {
-            let mut told = slot.state.lock();
-            told.calls += 1;
-            told.ring();
-            slot.changed.notify_all();
-        }
-    }
-
-    fn add(&self, id: &str, slot: &Arc<Slot>) {
-        self.slots.lock().entry(id.to_owned()).or_default().push(slot.clone());
-    }
-
-    fn remove(&self, id: &str, slot: &Arc<Slot>) {
-        let mut slots = self.slots.lock();
-        if let Some(of_id) = slots.get_mut(id) {
-            of_id.retain(|other| !Arc::ptr_eq(other, slot));
-            if of_id.is_empty() {
-                slots.remove(id);
-            }
-        }
-    }
 }
 
 impl Queue {
@@ -220,7 +90,7 @@ impl Queue {
 
 impl Subscription {
     /// Subscribes first, and reads the state after that, so that no change is lost in between.
-    pub(super) fn new(
+    pub(crate) fn new(
         queue: &Queue,
         id: &str,
         read: impl FnOnce() -> Result<Option<Read>, QueueError>,
@@ -352,7 +222,7 @@ impl Subscription {
         self.told = told.changes;
         let (state, data, progress) = (told.state, told.data.clone(), told.progress.clone());
         drop(told);
-        let data = data.map(|data| super::job::from_json(&data)).transpose();
+        let data = data.map(|data| crate::queue::words::json::from_json(&data)).transpose();
         let data = data.map_err(|source| QueueError::Payload { id: self.id.clone(), source })?;
         Ok(Seen { state, data, progress })
     }

@@ -408,7 +408,7 @@ fn the_default_read_asks_no_exact_clock() {
 #[test]
 fn no_transition_of_a_queue_writes_a_line_of_the_log() {
     let sources = sources();
-    let steps: Vec<_> = sources.iter().filter(|(module, _)| module.starts_with("queue/step")).collect();
+    let steps: Vec<_> = sources.iter().filter(|(module, _)| module.starts_with("queue/embedded/step")).collect();
     assert!(steps.len() > 10);
     for (module, text) in steps {
         let lines: Vec<_> = code(text).filter(|line| line.contains("tracing::") && line.contains("!(")).collect();

@@ -1,10 +1,13 @@
 //! The settings of a group.
 
-use super::{Fair, Group, Inner};
 use crate::base::config::{ConfigError, GroupError};
 use crate::base::sync::{Arc, AtomicU64};
-use crate::queue::job::check_kind;
-use crate::queue::{Queue, QueueError, QueueOptions};
+use crate::queue::group::{Group, Inner};
+use crate::queue::handle::Queue;
+use crate::queue::rules::fair::Fair;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::check_kind;
+use crate::queue::words::options::QueueOptions;
 use crate::store::Store;
 use std::collections::HashMap;
 use std::fmt;
@@ -23,6 +26,14 @@ struct Part {
     name: String,
     kinds: Vec<String>,
     options: QueueOptions,
+}
+
+impl Group {
+    /// Begins a group of queues in this store. It needs one at least.
+    #[expect(clippy::new_ret_no_self, reason = "the builder makes the group, once it has its queues")]
+    pub fn new(store: &Store) -> GroupBuilder {
+        GroupBuilder::new(store)
+    }
 }
 
 impl GroupBuilder {

@@ -3,18 +3,20 @@
 //! Nothing is remembered of what is ready: each choice looks at the states of the queues in memory.
 //! They are those of the last write, and were read from the tables when the queue was opened.
 
-use super::fair::{Draw, Rule};
 use crate::base::clock::{Clock, Moment};
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
-use crate::queue::bell::Bell;
-use crate::queue::entry;
-use crate::queue::error::QueueError;
-use crate::queue::head::{FREED, Lane};
-use crate::queue::job::JobState;
-use crate::queue::keys::List;
-use crate::queue::row::Row;
-use crate::queue::state::{Live, Takes};
-use crate::queue::{Claimed, Queue};
+use crate::queue::embedded::codec::entry;
+use crate::queue::embedded::codec::head::FREED;
+use crate::queue::embedded::keys::List;
+use crate::queue::embedded::state::Live;
+use crate::queue::embedded::step::Claimed;
+use crate::queue::handle::Queue;
+use crate::queue::rules::fair::{Draw, Rule};
+use crate::queue::rules::lanes::Lane;
+use crate::queue::waits::bell::{Bell, Takes};
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::JobState;
+use crate::queue::words::row::Row;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,9 @@
 //! The state of a group: a sentence for each queue.
 
-use super::Group;
-use crate::queue::{Queue, QueueError, QueueStatus, Waits};
+use crate::queue::group::Group;
+use crate::queue::handle::Queue;
+use crate::queue::status::{QueueStatus, Waits};
+use crate::queue::words::error::QueueError;
 use std::fmt;
 use std::time::Duration;
 

@@ -1,10 +1,16 @@
 //! Groups of which a queue has a record that cannot be read.
 
 use super::*;
-use crate::queue::{Clock, Limit, Limits, Outcome, QueueOptions, Rate, Reached, Retention};
+use crate::queue::runner::drain::{Limits, Reached};
+use crate::queue::runner::outcome::Outcome;
+use crate::queue::words::job::Retention;
+use crate::queue::words::limit::{Limit, Rate};
+use crate::queue::words::options::QueueOptions;
+use crate::queue::{Clock, Fair};
 use std::time::{Duration, SystemTime};
 
 const SECOND: Duration = Duration::from_secs(1);
+
 /// Longer than anything here takes; only a test that fails waits for it.
 const LONG: Duration = Duration::from_secs(60);
 

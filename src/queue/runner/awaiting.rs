@@ -1,10 +1,10 @@
 //! The calls that wait for the end of a runner, as futures: no thread is blocked meanwhile.
 
-use super::pool::Pool;
-use super::{Limits, Runner, RunnerBuilder, Summary};
 use crate::base::sync::Arc;
 use crate::base::time;
-use crate::queue::QueueError;
+use crate::queue::runner::handle::Runner;
+use crate::queue::runner::pool::Pool;
+use crate::queue::words::error::QueueError;
 use std::future::poll_fn;
 use std::time::Duration;
 
@@ -62,43 +62,16 @@ impl Runner {
     }
 }
 
-impl RunnerBuilder {
-    /// Drains the queue without blocking a thread: the future of [`drain`](Self::drain). It begins
-    /// when it is first polled. If it is dropped before it is ready, the runner is asked to stop,
-    /// and nobody waits.
-    ///
-    /// ```
-    /// use waterline::Store;
-    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueError, QueueOptions, Runner};
-    ///
-    /// # let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
-    /// queue.push(NewJob::new("fetch", "/")?)?;
-    /// let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    /// let builder = Runner::builder(&queue).on_async("fetch", |_job, _page: String| async { Ok(Outcome::Done) });
-    /// let summary = runtime.block_on(builder.drain_async(Limits::default()))?;
-    /// assert_eq!(summary.finished, 1);
-    /// # Ok::<(), QueueError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`drain`](Self::drain).
-    pub async fn drain_async(self, limits: Limits) -> Result<Summary, QueueError> {
-        let pool = self.start_pool(Some(limits))?;
-        Leaving(Some(pool.clone())).end(None).await?;
-        Ok(pool.summary())
-    }
-}
-
 /// A runner that a future owns until its end. If the future is dropped before that, the runner is
 /// let go: to wait would block a thread of the runtime.
-struct Leaving(Option<Arc<Pool>>);
+pub(super) struct Leaving(pub(super) Option<Arc<Pool>>);
 
 impl Leaving {
     fn ask(&self) {
         self.0.iter().for_each(|pool| pool.request_stop());
     }
 
-    async fn end(mut self, limit: Option<Duration>) -> Result<(), QueueError> {
+    pub(super) async fn end(mut self, limit: Option<Duration>) -> Result<(), QueueError> {
         let Some(pool) = self.0.clone() else { return Ok(()) };
         // On a thread of its own it waits for nothing.
         let gone = pool.is_own_thread() || gone_within(&pool, limit).await;

@@ -1,7 +1,5 @@
 //! Running jobs until there are none, or a limit is reached.
 
-use super::RunnerBuilder;
-use crate::queue::QueueError;
 use std::fmt;
 use std::time::Duration;
 
@@ -97,18 +95,5 @@ impl fmt::Display for Summary {
             "{finished} finished, {retried} to be tried again, {snoozed} not ready, {dead} dead, {lost} lost in {elapsed:.1?}: \
              {reached}"
         )
-    }
-}
-
-impl RunnerBuilder {
-    /// Drains as [`drain`](Self::drain) does, and returns the numbers of each queue of a
-    /// [`Group`](crate::queue::Group), beside its name. The limits are for all of them together.
-    ///
-    /// # Errors
-    /// Those of [`drain`](Self::drain).
-    pub fn drain_by_queue(self, limits: Limits) -> Result<Vec<(String, Summary)>, QueueError> {
-        let pool = self.start_pool(Some(limits))?;
-        pool.wait(None)?;
-        Ok(pool.summaries())
     }
 }

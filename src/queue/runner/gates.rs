@@ -1,7 +1,5 @@
 //! Gates: conditions outside of the queue without which a runner claims no job.
 
-use super::RunnerBuilder;
-use crate::base::config::{ConfigError, check_name};
 use crate::base::error::describe;
 use crate::base::guard::guarded;
 use crate::base::sync::Mutex;
@@ -48,9 +46,9 @@ const EVERY: Duration = Duration::from_secs(2);
 /// ```
 #[must_use = "a gate does nothing until a runner has it"]
 pub struct Gate {
-    name: String,
-    every: Duration,
-    is_open: Box<dyn Fn() -> bool + Send + Sync>,
+    pub(crate) name: String,
+    pub(crate) every: Duration,
+    pub(crate) is_open: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Gate {
@@ -86,21 +84,6 @@ impl Gate {
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gate").field("name", &self.name).field("every", &self.every).finish_non_exhaustive()
-    }
-}
-
-impl RunnerBuilder {
-    /// Adds a condition without which no job is claimed. All gates must be open. [`Gate`] has an
-    /// example.
-    pub fn gate(mut self, gate: Gate) -> Self {
-        if let Err(config) = check_name("gate", &gate.name) {
-            self.refused.get_or_insert(config);
-        }
-        if gate.every.is_zero() {
-            self.refused.get_or_insert(ConfigError::GateEveryZero { gate: gate.name.clone() });
-        }
-        self.gates.push(gate);
-        self
     }
 }
 

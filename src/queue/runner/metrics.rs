@@ -3,12 +3,13 @@
 //! No metric can be taken back from a recorder, so the gauges of a queue outlive its runner. The
 //! next runner of the queue sets the same ones.
 
-use super::pool::Pool;
-use super::{Ended, QueueEvent, RunnerBuilder};
 use crate::base::error::describe;
 use crate::base::guard::guarded;
-use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
-use crate::queue::{Counts, Queue};
+use crate::base::sync::{Condvar, Mutex, wait_until};
+use crate::queue::handle::Queue;
+use crate::queue::runner::outcome::QueueEvent;
+use crate::queue::words::ended::Ended;
+use crate::queue::words::job::Counts;
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,6 +20,7 @@ const METADATA: Metadata<'static> = Metadata::new("waterline", Level::INFO, None
 const EVERY: Duration = Duration::from_secs(1);
 
 const ATTEMPTS: (&str, &str) = ("waterline_queue_attempts_total", "Attempts that ended, by their end.");
+
 const SECONDS: (&str, &str) =
     ("waterline_queue_attempt_seconds", "The time from the claim of a job to the written end of its attempt.");
 
@@ -28,12 +30,13 @@ const GAUGES: [(&str, Unit, &str); 3] = [
     ("waterline_queue_in_flight", Unit::Count, "Jobs that the runner runs."),
     ("waterline_queue_oldest_ready_seconds", Unit::Seconds, "The age of the oldest ready job, or 0 if there is none."),
 ];
+
 const JOBS: (&str, &str) = ("waterline_queue_jobs", "Jobs, by their state.");
 
 /// The states as labels, in the order of [`numbers`].
 const STATES: [&str; 7] = ["scheduled", "ready", "running", "finished", "dead", "waiting", "damaged"];
 
-fn numbers(counts: &Counts) -> [u64; STATES.len()] {
+pub(crate) fn numbers(counts: &Counts) -> [u64; STATES.len()] {
     let Counts { scheduled, ready, running, finished, dead, waiting, damaged } = *counts;
     [scheduled, ready, running, finished, dead, waiting, damaged]
 }
@@ -52,71 +55,14 @@ fn place(ended: &Ended) -> usize {
     }
 }
 
-impl RunnerBuilder {
-    /// Keeps metrics with the recorder of the crate [`metrics`](https://docs.rs/metrics) that is
-    /// there now: the global one, or that of
-    /// [`with_local_recorder`](https://docs.rs/metrics/0.24/metrics/fn.with_local_recorder.html).
-    /// Without a recorder they cost next to nothing. Default: none.
-    ///
-    /// | metric | type | value |
-    /// |---|---|---|
-    /// | `waterline_queue_up` | gauge | 1 while the runner runs, 0 once it has ended |
-    /// | `waterline_queue_in_flight` | gauge | the jobs that the runner runs |
-    /// | `waterline_queue_jobs` | gauge | the jobs in each [state](crate::queue::JobState), by the label `state` |
-    /// | `waterline_queue_oldest_ready_seconds` | gauge | the age of the oldest ready job, or 0 |
-    /// | `waterline_queue_attempts_total` | counter | the attempts that ended, by the label `ended` |
-    /// | `waterline_queue_attempt_seconds` | histogram | the time from the claim to the written end |
-    ///
-    /// The label `queue` is the name of the queue. `state` is `scheduled`, `ready`, `running`,
-    /// `finished`, `dead` or `waiting`; `ended` is `finished`, `retried`, `snoozed`, `dead`, `lost`
-    /// or `put back`: see [`Ended`]. Queues of the same name in two stores need two recorders.
-    ///
-    /// A thread sets the gauges once a second, also while nothing happens. When the runner ends,
-    /// `waterline_queue_up` becomes 0 and the other gauges stay, so alert on `waterline_queue_up`
-    /// too. A recorder that panics is logged, and gets no gauges from then on.
-    ///
-    /// ```
-    /// use waterline::Store;
-    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
-    ///
-    /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
-    /// queue.push(NewJob::new("welcome", "ann")?)?;
-    /// let runner = Runner::builder(&queue).on("welcome", |_job, _to: String| Ok(Outcome::Done)).metrics();
-    /// runner.drain(Limits::default())?;
-    /// # Ok::<(), waterline::queue::QueueError>(())
-    /// ```
-    pub fn metrics(mut self) -> Self {
-        if self.gauges.is_some() {
-            return self;
-        }
-        let queues = self.source.queues().into_iter();
-        let names: Vec<_> = queues.map(|queue| queue.name().to_owned()).collect();
-        let made = guarded(|| {
-            let attempts = names.iter().map(|name| (name.clone(), Attempts::new(name)));
-            Ok((attempts.collect::<HashMap<_, _>>(), Gauges::new(&names)))
-        });
-        match made {
-            Ok((attempts, gauges)) => {
-                self.gauges = Some(Arc::new(gauges));
-                self.observe(move |event| Attempts::observe(&attempts, event))
-            }
-            Err(panic) => {
-                let (queue, error) = (self.source.name(), describe(&*panic));
-                tracing::error!(target: "waterline", queue, error, "the recorder of metrics panicked; the runner runs without metrics");
-                self
-            }
-        }
-    }
-}
-
 /// The metrics that the ends of attempts move.
-struct Attempts {
+pub(super) struct Attempts {
     ended: [Counter; 6],
     seconds: Histogram,
 }
 
 impl Attempts {
-    fn new(queue: &str) -> Self {
+    pub(super) fn new(queue: &str) -> Self {
         with_recorder(|recorder| {
             recorder.describe_counter(ATTEMPTS.0.into(), Some(Unit::Count), ATTEMPTS.1.into());
             recorder.describe_histogram(SECONDS.0.into(), Some(Unit::Seconds), SECONDS.1.into());
@@ -126,7 +72,7 @@ impl Attempts {
         })
     }
 
-    fn observe(by_queue: &HashMap<String, Self>, event: &QueueEvent<'_>) {
+    pub(super) fn observe(by_queue: &HashMap<String, Self>, event: &QueueEvent<'_>) {
         if let QueueEvent::AttemptEnded { queue, elapsed, ended, .. } = event
             && let Some(attempts) = by_queue.get(*queue)
         {
@@ -179,7 +125,7 @@ impl OfQueue {
 }
 
 impl Gauges {
-    fn new(queues: &[String]) -> Self {
+    pub(super) fn new(queues: &[String]) -> Self {
         let queues = queues.iter().map(|queue| OfQueue::new(queue)).collect();
         Self { queues, over: Mutex::new(false), bell: Condvar::new() }
     }
@@ -192,19 +138,19 @@ impl Gauges {
     }
 
     /// The loop of the thread.
-    pub(super) fn watch(&self, pool: &Pool) {
+    pub(super) fn watch(&self, queues: &[&Queue], in_flight: impl Fn(&Queue) -> usize) {
         loop {
             let is_over = *self.over.lock();
             let set = guarded(|| {
-                for (gauges, queue) in self.queues.iter().zip(pool.source().queues()) {
-                    gauges.set(queue, pool.in_flight_of(queue));
+                for (gauges, queue) in self.queues.iter().zip(queues) {
+                    gauges.set(queue, in_flight(queue));
                     // This comes last: who sees it at 1 sees the other gauges of this life.
                     gauges.up.set(f64::from(u8::from(!is_over)));
                 }
                 Ok(())
             });
             if let Err(panic) = set {
-                let (queue, error) = (pool.source().name(), describe(&*panic));
+                let (queue, error) = (queues.first().map_or("", |queue| queue.name()), describe(&*panic));
                 tracing::error!(target: "waterline", queue, error, "the recorder of metrics panicked; the gauges are set no more");
                 return;
             }

@@ -1,5 +1,6 @@
-//! The answers of handlers, and the treatment of jobs that have none.
+//! The answer of a handler, and the events of an attempt.
 
+use crate::queue::words::ended::Ended;
 use std::time::{Duration, SystemTime};
 
 /// The answer of a handler that did not fail. (`Err` is a failed attempt: see
@@ -32,4 +33,42 @@ pub enum Unknown {
     /// The job runs again after this time, when a program with its handler may run. The attempt
     /// does not count.
     Snooze(Duration),
+}
+
+/// A thing that happened in a runner, for
+/// [`RunnerBuilder::observe`](super::RunnerBuilder::observe).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum QueueEvent<'a> {
+    /// An attempt begins, on the thread that runs it.
+    #[non_exhaustive]
+    AttemptBegun {
+        /// The name of the queue.
+        queue: &'a str,
+        /// The id of the job.
+        id: &'a str,
+        /// Its kind.
+        kind: &'a str,
+        /// The number of the attempt, from 1.
+        attempt: u32,
+        /// The mean duration of the attempts of this kind that succeeded; `None`: there was none.
+        /// See [`Queue::durations`](crate::queue::Queue::durations).
+        expected: Option<Duration>,
+    },
+    /// The end of an attempt is written.
+    #[non_exhaustive]
+    AttemptEnded {
+        /// The name of the queue.
+        queue: &'a str,
+        /// The id of the job.
+        id: &'a str,
+        /// Its kind.
+        kind: &'a str,
+        /// The number of the attempt, from 1.
+        attempt: u32,
+        /// The time from the claim to the written end.
+        elapsed: Duration,
+        /// The end.
+        ended: &'a Ended,
+    },
 }

@@ -1,21 +1,23 @@
 //! The threads of a runner. Each reports the end of its job and claims the next one in the same
 //! atomic write, so a job costs one write beside its push.
 
-use super::attempts::Attempt;
-use super::drain::{Limits, Reached, Summary};
-use super::gates::Gates;
-use super::handler::{Handler, Hooks};
-use super::reports::Report;
-use super::running::FlightId;
-use super::source::Source;
-use super::timeouts::Timeouts;
-use super::{Ended, Running, Unknown};
-use crate::base::clock::Waits;
+use crate::base::clock::{Moment, Waits};
 use crate::base::error::Error;
 use crate::base::index::BoxError;
-use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, wait_until};
+use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, wait_until};
 use crate::crew::{Crew, Host, Own, Roster};
-use crate::queue::{Queue, QueueError};
+use crate::queue::handle::Queue;
+use crate::queue::runner::attempt::{Attempt, Desk, Report};
+use crate::queue::runner::drain::{Limits, Reached, Summary};
+use crate::queue::runner::gates::Gates;
+use crate::queue::runner::handler::{Handler, is_direct};
+use crate::queue::runner::hooks::Hooks;
+use crate::queue::runner::outcome::Unknown;
+use crate::queue::runner::running::{FlightId, Running};
+use crate::queue::runner::source::Source;
+use crate::queue::runner::timeouts::Timeouts;
+use crate::queue::words::ended::Ended;
+use crate::queue::words::error::QueueError;
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Weak;
@@ -30,8 +32,6 @@ mod resizing;
 mod stopping;
 mod writing;
 
-use self::attempting::is_direct;
-
 /// The settings of a runner, which are checked.
 pub(super) struct Settings {
     pub(super) source: Source,
@@ -42,7 +42,7 @@ pub(super) struct Settings {
     pub(super) attempt_timeout: Option<Duration>,
     pub(super) gates: Gates,
     #[cfg(feature = "metrics")]
-    pub(super) gauges: Option<Arc<super::metrics::Gauges>>,
+    pub(super) gauges: Option<Arc<crate::queue::runner::metrics::Gauges>>,
     pub(super) limits: Option<Limits>,
     #[cfg(feature = "tokio")]
     pub(super) runtime: Option<tokio::runtime::Handle>,
@@ -149,6 +149,34 @@ impl Host for Pool {
     fn everybody_left(&self) {}
 }
 
+impl Desk for Pool {
+    fn enter(&self) -> Own {
+        self.crew.enter()
+    }
+
+    fn hooks(&self) -> &Hooks {
+        &self.settings.hooks
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    fn moment(&self) -> Moment {
+        self.source().moment()
+    }
+
+    fn claim_end(&self, flight: FlightId) -> bool {
+        let mut state = self.state.lock();
+        state.flights.get_mut(&flight).is_some_and(|flight| !std::mem::replace(&mut flight.ended, true))
+    }
+
+    fn hand_in(&self, report: Report) {
+        self.state.lock().inbox.push(report);
+        self.source().ring();
+    }
+}
+
 impl Pool {
     pub(super) fn start(settings: Settings, name: Box<dyn Any + Send>) -> Result<Arc<Self>, QueueError> {
         let begun = settings.source.moment().now;
@@ -197,7 +225,8 @@ impl Pool {
         let me = self.clone();
         self.crew.spawn("wl-timeouts", move || {
             if let Some(timeouts) = &me.timeouts {
-                timeouts.watch(&me);
+                let source = me.source();
+                timeouts.watch(source, |flight, after| me.overdue(flight, after));
             }
         })
     }
@@ -206,19 +235,11 @@ impl Pool {
     fn spawn_gauges(self: &Arc<Self>) -> Result<(), Error> {
         let Some(gauges) = self.settings.gauges.clone() else { return Ok(()) };
         let me = self.clone();
-        self.crew.spawn("wl-gauges", move || gauges.watch(&me))
+        self.crew.spawn("wl-gauges", move || gauges.watch(&me.source().queues(), |queue| me.in_flight_of(queue)))
     }
 
     pub(super) fn source(&self) -> &Source {
         &self.settings.source
-    }
-
-    pub(super) fn enter(&self) -> Own {
-        self.crew.enter()
-    }
-
-    pub(super) fn hooks(&self) -> &Hooks {
-        &self.settings.hooks
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -317,18 +338,6 @@ impl Pool {
 
     // The ends of attempts that other threads report.
 
-    /// True if the caller is the one who reports the end of this attempt.
-    pub(super) fn claim_end(&self, flight: FlightId) -> bool {
-        let mut state = self.state.lock();
-        state.flights.get_mut(&flight).is_some_and(|flight| !std::mem::replace(&mut flight.ended, true))
-    }
-
-    /// Leaves the end of an attempt to the threads of the pool.
-    pub(super) fn hand_in(&self, report: Report) {
-        self.state.lock().inbox.push(report);
-        self.source().ring();
-    }
-
     /// Ends an attempt whose time is over: see
     /// [`RunnerBuilder::attempt_timeout`](super::RunnerBuilder::attempt_timeout).
     pub(super) fn overdue(self: &Arc<Self>, flight: FlightId, after: Duration) {
@@ -350,7 +359,7 @@ impl Pool {
             return;
         }
         let error: BoxError = format!("the attempt took longer than {after:?}").into();
-        self.hand_in(Report::of(&Attempt::new(self, job), Err(error)));
+        self.hand_in(Report::of(&Attempt::new(self.clone(), job), Err(error)));
         #[cfg(feature = "tokio")]
         task.iter().for_each(tokio::task::AbortHandle::abort);
     }

@@ -1,15 +1,16 @@
 //! A job that a runner runs, as its handler sees it.
 
 use crate::base::sync::{Arc, AtomicBool, Ordering};
-use crate::queue::Queue;
-use crate::queue::error::QueueError;
-use crate::queue::intent::call;
-use crate::queue::job::{from_json, time};
-use crate::queue::meta::check_key;
-use crate::queue::progress::JobProgress;
-use crate::queue::related::Root;
-use crate::queue::row::Row;
-use crate::queue::step::Claimed;
+use crate::queue::embedded::intent::call;
+use crate::queue::embedded::step::Claimed;
+use crate::queue::handle::Queue;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::time;
+use crate::queue::words::json::from_json;
+use crate::queue::words::meta::check_key;
+use crate::queue::words::progress::JobProgress;
+use crate::queue::words::related::Root;
+use crate::queue::words::row::Row;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -150,7 +151,7 @@ impl Running {
     /// [`QueueError::Halt`] if the job was removed, [`QueueError::Payload`] for data that is no
     /// JSON, [`QueueError::Store`] when the database fails.
     pub fn update(&self, data: &(impl Serialize + ?Sized)) -> Result<(), QueueError> {
-        let data = crate::queue::job::to_json(self.id(), data)?;
+        let data = crate::queue::words::json::to_json(self.id(), data)?;
         self.check()?;
         let (id, token) = (self.0.id.clone(), self.token());
         let row = call(self.0.queue.store(), self.0.queue.inner(), "update a job", move |step| {

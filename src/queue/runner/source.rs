@@ -3,10 +3,11 @@
 use crate::base::clock::{Clock, Moment};
 use crate::base::error::Error;
 use crate::base::sync::Arc;
-use crate::queue::group::Members;
-use crate::queue::runner::Running;
-use crate::queue::state::Takes;
-use crate::queue::{Queue, QueueError};
+use crate::queue::group::members::Members;
+use crate::queue::handle::Queue;
+use crate::queue::runner::running::Running;
+use crate::queue::waits::bell::Takes;
+use crate::queue::words::error::QueueError;
 use crate::store::Store;
 use std::any::Any;
 use std::time::Instant;

@@ -1,11 +1,10 @@
 //! The timeouts of attempts, and the thread that notices their ends.
 
-use super::pool::Pool;
-use super::running::FlightId;
 use crate::base::clock::Waits;
-use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
-use std::collections::BTreeSet;
-use std::collections::HashMap;
+use crate::base::sync::{Condvar, Mutex, wait_until};
+use crate::queue::runner::running::FlightId;
+use crate::queue::runner::source::Source;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 pub(super) struct Timeouts {
@@ -58,10 +57,9 @@ impl Timeouts {
     }
 
     /// The loop of the thread.
-    pub(super) fn watch(&self, pool: &Arc<Pool>) {
-        let source = pool.source();
+    pub(super) fn watch(&self, source: &Source, overdue: impl Fn(FlightId, Duration)) {
         loop {
-            let overdue = {
+            let flight = {
                 let mut ends = self.ends.lock();
                 if ends.over {
                     return;
@@ -81,7 +79,7 @@ impl Timeouts {
                     }
                 }
             };
-            pool.overdue(overdue, self.after);
+            overdue(flight, self.after);
         }
     }
 }

@@ -1,19 +1,17 @@
 //! The call of a handler.
 
-use super::Pool;
 use crate::base::config::DEFAULT_EFFECTS;
 use crate::base::guard::guarded;
 use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;
-use crate::queue::Outcome;
-use crate::queue::job::time;
-use crate::queue::runner::attempts::Attempt;
-use crate::queue::runner::handler::{Finisher, Handler};
-use crate::queue::runner::reports::Report;
-use crate::queue::runner::running::FlightId;
-use crate::queue::runner::{QueueEvent, Running, Unknown};
+use crate::queue::runner::attempt::{Attempt, Desk, Report};
+use crate::queue::runner::handler::{Finisher, Handler, is_direct};
+use crate::queue::runner::outcome::{Outcome, QueueEvent, Unknown};
+use crate::queue::runner::pool::Pool;
+use crate::queue::runner::running::{FlightId, Running};
+use crate::queue::words::job::time;
 
 impl Pool {
     /// Runs a job. `None`: somebody else reports it.
@@ -28,7 +26,7 @@ impl Pool {
         }
         let before = self.hooks().before(&job);
         let handler = self.settings.handlers.get(job.kind());
-        let attempt = Attempt::new(self, job.clone());
+        let attempt = Attempt::new(self.clone(), job.clone());
         if !is_direct(handler) && self.is_ended(job.flight()) {
             // Its time was over before it began.
             return None;
@@ -68,10 +66,7 @@ impl Pool {
                 };
                 match made {
                     Ok(future) => {
-                        self.keep_task(
-                            job.flight(),
-                            crate::queue::runner::asynchronous::spawn(runtime, attempt, future),
-                        );
+                        self.keep_task(job.flight(), crate::queue::runner::task::spawn(runtime, attempt, future));
                         None
                     }
                     Err(error) => self.report_here(attempt, Some(async_handler), error),
@@ -110,13 +105,8 @@ impl Pool {
             Unknown::Dead => Outcome::Dead(format!("no handler has the kind {:?}", job.kind())),
             Unknown::Snooze(delay) => {
                 let wall = self.source().moment().wall;
-                Outcome::Snooze(crate::queue::job::after(wall, delay).map_or_else(|| time(u64::MAX), time))
+                Outcome::Snooze(crate::queue::words::job::after(wall, delay).map_or_else(|| time(u64::MAX), time))
             }
         }
     }
-}
-
-/// True if a thread of the runner runs the job to its end, and reports it.
-pub(super) fn is_direct(handler: Option<&Handler>) -> bool {
-    matches!(handler, None | Some(Handler::Direct(_) | Handler::Transactional(_)))
 }

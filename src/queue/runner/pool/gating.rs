@@ -1,9 +1,9 @@
 //! The gates before the claims of a runner.
 
-use super::Pool;
-use crate::queue::QueueError;
 use crate::queue::runner::drain::Reached;
-use crate::queue::state::Takes;
+use crate::queue::runner::pool::Pool;
+use crate::queue::waits::bell::Takes;
+use crate::queue::words::error::QueueError;
 use std::time::Instant;
 
 /// The time at which a closed gate is asked again; `None`: beyond the end of the clock.
@@ -59,7 +59,14 @@ impl Pool {
 mod tests {
     use super::super::tests::{LONG, until_asleep};
     use crate::Store;
-    use crate::queue::{Accept, Gate, JobState, NewJob, Outcome, Queue, QueueOptions, Runner};
+    use crate::queue::accept::Accept;
+    use crate::queue::handle::Queue;
+    use crate::queue::runner::gates::Gate;
+    use crate::queue::runner::handle::Runner;
+    use crate::queue::runner::outcome::Outcome;
+    use crate::queue::words::job::JobState;
+    use crate::queue::words::new_job::NewJob;
+    use crate::queue::words::options::QueueOptions;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;

@@ -1,6 +1,7 @@
 //! The end of a runner, for those who wait for it without a thread.
 
-use super::{Handler, Pool};
+use crate::queue::runner::handler::Handler;
+use crate::queue::runner::pool::Pool;
 use std::task::{Poll, Waker};
 
 impl Pool {

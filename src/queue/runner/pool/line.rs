@@ -3,14 +3,14 @@
 //! To wake a thread costs as much as several short jobs. So one thread alone looks for a job, the
 //! first in the line, and it leaves short ones to the threads that are awake.
 
-use super::Pool;
 use crate::base::sync::{Arc, MutexGuard};
-use crate::queue::QueueError;
-use crate::queue::runner::Running;
+use crate::queue::embedded::step::Claim;
+use crate::queue::runner::attempt::Report;
 use crate::queue::runner::drain::Reached;
-use crate::queue::runner::reports::Report;
-use crate::queue::state::Takes;
-use crate::queue::step::Claim;
+use crate::queue::runner::pool::Pool;
+use crate::queue::runner::running::Running;
+use crate::queue::waits::bell::Takes;
+use crate::queue::words::error::QueueError;
 use std::time::{Duration, Instant};
 
 /// The pause after a write that failed: the first one, and the longest.
@@ -22,6 +22,7 @@ const BRISK: Duration = Duration::from_micros(20);
 /// The time for which the first thread in the line watches the others, and the claims in that time
 /// by which they cope.
 const LOOK: Duration = Duration::from_micros(200);
+
 const ENOUGH: u64 = 8;
 
 /// The next job of a thread, and its payload.

@@ -1,8 +1,8 @@
 //! The number of jobs that run at once, and the threads for them, while the runner runs.
 
-use super::line::Turn;
-use super::{Pool, State};
 use crate::base::sync::Arc;
+use crate::queue::runner::pool::line::Turn;
+use crate::queue::runner::pool::{Pool, State};
 
 impl Pool {
     /// Sets the most jobs in flight. Threads that are too many end when they have no job.
@@ -49,7 +49,11 @@ impl State {
 #[cfg(test)]
 mod tests {
     use crate::Store;
-    use crate::queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
+    use crate::queue::handle::Queue;
+    use crate::queue::runner::handle::Runner;
+    use crate::queue::runner::outcome::Outcome;
+    use crate::queue::words::new_job::NewJob;
+    use crate::queue::words::options::QueueOptions;
     use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
     use std::time::{Duration, Instant};
 

@@ -4,18 +4,17 @@
 //! they have not killed this one. A thread of its own writes the note: whoever asks for the stop
 //! may be a job, or a task of a runtime, and waits for no disk.
 
-use super::Pool;
-use super::writing::is_halt;
 use crate::base::config::ConfigError;
 use crate::base::error::{Error, describe};
 use crate::base::sync::{Ordering, wait_until};
 use crate::commit::changes::Changes;
-use crate::queue::QueueError;
-use crate::queue::error::is_damage;
-use crate::queue::intent::call_on;
-use crate::queue::runner::Running;
+use crate::queue::embedded::intent::call_on;
 #[cfg(feature = "tokio")]
 use crate::queue::runner::handler::Handler;
+use crate::queue::runner::pool::Pool;
+use crate::queue::runner::pool::writing::is_halt;
+use crate::queue::runner::running::Running;
+use crate::queue::words::error::{QueueError, is_damage};
 use std::time::Duration;
 
 /// The time for which a stop that gives up its jobs waits for its note, should the disk be slow.
@@ -37,10 +36,6 @@ impl Pool {
         self.stirred.notify_all();
         self.source().ring();
         self.begin_note();
-    }
-
-    pub(in crate::queue::runner) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
     }
 
     /// Makes a thread note that the jobs in flight run while the runner stops.

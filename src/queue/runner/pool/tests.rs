@@ -5,9 +5,14 @@ use crate::base::sync::Ordering;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;
 use crate::kv::memory::MemoryKv;
-use crate::queue::runner::{Outcome, Runner};
-use crate::queue::step::Claim;
-use crate::queue::{Accept, Clock, JobState, NewJob, QueueOptions};
+use crate::queue::Clock;
+use crate::queue::accept::Accept;
+use crate::queue::embedded::step::Claim;
+use crate::queue::runner::handle::Runner;
+use crate::queue::runner::outcome::Outcome;
+use crate::queue::words::job::JobState;
+use crate::queue::words::new_job::NewJob;
+use crate::queue::words::options::QueueOptions;
 use crate::store::Store;
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -62,7 +67,7 @@ fn claim(pool: &Arc<Pool>, reports: &mut Vec<Report>) -> Running {
 
 /// The end of a job.
 fn done(pool: &Arc<Pool>, job: Running) -> Vec<Report> {
-    vec![Report::of(&Attempt::new(pool, job), Ok(Outcome::Done))]
+    vec![Report::of(&Attempt::new(pool.clone(), job), Ok(Outcome::Done))]
 }
 
 #[test]

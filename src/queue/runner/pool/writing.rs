@@ -1,21 +1,23 @@
 //! The writes of a runner: the ends of jobs, and the claims of the next ones.
 
-use super::{Flight, Pool};
 use crate::base::error::{Error, describe};
 use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::commit::changes::Changes;
-use crate::queue::durations::Pair;
-use crate::queue::error::is_damage;
-use crate::queue::intent::call_on;
-use crate::queue::job::JobState;
-use crate::queue::lines;
-use crate::queue::rules::End;
-use crate::queue::runner::reports::Report;
-use crate::queue::runner::{Ended, QueueEvent, Running};
-use crate::queue::state::QueueState;
-use crate::queue::step::{AT_ONCE, Claim, Claimed};
-use crate::queue::{Queue, QueueError, SOME};
+use crate::queue::embedded::codec::durations::Pair;
+use crate::queue::embedded::intent::call_on;
+use crate::queue::embedded::state::QueueState;
+use crate::queue::embedded::step::{AT_ONCE, Claim, Claimed};
+use crate::queue::handle::{Queue, SOME};
+use crate::queue::rules::ends::End;
+use crate::queue::runner::attempt::{Desk, Report};
+use crate::queue::runner::outcome::QueueEvent;
+use crate::queue::runner::pool::{Flight, Pool};
+use crate::queue::runner::running::Running;
+use crate::queue::waits::lines;
+use crate::queue::words::ended::Ended;
+use crate::queue::words::error::{QueueError, is_damage};
+use crate::queue::words::job::JobState;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// The work of a write beside the ends of attempts.
@@ -176,14 +178,15 @@ impl Pool {
         call_on(self.source().store(), queues, "run a job", effects, move |steps| {
             let (mut written, mut claim) = (vec![None; ends.len()], Claim::Nothing);
             for at in 0..count {
+                let runs: Vec<_> = ends.iter().map(|(_, (_, token, ..))| steps.run_of(at, *token)).collect();
                 steps.at(at, |step| {
                     if tidies {
                         step.keep_house(SOME)?;
                     }
-                    let own = ends.iter().zip(&mut written).filter(|((place, _), _)| *place == at);
+                    let own = ends.iter().zip(&runs).zip(&mut written).filter(|(((place, _), _), _)| *place == at);
                     let mut has_ended = false;
-                    for ((_, (id, token, end, data)), written) in own {
-                        *written = match step.end(id, *token, end.clone(), data.as_deref()) {
+                    for (((_, (id, token, end, data)), run), written) in own {
+                        *written = match step.end(id, *token, end.clone(), data.as_deref(), run) {
                             Ok(state) => Some(state),
                             Err(error) if !has_effects && (is_halt(&error) || is_damage(&error)) => None,
                             Err(error) => return Err(error),

@@ -1,0 +1,11 @@
+//! The queue in the embedded store.
+
+pub(crate) mod codec;
+pub(crate) mod ctx;
+pub(crate) mod intent;
+pub(crate) mod keys;
+pub(crate) mod state;
+pub(crate) mod step;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod stored;
+pub(crate) mod tail;

@@ -1,0 +1,132 @@
+//! The head of a queue: its counters and cursors, in one stored record.
+
+use crate::commit::sealed::{Fields, Kind, SUM};
+use crate::queue::rules::lanes::Lane;
+use crate::queue::words::job::JobState;
+
+/// Version 2 has more numbers at its end. A head that needs none of them is written as version 1.
+pub(crate) const SEAL: Kind = Kind { label: "queue.head", versions: &[1, 2] };
+
+/// The record with the number of a queue.
+pub(crate) const NAME: Kind = Kind { label: "queue.name", versions: &[1] };
+
+/// The counters and cursors of a queue. They are written with each batch that changes one of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// The lowest number that is in no id.
+    pub(crate) next_id: u64,
+    /// The token of the next lease. No token is ever used again.
+    pub(crate) next_token: u64,
+    /// The number of times that a process has opened the queue.
+    pub(crate) epoch: u64,
+    /// The number of claims.
+    pub(crate) claims: u64,
+    /// The time until which it is paused, in milliseconds since 1970; 0: it is not.
+    pub(crate) paused_until: u64,
+    /// The jobs in each state.
+    pub(crate) counts: [u64; JobState::ALL.len()],
+    /// The ready logs, the most urgent one first.
+    pub(crate) lanes: [Lane; 4],
+    /// The log of the places that became free under limits. An entry is the name of a limit.
+    pub(crate) freed: Lane,
+    /// The ready jobs that stand in no ready log, since a limit holds them.
+    pub(crate) held: u64,
+}
+
+/// The number of the log of freed places among the logs.
+pub(crate) const FREED: usize = 4;
+
+/// The states that version 1 counts.
+const OLD_STATES: usize = 5;
+
+const NUMBERS: usize = 5 + OLD_STATES + 4 * 3;
+
+/// The numbers that version 2 has beside those: the waiting jobs, the log of freed places, and the
+/// held jobs.
+const MORE: usize = 1 + 3 + 1;
+
+impl Head {
+    pub(crate) fn encode(&self, queue: &str) -> Vec<u8> {
+        let mut bytes = SEAL.begin_as(if self.has_more() { 2 } else { 1 }, 1 + (NUMBERS + MORE) * 8 + SUM);
+        let mut numbers = self.clone();
+        let count = if self.has_more() { NUMBERS + MORE } else { NUMBERS };
+        for number in numbers.numbers().take(count) {
+            bytes.extend_from_slice(&number.to_be_bytes());
+        }
+        SEAL.close(queue, &[], &mut bytes);
+        bytes
+    }
+
+    pub(crate) fn decode(queue: &str, bytes: &[u8]) -> Result<Self, String> {
+        let record = SEAL.open(queue, &[], bytes)?;
+        let count = if record.version == 1 { NUMBERS } else { NUMBERS + MORE };
+        let head = if record.body.len() == count * 8 { Self::of_body(record.body, count) } else { None };
+        // A head has one form.
+        let head = head.filter(|head| head.has_more() == (record.version > 1));
+        head.filter(Self::is_sound).ok_or_else(|| "its fields are no head of a queue".to_owned())
+    }
+
+    fn of_body(body: &[u8], count: usize) -> Option<Self> {
+        let mut rest = Fields(body);
+        let mut head = Self::default();
+        for number in head.numbers().take(count) {
+            *number = rest.number()?;
+        }
+        Some(head)
+    }
+
+    /// Returns its numbers in the order in which they are stored.
+    fn numbers(&mut self) -> impl Iterator<Item = &mut u64> {
+        let Self { next_id, next_token, epoch, claims, paused_until, counts, lanes, freed, held } = self;
+        let (old, new) = counts.split_at_mut(OLD_STATES);
+        let first = [next_id, next_token, epoch, claims, paused_until].into_iter().chain(old);
+        first.chain(lanes.iter_mut().flat_map(Lane::numbers)).chain(new).chain(freed.numbers()).chain([held])
+    }
+
+    /// True if it has a number that version 1 has no room for.
+    fn has_more(&self) -> bool {
+        self.counts[OLD_STATES..].iter().any(|count| *count > 0) || self.freed != Lane::default() || self.held > 0
+    }
+
+    fn is_sound(&self) -> bool {
+        self.lanes.iter().chain([&self.freed]).all(|lane| lane.deleted <= lane.next && lane.next <= lane.end)
+    }
+
+    /// Returns the number of jobs that wait for a time, a worker or other jobs.
+    pub(crate) fn waiting(&self) -> u64 {
+        let waiting = JobState::ALL.iter().filter(|state| state.waits());
+        waiting.map(|state| self.counts[state.number()]).sum()
+    }
+
+    /// Returns the ready log with this number, or that of freed places.
+    pub(crate) fn log(&self, number: usize) -> &Lane {
+        self.lanes.get(number).unwrap_or(&self.freed)
+    }
+
+    pub(crate) fn log_mut(&mut self, number: usize) -> &mut Lane {
+        self.lanes.get_mut(number).unwrap_or(&mut self.freed)
+    }
+
+    /// True if a limit has a place for a job that it holds.
+    pub(crate) fn has_freed(&self) -> bool {
+        self.freed.next < self.freed.end
+    }
+
+    pub(crate) fn is_paused(&self, wall: u64) -> bool {
+        wall < self.paused_until
+    }
+}
+
+/// Returns the record with the number of the queue of this name.
+pub(crate) fn encode_number(queue: &str, number: u32) -> Vec<u8> {
+    let mut bytes = NAME.begin(1 + 4 + SUM);
+    bytes.extend_from_slice(&number.to_be_bytes());
+    NAME.close(queue, &[], &mut bytes);
+    bytes
+}
+
+pub(crate) fn decode_number(queue: &str, bytes: &[u8]) -> Result<u32, String> {
+    let body = NAME.open(queue, &[], bytes)?.body;
+    let number = body.try_into().map_err(|_| "its number has another length than 4 bytes".to_owned())?;
+    Ok(u32::from_be_bytes(number))
+}

@@ -1,0 +1,521 @@
+//! The state of an open queue: its part in each batch, and those who wait for its jobs.
+
+use crate::base::clock::{Moment, Waits};
+use crate::base::error::{Error, StoreError};
+use crate::base::index::BoxError;
+use crate::base::sync::{Arc, Condvar, Mutex, MutexGuard, Ordering};
+use crate::commit::overlay::Overlay;
+use crate::commit::participant::{Chore, Participant, Refusal};
+use crate::kv::Family;
+use crate::queue::embedded::codec::durations::{Pair, Record};
+use crate::queue::embedded::codec::head::Head;
+use crate::queue::embedded::codec::note::decode_change;
+use crate::queue::embedded::codec::push::decode_pushes;
+use crate::queue::embedded::ctx::Ctx;
+use crate::queue::embedded::keys::Fronts;
+use crate::queue::embedded::step::{AT_ONCE, Room, Step};
+use crate::queue::embedded::tail::Tail;
+use crate::queue::rules::gate::Gate;
+use crate::queue::rules::lanes::Lane;
+use crate::queue::waits::averages::Averages;
+use crate::queue::waits::bell::Bell;
+use crate::queue::waits::lines::Lines;
+use crate::queue::waits::periodics::Periodics;
+use crate::queue::waits::subscribers::Subscribers;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::{JobId, JobState};
+use crate::queue::words::options::QueueOptions;
+use crate::queue::words::progress::JobProgress;
+use crate::queue::words::told::{Damaged, Happened, Line};
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Deref;
+use std::sync::Weak;
+use std::sync::atomic::AtomicUsize;
+use std::time::{Duration, Instant};
+
+mod bells;
+pub(crate) mod loading;
+mod runs;
+pub(crate) mod shown;
+mod sleeping;
+
+/// The longest sleep of a thread that waits for a due time. The clock on the wall may be set while
+/// it sleeps.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// A queue that is open.
+pub(crate) struct QueueState {
+    ctx: Ctx,
+    live: Mutex<Live>,
+    /// Threads that wait for a job sleep here.
+    changed: Condvar,
+    /// Threads that could take no job now sleep here, so that they use up no wake-up of another.
+    called: Condvar,
+    /// Threads that wait for room sleep here.
+    pub(crate) room: Condvar,
+    pub(crate) subscribers: Subscribers,
+    pub(crate) periodics: Periodics,
+    /// The slots of the runner; 0: there is none.
+    slots: AtomicUsize,
+    pub(crate) averages: Averages,
+    pub(crate) lines: Lines,
+}
+
+/// The right to run a queue, until it is dropped.
+pub(crate) struct RunnerName(Arc<QueueState>);
+
+impl Drop for RunnerName {
+    fn drop(&mut self) {
+        self.0.slots.store(0, Ordering::Release);
+        self.0.note_gate(None);
+    }
+}
+
+/// The state that everybody sees: that of the last batch.
+pub(crate) struct Live {
+    pub(crate) head: Head,
+    pub(crate) from: Fronts,
+    pub(crate) gate: Gate,
+    /// The number of jobs that are set aside, since they cannot be read.
+    pub(crate) damaged: u64,
+    /// The first token of this life of the process. A job with an earlier one runs no more.
+    life: u64,
+    /// The running jobs by the tokens of their leases.
+    pub(crate) running: HashMap<u64, Holder>,
+    /// The ends of the leases that end by silence.
+    deadlines: BTreeSet<(Instant, u64)>,
+    /// The number of threads that sleep until there is a job.
+    pub(crate) asleep: usize,
+    /// The number of those who sleep until there is a job, but do not take each one.
+    picky: usize,
+    /// The number of threads that sleep although there may be a job, since their slots are taken.
+    full: usize,
+    /// The number of threads that wait for room.
+    pub(crate) blocked: usize,
+    /// Counts the changes that a sleeper has to look at.
+    news: u64,
+    /// The bells of the groups that it is in.
+    bells: Vec<Weak<Bell>>,
+    /// The reason why the last write failed, and the time of the first such failure.
+    pub(crate) failing: Option<(String, Instant)>,
+    /// The gate of the runner that is closed, and since when.
+    pub(crate) closed: Option<(String, Instant)>,
+}
+
+/// The holder of a lease.
+pub(crate) struct Holder {
+    pub(crate) id: JobId,
+    pub(crate) since: Instant,
+    deadline: Option<Instant>,
+    /// The progress that it shows, if any.
+    pub(crate) shown: Option<Box<Shown>>,
+}
+
+/// The progress that the holder of a lease shows.
+pub(crate) struct Shown {
+    progress: JobProgress,
+    /// The time of the last write; `None`: there was none that succeeded.
+    written: Option<Instant>,
+    /// True if the store has an older one.
+    is_ahead: bool,
+}
+
+impl Holder {
+    /// True if the lease holds at this time. It ends at its deadline, and not before.
+    pub(crate) fn holds(&self, now: Instant) -> bool {
+        self.deadline.is_none_or(|deadline| deadline > now)
+    }
+}
+
+impl Deref for QueueState {
+    type Target = Ctx;
+
+    fn deref(&self) -> &Ctx {
+        &self.ctx
+    }
+}
+
+impl QueueState {
+    pub(crate) fn new(
+        name: &str,
+        number: u32,
+        families: [Family; 2],
+        options: QueueOptions,
+        (head, from, damaged): (Head, Fronts, u64),
+        averages: Averages,
+    ) -> Self {
+        let ctx = Ctx::new(name, number, families, options, head.next_id);
+        let live = Live {
+            head,
+            from,
+            gate: Gate::new(ctx.limits.queue.at_once),
+            damaged,
+            life: u64::MAX,
+            running: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            asleep: 0,
+            picky: 0,
+            full: 0,
+            blocked: 0,
+            news: 0,
+            bells: Vec::new(),
+            failing: None,
+            closed: None,
+        };
+        Self {
+            ctx,
+            live: Mutex::new(live),
+            changed: Condvar::new(),
+            called: Condvar::new(),
+            room: Condvar::new(),
+            subscribers: Subscribers::default(),
+            periodics: Periodics::default(),
+            slots: AtomicUsize::new(0),
+            averages,
+            lines: Lines::default(),
+        }
+    }
+
+    /// Takes the right to run the queue, with so many slots. `None` while another runner has it.
+    pub(crate) fn take_runner(self: &Arc<Self>, slots: usize) -> Option<RunnerName> {
+        let taken = self.slots.compare_exchange(0, slots, Ordering::AcqRel, Ordering::Acquire);
+        taken.ok().map(|_| RunnerName(self.clone()))
+    }
+
+    /// Changes the number of slots of the runner that there is.
+    pub(crate) fn set_slots(&self, slots: usize) {
+        self.slots.store(slots, Ordering::Release);
+    }
+
+    /// Returns the number of slots of the runner, if there is one.
+    pub(crate) fn slots(&self) -> Option<usize> {
+        Some(self.slots.load(Ordering::Acquire)).filter(|slots| *slots > 0)
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        self.options.clock.moment()
+    }
+
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&Live) -> R) -> R {
+        look(&self.live.lock())
+    }
+
+    /// Changes what is in memory alone.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut MutexGuard<'_, Live>) -> R) -> R {
+        change(&mut self.live.lock())
+    }
+
+    /// Begins a step of this queue in a batch, with what it cannot read from there.
+    pub(crate) fn step<'s, 'k>(&'s self, tail: &'s mut Tail, batch: &'s mut Overlay<'k>, at: Moment) -> Step<'s, 'k> {
+        let periodics = if tail.from.ticks() <= at.wall { self.periodics.all() } else { Vec::new() };
+        // The times of calls overtake each other, and each moment would then count twice.
+        let tokens_at = if self.limits.has_rates { self.moment().wall } else { at.wall };
+        Step::new(&self.ctx, tail, batch, at, tokens_at, periodics)
+    }
+
+    /// Notes where the lists begin, from a look at what is stored that changed nothing.
+    pub(crate) fn learn(&self, tail: &Tail) {
+        let mut live = self.live.lock();
+        (live.from, live.gate) = (tail.from, tail.gate);
+    }
+
+    /// Notes that a write failed, or that one succeeded.
+    pub(crate) fn note_failing(&self, error: Option<String>) {
+        let now = self.moment().now;
+        let mut live = self.live.lock();
+        live.failing = error.map(|error| (error, live.failing.take().map_or(now, |(_, since)| since)));
+    }
+
+    // Leases.
+
+    /// Makes a lease end at this time unless it is renewed; `None`: it never ends by silence.
+    /// Returns false if it is over.
+    pub(crate) fn renew(&self, token: u64, deadline: Option<Instant>) -> bool {
+        let mut live = self.live.lock();
+        let Live { running, deadlines, .. } = &mut *live;
+        let Some(holder) = running.get_mut(&token) else { return false };
+        // A lease that is only prolonged wakes nobody.
+        let first = deadlines.first().map(|(first, _)| *first);
+        if let Some(old) = std::mem::replace(&mut holder.deadline, deadline) {
+            deadlines.remove(&(old, token));
+        }
+        let is_first = deadline.is_some_and(|new| first.is_none_or(|first| new < first));
+        deadlines.extend(deadline.map(|deadline| (deadline, token)));
+        if is_first {
+            self.wake_all(&mut live);
+            drop(live);
+            self.subscribers.ring();
+        }
+        true
+    }
+
+    /// True if the lease holds at this time.
+    pub(crate) fn holds(&self, token: u64, now: Instant) -> bool {
+        self.live.lock().running.get(&token).is_some_and(|holder| holder.holds(now))
+    }
+
+    /// Returns the leases that are over by now.
+    pub(crate) fn silent(&self, now: Instant) -> Vec<(u64, JobId)> {
+        let live = self.live.lock();
+        let over = live.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
+        over.filter_map(|(_, token)| Some((*token, live.running.get(token)?.id.clone()))).collect()
+    }
+}
+
+impl Live {
+    pub(crate) fn ready(&self) -> u64 {
+        if self.gate.room() == 0 {
+            return 0;
+        }
+        self.logs().map(|log| log.end - log.next).sum()
+    }
+
+    /// Returns the logs in which a claim looks for a job.
+    fn logs(&self) -> impl Iterator<Item = &Lane> {
+        self.head.lanes.iter().chain([&self.head.freed])
+    }
+
+    /// Returns the number of ready jobs that may begin by what was released since.
+    fn places_since(&self, before: &Gate) -> u64 {
+        self.gate.room().saturating_sub(before.room()).min(self.ready())
+    }
+
+    /// True if limits hold jobs that are ready.
+    pub(crate) fn is_limited(&self, wall: u64) -> bool {
+        let ready = self.head.counts[JobState::Ready.number()];
+        self.head.held > 0 || self.gate.is_full(wall) && ready > 0
+    }
+
+    /// Returns the number of entries that were ever made for ready jobs.
+    fn entered(&self) -> u64 {
+        self.logs().map(|log| log.end).sum()
+    }
+
+    /// Returns the time until something happens without anybody's doing; `None`: nothing will.
+    pub(crate) fn next_change(&self, at: &Moment) -> Option<Duration> {
+        if self.from.has_untold() { Some(Duration::ZERO) } else { self.next_time(at) }
+    }
+
+    /// Returns the time until time brings something; `None`: it will not.
+    pub(crate) fn next_time(&self, at: &Moment) -> Option<Duration> {
+        let listed = self.from.first();
+        let paused = if self.head.is_paused(at.wall) { self.head.paused_until } else { u64::MAX };
+        let shut = self.gate.shut_until(at.wall).unwrap_or(u64::MAX);
+        let wall = listed.min(paused).min(shut);
+        let wall = (wall < u64::MAX).then(|| Duration::from_millis(wall.saturating_sub(at.wall)).min(LONGEST_SLEEP));
+        let silence = self.deadlines.first().map(|(deadline, _)| deadline.saturating_duration_since(at.now));
+        wall.into_iter().chain(silence).min()
+    }
+
+    fn happened(&mut self, happened: &Happened, now: Instant, lease: Duration) {
+        match happened {
+            Happened::Claimed { id, token } => {
+                self.running.insert(*token, Holder { id: id.clone(), since: now, deadline: None, shown: None });
+            }
+            Happened::Released { token } => {
+                if let Some(Holder { deadline: Some(deadline), .. }) = self.running.remove(token) {
+                    self.deadlines.remove(&(deadline, *token));
+                }
+            }
+            Happened::Kept { id, token } => {
+                let silence = now.checked_add(lease);
+                let holder = || Holder { id: id.clone(), since: now, deadline: silence, shown: None };
+                if !self.running.contains_key(token) {
+                    self.running.insert(*token, holder());
+                    self.deadlines.extend(silence.map(|deadline| (deadline, *token)));
+                }
+            }
+            Happened::Seen { .. } | Happened::Line(_) | Happened::Anew { .. } | Happened::Paused { .. } => {}
+        }
+    }
+}
+
+impl QueueState {
+    /// Returns the record of durations to be stored with the end of an attempt that began then.
+    /// Mostly there is none.
+    pub(crate) fn durations_due(&self, kind: &str, begun: Instant, took: Duration) -> Option<Pair> {
+        let durations = self.averages.due(kind, took, begun.checked_add(took)?)?;
+        let record = Record { durations, at: self.moment().wall };
+        Some((self.keys.durations(kind), record.encode(&self.name, kind)))
+    }
+}
+
+impl Participant for QueueState {
+    type Tail = Tail;
+
+    fn tail(&self) -> Tail {
+        let live = self.live.lock();
+        Tail::new(live.head.clone(), live.from, live.gate, live.damaged, live.life)
+    }
+
+    fn apply(&self, tail: &mut Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
+        tail.owes_lines = true;
+        if let Some((of, change)) = decode_change(op) {
+            let changed = self.step(tail, batch, self.moment()).change_note(&of, &change);
+            return changed.map(drop).map_err(refusal);
+        }
+        let pushes = decode_pushes(op).ok_or("an operation of a queue is no push")?;
+        let wall = pushes.first().map_or(0, |push| push.row.pushed);
+        let at = Moment { wall, ..self.moment() };
+        let mut step = self.step(tail, batch, at);
+        step.keep_house(AT_ONCE)?;
+        step.room = Room::AtBegin;
+        step.push_batch(&pushes).map(drop).map_err(refusal)
+    }
+
+    fn close(&self, tail: &mut Tail, batch: &mut Overlay<'_>) -> Result<(), StoreError> {
+        if tail.is_changed() {
+            batch.put(self.rows.id, &[&self.keys.head()], &[&tail.head.encode(&self.name)])?;
+        }
+        Ok(())
+    }
+
+    fn publish(self: Arc<Self>, tail: Tail) -> Option<Chore> {
+        let mut told = tail.take_told();
+        let now = self.moment().now;
+        let sooner;
+        {
+            let mut live = self.live.lock();
+            let before = (live.entered(), live.from, live.head.paused_until);
+            let gate = live.gate;
+            told.iter().for_each(|happened| live.happened(happened, now, self.options.lease));
+            if live.blocked > 0 && tail.head.waiting() < live.head.waiting() {
+                self.room.notify_all();
+            }
+            (live.head, live.from, live.gate) = (tail.head, tail.from, tail.gate);
+            (live.damaged, live.life) = (tail.damaged, tail.life);
+            // Claims of the same batch hide nothing: a thread may have looked before the push.
+            let more = live.entered().saturating_sub(before.0);
+            let more = more.saturating_add(live.places_since(&gate));
+            // A thread that is picky may take a job that waits for its time, and is in no log. It
+            // may be about to sleep.
+            let is_released = live.gate.released != gate.released;
+            sooner = live.from.are_sooner_than(&before.1);
+            if sooner || live.head.paused_until != before.2 {
+                self.wake_all(&mut live);
+            } else if more > 0 || is_released {
+                self.wake(&mut live, more);
+            }
+        }
+        let is_line = |happened: &mut Happened| matches!(happened, Happened::Line(_));
+        let is_new = |line: &Line| !matches!(line, Line::Damaged(Damaged::Periodic { name, .. }) if !self.periodics.is_damage_new(name));
+        let lines: Vec<_> = told.extract_if(.., is_line).filter_map(Happened::line).filter(is_new).collect();
+        let owes = tail.owes_lines && !lines.is_empty();
+        self.lines.add(lines);
+        self.subscribers.tell(told);
+        if sooner {
+            self.subscribers.ring();
+        }
+        owes.then(|| -> Chore { Box::new(move |_| self.lines.write(&self.name)) })
+    }
+}
+
+/// Returns an error of an operation as the crate's own, since the write that failed may be one
+/// outside of the queue. It is a [`Refusal`] if what is asked for is to blame: a full queue and a
+/// database that fails are nobody's fault, and every operation would meet them.
+fn refusal(error: BoxError) -> BoxError {
+    let error = match error.downcast::<QueueError>() {
+        Ok(error) if matches!(*error, QueueError::Full { .. }) => return Error::from(*error).into(),
+        Ok(error) => Error::from(*error),
+        Err(other) => match other.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(other) => return other,
+        },
+    };
+    match error {
+        error @ (Error::Queue { .. } | Error::Counter { .. } | Error::Corrupt { .. }) => Refusal(error).into(),
+        other => other.into(),
+    }
+}
+
+impl Waits for QueueState {
+    fn clock_was_set(&self) {
+        self.ring();
+        self.subscribers.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::queue::Clock;
+    use crate::queue::accept::Accept;
+    use crate::queue::handle::Queue;
+    use crate::queue::words::job::Retention;
+    use crate::queue::words::limit::Limit;
+    use crate::queue::words::new_job::NewJob;
+    use crate::queue::words::options::QueueOptions;
+    use crate::queue::words::schedule::every::Every;
+    use crate::store::Store;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn a_lease_that_is_prolonged_wakes_nobody() {
+        let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).expect("it opens");
+        queue.push(NewJob::new("k", &1).expect("it is JSON")).expect("it is pushed");
+        let mut lease = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
+        let news = queue.inner().news();
+        lease.update(None).expect("the lease holds");
+        assert_eq!(queue.inner().news(), news);
+    }
+
+    #[test]
+    fn a_place_that_gets_free_while_a_thread_that_takes_early_jobs_falls_asleep_is_not_overlooked() {
+        let options = QueueOptions::default().clock(Clock::manual(SystemTime::UNIX_EPOCH));
+        let options = options.retention(Retention::Drop).limit(Limit::each_key().at_once(1));
+        let queue = Queue::open(&Store::in_memory(), "q", options).expect("it opens");
+        let job = || NewJob::new("k", &1).expect("it is JSON").key("a");
+        queue.push_all([job(), job().delay(Duration::from_secs(1))]).expect("they are pushed");
+        let mut lease = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
+        let news = queue.inner().news();
+        assert!(queue.claim(Some(1000)).expect("it works").is_none(), "the key has no place");
+        lease.finish(None).expect("the lease holds");
+        // The thread sleeps until there is news.
+        assert_ne!(queue.inner().news(), news);
+        assert!(queue.claim(Some(1000)).expect("it works").is_some());
+    }
+
+    #[test]
+    fn a_job_that_is_pushed_for_later_than_one_that_is_held_wakes_who_takes_early_jobs() {
+        let options = QueueOptions::default().clock(Clock::manual(SystemTime::UNIX_EPOCH));
+        let queue =
+            Queue::open(&Store::in_memory(), "q", options.limit(Limit::each_key().at_once(1))).expect("it opens");
+        let job = |key: &str| NewJob::new("k", &1).expect("it is JSON").key(key);
+        queue.push_all([job("a"), job("a").delay(Duration::from_secs(1))]).expect("they are pushed");
+        let _holder = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
+        let news = queue.inner().news();
+        assert!(queue.claim(Some(5000)).expect("it works").is_none(), "the key has no place");
+        queue.push(job("b").delay(Duration::from_secs(2))).expect("it is pushed");
+        assert_ne!(queue.inner().news(), news);
+        assert!(queue.claim(Some(5000)).expect("it works").is_some());
+    }
+
+    #[test]
+    fn a_thread_that_waits_wakes_for_the_next_tick() {
+        let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1));
+        let options = QueueOptions::default().clock(clock);
+        let queue = Queue::open(&Store::in_memory(), "q", options).expect("it opens");
+        let next = || queue.inner().look(|live| live.next_change(&queue.inner().moment()));
+        assert_eq!(next(), None);
+        let digest = NewJob::new("digest", &1).expect("it is JSON");
+        let every = Every::new(Duration::from_millis(300));
+        queue.periodic("digest", every, digest).start_at_next().start().expect("it is registered");
+        assert_eq!(next(), Some(Duration::from_millis(300)));
+    }
+
+    #[test]
+    fn a_periodic_job_whose_removal_failed_goes_on_although_somebody_has_looked_for_ticks_meanwhile() {
+        let disk = crate::fuzzing::Disk::default();
+        let clock = Clock::manual(SystemTime::now());
+        let store = disk.open(&Store::options()).expect("it opens");
+        let queue = Queue::open(&store, "q", QueueOptions::default().clock(clock.clone())).expect("it opens");
+        let hour = Duration::from_secs(3600);
+        let job = NewJob::new("k", &1).expect("it is JSON");
+        queue.periodic("p", Every::new(hour), job).start_at_next().start().expect("it is registered");
+        // A call of another thread sees the name taken out of the register, and no tick.
+        queue.inner().change(|live| live.from.set_ticks(u64::MAX));
+        disk.fail(0..1);
+        assert!(queue.remove_periodic("p").is_err());
+        clock.advance(hour);
+        assert!(queue.accept(Accept::new()).expect("it works").is_some(), "the tick is due");
+    }
+}

@@ -1,0 +1,35 @@
+//! The runs of jobs, as the queue remembers them beside what is stored.
+
+use crate::queue::embedded::state::{Holder, QueueState};
+use crate::queue::rules::ends::Run;
+use std::time::{Duration, Instant};
+
+impl QueueState {
+    /// Returns what is known of the run with this lease.
+    pub(in crate::queue) fn run_of(&self, token: u64, now: Instant) -> Run {
+        self.look(|live| {
+            let Some(holder) = live.running.get(&token) else { return Run::default() };
+            Run { lasted: holder.seen_for(now, self.options.lease), progress: holder.unwritten() }
+        })
+    }
+
+    /// Notes which gate of the runner is closed. True if it was another one before, or none.
+    pub(in crate::queue) fn note_gate(&self, name: Option<&str>) -> bool {
+        let mut live = self.live.lock();
+        if live.closed.as_ref().map(|(name, _)| name.as_str()) == name {
+            return false;
+        }
+        live.closed = name.map(|name| (name.to_owned(), self.moment().now));
+        true
+    }
+}
+
+impl Holder {
+    /// Returns for how long the worker has been seen at its job. The silence at the end of a lease
+    /// that is over does not count: a worker that hangs does nothing well.
+    fn seen_for(&self, now: Instant, lease: Duration) -> Duration {
+        let over = self.deadline.filter(|deadline| *deadline <= now);
+        let seen = over.and_then(|deadline| deadline.checked_sub(lease)).unwrap_or(now);
+        seen.saturating_duration_since(self.since)
+    }
+}

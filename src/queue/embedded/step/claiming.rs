@@ -1,0 +1,273 @@
+//! Claims: which job a worker gets.
+
+use crate::base::error::StoreError;
+use crate::base::index::BoxError;
+use crate::kv::KeyRange;
+use crate::queue::embedded::codec::entry;
+use crate::queue::embedded::codec::head::Head;
+use crate::queue::embedded::keys::{List, number_of_entry};
+use crate::queue::embedded::step::ending::Unrun;
+use crate::queue::embedded::step::held::Turn;
+use crate::queue::embedded::step::limits::Admission;
+use crate::queue::embedded::step::{AT_ONCE, Claim, Claimed, LOOKS, Step};
+use crate::queue::rules::lanes::{self, Lane};
+use crate::queue::words::job::{JobId, JobState, Priority};
+use crate::queue::words::row::Row;
+use crate::queue::words::told::Damaged;
+
+/// The entries that a claim of a job that was due by some time reads first. Mostly one of them is
+/// such a job.
+const FIRST_LOOKS: usize = 4;
+
+/// The entries of a ready log are deleted by the range, once it has so many.
+const RANGE: u64 = 10_000;
+
+impl Step<'_, '_> {
+    /// Claims the next job. With `most`, only a job that is due by then, which may be a time to
+    /// come.
+    pub(in crate::queue) fn claim(&mut self, most: Option<u64>) -> Result<Claim, BoxError> {
+        if self.tail.head.is_paused(self.at.wall) {
+            return Ok(Claim::Nothing);
+        }
+        if self.tail.gate.is_full(self.tokens_at) {
+            return Ok(Claim::Nothing);
+        }
+        let claim = match most {
+            Some(most) if most < self.at.wall => self.claim_due_by(most)?,
+            _ => self.claim_first(most)?,
+        };
+        let claim = if std::mem::take(&mut self.has_lost) {
+            self.recount()?;
+            if matches!(claim, Claim::Nothing) { Claim::Again } else { claim }
+        } else {
+            claim
+        };
+        // A job may be about to become ready, since others have ended.
+        let is_last = self.tail.from.of(List::Untold) == u64::MAX;
+        Ok(if matches!(claim, Claim::Nothing) && !is_last { Claim::Again } else { claim })
+    }
+
+    fn claim_first(&mut self, most: Option<u64>) -> Result<Claim, BoxError> {
+        for _ in 0..LOOKS {
+            let lane = lanes::lane(&self.tail.head.lanes, self.tail.head.claims);
+            if self.tail.head.has_freed() {
+                match self.turn()? {
+                    Turn::Passed => continue,
+                    Turn::Job(held) if lanes::is_before(held.row.priority as usize, lane, self.tail.head.claims) => {
+                        return self.claim_held(*held);
+                    }
+                    Turn::Job(held) => self.keep_turn(*held)?,
+                }
+            }
+            let Some(lane) = lane else {
+                let Head { held, counts, .. } = &self.tail.head;
+                // A ready job that is in no log has lost its entry.
+                self.has_lost |= *held == 0 && counts[JobState::Ready.number()] > 0;
+                return most.map_or(Ok(Claim::Nothing), |most| self.claim_early(most));
+            };
+            // The entry that is claimed now is read below, so it is deleted with a later range.
+            self.delete_behind(lane)?;
+            let index = self.tail.head.lanes[lane].next;
+            let claim = match self.entry(lane, index)? {
+                Some((id, row)) => self.claim_job(id, row)?,
+                None => Claim::Again,
+            };
+            if matches!(claim, Claim::Nothing) {
+                return Ok(claim);
+            }
+            self.head().lanes[lane].next += 1;
+            if matches!(claim, Claim::Job(_)) {
+                return Ok(claim);
+            }
+        }
+        Ok(Claim::Again)
+    }
+
+    /// Returns the job that is at this place of a ready log; `None` if the entry is stale.
+    pub(super) fn entry(&mut self, lane: usize, index: u64) -> Result<Option<(JobId, Row)>, BoxError> {
+        let key = self.queue.keys.ready(lane, index);
+        let Some(entry) = self.batch.get(&self.queue.entries, &key)? else { return Ok(None) };
+        let Some(id) = self.id_at(lane, &key, &entry) else { return Ok(None) };
+        let row = self.row_in(JobState::Ready, &id)?;
+        Ok(row.filter(|row| row.is_at(lane, index)).map(|row| (id, row)))
+    }
+
+    /// Returns the id in an entry of a ready log. `None`: it cannot be read, so a job has lost it,
+    /// and all of them are counted anew.
+    fn id_at(&mut self, lane: usize, key: &[u8], entry: &[u8]) -> Option<JobId> {
+        let read = entry::id_in(&self.queue.name, key, entry);
+        read.map_err(|error| {
+            self.has_lost = true;
+            let place = format!("{} of the ready jobs of the priority {:?}", number_of_entry(key), Priority::ALL[lane]);
+            self.log_damage(Damaged::Entry { place, error });
+        })
+        .ok()
+    }
+
+    /// Deletes the entries of a ready log that were claimed, once they are many.
+    pub(super) fn delete_behind(&mut self, lane: usize) -> Result<(), StoreError> {
+        let Lane { next, deleted, .. } = *self.tail.head.log(lane);
+        if next - deleted < RANGE {
+            return Ok(());
+        }
+        self.head().log_mut(lane).deleted = next;
+        let (from, to) = (self.queue.keys.ready(lane, deleted), self.queue.keys.ready(lane, next));
+        self.batch.delete_range(self.entries(), &from, &to)
+    }
+
+    /// Claims a job. `Again`: it is not to run now, and a ready one has left its place. `Nothing`:
+    /// the limit of the queue is full, or it is to run alone and others run; nothing was changed.
+    fn claim_job(&mut self, id: JobId, row: Row) -> Result<Claim, BoxError> {
+        if row.extras.is_some()
+            && let Some(end) = self.unrun(&id, &row)
+        {
+            self.end_unrun(&id, row, end)?;
+            return Ok(Claim::Again);
+        }
+        if row.extras().is_suspect && self.tail.gate.holds_alone() {
+            return Ok(Claim::Nothing);
+        }
+        match self.admit(&id, &row)? {
+            Admission::Yes => self.begin(id, row),
+            Admission::Held => Ok(Claim::Again),
+            Admission::Full => Ok(Claim::Nothing),
+        }
+    }
+
+    /// Begins a job that has its places. `Again`: it has no payload, so it is dead.
+    pub(super) fn begin(&mut self, id: JobId, mut row: Row) -> Result<Claim, BoxError> {
+        let Some(payload) = self.batch.get(&self.queue.rows, &self.queue.keys.payload(&id))? else {
+            self.release_limits(&row)?;
+            let error = "its payload is not there: remove the job, and push it again".to_owned();
+            self.end_unrun(&id, row, Unrun::Dead(error))?;
+            return Ok(Claim::Again);
+        };
+        if row.extras.is_some() {
+            self.release_claimed(&id, &mut row)?;
+            if let Some(expires) = row.extras_mut().expires.take() {
+                self.remove_entry(List::Expiring, expires, &id)?;
+            }
+        }
+        self.leave(&id, &row)?;
+        row.state = JobState::Running;
+        // This run does what was asked for up to now.
+        row.resubmit = row.resubmit.filter(|due| *due > self.at.wall);
+        self.head().claims += 1;
+        self.enter(&id, &mut row)?;
+        self.tell(&id, Some(JobState::Running), None);
+        Ok(Claim::Job(Box::new(Claimed { queue: self.queue.keys.0, id, row, payload })))
+    }
+
+    /// Returns the end of a job that is not to run at all.
+    pub(super) fn unrun(&mut self, id: &str, row: &Row) -> Option<Unrun> {
+        match row.extras().expires {
+            Some(expires) if expires <= self.at.wall => Some(expired()),
+            _ => self.skips(id, row).map(Unrun::Skipped),
+        }
+    }
+
+    /// Claims a ready job that was due by this time. It may stand behind others.
+    fn claim_due_by(&mut self, most: u64) -> Result<Claim, BoxError> {
+        for _ in 0..LOOKS {
+            if !self.tail.head.has_freed() {
+                break;
+            }
+            match self.turn()? {
+                Turn::Passed => {}
+                Turn::Job(held) if held.row.due <= most => return self.claim_held(*held),
+                Turn::Job(held) => {
+                    self.keep_turn(*held)?;
+                    break;
+                }
+            }
+        }
+        let mut found_stale = false;
+        for lane in lanes::lanes(self.tail.head.claims) {
+            match self.claim_in_lane(lane, most, &mut found_stale)? {
+                Claim::Again => {}
+                claim => return Ok(claim),
+            }
+        }
+        // They are deleted now, so the next look sees what is behind them.
+        Ok(if found_stale { Claim::Again } else { Claim::Nothing })
+    }
+
+    /// Claims a job among the first ones of a ready log. Entries that are stale are deleted: each
+    /// look begins at the front, which moves on only if everything there has gone. `Again`: none of
+    /// them is such a job.
+    fn claim_in_lane(&mut self, lane: usize, most: u64, found_stale: &mut bool) -> Result<Claim, BoxError> {
+        let (mut from, mut looks, mut page) = (self.tail.head.lanes[lane].next, LOOKS, FIRST_LOOKS);
+        let mut is_front = true;
+        while looks > 0 {
+            let entries = self.entries_of(lane, from, page.min(looks))?;
+            if is_front {
+                let front = entries.first().map_or(self.tail.head.lanes[lane].end, |(index, _)| *index);
+                self.move_front(lane, front);
+            }
+            let Some((last, _)) = entries.last() else { break };
+            (from, looks, page) = (last + 1, looks.saturating_sub(entries.len()), page * 4);
+            for (index, id) in entries {
+                let row = self.row_in(JobState::Ready, &id)?.filter(|row| row.is_at(lane, index));
+                if row.as_ref().is_some_and(|row| row.due > most) {
+                    is_front = false;
+                    continue;
+                }
+                let claim = row.map_or(Ok(Claim::Again), |row| self.claim_job(id, row))?;
+                if matches!(claim, Claim::Nothing) {
+                    return Ok(claim);
+                }
+                self.delete(self.entries(), &self.queue.keys.ready(lane, index))?;
+                if is_front {
+                    self.move_front(lane, index + 1);
+                }
+                if matches!(claim, Claim::Job(_)) {
+                    return Ok(claim);
+                }
+                *found_stale = true;
+            }
+        }
+        Ok(Claim::Again)
+    }
+
+    fn move_front(&mut self, lane: usize, front: u64) {
+        if self.tail.head.lanes[lane].next < front {
+            self.head().lanes[lane].next = front;
+        }
+    }
+
+    /// Returns the entries of a ready log from this index on: so many at most.
+    fn entries_of(&mut self, lane: usize, from: u64, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
+        let (keys, end) = (self.queue.keys, self.tail.head.lanes[lane].end.max(from));
+        let range = KeyRange { from: keys.ready(lane, from), to: Some(keys.ready(lane, end)) };
+        let entries = self.batch.rows(&self.queue.entries, range).take(most).collect::<Result<Vec<_>, _>>()?;
+        // One that cannot be read is stale.
+        let id = |(key, entry): (Vec<u8>, Vec<u8>)| {
+            (number_of_entry(&key), self.id_at(lane, &key, &entry).unwrap_or_default())
+        };
+        Ok(entries.into_iter().map(id).collect())
+    }
+
+    /// Claims the scheduled job that is due first, if it is due by this time.
+    fn claim_early(&mut self, most: u64) -> Result<Claim, BoxError> {
+        let (listed, next) = self.listed(List::Scheduled, most, AT_ONCE)?;
+        if listed.is_empty() {
+            // A push before the next one then wakes those who wait for it.
+            self.tail.from.set(List::Scheduled, next);
+        }
+        for (at, id) in listed {
+            let row = self.row_in(JobState::Scheduled, &id)?;
+            let row = row.filter(|row| row.state == JobState::Scheduled && row.due == at);
+            // A job that a limit has no place for stays where it is, since it is not due.
+            match row.map_or(Ok(Claim::Again), |row| self.claim_job(id, row))? {
+                Claim::Again => {}
+                claim => return Ok(claim),
+            }
+        }
+        Ok(Claim::Nothing)
+    }
+}
+
+/// The end of a job that no worker has taken in time.
+pub(super) fn expired() -> Unrun {
+    Unrun::Dead("it expired: no worker had taken it in time".to_owned())
+}

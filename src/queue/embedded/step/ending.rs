@@ -1,0 +1,213 @@
+//! The ends of attempts, and of jobs.
+
+use crate::base::index::BoxError;
+use crate::queue::embedded::keys::List;
+use crate::queue::embedded::step::Step;
+use crate::queue::rules::ends::{self, End, Next, Past, Run};
+use crate::queue::words::error::is_damage;
+use crate::queue::words::job::{JobState, Retention};
+use crate::queue::words::related::Skipped;
+use crate::queue::words::row::Row;
+use crate::queue::words::told::Line;
+use tracing::Level;
+
+impl Step<'_, '_> {
+    /// Returns the row of the job that has this lease.
+    ///
+    /// # Errors
+    /// [`QueueError::Halt`] if the lease is over.
+    pub(in crate::queue) fn leased(&mut self, id: &str, token: u64) -> Result<Row, BoxError> {
+        let row = self.row(id)?.filter(|row| row.state == JobState::Running && row.place == token);
+        Ok(row.ok_or_else(|| self.queue.halt(id))?)
+    }
+
+    /// Notes that the runner stops while the job runs. If the process ends now, that is no crash.
+    pub(in crate::queue) fn note_stop(&mut self, id: &str, token: u64) -> Result<(), BoxError> {
+        let mut row = self.leased(id, token)?;
+        row.extras_mut().is_stopping = true;
+        Ok(self.write_row(id, &row)?)
+    }
+
+    /// Ends an attempt. Returns the state that the job has then; `None`: its row is gone.
+    pub(in crate::queue) fn end(
+        &mut self,
+        id: &str,
+        token: u64,
+        end: End,
+        data: Option<&[u8]>,
+        run: &Run,
+    ) -> Result<Option<JobState>, BoxError> {
+        match self.leased(id, token) {
+            Ok(row) => self.end_row(id, row, end, data, run),
+            Err(error) => {
+                if is_damage(&error) {
+                    // For a caller who goes on with others. Otherwise nothing is written.
+                    self.set_aside(id, Some(JobState::Running), &error)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes back a job whose worker was silent. Returns its kind, its attempt, and the state that
+    /// it has then; `None`: it cannot be read, and is set aside.
+    pub(in crate::queue) fn take_back(
+        &mut self,
+        id: &str,
+        token: u64,
+        end: End,
+        run: &Run,
+    ) -> Result<Option<(String, u32, Option<JobState>)>, BoxError> {
+        if self.row_in(JobState::Running, id)?.is_none() && self.tail.damaged > 0 {
+            return Ok(None);
+        }
+        let row = self.leased(id, token)?;
+        let state = self.end(id, token, end, None, run)?;
+        Ok(Some((row.kind, row.failures.saturating_add(1), state)))
+    }
+
+    pub(super) fn end_row(
+        &mut self,
+        id: &str,
+        mut row: Row,
+        end: End,
+        data: Option<&[u8]>,
+        run: &Run,
+    ) -> Result<Option<JobState>, BoxError> {
+        let options = &self.queue.options;
+        let past = Past {
+            failures: row.failures,
+            crashes: row.crashes,
+            retry: row.retry.unwrap_or(options.retry),
+            max_crashes: options.max_crashes,
+            resubmit: row.resubmit,
+            is_healed: options.heal_after.is_some_and(|heal_after| run.lasted >= heal_after),
+        };
+        let retention = row.retention.unwrap_or(options.retention);
+        let dead_for = Retention::For(options.dead_for);
+        if row.extras.is_some() {
+            self.keep_progress(id, &row, run)?;
+        }
+        self.leave(id, &row)?;
+        if let Some(data) = data {
+            self.set_data(id, &mut row, data)?;
+        }
+        let chance = if end == End::Finished { 1.0 } else { self.chance() };
+        if end == End::Finished && row.extras.is_some() {
+            self.note_executed(id, &row)?;
+        }
+        let is_crash = end == End::Crashed;
+        let is_suspect = ends::is_suspect(row.extras().is_suspect, row.crashes, &end);
+        let next = ends::next(&past, end, self.at.wall, chance);
+        // An attempt that has failed has not done what was asked for meanwhile.
+        if !matches!(next, Next::Wait { .. }) {
+            row.resubmit = None;
+        }
+        let kept = match next {
+            Next::Finish => {
+                row.state = JobState::Finished;
+                ends::kept_until(retention, self.at.wall)
+            }
+            Next::Die { failures, crashes, error } => {
+                if is_crash {
+                    // Nobody is there who asked for it.
+                    self.log(Level::WARN, id, &row, |job| Line::Died { job, error: error.clone() });
+                }
+                (row.state, row.failures, row.crashes, row.error) = (JobState::Dead, failures, crashes, error);
+                ends::kept_until(dead_for, self.at.wall)
+            }
+            Next::Anew { due, crashes, error } => {
+                (row.failures, row.crashes, row.due, row.error) = (0, crashes, due, error.unwrap_or_default());
+                row.state = ends::waiting(due, self.at.wall);
+                self.begin_anew(&mut row);
+                self.clear_progress(id, &mut row)?;
+                Some(0)
+            }
+            Next::Wait { due, failures, crashes, error } => {
+                (row.failures, row.crashes, row.due) = (failures, crashes, due);
+                row.error = error.unwrap_or(row.error);
+                row.state = ends::waiting(due, self.at.wall);
+                Some(0)
+            }
+        };
+        let is_suspect = is_suspect && row.state.waits();
+        if is_suspect != row.extras().is_suspect {
+            row.extras_mut().is_suspect = is_suspect;
+        }
+        row.place = kept.unwrap_or(0);
+        self.tell(id, Some(row.state), data.map(|data| Some(data.to_vec())));
+        if row.state.is_ended() {
+            self.settle(id, &mut row, false)?;
+        }
+        if kept.is_none() {
+            // Nobody can requeue it, so it holds up nobody.
+            self.end_waits(id, &mut row, false)?;
+            self.erase(id, &row)?;
+            return Ok(None);
+        }
+        self.enter(id, &mut row)?;
+        Ok(Some(row.state))
+    }
+
+    /// Ends a job that waits and is not to run: it is dead, or it finished without a run.
+    pub(super) fn end_unrun(&mut self, id: &str, mut row: Row, end: Unrun) -> Result<(), BoxError> {
+        let options = &self.queue.options;
+        self.leave(id, &row)?;
+        let retention = match end {
+            Unrun::Skipped(reason) => {
+                self.log(Level::DEBUG, id, &row, |job| Line::Skipped { job, why: reason });
+                row.extras_mut().skipped = Some(reason);
+                row.state = JobState::Finished;
+                row.retention.unwrap_or(options.retention)
+            }
+            Unrun::Dead(error) => {
+                self.log(Level::WARN, id, &row, |job| Line::Died { job, error: error.clone() });
+                (row.state, row.error) = (JobState::Dead, error);
+                Retention::For(options.dead_for)
+            }
+        };
+        let kept = ends::kept_until(retention, self.at.wall);
+        row.place = kept.unwrap_or(0);
+        self.tell(id, Some(row.state), None);
+        self.settle(id, &mut row, false)?;
+        if kept.is_none() {
+            self.end_waits(id, &mut row, false)?;
+            return Ok(self.erase(id, &row)?);
+        }
+        Ok(self.enter(id, &mut row)?)
+    }
+
+    /// Does what the end of a job brings to others. Its state is the one that it has from now on,
+    /// or had when it was removed.
+    pub(super) fn settle(&mut self, id: &str, row: &mut Row, is_removed: bool) -> Result<(), BoxError> {
+        let Some(extras) = &row.extras else { return Ok(()) };
+        if let Some(expires) = extras.expires {
+            self.remove_entry(List::Expiring, expires, id)?;
+        }
+        self.release_ended(id, row, is_removed)?;
+        self.end_waits(id, row, !is_removed && row.state == JobState::Dead)
+    }
+
+    /// Undoes what an old row has brought, since another one takes its place.
+    pub(super) fn settle_replaced(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
+        let Some(extras) = &row.extras else { return Ok(()) };
+        if let Some(expires) = extras.expires {
+            self.remove_entry(List::Expiring, expires, id)?;
+        }
+        self.release_ended(id, row, true)
+    }
+}
+
+/// The end of a job that is not to run.
+#[derive(Clone, Debug)]
+pub(super) enum Unrun {
+    Skipped(Skipped),
+    Dead(String),
+}
+
+impl Unrun {
+    /// The end of a job that waited for one that is dead.
+    pub(super) fn of_death(of: &str) -> Self {
+        Self::Dead(format!("the job {of:?} is dead, and this one was to run after it"))
+    }
+}

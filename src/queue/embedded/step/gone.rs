@@ -1,0 +1,85 @@
+//! The ids of the user's whose jobs have gone: they count as ended for those that wait for them.
+//!
+//! An entry of the list is forgotten together with all of its time, by one range. So an id that
+//! goes costs one put and no read, and no look goes over the list.
+
+use crate::base::error::StoreError;
+use crate::base::index::BoxError;
+use crate::kv::KeyRange;
+use crate::queue::embedded::keys::{List, split_entry};
+use crate::queue::embedded::step::Step;
+use crate::queue::words::job::{MADE, after, made_number};
+use std::time::Duration;
+
+/// The number of times at which ids are forgotten, within the time for which one is remembered. A
+/// look for an id looks at each of them.
+const TIMES: u32 = 28;
+
+impl Step<'_, '_> {
+    /// Remembers the id of a job whose row goes.
+    pub(super) fn note_gone(&mut self, id: &str) -> Result<(), StoreError> {
+        match forgotten_at(self.queue.options.ids_for, self.at.wall) {
+            Some(at) if !id.starts_with(MADE) => self.put_entry(List::Gone, at, id),
+            _ => Ok(()),
+        }
+    }
+
+    /// True if a job without a row had this id.
+    pub(super) fn is_gone(&mut self, id: &str) -> Result<bool, BoxError> {
+        if id.starts_with(MADE) {
+            // The queue makes them in their order.
+            return Ok(made_number(id).is_some_and(|number| number < self.tail.head.next_id));
+        }
+        let keys = self.queue.keys;
+        let mut at = self.tail.from.of(List::Gone);
+        loop {
+            let range = KeyRange { from: keys.entries_from(List::Gone, at), to: Some(keys.entries_end(List::Gone)) };
+            let Some(first) = self.batch.rows(&self.queue.entries, range).next() else { return Ok(false) };
+            let (key, _) = first?;
+            let (time, _) = split_entry(&key).ok_or_else(|| self.queue.corrupt("an entry has no id".to_owned()))?;
+            if self.batch.get(&self.queue.entries, &keys.entry(List::Gone, time, id))?.is_some() {
+                return Ok(true);
+            }
+            let Some(next) = time.checked_add(1) else { return Ok(false) };
+            at = next;
+        }
+    }
+
+    /// Forgets all ids whose time is over.
+    pub(super) fn forget_gone(&mut self) -> Result<(), BoxError> {
+        let keys = self.queue.keys;
+        let from = keys.entries_from(List::Gone, self.tail.from.of(List::Gone));
+        let to = keys.entries_from(List::Gone, self.at.wall.saturating_add(1));
+        self.wrote = true;
+        self.batch.delete_range(self.queue.entries.id, &from, &to)?;
+        // The look for what is left begins behind the range, and passes no entry of it.
+        self.tail.from.set(List::Gone, self.at.wall.saturating_add(1));
+        let (_, next) = self.listed(List::Gone, self.at.wall, 0)?;
+        self.tail.from.set(List::Gone, next);
+        Ok(())
+    }
+}
+
+/// Returns the time at which an id is forgotten whose job goes now: a multiple of a part of the
+/// time for which ids are remembered.
+fn forgotten_at(ids_for: Duration, wall: u64) -> Option<u64> {
+    let end = if ids_for.is_zero() { None } else { Some(after(wall, ids_for).unwrap_or(u64::MAX - 1)) }?;
+    let part = after(0, ids_for / TIMES).unwrap_or(u64::MAX).max(1);
+    Some(end.div_ceil(part).saturating_mul(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_remembered_for_its_time_and_a_twenty_eighth_more_at_most() {
+        let day = 24 * 60 * 60 * 1000;
+        let at = |millis, wall| forgotten_at(Duration::from_millis(millis), wall);
+        assert_eq!(at(28 * day, 1), Some(29 * day));
+        assert_eq!(at(28 * day, day), Some(29 * day));
+        assert_eq!(at(28 * day, day + 1), Some(30 * day));
+        assert_eq!((at(1, 7), at(0, 7)), (Some(8), None));
+        assert_eq!(forgotten_at(Duration::MAX, 7), Some(u64::MAX));
+    }
+}

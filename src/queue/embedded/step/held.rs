@@ -1,0 +1,204 @@
+//! The turns of jobs that a limit has held: the log of limits that have a place.
+
+use crate::base::index::BoxError;
+use crate::queue::embedded::codec::head::FREED;
+use crate::queue::embedded::codec::limit::KEY;
+use crate::queue::embedded::step::limits::Book;
+use crate::queue::embedded::step::recount::id_in;
+use crate::queue::embedded::step::{Claim, LOOKS, Step};
+use crate::queue::words::job::{JobId, JobState};
+use crate::queue::words::limit::Names;
+use crate::queue::words::row::Row;
+
+/// The first limit of the log, looked at.
+pub(super) enum Turn {
+    /// It has a job that may begin.
+    Job(Box<Candidate>),
+    /// It had none, and something was done about it: look again.
+    Passed,
+}
+
+/// A held job that may begin.
+pub(super) struct Candidate {
+    id: JobId,
+    pub(super) row: Row,
+    /// The limit whose turn it is.
+    turn: usize,
+    names: Names,
+    book: Book,
+}
+
+/// The first entry of a limit's log.
+enum First {
+    Job(JobId, Box<Row>),
+    /// A key that waits, by its place in the book.
+    Key(usize),
+    /// Only gaps so far.
+    Gaps,
+    None,
+}
+
+impl Step<'_, '_> {
+    /// Looks at the first limit of the log. A limit leaves it when it has no place or no job; one
+    /// whose job is claimed goes to its end. So limits take turns.
+    pub(super) fn turn(&mut self) -> Result<Turn, BoxError> {
+        self.delete_behind(FREED)?;
+        let queue = self.queue;
+        let index = self.tail.head.log(FREED).next;
+        let Some(name) = self.batch.get(&queue.entries, &queue.keys.ready(FREED, index))? else {
+            self.head().log_mut(FREED).next += 1;
+            return Ok(Turn::Passed);
+        };
+        let (name, mut book) = (id_in(name), Book::default());
+        let turn = self.open_limit(&mut book, &name)?;
+        if !book.record(turn).called {
+            // The entry was damaged, so another limit was to have its turn.
+            return self.call_limits_anew();
+        }
+        if book.record(turn).held == 0 || book.record(turn).waits.is_some() || !book.at(turn).has_room() {
+            return self.leave_freed(book, turn);
+        }
+        let mut log = turn;
+        let mut first = self.first_held(&mut book, turn)?;
+        if let First::Key(key) = first {
+            (log, first) = (key, self.first_held(&mut book, key)?);
+            if matches!(first, First::None | First::Key(_)) {
+                self.leave_line(&mut book, key)?;
+            }
+        }
+        match first {
+            First::Job(id, row) => self.look_at_held(book, (turn, log), id, *row),
+            First::None if log == turn => self.leave_freed(book, turn),
+            _ => self.passed(book),
+        }
+    }
+
+    /// Looks at the first job of a limit whose turn it is. It is in this log: that of the limit, or
+    /// of a key that waits for it.
+    fn look_at_held(
+        &mut self,
+        mut book: Book,
+        (turn, log): (usize, usize),
+        id: JobId,
+        row: Row,
+    ) -> Result<Turn, BoxError> {
+        if let Some(end) = self.unrun(&id, &row) {
+            self.write_book(book)?;
+            self.end_unrun(&id, row, end)?;
+            return Ok(Turn::Passed);
+        }
+        let (names, cost) = (self.queue.limits.names(&row), row.extras().cost);
+        let name = book.at(turn).name.clone();
+        if turn != log && names.kind.as_ref() != Some(&name) {
+            // The first job of the key was another one when the key began to wait.
+            self.leave_line(&mut book, log)?;
+            return self.passed(book);
+        }
+        if !book.at(turn).has_place(cost) {
+            book.at(turn).need = cost;
+            return self.leave_freed(book, turn);
+        }
+        for other in names.iter().filter(|other| **other != name) {
+            let at = self.open_limit(&mut book, other)?;
+            let has_place = book.at(at).has_place(cost);
+            if at == log {
+                if !has_place {
+                    self.leave_line(&mut book, log)?;
+                    book.at(log).need = cost;
+                    return self.passed(book);
+                }
+            } else if !has_place || book.record(at).held > 0 {
+                if names.key.as_ref() == Some(other) {
+                    // The keys had no limit when this job was held.
+                    self.take_out(&mut book, &name, row.place)?;
+                    self.hold(&mut book, at, &id, &row)?;
+                    return self.passed(book);
+                }
+                self.wait_for_kind(&mut book, log, at, cost)?;
+                return self.leave_freed(book, turn);
+            }
+        }
+        Ok(Turn::Job(Box::new(Candidate { id, row, turn, names, book })))
+    }
+
+    fn passed(&mut self, book: Book) -> Result<Turn, BoxError> {
+        self.write_book(book)?;
+        Ok(Turn::Passed)
+    }
+
+    /// Takes the first limit out of the log.
+    fn leave_freed(&mut self, mut book: Book, turn: usize) -> Result<Turn, BoxError> {
+        self.head().log_mut(FREED).next += 1;
+        book.record(turn).called = false;
+        self.passed(book)
+    }
+
+    /// Returns the first entry of a limit's log that lives.
+    fn first_held(&mut self, book: &mut Book, at: usize) -> Result<First, BoxError> {
+        let (queue, name) = (self.queue, book.at(at).name.clone());
+        for _ in 0..LOOKS {
+            let record = book.record(at);
+            let place = record.next;
+            if place >= record.end || record.held == 0 {
+                (record.held, record.next) = (0, record.end);
+                return Ok(First::None);
+            }
+            let Some(entry) = self.batch.get(&queue.entries, &queue.keys.held(&name, place))? else {
+                book.record(at).next += 1;
+                continue;
+            };
+            let (what, of) = (entry.first().copied(), id_in(entry.get(1..).unwrap_or_default().to_vec()));
+            if what == Some(KEY) {
+                let key = self.open_limit(book, &of)?;
+                if book.record(key).waits.as_ref().is_some_and(|(kind, at)| (kind, *at) == (&name, place)) {
+                    return Ok(First::Key(key));
+                }
+            } else if let Some(row) = self.row_in(JobState::Ready, &of)?.filter(|row| row.is_held(&name, place)) {
+                return Ok(First::Job(of, Box::new(row)));
+            }
+            // A job that goes elsewhere takes its entry along, so this entry or its job is damaged.
+            self.has_lost = true;
+            book.record(at).next += 1;
+        }
+        Ok(First::Gaps)
+    }
+
+    /// Lets a job that was not taken keep its turn.
+    pub(super) fn keep_turn(&mut self, candidate: Candidate) -> Result<(), BoxError> {
+        self.write_book(candidate.book)
+    }
+
+    /// Claims a held job whose turn it is.
+    pub(super) fn claim_held(&mut self, candidate: Candidate) -> Result<Claim, BoxError> {
+        if candidate.row.extras().is_suspect && self.tail.gate.holds_alone() {
+            self.keep_turn(candidate)?;
+            return Ok(Claim::Nothing);
+        }
+        let Candidate { id, mut row, turn, names, mut book } = candidate;
+        let cost = row.extras().cost;
+        if !self.queue_has_tokens(&mut book, cost)? {
+            self.write_book(book)?;
+            return Ok(Claim::Nothing);
+        }
+        if let Some(limit) = row.extras().held.clone() {
+            self.take_out(&mut book, &limit, row.place)?;
+        }
+        row.clear_state();
+        self.take_places(&mut book, &names, cost)?;
+        self.leave_freed(book, turn)?;
+        self.begin(id, row)
+    }
+
+    /// Makes the log of limits that have a place anew.
+    fn call_limits_anew(&mut self) -> Result<Turn, BoxError> {
+        let freed = self.head().log_mut(FREED);
+        freed.next = freed.end;
+        for name in self.limit_names()? {
+            let mut book = Book::default();
+            let at = self.open_limit(&mut book, &name)?;
+            book.record(at).called = false;
+            self.write_book(book)?;
+        }
+        Ok(Turn::Passed)
+    }
+}

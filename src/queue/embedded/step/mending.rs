@@ -1,0 +1,100 @@
+//! Records of limits that cannot be read. They are worked out anew, from the jobs.
+
+use crate::base::index::BoxError;
+use crate::kv::KeyRange;
+use crate::queue::embedded::codec::entry;
+use crate::queue::embedded::codec::limit::{JOB, KEY, Record};
+use crate::queue::embedded::keys::split_held;
+use crate::queue::embedded::step::Step;
+use crate::queue::embedded::step::limits::Book;
+use crate::queue::rules::bucket::Bucket;
+use crate::queue::words::row::Row;
+use crate::queue::words::told::Damaged;
+use std::collections::HashMap;
+
+impl Step<'_, '_> {
+    /// Returns the record of a limit, from the entries of its log and from the running jobs. It has
+    /// no token: too late is better than too often.
+    pub(super) fn mend_limit(&mut self, name: &str, reason: &str) -> Result<Record, BoxError> {
+        let queue = self.queue;
+        self.log_damage(Damaged::Limit { name: name.to_owned(), reason: reason.to_owned() });
+        let (from, to) = (queue.keys.held(name, 0), queue.keys.held(name, u64::MAX));
+        let mut entries = Vec::new();
+        for pair in self.batch.rows(&queue.entries, KeyRange { from, to: Some(to) }) {
+            let (key, value) = pair?;
+            entries.extend(split_held(&key).map(|place| (place, value)));
+        }
+        let mut record = Record { epoch: self.tail.head.epoch, ..Record::default() };
+        record.next = entries.first().map_or(0, |(place, _)| *place);
+        record.end = entries.last().map_or(0, |(place, _)| place + 1);
+        for (place, value) in entries {
+            let of = value.get(1..).and_then(|of| std::str::from_utf8(of).ok()).unwrap_or_default();
+            let lives = if value.first() == Some(&JOB) {
+                self.row(of).unwrap_or_default().is_some_and(|row| row.is_held(name, place))
+            } else {
+                let key = self.batch.get(&queue.rows, &queue.keys.limit(of))?;
+                let key = key.and_then(|bytes| Record::decode(&queue.name, of, &bytes).ok());
+                key.is_some_and(|key| key.waits == Some((name.to_owned(), place)))
+            };
+            record.held += u64::from(lives);
+        }
+        let mut running = Vec::new();
+        for pair in self.batch.rows(&queue.rows, KeyRange::prefix(&queue.keys.all_running())) {
+            let (key, entry) = pair?;
+            running.extend(entry::id_in(&queue.name, &key, &entry).ok());
+        }
+        for id in running {
+            let row = self.row(&id).unwrap_or_default();
+            record.running += u64::from(row.is_some_and(|row| self.is_under(name, &row)));
+        }
+        let wall = self.tokens_at;
+        record.bucket = queue.limits.bounds(name).rate.map(|rate| {
+            let full = Bucket::full(rate, wall);
+            Bucket { level: 0, ..full }
+        });
+        Ok(record)
+    }
+
+    fn is_under(&self, name: &str, row: &Row) -> bool {
+        self.queue.limits.names(row).iter().any(|other| other == name)
+    }
+
+    /// Counts the jobs of all limits anew, from the rows that can be read: those that run under
+    /// each limit, and those that it holds, if they were counted.
+    pub(super) fn recount_limits(
+        &mut self,
+        held: Option<HashMap<String, u64>>,
+        running: &[Row],
+    ) -> Result<(), BoxError> {
+        let names = self.limit_names()?;
+        if let Some(held) = held.as_ref().filter(|_| !names.is_empty()) {
+            self.head().held = held.values().sum();
+        }
+        let mut book = Book::default();
+        let mut waiting: HashMap<String, u64> = HashMap::new();
+        for name in &names {
+            let at = self.open_limit(&mut book, name)?;
+            let Some((kind, place)) = book.record(at).waits.clone() else { continue };
+            let next = self.open_limit(&mut book, &kind)?;
+            let entry = self.batch.get(&self.queue.entries, &self.queue.keys.held(&kind, place))?;
+            if place < book.record(next).next || entry != Some([&[KEY], name.as_bytes()].concat()) {
+                // It has lost its entry.
+                book.record(at).waits = None;
+            } else {
+                *waiting.entry(kind).or_default() += 1;
+            }
+        }
+        for name in &names {
+            let at = self.open_limit(&mut book, name)?;
+            let count = |counts: &HashMap<String, u64>| counts.get(name).copied().unwrap_or(0);
+            let has_at_once = self.queue.limits.bounds(name).at_once.is_some();
+            let runs = running.iter().filter(|row| has_at_once && self.is_under(name, row)).count();
+            let record = book.record(at);
+            if let Some(held) = &held {
+                record.held = (count(held) + count(&waiting)).min(record.end - record.next);
+            }
+            record.running = runs as u64;
+        }
+        self.write_book(book)
+    }
+}

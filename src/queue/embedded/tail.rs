@@ -1,0 +1,55 @@
+//! The state of a queue within a batch.
+
+use crate::base::sync::{Arc, Mutex};
+use crate::queue::embedded::codec::head::Head;
+use crate::queue::embedded::keys::Fronts;
+use crate::queue::rules::gate::Gate;
+use crate::queue::words::told::Happened;
+
+/// The state of a queue after everything in the batch.
+#[derive(Clone)]
+pub(crate) struct Tail {
+    pub(crate) head: Head,
+    /// True if the batch changes the head.
+    pub(crate) changed: bool,
+    pub(crate) from: Fronts,
+    pub(crate) gate: Gate,
+    /// The number of jobs that are set aside, since they cannot be read.
+    pub(crate) damaged: u64,
+    /// The events of the batch. Only the first `count` are true: those behind belong to intents
+    /// that were taken back.
+    told: Arc<Mutex<Vec<Happened>>>,
+    count: usize,
+    /// The first token of this life of the process.
+    pub(crate) life: u64,
+    /// The number of jobs that waited when the batch began.
+    pub(crate) waited: u64,
+    /// True if nobody who waits for the batch writes its lines.
+    pub(crate) owes_lines: bool,
+}
+
+impl Tail {
+    pub(crate) fn new(head: Head, from: Fronts, gate: Gate, damaged: u64, life: u64) -> Self {
+        let waited = head.waiting();
+        let told = Arc::default();
+        Self { head, changed: false, from, gate, damaged, life, told, count: 0, waited, owes_lines: false }
+    }
+
+    pub(crate) fn tell(&mut self, happened: Happened) {
+        let mut told = self.told.lock();
+        told.truncate(self.count);
+        told.push(happened);
+        self.count += 1;
+    }
+
+    /// Takes the events, once the batch is written.
+    pub(crate) fn take_told(&self) -> Vec<Happened> {
+        let mut told = std::mem::take(&mut *self.told.lock());
+        told.truncate(self.count);
+        told
+    }
+
+    pub(crate) fn is_changed(&self) -> bool {
+        self.changed
+    }
+}

@@ -1,0 +1,262 @@
+//! The queue as a user holds it.
+
+use crate::base::clock;
+use crate::base::config::{ConfigError, check_name};
+use crate::base::error::Error;
+use crate::base::guard::guarded;
+use crate::base::sync::{Arc, Mutex};
+use crate::kv::batch::Records;
+use crate::kv::{Family, QUEUE, READY};
+use crate::queue::embedded::codec::head::{decode_number, encode_number};
+use crate::queue::embedded::intent::call;
+use crate::queue::embedded::keys::{self, Keys};
+use crate::queue::embedded::state::QueueState;
+use crate::queue::embedded::state::loading::{self, load_durations};
+use crate::queue::rules::pushing::Push;
+use crate::queue::waits::averages::Averages;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::hook::Proposed;
+use crate::queue::words::job::{JobId, Pushed};
+use crate::queue::words::new_job::NewJob;
+use crate::queue::words::options::QueueOptions;
+use crate::store::Store;
+use std::fmt;
+use std::sync::Weak;
+
+/// A durable queue of jobs in a [`Store`]. A clone is the same queue, and may be used by any
+/// thread. It keeps its store open.
+///
+/// The [module](self) says when to use one, and shows a whole program. [`Runner`] runs its jobs,
+/// and [`accept`](Self::accept) hands one to a loop of yours.
+///
+/// Each call that changes something is one atomic write: it blocks its thread for the time of a
+/// write. If it fails, nothing is changed, and it can be made again.
+#[derive(Clone)]
+pub struct Queue {
+    pub(super) store: Store,
+    pub(super) state: Arc<QueueState>,
+}
+
+/// The queues that are open in this store.
+#[derive(Default)]
+struct OpenQueues(Mutex<Vec<Weak<QueueState>>>);
+
+impl Queue {
+    /// Opens the queue with this name: 1 to 255 bytes. It is made if there is none, unless
+    /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`. From the first queue on,
+    /// versions of this library that know no queues refuse the store ([`Error::Format`]).
+    ///
+    /// A queue may be opened any number of times at once, with the same options: all of them are
+    /// one queue. Nothing runs until there is a [`Runner`], or a call of [`accept`](Self::accept).
+    ///
+    /// A job that was running when its process died counts a crash here, and runs again: the first
+    /// time at once, later alone and after a back-off, and not once its crashes are used up
+    /// ([`QueueOptions::max_crashes`](crate::queue::QueueOptions::max_crashes)). If its runner
+    /// was asked to stop before, it runs again at once, and that is no crash.
+    ///
+    /// A damaged record of one job does not keep the queue from being opened. Only the two records
+    /// of the queue itself do: the one with its number, and the one with its counters.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a bad name, for options that cannot be, and while the queue is
+    /// open with other options; [`QueueError::Store`] with [`Error::NotFound`] for a queue that is
+    /// not there and is not made, [`Error::ReadOnly`] for a read-only store, [`Error::Corrupt`]
+    /// when it cannot be read, and [`Error::Store`] when the database fails.
+    pub fn open(store: &Store, name: impl AsRef<str>, options: QueueOptions) -> Result<Self, QueueError> {
+        let name = name.as_ref();
+        check_name("queue", name)?;
+        options.check()?;
+        store.writable()?;
+        store.writer().start().map_err(|source| Error::Spawn { source })?;
+        let open = store.kept::<OpenQueues>();
+        let mut open = open.0.lock();
+        open.retain(|queue| queue.strong_count() > 0);
+        if let Some(state) = open.iter().filter_map(Weak::upgrade).find(|queue| queue.name == name) {
+            if state.options != options {
+                return Err(ConfigError::QueueOptions { name: name.to_owned() }.into());
+            }
+            return Ok(Self { store: store.clone(), state });
+        }
+        let state = Self::load(store, name, options)?;
+        open.push(Arc::downgrade(&state));
+        Ok(Self { store: store.clone(), state })
+    }
+
+    fn load(store: &Store, name: &str, options: QueueOptions) -> Result<Arc<QueueState>, QueueError> {
+        let families = [store.family(QUEUE)?, store.family(READY)?];
+        let number = Self::number(store, name, &families[0])?;
+        let stored = loading::load(store.kv(), name, number, &families)?;
+        let wall = options.clock.moment().wall;
+        let durations = load_durations(store.kv(), name, Keys(number), &families[0], wall)?;
+        let averages = Averages::new(durations.by_kind);
+        let state =
+            QueueState::new(name, number, families, options, (stored.head, stored.from, stored.damaged), averages);
+        let state = Arc::new(state);
+        let waits: Weak<dyn clock::Waits> = Arc::downgrade(&(state.clone() as Arc<dyn clock::Waits>));
+        state.options.clock.tell(waits);
+        let running = stored.running;
+        let crashed = call(store, &state, "open a queue", move |step| {
+            for key in &durations.old {
+                step.batch.delete(step.queue.rows.id, &[key])?;
+            }
+            step.recover(&running)
+        })?;
+        if crashed > 0 {
+            tracing::warn!(target: "waterline", queue = name, jobs = crashed, "the process died while jobs ran; each counts a crash");
+        }
+        Ok(state)
+    }
+
+    /// Returns the number of the queue with this name, which is made if there is none.
+    fn number(store: &Store, name: &str, rows: &Family) -> Result<u32, QueueError> {
+        let key = keys::name(name);
+        if let Some(bytes) = store.kv().get(rows, &key)? {
+            let corrupt = |reason| Error::Corrupt { name: name.to_owned(), reason };
+            return Ok(decode_number(name, &bytes).map_err(corrupt)?);
+        }
+        if !store.creates() {
+            return Ok(store.not_found("queue", name)?);
+        }
+        store.note_in_use("queue")?;
+        let number = store.ids().next()?;
+        let mut records = Records::default();
+        records.put(rows.id, &[&key], &[&encode_number(name, number)])?;
+        store.write_records(&records)?;
+        Ok(number)
+    }
+
+    /// Returns the name that it was opened with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<QueueState> {
+        &self.state
+    }
+
+    /// Pushes a job, and returns once it is written, as durable as the store.
+    ///
+    /// A [`unique`](NewJob::unique) job that has a twin is treated as [`Clash`] says, whatever the
+    /// ids. Otherwise, if a job of the same id is there already, it depends on the state of that
+    /// job:
+    ///
+    /// | state | effect | [`PushOutcome`] |
+    /// |---|---|---|
+    /// | waiting, due at the same time | nothing is changed | `Duplicate` |
+    /// | waiting, due at another time | it is moved, and gets the new payload; its failures stay | `Rescheduled` |
+    /// | running | it runs once more, when this run has succeeded; its payload and its settings stay | `Resubmit` |
+    /// | finished or dead | it runs again, with the new payload | `Added` |
+    /// | damaged: its row cannot be read | it is removed, and this one takes its place | `Added` |
+    ///
+    /// A run that fails is followed by the next attempt. If that begins before the time of the
+    /// push, the job runs once more after it, too. A job that waits for others goes on to wait for
+    /// them if the push names none.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    /// use waterline::queue::{NewJob, PushOutcome, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "digests", QueueOptions::default())?;
+    /// let digest = || NewJob::new("digest", &42).map(|job| job.id("user:42"));
+    /// assert_eq!(queue.push(digest()?)?.outcome, PushOutcome::Added);
+    /// assert_eq!(queue.push(digest()?)?.outcome, PushOutcome::Duplicate("user:42".into()));
+    /// let later = digest()?.delay(Duration::from_secs(60));
+    /// assert_eq!(queue.push(later)?.outcome, PushOutcome::Rescheduled);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a job that no queue takes (an id or a kind of the wrong length,
+    /// an id that begins with `~`, a time beyond the year 9999, a [`Retry`](crate::Retry) that
+    /// cannot be); [`QueueError::NotFound`], [`QueueError::Cycle`] and [`QueueError::AlreadyRuns`]
+    /// for a job that cannot run [`after`](NewJob::after) those that it names;
+    /// [`QueueError::Full`] if too many jobs wait; [`QueueError::Refused`] by the hook of the
+    /// queue; [`QueueError::Store`] when the database fails. Nothing is pushed then. (After a
+    /// failure of the database the job may be there in the next life of the process.)
+    pub fn push(&self, job: NewJob) -> Result<Pushed, QueueError> {
+        self.ask_before_push(&job)?;
+        let push = self.prepare(job)?;
+        Ok(self.push_prepared(vec![push])?.remove(0))
+    }
+
+    /// Pushes jobs in one atomic write: all of them or none. Nothing in, nothing out.
+    ///
+    /// # Errors
+    /// Those of [`push`](Self::push).
+    pub fn push_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Pushed>, QueueError> {
+        let jobs: Vec<_> = jobs.into_iter().collect();
+        jobs.iter().try_for_each(|job| self.ask_before_push(job))?;
+        self.push_asked(jobs)
+    }
+
+    /// Checks a job, and gives it an id if it has none.
+    pub(crate) fn prepare(&self, job: NewJob) -> Result<Push, ConfigError> {
+        self.state.prepare(job, self.state.moment().wall)
+    }
+
+    /// Removes a job in any state. If a worker has it, its next call tells it so
+    /// ([`QueueError::Halt`]), and it writes nothing more. A job whose row is damaged
+    /// ([`JobState::Damaged`]) can be removed too: all jobs are then counted anew, which takes a
+    /// while if they are many.
+    ///
+    /// # Errors
+    /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Store`] when the database fails.
+    pub fn remove(&self, id: impl Into<JobId>) -> Result<(), QueueError> {
+        let id = id.into();
+        call(&self.store, &self.state, "remove a job", move |step| step.remove(&id))
+    }
+
+    /// Makes a dead job ready again, with no failures and no crashes, and with its payload and
+    /// data. Returns false if the job is not dead.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// let id = queue.push(NewJob::new("k", &1)?)?.id;
+    /// queue.accept(Accept::new())?.expect("a job is ready").bury("no such customer")?;
+    /// for job in queue.list(JobState::Dead, None, 100)? {
+    ///     println!("{}: {}", job.id, job.error.as_deref().unwrap_or_default());
+    /// }
+    /// assert!(queue.requeue(&id)?);
+    /// assert_eq!(queue.state(&id)?, Some(JobState::Ready));
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`remove`](Self::remove).
+    pub fn requeue(&self, id: impl Into<JobId>) -> Result<bool, QueueError> {
+        let id = id.into();
+        call(&self.store, &self.state, "requeue a job", move |step| step.requeue(&id))
+    }
+}
+
+/// The most jobs that each push and each claim moves for others: those that are due, and those
+/// whose time to be kept is over.
+pub(crate) const SOME: usize = 8;
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("name", &self.name()).field("counts", &self.counts()).finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    /// Asks the hook if this job may be pushed. Nothing of the job is anywhere yet.
+    pub(crate) fn ask_before_push(&self, job: &NewJob) -> Result<(), QueueError> {
+        let Some(hook) = &self.state.options.before_push.0 else { return Ok(()) };
+        if job.check().is_err() {
+            // It is refused anyway.
+            return Ok(());
+        }
+        let proposed = Proposed { kind: &job.kind, id: job.id.as_deref(), payload: &job.payload };
+        guarded(|| hook(&proposed)).map_err(|source| QueueError::Refused { kind: job.kind.clone(), source })
+    }
+}

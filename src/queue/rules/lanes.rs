@@ -1,0 +1,42 @@
+//! The ready logs, and the one that the next claim takes from.
+
+/// Each claim with a number that this divides takes the lowest priority that has a job.
+const TURN_OF_THE_LOWEST: u64 = 8;
+
+/// Returns the ready log that the next claim takes from, by the number of claims so far.
+pub(crate) fn lane(lanes: &[Lane; 4], claims: u64) -> Option<usize> {
+    let mut full = (0..lanes.len()).filter(|lane| lanes[*lane].next < lanes[*lane].end);
+    if is_turn_of_the_lowest(claims) { full.next_back() } else { full.next() }
+}
+
+/// Returns the ready logs in the order in which the next claim looks at them, by the number of
+/// claims so far.
+pub(crate) fn lanes(claims: u64) -> [usize; 4] {
+    if is_turn_of_the_lowest(claims) { [3, 2, 1, 0] } else { [0, 1, 2, 3] }
+}
+
+/// True if a held job of this priority is claimed before the next one of this ready log. It was met
+/// earlier, so it is the first one among equals.
+pub(crate) fn is_before(priority: usize, lane: Option<usize>, claims: u64) -> bool {
+    lane.is_none_or(|lane| if is_turn_of_the_lowest(claims) { priority >= lane } else { priority <= lane })
+}
+
+fn is_turn_of_the_lowest(claims: u64) -> bool {
+    claims % TURN_OF_THE_LOWEST == TURN_OF_THE_LOWEST - 1
+}
+
+/// A ready log: its entries have the indices from `next` to `end`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lane {
+    /// The lowest index that was not claimed.
+    pub(crate) next: u64,
+    pub(crate) end: u64,
+    /// All entries below this index are deleted.
+    pub(crate) deleted: u64,
+}
+
+impl Lane {
+    pub(crate) fn numbers(&mut self) -> [&mut u64; 3] {
+        [&mut self.next, &mut self.end, &mut self.deleted]
+    }
+}

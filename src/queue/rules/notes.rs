@@ -1,0 +1,69 @@
+//! Notes, and their changes.
+
+use crate::queue::words::meta::{check_key, check_text};
+use serde_json::Value;
+
+/// A note as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Noted {
+    /// The time at which it goes away, in milliseconds since 1970; 0: it stays.
+    pub(crate) until: u64,
+    pub(crate) value: Value,
+}
+
+impl Noted {
+    pub(crate) fn is_over(&self, wall: u64) -> bool {
+        self.until > 0 && self.until <= wall
+    }
+}
+
+/// A change of a note.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Change {
+    /// Another value, until this time; 0: it stays.
+    Set(Value, u64),
+    Add(i64),
+    /// Another time.
+    Keep(u64),
+    Remove,
+}
+
+/// Returns the note that a change makes of another one. Pure: a note whose time is over is none.
+///
+/// # Errors
+/// The reason why there is nothing to be counted.
+pub(crate) fn changed(old: Option<&Noted>, change: &Change) -> Result<Option<Noted>, String> {
+    Ok(match (change, old) {
+        (Change::Remove, _) | (Change::Keep(_), None) => None,
+        (Change::Set(value, until), _) => Some(Noted { until: *until, value: value.clone() }),
+        (Change::Keep(until), Some(old)) => Some(Noted { until: *until, value: old.value.clone() }),
+        (Change::Add(by), None) => Some(Noted { until: 0, value: (*by).into() }),
+        (Change::Add(by), Some(old)) => {
+            let count = old.value.as_i64().ok_or("the note there is no whole number of 64 bits: set it to one")?;
+            let sum = count.checked_add(*by);
+            let sum = sum.ok_or_else(|| format!("{count} and {by} are more than 64 bits: set it to another number"))?;
+            Some(Noted { until: old.until, value: sum.into() })
+        }
+    })
+}
+
+/// Returns the last part of the key of a note: the length of the kind as two digits, the kind, and
+/// the key that the user gave. It is text, since the entry of its time has it as an id.
+pub(crate) fn place(kind: &str, key: &str) -> String {
+    format!("{:02x}{kind}{key}", kind.len())
+}
+
+/// Returns the name of these notes and the key of one, for an error.
+pub(crate) fn counted_in(queue: &str, of: &str) -> (String, Vec<u8>) {
+    let length = of.get(..2).and_then(|digits| usize::from_str_radix(digits, 16).ok()).unwrap_or(0);
+    let (kind, key) = of.get(2..).and_then(|rest| rest.split_at_checked(length)).unwrap_or(("", of));
+    (format!("notes of {kind} in {queue}"), key.as_bytes().to_vec())
+}
+
+pub(crate) fn check(key: &str, change: &Change) -> Result<(), crate::base::config::ConfigError> {
+    check_key(key)?;
+    match change {
+        Change::Set(value, _) => check_text(value.to_string().as_bytes()),
+        _ => Ok(()),
+    }
+}

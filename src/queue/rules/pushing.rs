@@ -1,0 +1,119 @@
+//! The rules of a push. A new job becomes one: its settings are checked, and it gets an id and a
+//! row.
+
+use crate::base::config::ConfigError;
+use crate::queue::words::job::{JobId, JobState, MADE, after};
+use crate::queue::words::meta;
+use crate::queue::words::new_job::NewJob;
+use crate::queue::words::related::OnDead;
+use crate::queue::words::row::{Extras, NO_EXTRAS, Row};
+use crate::queue::words::unique::{Clash, Fields, Fingerprint};
+use std::time::Duration;
+
+/// The treatment of a push whose id is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// The job waits and is due at the same time: nothing changes.
+    Same,
+    /// It waits for another time: it is moved, and gets the new payload.
+    Move,
+    /// It runs: it is flagged to run once more, and nothing else changes.
+    Flag,
+    /// It has ended: it runs again, with the new payload.
+    Renew,
+}
+
+/// These are the rules of CouchDB's `add`.
+pub(crate) fn push_again(state: JobState, due: u64, new_due: u64) -> Again {
+    match state {
+        state if state.waits() && due == new_due => Again::Same,
+        JobState::Scheduled | JobState::Ready | JobState::Waiting => Again::Move,
+        JobState::Running => Again::Flag,
+        JobState::Finished | JobState::Dead | JobState::Damaged => Again::Renew,
+    }
+}
+
+/// True if one job more may wait.
+pub(crate) fn has_room(waiting: u64, most: Option<u64>) -> bool {
+    most.is_none_or(|most| waiting < most)
+}
+
+/// A job to be pushed, whose settings are checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Push {
+    pub(crate) id: JobId,
+    /// The number in an id that the queue has made.
+    pub(crate) made: Option<u64>,
+    pub(crate) row: Row,
+    pub(crate) payload: Vec<u8>,
+    /// The text of its metadata, if it has some.
+    pub(crate) meta: Vec<u8>,
+    /// The treatment of a twin of a unique job.
+    pub(crate) clash: Clash,
+    /// The milliseconds for which it refuses twins, if a time decides that.
+    pub(crate) window: u64,
+    /// The ids of the jobs that it is to wait for, each once.
+    pub(crate) after: Vec<JobId>,
+    /// A job of this setting will wait for it, which is pushed in the same batch.
+    pub(crate) awaited_by: Option<OnDead>,
+}
+
+/// Checks a job, and gives it an id if it has none.
+pub(crate) fn prepare(new: NewJob, wall: u64, make_id: impl FnOnce() -> u64) -> Result<Push, ConfigError> {
+    new.check()?;
+    let due = new.due.at(wall)?;
+    let extras = extras_of(&new, wall)?;
+    let (clash, window) = new.unique.map_or((Clash::Keep, Duration::ZERO), |unique| (unique.clash, unique.window));
+    let window = after(0, window).ok_or(ConfigError::RunAt)?;
+    let meta = if new.meta.is_empty() { Vec::new() } else { meta::text(&new.meta) };
+    let made = if new.id.is_none() { Some(make_id()) } else { None };
+    let id = new.id.unwrap_or_else(|| format!("{MADE}{}", made.unwrap_or_default()));
+    let row = Row {
+        state: JobState::Ready,
+        priority: new.priority,
+        kind: new.kind,
+        retry: new.retry,
+        retention: new.retention,
+        failures: 0,
+        crashes: 0,
+        pushed: wall,
+        due,
+        since: wall,
+        place: 0,
+        resubmit: None,
+        has_data: false,
+        error: String::new(),
+        extras,
+    };
+    let mut after = new.after;
+    after.sort_unstable();
+    after.dedup();
+    Ok(Push { id, made, row, payload: new.payload, meta, clash, window, after, awaited_by: None })
+}
+
+/// Returns the extras of the row of a job, if it has any.
+fn extras_of(new: &NewJob, wall: u64) -> Result<Option<Box<Extras>>, ConfigError> {
+    let is_compared = new.unique.is_some() || new.skips_executed;
+    let (waits, has_meta) = (!new.after.is_empty(), !new.meta.is_empty());
+    let is_limited = new.key.is_some() || new.cost != NO_EXTRAS.cost;
+    let is_related = new.root.is_some() || new.expires.is_some() || waits;
+    if !is_compared && !is_limited && !is_related && !has_meta {
+        return Ok(None);
+    }
+    let fields = new.unique.as_ref().map_or(&Fields::All, |unique| &unique.fields);
+    let fingerprint = is_compared.then(|| Fingerprint::of(&new.kind, &new.payload, fields)).transpose()?;
+    let expires = new.expires.map(|time| after(wall, time).ok_or(ConfigError::RunAt)).transpose()?;
+    Ok(Some(Box::new(Extras {
+        unique: new.unique.as_ref().map(|unique| unique.until),
+        fingerprint,
+        skips_from: new.skips_executed.then_some(0),
+        root: new.root.clone(),
+        is_root: new.is_root,
+        expires,
+        on_dead: if waits { new.on_dead } else { OnDead::Die },
+        has_meta,
+        key: new.key.clone(),
+        cost: new.cost,
+        ..NO_EXTRAS.clone()
+    })))
+}

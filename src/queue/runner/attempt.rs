@@ -1,0 +1,161 @@
+//! An attempt, and its end on the way to the store.
+
+use crate::base::clock::Moment;
+use crate::base::error::describe;
+use crate::base::failure::{Verdict, verdict};
+use crate::base::guard::drop_guarded;
+use crate::base::index::BoxError;
+use crate::base::sync::Arc;
+use crate::commit::changes::Changes;
+use crate::crew::Own;
+use crate::queue::rules::ends::End;
+use crate::queue::runner::hooks::Hooks;
+use crate::queue::runner::outcome::Outcome;
+use crate::queue::runner::running::{FlightId, Running};
+use crate::queue::words::ended::Ended;
+use crate::queue::words::job::{JobState, LATEST, after, millis};
+use crate::queue::words::json::to_json;
+use std::time::Duration;
+
+/// The runner of an attempt, as the attempt sees it.
+pub(super) trait Desk: Send + Sync {
+    /// Makes the calling thread one of the runner's own until the answer is dropped.
+    fn enter(&self) -> Own;
+
+    fn hooks(&self) -> &Hooks;
+
+    /// True if the runner stops.
+    fn is_stopping(&self) -> bool;
+
+    fn moment(&self) -> Moment;
+
+    /// Takes the right to report the end of a job. Only one of those who try has it.
+    fn claim_end(&self, flight: FlightId) -> bool;
+
+    /// Takes a report whose right was claimed.
+    fn hand_in(&self, report: Report);
+}
+
+/// An attempt in flight. Its holder reports its end, once.
+pub(super) struct Attempt {
+    desk: Arc<dyn Desk>,
+    job: Running,
+}
+
+impl Attempt {
+    pub(super) fn new(desk: Arc<dyn Desk>, job: Running) -> Self {
+        Self { desk, job }
+    }
+
+    pub(super) fn job(&self) -> &Running {
+        &self.job
+    }
+
+    /// Makes the calling thread one of the runner's own until the answer is dropped. User code that
+    /// stops the runner there must not wait for this very attempt.
+    pub(super) fn enter(&self) -> Own {
+        self.desk.enter()
+    }
+
+    pub(super) fn hooks(&self) -> &Hooks {
+        self.desk.hooks()
+    }
+
+    /// True if the runner stops.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.desk.is_stopping()
+    }
+
+    /// The time since the claim.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.desk.moment().now.saturating_duration_since(self.job.begun())
+    }
+
+    /// The time on the wall, in milliseconds since 1970.
+    pub(super) fn wall(&self) -> u64 {
+        self.desk.moment().wall
+    }
+
+    /// Hands the end to the threads of the pool, unless its time was over before.
+    pub(super) fn report(self, report: impl FnOnce(&Self) -> Report) {
+        if self.desk.claim_end(self.job.flight()) {
+            let report = {
+                let _own = self.enter();
+                report(&self)
+            };
+            self.desk.hand_in(report);
+        }
+    }
+}
+
+/// The end of an attempt that is to be written.
+pub(super) struct Report {
+    pub(super) job: Running,
+    pub(super) end: End,
+    pub(super) data: Option<Vec<u8>>,
+    /// The time from the claim to the answer of the handler.
+    pub(super) took: Duration,
+    /// The writes that belong to it.
+    pub(super) effects: Changes,
+}
+
+impl Report {
+    /// Returns the report of an attempt with this outcome. It calls the user's code: the text of an
+    /// error is made here, with no lock held.
+    pub(super) fn of(attempt: &Attempt, outcome: Result<Outcome, BoxError>) -> Self {
+        Self::with_effects(attempt, outcome, Changes::default())
+    }
+
+    pub(super) fn with_effects(attempt: &Attempt, outcome: Result<Outcome, BoxError>, effects: Changes) -> Self {
+        let (job, took) = (attempt.job().clone(), attempt.elapsed());
+        let outcome = attempt.hooks().after(&job, outcome);
+        let (end, data) = match outcome.and_then(|outcome| end_of(&job, outcome)) {
+            Ok(ended) => ended,
+            Err(error) => {
+                let end = match end_of_error(&error, attempt.wall()) {
+                    End::Failed { error, .. } if attempt.is_stopping() => End::PutBack { error },
+                    end => end,
+                };
+                // Its destructor must not end a thread of the runner, with the report.
+                drop_guarded(error);
+                (end, None)
+            }
+        };
+        let effects = if end == End::Finished { effects } else { Changes::default() };
+        Self { job, end, data, took, effects }
+    }
+
+    /// Returns the part of it that is written: the id, the token, the end and the data.
+    pub(super) fn written(&self) -> (String, u64, End, Option<Vec<u8>>) {
+        (self.job.id().to_owned(), self.job.token(), self.end.clone(), self.data.clone())
+    }
+
+    /// Returns the end as it was written; `None`: the job was no longer this worker's.
+    pub(super) fn ended(&self, written: Option<Option<JobState>>) -> Ended {
+        written.map_or(Ended::Lost, |state| Ended::of(&self.end, state))
+    }
+}
+
+/// Returns the end of an attempt, with the data that it leaves.
+fn end_of(job: &Running, outcome: Outcome) -> Result<(End, Option<Vec<u8>>), BoxError> {
+    let time = |time| millis(time).unwrap_or(LATEST);
+    Ok(match outcome {
+        Outcome::Done => (End::Finished, None),
+        Outcome::DoneWith(data) => (End::Finished, Some(to_json(job.id(), &data)?)),
+        Outcome::RetryAt(at) => {
+            (End::Failed { error: "it asked for another time".to_owned(), at: Some(time(at)) }, None)
+        }
+        Outcome::Snooze(at) => (End::Snoozed { at: time(at) }, None),
+        Outcome::Dead(reason) => (End::Buried { reason }, None),
+    })
+}
+
+/// Returns what an error makes of its attempt: see [`Failure`](crate::Failure).
+fn end_of_error(error: &BoxError, wall: u64) -> End {
+    let text = describe(&**error);
+    match verdict(&**error) {
+        Verdict::Retry => End::Failed { error: text, at: None },
+        Verdict::Permanent => End::Buried { reason: text },
+        Verdict::Defer(delay) => End::Snoozed { at: after(wall, delay).unwrap_or(LATEST) },
+    }
+}

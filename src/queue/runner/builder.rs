@@ -1,0 +1,438 @@
+//! The settings of a runner.
+
+use crate::base::config::{ConfigError, available_parallelism, check_name};
+#[cfg(feature = "metrics")]
+use crate::base::error::describe;
+use crate::base::failure::Failure;
+#[cfg(feature = "metrics")]
+use crate::base::guard::guarded;
+use crate::base::index::BoxError;
+use crate::base::sync::Arc;
+use crate::effects::Effects;
+use crate::queue::group::Group;
+use crate::queue::handle::Queue;
+#[cfg(feature = "tokio")]
+use crate::queue::runner::awaiting::Leaving;
+use crate::queue::runner::drain::{Limits, Summary};
+use crate::queue::runner::gates::{Gate, Gates};
+use crate::queue::runner::handle::Runner;
+#[cfg(feature = "tokio")]
+use crate::queue::runner::handler::Boxed;
+use crate::queue::runner::handler::{Finisher, Handler};
+use crate::queue::runner::hooks::Hooks;
+#[cfg(feature = "metrics")]
+use crate::queue::runner::metrics::{Attempts, Gauges};
+use crate::queue::runner::outcome::{Outcome, QueueEvent, Unknown};
+use crate::queue::runner::pool::{Pool, Settings};
+use crate::queue::runner::running::Running;
+use crate::queue::runner::source::Source;
+use crate::queue::words::ended::Ended;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::{JobId, check_kind};
+use crate::queue::words::json::from_json;
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+impl Runner {
+    /// Returns the settings of a runner of this queue. It needs a handler at least.
+    pub fn builder(queue: &Queue) -> RunnerBuilder {
+        Self::of(Source::Queue(queue.clone()))
+    }
+
+    pub(super) fn of_group(group: &Group) -> RunnerBuilder {
+        Self::of(Source::Group(group.members().clone()))
+    }
+
+    fn of(source: Source) -> RunnerBuilder {
+        RunnerBuilder {
+            source,
+            handlers: HashMap::new(),
+            hooks: Hooks::default(),
+            unknown: Unknown::default(),
+            max_processing: None,
+            attempt_timeout: None,
+            gates: Vec::new(),
+            #[cfg(feature = "metrics")]
+            gauges: None,
+            refused: None,
+        }
+    }
+}
+
+/// The settings of a [`Runner`].
+///
+/// ```
+/// use std::time::Duration;
+/// use waterline::Store;
+/// use waterline::queue::{Ended, NewJob, Outcome, Limits, Queue, QueueEvent, QueueOptions, Runner, Unknown};
+///
+/// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+/// queue.push_all([NewJob::new("welcome", "ann")?, NewJob::new("of a newer program", &1)?])?;
+/// let summary = Runner::builder(&queue)
+///     .on("welcome", |_job, _to: String| Ok(Outcome::Done))
+///     .unknown(Unknown::Snooze(Duration::from_secs(60)))      // instead of dead at once
+///     .before(|job| if job.attempt() > 3 { Err("too often".into()) } else { Ok(()) })
+///     .after(|job, answer| if let Err(error) = answer { eprintln!("{}: {error}", job.id()) })
+///     .teardown(|job, ended| if *ended == Ended::Finished { println!("{} is done", job.id()) })
+///     .observe(|event| if let QueueEvent::AttemptEnded { elapsed, .. } = event { println!("{elapsed:?}") })
+///     .drain(Limits::default())?;
+/// assert_eq!((summary.finished, summary.snoozed), (1, 1));
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
+#[must_use]
+pub struct RunnerBuilder {
+    source: Source,
+    handlers: HashMap<String, Handler>,
+    hooks: Hooks,
+    unknown: Unknown,
+    max_processing: Option<usize>,
+    attempt_timeout: Option<Duration>,
+    gates: Vec<Gate>,
+    #[cfg(feature = "metrics")]
+    gauges: Option<Arc<Gauges>>,
+    /// The first setting that was refused. [`start`](Self::start) returns it.
+    refused: Option<ConfigError>,
+}
+
+impl RunnerBuilder {
+    /// Runs jobs of this kind with this function, on a thread of the runner. An error, and a panic,
+    /// is a failed attempt: the [`Retry`](crate::Retry) of the job decides, unless the error is or
+    /// contains a [`Failure`]. A payload that does not fit the type makes the job dead, since no
+    /// retry mends it. An attempt that fails while the runner stops does not count, so a handler
+    /// that obeys [`Running::is_stopping`] returns an error.
+    pub fn on<P, F>(self, kind: impl Into<String>, handler: F) -> Self
+    where
+        P: DeserializeOwned,
+        F: Fn(&Running, P) -> Result<Outcome, BoxError> + Send + Sync + 'static,
+    {
+        self.add(kind, Handler::Direct(Box::new(move |job, payload| handler(job, decoded(job.id(), payload)?))))
+    }
+
+    /// Does the same with writes of the job's, of up to 64 MiB: they are made in one atomic write
+    /// with its end if that is [`Outcome::Done`] or [`Outcome::DoneWith`], and otherwise not at
+    /// all. The [module](super) has an example.
+    pub fn on_transactional<P, F>(self, kind: impl Into<String>, handler: F) -> Self
+    where
+        P: DeserializeOwned,
+        F: Fn(&Running, P, &mut Effects) -> Result<Outcome, BoxError> + Send + Sync + 'static,
+    {
+        let handler = move |job: &Running, payload: &[u8], effects: &mut Effects| {
+            handler(job, decoded(job.id(), payload)?, effects)
+        };
+        self.add(kind, Handler::Transactional(Box::new(handler)))
+    }
+
+    /// Runs jobs of this kind with a function that only begins them: a job ends when its
+    /// [`Finisher`] is used, on any thread. It takes one of `max_processing`, and no thread.
+    /// [`Finisher`] has an example.
+    pub fn on_deferred<P, F>(self, kind: impl Into<String>, handler: F) -> Self
+    where
+        P: DeserializeOwned,
+        F: Fn(Running, P, Finisher) + Send + Sync + 'static,
+    {
+        let handler = move |job: Running, payload: &[u8], done: Finisher| match decoded(job.id(), payload) {
+            Ok(payload) => handler(job, payload, done),
+            Err(error) => done.end(Err(error)),
+        };
+        self.add(kind, Handler::Deferred(Box::new(handler)))
+    }
+
+    /// Runs jobs of this kind as futures, on the tokio runtime in whose context
+    /// [`start`](Self::start) is called. A job takes one of `max_processing`, and no thread.
+    ///
+    /// [`Runner::stop`], [`stop_within`](Runner::stop_within) and [`drain`](Self::drain) block
+    /// their thread until the futures are done: on a runtime with one thread they would wait for
+    /// ever. In async code use [`Runner::stop_async`],
+    /// [`stop_within_async`](Runner::stop_within_async) and [`drain_async`](Self::drain_async).
+    ///
+    /// ```
+    /// # use waterline::{Store, queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner}};
+    /// # let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
+    /// # queue.push(NewJob::new("fetch", "/")?)?;
+    /// let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    /// let _context = runtime.enter();
+    /// Runner::builder(&queue)
+    ///     .on_async("fetch", |_job, _page: String| async move {
+    ///         tokio::time::sleep(std::time::Duration::from_millis(1)).await;      // a request
+    ///         Ok(Outcome::Done)
+    ///     })
+    ///     .max_processing(1_000)
+    ///     .drain(Limits::default())?;
+    /// # assert_eq!(queue.counts().finished, 1);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    #[cfg(feature = "tokio")]
+    pub fn on_async<P, F, Fut>(self, kind: impl Into<String>, handler: F) -> Self
+    where
+        P: DeserializeOwned,
+        F: Fn(Running, P) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Outcome, BoxError>> + Send + 'static,
+    {
+        let handler = move |job: Running, payload: &[u8]| -> Result<Boxed, BoxError> {
+            let payload = decoded(job.id(), payload)?;
+            Ok(Box::pin(handler(job, payload)))
+        };
+        self.add(kind, Handler::Async(Box::new(handler)))
+    }
+
+    fn add(mut self, kind: impl Into<String>, handler: Handler) -> Self {
+        let kind = kind.into();
+        if let Err(config) = check_kind(&kind) {
+            self.refused.get_or_insert(config);
+        }
+        if self.handlers.contains_key(&kind) {
+            self.refused.get_or_insert(ConfigError::HandlerTwice { kind: kind.clone() });
+        }
+        self.handlers.insert(kind, handler);
+        self
+    }
+
+    /// Sets the treatment of jobs whose kind has no handler. Default: [`Unknown::Dead`].
+    pub fn unknown(mut self, unknown: Unknown) -> Self {
+        self.unknown = unknown;
+        self
+    }
+
+    /// Sets the most jobs that run at once, at least 1. Default: the available parallelism, as is
+    /// right for computation; use more for jobs that wait. No more jobs are claimed than run, so
+    /// that a crash counts for no other one.
+    pub fn max_processing(mut self, jobs: usize) -> Self {
+        self.max_processing = Some(jobs);
+        self
+    }
+
+    /// Sets a limit to the time of an attempt; 0 is refused. Default: none, since only you know how
+    /// long a job may take. An attempt that is deferred or async
+    /// fails then, and what it reports later changes nothing. A function cannot be stopped: it sees
+    /// [`Running::is_stopping`], and its answer counts.
+    pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
+        self.attempt_timeout = Some(timeout);
+        self
+    }
+
+    /// Calls this before each attempt, on the thread that runs it, in the order of the calls here.
+    /// An error or a panic fails the attempt, and the handler does not run.
+    pub fn before(mut self, hook: impl Fn(&Running) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
+        self.hooks.before.push(Box::new(hook));
+        self
+    }
+
+    /// Calls this after each attempt and before its end is written, also after a panic (which is
+    /// the error then). A panic in it fails the attempt.
+    pub fn after(mut self, hook: impl Fn(&Running, &Result<Outcome, BoxError>) + Send + Sync + 'static) -> Self {
+        self.hooks.after.push(Box::new(hook));
+        self
+    }
+
+    /// Calls this once the end of each attempt is written, in the order of the calls here, on a
+    /// thread that runs jobs too: it must not wait for another job. A panic in it is logged.
+    pub fn teardown(mut self, hook: impl Fn(&Running, &Ended) + Send + Sync + 'static) -> Self {
+        self.hooks.teardown.push(Box::new(hook));
+        self
+    }
+
+    /// Tells this of each attempt, for metrics and logs. A panic in it is logged.
+    pub fn observe(mut self, observer: impl Fn(&QueueEvent<'_>) + Send + Sync + 'static) -> Self {
+        self.hooks.observers.push(Box::new(observer));
+        self
+    }
+
+    /// Starts the runner.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a setting that cannot be, [`QueueError::Store`] with
+    /// [`Error::InUse`](crate::Error::InUse) while the queue has another runner, with
+    /// [`Error::Runtime`](crate::Error::Runtime) for an async handler outside of a runtime, and
+    /// with [`Error::Spawn`](crate::Error::Spawn) if no thread can be started.
+    pub fn start(self) -> Result<Runner, QueueError> {
+        Ok(Runner { pool: Some(self.start_pool(None)?) })
+    }
+
+    /// Runs ready jobs until there are none, or a limit is reached, and returns the numbers. Jobs
+    /// that are scheduled for later stay. It blocks its thread. [`Limits`] has an example.
+    ///
+    /// While the store cannot be written, the drain tries it again after pauses of up to a second,
+    /// and the log says so. That ends when the store is well again. With [`Limits::time`] it also
+    /// ends when the time is over, once the ends of the jobs that have run are written.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start) and of [`Runner::stop`].
+    pub fn drain(self, limits: Limits) -> Result<Summary, QueueError> {
+        let pool = self.start_pool(Some(limits))?;
+        pool.wait(None)?;
+        Ok(pool.summary())
+    }
+
+    fn start_pool(self, limits: Option<Limits>) -> Result<Arc<Pool>, QueueError> {
+        if let Some(config) = self.refused {
+            return Err(config.into());
+        }
+        if self.handlers.is_empty() {
+            return Err(ConfigError::NoHandlers.into());
+        }
+        let max_processing = self.max_processing.unwrap_or_else(available_parallelism);
+        crate::base::config::check_max_processing(max_processing)?;
+        if self.attempt_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(ConfigError::AttemptTimeoutZero.into());
+        }
+        #[cfg(feature = "tokio")]
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        #[cfg(feature = "tokio")]
+        if runtime.is_none() && self.handlers.values().any(|handler| matches!(handler, Handler::Async(_))) {
+            return Err(crate::Error::Runtime.into());
+        }
+        self.source.store().writable()?;
+        let names = self.source.take_names(max_processing)?;
+        Pool::start(
+            Settings {
+                source: self.source,
+                handlers: self.handlers,
+                hooks: self.hooks,
+                unknown: self.unknown,
+                max_processing,
+                attempt_timeout: self.attempt_timeout,
+                gates: Gates::new(self.gates),
+                #[cfg(feature = "metrics")]
+                gauges: self.gauges,
+                limits,
+                #[cfg(feature = "tokio")]
+                runtime,
+            },
+            names,
+        )
+    }
+
+    /// Adds a condition without which no job is claimed. All gates must be open. [`Gate`] has an
+    /// example.
+    pub fn gate(mut self, gate: Gate) -> Self {
+        if let Err(config) = check_name("gate", &gate.name) {
+            self.refused.get_or_insert(config);
+        }
+        if gate.every.is_zero() {
+            self.refused.get_or_insert(ConfigError::GateEveryZero { gate: gate.name.clone() });
+        }
+        self.gates.push(gate);
+        self
+    }
+
+    /// Keeps metrics with the recorder of the crate [`metrics`](https://docs.rs/metrics) that is
+    /// there now: the global one, or that of
+    /// [`with_local_recorder`](https://docs.rs/metrics/0.24/metrics/fn.with_local_recorder.html).
+    /// Without a recorder they cost next to nothing. Default: none.
+    ///
+    /// | metric | type | value |
+    /// |---|---|---|
+    /// | `waterline_queue_up` | gauge | 1 while the runner runs, 0 once it has ended |
+    /// | `waterline_queue_in_flight` | gauge | the jobs that the runner runs |
+    /// | `waterline_queue_jobs` | gauge | the jobs in each [state](crate::queue::JobState), by the label `state` |
+    /// | `waterline_queue_oldest_ready_seconds` | gauge | the age of the oldest ready job, or 0 |
+    /// | `waterline_queue_attempts_total` | counter | the attempts that ended, by the label `ended` |
+    /// | `waterline_queue_attempt_seconds` | histogram | the time from the claim to the written end |
+    ///
+    /// The label `queue` is the name of the queue. `state` is `scheduled`, `ready`, `running`,
+    /// `finished`, `dead` or `waiting`; `ended` is `finished`, `retried`, `snoozed`, `dead`, `lost`
+    /// or `put back`: see [`Ended`]. Queues of the same name in two stores need two recorders.
+    ///
+    /// A thread sets the gauges once a second, also while nothing happens. When the runner ends,
+    /// `waterline_queue_up` becomes 0 and the other gauges stay, so alert on `waterline_queue_up`
+    /// too. A recorder that panics is logged, and gets no gauges from then on.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+    /// queue.push(NewJob::new("welcome", "ann")?)?;
+    /// let runner = Runner::builder(&queue).on("welcome", |_job, _to: String| Ok(Outcome::Done)).metrics();
+    /// runner.drain(Limits::default())?;
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self) -> Self {
+        if self.gauges.is_some() {
+            return self;
+        }
+        let queues = self.source.queues().into_iter();
+        let names: Vec<_> = queues.map(|queue| queue.name().to_owned()).collect();
+        let made = guarded(|| {
+            let attempts = names.iter().map(|name| (name.clone(), Attempts::new(name)));
+            Ok((attempts.collect::<HashMap<_, _>>(), Gauges::new(&names)))
+        });
+        match made {
+            Ok((attempts, gauges)) => {
+                self.gauges = Some(Arc::new(gauges));
+                self.observe(move |event| Attempts::observe(&attempts, event))
+            }
+            Err(panic) => {
+                let (queue, error) = (self.source.name(), describe(&*panic));
+                tracing::error!(target: "waterline", queue, error, "the recorder of metrics panicked; the runner runs without metrics");
+                self
+            }
+        }
+    }
+
+    /// Drains as [`drain`](Self::drain) does, and returns the numbers of each queue of a
+    /// [`Group`](crate::queue::Group), beside its name. The limits are for all of them together.
+    ///
+    /// # Errors
+    /// Those of [`drain`](Self::drain).
+    pub fn drain_by_queue(self, limits: Limits) -> Result<Vec<(String, Summary)>, QueueError> {
+        let pool = self.start_pool(Some(limits))?;
+        pool.wait(None)?;
+        Ok(pool.summaries())
+    }
+
+    /// Drains the queue without blocking a thread: the future of [`drain`](Self::drain). It begins
+    /// when it is first polled. If it is dropped before it is ready, the runner is asked to stop,
+    /// and nobody waits.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueError, QueueOptions, Runner};
+    ///
+    /// # let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
+    /// queue.push(NewJob::new("fetch", "/")?)?;
+    /// let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    /// let builder = Runner::builder(&queue).on_async("fetch", |_job, _page: String| async { Ok(Outcome::Done) });
+    /// let summary = runtime.block_on(builder.drain_async(Limits::default()))?;
+    /// assert_eq!(summary.finished, 1);
+    /// # Ok::<(), QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`drain`](Self::drain).
+    #[cfg(feature = "tokio")]
+    pub async fn drain_async(self, limits: Limits) -> Result<Summary, QueueError> {
+        let pool = self.start_pool(Some(limits))?;
+        Leaving(Some(pool.clone())).end(None).await?;
+        Ok(pool.summary())
+    }
+}
+
+impl fmt::Debug for RunnerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut kinds: Vec<_> = self.handlers.keys().collect();
+        kinds.sort();
+        f.debug_struct("RunnerBuilder")
+            .field("queues", &self.source.queues())
+            .field("kinds", &kinds)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the payload as its type. No retry mends a payload that does not fit.
+fn decoded<P: DeserializeOwned>(id: &str, payload: &[u8]) -> Result<P, BoxError> {
+    let misfit = |source| Failure::permanent(QueueError::Payload { id: JobId::from(id), source });
+    Ok(from_json(payload).map_err(misfit)?)
+}
+
+impl Group {
+    /// Returns the settings of a runner of all queues that the group claims from: one pool of
+    /// threads, with one `max_processing`. It needs a handler at least. A queue has one runner at
+    /// most, also in two groups.
+    pub fn runner(&self) -> RunnerBuilder {
+        Runner::of_group(self)
+    }
+}

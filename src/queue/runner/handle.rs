@@ -1,0 +1,129 @@
+//! A runner as its user holds it.
+
+use crate::base::config::ConfigError;
+use crate::base::sync::Arc;
+use crate::queue::runner::pool::Pool;
+use crate::queue::words::error::QueueError;
+use std::fmt;
+use std::time::Duration;
+
+/// Runs the jobs of a queue, with a handler for each kind. Made by [`Runner::builder`]; there is
+/// one at most for each queue.
+///
+/// A runner that is dropped stops, as [`stop`](Self::stop) does, and waits as long. If its jobs are
+/// futures and it is dropped within a runtime, it is only asked to stop, since to wait there could
+/// hold up those futures.
+///
+/// ```
+/// use std::time::Duration;
+/// use waterline::Store;
+/// use waterline::queue::{Ended, JobState, NewJob, Outcome, Queue, QueueOptions, Runner};
+///
+/// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+/// let runner = Runner::builder(&queue)
+///     .on("welcome", |job, address: String| {
+///         println!("attempt {} for {address}", job.attempt());
+///         Ok(Outcome::Done)
+///     })
+///     .teardown(|job, ended| if let Ended::Dead { error } = ended { eprintln!("{}: {error}", job.id()) })
+///     .max_processing(8)
+///     .start()?;
+/// let id = queue.push(NewJob::new("welcome", "ann@example.org")?)?.id;
+/// queue.subscribe(&id)?.wait_for(JobState::Finished, Duration::from_secs(60))?.expect("it is sent");
+/// runner.stop_within(Duration::from_secs(30))?;
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
+pub struct Runner {
+    pub(super) pool: Option<Arc<Pool>>,
+}
+
+impl Runner {
+    /// Hands out no more jobs, waits for those that run, and returns when their ends are written.
+    /// It blocks the calling thread, so a runtime with one thread never ends futures meanwhile.
+    ///
+    /// On a thread of the runner itself, and in a hook or a future of a job, it waits for nothing.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] with [`ConfigError::OwnThread`] where it did not wait,
+    /// [`QueueError::Store`] with [`Error::Thread`](crate::Error::Thread) if a thread of the runner
+    /// panicked.
+    pub fn stop(mut self) -> Result<(), QueueError> {
+        self.pool.take().map_or(Ok(()), |pool| pool.stop(None))
+    }
+
+    /// Does the same, and waits for so long at most. Then it gives up the jobs that still run:
+    ///
+    /// * A future is dropped. Once it is gone, its job is handed back: it is ready, the attempt
+    ///   does not count, and its data and progress stay.
+    /// * A function keeps its lease for the time of
+    ///   [`QueueOptions::lease`](super::QueueOptions::lease), and its answer by then counts. After
+    ///   it the job is taken back as failed.
+    /// * A [`Finisher`] changes nothing any more, and its job is taken back after the same time.
+    ///
+    /// If the process ends before that, it is no crash of these jobs: each stop notes in the store
+    /// which jobs run. They are ready in the next life, and nothing is counted. Only a death
+    /// without a stop is a crash.
+    ///
+    /// It blocks the calling thread: on a runtime of one thread no future ends meanwhile, so call
+    /// `stop_within_async` there.
+    ///
+    /// # Errors
+    /// [`QueueError::StopTimeout`] with the jobs that still run.
+    pub fn stop_within(mut self, limit: Duration) -> Result<(), QueueError> {
+        self.pool.take().map_or(Ok(()), |pool| pool.stop(Some(limit)))
+    }
+
+    /// Sets the most jobs that run at once, at least 1, while the runner runs: see
+    /// [`RunnerBuilder::max_processing`]. More jobs start at once. If it is less than before, those
+    /// that run go on, and none starts until fewer are left. It never waits, so a handler may call
+    /// it too.
+    ///
+    /// ```
+    /// # use waterline::{Store, queue::{Outcome, Queue, QueueError, QueueOptions, Runner}};
+    /// # let queue = Queue::open(&Store::in_memory(), "thumbnails", QueueOptions::default())?;
+    /// let runner = Runner::builder(&queue).on("png", |_job, _name: String| Ok(Outcome::Done)).max_processing(2).start()?;
+    /// runner.set_max_processing(16)?;         // the users sleep
+    /// assert!(matches!(runner.set_max_processing(0), Err(QueueError::Config(_))));
+    /// # runner.stop()?;
+    /// # Ok::<(), QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] with [`ConfigError::MaxProcessingZero`]: a runner that is to claim
+    /// nothing is [paused](Queue::pause).
+    pub fn set_max_processing(&self, jobs: usize) -> Result<(), QueueError> {
+        crate::base::config::check_max_processing(jobs)?;
+        self.pool.iter().for_each(|pool| pool.resize(jobs));
+        Ok(())
+    }
+
+    /// Returns the number of jobs that run.
+    #[must_use]
+    pub fn processing(&self) -> usize {
+        self.pool.as_ref().map_or(0, |pool| pool.in_flight())
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        #[cfg(feature = "tokio")]
+        if let Some(pool) = self.pool.take_if(|pool| pool.must_not_wait()) {
+            return pool.let_go();
+        }
+        let Some(pool) = self.pool.take() else { return };
+        match pool.stop(None) {
+            // On its own thread it stops without a wait.
+            Ok(()) | Err(QueueError::Config(ConfigError::OwnThread)) => {}
+            Err(error) => {
+                let (queue, error) = (pool.source().name(), error.report());
+                tracing::error!(target: "waterline", queue, error, "a runner that was dropped did not stop well");
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").field("processing", &self.processing()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,8 @@
+//! Those who wait, in memory: for a job, for a change, for a line of the log.
+
+pub(crate) mod averages;
+pub(crate) mod bell;
+pub(crate) mod lines;
+pub(crate) mod periodics;
+pub(crate) mod subscribers;
+pub(crate) mod watchers;

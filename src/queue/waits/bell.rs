@@ -1,0 +1,105 @@
+//! A wait for jobs of several queues at once: each of them rings.
+
+use crate::base::sync::{Condvar, Mutex, wait_until};
+use std::time::Instant;
+
+/// The place where the threads of a group sleep. Each queue of the group rings it whenever it wakes
+/// its own threads, so nobody asks one queue after the other.
+///
+/// A queue rings under its own lock. So nobody asks a queue while it holds the lock in here.
+#[derive(Default)]
+pub(crate) struct Bell {
+    heard: Mutex<Heard>,
+    /// Threads that wait for a job sleep here.
+    changed: Condvar,
+    /// Threads that could take no job now sleep here, so that they use up no wake-up of another.
+    called: Condvar,
+}
+
+#[derive(Default)]
+struct Heard {
+    /// Counts the changes that a sleeper has to look at.
+    news: u64,
+    asleep: usize,
+    /// The number of those who are asleep, but do not take each job.
+    picky: usize,
+    /// The number of those who sleep although there may be a job.
+    full: usize,
+}
+
+impl Bell {
+    /// Returns the number of changes so far. A thread asks before it looks at the queues.
+    pub(crate) fn news(&self) -> u64 {
+        self.heard.lock().news
+    }
+
+    /// True if a thread waits for a job.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.heard.lock().asleep > 0
+    }
+
+    /// Notes so many new jobs, and wakes a thread for each.
+    pub(crate) fn ring(&self, jobs: u64) {
+        let mut heard = self.heard.lock();
+        heard.news += 1;
+        if heard.picky > 0 {
+            // The one who is woken may not take the job that another one takes.
+            self.changed.notify_all();
+            return;
+        }
+        for _ in 0..jobs.min(heard.asleep as u64) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Makes every thread that waits look again.
+    pub(crate) fn ring_all(&self) {
+        let mut heard = self.heard.lock();
+        heard.news += 1;
+        if heard.asleep > 0 {
+            self.changed.notify_all();
+        }
+        if heard.full > 0 {
+            self.called.notify_all();
+        }
+    }
+
+    /// Makes the threads look again that could take no job, since a slot may be free now.
+    pub(crate) fn slot_is_free(&self) {
+        let mut heard = self.heard.lock();
+        // A thread that falls asleep for want of a slot has not counted itself yet.
+        heard.news += 1;
+        if heard.full > 0 {
+            self.called.notify_all();
+        }
+    }
+
+    /// Sleeps until there is news, or until this time; `None`: without an end.
+    pub(crate) fn sleep(&self, news: u64, until: Option<Instant>, takes: Takes) {
+        let mut heard = self.heard.lock();
+        if takes == Takes::Nothing {
+            if heard.news == news {
+                heard.full += 1;
+                wait_until(&self.called, &mut heard, until);
+                heard.full -= 1;
+            }
+            return;
+        }
+        let picky = usize::from(takes == Takes::Some);
+        heard.asleep += 1;
+        heard.picky += picky;
+        while heard.news == news && !wait_until(&self.changed, &mut heard, until) {}
+        heard.asleep -= 1;
+        heard.picky -= picky;
+    }
+}
+
+/// The jobs that a thread takes when it is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    Each,
+    /// Those that are due by a time of its own.
+    Some,
+    /// None, since its slots are taken.
+    Nothing,
+}

@@ -1,0 +1,135 @@
+//! Those who wait for a change of a job.
+
+use crate::base::sync::{Arc, Condvar, Mutex};
+use crate::queue::waits::watchers::Watchers;
+use crate::queue::words::job::{JobId, JobState};
+use crate::queue::words::progress::JobProgress;
+use crate::queue::words::told::Happened;
+use std::collections::HashMap;
+
+#[derive(Default)]
+pub(crate) struct Slot {
+    pub(crate) state: Mutex<Told>,
+    pub(crate) changed: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct Told {
+    /// Counts the changes.
+    pub(crate) changes: u64,
+    /// Counts the calls to look at the clock again.
+    pub(crate) calls: u64,
+    pub(crate) state: Option<JobState>,
+    pub(crate) data: Option<Vec<u8>>,
+    pub(crate) progress: Option<JobProgress>,
+    /// Wakes a thread that waits for several jobs at once.
+    pub(crate) bell: Option<Arc<Bell>>,
+}
+
+impl Told {
+    fn ring(&self) {
+        if let Some(bell) = &self.bell {
+            *bell.rung.lock() += 1;
+            bell.changed.notify_all();
+        }
+    }
+}
+
+/// Wakes a thread that waits for several jobs at once.
+#[derive(Default)]
+pub(crate) struct Bell {
+    /// Counts the calls.
+    pub(crate) rung: Mutex<u64>,
+    pub(crate) changed: Condvar,
+}
+
+/// A job as it is stored: its state, its data and its progress.
+pub(crate) type Read = (JobState, Option<Vec<u8>>, Option<JobProgress>);
+
+/// Those who wait for jobs, by id.
+#[derive(Default)]
+pub(crate) struct Subscribers {
+    slots: Mutex<HashMap<JobId, Vec<Arc<Slot>>>>,
+    pub(crate) watchers: Watchers,
+}
+
+impl Subscribers {
+    pub(crate) fn tell(&self, told: Vec<Happened>) {
+        self.watchers.tell(&told);
+        let slots = self.slots.lock();
+        if slots.is_empty() {
+            return;
+        }
+        for happened in told {
+            let (id, state, data) = match happened {
+                Happened::Seen { id, state, data } => (id, state, data),
+                // The state that it has then is told next.
+                Happened::Anew { id } => {
+                    let of_id = slots.get(&id).into_iter().flatten();
+                    of_id.for_each(|slot| slot.state.lock().progress = None);
+                    continue;
+                }
+                Happened::Claimed { .. }
+                | Happened::Kept { .. }
+                | Happened::Released { .. }
+                | Happened::Line(_)
+                | Happened::Paused { .. } => {
+                    continue;
+                }
+            };
+            for slot in slots.get(&id).into_iter().flatten() {
+                let mut told = slot.state.lock();
+                told.changes += 1;
+                told.state = state;
+                if let Some(data) = &data {
+                    told.data.clone_from(data);
+                }
+                if state.is_none() {
+                    told.progress = None;
+                }
+                slot.changed.notify_all();
+                told.ring();
+            }
+        }
+    }
+
+    /// Tells the progress of a job that runs.
+    pub(crate) fn tell_progress(&self, id: &str, progress: &JobProgress) {
+        let slots = self.slots.lock();
+        if slots.is_empty() {
+            return;
+        }
+        for slot in slots.get(id).into_iter().flatten() {
+            let mut told = slot.state.lock();
+            told.changes += 1;
+            (told.state, told.progress) = (Some(JobState::Running), Some(progress.clone()));
+            slot.changed.notify_all();
+            told.ring();
+        }
+    }
+
+    /// Makes all who wait look at the clock again, and at what time brings.
+    pub(crate) fn ring(&self) {
+        self.watchers.ring();
+        for slot in self.slots.lock().values().flatten() {
+            let mut told = slot.state.lock();
+            told.calls += 1;
+            told.ring();
+            slot.changed.notify_all();
+        }
+    }
+
+    pub(crate) fn add(&self, id: &str, slot: &Arc<Slot>) {
+        self.slots.lock().entry(id.to_owned()).or_default().push(slot.clone());
+    }
+
+    pub(crate) fn remove(&self, id: &str, slot: &Arc<Slot>) {
+        let mut slots = self.slots.lock();
+        if let Some(of_id) = slots.get_mut(id) {
+            of_id.retain(|other| !Arc::ptr_eq(other, slot));
+            if of_id.is_empty() {
+                slots.remove(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Those who wait for a change of any job.
+
+use crate::base::sync::{Arc, Condvar, Mutex, Ordering};
+use crate::queue::words::job::{JobId, JobState, time};
+use crate::queue::words::told::Happened;
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicUsize;
+use std::time::SystemTime;
+
+/// The most changes that wait for one who watches. It bounds the memory of one who is too slow.
+const MOST: usize = 4096;
+
+/// A change in a queue, for one who watches it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QueueChange {
+    /// A job is in this state, with another one or with other data before. `None`: it is gone.
+    #[non_exhaustive]
+    Job {
+        /// The id of the job.
+        id: JobId,
+        /// Its state.
+        state: Option<JobState>,
+    },
+    /// The queue hands out no job until this time; `None`: until somebody resumes it.
+    #[non_exhaustive]
+    Paused {
+        /// The time at which it ends.
+        until: Option<SystemTime>,
+    },
+    /// Somebody has ended the pause of the queue. (Nothing tells that its time is over.)
+    Resumed,
+    /// So many changes were lost here, since nobody took them in time.
+    #[non_exhaustive]
+    Missed {
+        /// The number of changes.
+        changes: u64,
+    },
+}
+
+#[derive(Default)]
+pub(crate) struct Buffer {
+    pub(crate) waiting: Mutex<Waiting>,
+    pub(crate) changed: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct Waiting {
+    pub(crate) changes: VecDeque<QueueChange>,
+    pub(crate) missed: u64,
+    /// Counts the changes, and the calls to look at the clock again.
+    pub(crate) calls: u64,
+}
+
+/// Those who watch a queue.
+#[derive(Default)]
+pub(crate) struct Watchers {
+    buffers: Mutex<Vec<Arc<Buffer>>>,
+    /// Their number, which every push looks at.
+    count: AtomicUsize,
+}
+
+impl Watchers {
+    /// True if somebody watches. Otherwise nobody has to be told of new jobs.
+    pub(crate) fn is_any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    pub(crate) fn tell(&self, told: &[Happened]) {
+        if !self.is_any() {
+            return;
+        }
+        let changes: Vec<_> = told.iter().filter_map(QueueChange::of).collect();
+        for buffer in self.buffers.lock().iter().filter(|_| !changes.is_empty()) {
+            let mut waiting = buffer.waiting.lock();
+            waiting.changes.extend(changes.iter().cloned());
+            waiting.calls += 1;
+            let surplus = waiting.changes.len().saturating_sub(MOST);
+            waiting.changes.drain(..surplus);
+            waiting.missed += surplus as u64;
+            buffer.changed.notify_all();
+        }
+    }
+
+    /// Makes all who wait look at the clock again.
+    pub(crate) fn ring(&self) {
+        for buffer in self.buffers.lock().iter() {
+            buffer.waiting.lock().calls += 1;
+            buffer.changed.notify_all();
+        }
+    }
+
+    pub(crate) fn add(&self, buffer: &Arc<Buffer>) {
+        let mut buffers = self.buffers.lock();
+        buffers.push(buffer.clone());
+        self.count.store(buffers.len(), Ordering::Release);
+    }
+
+    pub(crate) fn remove(&self, buffer: &Arc<Buffer>) {
+        let mut buffers = self.buffers.lock();
+        buffers.retain(|other| !Arc::ptr_eq(other, buffer));
+        self.count.store(buffers.len(), Ordering::Release);
+    }
+}
+
+impl QueueChange {
+    fn of(happened: &Happened) -> Option<Self> {
+        match happened {
+            Happened::Seen { id, state, .. } => Some(Self::Job { id: id.clone(), state: *state }),
+            Happened::Paused { until: 0 } => Some(Self::Resumed),
+            Happened::Paused { until } => Some(Self::Paused { until: (*until < u64::MAX).then(|| time(*until)) }),
+            Happened::Claimed { .. }
+            | Happened::Kept { .. }
+            | Happened::Released { .. }
+            | Happened::Line(_)
+            | Happened::Anew { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The errors of queues.
+
+use crate::base::config::ConfigError;
+use crate::base::error::{Error, StoreError, describe};
+use crate::base::index::BoxError;
+use crate::base::structure::structure;
+use crate::queue::words::job::JobId;
+use std::fmt;
+
+/// Every error of a queue: what happened, and what to do about it.
+///
+/// `{}` is a sentence without the causes. `{:?}` is the sentence with the causes, since a `main`
+/// that returns the error prints it, and `{:#?}` is the structure.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// The job is no longer this worker's: its lease ran out, the job was removed, or the lease has
+    /// ended already. Nothing was written. (CouchDB says *halt* too.)
+    #[error(
+        "the queue {queue:?} has ended the lease of the job {id:?}, so nothing was written: stop working on it, since another \
+         worker may have it by now"
+    )]
+    #[non_exhaustive]
+    Halt {
+        /// The name of the queue.
+        queue: String,
+        /// The id of the job.
+        id: JobId,
+    },
+
+    /// No job of the queue has this id.
+    #[error(
+        "the queue {queue:?} has no job {id:?}: it was never pushed, was removed, or ended longer ago than its retention"
+    )]
+    #[non_exhaustive]
+    NotFound {
+        /// The name of the queue.
+        queue: String,
+        /// The id that was asked for.
+        id: JobId,
+    },
+
+    /// The job would wait for itself. Nothing was pushed.
+    #[error("{}", cycle(queue, id, through))]
+    #[non_exhaustive]
+    Cycle {
+        /// The name of the queue.
+        queue: String,
+        /// The id of the job.
+        id: JobId,
+        /// The job to wait for that waits for it, or is the job itself. `None`: the search was
+        /// given up.
+        through: Option<JobId>,
+    },
+
+    /// The job runs already, so it cannot wait for others before that. Nothing was pushed.
+    #[error(
+        "the job {id:?} of the queue {queue:?} is running, so it cannot wait for other jobs: push it when it has ended, or \
+         under another id"
+    )]
+    #[non_exhaustive]
+    AlreadyRuns {
+        /// The name of the queue.
+        queue: String,
+        /// The id of the job.
+        id: JobId,
+    },
+
+    /// The queue has as many jobs that wait as it may have. Nothing was pushed. See
+    /// [`QueueOptions::max_waiting`](crate::queue::QueueOptions::max_waiting).
+    #[error(
+        "the queue {queue:?} is full, since at most {max_waiting} of its jobs may wait: push later, wait with `push_within`, or raise max_waiting"
+    )]
+    Full {
+        /// The name of the queue.
+        queue: String,
+        /// The limit.
+        max_waiting: u64,
+    },
+
+    /// The hook of the queue has refused a job, or has panicked. Nothing was pushed. See
+    /// [`QueueOptions::before_push`](crate::queue::QueueOptions::before_push).
+    #[error("the queue's own hook refused a job of the kind {kind:?} before its push")]
+    Refused {
+        /// The kind of the job.
+        kind: String,
+        /// The reason that the hook gave.
+        source: BoxError,
+    },
+
+    /// A setting or a job that was refused. Nothing was changed.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+
+    /// A payload or data that cannot be turned into JSON, or back into the type that was asked for.
+    #[error(
+        "the payload or the data of the job {id:?} does not fit its type, or cannot be JSON: push it and read it as one type \
+         that can"
+    )]
+    Payload {
+        /// The id of the job. Before a job has an id, it is the kind of the job.
+        id: JobId,
+        /// The reason.
+        source: BoxError,
+    },
+
+    /// Jobs that still ran when the time to stop was over. The list is empty if only a hook or a
+    /// write went on.
+    #[error("{}", still_running(running))]
+    StopTimeout {
+        /// The ids of these jobs.
+        running: Vec<JobId>,
+    },
+
+    /// An error of the store, or of the crate as a whole.
+    #[error(transparent)]
+    Store(Error),
+}
+
+fn cycle(queue: &str, id: &str, through: &Option<JobId>) -> String {
+    match through {
+        Some(through) if through == id => {
+            format!(
+                "the job {id:?} of the queue {queue:?} would wait for itself, so it would never run: take its id out of `after`"
+            )
+        }
+        Some(through) => format!(
+            "the job {id:?} of the queue {queue:?} would wait for {through:?}, which waits for it, so neither would ever run: take one out of `after`"
+        ),
+        None => format!(
+            "others wait for the job {id:?} of the queue {queue:?} already, and the jobs that it is to wait for wait for so many that nobody can \
+             say if it is among them: push it under another id"
+        ),
+    }
+}
+
+fn still_running(running: &[JobId]) -> String {
+    let after = "when the time to stop was over";
+    match running {
+        [] => format!(
+            "a hook of the runner or a write of the store went on {after}: allow more time, or look at the store"
+        ),
+        [job] => format!(
+            "the job {job:?} still ran {after}: it runs again after the lease of the queue, unless it ends by then"
+        ),
+        [first, ..] => format!(
+            "{} jobs still ran {after}, the first of them {first:?}: they run again after the lease of the queue, unless they \
+             end by then",
+            running.len()
+        ),
+    }
+}
+
+impl QueueError {
+    /// Returns the error with its causes, in one line.
+    #[must_use]
+    pub fn report(&self) -> String {
+        describe(self)
+    }
+}
+
+impl From<Error> for QueueError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Config(config) => Self::Config(config),
+            Error::Queue { source } => match source.downcast() {
+                Ok(error) => *error,
+                Err(source) => Self::Store(Error::Queue { source }),
+            },
+            error => Self::Store(error),
+        }
+    }
+}
+
+impl From<StoreError> for QueueError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<QueueError> for Error {
+    /// For a closure that must return the crate's own error, for example that of
+    /// [`Store::write`](crate::Store::write).
+    fn from(error: QueueError) -> Self {
+        match error {
+            QueueError::Config(config) => config.into(),
+            QueueError::Store(error) => error,
+            other => Self::Queue { source: Box::new(other) },
+        }
+    }
+}
+
+/// True if this error says that a stored record is damaged.
+pub(crate) fn is_damage(error: &BoxError) -> bool {
+    matches!(error.downcast_ref(), Some(Error::Corrupt { .. }))
+}
+
+impl fmt::Debug for QueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return f.write_str(&self.report());
+        }
+        structure!(
+            self,
+            f,
+            [Config, Store],
+            [
+                Halt { queue, id },
+                NotFound { queue, id },
+                Cycle { queue, id, through },
+                AlreadyRuns { queue, id },
+                Full { queue, max_waiting },
+                Refused { kind, source },
+                Payload { id, source },
+                StopTimeout { running }
+            ]
+        )
+    }
+}

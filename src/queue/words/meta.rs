@@ -1,0 +1,36 @@
+//! Values beside a job.
+
+use crate::base::config::ConfigError;
+use crate::queue::words::json::check_depth;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The longest key, in bytes.
+const LONGEST: usize = 255;
+
+/// The most bytes of all metadata of a job, and of a note. A record is rewritten whole by each
+/// change, so it has to be small.
+const MOST: usize = 64 * 1024;
+
+pub(crate) type Meta = BTreeMap<String, Value>;
+
+pub(crate) fn check_key(key: &str) -> Result<(), ConfigError> {
+    match key.len() {
+        1..=LONGEST => Ok(()),
+        length => Err(ConfigError::MetaKey { length }),
+    }
+}
+
+/// Refuses the text of metadata or of a note that is too long, or that could not be read again.
+pub(crate) fn check_text(text: &[u8]) -> Result<(), ConfigError> {
+    match text.len() {
+        0..=MOST => check_depth(text),
+        bytes => Err(ConfigError::MetaSize { bytes }),
+    }
+}
+
+/// Returns the text of metadata: an object of JSON, with its keys in ascending order.
+pub(crate) fn text(meta: &Meta) -> Vec<u8> {
+    let members = meta.iter().map(|(key, value)| (key.clone(), value.clone()));
+    Value::Object(members.collect()).to_string().into_bytes()
+}

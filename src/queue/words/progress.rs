@@ -1,0 +1,34 @@
+//! The progress of a job.
+
+use crate::base::config::ConfigError;
+use crate::queue::words::job::time;
+use std::time::SystemTime;
+
+/// The longest note, in bytes: some sentences. Each write has it whole.
+const LONGEST: usize = 1024;
+
+/// The progress of a job, as its worker has shown it: see
+/// [`Running::progress`](crate::queue::Running::progress).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct JobProgress {
+    /// The part that is done: 0 to 1.
+    pub fraction: f64,
+    /// The note of the worker, which may be empty.
+    pub note: String,
+    /// The time at which it was shown.
+    pub at: SystemTime,
+}
+
+impl JobProgress {
+    /// Returns the progress that a worker shows at this time, in milliseconds since 1970.
+    pub(crate) fn new(fraction: f64, note: &str, wall: u64) -> Result<Self, ConfigError> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(ConfigError::Fraction { value: fraction });
+        }
+        if note.len() > LONGEST {
+            return Err(ConfigError::ProgressNote { length: note.len() });
+        }
+        Ok(Self { fraction, note: note.to_owned(), at: time(wall) })
+    }
+}

@@ -1,0 +1,94 @@
+//! The things that happened in a batch, for those who wait and for the log.
+
+use crate::queue::words::job::{JobId, JobState};
+use crate::queue::words::limit::LimitOf;
+use crate::queue::words::related::Skipped;
+
+/// A thing that happened in a batch, for those who wait.
+#[derive(Debug)]
+pub(crate) enum Happened {
+    /// A job has another state, or other data; `None`: it was removed.
+    /// The data is new if there is some; `Some(None)`: it is gone.
+    Seen { id: JobId, state: Option<JobState>, data: Option<Option<Vec<u8>>> },
+    /// A job has this lease from now on.
+    Claimed { id: JobId, token: u64 },
+    /// A job has had this lease all along, though nothing told of it.
+    Kept { id: JobId, token: u64 },
+    /// This lease is over.
+    Released { token: u64 },
+    /// The log is to have this line.
+    Line(Line),
+    /// A job that had shown progress begins anew, so that is gone.
+    Anew { id: JobId },
+    /// The queue is paused until this time; 0: it is not.
+    Paused { until: u64 },
+}
+
+impl Happened {
+    pub(crate) fn line(self) -> Option<Line> {
+        if let Self::Line(line) = self { Some(line) } else { None }
+    }
+}
+
+/// A thing that a transition did by itself, and that a person may want to hear of.
+#[derive(Debug)]
+pub(crate) enum Line {
+    /// A job died, and no worker said so.
+    Died { job: About, error: String },
+    /// A job finished without a run.
+    Skipped { job: About, why: Skipped },
+    /// A limit has no place for a job that is ready.
+    Held { job: About, limit: LimitOf },
+    /// A record that cannot be read is passed or replaced.
+    Damaged(Damaged),
+    /// A tick of a periodic job made no job. `run` is the one that has not ended.
+    Passed { name: String, tick: u64, why: Passed, run: Option<JobId> },
+}
+
+/// The job that a line is about.
+#[derive(Debug)]
+pub(crate) struct About {
+    pub(crate) id: JobId,
+    pub(crate) kind: String,
+    pub(crate) attempt: u32,
+}
+
+/// A record that cannot be read.
+#[derive(Debug)]
+pub(crate) enum Damaged {
+    /// The state of a limit.
+    Limit {
+        name: String,
+        reason: String,
+    },
+    Note {
+        error: String,
+    },
+    /// A mark that this job is compared by.
+    Mark {
+        id: JobId,
+        error: String,
+    },
+    /// A job, which is set aside.
+    Job {
+        id: JobId,
+        error: String,
+    },
+    /// The entry at this place, of a job that has lost it by that.
+    Entry {
+        place: String,
+        error: String,
+    },
+    /// The record of a periodic job.
+    Periodic {
+        name: String,
+        error: String,
+    },
+}
+
+/// The reason why a tick makes no job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    Skipped,
+    Missed,
+}
