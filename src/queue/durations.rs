@@ -59,7 +59,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The stored durations of a kind: see the page `design`.
+/// The stored durations of a kind: see the page `storage`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     durations: Durations,

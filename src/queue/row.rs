@@ -1,4 +1,4 @@
-//! The stored row of a job, and its bytes. The page `design` describes them.
+//! The stored row of a job, and its bytes. The page `storage` describes them.
 
 use crate::base::retry::{RETRY_BYTES, Retry};
 use crate::commit::sealed::{Kind, SUM};

@@ -104,7 +104,7 @@ fn faults(page: &str, rows: &[(&str, u32)], tests: &BTreeMap<String, bool>) -> V
 }
 
 fn page() -> String {
-    std::fs::read_to_string(tree::root().join("src/queue/parity.md")).unwrap()
+    std::fs::read_to_string(tree::root().join("docs/parity.md")).unwrap()
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn each_test_of_parity_is_on_the_page() {
     let tests = tests(&tree::files(&["tests"], &["rs"]));
     let of_parity = tests.keys().filter(|name| name.starts_with("tests/queue/parity.rs::"));
     let lost: Vec<_> = of_parity.filter(|name| !there.contains(name.as_str())).collect();
-    assert!(lost.is_empty(), "name these in src/queue/parity.md: {lost:#?}");
+    assert!(lost.is_empty(), "name these in docs/parity.md: {lost:#?}");
 }
 
 #[test]
