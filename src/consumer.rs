@@ -36,7 +36,9 @@ pub use handle::Handle;
 /// These are its promises. The tests have their numbers:
 ///
 /// 1. Nothing is skipped: every index up to and including the watermark was reported done, in this
-///    process life or an earlier one.
+///    process life or an earlier one. (If you let the consumer
+///    [park](crate::OnExhausted::Park) jobs that fail for good, a job may also have a record that
+///    says so.)
 /// 2. At most `max_processing` jobs are in flight, and none above watermark + `max_search_ahead`.
 ///    This is the backpressure: a store that cannot save stops the consumer after that many jobs.
 /// 3. Within one life, first hand-overs are in ascending order, and an index is handed to a worker
@@ -44,8 +46,9 @@ pub use handle::Handle;
 /// 4. Nothing stalls in silence: no wake-up is lost, source and store errors are retried with
 ///    back-off, and [`Status::blocked`](crate::Status::blocked) names the one thing that the
 ///    watermark waits for.
-/// 5. A job that fails is never counted as done. When its attempts are used up, the consumer halts
-///    at it.
+/// 5. A job that fails is never counted as done. The consumer retries it [as you
+///    say](Builder::retry), by default not at all. Then it halts, or parks the job with a record of
+///    it.
 /// 6. Stopping finishes the jobs in flight and saves the watermark. After [`stop`](Self::stop) has
 ///    returned, no callback runs, and no thread of the consumer lives.
 /// 7. Progress never goes back, and two consumers never write one progress: a second consumer with
@@ -53,9 +56,9 @@ pub use handle::Handle;
 ///    be taken over, a stale token changes nothing: the storage refuses each save of the life
 ///    before, and its consumer halts with [`Error::Fenced`].
 /// 8. A bad stored value is a typed error, never "all done" and never "start again".
-/// 9. Exactly once: with [`start_transactional`](Builder::start_transactional) a job's effects, its
-///    completion and the watermark are one atomic write. After any crash each job has its effects
-///    once.
+/// 9. Exactly once: with [`start_transactional`](Builder::start_transactional), and in a database
+///    of yours with [`start_writing`](Builder::start_writing), a job's effects, its completion and
+///    the watermark are one atomic write. After any crash each job has its effects once.
 /// 10. A job that was saved as done never runs again, even if it is above the watermark, or if
 ///     there is no watermark yet. (This needs a [`StoreProgress`](crate::StoreProgress), or a
 ///     progress that [keeps done ahead](crate::Progress::keeps_done_ahead). A

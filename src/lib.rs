@@ -3,9 +3,16 @@
 #![cfg_attr(
     feature = "rocksdb",
     doc = concat!(
-        "[why]: crate::why\n",
+        "[async]: crate::async_code\n",
+        "[costs]: crate::costs\n",
         "[design]: crate::design\n",
+        "[failures]: crate::failures\n",
         "[parity]: crate::queue::parity\n",
+        "[queue]: crate::queue::design\n",
+        "[service_page]: crate::service\n",
+        "[storage]: crate::storage\n",
+        "[why]: crate::why\n",
+        "[your_database]: crate::your_database\n",
         "[changelog]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/CHANGELOG.md\n",
         "[balances]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/balances.rs\n",
         "[git_history]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/git_history/main.rs\n",
@@ -13,13 +20,11 @@
         "[mailer]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/mailer.rs\n",
         "[metrics]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/metrics.rs\n",
         "[service]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/service.rs\n",
-        "[your_database]: crate::your_database\n",
         "[sqlite]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/sqlite.rs\n",
         "[tokio]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/tokio.rs\n",
     )
 )]
-// Its programs need the feature `tokio` as well, so without it they are shown and not run.
-#![cfg_attr(all(feature = "rocksdb", any(feature = "tokio", not(doctest))), doc = include_str!("../README.md"))]
+#![cfg_attr(feature = "rocksdb", doc = include_str!("../README.md"))]
 #![cfg_attr(not(feature = "rocksdb"), doc = "Process an ordered stream in parallel, by index, and never skip a job.")]
 //!
 //! ## Where to look
@@ -41,12 +46,16 @@
 //! * [`StoreProgress::seek`], [`StoreProgress::skip`], [`Move`]: to move a progress by hand, with a
 //!   history.
 //! * [`Saved`], [`SaveError`], [`Tenure`]: the parts for an engine of your own.
-//! * [`design`]: the parts and their work, the stored format, the guarantees that the disk must
-//!   give.
-//! * [`why`]: the cases for another tool: rayon, a channel, a job queue on a server, Kafka
-//!   (consumer groups, rate limits).
+//! * [`design`]: the parts and their work. [`storage`]: the stored format, and the guarantees that
+//!   the disk must give. [`queue::design`]: the rules of the queue.
+//! * [`failures`]: retries, parked jobs, crashes, timeouts, moves by hand.
+//! * [`service`]: the lines of the log, metrics, a standby, a look from beside.
+//! * [`async_code`]: a consumer beside futures.
 //! * [`your_database`]: progress and results in a database of yours, in one transaction
-//!   ([`Transactional`], [`Sparse`]).
+//!   ([`Transactional`], [`Sparse`]), and tests of it.
+//! * [`costs`]: the cost of a job, beside a floor.
+//! * [`why`]: the cases for another tool: rayon, a channel, a job queue on a server, Kafka
+//!   (consumer groups). [`queue::parity`]: the queue beside those of other systems.
 //! * [`window`]: the pure core.
 #![cfg_attr(
     feature = "tokio",
@@ -120,11 +129,28 @@ pub use source::{AsyncJobs, OnRuntime};
 pub use source::{Confirmed, Gate, Gated, Item, Jobs, MemoryJobs, Sparse, SparseError};
 pub use store::{Durability, Rows, Store, StoreOptions, Table};
 
-#[doc = include_str!("design.md")]
+// The pages. Those about the queue are in its module. The program of this one needs `tokio`, so
+// without it the page is shown, and the program is not run.
+#[cfg_attr(any(feature = "tokio", not(doctest)), doc = include_str!("../docs/async.md"))]
+pub mod async_code {}
+
+#[doc = include_str!("../docs/costs.md")]
+pub mod costs {}
+
+#[doc = include_str!("../docs/design.md")]
 pub mod design {}
 
-#[doc = include_str!("why.md")]
+#[doc = include_str!("../docs/failures.md")]
+pub mod failures {}
+
+#[doc = include_str!("../docs/service.md")]
+pub mod service {}
+
+#[doc = include_str!("../docs/storage.md")]
+pub mod storage {}
+
+#[doc = include_str!("../docs/why.md")]
 pub mod why {}
 
-#[doc = include_str!("your_database.md")]
+#[doc = include_str!("../docs/your_database.md")]
 pub mod your_database {}

@@ -29,7 +29,7 @@ const PACE: Duration = Duration::from_secs(1);
 /// The number of lines and notices that may wait before saves are merged.
 const CROWD: usize = 1024;
 
-/// The kind of an event. The page `design` lists the kinds for the reader of the lines.
+/// The kind of an event. The page `service` lists the kinds for the reader of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     AttemptFailed,

@@ -47,8 +47,8 @@
 //! * [`NewJob::meta`] and [`Queue::notes`] keep values beside a job and for all jobs of a kind, and
 //!   [`Running::progress`] shows how far a job is.
 //!
-//! The page [`design`](crate::design#the-queue) explains how it works. The page [`parity`] compares
-//! it with the queues that it learned from, feature by feature.
+//! The page [`design`] compares a queue with a stream, and explains how it works. The page
+//! [`parity`] compares it with the queues that it learned from, feature by feature.
 //!
 //! ## Promises
 //!
@@ -177,7 +177,10 @@ pub use self::words::unique::{Clash, Unique};
 pub use crate::base::clock::Clock;
 pub use crate::base::config::{GroupError, LimitError};
 
-#[doc = include_str!("queue/parity.md")]
+#[doc = include_str!("../docs/queue.md")]
+pub mod design {}
+
+#[doc = include_str!("../docs/parity.md")]
 pub mod parity {}
 
 #[cfg(any(test, feature = "testing"))]

@@ -171,7 +171,7 @@ impl Store {
     /// versions. It raises an older store in one write, here and in [`Store::attach`], and loses
     /// nothing. From then on older versions of the library refuse the store. If a newer version has
     /// made the store, or has put something into it that this version would damage, the answer is
-    /// [`Error::Format`] and nothing is changed. The page [`design`](crate::design) says more.
+    /// [`Error::Format`] and nothing is changed. The page [`storage`](crate::storage) says more.
     ///
     /// # Errors
     /// The errors of [`StoreOptions::open`].

@@ -4,24 +4,14 @@
 //! with `handle_*`, takes jobs to run from [`Window::poll_run`], and takes everything else to do
 //! from [`Window::poll`]. After each event, call `poll` until it returns `None`.
 //!
-//! Every event costs O(1) amortised, however wide the window is. A failed job costs O(log n), where
-//! n is the number of failed jobs that wait. A job that finished above the watermark costs one bit.
-//!
 //! With [`Window::keep_done_ahead`], a save also contains the jobs that finished above the
 //! watermark. Each save then says what is new since the save before it. After a restart,
 //! [`Window::restore`] tells the window of these jobs, and it hands out none of them again.
 //!
-//! ```text
-//!   first            saved         done          next           read       bound
-//!     │  processed     │  not yet    │  in flight   │  read, not  │  to be   │
-//!     │  and saved     │  saved      │  or finished │  started    │  read    │
-//!     └────────────────┴─────────────┴──────────────┴─────────────┴──────────┘
-//!                      └ watermark + 1                bound ≤ saved + max_search_ahead
-//! ```
-//!
-//! Each of these bounds is one past the last index of its range, so that nothing is ever subtracted
-//! from 0 or added to [`Index::MAX`]. The file `window/reference.rs` has a simple model of the same
-//! promises, made of sets. A property test compares the window with it.
+//! The page [`design`](crate::design#the-window) shows the bounds of the window, and says what an
+//! event costs. Each bound is one past the last index of its range, so that nothing is ever
+//! subtracted from 0 or added to [`Index::MAX`]. The file `window/reference.rs` has a simple model
+//! of the same promises, made of sets. A property test compares the window with it.
 
 use crate::base::index::Index;
 use alloc::collections::BTreeSet;

@@ -32,10 +32,10 @@
 //! * **slow source**: a source that takes a millisecond for each call, read in runs of 64 instead
 //!   of one by one.
 //!
-//! The README has figures of two virtual cores. A job costs about three hops: a lock, the window,
-//! and moving the job. Earlier designs cost more. It was 5 to 8 hops before workers read a quick
-//! source themselves, and before they were woken only when the awake ones did not cope. It was 5 to
-//! 24 hops when every job woke a sleeping thread.
+//! The page `costs` has figures of two virtual cores. A job costs about three hops: a lock, the
+//! window, and moving the job. Earlier designs cost more. It was 5 to 8 hops before workers read a
+//! quick source themselves, and before they were woken only when the awake ones did not cope. It
+//! was 5 to 24 hops when every job woke a sleeping thread.
 
 use cap::Cap;
 use std::alloc::System;

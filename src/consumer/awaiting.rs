@@ -48,8 +48,7 @@ impl Handle {
     /// once if the consumer is that of the job: the end would wait for that job.
     ///
     /// # Panics
-    /// If the runtime was built without [`enable_time`](tokio::runtime::Builder::enable_time), or
-    /// there is none. Timeouts of zero and of [`Duration::MAX`] need neither.
+    /// It panics as [`wait_for_async`](Self::wait_for_async) does.
     pub async fn wait_end_async(&self, timeout: Duration) -> Option<Ended> {
         ended_within(&self.control, timeout).await
     }
@@ -79,13 +78,11 @@ impl Consumer {
     /// is first polled. Once the limit is over, a thread of the runtime's blocking pool makes the
     /// end: for two seconds at the most, unless a destructor takes longer.
     ///
-    /// The future owns the consumer. If it is dropped before it is ready, the consumer is asked to
-    /// stop, and nobody waits: the error of its end is logged.
+    /// The future owns the consumer, as that of [`stop_async`](Self::stop_async) does.
     ///
     /// # Errors
-    /// The errors of [`stop_within`](Self::stop_within), and [`Error::Runtime`] if the runtime
-    /// shuts down meanwhile. Within a job of [`start_async`](crate::Builder::start_async) of this
-    /// same consumer it is [`Error::Config`]: there it only asks, and does not wait.
+    /// Those of [`stop_within`](Self::stop_within) and of [`stop_async`](Self::stop_async), and
+    /// [`Error::Runtime`] if the runtime shuts down meanwhile.
     ///
     /// # Panics
     /// If the runtime was built without [`enable_time`](tokio::runtime::Builder::enable_time), or
@@ -100,27 +97,12 @@ impl Consumer {
 
     /// Waits, without a thread, until the consumer ends: the future of [`join`](Self::join).
     ///
-    /// The future owns the consumer. If it is dropped before it is ready, the consumer is asked to
-    /// stop, and nobody waits: the error of its end is logged. To stop the consumer while this
-    /// future waits, call [`Handle::request_stop`] and await it to its end.
-    ///
-    /// ```
-    /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
-    ///
-    /// let runtime = tokio::runtime::Runtime::new()?;
-    /// let jobs: MemoryJobs<u64> = (0..5).collect();
-    /// runtime.block_on(async {
-    ///     let (runtime, progress) = (tokio::runtime::Handle::current(), MemoryProgress::new());
-    ///     let consumer = Consumer::builder(jobs, progress).stop_at(4).start_async(&runtime, |_| async { Ok(()) })?;
-    ///     consumer.join_async().await
-    /// })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// The future owns the consumer, as that of [`stop_async`](Self::stop_async) does. To stop the
+    /// consumer while this future waits, call [`Handle::request_stop`] and await it to its end.
     ///
     /// # Errors
-    /// The errors of [`join`](Self::join). Within a job of
-    /// [`start_async`](crate::Builder::start_async) of this same consumer it is [`Error::Config`]:
-    /// there it asks the consumer to stop, and does not wait.
+    /// The errors of [`join`](Self::join), and in a job of this same consumer that of
+    /// [`stop_async`](Self::stop_async).
     pub fn join_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         let leaving = Leaving(Some(self));
         async move {

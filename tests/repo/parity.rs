@@ -1,5 +1,5 @@
 //! The page `queue::parity`: it has a row for each feature of the four systems, and each row has a
-//! test that runs, or a reason to be without one.
+//! test that runs, by the list `tests/parity.txt`, or a reason to be without one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ const ROWS: &[(&str, u32)] =
 /// The fields that the queue leaves to others: a reason has one of these words.
 const REASONS: [&str; 3] = ["cluster", "server", "framework"];
 
-/// The columns of a table: the id, the feature, ours, and the tests.
-const COLUMNS: usize = 4;
+/// The columns of a table: the id, the feature, and ours.
+const COLUMNS: usize = 3;
 
 /// The tests of all sources, as `file::function`. The value is false if it is ignored.
 fn tests(sources: &[(String, String)]) -> BTreeMap<String, bool> {
@@ -45,26 +45,31 @@ fn split_id(id: &str) -> Option<(&str, u32)> {
     (is_good && id == format!("{letters}{number}")).then_some((letters, number))
 }
 
-/// The text in each pair of backticks.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`').skip(1).step_by(2)
+/// The rows that each test of the list shows, by `file::function`. A line that begins with a space
+/// is a test of the file above it.
+fn shown(list: &str) -> BTreeMap<String, Vec<&str>> {
+    let mut shown = BTreeMap::<_, Vec<_>>::new();
+    let mut file = "";
+    for line in list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match line.strip_prefix(' ').and_then(|line| line.trim().split_once(": ")) {
+            Some((test, ids)) => shown.entry(format!("{file}::{test}")).or_default().extend(ids.split(' ')),
+            None => file = line,
+        }
+    }
+    shown
 }
 
-/// The tests that a cell names.
-fn named(cell: &str) -> impl Iterator<Item = &str> {
-    quoted(cell).filter(|name| name.contains("::"))
-}
-
-/// Returns all faults of the page.
-fn faults(page: &str, rows: &[(&str, u32)], tests: &BTreeMap<String, bool>) -> Vec<String> {
+/// Returns all faults of the page and of the list.
+fn faults(page: &str, list: &str, rows: &[(&str, u32)], tests: &BTreeMap<String, bool>) -> Vec<String> {
     let mut found = Vec::new();
+    let shown = shown(list);
+    let proven: BTreeSet<_> = shown.values().flatten().copied().collect();
     let mut ids = BTreeMap::<&str, u32>::new();
     let is_row = |line: &&str| line.starts_with("| ") && !line.starts_with("| id |");
     for line in page.lines().filter(is_row) {
         let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         let id = cells[0];
         *ids.entry(id).or_default() += 1;
-        let last = cells[cells.len() - 1];
         if cells.len() != COLUMNS || cells.iter().any(|cell| cell.is_empty()) {
             found.push(format!("{id}: it has not {COLUMNS} cells"));
         }
@@ -73,8 +78,8 @@ fn faults(page: &str, rows: &[(&str, u32)], tests: &BTreeMap<String, bool>) -> V
         }) {
             found.push(format!("{id}: there is no such row"));
         }
-        match last.strip_prefix("left out: ") {
-            Some(reason) => {
+        match cells[cells.len() - 1].split_once("left out: ") {
+            Some((_, reason)) => {
                 let words: BTreeSet<_> = reason.split(|c: char| !c.is_alphabetic()).collect();
                 if !REASONS.iter().any(|word| words.contains(word)) {
                     found.push(format!("{id}: this is no reason: {reason}"));
@@ -83,16 +88,18 @@ fn faults(page: &str, rows: &[(&str, u32)], tests: &BTreeMap<String, bool>) -> V
                     found.push(format!("{id}: more than one sentence: {reason}"));
                 }
             }
-            None if named(last).next().is_none() => found.push(format!("{id}: no test and no reason: {last}")),
+            None if !proven.contains(id) => found.push(format!("{id}: no test and no reason")),
             None => {}
         }
-        for name in named(last) {
-            match tests.get(name) {
-                Some(true) => {}
-                Some(false) => found.push(format!("{id}: this test is ignored: {name}")),
-                None => found.push(format!("{id}: there is no such test: {name}")),
-            }
+    }
+    for (name, shows) in &shown {
+        match tests.get(name) {
+            Some(true) => {}
+            Some(false) => found.push(format!("this test is ignored: {name}")),
+            None => found.push(format!("there is no such test: {name}")),
         }
+        let lost = shows.iter().filter(|id| !ids.contains_key(*id));
+        found.extend(lost.map(|id| format!("{id}: the page has no such row: {name}")));
     }
     let twice = ids.iter().filter(|(_, times)| **times > 1);
     found.extend(twice.map(|(id, _)| format!("{id}: it is there more than once")));
@@ -103,26 +110,26 @@ fn faults(page: &str, rows: &[(&str, u32)], tests: &BTreeMap<String, bool>) -> V
     found
 }
 
-fn page() -> String {
-    std::fs::read_to_string(tree::root().join("src/queue/parity.md")).unwrap()
+fn read(file: &str) -> String {
+    std::fs::read_to_string(tree::root().join(file)).unwrap()
 }
 
 #[test]
 fn each_feature_has_a_test_that_runs_or_a_reason_to_be_left_out() {
     let tests = tests(&tree::files(&["src", "tests"], &["rs"]));
     assert!(tests.len() > 500, "only {} tests were read", tests.len());
-    let faults = faults(&page(), ROWS, &tests);
+    let faults = faults(&read("docs/parity.md"), &read("tests/parity.txt"), ROWS, &tests);
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
 #[test]
-fn each_test_of_parity_is_on_the_page() {
-    let page = page();
-    let there: BTreeSet<_> = quoted(&page).collect();
+fn each_test_of_parity_is_on_the_list() {
+    let list = read("tests/parity.txt");
+    let shown = shown(&list);
     let tests = tests(&tree::files(&["tests"], &["rs"]));
     let of_parity = tests.keys().filter(|name| name.starts_with("tests/queue/parity.rs::"));
-    let lost: Vec<_> = of_parity.filter(|name| !there.contains(name.as_str())).collect();
-    assert!(lost.is_empty(), "name these in src/queue/parity.md: {lost:#?}");
+    let lost: Vec<_> = of_parity.filter(|name| !shown.contains_key(*name)).collect();
+    assert!(lost.is_empty(), "name these in tests/parity.txt: {lost:#?}");
 }
 
 #[test]
@@ -133,36 +140,35 @@ fn each_kind_of_fault_is_found_and_a_good_page_has_none() {
     let runs: Vec<_> = tests.iter().filter(|(_, runs)| **runs).map(|(name, _)| name.as_str()).collect();
     assert_eq!(runs, ["later", "random", "runs", "too"].map(|name| format!("tests/x.rs::{name}")));
     assert_eq!(tests.len(), 5, "and one that is ignored");
-    let good = "| id | feature | ours | test |\n|---|---|---|---|\n\
-                | C1 | a | b | `tests/x.rs::runs`, and with `code` `tests/x.rs::random` |\n\
-                | C2 | a | b | left out: it belongs to a cluster. |\n";
-    let faults = |page: &str| faults(page, &[("C", 2)], &tests);
-    assert_eq!(faults(good), [""; 0]);
-    let row = |old: &str, new: &str| {
-        let page = good.replace(old, new);
-        assert_ne!(page, good);
-        faults(&page)
-    };
+    let good = "| id | feature | ours |\n|---|---|---|\n| C1 | a | b |\n\
+                | C2 | a | left out: it belongs to a cluster. |\n";
+    let list = "# The tests.\n\ntests/x.rs\n    runs: C1\n    random: C1\n";
+    let faults = |page: &str, list: &str| faults(page, list, &[("C", 2)], &tests);
+    assert_eq!(faults(good, list), [""; 0]);
     let cases = [
         ("| C2 |", "| C1 |", "C1: it is there more than once"),
         ("| C2 |", "| C3 |", "C3: there is no such row"),
         ("| C2 |", "| c2 |", "c2: there is no such row"),
         ("| C2 |", "| C02 |", "C02: there is no such row"),
         ("| C2 |", "| C2: |", "C2:: there is no such row"),
-        ("| C2 | a | b |", "| C2 | a |", "C2: it has not 4 cells"),
-        ("| C2 | a | b |", "| C2 | a |  |", "C2: it has not 4 cells"),
-        ("x.rs::runs", "x.rs::gone", "C1: there is no such test: tests/x.rs::gone"),
-        ("x.rs::runs", "y.rs::runs", "C1: there is no such test: tests/y.rs::runs"),
-        ("x.rs::runs", "x.rs::helper", "C1: there is no such test: tests/x.rs::helper"),
-        ("x.rs::runs", "x.rs::sleeps", "C1: this test is ignored: tests/x.rs::sleeps"),
-        ("left out: it belongs to a cluster.", "it comes later", "C2: no test and no reason: it comes later"),
+        ("| C1 | a | b |", "| C1 | a |", "C1: it has not 3 cells"),
+        ("| C1 | a | b |", "| C1 | a |  |", "C1: it has not 3 cells"),
+        ("left out: it belongs to a cluster.", "it comes later", "C2: no test and no reason"),
         ("a cluster", "nobody", "C2: this is no reason: it belongs to nobody."),
         ("a cluster", "clusters", "C2: this is no reason: it belongs to clusters."),
         ("a cluster.", "a cluster. It is large.", "C2: more than one sentence: it belongs to a cluster. It is large."),
+        ("runs: C1", "gone: C1", "there is no such test: tests/x.rs::gone"),
+        ("x.rs", "y.rs", "there is no such test: tests/y.rs::runs"),
+        ("runs: C1", "helper: C1", "there is no such test: tests/x.rs::helper"),
+        ("runs: C1", "sleeps: C1", "this test is ignored: tests/x.rs::sleeps"),
+        ("random: C1", "random: C3", "C3: the page has no such row: tests/x.rs::random"),
     ];
     for (old, new, fault) in cases {
-        assert!(row(old, new).iter().any(|found| found == fault), "{new}: {:?}", row(old, new));
+        let (page, list) = (good.replace(old, new), list.replace(old, new));
+        let found = faults(&page, &list);
+        assert!(found.iter().any(|found| found == fault), "{new}: {found:?}");
     }
     let without: String = good.lines().take(3).map(|line| format!("{line}\n")).collect();
-    assert_eq!(faults(&without), ["C2: it is missing"]);
+    assert_eq!(faults(&without, list), ["C2: it is missing"]);
+    assert_eq!(faults(good, "tests/x.rs\n"), ["C1: no test and no reason"]);
 }

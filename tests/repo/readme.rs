@@ -1,7 +1,7 @@
 //! The links of README.md and of the pages of the documentation lead somewhere: in a checkout, in
 //! the package, and in the documentation.
 
-use common::tree::root;
+use common::tree::{self, root};
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -60,6 +60,28 @@ fn astray(text: &str, items: bool) -> Vec<String> {
     between(&prose, "](", ')').into_iter().filter(leads_nowhere).map(str::to_owned).collect()
 }
 
+/// Returns the pages of the documentation, and the module of each.
+fn pages() -> BTreeMap<String, String> {
+    let mut pages = BTreeMap::new();
+    for (file, around) in [("src/lib.rs", "crate"), ("src/queue.rs", "crate::queue")] {
+        for included in read(file).split("include_str!(\"../docs/").skip(1) {
+            let (page, rest) = included.split_once('"').unwrap();
+            let module = rest.split_once("pub mod ").and_then(|(_, rest)| rest.split(' ').next()).expect("a module");
+            pages.insert(format!("docs/{page}"), format!("{around}::{module}"));
+        }
+    }
+    pages
+}
+
+/// Returns the links to a heading of a page that is not there.
+fn lost_headings(text: &str, anchors: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let is_lost = |target: &&str| match target.split_once('#') {
+        Some((page, anchor)) => anchors.get(page).is_some_and(|known| !known.iter().any(|known| known == anchor)),
+        None => false,
+    };
+    between(text, "](", ')').into_iter().filter(is_lost).map(str::to_owned).collect()
+}
+
 /// Returns the definitions of lib.rs before README.md. The documentation uses these.
 fn documented() -> BTreeMap<String, String> {
     let lib = read("src/lib.rs");
@@ -81,13 +103,12 @@ fn is_packed(file: &str) -> bool {
 fn each_link_of_the_readme_leads_somewhere_in_the_checkout_in_the_package_and_in_the_documentation() {
     let readme = read("README.md");
     assert_eq!(astray(&readme, false), [""; 0], "a file is linked by a reference, which src/lib.rs defines, too");
-    let (files, documented) = (definitions(&readme), documented());
+    let (files, documented, pages) = (definitions(&readme), documented(), pages());
     assert!(!files.is_empty());
     for (name, file) in &files {
         assert!(root().join(file).is_file() && is_packed(file), "{file} is in the checkout and the package");
         let page = format!("https://docs.rs/crate/waterline/{}/source/{file}", version());
-        let module = file.strip_prefix("src/").and_then(|file| file.strip_suffix(".md"));
-        let expected = module.map_or(page, |module| format!("crate::{}", module.replace('/', "::")));
+        let expected = pages.get(file).cloned().unwrap_or(page);
         assert_eq!(documented.get(name), Some(&expected), "src/lib.rs defines [{name}] for the documentation");
     }
     let prose = without_code(&readme);
@@ -99,10 +120,33 @@ fn each_link_of_the_readme_leads_somewhere_in_the_checkout_in_the_package_and_in
 }
 
 #[test]
+fn the_readme_is_short() {
+    assert!(read("README.md").lines().count() <= 300, "say it on a page of docs, and link to that");
+}
+
+#[test]
+fn each_page_is_in_the_documentation_and_the_readme_links_to_it() {
+    let there: Vec<_> = tree::files(&["docs"], &["md"]).into_iter().map(|(page, _)| page).collect();
+    assert_eq!(pages().into_keys().collect::<Vec<_>>(), there, "a module includes each page");
+    let linked: Vec<_> = definitions(&read("README.md")).into_values().collect();
+    let lost: Vec<_> = there.iter().filter(|page| !linked.contains(page)).collect();
+    assert!(lost.is_empty(), "README.md has no link to these: {lost:?}");
+}
+
+#[test]
 fn each_link_of_a_page_of_the_documentation_leads_to_an_item_a_heading_or_another_site() {
-    for page in ["src/design.md", "src/why.md", "src/queue/parity.md", "src/your_database.md"] {
-        assert_eq!(astray(&read(page), true), [""; 0], "{page}");
+    for (page, _) in pages() {
+        assert_eq!(astray(&read(&page), true), [""; 0], "{page}");
     }
+}
+
+#[test]
+fn each_link_to_a_heading_of_another_page_leads_to_one() {
+    let anchors: BTreeMap<_, _> = pages().into_iter().map(|(page, module)| (module, anchors(&read(&page)))).collect();
+    for (file, text) in tree::files(&["docs", "src"], &["md", "rs"]) {
+        assert_eq!(lost_headings(&text, &anchors), [""; 0], "{file}");
+    }
+    assert_eq!(lost_headings("[1](crate::design#no-such) [2](crate::design)", &anchors), ["crate::design#no-such"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The keys of queues. `src/design.md` lists them.
+//! The keys of queues. `docs/storage.md` lists them.
 
 /// The first bytes of the record of a queue's name, where other keys have the queue's number. (No
 /// store gives out the number 2^32 - 1.)

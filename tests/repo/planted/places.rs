@@ -7,7 +7,7 @@ use std::{fs, io, iter};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// The files below `src`.
+/// The files below `docs` and `src`.
 #[derive(Debug)]
 pub struct Sources {
     /// The files in the order of their paths.
@@ -53,7 +53,8 @@ impl Sources {
     ///
     /// A sentence with the name of a file that cannot be read, or is no Rust.
     pub fn read(root: &Path) -> Result<Self, String> {
-        Self::of(files(root, "src").map_err(|error| format!("{}: {error}", root.display()))?)
+        let read = |folder| files(root, folder).map_err(|error| format!("{}: {error}", root.display()));
+        Self::of([read("docs")?, read("src")?].concat())
     }
 
     /// Reads the items of these files: paths from the root of the checkout on, and texts.

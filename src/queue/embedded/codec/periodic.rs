@@ -1,4 +1,4 @@
-//! The stored record of a periodic job, and its bytes. The page `design` describes them.
+//! The stored record of a periodic job, and its bytes. The page `storage` describes them.
 
 use crate::commit::sealed::{Fields, Kind, SUM};
 use crate::queue::words::job::JobId;

@@ -1,4 +1,4 @@
-//! The bytes of a row. The page `design` describes them.
+//! The bytes of a row. The page `storage` describes them.
 
 use crate::base::retry::{RETRY_BYTES, Retry};
 use crate::commit::sealed::{Fields, Kind, SUM};

@@ -197,7 +197,7 @@ fn each_record_may_be_damaged_and_every_other_job_runs_and_the_damaged_one_is_se
     };
     let ours: Vec<_> = records.iter().filter(is_ours).collect();
     let kinds: BTreeSet<_> = ours.iter().map(|(family, key, _)| (family.as_str(), key[4])).collect();
-    // Each kind of record that the page `design` lists, by its family and the fifth byte of its
+    // Each kind of record that the page `storage` lists, by its family and the fifth byte of its
     // key. (That of the queue's number is `q`, the first byte of its name.)
     let rows = b"adghijlmopqrty".iter().map(|kind| ("waterline.queue", *kind));
     let entries = [0, 2, 3, 4].iter().chain(b"efglmrstwx").map(|kind| ("waterline.ready", *kind));
