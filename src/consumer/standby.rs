@@ -2,7 +2,8 @@
 //! once it has the name.
 
 use super::acquire::{Acquired, acquire};
-use super::launch::{Assembled, Checked, Handed, Opened, Unstarted, hand_over, spawn};
+use super::inspect::Unstarted;
+use super::launch::{Assembled, Checked, Handed, Opened, hand_over, spawn};
 use super::{Builder, Consumer};
 use crate::base::config;
 use crate::base::error::{Error, describe};

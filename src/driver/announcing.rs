@@ -4,8 +4,9 @@
 use super::Driver;
 use super::core::Core;
 use super::wakes::Wakes;
+use crate::base::caught::Failure;
 use crate::base::error::Error;
-use crate::base::guard::{Failure, drop_guarded};
+use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
 use crate::notifier::NewsDesk;
 use std::ops::RangeInclusive;

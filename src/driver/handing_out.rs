@@ -233,7 +233,7 @@ impl<T: Send + 'static> JobDesk<T> for Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::guard::Failure;
+    use crate::base::caught::Failure;
     use crate::base::retry::Retry;
     use crate::base::sync::Arc;
     use crate::driver::waiting::tests::ByHand;

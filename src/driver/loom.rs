@@ -5,7 +5,7 @@
 //! lost wake-up is a deadlock, which loom reports, as is a thread that does not end.
 
 use super::*;
-use crate::base::guard::Failure;
+use crate::base::caught::Failure;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::explore;
 use crate::base::time::{Sleep, model};

@@ -3,8 +3,9 @@
 
 use super::Driver;
 use super::running::{Pool, PoolOf};
+use crate::base::caught::Failure;
 use crate::base::failure::Verdict;
-use crate::base::guard::{Failure, drop_guarded};
+use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
 use crate::base::sync::Arc;
 use crate::commit::changes::Changes;

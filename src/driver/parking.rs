@@ -7,8 +7,8 @@
 use super::Driver;
 use super::care::{Care, Recovered};
 use super::core::Core;
+use crate::base::caught::Failure;
 use crate::base::error::Error;
-use crate::base::guard::Failure;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
 use crate::base::time::Now;

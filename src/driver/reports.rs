@@ -4,9 +4,10 @@
 use super::Driver;
 use super::core::Core;
 use super::flights::Flight;
+use crate::base::caught::Failure;
 use crate::base::error::Error;
 use crate::base::failure::Verdict;
-use crate::base::guard::{Failure, drop_guarded, guarded};
+use crate::base::guard::{drop_guarded, guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::time::Now;
 use crate::commit::changes::Changes;

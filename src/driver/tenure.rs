@@ -3,8 +3,9 @@
 use super::Driver;
 use super::core::Core;
 use super::standby::Awaited;
+use crate::base::caught::Failure;
 use crate::base::error::Error;
-use crate::base::guard::{Failure, drop_guarded};
+use crate::base::guard::drop_guarded;
 use crate::base::index::BoxError;
 use crate::base::time::Now;
 use crate::observe::status::Blocked;

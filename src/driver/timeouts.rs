@@ -12,8 +12,9 @@
 use super::Driver;
 use super::core::Core;
 use super::flights::{NONE, Timer};
+use crate::base::caught::Failure;
 use crate::base::error::Error;
-use crate::base::guard::{Failure, drop_guarded};
+use crate::base::guard::drop_guarded;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Condvar, wait_until};
 use crate::base::time::{self, Coarse, Now};

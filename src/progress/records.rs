@@ -10,24 +10,16 @@
 //! rows they are.
 
 use super::life::Life;
-use super::parked::{Earlier, Parked, ParkedRecord, ParkedRecords};
+use super::parked::{Earlier, NO_NAME, Parked, ParkedRecord, ParkedRecords, index_of, job_key};
 use super::saved::Saved;
 use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::commit::changes::Changes;
-use crate::kv::batch::{self, FamilyId};
+use crate::kv::batch;
 use std::collections::BTreeMap;
 
-/// The first byte of the key of a job's record.
-const JOB: u8 = b'p';
 /// The key of the record of a life.
 const LIFE: [u8; 1] = *b"l";
-
-/// The family that changes name while they are on their way to an engine. No store sees it.
-pub(super) const NO_FAMILY: FamilyId = FamilyId(0);
-
-/// The name under the checksums.
-pub(super) const NO_NAME: &str = "";
 
 /// A small row that an engine keeps for a consumer: of a parked job, of a job whose attempts and
 /// crashes count, or of the consumer's life. Its bytes mean nothing to the engine, and a checksum
@@ -84,16 +76,6 @@ impl Record {
         let (index, value) = (index_of(&self.key)?, self.value.as_ref()?);
         Some(ParkedRecord::decode(NO_NAME, index, value))
     }
-}
-
-/// Returns the key of the record of this job.
-pub(super) fn job_key(index: Index) -> Vec<u8> {
-    [&[JOB][..], &index.to_be_bytes()].concat()
-}
-
-fn index_of(key: &[u8]) -> Option<Index> {
-    let index = key.strip_prefix(&[JOB])?;
-    Some(Index::from_be_bytes(index.try_into().ok()?))
 }
 
 /// The records of a save, by key: the last change of a row counts.

@@ -2,8 +2,9 @@
 
 use super::records::NewRecords;
 use super::{Opening, Progress, SaveError, Saved};
+use crate::base::caught::Failure;
 use crate::base::error::{Error, describe};
-use crate::base::guard::{Failure, guarded};
+use crate::base::guard::guarded;
 use crate::base::index::{BoxError, Index};
 use std::error::Error as StdError;
 use std::fmt;

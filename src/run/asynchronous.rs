@@ -10,8 +10,9 @@
 
 use super::worker::{Job, Report, Reported};
 use super::{Assignment, Runner};
+use crate::base::caught::Failure;
 use crate::base::error::Error;
-use crate::base::guard::{Failure, drop_guarded, guarded};
+use crate::base::guard::{drop_guarded, guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, AtomicBool, Mutex, Ordering};
 use crate::commit::changes::Changes;

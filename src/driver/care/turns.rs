@@ -1,8 +1,8 @@
 //! The turns of suspects: one of them at a time runs alone, once nothing else is in flight.
 
 use super::Alone;
+use crate::base::caught::Failure;
 use crate::base::error::Error;
-use crate::base::guard::Failure;
 use crate::base::index::{BoxError, Index};
 use crate::base::time::Now;
 use crate::driver::core::Core;
