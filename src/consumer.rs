@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, describe};
 use crate::base::sync::Arc;
-use crate::driver::control::Control;
+use crate::driver::desks::control::Control;
 use crate::driver::reach::OutOfReach;
 use crate::progress::Progress;
 use crate::source::Jobs;

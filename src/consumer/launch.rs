@@ -12,10 +12,10 @@ use crate::base::clock::{Clock, Waits};
 use crate::base::config::{self, OnExhausted};
 use crate::base::error::Error;
 use crate::base::sync::{Arc, Mutex};
-use crate::driver::care::Recovered;
-use crate::driver::standby::Refusal;
+use crate::driver::Recovered;
+use crate::driver::Timeouts;
+use crate::driver::tenure::Refusal;
 use crate::driver::tenure::fenced;
-use crate::driver::timeouts::Timeouts;
 use crate::driver::writing::Writing;
 use crate::driver::{Core, Driver};
 use crate::notifier::notify;
@@ -180,8 +180,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             self.attempt_timeout.map(|after| Timeouts::new(after, mode == Mode::Deferred, !self.observers.is_empty()));
         let (after, alarms): (Vec<_>, Vec<_>) = std::mem::take(&mut self.on_stall).into_iter().unzip();
         core.watching.stalls.add_alarms(after);
-        core.watching.observers = Observers::new(name, std::mem::take(&mut self.observers), alarms);
-        core.saving.effects.limit = settings.effects.unwrap_or(usize::MAX);
+        core.out.observers = Observers::new(name, std::mem::take(&mut self.observers), alarms);
+        core.out.effects.limit = settings.effects.unwrap_or(usize::MAX);
         core.saving.writing = settings.unwritten.map(|most| Writing::new(most, checked.keeps.all));
         core
     }
