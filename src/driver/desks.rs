@@ -1,5 +1,5 @@
-//! The desks: the side of the driver that each thread and each handle talks to. What a desk does
-//! under the lock is here, too, as far as it is the matter of several parts of the core.
+//! The desks: the side of the driver that each thread and each handle talks to. They alone name the
+//! [core](super::core): a desk takes the lock, and does there what is the matter of several parts.
 
 mod batches;
 pub(crate) mod control;

@@ -1,6 +1,6 @@
-//! What a critical section leaves: the lines and the notices, the effects that wait for a save, and
-//! the end of the consumer. Each part of the core writes into it. [`Core`](super::Core) carries it
-//! out, so no part has to know another one for that.
+//! The things that the parts of the core leave: lines and notices, effects that wait for a save,
+//! and the end of the consumer. [`Core`](super::Core) carries them out, so no part has to know
+//! another one for that.
 
 use super::effects::Unwritten;
 use crate::base::error::Error;
@@ -13,7 +13,7 @@ use crate::observe::observers::{Notice, Observers};
 use crate::observe::{Event, Kind, Telling};
 use crate::window::Window;
 
-/// What the parts leave for each other and for the threads.
+/// The things that the parts leave for each other and for the threads.
 #[derive(Default)]
 pub(crate) struct Out {
     pub(super) telling: Telling,
@@ -100,8 +100,8 @@ impl Default for Ending {
     }
 }
 
-/// What each part of the core sees beside its own state: the window, the end, what it leaves, and
-/// the moment.
+/// Everything that a part of the core sees beside its own state: the window, the end, the things
+/// that it leaves, and the moment.
 pub(super) struct Scene<'a> {
     pub(super) window: &'a mut Window,
     pub(super) ending: &'a mut Ending,

@@ -1,4 +1,4 @@
-//! The watch over the watermark: since when it stands still, and what the observers were told of it.
+//! The watch over the watermark: the time since which it stands still, and the measurements of it.
 
 use super::out::Out;
 use super::stalls::Stalls;

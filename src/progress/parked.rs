@@ -1,7 +1,6 @@
 //! Parked jobs: the records of jobs that failed for good and were passed.
 
 use super::life::{Life, stored_time, wall_time};
-use super::saves::LiveParking;
 use crate::base::config::check_name;
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
@@ -332,6 +331,12 @@ impl Store {
         records.remove(index, &mut changes)?;
         Ok(self.write_records(changes.records())?)
     }
+}
+
+/// The consumer that has a name, for calls about its parked jobs.
+pub(crate) trait LiveParking: Send + Sync {
+    /// Gives a parked job up. Returns false if it is not parked.
+    fn discard(&self, index: Index) -> bool;
 }
 
 /// The consumers of a store that may have parked jobs, by name.

@@ -99,6 +99,11 @@ pub(crate) fn has_shut_down(runtime: &Handle) -> bool {
         && matches!(Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(Err(_)))
 }
 
+/// True within the context of a runtime, whose tasks would stand still if this thread waited.
+pub(crate) fn is_in_runtime() -> bool {
+    Handle::try_current().is_ok()
+}
+
 /// A job whose future was not ready at its first poll.
 struct Task<Fut> {
     running: Running<Fut>,

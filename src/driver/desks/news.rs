@@ -1,6 +1,7 @@
-//! Those who wait for processed jobs: the notifier, and threads in `wait_for`. Each of these threads
-//! is woken once: when its index has come, or when its index can no longer come. So the threads
-//! that wait cost a save nothing, however many there are.
+//! Those who wait for processed jobs: the notifier, and threads in `wait_for`.
+//!
+//! Each thread is woken once: when its index has come, or when its index can no longer come. So the
+//! threads that wait cost a save nothing, however many there are.
 
 use crate::base::caught::Failure;
 use crate::base::error::Error;

@@ -2,7 +2,6 @@
 //! consumer.
 
 use crate::base::caught::Failure;
-use crate::base::error::Error;
 use crate::base::guard::{drop_guarded, guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::time::Now;
@@ -102,12 +101,12 @@ impl crate::run::asynchronous::TaskDesk for Driver {
         self.stopping.clone()
     }
 
-    fn timed_out(&self, token: usize, index: Index) -> Error {
+    fn timed_out(&self, token: usize, index: Index) -> crate::Error {
         let core = self.core.lock();
         let flights = &core.running.flights;
         let attempt = flights.get(token).map_or(1, |flight| flight.attempt);
         let after = flights.timeouts.as_ref().map_or_else(Default::default, |timeouts| timeouts.after);
-        Error::AttemptTimeout { index, attempt, after }
+        crate::Error::AttemptTimeout { index, attempt, after }
     }
 }
 
