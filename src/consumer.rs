@@ -2,10 +2,10 @@
 
 use crate::base::error::{Error, describe};
 use crate::base::sync::Arc;
-use crate::driver::control::Control;
+use crate::driver::desks::control::Control;
 use crate::driver::reach::OutOfReach;
-use crate::progress::Progress;
-use crate::source::Jobs;
+#[cfg(feature = "tokio")]
+use crate::run::asynchronous::is_in_runtime;
 use std::fmt;
 use std::time::Duration;
 
@@ -125,12 +125,6 @@ impl Consumer {
         }
     }
 
-    /// Returns a builder for a consumer of these jobs that keeps its watermark in this progress.
-    /// Nothing happens before it is started.
-    pub fn builder<J: Jobs, P: Progress>(jobs: J, progress: P) -> Builder<J, P> {
-        Builder::new(jobs, progress)
-    }
-
     /// Returns a handle, with which any thread can watch and steer the consumer. Clone it as you
     /// like: it keeps nothing alive.
     #[must_use]
@@ -217,7 +211,7 @@ impl Drop for Consumer {
             return;
         }
         #[cfg(feature = "tokio")]
-        if self.on_runtime && asynchronous::is_in_runtime() {
+        if self.on_runtime && is_in_runtime() {
             return self.control.let_go();
         }
         self.control.request_stop();

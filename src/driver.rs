@@ -6,12 +6,13 @@
 
 use crate::base::clock::{self, Clock};
 use crate::base::error::{Error, describe};
-use crate::base::guard::drop_guarded;
+use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
 use crate::base::time::Now;
 use crate::crew::stopping::Stopping;
 use crate::crew::workers::Wake;
 use crate::crew::{Crew, Host, Roster};
+use crate::observe::Told;
 use crate::observe::observers::Observers;
 use crate::progress::Saves;
 use crate::reader::ReadRuns;
@@ -19,49 +20,36 @@ use crate::source::wakeup::Bell;
 use crate::source::watermark::{Listener, Watermark};
 use std::sync::Weak;
 
-mod announcing;
-mod aside;
 mod batches;
-pub(crate) mod care;
-pub(crate) mod control;
 mod core;
-pub(crate) mod effects;
-mod ending;
+pub(crate) mod desks;
+mod effects;
 mod explain;
-mod failures;
+mod fates;
 mod flights;
 mod freed;
-mod handing_out;
-mod helping;
-mod life;
 #[cfg(all(test, waterline_loom))]
 mod loom;
-mod measuring;
-mod observing;
-mod ordered;
-mod parking;
+mod out;
 mod patience;
 mod prefetch;
 pub(crate) mod reach;
 mod reading;
-mod reports;
-pub(crate) mod running;
+mod running;
 mod saving;
 mod stalls;
-pub(crate) mod standby;
-mod telling;
 pub(crate) mod tenure;
-mod threads;
-pub(crate) mod timeouts;
 mod waiters;
-mod waiting;
 mod wakes;
 mod watching;
 pub(crate) mod writing;
 
 pub(crate) use self::core::Core;
+pub(crate) use self::fates::Recovered;
+pub(crate) use self::flights::Timeouts;
 use self::patience::Patience;
 use self::running::Pool;
+use self::waiters::Waiter;
 use self::wakes::Wakes;
 
 pub(crate) struct Driver {
@@ -105,10 +93,10 @@ impl Driver {
         let driver = Arc::new_cyclic(|me| Self {
             crew: Crew::new(me.clone()),
             clock: core.clock.clone(),
-            confirms: core.running.on_job_done.is_some() || core.is_observed(),
-            observes: core.is_observed(),
-            fails_overdue: core.running.flights.timeouts.as_ref().is_some_and(|timeouts| timeouts.fails()),
-            observers: Mutex::new(core.watching.observers.clone()),
+            confirms: core.running.on_job_done.is_some() || core.out.is_observed(),
+            observes: core.out.is_observed(),
+            fails_overdue: core.running.flights.timeouts.as_ref().is_some_and(|timeouts| timeouts.fails),
+            observers: Mutex::new(core.out.observers.clone()),
             saves: Mutex::new(saves),
             stopping: core.ending.stopping.clone(),
             watermark,
@@ -195,6 +183,34 @@ impl Driver {
         }
     }
 
+    /// Wakes the threads that were called, without the lock.
+    pub(super) fn wake_called(&self) {
+        let called = self.core.lock().waiters.take_called();
+        called.into_iter().for_each(Waiter::wake);
+    }
+
+    /// Carries out the actions after a save. The calling thread may be the store's writer, with a
+    /// lock held that a subscriber may need. So it leaves the lines to the thread that watches,
+    /// which exists while there is work.
+    pub(super) fn settle_saving(&self, mut core: MutexGuard<'_, Core>, now: &Now) {
+        let mut wakes = core.drain(now);
+        let mut elsewhere = std::mem::take(&mut wakes.tell);
+        if elsewhere && core.watching.stalls.watched {
+            elsewhere = false;
+            core.watching.stalls.tells = true;
+            self.stall.notify_all();
+        }
+        // If no thread watches, a new thread writes the lines.
+        if elsewhere {
+            core.roster.count_in();
+        }
+        drop(core);
+        let me = self.crew.host().clone();
+        let tell = move || me.upgrade().into_iter().for_each(|me| me.tell());
+        wakes.tell = elsewhere && self.crew.spawn_counted("wl-lines", tell).is_err();
+        self.carry_out(wakes);
+    }
+
     fn save(&self, begin: bool, hurry: bool) {
         let saves = self.saves.lock();
         match (&*saves, self.crew.host().upgrade()) {
@@ -207,13 +223,120 @@ impl Driver {
     /// Runs a destructor of the user without the lock. The destructor may take long, so the reader
     /// is told of a new back-off before it: maybe nothing else would make the next attempt due.
     fn unlocked(&self, core: &mut MutexGuard<'_, Core>, destructor: impl FnOnce()) {
-        let rouse = std::mem::take(&mut core.reading.rouse);
+        let rouse = std::mem::take(&mut core.out.reader);
         MutexGuard::unlocked(core, || {
             if rouse {
                 self.bell.work();
             }
             destructor();
         });
+    }
+
+    /// Starts a thread of the consumer's own, which `stop` awaits.
+    pub(crate) fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
+        self.crew.spawn(name, run)
+    }
+
+    /// Starts the first thread of the pool, so that a consumer which started can run.
+    pub(crate) fn spawn_first_worker(&self) -> Result<(), Error> {
+        let mut core = self.core.lock();
+        core.workers.threads += 1;
+        core.roster.count_in();
+        drop(core);
+        self.spawn_worker()
+    }
+
+    fn spawn_worker(&self) -> Result<(), Error> {
+        let pool = self.core.lock().running.pool.clone();
+        let (me, stopping) = (self.crew.host().clone(), self.stopping.clone());
+        self.crew.spawn_counted("wl-worker", move || {
+            stopping.ask_here();
+            if let (Some(pool), Some(me)) = (pool, me.upgrade()) {
+                me.core.lock().workers.started();
+                pool.work();
+                drop_guarded(pool);
+                // After the end the stop joins all of them.
+                if !me.core.lock().window.has_ended() {
+                    me.crew.join_finished();
+                }
+            }
+        })
+    }
+
+    pub(super) fn spawn_another_worker(&self) {
+        if let Err(error) = self.spawn_worker() {
+            let mut core = self.core.lock();
+            let now = self.clock.when_asked();
+            core.workers.refused(now.of_machine());
+            let index = core.window.lowest_undone();
+            core.out.tell_of_refusal(index, &error, &now);
+            // Meanwhile other threads may have fallen asleep, and none was woken for new work.
+            self.settle(core, &now);
+        }
+    }
+
+    /// Writes lines and gives notices until there are none, after [`Core::begin_telling`] said so.
+    pub(super) fn tell(&self) {
+        // A subscriber is user code: a stop in it would wait for this same line.
+        let own = self.crew.enter();
+        let name = self.watermark.name();
+        loop {
+            let mut core = self.core.lock();
+            let Some(all) = core.out.telling.take() else { break };
+            let observers = core.out.observers.clone();
+            drop(core);
+            for told in all {
+                self.tell_one(&told, &name, observers.as_deref());
+            }
+            drop_guarded(observers);
+        }
+        self.crew.leave();
+        drop(own);
+    }
+
+    fn tell_one(&self, told: &Told, name: &str, observers: Option<&Observers>) {
+        match told {
+            Told::Line(line) => {
+                // If a subscriber panics, no line can say so.
+                let _ = guarded(|| {
+                    line.write(name);
+                    Ok(())
+                });
+            }
+            Told::Notice(notice) => {
+                if let Some(Err(panic)) = observers.map(|observers| observers.notice(notice)) {
+                    // The loop of the caller finds the line.
+                    self.core.lock().out.tell_of_panic(None, &panic, &self.clock.when_asked());
+                }
+            }
+        }
+    }
+
+    /// Ends the events of attempts: those that still run no longer count.
+    pub(super) fn observe_no_attempts(&self) {
+        let observers = self.observers.lock().take();
+        drop_guarded(observers);
+    }
+
+    /// Ends the jobs that were abandoned, in a mode that can. The runner may be the last one, and
+    /// its destructor may stop this consumer.
+    pub(super) fn end_jobs(&self, pool: Option<Arc<dyn Pool>>) {
+        let _own = self.crew.enter();
+        pool.iter().for_each(|pool| pool.abandon());
+        drop_guarded(pool);
+    }
+}
+
+/// The driver listens to its upstreams. When one of them ends, an index that somebody waits for may
+/// never come. The driver notices that itself, since the reader may be in a long call.
+impl Listener for Driver {
+    fn changed(&self) {}
+
+    fn ended(&self) {
+        let mut core = self.core.lock();
+        core.out.waiters = true;
+        core.end_within_reach();
+        self.settle_saving(core, &self.clock.when_asked());
     }
 }
 
@@ -243,9 +366,9 @@ impl Host for Driver {
         let mut core = self.core.lock();
         let index = core.window.lowest_undone();
         let now = self.clock.when_asked();
-        let surplus = core.halt(index, Error::Thread.to_string(), Error::Thread, "", &now);
+        let surplus = core.scene(&now).halt(index, Error::Thread.to_string(), Error::Thread, "");
         let pool = core.running.pool.clone();
-        let (_, callback) = core.abandon();
+        let (_, callback) = core.abandon(&now);
         self.settle(core, &now);
         self.observe_no_attempts();
         self.end_jobs(pool);
@@ -273,7 +396,7 @@ impl Host for Driver {
     }
 
     fn everybody_left(&self) {
-        let (mine, shared) = (self.observers.lock().take(), self.core.lock().watching.observers.take());
+        let (mine, shared) = (self.observers.lock().take(), self.core.lock().out.observers.take());
         drop_guarded(mine);
         drop_guarded(shared);
         let unheard = self.core.lock().ending.error.take();
@@ -281,5 +404,104 @@ impl Host for Driver {
             tracing::error!(error = describe(&error), "a consumer ended with an error after it was let go");
             drop_guarded(error);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::driver::desks::control::Control;
+    use crate::{Consumer, Done, Handle, Index, MemoryJobs, MemoryProgress};
+    use crossbeam_channel::unbounded;
+    use std::time::{Duration, Instant};
+
+    /// Longer than anything here takes; only a test that fails waits for it.
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn keep(control: &dyn Control, kept: Duration) {
+        control.with_workers(&|workers| {
+            workers.keep = Some(kept);
+            0
+        });
+    }
+
+    fn threads(control: &dyn Control) -> usize {
+        control.with_workers(&|workers| workers.threads)
+    }
+
+    fn eventually(what: &str, handle: &Handle, so: impl Fn(&dyn Control) -> bool) {
+        let deadline = Instant::now() + LONG;
+        while !so(&*handle.control) {
+            let (threads, unjoined) = (threads(&*handle.control), handle.control.unjoined());
+            assert!(Instant::now() < deadline, "waited in vain for {what}: {threads} threads, {unjoined} to be joined");
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+
+    /// Half of the jobs of a burst wait for the other half, so each has a thread of its own.
+    fn burst(deferred: bool) {
+        const BURST: u64 = 40;
+        let (jobs, (hand, handed)) = (MemoryJobs::new(), unbounded::<Option<Done>>());
+        let (go, gone) = unbounded::<()>();
+        let builder = Consumer::builder(jobs.clone(), MemoryProgress::new()).max_processing(BURST as usize);
+        let wait = move |done| {
+            let _ = hand.send(done);
+            let _ = gone.recv_timeout(LONG);
+        };
+        let consumer = match deferred {
+            true => builder.threads(BURST as usize).start_deferred(move |_, done| wait(Some(done))),
+            false => builder.start(move |_| {
+                wait(None);
+                Ok(())
+            }),
+        };
+        let consumer = consumer.unwrap();
+        let handle = consumer.handle();
+        for round in 1..=3 {
+            keep(&*handle.control, LONG);
+            (0..BURST).for_each(|_| assert!(jobs.push(()) < Index::MAX));
+            let done: Vec<_> = (0..BURST).map(|_| handed.recv_timeout(LONG).expect("each has a thread")).collect();
+            assert_eq!(threads(&*handle.control), BURST as usize);
+            (0..BURST).for_each(|_| go.send(()).unwrap());
+            done.into_iter().flatten().for_each(Done::complete);
+            assert!(handle.wait_for(round * BURST - 1, LONG));
+            keep(&*handle.control, Duration::from_millis(1));
+            // Those that fell asleep before are to sleep again, for less long.
+            handle.set_max_processing(BURST as usize).unwrap();
+            eventually("the last thread", &handle, |control| threads(control) == 1);
+        }
+        // The last worker, the reader, the saver, and whoever ended last; those that end at the
+        // same time miss each other.
+        eventually("the join", &handle, |control| control.unjoined() < BURST as usize);
+        consumer.stop().unwrap();
+    }
+
+    #[test]
+    fn the_threads_of_a_burst_end_but_for_one_and_come_again_with_the_next() {
+        burst(false);
+    }
+
+    #[test]
+    fn the_threads_of_a_burst_of_deferred_jobs_end_but_for_one_and_come_again_with_the_next() {
+        burst(true);
+    }
+
+    #[test]
+    fn no_job_is_lost_to_a_thread_that_ends_as_it_is_woken() {
+        let jobs = MemoryJobs::new();
+        let consumer = Consumer::builder(jobs.clone(), MemoryProgress::new())
+            .max_processing(4)
+            .start(|_| {
+                std::thread::yield_now();
+                Ok(())
+            })
+            .unwrap();
+        let handle = consumer.handle();
+        let mut rng = fastrand::Rng::with_seed(7);
+        for round in 0..2000u64 {
+            keep(&*handle.control, Duration::from_micros(rng.u64(..100)));
+            (0..4).for_each(|_| assert!(jobs.push(()) < Index::MAX));
+            assert!(handle.wait_for(4 * round + 3, LONG), "in round {round}: {:#?}", handle.status());
+        }
+        consumer.stop().unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! The thread that tells the user what was processed: serial, in order, without a gap.
 
-use crate::base::guard::{Failure, drop_guarded, guarded};
+use crate::base::caught::Failure;
+use crate::base::guard::{drop_guarded, guarded};
 use crate::base::index::Index;
 use crate::base::sync::Arc;
 use std::ops::RangeInclusive;

@@ -2,10 +2,8 @@
 //! saves through it.
 
 use crate::base::error::Error;
-use crate::base::index::{BoxError, Index};
+use crate::base::index::BoxError;
 use crate::commit::SAVE_PACE;
-use std::any::Any;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) mod embedded;
@@ -20,6 +18,7 @@ mod parked;
 mod records;
 mod saved;
 mod saves;
+mod shortcuts;
 mod tenure;
 mod transactional;
 
@@ -29,31 +28,16 @@ pub(crate) use life::{Halt, Life};
 pub use listing::{ConsumerInfo, LastHalt};
 pub use memory::MemoryProgress;
 pub use parked::Parked;
-pub(crate) use parked::{Earlier, ParkedRecord, ParkedRecords};
+pub(crate) use parked::{Earlier, LiveParking, ParkedRecord, ParkedRecords};
 pub use records::Record;
 pub(crate) use records::{NewRecords, load as load_records};
-pub use saved::{SaveError, Saved};
-pub(crate) use saves::{DoneAhead, LiveParking, Restored, SaveDesk, Saves, Snapshot, WrittenJobs};
+pub use saved::{Checkpoint, SaveError, Saved};
+pub(crate) use saves::{DoneAhead, SaveDesk, Saves, Snapshot, WrittenJobs};
+pub(crate) use shortcuts::{acquire_all, close_unused, load_earlier, open_life, shared_writer};
 pub(crate) use tenure::Tenant;
 pub use tenure::Tenure;
 pub use transactional::{CommitError, Transactional};
-pub(crate) use transactional::{Commits, NotWritten, commit};
-
-/// The saved state of a progress that keeps only the watermark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Checkpoint {
-    /// The watermark: every index up to and including this one is processed.
-    pub last_processed: Index,
-}
-
-impl Checkpoint {
-    /// Makes the checkpoint of a consumer that processed everything up to and including this index.
-    #[must_use]
-    pub fn new(last_processed: Index) -> Self {
-        Self { last_processed }
-    }
-}
+pub(crate) use transactional::{Commits, NotWritten, Opening, commit};
 
 /// Keeps the progress of one consumer across lives, under a name. Only one live consumer has the
 /// name at a time.
@@ -313,66 +297,6 @@ pub trait Progress: Send + 'static {
     /// A consumer calls it once, before it takes the name. The default ignores the handle.
     fn subscribe(&mut self, tenure: Tenure) {
         let _ = tenure;
-    }
-}
-
-/// Returns the shared writer of a progress of this crate, once its name is taken. The writer only
-/// makes the same save quicker: a struct around such a progress is not recognised here, and saves
-/// the same with [`Progress::save_all`].
-pub(crate) fn shared_writer<P: Progress>(progress: &mut P) -> Option<Arc<dyn Saves>> {
-    let any: &mut dyn Any = progress;
-    any.downcast_mut::<StoreProgress>()?.writer()
-}
-
-/// Returns the records of single jobs, and of the life before, of a store's progress that has its
-/// name. `None` for any other progress. With `parks` the store notes that there may be more of
-/// them.
-pub(crate) fn load_earlier<P: Progress>(progress: &mut P, parks: bool) -> Result<Option<Earlier>, Error> {
-    let any: &mut dyn Any = progress;
-    let Some(progress) = any.downcast_mut::<StoreProgress>() else { return Ok(None) };
-    if parks {
-        progress.note_parking()?;
-    }
-    progress.load_earlier().map(Some)
-}
-
-/// The parts of the write with which a life begins.
-pub(crate) struct Opening<'a> {
-    pub(crate) life: &'a Life,
-    /// The jobs that are to run alone.
-    pub(crate) suspects: Vec<&'a ParkedRecord>,
-    /// The jobs that were passed, whose records are removed.
-    pub(crate) passed: &'a [Index],
-    /// Everything that is saved, if an engine keeps the records.
-    pub(crate) saved: Option<&'a mut Saved>,
-    pub(crate) name: &'a str,
-}
-
-/// Writes the records with which a life begins, in one write.
-pub(crate) fn open_life<P: Progress>(
-    progress: &mut P,
-    commits: Option<&mut dyn Commits<P>>,
-    opening: Opening<'_>,
-) -> Result<(), Error> {
-    let any: &mut dyn Any = progress;
-    if let Some(store) = any.downcast_mut::<StoreProgress>() {
-        return store.open_life(opening.life, opening.suspects.into_iter(), opening.passed);
-    }
-    transactional::open_life(progress, commits, opening)
-}
-
-/// Closes the record of a life in which nothing ran. `name` is the progress, if it is the store's.
-pub(crate) fn close_unused(name: &mut (dyn Any + Send), closed: &Life) -> Result<(), Error> {
-    name.downcast_mut::<StoreProgress>().map_or(Ok(()), |progress| progress.open_life(closed, std::iter::empty(), &[]))
-}
-
-/// Takes the name, and loads everything that is done. A progress of this crate need not put it in
-/// order: that is quicker and no more.
-pub(crate) fn acquire_all<P: Progress>(progress: &mut P) -> Result<Option<Saved>, Error> {
-    let any: &mut dyn Any = progress;
-    match any.downcast_mut::<StoreProgress>() {
-        Some(store) => store.acquire_loaded(),
-        None => progress.acquire_all(),
     }
 }
 

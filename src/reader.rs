@@ -4,9 +4,10 @@
 //! thread is woken: that holds while this thread supervises the workers. One thread at a time calls
 //! the source, and it holds no other lock meanwhile.
 
+use crate::base::caught::Failure;
 use crate::base::clock::Clock;
 use crate::base::error::Error;
-use crate::base::guard::{Failure, drop_guarded, guarded};
+use crate::base::guard::{drop_guarded, guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::base::time::{self, Now, Sleep};

@@ -22,7 +22,8 @@ pub(crate) mod transactional;
 pub(crate) mod worker;
 pub(crate) mod writing;
 
-use crate::base::guard::{Failure, drop_guarded};
+use crate::base::caught::Failure;
+use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
 use crate::commit::changes::Changes;
 use crate::run::worker::{Job, Report};

@@ -262,7 +262,7 @@ impl<P: Progress> Recorded<P> {
             // Only parked jobs are done there, and their records say so.
             saved.done.clear();
         }
-        records.list(&mut saved);
+        (saved.records, saved.parked) = records.list();
         let outcome = match &mut self.commits {
             Some(commits) => commits.commit(&mut progress.lock(), &saved, &batch.jobs),
             None => save_all(progress, &saved),

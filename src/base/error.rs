@@ -1,6 +1,7 @@
 //! The one error type of the crate's surface.
 
 use crate::base::config::ConfigError;
+use crate::base::failure::{Verdict, verdict};
 use crate::base::index::{BoxError, Index};
 use std::fmt;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ mod structure;
 mod text;
 
 pub(crate) use text::describe;
-use text::{after_the_last, not_found, still, times};
+use text::{not_found, still, times};
 
 /// Every error of this crate: what happened, and what to do about it.
 ///
@@ -412,6 +413,15 @@ impl Error {
     #[must_use]
     pub fn report(&self) -> String {
         text::report(self)
+    }
+}
+
+/// Returns the rest of the text for the last attempt of a job: its state, and what to do.
+fn after_the_last(source: &BoxError) -> &'static str {
+    match source.downcast_ref() {
+        Some(Error::Counter { .. } | Error::Runtime) => " and is not tried again: fix the cause and start again",
+        _ if verdict(&**source) == Verdict::Permanent => " and is not tried again: fix the cause and start again",
+        _ => ", its last: fix the cause and start again, or allow more attempts",
     }
 }
 

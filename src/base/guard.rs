@@ -1,7 +1,5 @@
 //! Calls of user code. A panic in user code becomes an error, also a panic in a destructor.
 
-use crate::base::error::describe;
-use crate::base::failure::{Verdict, verdict};
 use crate::base::index::BoxError;
 use std::any::Any;
 use std::fmt;
@@ -42,29 +40,6 @@ pub(crate) fn drop_guarded<U>(users: U) {
         // The destructor of the payload may panic too, so it never runs.
         let _ = std::mem::ManuallyDrop::new(payload);
         tracing::error!("a destructor panicked");
-    }
-}
-
-/// An error of user code, and its text. The text is made before any lock is taken, since user code
-/// makes it, and its length is bounded.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) error: BoxError,
-    pub(crate) text: String,
-    /// The fate that the error gives its job.
-    pub(crate) verdict: Verdict,
-}
-
-impl Failure {
-    pub(crate) fn boxed(error: BoxError) -> Box<Self> {
-        Box::new(error.into())
-    }
-}
-
-impl From<BoxError> for Failure {
-    fn from(error: BoxError) -> Self {
-        let (text, verdict) = (describe(&*error), verdict(&*error));
-        Self { error, text, verdict }
     }
 }
 

@@ -94,8 +94,9 @@ pub(super) fn acquire(progress: &mut impl Progress, keeps: Keeps, tenure: &Tenur
     let mut earlier = load_earlier(progress, asks)?;
     let mut opening = None;
     if keeps_records && earlier.is_none() {
-        let nothing = &mut Saved::new(None, 0, Vec::new());
-        earlier = load_records(saved.as_mut().unwrap_or(nothing), asks, &named())?;
+        let rows = |saved: &mut Saved| (std::mem::take(&mut saved.records), std::mem::take(&mut saved.parked));
+        let rows = saved.as_mut().map(rows).unwrap_or_default();
+        earlier = load_records(rows, asks, &named())?;
         if !keeps_all {
             saved.iter_mut().for_each(|saved| saved.done.clear());
         }

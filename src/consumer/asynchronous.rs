@@ -73,8 +73,3 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         Ok(consumer)
     }
 }
-
-/// True within the context of a runtime, whose tasks would stand still if this thread waited.
-pub(super) fn is_in_runtime() -> bool {
-    Handle::try_current().is_ok()
-}

@@ -5,7 +5,7 @@ use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::base::sync::Arc;
 use crate::base::time;
-use crate::driver::control::{Control, Place};
+use crate::driver::desks::control::{Control, Place};
 use crate::driver::reach::OutOfReach;
 use crate::observe::ended::Ended;
 use std::future::poll_fn;

@@ -53,6 +53,14 @@ pub struct Builder<J, P> {
     pub(super) metrics: bool,
 }
 
+impl Consumer {
+    /// Returns a builder for a consumer of these jobs that keeps its watermark in this progress.
+    /// Nothing happens before it is started.
+    pub fn builder<J: Jobs, P: Progress>(jobs: J, progress: P) -> Builder<J, P> {
+        Builder::new(jobs, progress)
+    }
+}
+
 impl<J: Jobs, P: Progress> Builder<J, P> {
     pub(super) fn new(jobs: J, progress: P) -> Self {
         Self {

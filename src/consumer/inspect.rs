@@ -2,13 +2,14 @@
 //! never begin is refused.
 
 use super::acquire::Acquired;
-use super::launch::Unstarted;
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::guard::guarded;
 use crate::base::index::Index;
+use crate::base::sync::Arc;
+use crate::progress::Tenure;
 use crate::source::Jobs;
-use crate::source::wakeup::Wakeup;
+use crate::source::wakeup::{Bell, Wakeup};
 use crate::source::watermark::Watermark;
 
 /// The place in the stream where a consumer begins and ends, as its user wants it.
@@ -28,6 +29,60 @@ pub(super) struct Inspected {
     pub(super) subscribed: bool,
     /// The lowest index that is not done.
     pub(super) next: Index,
+}
+
+/// Cleans up if the start fails: it closes the bell, so that the source can forget its wake-up,
+/// ends the tenure, which steers nothing then, and gives the watermark back as long as no driver
+/// ends it.
+pub(super) struct Unstarted {
+    pub(super) bell: Arc<Bell>,
+    pub(super) tenure: Tenure,
+    /// The watermark, until there is a driver that ends it.
+    pub(super) watermark: Option<Watermark>,
+    /// True if the driver of a consumer that waited for its name has the watermark already.
+    reserved: bool,
+    pub(super) started: bool,
+}
+
+impl Unstarted {
+    pub(super) fn new() -> Self {
+        Self { bell: Arc::default(), tenure: Tenure::new(), watermark: None, reserved: false, started: false }
+    }
+
+    /// Leaves the watermark to the driver, which ends it.
+    pub(super) fn hand_watermark_on(&mut self) {
+        (self.watermark, self.reserved) = (None, true);
+    }
+
+    /// True if the consumer has waited for its name.
+    pub(super) fn has_waited(&self) -> bool {
+        self.reserved
+    }
+
+    /// Reserves the watermark for this consumer, whose name and upstreams are known now.
+    pub(super) fn reserve(
+        &mut self,
+        watermark: &Watermark,
+        name: Option<String>,
+        upstreams: Vec<Watermark>,
+    ) -> Result<(), ConfigError> {
+        if self.reserved {
+            return watermark.engage(name, upstreams);
+        }
+        watermark.reserve(name, upstreams)?;
+        self.watermark = Some(watermark.clone());
+        Ok(())
+    }
+}
+
+impl Drop for Unstarted {
+    fn drop(&mut self) {
+        if !self.started {
+            self.bell.close();
+            self.tenure.end();
+            self.watermark.iter().for_each(Watermark::release);
+        }
+    }
 }
 
 /// Subscribes to the source, reserves the watermark, and asks for the first index.

@@ -6,30 +6,28 @@
 use super::Consumer;
 use super::acquire::{Acquired, Keeps, acquire, subscribe};
 use super::builder::{Builder, OnProcessed};
-use super::inspect::{Inspected, Wanted, inspect};
+use super::inspect::{Inspected, Unstarted, Wanted, inspect};
 use super::recover::{Going, recover};
 use crate::base::clock::{Clock, Waits};
-use crate::base::config::{self, ConfigError, OnExhausted};
+use crate::base::config::{self, OnExhausted};
 use crate::base::error::Error;
 use crate::base::sync::{Arc, Mutex};
-use crate::driver::care::Recovered;
-use crate::driver::standby::Refusal;
+use crate::driver::Recovered;
+use crate::driver::Timeouts;
+use crate::driver::tenure::Refusal;
 use crate::driver::tenure::fenced;
-use crate::driver::timeouts::Timeouts;
 use crate::driver::writing::Writing;
 use crate::driver::{Core, Driver};
 use crate::notifier::notify;
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;
 use crate::observe::observers::Observers;
-use crate::progress::{Commits, Progress, Saves, Tenure, shared_writer};
+use crate::progress::{Commits, Progress, Saves, shared_writer};
 use crate::reader::{Reader, SharedSource, Source};
 use crate::run::Runner;
 use crate::run::mode::{Mode, Settings};
 use crate::saver::{self, Saver, saver};
 use crate::source::Jobs;
-use crate::source::wakeup::Bell;
-use crate::source::watermark::Watermark;
 use crate::window::{Limits, Window};
 use std::any::Any;
 use std::sync::Weak;
@@ -182,8 +180,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             self.attempt_timeout.map(|after| Timeouts::new(after, mode == Mode::Deferred, !self.observers.is_empty()));
         let (after, alarms): (Vec<_>, Vec<_>) = std::mem::take(&mut self.on_stall).into_iter().unzip();
         core.watching.stalls.add_alarms(after);
-        core.watching.observers = Observers::new(name, std::mem::take(&mut self.observers), alarms);
-        core.saving.effects.limit = settings.effects.unwrap_or(usize::MAX);
+        core.out.observers = Observers::new(name, std::mem::take(&mut self.observers), alarms);
+        core.out.effects.limit = settings.effects.unwrap_or(usize::MAX);
         core.saving.writing = settings.unwritten.map(|most| Writing::new(most, checked.keeps.all));
         core
     }
@@ -266,58 +264,4 @@ pub(super) fn hand_over<P: Progress>(mut progress: P, keeps: saver::Keeps<P>, cl
     let waits: Weak<dyn Waits> = Arc::downgrade(&(handle.clone() as Arc<dyn Waits>));
     clock.tell(waits);
     Handed { saves: handle, saver: Some(saver), name: Box::new(progress) }
-}
-
-/// Cleans up if the start fails: it closes the bell, so that the source can forget its wake-up,
-/// ends the tenure, which steers nothing then, and gives the watermark back as long as no driver
-/// ends it.
-pub(super) struct Unstarted {
-    pub(super) bell: Arc<Bell>,
-    pub(super) tenure: Tenure,
-    /// The watermark, until there is a driver that ends it.
-    watermark: Option<Watermark>,
-    /// True if the driver of a consumer that waited for its name has the watermark already.
-    reserved: bool,
-    pub(super) started: bool,
-}
-
-impl Unstarted {
-    fn new() -> Self {
-        Self { bell: Arc::default(), tenure: Tenure::new(), watermark: None, reserved: false, started: false }
-    }
-
-    /// Leaves the watermark to the driver, which ends it.
-    pub(super) fn hand_watermark_on(&mut self) {
-        (self.watermark, self.reserved) = (None, true);
-    }
-
-    /// True if the consumer has waited for its name.
-    pub(super) fn has_waited(&self) -> bool {
-        self.reserved
-    }
-
-    /// Reserves the watermark for this consumer, whose name and upstreams are known now.
-    pub(super) fn reserve(
-        &mut self,
-        watermark: &Watermark,
-        name: Option<String>,
-        upstreams: Vec<Watermark>,
-    ) -> Result<(), ConfigError> {
-        if self.reserved {
-            return watermark.engage(name, upstreams);
-        }
-        watermark.reserve(name, upstreams)?;
-        self.watermark = Some(watermark.clone());
-        Ok(())
-    }
-}
-
-impl Drop for Unstarted {
-    fn drop(&mut self) {
-        if !self.started {
-            self.bell.close();
-            self.tenure.end();
-            self.watermark.iter().for_each(Watermark::release);
-        }
-    }
 }

@@ -4,7 +4,7 @@
 use super::acquire::Acquired;
 use crate::base::error::Error;
 use crate::base::index::Index;
-use crate::driver::care::Recovered;
+use crate::driver::Recovered;
 use crate::progress::{Commits, Earlier, Life, Opening, ParkedRecord, Progress, Saved, open_life};
 use crate::window::Window;
 

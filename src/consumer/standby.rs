@@ -2,7 +2,8 @@
 //! once it has the name.
 
 use super::acquire::{Acquired, acquire};
-use super::launch::{Assembled, Checked, Handed, Opened, Unstarted, hand_over, spawn};
+use super::inspect::Unstarted;
+use super::launch::{Assembled, Checked, Handed, Opened, hand_over, spawn};
 use super::{Builder, Consumer};
 use crate::base::config;
 use crate::base::error::{Error, describe};
@@ -10,7 +11,8 @@ use crate::base::guard::drop_guarded;
 use crate::base::sync::Arc;
 use crate::base::time::Now;
 use crate::driver::Driver;
-use crate::driver::standby::{Refusal, Takeover, is_outage};
+use crate::driver::desks::standby::Takeover;
+use crate::driver::tenure::{Refusal, is_outage};
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;
 use crate::progress::{Commits, Life, Progress, close_unused};

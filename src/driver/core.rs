@@ -1,51 +1,61 @@
 //! The state that the lock guards: the window, and beside it all that the window must not know
 //! (jobs, clocks, errors).
 //!
-//! Each event goes into the window. The actions that come out are sorted into [`Wakes`], which the
-//! driver carries out once the lock is free again.
+//! Each part owns its state and knows no other part that could know it. Here they are put together:
+//! each event goes into the window, and the actions that come out are sorted into [`Wakes`], which
+//! the driver carries out once the lock is free again.
 
-use super::announcing::Announcing;
-use super::ending::Ending;
-use super::failures::Failures;
-use super::handing_out::demand;
-use super::life::KeptLife;
-use super::parking::Parking;
-use super::reach::Gates;
+use super::explain::View;
+use super::fates::{Fates, Recovered};
+use super::out::{Ending, Out, Scene};
+use super::reach::{Gates, kept_below};
 use super::reading::Reading;
 use super::running::Running;
 use super::saving::Saving;
 use super::tenure::Tenancy;
-use super::waiters::Waiting;
+use super::waiters::{Announcing, Waiters};
 use super::wakes::Wakes;
 use super::watching::Watching;
 use crate::base::clock::Clock;
+use crate::base::guard::Guarded;
+use crate::base::index::Index;
 use crate::base::retry::Retry;
+use crate::base::sync::Arc;
 use crate::base::time::Now;
 use crate::crew::Roster;
 use crate::crew::workers::{Demand, Wake, Workers};
+use crate::observe::observers::Notice;
+use crate::observe::status::{State, Status};
+use crate::observe::{Event, Kind};
 use crate::reader::Ask;
-use crate::window::{Action, Window};
+use crate::run::OnJobDone;
+use crate::window::{Action, Limits, Window};
 use std::time::Instant;
 
 pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) window: Window,
+    pub(crate) out: Out,
+    pub(super) ending: Ending,
+    pub(super) fates: Fates,
     pub(crate) reading: Reading,
     pub(crate) gates: Gates,
-    pub(crate) failures: Failures,
-    /// The parked jobs; `None` if there are none, and there will be none.
-    pub(crate) parking: Option<Box<Parking>>,
-    pub(crate) life: KeptLife,
     pub(crate) running: Running,
     pub(crate) saving: Saving,
     pub(crate) tenancy: Tenancy,
     pub(crate) announcing: Announcing,
-    pub(super) waiting: Waiting,
-    pub(super) ending: Ending,
+    pub(super) waiters: Waiters,
     pub(crate) watching: Watching,
     pub(crate) workers: Workers,
     /// The members of the crew that are there, and the guard of the progress name.
     pub(crate) roster: Roster,
+}
+
+/// Returns the work that the pool is needed for, apart from results that wait for the sink.
+#[inline]
+pub(super) fn demand(window: &Window) -> Demand {
+    let (runnable, limit) = (window.can_run(), window.limits().max_processing);
+    Demand { runnable, limit, over: window.has_ended() }
 }
 
 impl Core {
@@ -53,52 +63,78 @@ impl Core {
         let mut core = Self {
             clock: Clock::default(),
             window,
+            out: Out::default(),
+            ending: Ending::default(),
+            fates: Fates::new(retry),
             reading: Reading::new(max_read_ahead),
             gates: Gates::default(),
-            failures: Failures::new(retry),
-            parking: None,
-            life: KeptLife::default(),
             running: Running::default(),
             saving: Saving::default(),
             tenancy: Tenancy::default(),
             announcing: Announcing::default(),
-            waiting: Waiting::default(),
-            ending: Ending::default(),
+            waiters: Waiters::default(),
             watching: Watching::new(now),
             workers: Workers::default(),
             roster: Roster::default(),
         };
-        core.fit_prefetch();
+        core.reading.fit_prefetch(&mut core.window);
         core
+    }
+
+    /// Returns what the parts see beside their own state.
+    pub(super) fn scene<'a>(&'a mut self, now: &'a Now) -> Scene<'a> {
+        Scene { window: &mut self.window, ending: &mut self.ending, out: &mut self.out, now }
+    }
+
+    /// Returns the fates, and what they see beside their own state.
+    pub(super) fn fates<'a>(&'a mut self, now: &'a Now) -> (&'a mut Fates, Scene<'a>) {
+        (&mut self.fates, Scene { window: &mut self.window, ending: &mut self.ending, out: &mut self.out, now })
+    }
+
+    /// Goes on with the records of earlier lives. `None` if there are no records of single jobs and
+    /// there will be none.
+    pub(crate) fn go_on(&mut self, recovered: Recovered) -> Option<()> {
+        let now = self.clock.when_asked();
+        let (fates, mut at) = self.fates(&now);
+        fates.go_on(recovered, &mut at)
+    }
+
+    /// Returns the lowest parked job, whose item a log keeps.
+    pub(crate) fn lowest_parked(&self) -> Option<Index> {
+        self.fates.records.lowest_parked()
     }
 
     /// Polls the window until it wants nothing more.
     pub(crate) fn drain(&mut self, now: &Now) -> Wakes {
-        if self.parking.is_some() {
+        self.hold_turn();
+        if self.fates.has_records {
             self.take_care(now);
         }
-        self.ask_to_write();
-        self.close_life(now);
-        let mut wakes = Wakes { reader: std::mem::take(&mut self.reading.rouse), ..Wakes::default() };
+        if self.saving.can_write(&self.window) {
+            self.window.handle_changed();
+        }
+        // The window is asked first, since each job has brought it into the cache.
+        if self.window.is_ending() || self.window.is_stopping() {
+            self.close_life(now);
+        }
+        let mut wakes = Wakes { reader: std::mem::take(&mut self.out.reader), ..Wakes::default() };
         if self.window.is_stopping() && !std::mem::replace(&mut self.ending.told, true) {
             wakes.reader = true;
-            self.waiting.rouse = true;
+            self.out.waiters = true;
             self.ending.stopping.begin();
         }
         while let Some(action) = self.window.poll() {
             self.act(action, &mut wakes, now);
         }
-        if std::mem::take(&mut self.waiting.rouse) {
+        if std::mem::take(&mut self.out.waiters) {
             wakes.called |= self.call_in_vain();
         }
-        if self.reading.look_waits && !self.has_unread() {
+        if self.reading.look_waits && !self.reading.has_unread(&self.window) {
             self.reading.look_waits = false;
             wakes.reader = true;
         }
-        if self.saving.under_way.since.is_some() {
-            self.hurry_save(&mut wakes);
-        }
-        let (window, failures, has_turn) = (&self.window, &self.failures, self.has_turn());
+        wakes.hurry |= self.saving.hurries(&self.window);
+        let (window, failures, has_turn) = (&self.window, &self.fates.failures, self.has_turn());
         let batches = &mut self.running.batches;
         wakes.worker = self.workers.wake(self.reading.supervises, has_turn, || match batches {
             None => demand(window),
@@ -117,21 +153,252 @@ impl Core {
     fn act(&mut self, action: Action, wakes: &mut Wakes, now: &Now) {
         match action {
             Action::Fetch(run) => {
-                let (first, last) = (*run.start(), self.window.fetch_through(&run, self.source_gate()));
+                let gate = self.fates.care.gate();
+                let (first, last) = (*run.start(), self.window.fetch_through(&run, gate));
                 self.reading.fetch = Some(Ask::new(first, last, run.end() - first + 1));
                 self.reading.taken = false;
                 // A worker that is awake reads the run itself, or the reader finds the fetch at its
                 // next look.
-                wakes.reader |= !self.leaves_reading_to_workers() || self.workers.awake() == 0;
+                let leaves = self.reading.leaves_to_workers(&self.workers, &self.window);
+                wakes.reader |= !leaves || self.workers.awake() == 0;
             }
             Action::Save => {
                 wakes.save = true;
-                self.saving.under_way.since = Some(now.get());
-                self.saving.patience.begin(now.of_machine(), self.running.counters.done);
+                self.saving.begin(now);
             }
-            Action::Announce(run) => self.announce(run, wakes),
+            Action::Announce(run) => {
+                wakes.called |= self.waiters.call_up_to(*run.end());
+                wakes.news |= self.announcing.note(run);
+            }
             Action::Finish => self.finish(wakes, now),
         }
+    }
+
+    #[cold]
+    fn take_care(&mut self, now: &Now) {
+        let busy = self.running.aside.held || self.saving.has_to_write(&self.window);
+        let (fates, mut at) = self.fates(now);
+        fates.take_care(busy, &mut at);
+        self.hold_turn();
+    }
+
+    /// Leaves the turn at the sink to a thread of the pool, if a job was passed. Its report brought
+    /// no result.
+    pub(super) fn hold_turn(&mut self) {
+        if std::mem::take(&mut self.out.turn) {
+            self.running.aside.hold(self.window.lowest_undone());
+        }
+    }
+
+    /// True if a thread of the pool could take up a turn that nobody has.
+    #[inline]
+    pub(super) fn has_turn(&self) -> bool {
+        self.running.aside.held && self.may_resume_turn()
+    }
+
+    #[cold]
+    fn may_resume_turn(&self) -> bool {
+        let window = &self.window;
+        let starts = !window.is_paused() && !window.is_stopping() && !window.has_ended();
+        starts && window.in_flight() < window.limits().max_processing && !self.fates.care.is_settling()
+    }
+
+    /// True if the caller is to [write lines](super::Driver::tell). It is counted as present
+    /// meanwhile, so that `stop` awaits it.
+    #[inline]
+    pub(super) fn begin_telling(&mut self) -> bool {
+        let begins = self.out.telling.begin();
+        if begins {
+            self.roster.count_in();
+        }
+        begins
+    }
+
+    /// Takes new limits.
+    pub(crate) fn change_limits(&mut self, limits: Limits, now: &Now) {
+        let limits = self.saving.narrow(limits);
+        let limits = self.fates.change_limits(limits, &mut self.window);
+        self.set_limits(limits, now);
+    }
+
+    pub(super) fn set_limits(&mut self, limits: Limits, now: &Now) {
+        self.window.set_limits(limits);
+        let (fates, mut at) = self.fates(now);
+        fates.put_off_turn(&mut at);
+        self.reading.fit_prefetch(&mut self.window);
+    }
+
+    /// Ends once this index is processed.
+    pub(crate) fn stop_at(&mut self, index: Index) {
+        self.window.stop_at(index);
+        self.out.waiters = true;
+        self.end_within_reach();
+    }
+
+    /// Checks the end after an upstream has ended or the end has changed: it may be out of reach.
+    pub(super) fn end_within_reach(&mut self) {
+        self.out.waiters |= self.gates.reach.shorten(&mut self.window, &self.gates.upstreams);
+    }
+
+    /// Halts the consumer if its end turned out to be out of reach.
+    fn halt_out_of_reach(&mut self, now: &Now) {
+        if let Some(error) = self.gates.reach.error(&self.window).filter(|_| self.ending.error.is_none()) {
+            let index = self.window.lowest_undone();
+            self.scene(now).halt_for(index, error.to_string(), error, "");
+        }
+    }
+
+    /// Closes the record of the life with the last save, once nothing is in flight and nothing
+    /// starts any more.
+    #[cold]
+    fn close_life(&mut self, now: &Now) {
+        if self.window.is_ending() && self.fates.life.is_kept() && !self.saving.has_to_write(&self.window) {
+            // Until its effects are written, a job may be refused them, and has to run again.
+            if self.window.is_stopping() || self.out.effects.is_empty() {
+                self.halt_out_of_reach(now);
+                let (fates, mut at) = self.fates(now);
+                fates.close_life(&mut at);
+            }
+        } else if self.window.is_stopping() {
+            self.write_halt(now);
+        }
+    }
+
+    /// Writes why the consumer halts while other jobs still run.
+    pub(super) fn write_halt(&mut self, now: &Now) {
+        let is_lost = self.tenancy.is_lost();
+        let (fates, mut at) = self.fates(now);
+        fates.life.write_halt(is_lost, &mut at);
+    }
+
+    /// Abandons the save under way and all later ones, so the watermark never moves again.
+    pub(super) fn abandon_save(&mut self) {
+        self.window.handle_save_abandoned();
+        (self.saving.under_way.since, self.saving.under_way.error) = (None, None);
+        self.ending.unreachable_from = self.ending.unreachable_from.min(self.window.lowest_unprocessed());
+        self.out.waiters = true;
+    }
+
+    /// Everything is over: the window wants nothing more.
+    fn finish(&mut self, wakes: &mut Wakes, now: &Now) {
+        wakes.ended = true;
+        self.running.flights.timeouts.iter().for_each(|timeouts| timeouts.ring());
+        self.out.waiters = true;
+        self.halt_out_of_reach(now);
+        // Also if no thread watches: the time since the end is told.
+        self.watching.stalls.restart(now.get());
+        self.tell_end(now);
+        // There may be very many of them, so their memory is given back later, without the lock.
+        let retries = self.fates.failures.take_all();
+        let jobs = self.reading.prefetch.take_all();
+        let (pool, callback) = (Guarded::new(self.running.pool.take()), Guarded::new(self.running.on_job_done.take()));
+        let source = Guarded::new(self.reading.runs.take());
+        self.roster.end(Box::new((jobs, retries, pool, callback, source)));
+    }
+
+    /// The last line, behind all that is not said yet.
+    fn tell_end(&mut self, now: &Now) {
+        self.out.telling.end();
+        let error = self.ending.halted.as_deref().map(|(_, text)| text.clone());
+        let index = self.window.last_processed();
+        let event = Event { kind: Kind::Ended, index, attempt: None, error: error.as_deref(), elapsed: None };
+        self.out.tell(&event, now);
+        if self.out.is_observed() {
+            self.measure(now);
+            let error = self.ending.report.clone();
+            self.out.telling.notice(Notice::Ended { state: self.state(), last_processed: index, error });
+        }
+    }
+
+    /// Keeps a measurement for the observers.
+    pub(super) fn measure(&mut self, now: &Now) {
+        if self.out.is_observed() {
+            let (lag, status) = (self.watching.lag(&self.window, now), Box::new(self.status(now)));
+            self.out.telling.notice(Notice::Measured { lag, status });
+        }
+        self.watching.measured(&self.window, now);
+    }
+
+    /// Notes that something begins that may stall. If it returns true, the caller has to
+    /// [start](super::Driver::spawn_watch) the thread that watches, which is counted as present
+    /// already.
+    pub(super) fn stir(&mut self, now: Instant) -> bool {
+        self.watching.stir(&self.window, &self.out, &mut self.roster, now)
+    }
+
+    /// Abandons the running jobs: they are neither awaited nor counted any longer. Returns their
+    /// indices, and a callback to be dropped without the lock.
+    pub(crate) fn abandon(&mut self, now: &Now) -> (Vec<Index>, Option<Arc<OnJobDone>>) {
+        let mut running: Vec<Index> = self.running.flights.iter().map(|flight| flight.index).collect();
+        running.sort_unstable();
+        self.ending.abandoned = true;
+        let (fates, mut at) = self.fates(now);
+        at.never_reaches(running.first().copied().unwrap_or(Index::MAX));
+        fates.release_alone(&mut at);
+        self.window.handle_abandoned();
+        (running, self.running.on_job_done.take())
+    }
+
+    /// Calls the threads whose index can no longer come. Returns true if there are any. If an index
+    /// cannot come, no higher index can.
+    #[cold]
+    fn call_in_vain(&mut self) -> bool {
+        let mut any = false;
+        while self.waiters.highest().is_some_and(|index| self.never(index)) {
+            self.waiters.call_highest();
+            any = true;
+        }
+        any
+    }
+
+    /// True if the watermark can no longer reach this index.
+    pub(crate) fn never(&self, index: Index) -> bool {
+        let window = &self.window;
+        let stopping = window.is_stopping();
+        if self.tenancy.awaited.is_some() {
+            // Nobody knows yet how far the one who has the name will have come.
+            return index == Index::MAX || stopping || window.has_ended();
+        }
+        let waits = || self.fates.failures.has_waiting_up_to(index, |failed| !window.is_redriven(failed));
+        index == Index::MAX
+            || window.has_ended()
+            // Jobs above the end that are done already, or run, may still be passed.
+            || window.ends_at().is_some_and(|last| last < index && window.unstarted_from(last.saturating_add(1)) <= index)
+            || stopping && (index >= window.next() || waits())
+            // Once the consumer stops, no thread gets a turn.
+            || stopping && self.running.aside.has_up_to(index)
+            || self.ending.unreachable_from <= index
+            || self.gates.upstreams.iter().any(|upstream| kept_below(window, index, upstream))
+    }
+
+    /// Returns the state that a status tells of.
+    pub(super) fn view(&self) -> View<'_> {
+        View {
+            window: &self.window,
+            ending: &self.ending,
+            fates: &self.fates,
+            reading: &self.reading,
+            upstreams: &self.gates.upstreams,
+            running: &self.running,
+            saving: &self.saving,
+            tenancy: &self.tenancy,
+            stalls: &self.watching.stalls,
+            workers: &self.workers,
+            is_gone: self.roster.is_gone(),
+        }
+    }
+
+    pub(crate) fn status(&self, now: &Now) -> Status {
+        self.view().status(now)
+    }
+
+    /// Returns the status of a watermark that has stood still for too long.
+    pub(super) fn stalled_status(&self, now: &Now) -> Status {
+        self.view().stalled_status(now)
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.view().state()
     }
 }
 

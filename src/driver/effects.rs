@@ -23,11 +23,13 @@ pub(crate) struct Unwritten {
     writing: usize,
     /// The number of bytes from which on no job starts.
     pub(crate) limit: usize,
+    /// True if as many results wait for a transaction as may.
+    pub(super) crowded: bool,
 }
 
 impl Default for Unwritten {
     fn default() -> Self {
-        Self { waiting: Vec::new(), bytes: 0, writing: 0, limit: usize::MAX }
+        Self { waiting: Vec::new(), bytes: 0, writing: 0, limit: usize::MAX, crowded: false }
     }
 }
 
@@ -55,8 +57,9 @@ impl Unwritten {
         self.bytes + self.writing == 0
     }
 
+    /// True if so much waits for a save that no job starts.
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes + self.writing >= self.limit
+        self.crowded || self.bytes + self.writing >= self.limit
     }
 
     /// Hands the effects over to be written, behind those that were handed over before and are not

@@ -1,13 +1,19 @@
 //! The status: sentences for an operator, made from the state that the lock guards.
 
-use super::core::Core;
-use super::failures::Failed;
+use super::fates::{Failed, Fates, Unread};
 use super::flights::{Flight, Timer};
-use super::reading::Unread;
+use super::out::Ending;
+use super::reading::Reading;
+use super::running::Running;
+use super::saving::Saving;
+use super::stalls::Stalls;
+use super::tenure::Tenancy;
 use crate::base::index::Index;
 use crate::base::time::Now;
+use crate::crew::workers::Workers;
 use crate::observe::status::{Attempt, Blocked, State, Status};
 use crate::source::watermark::Watermark;
+use crate::window::Window;
 use std::time::{Duration, Instant};
 
 /// The time after which a source or a store that does not answer is named as the reason. Before
@@ -28,9 +34,25 @@ impl Moment<'_> {
     }
 }
 
-impl Core {
-    pub(crate) fn status(&self, now: &Now) -> Status {
-        let patience = SILENCE.min(self.watching.stalls.pause());
+/// The state that a status tells of.
+pub(super) struct View<'a> {
+    pub(super) window: &'a Window,
+    pub(super) ending: &'a Ending,
+    pub(super) fates: &'a Fates,
+    pub(super) reading: &'a Reading,
+    pub(super) upstreams: &'a [Watermark],
+    pub(super) running: &'a Running,
+    pub(super) saving: &'a Saving,
+    pub(super) tenancy: &'a Tenancy,
+    pub(super) stalls: &'a Stalls,
+    pub(super) workers: &'a Workers,
+    /// True if all threads are gone.
+    pub(super) is_gone: bool,
+}
+
+impl View<'_> {
+    pub(super) fn status(&self, now: &Now) -> Status {
+        let patience = SILENCE.min(self.stalls.pause());
         self.status_with(self.blocked(&Moment { now, patience }), now)
     }
 
@@ -46,9 +68,9 @@ impl Core {
     }
 
     fn status_with(&self, blocked: Blocked, now: &Now) -> Status {
-        let window = &self.window;
+        let window = self.window;
         let ended = match &blocked {
-            Blocked::Upstream { index } => self.gates.upstreams.iter().find(|upstream| upstream.ended_below(*index)),
+            Blocked::Upstream { index } => self.upstreams.iter().find(|upstream| upstream.ended_below(*index)),
             _ => None,
         };
         Status {
@@ -58,15 +80,15 @@ impl Core {
             next: window.next(),
             processing: window.in_flight(),
             done_ahead: window.done_ahead(),
-            unsaved: window.unsaved() + self.unwritten() as u64,
+            unsaved: window.unsaved() + self.unwritten(),
             ended_upstream: ended.map(Watermark::name),
             blocked,
-            done: self.running.counters.done,
-            failed: self.running.counters.failed,
-            retries: self.running.counters.retries,
-            saves: self.running.counters.saves,
+            done: self.saving.done,
+            failed: self.fates.failed,
+            retries: self.fates.retries,
+            saves: self.saving.saves,
             absent: window.absent(),
-            parked: self.parked(),
+            parked: self.fates.records.parked(),
             oldest: self.oldest(now),
             unprocessed: window.lowest_unprocessed(),
         }
@@ -88,6 +110,11 @@ impl Core {
         }
     }
 
+    /// The number of jobs that have run and count as done in no save.
+    fn unwritten(&self) -> u64 {
+        self.saving.writing.as_ref().map_or(0, |writing| writing.waiting() as u64)
+    }
+
     /// Returns the attempt that began first. The abandoned ones are not in flight.
     fn oldest(&self, now: &Now) -> Option<Attempt> {
         let flight = self.running.flights.oldest().filter(|_| !self.ending.abandoned)?;
@@ -97,7 +124,7 @@ impl Core {
 
     /// Returns the one thing that the watermark waits for.
     fn blocked(&self, at: &Moment<'_>) -> Blocked {
-        let window = &self.window;
+        let window = self.window;
         let index = window.lowest_undone();
         if let Some((index, error)) = self.ending.halted.as_deref() {
             return Blocked::Halted { index: *index, error: error.clone() };
@@ -115,7 +142,7 @@ impl Core {
         if index > window.lowest_unprocessed() {
             return self.blocked_by_save(at);
         }
-        if self.is_unwritten(index) {
+        if self.saving.writing.as_ref().is_some_and(|writing| writing.has(index)) {
             return self.blocked_by_save(at);
         }
         if window.is_stopping() {
@@ -132,10 +159,12 @@ impl Core {
             // Its turn comes as soon as a slot is free.
             return self.lowest_running(at.now).unwrap_or(Blocked::No);
         }
-        if let Some(alone) = self.alone().filter(|alone| *alone == index || self.failures.waiting(index).is_none()) {
+        if let Some(alone) =
+            self.fates.care.alone().filter(|alone| *alone == index || self.fates.failures.waiting(index).is_none())
+        {
             return self.blocked_by_alone(alone, at);
         }
-        if let Some(failed) = self.failures.waiting(index) {
+        if let Some(failed) = self.fates.failures.waiting(index) {
             return self.blocked_by_retry(index, failed, at);
         }
         self.blocked_by_source(at)
@@ -163,7 +192,7 @@ impl Core {
         let Flight { index, attempt, .. } = *flight;
         let elapsed = now.coarse().duration_since(flight.started).into();
         let timeouts = self.running.flights.timeouts.as_ref().filter(|_| flight.timer == Timer::Overdue);
-        match timeouts.map(|timeouts| timeouts.after()) {
+        match timeouts.map(|timeouts| timeouts.after) {
             Some(timeout) => Blocked::Overdue { index, attempt, elapsed, timeout },
             None => Blocked::Running { index, attempt, elapsed },
         }
@@ -182,7 +211,7 @@ impl Core {
     /// Returns the answer while finished jobs are saved. A save is named only if it takes long.
     fn blocked_by_save(&self, at: &Moment<'_>) -> Blocked {
         let Some(silence) = at.silence(self.saving.under_way.since) else { return Blocked::No };
-        let error = match self.being_written() {
+        let error = match self.saving.writing.as_ref().and_then(|writing| writing.under_way()) {
             Some((jobs, lowest)) => {
                 format!("the transaction with {jobs} jobs from {lowest} on has not returned for {silence:.1?}")
             }
@@ -206,14 +235,14 @@ impl Core {
 
     /// Returns the answer after the end. Somebody may still wait for the threads.
     fn blocked_by_end(&self, at: &Moment<'_>) -> Blocked {
-        match at.silence(Some(self.watching.stalls.since)).filter(|_| !self.roster.is_gone()) {
+        match at.silence(Some(self.stalls.since)).filter(|_| !self.is_gone) {
             Some(elapsed) => Blocked::Leaving { elapsed },
             None => Blocked::No,
         }
     }
 
     fn blocked_by_source(&self, at: &Moment<'_>) -> Blocked {
-        let window = &self.window;
+        let window = self.window;
         let index = window.lowest_undone();
         if let Some(error) = &self.reading.look_error {
             return Blocked::Source { index, error: error.clone() };
@@ -233,7 +262,9 @@ impl Core {
         }
         let recorded = || self.blocked_by_save(at);
         let gated = || {
-            window.is_gated(index).then(|| if self.is_gated(index) { Blocked::Upstream { index } } else { recorded() })
+            window
+                .is_gated(index)
+                .then(|| if self.fates.care.is_gated(index) { Blocked::Upstream { index } } else { recorded() })
         };
         self.beyond_head(index).or_else(gated).unwrap_or_else(|| match &self.reading.unread {
             Some(unread) => self.unread(unread, index),
@@ -248,8 +279,8 @@ impl Core {
 
     /// Returns the time that the look has taken, if the look is all that this job waits for.
     fn look_awaited(&self, index: Index, now: &Now) -> Option<Duration> {
-        let window = &self.window;
-        let known = window.head().is_some_and(|head| index <= head) && !self.is_gated(index);
+        let window = self.window;
+        let known = window.head().is_some_and(|head| index <= head) && !self.fates.care.is_gated(index);
         let elapsed = self.reading.look.map(|since| now.get().saturating_duration_since(since));
         if !self.reading.seen {
             return Some(elapsed.unwrap_or_default());
@@ -290,7 +321,8 @@ fn unanswered(index: Index, silence: Duration) -> Blocked {
 mod tests {
     use super::*;
     use crate::Retry;
-    use crate::window::{Limits, Window};
+    use crate::driver::core::Core;
+    use crate::window::Limits;
 
     /// A consumer whose first job is being read since this moment.
     fn reading(now: Instant) -> Core {

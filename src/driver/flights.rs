@@ -1,8 +1,10 @@
-//! The jobs in flight, by token.
+//! The jobs in flight, by token, and the state of their timeouts.
 
-use super::timeouts::Timeouts;
 use crate::base::index::Index;
+use crate::base::sync::{Arc, Condvar};
 use crate::base::time::Coarse;
+use crate::crew::stopping::Overdue;
+use std::time::Duration;
 
 /// One job in flight.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +71,7 @@ struct Slot {
 }
 
 /// No slot. The two marks are above it, so one comparison finds a slot without a flight.
-pub(super) const NONE: usize = usize::MAX - 2;
+const NONE: usize = usize::MAX - 2;
 
 /// The mark of a slot that is free.
 const FREE: usize = usize::MAX;
@@ -77,6 +79,52 @@ const FREE: usize = usize::MAX;
 /// The mark of a slot whose attempt has failed, and whose token may still be used. So the token is
 /// given to no other attempt.
 const STALE: usize = usize::MAX - 1;
+
+/// The timeouts of one consumer.
+#[derive(Debug)]
+pub(crate) struct Timeouts {
+    pub(super) after: Duration,
+    /// True if an attempt that is overdue fails at once, since its token is all that is left of it.
+    pub(super) fails: bool,
+    /// True if there is an observer. It hears of the beginning of an attempt before the end.
+    pub(super) observed: bool,
+    /// The token of the youngest attempt that was passed.
+    passed: usize,
+    /// The flags of the attempts, by token.
+    pub(super) flags: Vec<Overdue>,
+    /// True while the thread waits for an attempt that begins.
+    pub(super) idle: bool,
+    /// The thread sleeps here.
+    pub(super) bell: Arc<Condvar>,
+}
+
+impl Timeouts {
+    /// Makes timeouts of this length. `fails`: the mode is that of tokens.
+    pub(crate) fn new(after: Duration, fails: bool, observed: bool) -> Box<Self> {
+        let bell = Arc::new(Condvar::new());
+        Box::new(Self { after, fails, observed, passed: NONE, flags: Vec::new(), idle: false, bell })
+    }
+
+    /// Notes that an attempt begins on the calling thread.
+    pub(super) fn begin(&mut self, token: usize) {
+        // The flag before is often this same one, which can be used again then.
+        Overdue::set_here(None);
+        if self.flags.len() <= token {
+            self.flags.resize_with(token + 1, Overdue::default);
+        }
+        let flag = &mut self.flags[token];
+        flag.renew();
+        Overdue::set_here(Some(flag.clone()));
+        if std::mem::take(&mut self.idle) {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Wakes the thread, since the consumer has ended or its clock was set.
+    pub(super) fn ring(&self) {
+        self.bell.notify_all();
+    }
+}
 
 impl Default for Flights {
     fn default() -> Self {
@@ -191,6 +239,15 @@ impl Flights {
         }
     }
 
+    /// Notes that the time of an attempt no longer counts, and that the calling thread goes on with
+    /// something else than its work.
+    pub(super) fn leave_timeout(&mut self, token: usize) {
+        if self.timeouts.is_some() {
+            self.set_timer(token, Timer::Off);
+            Overdue::set_here(None);
+        }
+    }
+
     /// Returns the number of tokens that are out.
     pub(crate) fn tokens(&self) -> usize {
         self.count
@@ -252,7 +309,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn the_next_timeout_is_that_of_the_oldest_flight_that_was_not_passed(steps in proptest::collection::vec((0..4usize, 0..12usize), 0..300)) {
-            let mut flights = Flights { timeouts: Some(Timeouts::new(std::time::Duration::MAX, true, false)), ..Flights::default() };
+            let mut flights = Flights { timeouts: Some(Timeouts::new(Duration::MAX, true, false)), ..Flights::default() };
             // The flights by their beginning, each with its token, and if it was passed; and the
             // tokens that are out without a flight.
             let (mut list, mut stale) = (Vec::<(usize, bool)>::new(), Vec::new());

@@ -5,14 +5,14 @@
 //! lost wake-up is a deadlock, which loom reports, as is a thread that does not end.
 
 use super::*;
-use crate::base::guard::Failure;
+use crate::base::caught::Failure;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::explore;
 use crate::base::time::{Sleep, model};
 use crate::commit::changes::Changes;
-use crate::driver::control::Control;
+use crate::driver::desks::control::Control;
 use crate::driver::freed::Waits;
-use crate::driver::standby::Refusal;
+use crate::driver::tenure::Refusal;
 use crate::progress::{MemoryProgress, Progress, SaveDesk};
 use crate::reader::{Reader, SharedSource};
 use crate::run::ordered::Ordered;

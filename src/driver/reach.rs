@@ -1,11 +1,8 @@
 //! Ends that are out of reach. If an upstream has ended below the end of its follower, no job above
 //! the upstream's watermark ever starts.
 
-use super::Driver;
-use super::core::Core;
 use crate::base::error::Error;
 use crate::base::index::Index;
-use crate::source::watermark::Listener;
 use crate::source::watermark::Watermark;
 use crate::window::Window;
 
@@ -28,26 +25,6 @@ pub(crate) struct Gates {
     /// The watermarks that the source's gate depends on.
     pub(crate) upstreams: Vec<Watermark>,
     pub(super) reach: Reach,
-}
-
-impl Core {
-    /// Checks the end after an upstream has ended or the end has changed: it may be out of reach.
-    pub(super) fn end_within_reach(&mut self) {
-        self.waiting.rouse |= self.gates.reach.shorten(&mut self.window, &self.gates.upstreams);
-    }
-}
-
-/// The driver listens to its upstreams. When one of them ends, an index that somebody waits for may
-/// never come. The driver notices that itself, since the reader may be in a long call.
-impl Listener for Driver {
-    fn changed(&self) {}
-
-    fn ended(&self) {
-        let mut core = self.core.lock();
-        core.waiting.rouse = true;
-        core.end_within_reach();
-        self.settle_saving(core, &self.clock.when_asked());
-    }
 }
 
 /// The end that a consumer has to reach, if it can.

@@ -1,394 +1,127 @@
-//! The driver's side of reading: the fetch, the thread that carries it out, and the result.
-//!
-//! The reader carries out a fetch. While the reader supervises the workers and the source is quick,
-//! the worker that would otherwise wait for the run reads it.
+//! The state of the source as far as it is known, and the jobs that were read from it.
 
-mod gaps;
-mod state;
-
-pub(crate) use self::state::{Bounding, Reading, Surplus, Unread};
-use super::Driver;
-use super::core::Core;
-use super::handing_out::Search;
-use super::prefetch::Sorted;
-use crate::base::error::Error;
-use crate::base::guard::{Failure, drop_guarded};
-use crate::base::index::{BoxError, Index};
-use crate::base::sync::{Arc, MutexGuard};
-use crate::base::time::Now;
-use crate::crew::workers::LOOK_EVERY;
-use crate::observe::{Event, Kind};
-use crate::reader::{Ask, Beyond, Due, Fetched, Order, Outcome, Payloads, ReadDesk, ReadRuns, Then, Weights};
-use crate::source::Gate;
+use super::fates::Unread;
+use super::prefetch::Prefetch;
+use crate::base::guard::drop_guarded;
+use crate::base::index::BoxError;
+use crate::base::sync::Arc;
+use crate::crew::workers::Workers;
+use crate::reader::{Ask, Outcome, Payloads, ReadRuns};
 use crate::window::Window;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// The largest number of back-offs that end in one critical section. So it takes a fraction of a
-/// millisecond, however many end at the same time.
-const PIECE: usize = 1024;
+/// Values of the user that are to be dropped without the lock.
+pub(crate) struct Surplus {
+    pub(super) jobs: Box<dyn Payloads>,
+    pub(super) error: Option<BoxError>,
+}
 
-impl Core {
-    /// Halts the consumer, since the source no longer has the next job.
-    fn truncated(&mut self, next: Index, first: Index, now: &Now) -> Option<BoxError> {
-        let error = Error::Truncated { next, first };
-        self.ending.unreachable_from = self.ending.unreachable_from.min(next);
-        self.halt(next, error.to_string(), error, "", now)
+impl Surplus {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs.len() == 0 && self.error.is_none()
     }
 
-    /// Makes the jobs due whose back-off is over, in the order in which the back-offs ended.
-    /// Returns true if there are more of them.
-    pub(crate) fn expire(&mut self, now: Instant) -> bool {
-        self.reading.supervises = false;
-        for _ in 0..PIECE {
-            let Some(index) = self.failures.take_due(now) else { return false };
-            let due = self.make_due(index);
-            // A parked job that was discarded leaves its timer behind.
-            debug_assert!(due || self.parking.is_some(), "a timer is set for each failed job, once");
-        }
-        true
+    pub(crate) fn drop_guarded(self) {
+        drop(self.jobs);
+        drop_guarded(self.error);
     }
+}
 
-    /// Says what the reader is to do next, if a look is due or not.
-    pub(crate) fn order(&mut self, now: &Now, look: Due) -> Order {
-        if self.window.is_stopping() || self.window.has_ended() {
-            return Order::End;
+/// The state of the source as far as it is known, and the jobs that were read from it.
+pub(crate) struct Reading {
+    /// The fetch that waits to be carried out, or is being carried out.
+    pub(super) fetch: Option<Ask>,
+    /// True once the reader or a worker has taken the fetch.
+    pub(super) taken: bool,
+    /// The outcome of a read that did not go well, for the reader to note.
+    pub(super) note: Option<Outcome>,
+    /// True if the last read took less time than it takes to wake the reader.
+    pub(crate) quick: bool,
+    /// True if the reader has nothing to read, and only looks at the workers from time to time.
+    pub(crate) supervises: bool,
+    /// The time at which the read under way began.
+    pub(crate) call: Option<Instant>,
+    /// The time since which the reader asks for the head, or waits to ask while a worker reads.
+    pub(crate) look: Option<Instant>,
+    /// True if a look is put off until all known jobs are read.
+    pub(super) look_waits: bool,
+    /// True once the head was seen.
+    pub(crate) seen: bool,
+    pub(crate) look_error: Option<String>,
+    /// The state of an end at the head, which the next look decides.
+    pub(crate) bounding: Bounding,
+    /// The reason why the first new job could not be read, if the source was asked for it.
+    pub(crate) unread: Option<Unread>,
+    /// The jobs that were read and are not handed out yet.
+    pub(crate) prefetch: Prefetch,
+    /// The source, for workers that read for themselves.
+    pub(crate) runs: Option<Arc<dyn ReadRuns>>,
+}
+
+impl Reading {
+    pub(super) fn new(max_read_ahead: usize) -> Self {
+        Self {
+            fetch: None,
+            taken: false,
+            note: None,
+            quick: false,
+            supervises: false,
+            call: None,
+            look: None,
+            look_waits: false,
+            seen: false,
+            look_error: None,
+            bounding: Bounding::No,
+            unread: None,
+            prefetch: Prefetch::new(max_read_ahead),
+            runs: None,
         }
-        if let Some(answer) = self.reading.note.take() {
-            return Order::Note(answer);
-        }
-        // Known work mostly goes before a look, since the source may take long to give its head. A
-        // failed job that has to be read again is known work, too.
-        self.reading.look_waits = look == Due::WhenIdle && self.has_unread();
-        if look != Due::No && !self.reading.look_waits {
-            self.looking(now.get());
-            return Order::Look;
-        }
-        if let Some(run) = self.take_fetch(now.get()) {
-            return Order::Read(run);
-        }
-        self.reading.supervises = true;
-        self.workers.supervised_from(now.of_machine());
-        Order::Wait(self.failures.next_due())
     }
 
     /// True if a job is to be read that the source is known to have: a new one, or a failed one.
     #[inline]
-    pub(super) fn has_unread(&self) -> bool {
-        self.reading.fetch.is_some() && !self.reading.taken || self.window.has_unread()
+    pub(super) fn has_unread(&self, window: &Window) -> bool {
+        self.waits() || window.has_unread()
     }
 
-    fn take_fetch(&mut self, now: Instant) -> Option<Ask> {
-        let run = self.reading.fetch.filter(|_| !self.reading.taken)?;
-        self.reading.taken = true;
-        self.reading.call = Some(now);
+    /// True if a fetch waits to be carried out.
+    #[inline]
+    pub(super) fn waits(&self) -> bool {
+        self.fetch.is_some() && !self.taken
+    }
+
+    pub(super) fn take_fetch(&mut self, now: Instant) -> Option<Ask> {
+        let run = self.fetch.filter(|_| !self.taken)?;
+        self.taken = true;
+        self.call = Some(now);
         Some(run)
     }
 
-    /// Looks at the workers for the reader, which supervises them. Returns the time until the next
-    /// look; `None`: there is none.
-    pub(crate) fn supervise(&mut self, now: &Now) -> Option<Duration> {
-        let unread = self.reading.fetch.is_some() && !self.reading.taken;
-        let work = unread || self.has_work(now.get());
-        let sight = self.workers.look(self.window.limits().max_processing, now.of_machine(), work);
-        // Workers that do not cope seem to be in long jobs, so the reader reads.
-        self.reading.rouse |= unread && !sight.cope;
-        self.reading.supervises = sight.look_again;
-        sight.look_again.then_some(LOOK_EVERY)
-    }
-
-    pub(super) fn leaves_reading_to_workers(&self) -> bool {
+    pub(super) fn leaves_to_workers(&self, workers: &Workers, window: &Window) -> bool {
         // If the user has set the number of threads, no thread can replace one that reads.
-        self.reading.quick && self.reading.supervises && self.workers.fixed.is_none() && !self.window.is_stopping()
+        self.quick && self.supervises && workers.fixed.is_none() && !window.is_stopping()
     }
 
     /// True if there is something that a worker would read for itself.
     #[inline]
-    pub(crate) fn may_read(&self) -> bool {
-        self.reading.fetch.is_some()
-            && !self.reading.taken
-            && self.leaves_reading_to_workers()
-            && self.reading.runs.is_some()
-    }
-
-    /// Takes the run that this worker reads for itself, if there is one.
-    #[inline]
-    pub(crate) fn begin_reading(&mut self, now: &Now) -> Option<(Arc<dyn ReadRuns>, Ask)> {
-        if !self.may_read() {
-            return None;
-        }
-        let runs = self.reading.runs.clone()?;
-        let run = self.take_fetch(now.get())?;
-        self.workers.reading = true;
-        Some((runs, run))
-    }
-
-    /// Takes in the run that a worker read for itself. If the read failed, the reader decides when
-    /// to ask again.
-    pub(crate) fn end_reading(&mut self, fetched: Fetched, now: &Now) -> Surplus {
-        self.workers.reading = false;
-        let surplus = self.fetched(fetched, now);
-        self.reading.rouse |= self.reading.note.is_some();
-        surplus
-    }
-
-    /// Notes that the source is about to be asked for its gate.
-    pub(crate) fn asking(&mut self, now: Instant) {
-        // From here on the reader does not look at the workers, however long the call takes.
-        self.reading.supervises = false;
-        self.reading.look = Some(now);
-    }
-
-    /// Notes that the source is about to be asked for its head and its gate.
-    fn looking(&mut self, now: Instant) {
-        self.asking(now);
-        if self.reading.bounding == Bounding::Wanted {
-            self.reading.bounding = Bounding::Looking;
-        }
-    }
-
-    /// Ends once this index is processed.
-    pub(crate) fn stop_at(&mut self, index: Index) {
-        self.window.stop_at(index);
-        self.waiting.rouse = true;
-        self.end_within_reach();
-    }
-
-    /// Takes the gate, if only the gate was asked for. Returns if it lets through more than the
-    /// source is known to have.
-    pub(crate) fn gated(&mut self, gate: Gate) -> Beyond {
-        self.reading.look = None;
-        let beyond_head = |window: &Window| window.head().is_none_or(|head| !window.is_gated(head + 1));
-        let was_beyond = self.window.head().is_some() && beyond_head(&self.window);
-        self.set_gate(gate.open_below());
-        match beyond_head(&self.window) {
-            false => Beyond::No,
-            true if was_beyond => Beyond::Still,
-            true => Beyond::Newly,
-        }
-    }
-
-    pub(crate) fn looked(&mut self, head: Option<Index>, gate: Gate) {
-        self.reading.look = None;
-        self.reading.seen = true;
-        self.reading.look_error = None;
-        self.window.handle_head(head);
-        self.set_gate(gate.open_below());
-        if self.reading.bounding == Bounding::Looking {
-            self.reading.bounding = Bounding::No;
-            match head {
-                Some(head) => self.stop_at(head),
-                None => self.window.handle_stop(),
-            }
-        }
-    }
-
-    /// Takes in the result of the fetch under way. Jobs that come too late, and values that are
-    /// used up, are given back.
-    pub(crate) fn fetched(&mut self, fetched: Fetched, now: &Now) -> Surplus {
-        let asked = self.reading.fetch.map_or(self.window.lowest_undone(), |run| run.first);
-        let next = fetched.next(asked);
-        let Fetched { mut jobs, steps, weights, then, quick, .. } = fetched;
-        self.reading.quick = quick;
-        self.reading.call = None;
-        let then = self.without_redriven(then);
-        let outcome = Outcome::from(&then);
-        self.tell_unread(next, &then, now);
-        let (unread, error) = match then {
-            Then::Unasked => (None, None),
-            Then::Missing => (Some(Unread::Missing), None),
-            Then::Truncated { next, first } => (Some(Unread::Missing), self.truncated(next, first, now)),
-            Then::Failed(failure) => (Some(Unread::Failed(failure.text)), Some(failure.error)),
-        };
-        let over = self.window.is_stopping() || self.window.has_ended();
-        let Some(run) = self.reading.fetch.take().filter(|_| !over) else { return Surplus { jobs, error } };
-        self.reading.prefetch.learn(jobs.len(), weights.total());
-        // A failed job was handed out before, so this read is for its retry.
-        let again = self.failures.waiting(run.first).is_some();
-        // A failed job that cannot be read again backs off alone: looks and new runs go on.
-        self.reading.note = Some(outcome).filter(|outcome| match outcome {
-            Outcome::Good => false,
-            Outcome::Missing => true,
-            Outcome::Failed => !again,
-        });
-        if !again {
-            self.reading.unread = unread.clone();
-        }
-        // With gaps, the window hears of each part at once.
-        let count = if steps.is_empty() { jobs.len() as u64 } else { 0 };
-        match (again, steps.is_empty()) {
-            (true, true) => self.take_in_again(run.first, &mut *jobs, weights),
-            (true, false) => self.take_in_again_with_gaps(run, &mut *jobs, &steps, weights, now),
-            (false, true) => self.take_in_new(run.first, &mut *jobs, weights),
-            (false, false) => self.take_in_new_with_gaps(run.first, &mut *jobs, &steps, weights),
-        }
-        if again {
-            self.note_unread(next, run, unread, now);
-        }
-        match outcome {
-            Outcome::Good => self.window.handle_fetched(count),
-            Outcome::Missing => self.window.handle_missing(count),
-            Outcome::Failed => self.window.handle_unreadable(count),
-        }
-        if outcome == Outcome::Missing && again {
-            self.withdraw(next, now);
-        }
-        if outcome != Outcome::Good && self.parking.is_some() {
-            self.suspect_not_read(next, now);
-        }
-        self.fit_prefetch();
-        Surplus { jobs, error }
-    }
-
-    /// A parked job that is gone from the source for good halts nothing.
-    fn without_redriven(&self, then: Then) -> Then {
-        match then {
-            Then::Truncated { next, .. } if self.window.is_redriven(next) => Then::Missing,
-            then => then,
-        }
+    pub(super) fn is_for_workers(&self, workers: &Workers, window: &Window) -> bool {
+        self.waits() && self.leaves_to_workers(workers, window) && self.runs.is_some()
     }
 
     /// Tells the window how many jobs fit into the memory that is left.
-    pub(crate) fn fit_prefetch(&mut self) {
-        let room = self.reading.prefetch.fit(self.window.limits().read_ahead());
-        self.window.set_room(room);
-    }
-
-    /// Takes in failed jobs that were read again.
-    fn take_in_again(&mut self, first: Index, jobs: &mut dyn Payloads, weights: Weights) {
-        for (index, weight) in (first..).zip(weights) {
-            self.reading.prefetch.add_again(index, jobs, weight);
-            self.failures.was_read(index);
-        }
-    }
-
-    /// Notes why the failed jobs from `next` on were not read again.
-    fn note_unread(&mut self, next: Index, run: Ask, unread: Option<Unread>, now: &Now) {
-        match unread {
-            None => {}
-            Some(Unread::Missing) => self.failures.is_missing(next),
-            Some(Unread::Failed(error)) => {
-                self.failures.put_off(next..=run.last, &error, now);
-                self.reading.rouse = true;
-            }
-        }
-    }
-
-    /// Takes in new jobs. It leaves the jobs that an earlier life has done: they were read only
-    /// because they stand between two undone jobs.
-    fn take_in_new(&mut self, start: Index, jobs: &mut dyn Payloads, weights: Weights) {
-        if !self.window.has_restored(start) {
-            return self.reading.prefetch.add(jobs, weights);
-        }
-        let mut sorted = Sorted::default();
-        for (index, weight) in (start..).zip(weights) {
-            sorted.push(!self.window.is_restored(index), weight);
-        }
-        self.reading.prefetch.add_sorted(jobs, sorted);
+    pub(super) fn fit_prefetch(&mut self, window: &mut Window) {
+        let room = self.prefetch.fit(window.limits().read_ahead());
+        window.set_room(room);
     }
 }
 
-impl ReadDesk for Driver {
-    fn order(&self, fetched: Option<Fetched>, now: &Now, look: Due) -> Order {
-        let mut core = self.core.lock();
-        let surplus = fetched.map(|fetched| core.fetched(fetched, now));
-        while core.expire(now.get()) {
-            // Others have work to do, too.
-            MutexGuard::bump(&mut core);
-        }
-        let wakes = core.drain(now);
-        let order = core.order(now, look);
-        let watch = matches!(order, Order::Look) && core.stir_for_look(now.get());
-        drop(core);
-        self.carry_out(wakes);
-        if watch {
-            self.spawn_watch();
-        }
-        surplus.into_iter().for_each(Surplus::drop_guarded);
-        order
-    }
-
-    fn supervise(&self, now: &Now) -> Option<Duration> {
-        let mut core = self.core.lock();
-        let again = core.supervise(now);
-        self.settle(core, now);
-        again
-    }
-
-    fn looked(&self, head: Option<Index>, gate: Gate) -> bool {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let (before, waited) = (core.window.head(), core.waits_for_look());
-        core.looked(head, gate);
-        if core.note_head(&now) {
-            self.stall.notify_all();
-        }
-        if waited && !core.waits_for_look() {
-            core.watching.stalls.moved(&now);
-        }
-        let showed_new = core.window.head() != before;
-        self.settle(core, &now);
-        showed_new
-    }
-
-    fn asking(&self, now: Instant) {
-        let mut core = self.core.lock();
-        let watch = core.stir_for_look(now);
-        core.asking(now);
-        drop(core);
-        if watch {
-            self.spawn_watch();
-        }
-    }
-
-    fn gated(&self, gate: Gate) -> Beyond {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let waited = core.waits_for_look();
-        let more = core.gated(gate);
-        if waited && !core.waits_for_look() {
-            core.watching.stalls.moved(&now);
-        }
-        self.settle(core, &now);
-        more
-    }
-
-    fn look_failed(&self, failure: Failure) {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let index = core.window.lowest_undone();
-        core.tell(&Event::new(Kind::SourceFailed, index).error(&failure.text), &now);
-        core.reading.look = None;
-        core.reading.look_error = Some(failure.text);
-        if core.reading.bounding == Bounding::Looking {
-            core.reading.bounding = Bounding::Wanted;
-        }
-        self.settle(core, &now);
-        drop_guarded(failure.error);
-    }
+/// The state of the wish to end at the head of the source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Bounding {
+    #[default]
+    No,
+    /// The next look decides. A look that has already begun may have seen less.
+    Wanted,
+    /// The source is being asked.
+    Looking,
 }
-
-impl Driver {
-    /// A worker reads what it would otherwise wait for. So it was not without work.
-    pub(super) fn read_for_itself<'a>(
-        &'a self,
-        core: MutexGuard<'a, Core>,
-        source: Arc<dyn ReadRuns>,
-        run: Ask,
-        search: &mut Search,
-    ) -> MutexGuard<'a, Core> {
-        drop(core);
-        search.slept = false;
-        let fetched = source.read_run(run);
-        // At the end this may be the last reference to the source, whose destructor is user code.
-        drop_guarded(source);
-        let mut core = self.core.lock();
-        let surplus = core.end_reading(fetched, &self.clock.when_asked());
-        if !surplus.is_empty() {
-            self.unlocked(&mut core, || surplus.drop_guarded());
-        }
-        core
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,57 +1,43 @@
-//! The driver's side of saving: when a save is hurried, tried again, or abandoned.
+//! The save that is under way, and the work for the next one.
 
-use super::Driver;
-use super::core::Core;
-use super::effects::Unwritten;
+use super::flights::Flight;
+use super::out::Out;
 use super::patience::Patience;
-use super::wakes::Wakes;
 use super::writing::Writing;
-use crate::base::error::Error;
-use crate::base::guard::{Failure, drop_guarded};
-use crate::base::index::BoxError;
-use crate::base::retry::Retry;
-use crate::base::sync::lock_awake;
 use crate::base::time::Now;
-use crate::commit::changes::{Changes, Refused};
-use crate::observe::observers::Notice;
-use crate::observe::{Event, Kind};
-use crate::progress::{Checkpoint, DoneAhead, SaveDesk, Snapshot};
-use crate::window::Save as Due;
-use std::time::Duration;
+use crate::window::{Limits, Window};
 use std::time::Instant;
-
-/// The back-off of a failed save.
-const SAVE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Duration::from_secs(5));
 
 /// The save that is under way, and the work for the next one.
 pub(crate) struct Saving {
     pub(crate) under_way: UnderWay,
-    /// The effects of finished jobs, which go with the next save.
-    pub(crate) effects: Unwritten,
     /// The jobs that wait for a transaction of the user's; `None` in every other mode.
     pub(crate) writing: Option<Box<Writing>>,
     /// The patience of the threads of the pool with the thread that saves.
     pub(super) patience: Patience,
+    /// The number of jobs that count as done.
+    pub(super) done: u64,
+    /// The number of saves.
+    pub(super) saves: u64,
 }
 
 /// The save that is under way, if there is one.
 #[derive(Default)]
 pub(crate) struct UnderWay {
-    failures: u32,
+    pub(super) failures: u32,
     pub(crate) error: Option<String>,
     /// True if the consumer only waits for this save, and it was tried again for that.
-    last_try: bool,
-    hurried: bool,
+    pub(super) last_try: bool,
+    pub(super) hurried: bool,
     /// The time since which the save is under way.
     pub(crate) since: Option<Instant>,
     /// The time at which its content was fixed first. It is measured for observers alone.
-    begun: Option<Instant>,
+    pub(super) begun: Option<Instant>,
 }
 
 impl Default for Saving {
     fn default() -> Self {
-        let (under_way, effects) = (UnderWay::default(), Unwritten::default());
-        Self { under_way, effects, writing: None, patience: Patience::new(false) }
+        Self { under_way: UnderWay::default(), writing: None, patience: Patience::new(false), done: 0, saves: 0 }
     }
 }
 
@@ -62,307 +48,57 @@ impl UnderWay {
     }
 }
 
-impl Core {
+impl Saving {
+    /// A save is asked for.
+    pub(super) fn begin(&mut self, now: &Now) {
+        self.under_way.since = Some(now.get());
+        self.patience.begin(now.of_machine(), self.done);
+    }
+
     /// Hurries the save if something waits for it: then it waits for neither the pace nor the
-    /// back-off. A failing store is hurried only for the end.
-    pub(super) fn hurry_save(&mut self, wakes: &mut Wakes) {
-        if self.saving.under_way.hurried {
-            return;
-        }
-        let last = self.window.is_stopping() && self.window.in_flight() == 0 && self.saving.under_way.error.is_some();
-        let hurries =
-            last || self.saving.under_way.error.is_none() && (self.window.awaits_save() || self.writes_at_once());
-        if hurries {
-            self.saving.under_way.hurried = true;
-            wakes.hurry = true;
-        }
+    /// back-off. A failing store is hurried only for the end. Returns true if it is hurried now.
+    #[inline]
+    pub(super) fn hurries(&mut self, window: &Window) -> bool {
+        self.under_way.since.is_some() && !self.under_way.hurried && self.hurry(window)
+    }
+
+    fn hurry(&mut self, window: &Window) -> bool {
+        let fails = self.under_way.error.is_some();
+        let last = window.is_stopping() && window.in_flight() == 0 && fails;
+        self.under_way.hurried = last || !fails && (window.awaits_save() || self.writes_at_once());
+        self.under_way.hurried
+    }
+
+    fn writes_at_once(&self) -> bool {
+        self.writing.as_ref().is_some_and(|writing| writing.writes_at_once())
     }
 
     /// True if a save has been due for so long that the thread which has just reported a job is to
     /// make it.
     #[inline]
-    pub(super) fn save_is_late(&mut self, now: &Now) -> bool {
-        self.saving.patience.is_lost(self.running.counters.done, now)
+    pub(super) fn is_late(&mut self, now: &Now) -> bool {
+        self.patience.is_lost(self.done, now)
     }
 
-    /// Begins a save that is due; `None`: there is none, or none may be made any more.
-    fn begin_save(&mut self) -> Option<Due<'_>> {
-        self.saving.patience.end();
-        if self.tenancy.is_lost() {
-            self.abandon_save();
-            return None;
-        }
-        if self.saving.writing.is_some() && self.window.is_saving() {
-            self.take_batch();
-        }
-        self.window.handle_saving()
+    /// A job has run, and its result waits for a transaction.
+    #[inline(never)]
+    pub(super) fn wait_to_be_written(&mut self, flight: Flight, window: &mut Window, out: &mut Out) {
+        self.writing.iter_mut().for_each(|writing| writing.wait(flight, window, out));
     }
 
-    /// Gives the watermark that is to be written now.
-    pub(crate) fn checkpoint(&mut self) -> Option<Checkpoint> {
-        self.begin_save()?.last_processed.map(Checkpoint::new)
+    /// True if a job waits for a transaction, and the next save can take it.
+    #[inline]
+    pub(super) fn can_write(&self, window: &Window) -> bool {
+        self.writing.as_ref().is_some_and(|writing| writing.can_write(window.lowest_undone()))
     }
 
-    /// Gives the content of a save that keeps everything that is done.
-    pub(crate) fn snapshot(&mut self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        let Due { last_processed, next, ahead, .. } = self.begin_save()?;
-        let ahead = match ahead.new {
-            Some(new) if !all => DoneAhead::New(new.to_vec()),
-            _ => {
-                let (first, words) = ahead.words();
-                DoneAhead::All { first, words: words.collect() }
-            }
-        };
-        // This is the same critical section, so the effects of a job and its completion are written
-        // together.
-        self.saving.effects.hand_over(effects);
-        self.running.batches.iter_mut().for_each(|batches| batches.hand_over());
-        self.records_taken();
-        Some(Snapshot { last_processed, next, ahead, life: self.life.take(), batch: self.batch() })
+    /// True if a transaction is under way, or could begin.
+    pub(super) fn has_to_write(&self, window: &Window) -> bool {
+        self.writing.as_ref().is_some_and(|writing| writing.is_under_way()) || self.can_write(window)
     }
 
-    /// Takes back that these jobs are done, the lowest first: their attempts failed. One whose add
-    /// the writer can never make has failed for good. The answers are to be dropped without the
-    /// lock.
-    pub(crate) fn refused(&mut self, jobs: Vec<Refused>, now: &Now) -> Vec<BoxError> {
-        self.waiting.rouse = true;
-        self.reading.rouse = true;
-        let (mut for_good, mut in_batch, mut surplus) = (None, false, Vec::new());
-        for Refused { index, attempt, error } in jobs {
-            let never = matches!(error, Error::Counter { .. });
-            let failure = Failure::from(BoxError::from(error));
-            if self.batch_refused(index, &failure.text, now) {
-                // The failure may be that of a job in the batch, which then fails alone.
-                in_batch |= never;
-                surplus.push(failure.error);
-                continue;
-            }
-            self.running.counters.done -= 1;
-            // A parked job that ran once more is done in the window, and not a part of the save.
-            if self.parking.as_mut().is_some_and(|parking| parking.undo(index)) {
-                self.running.counters.failed += 1;
-                self.redrive_refused(index, attempt, &failure.text, now);
-                surplus.push(failure.error);
-                continue;
-            }
-            let revoked = self.window.handle_revoked(index);
-            debug_assert!(revoked, "job {index} was done, and is in the save that is being written");
-            self.take_back(index);
-            if !never {
-                // The next attempt may find what this one did not.
-                surplus.extend(self.job_failed(index, attempt, failure, now));
-                continue;
-            }
-            self.running.counters.failed += 1;
-            if for_good.is_some() || in_batch {
-                // If the lowest one is parked, the others are tried again, and refused one by one.
-                self.failures.note(index, 0, failure.text, Duration::ZERO, now);
-                surplus.push(failure.error);
-            } else {
-                for_good = Some((index, attempt, failure));
-            }
-        }
-        surplus.extend(for_good.and_then(|(index, attempt, failure)| self.exhausted(index, attempt, failure, now)));
-        surplus
-    }
-
-    pub(crate) fn saved(&mut self, now: &Now) {
-        self.running.counters.saves += 1;
-        let begun = std::mem::take(&mut self.saving.under_way).begun;
-        let before = self.window.lowest_unprocessed();
-        self.window.handle_saved();
-        if self.window.lowest_unprocessed() > before {
-            self.watching.stalls.moved(now);
-        }
-        self.life_saved();
-        self.records_saved();
-        self.batch_written();
-        self.saving.effects.written();
-        self.running.batches.iter_mut().for_each(|batches| batches.written());
-        self.fit_full();
-        if self.tenancy.is_lost() {
-            self.abandon_save();
-        }
-        self.notice(|core| {
-            let elapsed = begun.map(|begun| now.get().saturating_duration_since(begun)).unwrap_or_default();
-            Notice::Saved { last_processed: core.window.last_processed(), elapsed, count: 1 }
-        });
-    }
-
-    /// Notes that the content of a save is fixed now. The clock is read only for observers.
-    fn save_begins(&mut self) {
-        if self.is_observed() && self.saving.under_way.begun.is_none() {
-            self.saving.under_way.begun = Some(self.clock.now());
-        }
-    }
-
-    /// Returns the pause before the next try, or `None` for no further one; and what is to be
-    /// dropped without the lock.
-    pub(crate) fn save_failed(&mut self, failure: Failure, now: &Now) -> (Option<Duration>, Option<BoxError>) {
-        if self.tenancy.is_lost() {
-            self.abandon_save();
-            return (None, Some(failure.error));
-        }
-        let index = self.window.lowest_undone();
-        self.tell(&Event::new(Kind::SaveFailed, index).error(&failure.text), now);
-        self.saving.under_way.error = Some(failure.text);
-        // From now on only the end of the consumer hurries the save.
-        self.saving.under_way.hurried = false;
-        self.saving.under_way.failures = self.saving.under_way.failures.saturating_add(1);
-        if !self.window.is_stopping() || self.window.in_flight() > 0 {
-            let pause = SAVE_BACK_OFF.jitter(0.2).delay(self.saving.under_way.failures, now.chance());
-            return (pause, Some(failure.error));
-        }
-        if !std::mem::replace(&mut self.saving.under_way.last_try, true) {
-            self.saving.under_way.hurried = true;
-            return (Some(Duration::ZERO), Some(failure.error));
-        }
-        self.window.handle_save_abandoned();
-        if self.ending.error.is_some() {
-            return (None, Some(failure.error));
-        }
-        let text = self.saving.under_way.error.take().unwrap_or_default();
-        let index = self.window.lowest_unprocessed();
-        let error = Error::Progress { source: failure.error };
-        self.halt_for(index, format!("the progress could not be saved: {text}"), error, &text, now);
-        (None, None)
-    }
-}
-
-impl SaveDesk for Driver {
-    fn wall(&self) -> u64 {
-        self.clock.wall()
-    }
-
-    fn is_hurried(&self) -> bool {
-        self.core.lock().saving.under_way.hurried
-    }
-
-    fn checkpoint(&self) -> Option<Checkpoint> {
-        let mut core = self.core.lock();
-        core.save_begins();
-        let checkpoint = core.checkpoint();
-        if checkpoint.is_none() {
-            // If the save was abandoned, the end of the consumer may have waited for that.
-            self.settle_saving(core, &self.clock.when_asked());
-        }
-        checkpoint
-    }
-
-    fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        let mut core = lock_awake(&self.core);
-        core.save_begins();
-        let snapshot = core.snapshot(all, effects);
-        if snapshot.is_none() {
-            self.settle_saving(core, &self.clock.when_asked());
-        }
-        snapshot
-    }
-
-    fn refused(&self, refused: Vec<Refused>, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let surplus = core.refused(refused, &now);
-        // This save has the halt, if there is one.
-        core.write_halt();
-        let snapshot = core.snapshot(all, effects);
-        self.settle_saving(core, &now);
-        surplus.into_iter().for_each(drop_guarded);
-        snapshot
-    }
-
-    fn saved(&self) {
-        let mut core = lock_awake(&self.core);
-        let now = self.clock.when_asked();
-        core.saved(&now);
-        // It is published within the lock, so every caller that hears of the save sees it.
-        // Whoever sees that a parked job is passed sees that it is still needed.
-        self.watermark.hold(core.lowest_parked());
-        core.window.last_processed().into_iter().for_each(|last| self.watermark.publish(last));
-        self.settle_saving(core, &now);
-        self.watermark.announce();
-    }
-
-    fn save_failed(&self, error: BoxError) -> Option<Duration> {
-        let failure = Failure::from(error);
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let (again, surplus) = core.save_failed(failure, &now);
-        self.settle_saving(core, &now);
-        drop_guarded(surplus);
-        again
-    }
-
-    fn save_lost(&self, error: BoxError) {
-        self.lose_name(error);
-    }
-
-    fn write_failed(&self, error: BoxError) {
-        self.write_has_failed(error);
-    }
-
-    fn save_unknown(&self, error: BoxError) {
-        self.saved_or_not(error);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::clock::Clock;
-    use crate::base::sync::{Arc, Mutex};
-    use crate::base::time::Sleep;
-    use crate::progress::{MemoryProgress, Progress};
-    use crate::saver::{Keeps, saver};
-    use crate::source::watermark::Watermark;
-    use crate::window::{Limits, Window};
-
-    /// A progress that is saved once an hour while jobs go on.
-    struct Hourly(MemoryProgress);
-
-    impl Progress for Hourly {
-        fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
-            self.0.acquire()
-        }
-
-        fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
-            self.0.save(checkpoint)
-        }
-
-        fn pace(&self) -> Duration {
-            Duration::from_secs(3600)
-        }
-    }
-
-    #[test]
-    fn a_call_to_hurry_that_overtakes_the_call_to_save_is_not_lost() {
-        let mut window = Window::begin(0, Limits { max_processing: 2, max_search_ahead: 9 });
-        window.handle_head(Some(2));
-        while window.poll().is_some() {}
-        window.handle_fetched(3);
-        let core: Core = Core::new(window, Retry::none(), usize::MAX, Instant::now());
-        let memory = MemoryProgress::new();
-        let mut progress = Hourly(memory.clone());
-        assert!(progress.acquire().unwrap().is_none());
-        let (handle, mut saver) = saver(Arc::new(Mutex::new(progress)), Keeps::Watermark, Clock::default());
-        let driver = Driver::new(core, Arc::default(), Watermark::new(), Arc::new(handle));
-        let now = Now::at(Instant::now());
-        let end = |index| {
-            let mut core = driver.core.lock();
-            while core.window.next() <= index {
-                assert!(core.window.poll_run().is_some());
-            }
-            assert!(core.window.handle_done(index));
-            core.drain(&now)
-        };
-        driver.carry_out(end(0));
-        assert_eq!((saver.step(&now), memory.last_processed()), (Sleep::No, Some(0)), "the first has no pace");
-        // Two threads report a job each, and the second one is first to carry out what comes of it.
-        (0..2).for_each(|_| assert!(driver.core.lock().window.poll_run().is_some()));
-        let (first, second) = (end(1), end(2));
-        assert!(first.save && !first.hurry && !second.save && second.hurry);
-        driver.carry_out(second);
-        driver.carry_out(first);
-        assert_eq!((saver.step(&now), memory.last_processed()), (Sleep::No, Some(2)));
+    /// Makes limits narrow enough for the results that may wait.
+    pub(super) fn narrow(&self, limits: Limits) -> Limits {
+        self.writing.as_ref().map_or(limits, |writing| writing.narrow(limits))
     }
 }

@@ -1,15 +1,25 @@
-//! The name of a consumer: the progress may hold the consumer, or tell it that the name is lost.
+//! The name of a consumer: the progress may hold the consumer, or tell it that the name is lost, or
+//! somebody else has the name, and the consumer waits for it.
 
-use super::Driver;
-use super::core::Core;
-use super::standby::Awaited;
+use crate::base::caught::Failure;
 use crate::base::error::Error;
-use crate::base::guard::{Failure, drop_guarded};
+use crate::base::guard::Panic;
 use crate::base::index::BoxError;
+use crate::base::retry::Retry;
 use crate::base::time::Now;
 use crate::observe::status::Blocked;
-use crate::progress::{Tenant, Tenure};
-use std::sync::Weak;
+use crate::progress::Tenure;
+use crate::window::Window;
+use std::time::{Duration, Instant};
+
+/// The shortest pause between two tries to take a name.
+const SHORTEST: Duration = Duration::from_millis(20);
+
+/// The longest pause between two tries: a name that its holder gives back is taken this soon.
+const LONGEST: Duration = Duration::from_millis(500);
+
+/// The pauses between two tries while the storage of the progress fails.
+const OUTAGE: Retry = Retry::exponential(SHORTEST, Duration::from_secs(5));
 
 /// The state of the consumer's hold on its name.
 #[derive(Default)]
@@ -23,7 +33,7 @@ pub(crate) struct Tenancy {
     /// The reason of the progress why nothing may start.
     held: Option<String>,
     /// True if another consumer has the name, so no save begins any more.
-    lost: bool,
+    pub(super) lost: bool,
     /// The name that this consumer waits for; `None` if it has its name.
     pub(super) awaited: Option<Box<Awaited>>,
 }
@@ -45,116 +55,116 @@ impl Tenancy {
             _ => Blocked::Paused,
         }
     }
-}
 
-impl Core {
-    pub(super) fn set_paused(&mut self, paused: bool) {
-        self.tenancy.paused = paused;
-        self.fit_pause();
+    pub(super) fn set_paused(&mut self, paused: bool, window: &mut Window) {
+        self.paused = paused;
+        self.fit_pause(window);
     }
 
     /// Pauses or resumes the window, which knows one pause only, for the user and the progress.
-    pub(super) fn fit_pause(&mut self) {
-        self.window.set_paused(self.tenancy.paused || self.tenancy.held.is_some());
+    pub(super) fn fit_pause(&self, window: &mut Window) {
+        window.set_paused(self.paused || self.held.is_some());
     }
 
     /// Takes over the state of the tenure. Returns true if that ends a time in which nothing
     /// started.
-    fn heed_tenure(&mut self) -> bool {
-        let Some(tenure) = &self.tenancy.tenure else { return false };
-        let held_before = std::mem::replace(&mut self.tenancy.held, tenure.held()).is_some();
-        self.fit_pause();
-        held_before && self.tenancy.held.is_none()
+    pub(super) fn heed(&mut self, window: &mut Window) -> bool {
+        let Some(tenure) = &self.tenure else { return false };
+        let held_before = std::mem::replace(&mut self.held, tenure.held()).is_some();
+        self.fit_pause(window);
+        held_before && self.held.is_none()
     }
 
-    /// Notes that another consumer has the name, so no save begins any more. A save under way comes
-    /// to its own end; `save_over` says that it just has. The answer is to be dropped without the
-    /// lock.
-    fn lose_name(&mut self, error: Error, save_over: bool, now: &Now) -> Option<BoxError> {
-        let text = error.to_string();
-        self.save_no_more(error, (text, ""), save_over, now)
-    }
-
-    /// The same for any error after which no save begins any more. The text and the cause are as in
-    /// every [halt](Self::halt).
-    fn save_no_more(
-        &mut self,
-        error: Error,
-        (text, cause): (String, &str),
-        save_over: bool,
-        now: &Now,
-    ) -> Option<BoxError> {
-        if self.window.has_ended() {
-            return Some(error.into());
+    /// Notes that somebody else still has the name.
+    pub(super) fn waits_on(&mut self, refusal: Refusal, now: &Now) {
+        match &mut self.awaited {
+            // A call that came since the try began stays.
+            Some(awaited) => {
+                let lapses = lapse(refusal.expires_in, now);
+                (awaited.holder, awaited.lapses, awaited.outage) = (refusal.holder, lapses, None);
+            }
+            None => self.awaited = Some(Awaited::new(refusal, now)),
         }
-        self.tenancy.lost = true;
-        if save_over || self.saving.under_way.since.is_none() {
-            self.abandon_save();
-        }
-        let index = self.window.lowest_unprocessed();
-        self.halt(index, text, error, cause, now)
     }
 
-    /// Abandons the save under way and all later ones, so the watermark never moves again.
-    pub(super) fn abandon_save(&mut self) {
-        self.window.handle_save_abandoned();
-        (self.saving.under_way.since, self.saving.under_way.error) = (None, None);
-        self.ending.unreachable_from = self.ending.unreachable_from.min(self.window.lowest_unprocessed());
-        self.waiting.rouse = true;
+    /// Notes that the storage failed when it was asked for the name. Returns the pause before the
+    /// next try.
+    pub(super) fn waits_out(&mut self, error: String, now: &Now) -> Duration {
+        let Some(awaited) = &mut self.awaited else { return LONGEST };
+        let tries = awaited.outage.take().map_or(1, |(tries, _)| tries.saturating_add(1));
+        awaited.outage = Some((tries, error));
+        OUTAGE.jitter(0.2).delay(tries, now.chance()).unwrap_or(LONGEST)
+    }
+
+    pub(super) fn is_called_to_try(&mut self) -> bool {
+        self.awaited.as_mut().is_some_and(|awaited| std::mem::take(&mut awaited.called))
     }
 }
 
-impl Driver {
-    /// Notes that there is nobody to make a save.
-    pub(crate) fn saves_nothing(&self) {
-        let mut core = self.core.lock();
-        core.abandon_save();
-        self.settle_saving(core, &self.clock.when_asked());
+/// Returns the time at which a name is free that expires after this time.
+fn lapse(expires_in: Option<Duration>, now: &Now) -> Option<Instant> {
+    now.get().checked_add(expires_in?)
+}
+
+/// The holder of a name, if the progress names none.
+const ANOTHER: &str = "another consumer";
+
+/// The answer of a progress whose name somebody else has.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) name: String,
+    holder: String,
+    /// The time after which the name is free, if nobody renews it.
+    expires_in: Option<Duration>,
+}
+
+impl Refusal {
+    /// Returns the refusal that this error is, or the error if it is any other one.
+    pub(crate) fn of(error: Error) -> Result<Self, Error> {
+        match error {
+            Error::InUse { name } => Ok(Self { name, holder: ANOTHER.to_owned(), expires_in: None }),
+            Error::Leased { name, holder, expires_in } => Ok(Self { name, holder, expires_in: Some(expires_in) }),
+            error => Err(error),
+        }
     }
 
-    /// Lets the progress steer this consumer from now on. Its earlier calls count as made now.
-    pub(crate) fn heed(&self, tenure: &Tenure) {
-        self.core.lock().tenancy.tenure = Some(tenure.clone());
-        let me: Weak<dyn Tenant> = self.crew.host().clone();
-        tenure.attach(me);
-        self.tenure_changed();
-    }
-
-    /// Halts the consumer, since a save has found that another consumer has the name.
-    pub(super) fn lose_name(&self, error: BoxError) {
-        let error = fenced(self.watermark.name(), error);
-        let text = error.to_string();
-        self.forsake(error, text, "");
-    }
-
-    /// Halts the consumer after a save that was the last one.
-    pub(super) fn forsake(&self, error: Error, text: String, cause: &str) {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let surplus = core.save_no_more(error, (text, cause), true, &now);
-        self.settle_saving(core, &now);
-        drop_guarded(surplus);
+    /// Returns the pause before the next try.
+    pub(crate) fn pause(&self) -> Duration {
+        self.expires_in.map_or(LONGEST, |expires_in| expires_in.clamp(SHORTEST, LONGEST))
     }
 }
 
-impl Tenant for Driver {
-    fn tenure_changed(&self) {
-        let tenure = self.core.lock().tenancy.tenure.clone();
-        // Its text is made by the user's code, so before the lock is taken.
-        let lost = tenure.and_then(|tenure| tenure.take_lost()).map(|error| fenced(self.watermark.name(), error));
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let surplus = lost.and_then(|error| core.lose_name(error, false, &now));
-        let watch = core.heed_tenure() && {
-            core.watching.stalls.moved(&now);
-            core.stir(now.get())
-        };
-        // Any thread may call this, and it may hold locks that a subscriber needs.
-        self.settle_saving(core, &now);
-        if watch {
-            self.spawn_watch();
+/// True if this error may heal while the consumer waits: the storage could not be reached. A panic
+/// leaves a progress that nobody knows the state of.
+pub(crate) fn is_outage(error: &Error) -> bool {
+    matches!(error, Error::Progress { source } if source.downcast_ref::<Panic>().is_none())
+}
+
+/// The name that a consumer waits for.
+pub(super) struct Awaited {
+    holder: String,
+    /// The time at which the name is free, if nobody renews it.
+    lapses: Option<Instant>,
+    /// The time at which the wait began.
+    pub(super) since: Instant,
+    /// True if the name may be free now.
+    pub(super) called: bool,
+    /// The error of the last try, if the storage failed, and the number of such tries in a row.
+    outage: Option<(u32, String)>,
+}
+
+impl Awaited {
+    fn new(Refusal { holder, expires_in, .. }: Refusal, now: &Now) -> Box<Self> {
+        let lapses = lapse(expires_in, now);
+        Box::new(Self { holder, lapses, since: now.get(), called: false, outage: None })
+    }
+
+    pub(super) fn blocked(&self, now: &Now) -> Blocked {
+        if let Some((_, error)) = &self.outage {
+            return Blocked::Progress { error: error.clone() };
         }
-        drop_guarded(surplus);
+        let expires_in = self.lapses.map(|lapses| lapses.saturating_duration_since(now.get()));
+        Blocked::InUse { holder: self.holder.clone(), expires_in }
     }
 }
 
@@ -164,5 +174,25 @@ pub(crate) fn fenced(name: String, error: BoxError) -> Error {
         Ok(fenced) if matches!(*fenced, Error::Fenced { .. }) => *fenced,
         Ok(other) => Error::Fenced { name, holder: Failure::from(other as BoxError).text },
         Err(other) => Error::Fenced { name, holder: Failure::from(other).text },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leased(expires_in: Duration) -> Refusal {
+        let error = Error::Leased { name: "a name".to_owned(), holder: "node a".to_owned(), expires_in };
+        Refusal::of(error).unwrap()
+    }
+
+    #[test]
+    fn the_next_try_comes_when_the_lease_is_over_but_neither_at_once_nor_late() {
+        let (second, millis) = (Duration::from_secs(1), Duration::from_millis);
+        assert_eq!(Refusal::of(Error::InUse { name: "p".to_owned() }).unwrap().pause(), LONGEST);
+        let pauses = [Duration::ZERO, millis(19), millis(70), second, Duration::MAX].map(|rest| leased(rest).pause());
+        assert_eq!(pauses, [SHORTEST, SHORTEST, millis(70), LONGEST, LONGEST]);
+        let other = Refusal::of(Error::Stopped);
+        assert!(matches!(other, Err(Error::Stopped)), "no other error is a reason to wait");
     }
 }

@@ -1,8 +1,10 @@
-//! The threads and the tasks that wait, and the index that each waits for.
+//! Those who hear that jobs were processed: the threads and the tasks that wait for an index, and
+//! `on_processed`.
 
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 /// An index, and a number that is different for each thread that waits for that index.
 pub(crate) type Place = (Index, u64);
@@ -25,13 +27,6 @@ impl Waiter {
 }
 
 /// The threads in `wait_for`, and the tasks in its future.
-#[derive(Default)]
-pub(crate) struct Waiting {
-    pub(crate) waiters: Waiters,
-    /// True if the index that some of the waiters wait for may never come.
-    pub(super) rouse: bool,
-}
-
 #[derive(Default)]
 pub(crate) struct Waiters {
     /// The threads that sleep and were not called.
@@ -94,5 +89,45 @@ impl Waiters {
     /// Takes the threads that were called. The caller wakes them.
     pub(super) fn take_called(&mut self) -> Vec<Waiter> {
         std::mem::take(&mut self.called)
+    }
+}
+
+/// The news of processed jobs, for `on_processed`.
+#[derive(Default)]
+pub(crate) struct Announcing {
+    /// True if somebody wants to hear of processed jobs.
+    pub(crate) wanted: bool,
+    /// The jobs that were processed and are not announced yet.
+    news: Option<RangeInclusive<Index>>,
+    /// True while `on_processed` is being called.
+    calling: bool,
+}
+
+impl Announcing {
+    /// Takes in the jobs that the saved watermark has passed. Returns true if somebody wants to
+    /// hear of them.
+    pub(super) fn note(&mut self, run: RangeInclusive<Index>) -> bool {
+        if self.wanted {
+            let start = self.news.take().map_or(*run.start(), |earlier| *earlier.start());
+            self.news = Some(start..=*run.end());
+        }
+        self.wanted
+    }
+
+    /// Takes the jobs that were processed since the last time, for the notifier.
+    pub(super) fn take(&mut self) -> Option<RangeInclusive<Index>> {
+        let news = self.news.take();
+        self.calling = news.is_some();
+        news
+    }
+
+    /// True if somebody is being told of something that was saved, or is about to be told.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.calling || self.news.is_some()
+    }
+
+    /// Ends the calls of `on_processed`.
+    pub(super) fn silence(&mut self) {
+        *self = Self::default();
     }
 }

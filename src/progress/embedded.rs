@@ -2,7 +2,8 @@
 
 use super::history::History;
 use super::ledger::{Entry, Ledger, Loaded};
-use super::parked::{LiveNames, ParkedRecords};
+use super::life::Life;
+use super::parked::{Earlier, IN_USE, LiveNames, ParkedRecord, ParkedRecords};
 use super::{Checkpoint, DoneAhead, LiveParking, NOT_ACQUIRED, Progress, SaveDesk, SaveError, Saved, Saves, Snapshot};
 use super::{format, life};
 use crate::base::config::check_name;
@@ -197,6 +198,38 @@ impl StoreProgress {
         self.store.write_batch(&batch)?;
         ledger.written(&entry);
         Ok(())
+    }
+}
+
+impl StoreProgress {
+    /// Returns the records of single jobs, and that of the life before.
+    pub(super) fn load_earlier(&self) -> Result<Earlier, Error> {
+        let place = ParkedRecords::of(self.store(), self.name())?;
+        let jobs = place.load(self.store())?;
+        Ok(Earlier { place, jobs, life: Life::load(self.store(), self.name())? })
+    }
+
+    /// Writes the records with which a life begins, in one write.
+    pub(super) fn open_life<'a>(
+        &self,
+        life: &Life,
+        suspects: impl Iterator<Item = &'a ParkedRecord>,
+        passed: &[Index],
+    ) -> Result<(), Error> {
+        let (place, mut changes) = (ParkedRecords::of(self.store(), self.name())?, Changes::default());
+        life.put(self.store().system().id, self.name(), &mut changes)?;
+        for suspect in suspects {
+            place.put(suspect, &mut changes)?;
+        }
+        for index in passed {
+            place.remove(*index, &mut changes)?;
+        }
+        Ok(self.store().write_records(changes.records())?)
+    }
+
+    /// Notes in the store that jobs may be parked from now on.
+    pub(super) fn note_parking(&self) -> Result<(), Error> {
+        self.store().note_in_use(IN_USE)
     }
 }
 

@@ -7,11 +7,19 @@
 //! distance is doubled, and one is added if the run is longer than one index. Such a run has a
 //! second number: its length minus two.
 
-use super::Restored;
 use crate::base::index::Index;
 use crate::commit::sealed::{Kind, SUM};
 use crate::store::keys;
 use std::ops::RangeInclusive;
+
+/// The jobs that earlier lives have done, as a store has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Restored {
+    /// The lowest index that was not done, or `None` if nothing was ever saved.
+    pub(crate) next: Option<Index>,
+    /// The jobs that were done above `next`.
+    pub(crate) done: Vec<RangeInclusive<Index>>,
+}
 
 /// The version of a page that has only the watermark.
 pub(crate) const WATERMARK_ONLY: u8 = 1;

@@ -1,8 +1,8 @@
 //! The ledger of one progress. It knows which records are on the disk, and decides if the next save
 //! is a delta to the page or a new page.
 
-use super::format::{self, Series};
-use super::{DoneAhead, Restored, Snapshot, life};
+use super::format::{self, Restored, Series};
+use super::{DoneAhead, Snapshot, life};
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
 use crate::kv::Pair;

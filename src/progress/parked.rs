@@ -1,9 +1,6 @@
 //! Parked jobs: the records of jobs that failed for good and were passed.
 
-use super::embedded::StoreProgress;
 use super::life::{Life, stored_time, wall_time};
-use super::records::{NO_FAMILY, NO_NAME, job_key};
-use super::saves::LiveParking;
 use crate::base::config::check_name;
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
@@ -19,7 +16,7 @@ use std::time::SystemTime;
 
 /// The name in use from the first consumer on that may park a job. An older program would trim the
 /// items of parked jobs from their log.
-const IN_USE: &str = "parked";
+pub(super) const IN_USE: &str = "parked";
 
 /// The stored record: the version, the flags, the attempts, the crashes, three times in
 /// milliseconds since 1970, and the text of the error. Its key is that of the progress, with the
@@ -35,6 +32,15 @@ const PENDING: u8 = 2;
 const STARTED: u8 = 4;
 /// The flag of a job that is to run alone, since an earlier life died while it may have run.
 const SUSPECT: u8 = 8;
+
+/// The first byte of the key of a job's record [for an engine](super::records).
+const JOB: u8 = b'p';
+
+/// The family that changes name while they are on their way to an engine. No store sees it.
+const NO_FAMILY: FamilyId = FamilyId(0);
+
+/// The name under the checksums.
+pub(super) const NO_NAME: &str = "";
 
 /// A job that failed for good, and that the watermark has passed: see
 /// [`OnExhausted::Park`](crate::OnExhausted::Park) (elsewhere called a dead letter).
@@ -161,6 +167,17 @@ pub(crate) struct Earlier {
     pub(crate) place: ParkedRecords,
     pub(crate) jobs: Vec<ParkedRecord>,
     pub(crate) life: Option<Life>,
+}
+
+/// Returns the key of the record of this job.
+pub(super) fn job_key(index: Index) -> Vec<u8> {
+    [&[JOB][..], &index.to_be_bytes()].concat()
+}
+
+/// Reads the index in such a key; `None` if it is the key of something else.
+pub(super) fn index_of(key: &[u8]) -> Option<Index> {
+    let index = key.strip_prefix(&[JOB])?;
+    Some(Index::from_be_bytes(index.try_into().ok()?))
 }
 
 /// The place of one progress's records: in a store, or with an engine.
@@ -316,6 +333,12 @@ impl Store {
     }
 }
 
+/// The consumer that has a name, for calls about its parked jobs.
+pub(crate) trait LiveParking: Send + Sync {
+    /// Gives a parked job up. Returns false if it is not parked.
+    fn discard(&self, index: Index) -> bool;
+}
+
 /// The consumers of a store that may have parked jobs, by name.
 #[derive(Default)]
 pub(super) struct LiveNames(Mutex<HashMap<String, Weak<dyn LiveParking>>>);
@@ -329,38 +352,6 @@ impl LiveNames {
 
     fn get(&self, name: &str) -> Option<Arc<dyn LiveParking>> {
         self.0.lock().get(name)?.upgrade()
-    }
-}
-
-impl StoreProgress {
-    /// Returns the records of single jobs, and that of the life before.
-    pub(super) fn load_earlier(&self) -> Result<Earlier, Error> {
-        let place = ParkedRecords::of(self.store(), self.name())?;
-        let jobs = place.load(self.store())?;
-        Ok(Earlier { place, jobs, life: Life::load(self.store(), self.name())? })
-    }
-
-    /// Writes the records with which a life begins, in one write.
-    pub(super) fn open_life<'a>(
-        &self,
-        life: &Life,
-        suspects: impl Iterator<Item = &'a ParkedRecord>,
-        passed: &[Index],
-    ) -> Result<(), Error> {
-        let (place, mut changes) = (ParkedRecords::of(self.store(), self.name())?, Changes::default());
-        life.put(self.store().system().id, self.name(), &mut changes)?;
-        for suspect in suspects {
-            place.put(suspect, &mut changes)?;
-        }
-        for index in passed {
-            place.remove(*index, &mut changes)?;
-        }
-        Ok(self.store().write_records(changes.records())?)
-    }
-
-    /// Notes in the store that jobs may be parked from now on.
-    pub(super) fn note_parking(&self) -> Result<(), Error> {
-        self.store().note_in_use(IN_USE)
     }
 }
 

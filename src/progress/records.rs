@@ -10,24 +10,15 @@
 //! rows they are.
 
 use super::life::Life;
-use super::parked::{Earlier, Parked, ParkedRecord, ParkedRecords};
-use super::saved::Saved;
+use super::parked::{Earlier, NO_NAME, Parked, ParkedRecord, ParkedRecords, index_of, job_key};
 use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::commit::changes::Changes;
-use crate::kv::batch::{self, FamilyId};
+use crate::kv::batch;
 use std::collections::BTreeMap;
 
-/// The first byte of the key of a job's record.
-const JOB: u8 = b'p';
 /// The key of the record of a life.
 const LIFE: [u8; 1] = *b"l";
-
-/// The family that changes name while they are on their way to an engine. No store sees it.
-pub(super) const NO_FAMILY: FamilyId = FamilyId(0);
-
-/// The name under the checksums.
-pub(super) const NO_NAME: &str = "";
 
 /// A small row that an engine keeps for a consumer: of a parked job, of a job whose attempts and
 /// crashes count, or of the consumer's life. Its bytes mean nothing to the engine, and a checksum
@@ -86,16 +77,6 @@ impl Record {
     }
 }
 
-/// Returns the key of the record of this job.
-pub(super) fn job_key(index: Index) -> Vec<u8> {
-    [&[JOB][..], &index.to_be_bytes()].concat()
-}
-
-fn index_of(key: &[u8]) -> Option<Index> {
-    let index = key.strip_prefix(&[JOB])?;
-    Some(Index::from_be_bytes(index.try_into().ok()?))
-}
-
 /// The records of a save, by key: the last change of a row counts.
 #[derive(Default)]
 pub(crate) struct NewRecords(BTreeMap<Vec<u8>, Option<Vec<u8>>>);
@@ -129,17 +110,21 @@ impl NewRecords {
     }
 
     /// Lists the records in a save, and the jobs that are parked by them.
-    pub(crate) fn list(self, saved: &mut Saved) {
-        saved.records = self.0.into_iter().map(|(key, value)| Record { key, value }).collect();
+    pub(crate) fn list(self) -> (Vec<Record>, Vec<Parked>) {
+        let records: Vec<_> = self.0.into_iter().map(|(key, value)| Record { key, value }).collect();
         // A parked job that runs once more was listed when it was parked.
-        let jobs = saved.records.iter().filter_map(|record| record.job()?.ok());
-        saved.parked = jobs.filter(|job| !job.pending && !job.started).map(Parked::from).collect();
+        let jobs = records.iter().filter_map(|record| record.job()?.ok());
+        let parked = jobs.filter(|job| !job.pending && !job.started).map(Parked::from).collect();
+        (records, parked)
     }
 }
 
 /// Reads the records that an engine gave back. `None` if there are none and none are asked for.
-pub(crate) fn load(saved: &mut Saved, asked: bool, name: &str) -> Result<Option<Earlier>, Error> {
-    let (records, parked) = (std::mem::take(&mut saved.records), std::mem::take(&mut saved.parked));
+pub(crate) fn load(
+    (records, parked): (Vec<Record>, Vec<Parked>),
+    asked: bool,
+    name: &str,
+) -> Result<Option<Earlier>, Error> {
     if records.is_empty() && parked.is_empty() && !asked {
         return Ok(None);
     }
@@ -171,15 +156,21 @@ pub(crate) fn load(saved: &mut Saved, asked: bool, name: &str) -> Result<Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Saved;
 
     fn job(index: Index, pending: bool) -> ParkedRecord {
         let error = "refused".to_owned();
         ParkedRecord { index, attempts: 2, crashes: 1, error, first_failed: 1, pending, ..ParkedRecord::default() }
     }
 
+    /// Loads the records out of a save.
+    fn load(saved: &mut Saved, asked: bool, name: &str) -> Result<Option<Earlier>, Error> {
+        super::load((std::mem::take(&mut saved.records), std::mem::take(&mut saved.parked)), asked, name)
+    }
+
     fn listed(records: NewRecords) -> Saved {
         let mut saved = Saved::new(None, 0, Vec::new());
-        records.list(&mut saved);
+        (saved.records, saved.parked) = records.list();
         saved
     }
 

@@ -1,11 +1,27 @@
 //! The content of a save, and the error of a save.
 
-use super::{Checkpoint, Parked, Record, format};
+use super::{Parked, Record, format};
 use crate::base::error::describe;
 use crate::base::index::{BoxError, Index};
 use std::error::Error as StdError;
 use std::fmt;
 use std::ops::RangeInclusive;
+
+/// The saved state of a progress that keeps only the watermark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Checkpoint {
+    /// The watermark: every index up to and including this one is processed.
+    pub last_processed: Index,
+}
+
+impl Checkpoint {
+    /// Makes the checkpoint of a consumer that processed everything up to and including this index.
+    #[must_use]
+    pub fn new(last_processed: Index) -> Self {
+        Self { last_processed }
+    }
+}
 
 /// All jobs that are done, for a progress that keeps more than the watermark.
 ///

@@ -1,22 +1,12 @@
 //! The seam between a consumer and the part that saves for it: the store's shared writer, or the
 //! saver thread of a [`Progress`](super::Progress).
 
-use super::{Checkpoint, Life, Saved, format};
+use super::{Checkpoint, Life, LiveParking, Saved, format};
 use crate::base::index::{BoxError, Index};
 use crate::base::time;
 use crate::commit::changes::{Changes, Refused};
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-
-/// The jobs that earlier lives have done, as a store has them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Restored {
-    /// The lowest index that was not done, or `None` if nothing was ever saved.
-    pub(crate) next: Option<Index>,
-    /// The jobs that were done above `next`.
-    pub(crate) done: Vec<RangeInclusive<Index>>,
-}
 
 /// The state of a consumer at the moment of a save.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,12 +91,6 @@ pub(crate) trait Saves: Send + Sync {
     fn meet(&self, consumer: Weak<dyn LiveParking>) {
         let _ = consumer;
     }
-}
-
-/// The consumer that has a name, for calls about its parked jobs.
-pub(crate) trait LiveParking: Send + Sync {
-    /// Gives a parked job up. Returns false if it is not parked.
-    fn discard(&self, index: Index) -> bool;
 }
 
 /// The desk that knows the content of a save, and is told its result. The saving thread calls it.

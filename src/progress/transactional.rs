@@ -1,9 +1,12 @@
 //! A progress that shares a transaction with the writes of its user.
 
+use super::life::Life;
+use super::parked::ParkedRecord;
 use super::records::NewRecords;
-use super::{Opening, Progress, SaveError, Saved};
+use super::{Progress, SaveError, Saved};
+use crate::base::caught::Failure;
 use crate::base::error::{Error, describe};
-use crate::base::guard::{Failure, guarded};
+use crate::base::guard::guarded;
 use crate::base::index::{BoxError, Index};
 use std::error::Error as StdError;
 use std::fmt;
@@ -242,6 +245,18 @@ pub(crate) fn commit<P: Transactional>(
 
 const UNKNOWN: &str = "nobody knows if a transaction is written; the next start reads the truth";
 
+/// The parts of the write with which a life begins.
+pub(crate) struct Opening<'a> {
+    pub(crate) life: &'a Life,
+    /// The jobs that are to run alone.
+    pub(crate) suspects: Vec<&'a ParkedRecord>,
+    /// The jobs that were passed, whose records are removed.
+    pub(crate) passed: &'a [Index],
+    /// Everything that is saved, if an engine keeps the records.
+    pub(crate) saved: Option<&'a mut Saved>,
+    pub(crate) name: &'a str,
+}
+
 /// Writes the records with which a life begins, in one save. An engine that has changed nothing of
 /// its own since it was loaded gets the same again.
 pub(super) fn open_life<P: Progress>(
@@ -255,7 +270,7 @@ pub(super) fn open_life<P: Progress>(
     suspects.into_iter().for_each(|suspect| records.put_job(suspect));
     passed.iter().for_each(|index| records.remove_job(*index));
     saved.records.clear();
-    records.list(saved);
+    (saved.records, saved.parked) = records.list();
     // They are parked since an earlier save.
     saved.parked.clear();
     let outcome = match commits {

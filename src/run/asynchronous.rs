@@ -10,8 +10,9 @@
 
 use super::worker::{Job, Report, Reported};
 use super::{Assignment, Runner};
+use crate::base::caught::Failure;
 use crate::base::error::Error;
-use crate::base::guard::{Failure, drop_guarded, guarded};
+use crate::base::guard::{drop_guarded, guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, AtomicBool, Mutex, Ordering};
 use crate::commit::changes::Changes;
@@ -96,6 +97,11 @@ pub(crate) fn has_shut_down(runtime: &Handle) -> bool {
     let mut task = runtime.spawn(async {});
     task.is_finished()
         && matches!(Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(Err(_)))
+}
+
+/// True within the context of a runtime, whose tasks would stand still if this thread waited.
+pub(crate) fn is_in_runtime() -> bool {
+    Handle::try_current().is_ok()
 }
 
 /// A job whose future was not ready at its first poll.

@@ -2,7 +2,8 @@
 
 use super::worker::{Report, Worker};
 use super::{Assignment, Runner};
-use crate::base::guard::{Failure, guarded};
+use crate::base::caught::Failure;
+use crate::base::guard::guarded;
 use crate::commit::changes::Changes;
 use crate::observe::spans::Spans;
 

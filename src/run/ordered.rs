@@ -9,7 +9,8 @@
 //! pool goes on. Once the consumer stops, none is handed over either: the results that wait are
 //! dropped with the runner.
 
-use crate::base::guard::{Failure, Guarded, guarded};
+use crate::base::caught::Failure;
+use crate::base::guard::{Guarded, guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::changes::Changes;

@@ -2,7 +2,8 @@
 
 use super::worker::{Job, Report};
 use super::{Assignment, Runner};
-use crate::base::guard::{Failure, guarded};
+use crate::base::caught::Failure;
+use crate::base::guard::guarded;
 use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;

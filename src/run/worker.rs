@@ -1,7 +1,7 @@
 //! The user's side of a job: the job itself, the worker that runs it, and the token that reports
 //! it.
 
-use crate::base::guard::Failure;
+use crate::base::caught::Failure;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
 use crate::crew::stopping::{self, Overdue};

@@ -6,7 +6,8 @@
 
 use super::worker::{Job, Report};
 use super::{Assignment, Runner};
-use crate::base::guard::{Failure, Guarded, drop_guarded, guarded};
+use crate::base::caught::Failure;
+use crate::base::guard::{Guarded, drop_guarded, guarded};
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::changes::Changes;

@@ -77,11 +77,6 @@ impl Window {
         index >= self.gate
     }
 
-    /// Returns one past the last index that the gate lets through.
-    pub(crate) fn gate(&self) -> Index {
-        self.gate
-    }
-
     /// Returns the number of jobs that workers hold and have not reported.
     #[inline]
     #[must_use]

@@ -36,7 +36,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
 ];
 
 /// The source files, by the path below `src` without its ending: `driver/core`.
-fn sources() -> BTreeMap<String, String> {
+pub(super) fn sources() -> BTreeMap<String, String> {
     let name = |path: &str| path.strip_prefix("src/").and_then(|path| path.strip_suffix(".rs")).unwrap().to_owned();
     tree::files(&["src"], &["rs"]).into_iter().map(|(path, text)| (name(&path), text)).collect()
 }
@@ -52,7 +52,7 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// True if these attributes compile an item for tests alone. Tests may name anything.
-fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+pub(super) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {
             let condition = list.tokens.to_string();
@@ -63,24 +63,38 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
 }
 
 /// All paths that a module names, from the root of the crate on.
-struct Paths {
+pub(super) struct Paths {
     /// The module that the visitor is in: `["driver", "core"]`.
     here: Vec<String>,
     /// The modules that are declared here. A path may begin with one of them.
     children: BTreeSet<String>,
-    found: BTreeSet<Vec<String>>,
+    pub(super) found: BTreeSet<Vec<String>>,
+    /// The names with which paths of the code begin that is no import.
+    pub(super) used: BTreeSet<String>,
 }
 
 impl Paths {
-    fn of(module: &str, file: &syn::File) -> BTreeSet<Vec<String>> {
+    /// Begins without a path.
+    pub(super) fn new(module: &str, file: &syn::File) -> Self {
         let here = module.split('/').filter(|name| *name != "lib").map(str::to_owned).collect();
-        let mut paths = Self { here, children: declared(&file.items), found: BTreeSet::new() };
-        paths.visit_file(file);
-        paths.found
+        Self { here, children: declared(&file.items), found: BTreeSet::new(), used: BTreeSet::new() }
     }
 
-    /// Notes a path if it leads into this crate.
+    pub(super) fn of(module: &str, file: &syn::File) -> Self {
+        let mut paths = Self::new(module, file);
+        paths.visit_file(file);
+        paths
+    }
+
+    /// Notes a path of the code.
     fn add(&mut self, path: &[String]) {
+        self.used.extend(path.first().cloned());
+        self.found.extend(self.absolute(path));
+    }
+
+    /// Returns a path from the root of the crate on; `None` if it leads out of the crate, or begins
+    /// with a name of this module.
+    pub(super) fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
         let mut absolute = self.here.clone();
         let mut names = path.iter().peekable();
         match names.peek().map(|name| name.as_str()) {
@@ -93,24 +107,13 @@ impl Paths {
             }
             Some("super") => {}
             Some(name) if self.children.contains(name) => {}
-            _ => return,
+            _ => return None,
         }
         while names.next_if(|name| *name == "super").is_some() {
             absolute.pop();
         }
         absolute.extend(names.cloned());
-        self.found.insert(absolute);
-    }
-
-    fn add_tree(&mut self, before: &[String], tree: &syn::UseTree) {
-        let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
-        match tree {
-            syn::UseTree::Path(path) => self.add_tree(&with(&path.ident), &path.tree),
-            syn::UseTree::Name(name) => self.add(&with(&name.ident)),
-            syn::UseTree::Rename(rename) => self.add(&with(&rename.ident)),
-            syn::UseTree::Glob(_) => self.add(before),
-            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.add_tree(before, tree)),
-        }
+        Some(absolute)
     }
 
     /// Finds the paths of a macro call. It has no syntax tree, so they are `a :: b :: c` in its
@@ -137,6 +140,19 @@ impl Paths {
             }
         }
         self.add(&path);
+    }
+}
+
+/// Calls this with each path of an import, and with the name that the path has from then on. All
+/// names of a module have none.
+pub(super) fn imports(before: &[String], tree: &syn::UseTree, each: &mut dyn FnMut(&[String], Option<&syn::Ident>)) {
+    let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
+    match tree {
+        syn::UseTree::Path(path) => imports(&with(&path.ident), &path.tree, each),
+        syn::UseTree::Name(name) => each(&with(&name.ident), Some(&name.ident)),
+        syn::UseTree::Rename(rename) => each(&with(&rename.ident), Some(&rename.rename)),
+        syn::UseTree::Glob(_) => each(before, None),
+        syn::UseTree::Group(group) => group.items.iter().for_each(|tree| imports(before, tree, each)),
     }
 }
 
@@ -179,8 +195,11 @@ impl<'a> Visit<'a> for Paths {
     }
 
     fn visit_item_use(&mut self, item: &'a syn::ItemUse) {
-        self.add_tree(&[], &item.tree);
+        imports(&[], &item.tree, &mut |path, _| self.found.extend(self.absolute(path)));
     }
+
+    /// `pub(super)` names nothing.
+    fn visit_visibility(&mut self, _: &'a syn::Visibility) {}
 
     fn visit_path(&mut self, path: &'a syn::Path) {
         let names: Vec<_> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
@@ -196,25 +215,25 @@ impl<'a> Visit<'a> for Paths {
 
 /// The crate, parsed.
 #[derive(Clone)]
-struct Crate {
-    files: BTreeMap<String, syn::File>,
+pub(super) struct Crate {
+    pub(super) files: BTreeMap<String, syn::File>,
     /// The folder of each name at the crate's root: `Store` is in `store`.
     exported: BTreeMap<String, String>,
 }
 
 impl Crate {
-    fn of(sources: &BTreeMap<String, String>) -> Self {
+    pub(super) fn of(sources: &BTreeMap<String, String>) -> Self {
         let mut files: BTreeMap<_, _> =
             sources.iter().map(|(module, text)| (module.clone(), parse(module, text))).collect();
         let tests: Vec<_> = files.iter().flat_map(|(module, file)| test_files(module, file)).collect();
         files.retain(|module, _| !tests.iter().any(|test| module == test || module.starts_with(&format!("{test}/"))));
-        let paths = files.get("lib").map(|lib| Paths::of("lib", lib)).unwrap_or_default();
+        let paths = files.get("lib").map(|lib| Paths::of("lib", lib).found).unwrap_or_default();
         let exported = paths.iter().filter_map(|path| Some((path.last()?.clone(), path.first()?.clone()))).collect();
         Self { files, exported }
     }
 
     /// Returns the same crate with another text for this file.
-    fn with(&self, module: &str, text: &str) -> Self {
+    pub(super) fn with(&self, module: &str, text: &str) -> Self {
         let mut other = self.clone();
         other.files.insert(module.to_owned(), parse(module, text));
         other
@@ -223,7 +242,7 @@ impl Crate {
     /// Returns the other folders that this file names.
     fn arrows(&self, module: &str) -> BTreeSet<String> {
         let own = folder(module);
-        let paths = Paths::of(module, &self.files[module]);
+        let paths = Paths::of(module, &self.files[module]).found;
         let target = |path: &Vec<String>| {
             let first = path.first()?;
             let to = self.exported.get(first).filter(|_| !is_folder(first)).unwrap_or(first);
@@ -248,7 +267,7 @@ fn test_files(module: &str, file: &syn::File) -> Vec<String> {
     file.items.iter().filter_map(declares).collect()
 }
 
-fn folder(module: &str) -> &str {
+pub(super) fn folder(module: &str) -> &str {
     module.split('/').next().unwrap_or_default()
 }
 

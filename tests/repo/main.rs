@@ -1,6 +1,7 @@
 //! The repository: its layout, its prose, its links, its scripts, and its lists of tests.
 
 mod architecture;
+mod circles;
 mod map;
 mod mutants;
 mod parity;

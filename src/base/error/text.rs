@@ -3,9 +3,8 @@
 //! The user's code makes the text. It may be long or endless, it may panic, and its causes may form
 //! a cycle.
 
-use crate::base::failure::{Verdict, verdict};
 use crate::base::guard::guarded;
-use crate::base::index::{BoxError, Index};
+use crate::base::index::Index;
 use std::error::Error;
 use std::fmt::{self, Write};
 
@@ -121,17 +120,6 @@ pub(super) fn times(count: u32) -> String {
     match count {
         1 => "once".to_owned(),
         more => format!("{more} times"),
-    }
-}
-
-/// Returns the rest of the text for the last attempt of a job: its state, and what to do.
-pub(super) fn after_the_last(source: &BoxError) -> &'static str {
-    match source.downcast_ref() {
-        Some(super::Error::Counter { .. } | super::Error::Runtime) => {
-            " and is not tried again: fix the cause and start again"
-        }
-        _ if verdict(&**source) == Verdict::Permanent => " and is not tried again: fix the cause and start again",
-        _ => ", its last: fix the cause and start again, or allow more attempts",
     }
 }
 

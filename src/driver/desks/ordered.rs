@@ -5,13 +5,13 @@
 //! the pool takes the turn as soon as a slot is free, since there may be no job left whose report
 //! could do so. The same holds if the lowest undone job was parked: its report brought no result.
 
-use super::Driver;
-use super::core::Core;
-use super::flights::Flight;
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
 use crate::base::time::Now;
 use crate::commit::changes::Changes;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::driver::flights::Flight;
 use crate::run::Delivery;
 use crate::run::ordered::SinkDesk;
 use crate::run::worker::Report;
@@ -23,14 +23,14 @@ impl Core {
         let flight = self.running.flights.get(token).filter(|_| !self.ending.abandoned);
         if let Some(&Flight { index, .. }) = flight.filter(|flight| self.window.is_redriven(flight.index)) {
             // It is beside the order, so no turn is awaited, and none follows.
-            self.leave_timeout(token);
+            self.running.flights.leave_timeout(token);
             return Some(Delivery { index, token });
         }
         let Flight { index, attempt, .. } = self.running.flights.end(token).filter(|_| !self.ending.abandoned)?;
         self.window.handle_set_aside(index);
         self.running.aside.attempts.insert(index, attempt);
         // A stopping consumer gives no turn to this job, so the watermark never passes it.
-        self.waiting.rouse |= self.window.is_stopping();
+        self.out.waiters |= self.window.is_stopping();
         if self.running.aside.sinking { None } else { self.take_up(now) }
     }
 
@@ -42,7 +42,7 @@ impl Core {
         if self.ending.abandoned || self.window.is_stopping() || self.window.has_ended() {
             return None;
         }
-        if self.window.is_paused() || self.is_settling() {
+        if self.window.is_paused() || self.fates.care.is_settling() {
             self.running.aside.held = self.running.aside.has(index);
             return None;
         }
@@ -50,31 +50,11 @@ impl Core {
         self.running.aside.sinking = true;
         self.window.handle_taken_up();
         let token = self.running.flights.begin(Flight::new(index, attempt, attempt > 1, now.coarse()));
-        self.leave_timeout(token);
+        self.running.flights.leave_timeout(token);
         Some(Delivery { index, token })
     }
 
-    /// A job was parked, so the turn may be at a result that waits, and no thread has it. A thread
-    /// of the pool takes it.
-    pub(super) fn hold_turn(&mut self) {
-        let aside = &mut self.running.aside;
-        aside.held |= !aside.sinking && aside.has(self.window.lowest_undone());
-    }
-
-    /// True if a thread of the pool could take up a turn that nobody has.
-    #[inline]
-    pub(super) fn has_turn(&self) -> bool {
-        self.running.aside.held && self.may_resume_turn()
-    }
-
-    #[cold]
-    fn may_resume_turn(&self) -> bool {
-        let window = &self.window;
-        let starts = !window.is_paused() && !window.is_stopping() && !window.has_ended();
-        starts && window.in_flight() < window.limits().max_processing && !self.is_settling()
-    }
-
-    /// That turn, for a thread of the pool that asks.
+    /// Takes up a turn that nobody has, for a thread of the pool that asks.
     #[inline]
     pub(super) fn resume_turn(&mut self, now: &Now) -> Option<Delivery> {
         if self.has_turn() { self.take_up(now) } else { None }

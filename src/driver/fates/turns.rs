@@ -1,97 +1,85 @@
 //! The turns of suspects: one of them at a time runs alone, once nothing else is in flight.
 
-use super::Alone;
+use super::Fates;
+use crate::base::caught::Failure;
 use crate::base::error::Error;
-use crate::base::guard::Failure;
 use crate::base::index::{BoxError, Index};
-use crate::base::time::Now;
-use crate::driver::core::Core;
-use crate::driver::failures::Failed;
+use crate::driver::out::Scene;
 use crate::observe::{Event, Kind};
+use std::time::Duration;
 
-impl Core {
-    /// Lets the next suspect run alone, once nothing is in flight.
-    pub(super) fn give_turn(&mut self, now: &Now) {
-        let (in_flight, paused) = (self.window.in_flight(), self.window.is_paused());
-        let (turn_held, writes) = (self.running.aside.held, self.has_to_write());
-        let Some(care) = self.care() else { return };
-        // The count of the next one and the end of the last one are one save. In order, the sink
-        // may have a turn between them.
-        let settles = matches!(care.alone, Alone::Settling(_)) && !care.in_order;
-        if (care.alone == Alone::No || settles) && !paused {
-            // A window that was narrowed since it started may have to move first.
-            let Some(index) = self.next_turn() else { return };
-            let Some(care) = self.care() else { return };
-            care.alone = Alone::Draining(index);
-            self.window.handle_alone(Some(index));
-        }
-        let Some(care) = self.care() else { return };
-        let Alone::Draining(index) = care.alone else { return };
-        // A result that waits for its turn at the sink, or for a transaction, would be in flight
-        // beside it.
-        if in_flight > 0 || turn_held || writes || care.asked.is_some() {
+/// The pause after which a suspect that the source does not have is tried again.
+const MISSING: Duration = Duration::from_secs(1);
+
+impl Fates {
+    /// Takes the next steps for crashes: records the jobs that are to start, and gives suspects
+    /// their turns. `busy`: a result waits for its turn at the sink, or for a transaction.
+    #[cold]
+    pub(in crate::driver) fn take_care(&mut self, busy: bool, at: &mut Scene<'_>) {
+        let Some(max_crashes) = self.care.max_crashes() else { return };
+        if at.window.is_stopping() || at.window.has_ended() {
             return;
         }
-        let max = care.max_crashes;
-        let crashes = self.parking.as_ref().and_then(|parking| parking.crashes(index)).unwrap_or(0);
+        self.care.narrow(at.window);
+        if let Some(index) = self.care.next_alone(busy, at.window) {
+            self.begin_turn(index, max_crashes, at);
+        }
+        for index in self.care.next_records(at.window) {
+            self.note_start(index, 0, at);
+        }
+    }
+
+    /// A suspect runs alone from now on, unless it has killed its process too often.
+    fn begin_turn(&mut self, index: Index, max: u32, at: &mut Scene<'_>) {
+        let crashes = self.records.crashes(index);
         if crashes >= max {
-            self.no_longer_alone(index);
-            return self.crashed(index, crashes, now);
+            return self.crashed(index, crashes, at);
         }
-        if let Some(care) = self.care() {
-            (care.alone, care.turn_begun) = (Alone::Counting(index), Some(now.get()));
-        }
+        self.care.begin_turn(index, at.now);
         let count =
             format!("if the process dies now, that is death {} of {max} for which the job is to blame", crashes + 1);
-        self.tell(&Event::new(Kind::RunsAlone, index).error(&count), now);
-        self.ask_for_records(crashes + 1, None, vec![index]);
-    }
-
-    /// Takes the lowest suspect that awaits its turn and that the window lets start.
-    fn next_turn(&mut self) -> Option<Index> {
-        let care = self.parking.as_mut()?.care.as_deref_mut()?;
-        let (window, undone) = (&self.window, self.window.lowest_undone());
-        // The sink takes results in order, so a job above would not run alone from end to end.
-        let in_order = |index| !care.in_order || index == undone || window.is_redriven(index);
-        let mut turns = care.turns.iter().copied();
-        let index = turns.find(|index| window.reaches(*index) && in_order(*index))?;
-        care.turns.remove(&index).then_some(index)
-    }
-
-    /// The window was narrowed: a suspect that it no longer lets start awaits its turn once more.
-    pub(in crate::driver) fn put_off_turn(&mut self) {
-        let Some(index) = self.alone().filter(|index| !self.window.reaches(*index)) else { return };
-        // It may be read already. Then it starts as soon as anything may.
-        let runs = self.care().is_some_and(|care| matches!(care.alone, Alone::Running(_)));
-        if runs && !self.window.handle_put_back(index) {
-            return;
-        }
-        let asked = self.care().and_then(|care| care.asked.as_mut());
-        asked.into_iter().for_each(|asked| asked.due.retain(|due| *due != index));
-        self.release_alone();
-        self.care().into_iter().for_each(|care| _ = care.turns.insert(index));
+        at.tell(&Event::new(Kind::RunsAlone, index).error(&count));
+        self.note_start(index, crashes + 1, at);
     }
 
     /// A suspect has killed its process too often.
-    fn crashed(&mut self, index: Index, crashes: u32, now: &Now) {
-        if let Some(care) = self.care() {
-            care.suspects.remove(&index);
-        }
+    fn crashed(&mut self, index: Index, crashes: u32, at: &mut Scene<'_>) {
+        self.care.condemn(index, at.window);
         let failure = Failure::from(BoxError::from(Error::Crashed { index, crashes }));
-        if self.window.handle_withdrawn(index) {
+        if at.window.handle_withdrawn(index) {
             self.failures.forget_redriven(index);
-            return self.redrive_refused(index, 0, &failure.text, now);
+            return self.redrive_refused(index, 0, &failure.text, at);
         }
-        let attempt = self.failures.waiting(index).map_or(0, |failed: &Failed| failed.attempt);
+        let attempt = self.failures.waiting(index).map_or(0, |failed| failed.attempt);
         // The errors are of this crate, so they may be dropped within the lock.
-        if let Err(failure) = self.park(index, attempt, failure, now) {
-            self.forget_attempts(index);
-            self.ending.unreachable_from = self.ending.unreachable_from.min(index);
-            self.waiting.rouse = true;
-            let text = format!("{}{}", failure.text, self.why_not_parked());
-            drop(self.halt(index, text, Error::Crashed { index, crashes }, "", now));
+        if let Err(failure) = self.park(index, attempt, failure, at) {
+            self.forget_attempts(index, at);
+            at.never_reaches(index);
+            let text = format!("{}{}", failure.text, self.records.why_not_parked());
+            drop(at.halt(index, text, Error::Crashed { index, crashes }, ""));
         }
         self.failures.forget(index);
+    }
+
+    /// The source does not have a suspect, or it cannot be read: it waits, and others may start.
+    pub(in crate::driver) fn suspect_not_read(&mut self, index: Index, at: &mut Scene<'_>) {
+        if !self.care.is_suspect(index) {
+            return;
+        }
+        self.outlived(index, at.window);
+        self.note_start(index, 0, at);
+        // A job that the source failed at waits for a back-off already.
+        if at.window.handle_put_back(index) && self.failures.is_missing_now(index) {
+            self.failures.wait_again(index, MISSING, at.now.get());
+        }
+    }
+
+    /// The window was narrowed: a suspect that it no longer lets start awaits its turn once more.
+    pub(in crate::driver) fn put_off_turn(&mut self, at: &mut Scene<'_>) {
+        if let Some(index) = self.care.put_off_turn(at.window) {
+            self.outlived(index, at.window);
+            self.note_start(index, 0, at);
+        }
     }
 }
 
@@ -100,9 +88,10 @@ mod tests {
     use super::*;
     use crate::Store;
     use crate::base::retry::Retry;
-    use crate::base::time;
+    use crate::base::time::{self, Now};
     use crate::commit::changes::Changes;
-    use crate::driver::care::Recovered;
+    use crate::driver::Recovered;
+    use crate::driver::core::Core;
     use crate::progress::{ParkedRecord, load_earlier};
     use crate::reader::{Due, Fetched, Order, Payloads, Then, Weights};
     use crate::source::Steps;
@@ -164,7 +153,7 @@ mod tests {
             }
             let Some(run) = core.hand_out(&now) else { return false };
             core.job::<()>(run);
-            let fails = core.is_suspect(run.index);
+            let fails = core.fates.care.is_suspect(run.index);
             let outcome = if fails { Err(Failure::boxed((self.error)())) } else { Ok(()) };
             core.report(run.token, outcome, &mut Changes::default(), &now);
             if fails {
@@ -186,7 +175,7 @@ mod tests {
                 let (ran, attempts) = (life.others.len(), life.attempts);
                 assert!(attempts < 100, "{ran} others ran beside {attempts} attempts of {suspects}: {}", error());
                 while life.step() {}
-                let next = life.saved_at.into_iter().chain(life.core.failures.next_due()).min();
+                let next = life.saved_at.into_iter().chain(life.core.fates.failures.next_due()).min();
                 life.now = life.now.max(next.expect("a suspect waits"));
             }
             assert!(life.attempts > 0, "the suspects are tried beside the others");

@@ -2,7 +2,8 @@ use super::*;
 use crate::base::clock::Clock;
 use crate::base::retry::Retry;
 use crate::commit::changes::Changes;
-use crate::driver::waiting::tests::ByHand;
+use crate::driver::desks::handing_out::Search;
+use crate::driver::desks::news::tests::ByHand;
 use crate::reader::SharedSource;
 use crate::source::MemoryJobs;
 use crate::source::Steps;
@@ -39,7 +40,7 @@ fn a_worker_that_has_slept_for_long_and_reads_a_run_was_not_without_work() {
     let mut core = Core::new(Window::begin(0, limits), Retry::none(), usize::MAX, Instant::now());
     core.looked(Some(0), Gate::Open);
     let _ = core.drain(&Now::when_asked());
-    let run = core.take_fetch(Instant::now()).expect("job 0 is to be read");
+    let run = core.reading.take_fetch(Instant::now()).expect("job 0 is to be read");
     let driver = Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand));
     let source = Arc::new(SharedSource::new([7_u64].into_iter().collect::<MemoryJobs<_>>(), Clock::default()));
     let mut search = Search::default();
@@ -53,9 +54,9 @@ fn many_back_offs_that_end_at_once_end_in_pieces() {
     let mut core = failed(3 * PIECE as u64 / 2);
     let now = Instant::now();
     assert!(core.expire(now));
-    assert_eq!(core.failures.dues().len(), PIECE / 2);
+    assert_eq!(core.fates.failures.dues().len(), PIECE / 2);
     assert!(!core.expire(now));
-    assert!(core.failures.dues().is_empty());
+    assert!(core.fates.failures.dues().is_empty());
 }
 
 #[test]
@@ -86,10 +87,10 @@ fn neighbours_that_cannot_be_read_again_wait_together_and_the_reader_notes_nothi
     let (jobs, weights) = (vec![0, 1], Weights::equal(2, 8));
     core.fetched(fetched(jobs, weights, Then::Failed(failure)), &Now::when_asked());
     let _ = core.drain(&Now::when_asked());
-    assert_eq!((core.failures.dues().len(), core.reading.note), (30, None));
-    let mut dues = core.failures.dues();
+    assert_eq!((core.fates.failures.dues().len(), core.reading.note), (30, None));
+    let mut dues = core.fates.failures.dues();
     dues.dedup();
     assert_eq!(dues.len(), 1, "they are read in one run again");
-    assert_eq!(core.failures.count_unreadable(1), 30);
+    assert_eq!(core.fates.failures.count_unreadable(1), 30);
     assert_eq!(core.reading.fetch, Some(Ask::new(32, 39, 8)), "the others are read meanwhile");
 }

@@ -1,16 +1,23 @@
-//! Threads in `wait_for`. Each is woken once: when its index has come, or when its index can no
-//! longer come. So the threads that wait cost a save nothing, however many there are.
+//! Those who wait for processed jobs: the notifier, and threads in `wait_for`.
+//!
+//! Each thread is woken once: when its index has come, or when its index can no longer come. So the
+//! threads that wait cost a save nothing, however many there are.
 
-use super::Driver;
-use super::core::Core;
-use super::waiters::Waiter;
+use crate::base::caught::Failure;
+use crate::base::error::Error;
+use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar, MutexGuard, wait_until};
 use crate::base::time;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::driver::waiters::Waiter;
+use crate::notifier::NewsDesk;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 #[cfg(feature = "tokio")]
 use {
-    super::waiters::Place,
+    crate::driver::waiters::Place,
     std::task::{Poll, Waker},
 };
 
@@ -22,18 +29,6 @@ impl Core {
             return Some(true);
         }
         (timed_out || self.never(index)).then_some(false)
-    }
-
-    /// Calls the threads whose index can no longer come. Returns true if there are any. If an index
-    /// cannot come, no higher index can.
-    #[cold]
-    pub(super) fn call_in_vain(&mut self) -> bool {
-        let mut any = false;
-        while self.waiting.waiters.highest().is_some_and(|index| self.never(index)) {
-            self.waiting.waiters.call_highest();
-            any = true;
-        }
-        any
     }
 }
 
@@ -56,9 +51,9 @@ impl Driver {
     /// caller then checks if its index has come.
     fn sleep_until_called(core: &mut MutexGuard<'_, Core>, index: Index, deadline: Option<Instant>) -> bool {
         let called = Arc::new(Condvar::new());
-        let place = core.waiting.waiters.enter(index, Waiter::Thread(called.clone()));
+        let place = core.waiters.enter(index, Waiter::Thread(called.clone()));
         let timed_out = wait_until(&called, core, deadline);
-        let _itself = core.waiting.waiters.leave(place);
+        let _itself = core.waiters.leave(place);
         timed_out
     }
 
@@ -68,12 +63,12 @@ impl Driver {
     pub(super) fn poll_index(&self, index: Index, place: &mut Option<Place>, waker: &Waker) -> Poll<bool> {
         let waiter = Waiter::Task(waker.clone());
         let mut core = self.core.lock();
-        let before = place.take().and_then(|place| core.waiting.waiters.leave(place));
+        let before = place.take().and_then(|place| core.waiters.leave(place));
         let has_come = core.has_come(index, false);
         let waiter = match has_come {
             Some(_) => Some(waiter),
             None => {
-                *place = Some(core.waiting.waiters.enter(index, waiter));
+                *place = Some(core.waiters.enter(index, waiter));
                 None
             }
         };
@@ -86,23 +81,46 @@ impl Driver {
     /// Takes a task off the list of those that wait for an index.
     #[cfg(feature = "tokio")]
     pub(super) fn leave_index(&self, place: Option<Place>) {
-        let waiter = place.and_then(|place| self.core.lock().waiting.waiters.leave(place));
+        let waiter = place.and_then(|place| self.core.lock().waiters.leave(place));
         drop(waiter);
     }
+}
 
-    /// Wakes the threads that were called, without the lock.
-    pub(super) fn wake_called(&self) {
-        let called = self.core.lock().waiting.waiters.take_called();
-        called.into_iter().for_each(Waiter::wake);
+impl NewsDesk for Driver {
+    fn news(&self) -> Option<RangeInclusive<Index>> {
+        let mut core = self.core.lock();
+        loop {
+            if let Some(run) = core.announcing.take() {
+                return Some(run);
+            }
+            // A stop may wait for the last call, which is over now.
+            self.changed.notify_all();
+            if core.window.has_ended() {
+                return None;
+            }
+            self.news.wait(&mut core);
+        }
+    }
+
+    fn panicked(&self, run: RangeInclusive<Index>, failure: Failure) {
+        let index = *run.end();
+        let text = format!("on_processed {}", failure.text);
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        core.announcing.silence();
+        let error = Error::Callback { index, source: failure.error };
+        let surplus = core.scene(&now).halt(index, text, error, &failure.text);
+        self.settle(core, &now);
+        drop_guarded(surplus);
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::driver) mod tests {
     use super::*;
     use crate::base::retry::Retry;
     use crate::base::time::Now;
-    use crate::driver::control::Control;
+    use crate::driver::desks::control::Control;
     use crate::progress::{SaveDesk, Saves};
     use crate::source::watermark::Watermark;
     use crate::window::{Limits, Window};
@@ -152,7 +170,7 @@ pub(super) mod tests {
         let late: Vec<_> = (0..40).map(|n| waiter(&driver, 500 + n / 2)).collect();
         let counts = || {
             let core = driver.core.lock();
-            (core.waiting.waiters.calls, core.waiting.waiters.count())
+            (core.waiters.calls, core.waiters.count())
         };
         while counts().1 < 50 {
             std::thread::yield_now();
@@ -170,13 +188,13 @@ pub(super) mod tests {
         let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 });
         let now = Instant::now();
         let mut core: Core = Core::new(window, Retry::none(), usize::MAX, now);
-        let place = core.waiting.waiters.enter(3, Waiter::Thread(Arc::default()));
-        core.waiting.rouse = true;
+        let place = core.waiters.enter(3, Waiter::Thread(Arc::default()));
+        core.out.waiters = true;
         let wakes = core.drain(&Now::at(now));
-        assert_eq!((wakes.called, core.waiting.waiters.calls), (false, 0));
+        assert_eq!((wakes.called, core.waiters.calls), (false, 0));
         core.stop_at(2);
         let wakes = core.drain(&Now::at(now));
-        assert_eq!((wakes.called, core.waiting.waiters.calls), (true, 1), "it ends below");
-        assert!(core.waiting.waiters.leave(place).is_none());
+        assert_eq!((wakes.called, core.waiters.calls), (true, 1), "it ends below");
+        assert!(core.waiters.leave(place).is_none());
     }
 }

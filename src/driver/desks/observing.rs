@@ -1,19 +1,45 @@
 //! Attempts as the observers hear of them: on the thread that runs or reports the attempt, without
 //! the lock.
 
-use super::Driver;
-use super::running::{Pool, PoolOf};
+use crate::base::caught::Failure;
 use crate::base::failure::Verdict;
-use crate::base::guard::{Failure, drop_guarded};
+use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
 use crate::base::sync::Arc;
 use crate::commit::changes::Changes;
 use crate::crew::stopping::Overdue;
+use crate::driver::Driver;
+use crate::driver::running::Pool;
 use crate::observe::events::Outcome;
 use crate::observe::observers::Observers;
 use crate::observe::spans::Spans;
 use crate::run::worker::{Job, Report};
-use crate::run::{Assignment, Delivery, Runner, Ticket};
+use crate::run::{Assignment, Delivery, Runner, Ticket, work};
+use std::sync::Weak;
+
+/// The runner of one type of jobs, as the pool of its driver.
+struct PoolOf<T> {
+    runner: Arc<dyn Runner<T>>,
+    driver: Weak<Driver>,
+}
+
+impl<T: Send + 'static> Pool for PoolOf<T> {
+    fn work(&self) {
+        self.driver.upgrade().into_iter().for_each(|driver| work(&*driver, &*self.runner));
+    }
+
+    fn forget(&self, index: Index) {
+        self.runner.forget(index);
+    }
+
+    fn overdue(&self, token: usize) {
+        self.runner.overdue(token);
+    }
+
+    fn abandon(&self) {
+        self.runner.abandon();
+    }
+}
 
 /// A runner whose attempts the observers hear of.
 struct Observed<T> {
@@ -70,7 +96,7 @@ impl Driver {
     /// attempt first. So nobody else pays for a look.
     pub(crate) fn pool<T: Send + 'static>(self: &Arc<Self>, runner: Arc<dyn Runner<T>>) -> Arc<dyn Pool> {
         let runner = if self.observes { Arc::new(Observed { runner, driver: self.clone() }) } else { runner };
-        Arc::new(PoolOf(runner))
+        Arc::new(PoolOf { runner, driver: self.crew.host().clone() })
     }
 
     /// Tells the observers of an attempt that is over and not reported yet.
@@ -106,12 +132,6 @@ impl Driver {
         }
     }
 
-    /// Ends the events of attempts: those that still run no longer count.
-    pub(super) fn observe_no_attempts(&self) {
-        let observers = self.observers.lock().take();
-        drop_guarded(observers);
-    }
-
     fn observe(&self, index: Index, tell: impl FnOnce(&Observers) -> Result<(), String>) {
         let observers = self.observers.lock().clone();
         let Some(observers) = observers else { return };
@@ -120,7 +140,7 @@ impl Driver {
         if let Err(panic) = tell(&observers) {
             let mut core = self.core.lock();
             let now = self.clock.when_asked();
-            core.tell_of_panic(Some(index), &panic, &now);
+            core.out.tell_of_panic(Some(index), &panic, &now);
             self.settle(core, &now);
         }
         // The consumer may have ended meanwhile.

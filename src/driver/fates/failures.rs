@@ -1,7 +1,6 @@
 //! Jobs that failed and have attempts left: one record for each, from its first failure until an
 //! attempt succeeds or is the last.
 
-use super::reading::Unread;
 use crate::base::index::Index;
 use crate::base::retry::Retry;
 use crate::base::time::Now;
@@ -10,6 +9,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
+
+/// The reason why a job could not be read.
+#[derive(Clone, Debug)]
+pub(crate) enum Unread {
+    Missing,
+    Failed(String),
+}
 
 /// The failed jobs, and the ends of their back-offs.
 pub(crate) struct Failures {
@@ -56,17 +62,17 @@ fn after(pause: Duration, now: Instant) -> Instant {
 }
 
 impl Failures {
-    pub(super) fn new(retry: Retry) -> Self {
+    pub(in crate::driver) fn new(retry: Retry) -> Self {
         Self { retry, jobs: BTreeMap::new(), timers: BinaryHeap::new() }
     }
 
     /// Returns the back-off after this attempt; `None`: it was the last one.
-    pub(super) fn delay(&self, attempt: u32, now: &Now) -> Option<Duration> {
+    pub(in crate::driver) fn delay(&self, attempt: u32, now: &Now) -> Option<Duration> {
         self.retry.delay(attempt, now.chance())
     }
 
     /// Notes that this attempt failed, and that the next one is due after a pause.
-    pub(super) fn note(&mut self, index: Index, attempt: u32, error: String, pause: Duration, now: &Now) {
+    pub(in crate::driver) fn note(&mut self, index: Index, attempt: u32, error: String, pause: Duration, now: &Now) {
         let due = after(pause, now.get());
         let first = Some(self.first_failed(index).unwrap_or_else(|| now.wall()));
         self.jobs.insert(index, Failed::new(attempt, due, error, first));
@@ -74,24 +80,24 @@ impl Failures {
     }
 
     /// Notes that a job was not ready in this attempt, which does not count.
-    pub(super) fn defer(&mut self, index: Index, attempt: u32, text: String, delay: Duration, now: &Now) {
+    pub(in crate::driver) fn defer(&mut self, index: Index, attempt: u32, text: String, delay: Duration, now: &Now) {
         let first = self.first_failed(index);
         self.note(index, attempt.saturating_sub(1), text, delay, now);
         self.jobs.entry(index).and_modify(|job| (job.deferred, job.first) = (true, first));
     }
 
     /// Returns the time of the first failure of a job that has failed before.
-    pub(super) fn first_failed(&self, index: Index) -> Option<u64> {
+    pub(in crate::driver) fn first_failed(&self, index: Index) -> Option<u64> {
         self.jobs.get(&index)?.first
     }
 
     /// Takes in a parked job that is to run once more, and is due now.
-    pub(super) fn redrive(&mut self, index: Index, attempt: u32, text: String, due: Instant) {
+    pub(in crate::driver) fn redrive(&mut self, index: Index, attempt: u32, text: String, due: Instant) {
         self.jobs.insert(index, Failed::new(attempt, due, text, None));
     }
 
     /// Takes in a job of an earlier life, which is due after a pause.
-    pub(super) fn restore(
+    pub(in crate::driver) fn restore(
         &mut self,
         index: Index,
         attempt: u32,
@@ -106,19 +112,19 @@ impl Failures {
     }
 
     /// Makes a job that has failed before wait for another pause.
-    pub(super) fn wait_again(&mut self, index: Index, pause: Duration, now: Instant) {
+    pub(in crate::driver) fn wait_again(&mut self, index: Index, pause: Duration, now: Instant) {
         let Some(failed) = self.jobs.get_mut(&index) else { return };
         failed.due = after(pause, now);
         self.timers.push(Reverse((failed.due, index)));
     }
 
     /// Forgets a parked job that is not to run once more, after all. Returns its attempts.
-    pub(super) fn forget_redriven(&mut self, index: Index) -> u32 {
+    pub(in crate::driver) fn forget_redriven(&mut self, index: Index) -> u32 {
         self.jobs.remove(&index).map_or(0, |failed| failed.attempt)
     }
 
     /// Begins the next attempt of this job, and returns its number.
-    pub(super) fn begin_attempt(&mut self, index: Index) -> u32 {
+    pub(in crate::driver) fn begin_attempt(&mut self, index: Index) -> u32 {
         self.jobs.get_mut(&index).map_or(1, |failed| {
             failed.running = true;
             failed.attempt.saturating_add(1)
@@ -126,69 +132,69 @@ impl Failures {
     }
 
     /// Forgets a job that has succeeded, or has no attempt left.
-    pub(super) fn forget(&mut self, index: Index) {
+    pub(in crate::driver) fn forget(&mut self, index: Index) {
         self.jobs.remove(&index);
     }
 
     /// True if this job is in no batch with other jobs.
-    pub(super) fn is_alone(&self, index: Index) -> bool {
+    pub(in crate::driver) fn is_alone(&self, index: Index) -> bool {
         self.jobs.get(&index).is_some_and(|failed| failed.alone)
     }
 
     /// True if this job has failed or was not ready. One that an earlier life only recorded may
     /// never have run.
-    pub(super) fn has_run(&self, index: Index) -> bool {
+    pub(in crate::driver) fn has_run(&self, index: Index) -> bool {
         self.jobs.get(&index).is_some_and(|failed| failed.attempt > 0 || failed.deferred || failed.first.is_some())
     }
 
     /// Returns a job that waits for its next attempt.
-    pub(super) fn waiting(&self, index: Index) -> Option<&Failed> {
+    pub(in crate::driver) fn waiting(&self, index: Index) -> Option<&Failed> {
         self.jobs.get(&index).filter(|failed| !failed.running)
     }
 
     /// Returns the last failure of a job whose next attempt runs.
-    pub(super) fn before_this_attempt(&self, index: Index) -> Option<&Failed> {
+    pub(in crate::driver) fn before_this_attempt(&self, index: Index) -> Option<&Failed> {
         self.jobs.get(&index).filter(|failed| failed.running)
     }
 
     /// True if a job up to this index waits for its next attempt, and holds the watermark.
-    pub(super) fn has_waiting_up_to(&self, index: Index, holds: impl Fn(Index) -> bool) -> bool {
+    pub(in crate::driver) fn has_waiting_up_to(&self, index: Index, holds: impl Fn(Index) -> bool) -> bool {
         self.jobs.range(..=index).any(|(failed, job)| !job.running && holds(*failed))
     }
 
     /// Returns the end of the back-off that ends first.
-    pub(super) fn next_due(&self) -> Option<Instant> {
+    pub(in crate::driver) fn next_due(&self) -> Option<Instant> {
         self.timers.peek().map(|Reverse((due, _))| *due)
     }
 
     /// Takes the job whose back-off ended first, if it is over by now.
-    pub(super) fn take_due(&mut self, now: Instant) -> Option<Index> {
+    pub(in crate::driver) fn take_due(&mut self, now: Instant) -> Option<Index> {
         self.next_due().filter(|due| *due <= now)?;
         self.timers.pop().map(|Reverse((_, index))| index)
     }
 
     /// Notes that this job was read again.
-    pub(super) fn was_read(&mut self, index: Index) {
+    pub(in crate::driver) fn was_read(&mut self, index: Index) {
         if let Some(failed) = self.jobs.get_mut(&index) {
             (failed.unread, failed.unreadable) = (None, 0);
         }
     }
 
     /// Notes that the source no longer shows this job.
-    pub(super) fn is_missing(&mut self, index: Index) {
+    pub(in crate::driver) fn is_missing(&mut self, index: Index) {
         if let Some(failed) = self.jobs.get_mut(&index) {
             failed.unread = Some(Unread::Missing);
         }
     }
 
     /// True if the source did not show this job when it was asked last.
-    pub(super) fn is_missing_now(&self, index: Index) -> bool {
+    pub(in crate::driver) fn is_missing_now(&self, index: Index) -> bool {
         self.jobs.get(&index).is_some_and(|failed| matches!(failed.unread, Some(Unread::Missing)))
     }
 
     /// Puts off these jobs, which were to be read again: the source failed at the first of them.
     /// The others wait with it, so a source that is down is not asked for each at once.
-    pub(super) fn put_off(&mut self, jobs: RangeInclusive<Index>, error: &str, now: &Now) {
+    pub(in crate::driver) fn put_off(&mut self, jobs: RangeInclusive<Index>, error: &str, now: &Now) {
         let (now, chance) = (now.get(), now.chance());
         for index in jobs {
             let Some(failed) = self.jobs.get_mut(&index) else { continue };
@@ -201,19 +207,19 @@ impl Failures {
     }
 
     /// Takes out all of them. There may be very many, so the caller drops them later.
-    pub(super) fn take_all(&mut self) -> impl Sized + Send + 'static {
+    pub(in crate::driver) fn take_all(&mut self) -> impl Sized + Send + 'static {
         (std::mem::take(&mut self.timers), std::mem::take(&mut self.jobs))
     }
 
     /// Returns the ends of all back-offs, in no order.
     #[cfg(test)]
-    pub(super) fn dues(&self) -> Vec<Instant> {
+    pub(in crate::driver) fn dues(&self) -> Vec<Instant> {
         self.timers.iter().map(|Reverse((due, _))| *due).collect()
     }
 
     /// Returns the number of jobs that could not be read this many times in a row.
     #[cfg(test)]
-    pub(super) fn count_unreadable(&self, times: u32) -> usize {
+    pub(in crate::driver) fn count_unreadable(&self, times: u32) -> usize {
         self.jobs.values().filter(|failed| failed.unreadable == times).count()
     }
 }

@@ -2,10 +2,8 @@
 
 use crate::base::index::Index;
 use crate::base::time::Now;
-use crate::commit::changes::Changes;
 use crate::driver::core::Core;
 use crate::driver::prefetch::Sorted;
-use crate::observe::{Event, Kind};
 use crate::reader::{Ask, Payloads, Weights};
 use std::ops::RangeInclusive;
 
@@ -45,8 +43,9 @@ impl Core {
         jobs: &mut dyn Payloads,
         steps: &[(usize, Index)],
         mut weights: Weights,
+        now: &Now,
     ) {
-        let open_below = self.source_gate();
+        let open_below = self.fates.care.gate();
         let parts = parts(first, jobs.len(), steps);
         let mut sorted = Sorted::default();
         for part in parts {
@@ -58,7 +57,8 @@ impl Core {
             }
             if let Some(gap) = part.gap {
                 let whole = self.window.handle_gap(gap.clone(), open_below);
-                self.forget_records(&gap);
+                let (fates, mut at) = self.fates(now);
+                fates.forget_records(&gap, &mut at);
                 if !whole {
                     break;
                 }
@@ -82,46 +82,21 @@ impl Core {
             if let Some(indices) = part.indices() {
                 for (index, weight) in indices.clone().zip(&mut weights) {
                     self.reading.prefetch.add_again(index, jobs, weight);
-                    self.failures.was_read(index);
+                    self.fates.failures.was_read(index);
                 }
                 self.window.handle_part(indices);
             }
             let Some(gap) = part.gap else { continue };
             let gap = *gap.start()..=run.last.min(*gap.end());
             self.window.handle_gap(gap.clone(), Index::MAX);
+            let (fates, mut at) = self.fates(now);
             for index in gap {
-                if self.window.is_redriven(index) {
-                    self.withdraw(index, now);
+                if at.window.is_redriven(index) {
+                    fates.withdraw(index, &mut at);
                 } else {
-                    self.gone(index, now);
+                    fates.gone(index, &mut at);
                 }
             }
-        }
-    }
-
-    /// A failed job is a gap now, and the window has passed it. A suspect may have been a gap when
-    /// an earlier life recorded it, and then there is nothing to say.
-    fn gone(&mut self, index: Index, now: &Now) {
-        self.outlived(index);
-        let crashes = self.parking.as_ref().and_then(|parking| parking.crashes(index)).unwrap_or(0);
-        let has_run = crashes > 0 || self.failures.has_run(index);
-        let attempt = self.failures.waiting(index).map_or(0, |failed| failed.attempt);
-        self.failures.forget(index);
-        self.forget_records(&(index..=index));
-        self.no_suspect(index);
-        self.hold_turn();
-        if has_run {
-            self.tell(&Event::new(Kind::Gone, index).attempt(attempt), now);
-        }
-    }
-
-    /// Removes the records of jobs that are gaps now, as far as the window has settled the gap: a
-    /// failed job of an earlier life is read by itself. Parked jobs keep theirs.
-    fn forget_records(&mut self, gap: &RangeInclusive<Index>) {
-        for index in self.pending_within(gap) {
-            let mut changes = Changes::default();
-            self.unpark(index, &mut changes);
-            self.take_changes(&mut changes, index, 0);
         }
     }
 }

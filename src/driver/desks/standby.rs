@@ -3,20 +3,19 @@
 //! A consumer that waits has an empty window, no source and no worker. Everything that a handle
 //! sets meanwhile is kept in the core, and holds from the moment of the takeover.
 
-use super::Driver;
-use super::care::Recovered;
-use super::core::Core;
-use super::freed::{self, Waits};
-use super::patience::Patience;
-use super::running::Pool;
 use crate::base::error::{Error, describe};
-use crate::base::guard::{Panic, drop_guarded};
+use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
-use crate::base::retry::Retry;
 use crate::base::sync::{Arc, wait_until};
 use crate::base::time::Now;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::driver::fates::Recovered;
+use crate::driver::freed::{self, Waits};
+use crate::driver::patience::Patience;
+use crate::driver::running::Pool;
+use crate::driver::tenure::Refusal;
 use crate::observe::observers::Notice;
-use crate::observe::status::Blocked;
 use crate::observe::{Event, Kind};
 use crate::progress::Saves;
 use crate::reader::ReadRuns;
@@ -27,74 +26,8 @@ use std::any::Any;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-/// The shortest pause between two tries to take a name.
-const SHORTEST: Duration = Duration::from_millis(20);
-
-/// The longest pause between two tries: a name that its holder gives back is taken this soon.
-const LONGEST: Duration = Duration::from_millis(500);
-
-/// The pauses between two tries while the storage of the progress fails.
-const OUTAGE: Retry = Retry::exponential(SHORTEST, Duration::from_secs(5));
-
 /// The name of a consumer whose progress has no label: such a progress may be of any name.
 const UNNAMED: &str = "unnamed";
-
-/// The holder of a name, if the progress names none.
-const ANOTHER: &str = "another consumer";
-
-/// The answer of a progress whose name somebody else has.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) name: String,
-    holder: String,
-    /// The time after which the name is free, if nobody renews it.
-    expires_in: Option<Duration>,
-}
-
-impl Refusal {
-    /// Returns the refusal that this error is, or the error if it is any other one.
-    pub(crate) fn of(error: Error) -> Result<Self, Error> {
-        match error {
-            Error::InUse { name } => Ok(Self { name, holder: ANOTHER.to_owned(), expires_in: None }),
-            Error::Leased { name, holder, expires_in } => Ok(Self { name, holder, expires_in: Some(expires_in) }),
-            error => Err(error),
-        }
-    }
-
-    /// Returns the pause before the next try.
-    pub(crate) fn pause(&self) -> Duration {
-        self.expires_in.map_or(LONGEST, |expires_in| expires_in.clamp(SHORTEST, LONGEST))
-    }
-}
-
-/// True if this error may heal while the consumer waits: the storage could not be reached. A panic
-/// leaves a progress that nobody knows the state of.
-pub(crate) fn is_outage(error: &Error) -> bool {
-    matches!(error, Error::Progress { source } if source.downcast_ref::<Panic>().is_none())
-}
-
-/// The name that a consumer waits for.
-pub(super) struct Awaited {
-    holder: String,
-    /// The time at which the name is free, if nobody renews it.
-    lapses: Option<Instant>,
-    /// The time at which the wait began.
-    since: Instant,
-    /// True if the name may be free now.
-    called: bool,
-    /// The error of the last try, if the storage failed, and the number of such tries in a row.
-    outage: Option<(u32, String)>,
-}
-
-impl Awaited {
-    pub(super) fn blocked(&self, now: &Now) -> Blocked {
-        if let Some((_, error)) = &self.outage {
-            return Blocked::Progress { error: error.clone() };
-        }
-        let expires_in = self.lapses.map(|lapses| lapses.saturating_duration_since(now.get()));
-        Blocked::InUse { holder: self.holder.clone(), expires_in }
-    }
-}
 
 /// Everything that a consumer begins with once it has its name.
 pub(crate) struct Takeover {
@@ -114,38 +47,14 @@ pub(crate) struct Takeover {
 impl Core {
     /// Begins to wait for the name.
     pub(crate) fn await_name(&mut self, refusal: Refusal, now: &Now) {
-        self.waits_on(refusal, now);
+        self.tenancy.waits_on(refusal, now);
         let Some(awaited) = &self.tenancy.awaited else { return };
         let text = awaited.blocked(now).to_string();
-        self.tell(&Event { index: None, ..Event::new(Kind::Waits, 0).error(&text) }, now);
-        self.notice(|core| Notice::Waiting { status: Box::new(core.status(now)) });
-    }
-
-    /// Notes that somebody else still has the name.
-    fn waits_on(&mut self, Refusal { holder, expires_in, .. }: Refusal, now: &Now) {
-        let lapses = expires_in.and_then(|expires_in| now.get().checked_add(expires_in));
-        match &mut self.tenancy.awaited {
-            // A call that came since the try began stays.
-            Some(awaited) => (awaited.holder, awaited.lapses, awaited.outage) = (holder, lapses, None),
-            None => {
-                let since = now.get();
-                self.tenancy.awaited = Some(Box::new(Awaited { holder, lapses, since, called: false, outage: None }));
-            }
+        self.out.tell(&Event { index: None, ..Event::new(Kind::Waits, 0).error(&text) }, now);
+        if self.out.is_observed() {
+            let status = Box::new(self.status(now));
+            self.out.telling.notice(Notice::Waiting { status });
         }
-    }
-
-    /// Notes that the storage failed when it was asked for the name. Returns the pause before the
-    /// next try.
-    fn waits_out(&mut self, error: String, now: &Now) -> Duration {
-        self.tell(&Event { index: None, ..Event::new(Kind::NotAsked, 0).error(&error) }, now);
-        let Some(awaited) = &mut self.tenancy.awaited else { return LONGEST };
-        let tries = awaited.outage.take().map_or(1, |(tries, _)| tries.saturating_add(1));
-        awaited.outage = Some((tries, error));
-        OUTAGE.jitter(0.2).delay(tries, now.chance()).unwrap_or(LONGEST)
-    }
-
-    fn is_called_to_try(&mut self) -> bool {
-        self.tenancy.awaited.as_mut().is_some_and(|awaited| std::mem::take(&mut awaited.called))
     }
 
     /// Begins a life: the settings of the time before it hold on. Returns true if the progress
@@ -153,17 +62,17 @@ impl Core {
     fn begin_life(&mut self, window: Window, recovered: Option<Recovered>, now: &Now) -> bool {
         let before = std::mem::replace(&mut self.window, window);
         before.ends_at().into_iter().for_each(|last| self.window.stop_at(last));
-        self.fit_pause();
+        self.tenancy.fit_pause(&mut self.window);
         let keeps_parked = recovered.and_then(|recovered| self.go_on(recovered)).is_some();
-        self.change_limits(before.limits());
-        self.waiting.rouse = true;
+        self.change_limits(before.limits(), now);
+        self.out.waiters = true;
         self.watching.stalls.restart(now.get());
         let elapsed = self.tenancy.awaited.take().map(|awaited| now.get().saturating_duration_since(awaited.since));
-        self.tell(&Event { elapsed, ..Event::new(Kind::TookOver, self.window.lowest_undone()) }, now);
-        self.notice(|core| Notice::TookOver {
-            elapsed: elapsed.unwrap_or_default(),
-            status: Box::new(core.status(now)),
-        });
+        self.out.tell(&Event { elapsed, ..Event::new(Kind::TookOver, self.window.lowest_undone()) }, now);
+        if self.out.is_observed() {
+            let (elapsed, status) = (elapsed.unwrap_or_default(), Box::new(self.status(now)));
+            self.out.telling.notice(Notice::TookOver { elapsed, status });
+        }
         keeps_parked
     }
 }
@@ -192,7 +101,7 @@ impl Driver {
     pub(crate) fn sleep_until_try(&self, until: Instant) -> bool {
         let mut timed_out = false;
         let mut core = self.core.lock();
-        while !core.window.has_ended() && !timed_out && !core.is_called_to_try() {
+        while !core.window.has_ended() && !timed_out && !core.tenancy.is_called_to_try() {
             timed_out = self.clock.wait(&self.news, &mut core, Some(until));
         }
         !core.window.has_ended()
@@ -211,14 +120,16 @@ impl Driver {
 
     /// Notes that a try to take the name was refused.
     pub(crate) fn waits_on(&self, refusal: Refusal, now: &Now) {
-        self.core.lock().waits_on(refusal, now);
+        self.core.lock().tenancy.waits_on(refusal, now);
     }
 
     /// Notes that the storage failed when it was asked for the name. Returns the pause before the
     /// next try.
     pub(crate) fn waits_out(&self, error: &Error, now: &Now) -> Duration {
         let mut core = self.core.lock();
-        let pause = core.waits_out(describe(error), now);
+        let text = describe(error);
+        core.out.tell(&Event { index: None, ..Event::new(Kind::NotAsked, 0).error(&text) }, now);
+        let pause = core.tenancy.waits_out(text, now);
         self.settle(core, now);
         pause
     }
@@ -244,13 +155,13 @@ impl Driver {
         core.saving.patience = Patience::new(saves.takes_help());
         *self.saves.lock() = Some(saves);
         core.roster.keep_name(name);
-        core.watching.observers.iter().for_each(|observers| observers.rename(self.watermark.name()));
+        core.out.observers.iter().for_each(|observers| observers.rename(self.watermark.name()));
         let keeps_parked = core.begin_life(window, recovered, &now);
         self.watermark.hold(core.lowest_parked());
         self.watermark.begin(next);
         if let Some(last) = last_processed {
             self.watermark.publish(last);
-            core.waiting.waiters.call_up_to(last);
+            core.waiters.call_up_to(last);
         }
         // Nothing runs so far, so the observers hear of the takeover before any attempt.
         let tells = core.begin_telling();
@@ -281,15 +192,9 @@ impl Driver {
             Error::Truncated { next, .. } => *next,
             _ => core.window.lowest_undone(),
         };
-        let surplus = core.halt(index, text, error, source.as_deref().unwrap_or_default(), &now);
+        let surplus = core.scene(&now).halt(index, text, error, source.as_deref().unwrap_or_default());
         self.settle(core, &now);
         drop_guarded(surplus);
-    }
-
-    /// Refuses a call for which the consumer has to have its name.
-    pub(super) fn refuse_while_it_waits(&self, core: &Core) -> Result<(), Error> {
-        let waits = core.tenancy.awaited.is_some();
-        if waits { Err(Error::InUse { name: self.watermark.name() }) } else { Ok(()) }
     }
 
     /// Waits until the consumer has its name, or has ended.
@@ -306,9 +211,9 @@ mod tests {
     use super::*;
     use crate::base::retry::Retry;
     use crate::commit::changes::Changes;
-    use crate::driver::control::Control;
-    use crate::driver::running::PoolOf;
-    use crate::driver::waiting::tests::ByHand;
+    use crate::driver::desks::control::Control;
+    use crate::driver::desks::news::tests::ByHand;
+    use crate::observe::status::Blocked;
     use crate::reader::Fetched;
     use crate::run::worker::Report;
     use crate::run::{Assignment, Runner};
@@ -328,16 +233,6 @@ mod tests {
         let watermark = Watermark::new();
         watermark.reserve(Some(name.to_owned()), Vec::new()).unwrap();
         Driver::waiting(core, Arc::default(), watermark)
-    }
-
-    #[test]
-    fn the_next_try_comes_when_the_lease_is_over_but_neither_at_once_nor_late() {
-        let (second, millis) = (Duration::from_secs(1), Duration::from_millis);
-        assert_eq!(Refusal::of(Error::InUse { name: "p".to_owned() }).unwrap().pause(), LONGEST);
-        let pauses = [Duration::ZERO, millis(19), millis(70), second, Duration::MAX].map(|rest| leased(rest).pause());
-        assert_eq!(pauses, [SHORTEST, SHORTEST, millis(70), LONGEST, LONGEST]);
-        let other = Refusal::of(Error::Stopped);
-        assert!(matches!(other, Err(Error::Stopped)), "no other error is a reason to wait");
     }
 
     #[test]
@@ -370,7 +265,7 @@ mod tests {
         assert!(!others.join().unwrap(), "it has ended, and nobody has called it");
         driver.tries_no_more();
         freed::tell("a name of this test");
-        assert!(!driver.core.lock().is_called_to_try());
+        assert!(!driver.core.lock().tenancy.is_called_to_try());
     }
 
     /// A part of a takeover that says when it is dropped.
@@ -388,7 +283,7 @@ mod tests {
         }
     }
 
-    fn takeover(kept: &Arc<()>, last_processed: Index) -> Takeover {
+    fn takeover(driver: &Arc<Driver>, kept: &Arc<()>, last_processed: Index) -> Takeover {
         let kept = || Kept(kept.clone());
         Takeover {
             window: Window::resume(last_processed, LIMITS),
@@ -396,7 +291,7 @@ mod tests {
             upstreams: Vec::new(),
             fence: 7,
             recovered: None,
-            pool: Arc::new(PoolOf(Arc::new(kept()))),
+            pool: driver.pool(Arc::new(kept())),
             source: Arc::new(kept()),
             saves: Arc::new(ByHand),
             name: Box::new(kept()),
@@ -407,7 +302,7 @@ mod tests {
     fn a_takeover_of_a_consumer_that_has_ended_is_given_back_as_a_whole() {
         let (driver, kept) = (waiting("a name", Instant::now()), Arc::new(()));
         driver.request_stop();
-        let given_back = driver.take_over(takeover(&kept, 3)).expect_err("it has ended");
+        let given_back = driver.take_over(takeover(&driver, &kept, 3)).expect_err("it has ended");
         assert_eq!(Arc::strong_count(&kept), 4);
         drop(given_back);
         assert_eq!((Arc::strong_count(&kept), driver.watermark.last_processed()), (1, None));
@@ -421,7 +316,7 @@ mod tests {
         driver.set_limits(&|limits| limits.max_search_ahead = 5).unwrap();
         let never = |index| driver.core.lock().never(index);
         assert!(never(Index::MAX) && !never(9), "the one who has the name may be that far");
-        assert_eq!(driver.take_over(takeover(&kept, 3)).ok(), Some(false));
+        assert_eq!(driver.take_over(takeover(&driver, &kept, 3)).ok(), Some(false));
         assert!(never(9));
         let core = driver.core.lock();
         let window = &core.window;

@@ -9,15 +9,16 @@
 //! given to no other attempt until it is used. Any other attempt can only be told. The task of an
 //! async one then drops the future and reports the failure itself.
 
-use super::Driver;
-use super::core::Core;
-use super::flights::{NONE, Timer};
+use crate::base::caught::Failure;
 use crate::base::error::Error;
-use crate::base::guard::{Failure, drop_guarded};
+use crate::base::guard::drop_guarded;
 use crate::base::index::{BoxError, Index};
-use crate::base::sync::{Arc, Condvar, wait_until};
+use crate::base::sync::wait_until;
 use crate::base::time::{self, Coarse, Now};
 use crate::crew::stopping::Overdue;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::driver::flights::Timer;
 use crate::run::worker::Report;
 use std::time::Duration;
 
@@ -26,24 +27,6 @@ const AT_ONCE: usize = 64;
 
 /// The shortest pause between two looks: the clock has moved on by then.
 const TICK: Duration = Duration::from_millis(1);
-
-/// The timeouts of one consumer.
-#[derive(Debug)]
-pub(crate) struct Timeouts {
-    after: Duration,
-    /// True if an attempt that is overdue fails at once, since its token is all that is left of it.
-    fails: bool,
-    /// True if there is an observer. It hears of the beginning of an attempt before the end.
-    observed: bool,
-    /// The token of the youngest attempt that was passed.
-    pub(super) passed: usize,
-    /// The flags of the attempts, by token.
-    flags: Vec<Overdue>,
-    /// True while the thread waits for an attempt that begins.
-    idle: bool,
-    /// The thread sleeps here.
-    bell: Arc<Condvar>,
-}
 
 /// An attempt whose timeout is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,53 +49,7 @@ enum Look {
     End,
 }
 
-impl Timeouts {
-    /// Makes timeouts of this length. `fails`: the mode is that of tokens.
-    pub(crate) fn new(after: Duration, fails: bool, observed: bool) -> Box<Self> {
-        let bell = Arc::new(Condvar::new());
-        Box::new(Self { after, fails, observed, passed: NONE, flags: Vec::new(), idle: false, bell })
-    }
-
-    /// True if an attempt that is overdue fails, and not only hears of it.
-    pub(super) fn fails(&self) -> bool {
-        self.fails
-    }
-
-    pub(super) fn after(&self) -> Duration {
-        self.after
-    }
-
-    /// Notes that an attempt begins on the calling thread.
-    pub(super) fn begin(&mut self, token: usize) {
-        // The flag before is often this same one, which can be used again then.
-        Overdue::set_here(None);
-        if self.flags.len() <= token {
-            self.flags.resize_with(token + 1, Overdue::default);
-        }
-        let flag = &mut self.flags[token];
-        flag.renew();
-        Overdue::set_here(Some(flag.clone()));
-        if std::mem::take(&mut self.idle) {
-            self.bell.notify_one();
-        }
-    }
-
-    /// Wakes the thread, since the consumer has ended or its clock was set.
-    pub(super) fn ring(&self) {
-        self.bell.notify_all();
-    }
-}
-
 impl Core {
-    /// Notes that the time of an attempt no longer counts, and that the calling thread goes on with
-    /// something else than its work.
-    pub(super) fn leave_timeout(&mut self, token: usize) {
-        if self.running.flights.timeouts.is_some() {
-            self.running.flights.set_timer(token, Timer::Off);
-            Overdue::set_here(None);
-        }
-    }
-
     /// Looks for attempts whose timeout is over, and takes in at most [`AT_ONCE`] of them.
     fn look_at_timeouts(&mut self, now: Coarse, lapsed: &mut Vec<Lapsed>) -> Look {
         if self.window.has_ended() {
@@ -256,6 +193,7 @@ mod tests {
     use super::*;
     use crate::Retry;
     use crate::driver::flights::Flight;
+    use crate::driver::flights::Timeouts;
     use crate::window::{Limits, Window};
     use coarsetime::Duration as Ticks;
 
@@ -291,7 +229,7 @@ mod tests {
         assert!(core.running.flights.timeouts.as_ref().is_some_and(|timeouts| timeouts.idle));
         let tokens: Vec<usize> = (0..5).map(|index| begin(&mut core, index, at(index))).collect();
         assert!(core.running.flights.timeouts.as_ref().is_some_and(|timeouts| !timeouts.idle), "it was called");
-        core.leave_timeout(tokens[1]);
+        core.running.flights.leave_timeout(tokens[1]);
         let pause = |look: Look| if let Look::In(pause) = look { pause.as_secs_f64().round() } else { f64::NAN };
         let (lapsed, again) = look(&mut core, at(9));
         assert_eq!((lapsed, pause(again)), (vec![], 1.0));

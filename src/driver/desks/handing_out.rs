@@ -1,19 +1,20 @@
 //! Handing out jobs: what a thread of the pool does when it asks for one.
 
-use super::core::Core;
-use super::flights::Flight;
-use super::{Driver, effects};
 use crate::base::guard::drop_guarded;
-use crate::base::index::Index;
-use crate::base::sync::{MutexGuard, Ordering, spin_until, wait_until};
+use crate::base::sync::{Arc, MutexGuard, Ordering, spin_until, wait_until};
 use crate::base::time::{Coarse, Now};
 use crate::commit::changes::Changes;
-use crate::crew::workers::{Demand, Idle};
+use crate::crew::workers::Idle;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::driver::core::demand;
+use crate::driver::effects;
+use crate::driver::flights::Flight;
 use crate::driver::wakes::Wakes;
-use crate::observe::{Event, Kind};
+use crate::reader::{Ask, ReadRuns};
 use crate::run::worker::{Job, Report};
-use crate::run::{Assignment, Batch, Delivery, JobDesk, Task, Ticket};
-use crate::window::{Run, Window};
+use crate::run::{Delivery, Ticket};
+use crate::window::Run;
 use std::time::Instant;
 
 /// The search of one thread of the pool for a job.
@@ -26,7 +27,7 @@ pub(super) struct Search {
 }
 
 /// The next task of a thread of the pool, without the value of the job.
-enum Found {
+pub(super) enum Found {
     Run(Ticket),
     Deliver(Delivery),
 }
@@ -42,13 +43,6 @@ pub(super) enum Rest {
     /// It sleeps until it is woken, or until the consumer's clock comes to this time.
     Linger(Option<Instant>),
     End,
-}
-
-/// Returns the work that the pool is needed for, apart from results that wait for the sink.
-#[inline]
-pub(super) fn demand(window: &Window) -> Demand {
-    let (runnable, limit) = (window.can_run(), window.limits().max_processing);
-    Demand { runnable, limit, over: window.has_ended() }
 }
 
 impl Core {
@@ -74,7 +68,7 @@ impl Core {
     /// Returns the next step of a thread that has something to do before it sleeps.
     #[inline]
     pub(super) fn stay_awake(&mut self, search: &mut Search, wakes: &Wakes) -> Option<Rest> {
-        if !wakes.is_empty() || self.may_read() {
+        if !wakes.is_empty() || self.reading.is_for_workers(&self.workers, &self.window) {
             return Some(Rest::CarryOut);
         }
         let is_about_to_come = self.reading.fetch.is_some() && !self.window.is_stopping();
@@ -94,7 +88,8 @@ impl Core {
     pub(super) fn assign(&mut self, run: Run, started: Coarse, now: &Now) -> Ticket {
         let Run { index, retry: again } = run;
         let attempt = if again {
-            self.again(index, now)
+            self.reading.prefetch.hand_out_again(index);
+            self.fates.begin_attempt(index, &mut self.out, now)
         } else {
             self.reading.prefetch.hand_out();
             1
@@ -110,20 +105,10 @@ impl Core {
         Ticket { token, index, attempt, again }
     }
 
-    #[cold]
-    fn again(&mut self, index: Index, now: &Now) -> u32 {
-        self.reading.prefetch.hand_out_again(index);
-        let attempt = self.failures.begin_attempt(index);
-        // A job that was only deferred runs for the first time.
-        self.running.counters.retries += u64::from(attempt > 1);
-        self.tell(&Event::new(Kind::Retried, index).attempt(attempt), now);
-        attempt
-    }
-
     /// Takes a job that was handed out in this critical section, with its value. New jobs are taken
     /// in the order in which they were handed out.
     #[inline(always)]
-    pub(super) fn job<T: Send + 'static>(&mut self, Ticket { index, attempt, again, .. }: Ticket) -> Job<T> {
+    pub(in crate::driver) fn job<T: Send + 'static>(&mut self, Ticket { index, attempt, again, .. }: Ticket) -> Job<T> {
         let payload = self.reading.prefetch.take(again.then_some(index));
         let payload = payload.expect("the window hands out what was read, in the same order");
         Job { index, attempt, fence: self.tenancy.fence, payload }
@@ -165,12 +150,31 @@ impl Driver {
             Rest::End => None,
         }
     }
-}
 
-impl Driver {
+    /// A worker reads what it would otherwise wait for. So it was not without work.
+    pub(super) fn read_for_itself<'a>(
+        &'a self,
+        core: MutexGuard<'a, Core>,
+        source: Arc<dyn ReadRuns>,
+        run: Ask,
+        search: &mut Search,
+    ) -> MutexGuard<'a, Core> {
+        drop(core);
+        search.slept = false;
+        let fetched = source.read_run(run);
+        // At the end this may be the last reference to the source, whose destructor is user code.
+        drop_guarded(source);
+        let mut core = self.core.lock();
+        let surplus = core.end_reading(fetched, &self.clock.when_asked());
+        if !surplus.is_empty() {
+            self.unlocked(&mut core, || surplus.drop_guarded());
+        }
+        core
+    }
+
     /// Reports a job, if there is one, and finds the next task. The caller takes its job from the
     /// core, and then carries out the duties without the lock. `None`: the thread must end.
-    fn next_task(
+    pub(super) fn next_task(
         &self,
         report: &mut Option<Report>,
         effects: &mut Changes,
@@ -190,7 +194,7 @@ impl Driver {
                 now = self.clock.when_asked();
             }
         }
-        if core.save_is_late(&now) {
+        if core.saving.is_late(&now) {
             core = self.help_saving(core, &now);
             now = self.clock.when_asked();
         }
@@ -212,35 +216,19 @@ impl Driver {
     }
 }
 
-/// The part that knows the type of the jobs. It is compiled once for each type, so it is small.
-impl<T: Send + 'static> JobDesk<T> for Driver {
-    fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>> {
-        let (mut core, wakes, found) = self.next_task(report, effects)?;
-        let task = match found {
-            Found::Run(ticket) => Task::Run(Assignment { token: ticket.token, job: core.job(ticket) }),
-            Found::Deliver(turn) => Task::Deliver(turn),
-        };
-        drop(core);
-        self.carry_out(wakes);
-        Some(task)
-    }
-
-    fn next_batch(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool {
-        self.take_batch(batch, effects)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::guard::Failure;
+    use crate::base::caught::Failure;
     use crate::base::retry::Retry;
     use crate::base::sync::Arc;
-    use crate::driver::waiting::tests::ByHand;
+    use crate::driver::desks::news::tests::ByHand;
     use crate::reader::{Payloads, Weights};
+    use crate::run::{Assignment, JobDesk, Task};
     use crate::source::wakeup::Bell;
     use crate::source::watermark::Watermark;
     use crate::window::Limits;
+    use crate::window::Window;
     use crossbeam_channel::{Sender, unbounded};
     use std::fmt;
 

@@ -1,20 +1,19 @@
 //! The calls of a handle and of a consumer to the driver: to watch, to steer, and to end.
 
-use super::Driver;
-use super::core::Core;
-use super::reach::OutOfReach;
-use super::reading::Bounding;
-use super::running::Pool;
-#[cfg(feature = "tokio")]
-pub(crate) use super::waiters::Place;
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
-use crate::base::sync::{Arc, MutexGuard, wait_until};
+use crate::base::sync::{MutexGuard, wait_until};
 use crate::base::time;
 #[cfg(test)]
 use crate::crew::workers::Workers;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::driver::reach::OutOfReach;
+use crate::driver::reading::Bounding;
+#[cfg(feature = "tokio")]
+pub(crate) use crate::driver::waiters::Place;
 use crate::observe::ended::Ended;
 use crate::observe::status::Status;
 use crate::source::watermark::Watermark;
@@ -187,7 +186,8 @@ impl Control for Driver {
     fn set_paused(&self, paused: bool) {
         let mut core = self.core.lock();
         let now = self.clock.when_asked();
-        core.set_paused(paused);
+        let state = &mut *core;
+        state.tenancy.set_paused(paused, &mut state.window);
         core.watching.stalls.moved(&now);
         let watch = !paused && core.stir(now.get());
         self.settle(core, &now);
@@ -203,7 +203,7 @@ impl Control for Driver {
         }
         let mut limits = core.window.limits();
         change(&mut limits);
-        core.change_limits(limits);
+        core.change_limits(limits, &self.clock.when_asked());
         core.workers.cap = None;
         self.settle(core, &self.clock.when_asked());
         // Threads that are now too many are asleep, if they are idle.
@@ -261,6 +261,19 @@ impl Control for Driver {
 }
 
 impl Driver {
+    fn wait_everybody_gone(&self, timeout: Duration) -> Option<Ended> {
+        // A thread of the crew would wait for itself.
+        if self.crew.is_own_thread() {
+            return None;
+        }
+        // Beyond the clock's end is for ever.
+        let deadline = time::now().checked_add(timeout);
+        let mut core = self.core.lock();
+        self.crew
+            .wait_gone(&mut core, deadline)
+            .then(|| Ended { state: core.state(), error: core.ending.report.clone() })
+    }
+
     /// Waits until only the caller is left. After the deadline it abandons the running jobs.
     fn wait_gone(&self, deadline: Option<Instant>) -> Option<Error> {
         let (mut ended, mut timed_out) = (None, false);
@@ -284,9 +297,10 @@ impl Driver {
     /// since which only threads have to end.
     fn wait_no_more(&self, ended: Option<Instant>) -> Option<Error> {
         let mut core = self.core.lock();
+        let now = self.clock.when_asked();
         let pool = core.running.pool.clone();
-        let (running, callback) = core.abandon();
-        self.settle(core, &self.clock.when_asked());
+        let (running, callback) = core.abandon(&now);
+        self.settle(core, &now);
         self.observe_no_attempts();
         self.end_jobs(pool);
         drop_guarded(callback);
@@ -295,22 +309,15 @@ impl Driver {
         drop(core);
         // The threads of stragglers have not ended, so this only waits until the last save is
         // announced.
-        let is_left =
-            |core: &Core| if running.is_empty() && saved { core.roster.has_others() } else { core.is_announcing() };
+        let is_left = |core: &Core| {
+            if running.is_empty() && saved { core.roster.has_others() } else { core.announcing.is_under_way() }
+        };
         core = self.wait_while(until, is_left);
-        core.silence();
+        core.announcing.silence();
         if !running.is_empty() || saved && core.roster.has_others() {
             return Some(Error::StopTimeout { running });
         }
         (!saved).then(|| Error::Progress { source: format!("the save has not returned for {LAST_SAVE:?}").into() })
-    }
-
-    /// Ends the jobs that were abandoned, in a mode that can. The runner may be the last one, and
-    /// its destructor may stop this consumer.
-    pub(super) fn end_jobs(&self, pool: Option<Arc<dyn Pool>>) {
-        let _own = self.crew.enter();
-        pool.iter().for_each(|pool| pool.abandon());
-        drop_guarded(pool);
     }
 
     /// Waits while this condition holds, but at most until this time.

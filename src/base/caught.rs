@@ -1,0 +1,28 @@
+//! An error of user code, as this crate keeps it.
+
+use crate::base::error::describe;
+use crate::base::failure::{Verdict, verdict};
+use crate::base::index::BoxError;
+
+/// An error of user code, and its text. The text is made before any lock is taken, since user code
+/// makes it, and its length is bounded.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: BoxError,
+    pub(crate) text: String,
+    /// The fate that the error gives its job.
+    pub(crate) verdict: Verdict,
+}
+
+impl Failure {
+    pub(crate) fn boxed(error: BoxError) -> Box<Self> {
+        Box::new(error.into())
+    }
+}
+
+impl From<BoxError> for Failure {
+    fn from(error: BoxError) -> Self {
+        let (text, verdict) = (describe(&*error), verdict(&*error));
+        Self { error, text, verdict }
+    }
+}

@@ -1,0 +1,360 @@
+//! The driver's side of reading: the fetch, the thread that carries it out, and the result.
+//!
+//! The reader carries out a fetch. While the reader supervises the workers and the source is quick,
+//! the worker that would otherwise wait for the run reads it.
+
+mod gaps;
+
+use crate::base::caught::Failure;
+use crate::base::error::Error;
+use crate::base::guard::drop_guarded;
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::{Arc, MutexGuard};
+use crate::base::time::Now;
+use crate::crew::workers::LOOK_EVERY;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::driver::fates::Unread;
+use crate::driver::prefetch::Sorted;
+use crate::driver::reading::{Bounding, Surplus};
+use crate::driver::watching::is_caught_up;
+use crate::observe::{Event, Kind};
+use crate::reader::{Ask, Beyond, Due, Fetched, Order, Outcome, Payloads, ReadDesk, ReadRuns, Then, Weights};
+use crate::source::Gate;
+use crate::window::Window;
+use std::time::{Duration, Instant};
+
+/// The largest number of back-offs that end in one critical section. So it takes a fraction of a
+/// millisecond, however many end at the same time.
+const PIECE: usize = 1024;
+
+impl Core {
+    /// Halts the consumer, since the source no longer has the next job.
+    fn truncated(&mut self, next: Index, first: Index, now: &Now) -> Option<BoxError> {
+        let error = Error::Truncated { next, first };
+        let mut at = self.scene(now);
+        at.never_reaches(next);
+        at.halt(next, error.to_string(), error, "")
+    }
+
+    /// Makes the jobs due whose back-off is over, in the order in which the back-offs ended.
+    /// Returns true if there are more of them.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
+        self.reading.supervises = false;
+        (0..PIECE).all(|_| self.fates.expire(now, &mut self.window))
+    }
+
+    /// Says what the reader is to do next, if a look is due or not.
+    pub(crate) fn order(&mut self, now: &Now, look: Due) -> Order {
+        if self.window.is_stopping() || self.window.has_ended() {
+            return Order::End;
+        }
+        if let Some(answer) = self.reading.note.take() {
+            return Order::Note(answer);
+        }
+        // Known work mostly goes before a look, since the source may take long to give its head. A
+        // failed job that has to be read again is known work, too.
+        self.reading.look_waits = look == Due::WhenIdle && self.reading.has_unread(&self.window);
+        if look != Due::No && !self.reading.look_waits {
+            self.looking(now.get());
+            return Order::Look;
+        }
+        if let Some(run) = self.reading.take_fetch(now.get()) {
+            return Order::Read(run);
+        }
+        self.reading.supervises = true;
+        self.workers.supervised_from(now.of_machine());
+        Order::Wait(self.fates.failures.next_due())
+    }
+
+    /// Looks at the workers for the reader, which supervises them. Returns the time until the next
+    /// look; `None`: there is none.
+    pub(crate) fn supervise(&mut self, now: &Now) -> Option<Duration> {
+        let unread = self.reading.waits();
+        let work = unread || self.has_work(now.get());
+        let sight = self.workers.look(self.window.limits().max_processing, now.of_machine(), work);
+        // Workers that do not cope seem to be in long jobs, so the reader reads.
+        self.out.reader |= unread && !sight.cope;
+        self.reading.supervises = sight.look_again;
+        sight.look_again.then_some(LOOK_EVERY)
+    }
+
+    /// Takes the run that this worker reads for itself, if there is one.
+    #[inline]
+    pub(crate) fn begin_reading(&mut self, now: &Now) -> Option<(Arc<dyn ReadRuns>, Ask)> {
+        if !self.reading.is_for_workers(&self.workers, &self.window) {
+            return None;
+        }
+        let runs = self.reading.runs.clone()?;
+        let run = self.reading.take_fetch(now.get())?;
+        self.workers.reading = true;
+        Some((runs, run))
+    }
+
+    /// Takes in the run that a worker read for itself. If the read failed, the reader decides when
+    /// to ask again.
+    pub(crate) fn end_reading(&mut self, fetched: Fetched, now: &Now) -> Surplus {
+        self.workers.reading = false;
+        let surplus = self.fetched(fetched, now);
+        self.out.reader |= self.reading.note.is_some();
+        surplus
+    }
+
+    /// Notes that the source is about to be asked for its gate.
+    pub(crate) fn asking(&mut self, now: Instant) {
+        // From here on the reader does not look at the workers, however long the call takes.
+        self.reading.supervises = false;
+        self.reading.look = Some(now);
+    }
+
+    /// Notes that the source is about to be asked for its head and its gate.
+    fn looking(&mut self, now: Instant) {
+        self.asking(now);
+        if self.reading.bounding == Bounding::Wanted {
+            self.reading.bounding = Bounding::Looking;
+        }
+    }
+
+    /// Takes the gate, if only the gate was asked for. Returns if it lets through more than the
+    /// source is known to have.
+    pub(crate) fn gated(&mut self, gate: Gate) -> Beyond {
+        self.reading.look = None;
+        let beyond_head = |window: &Window| window.head().is_none_or(|head| !window.is_gated(head + 1));
+        let was_beyond = self.window.head().is_some() && beyond_head(&self.window);
+        self.fates.care.set_gate(gate.open_below(), &mut self.window);
+        match beyond_head(&self.window) {
+            false => Beyond::No,
+            true if was_beyond => Beyond::Still,
+            true => Beyond::Newly,
+        }
+    }
+
+    pub(crate) fn looked(&mut self, head: Option<Index>, gate: Gate) {
+        self.reading.look = None;
+        self.reading.seen = true;
+        self.reading.look_error = None;
+        self.window.handle_head(head);
+        self.fates.care.set_gate(gate.open_below(), &mut self.window);
+        if self.reading.bounding == Bounding::Looking {
+            self.reading.bounding = Bounding::No;
+            match head {
+                Some(head) => self.stop_at(head),
+                None => self.window.handle_stop(),
+            }
+        }
+    }
+
+    /// Takes in the result of the fetch under way. Jobs that come too late, and values that are
+    /// used up, are given back.
+    pub(crate) fn fetched(&mut self, fetched: Fetched, now: &Now) -> Surplus {
+        let asked = self.reading.fetch.map_or(self.window.lowest_undone(), |run| run.first);
+        let next = fetched.next(asked);
+        let Fetched { mut jobs, steps, weights, then, quick, .. } = fetched;
+        self.reading.quick = quick;
+        self.reading.call = None;
+        let then = self.without_redriven(then);
+        let outcome = Outcome::from(&then);
+        self.tell_unread(next, &then, now);
+        let (unread, error) = match then {
+            Then::Unasked => (None, None),
+            Then::Missing => (Some(Unread::Missing), None),
+            Then::Truncated { next, first } => (Some(Unread::Missing), self.truncated(next, first, now)),
+            Then::Failed(failure) => (Some(Unread::Failed(failure.text)), Some(failure.error)),
+        };
+        let over = self.window.is_stopping() || self.window.has_ended();
+        let Some(run) = self.reading.fetch.take().filter(|_| !over) else { return Surplus { jobs, error } };
+        self.reading.prefetch.learn(jobs.len(), weights.total());
+        // A failed job was handed out before, so this read is for its retry.
+        let again = self.fates.failures.waiting(run.first).is_some();
+        // A failed job that cannot be read again backs off alone: looks and new runs go on.
+        self.reading.note = Some(outcome).filter(|outcome| match outcome {
+            Outcome::Good => false,
+            Outcome::Missing => true,
+            Outcome::Failed => !again,
+        });
+        if !again {
+            self.reading.unread = unread.clone();
+        }
+        // With gaps, the window hears of each part at once.
+        let count = if steps.is_empty() { jobs.len() as u64 } else { 0 };
+        match (again, steps.is_empty()) {
+            (true, true) => self.take_in_again(run.first, &mut *jobs, weights),
+            (true, false) => self.take_in_again_with_gaps(run, &mut *jobs, &steps, weights, now),
+            (false, true) => self.take_in_new(run.first, &mut *jobs, weights),
+            (false, false) => self.take_in_new_with_gaps(run.first, &mut *jobs, &steps, weights, now),
+        }
+        if again {
+            self.note_unread(next, run, unread, now);
+        }
+        match outcome {
+            Outcome::Good => self.window.handle_fetched(count),
+            Outcome::Missing => self.window.handle_missing(count),
+            Outcome::Failed => self.window.handle_unreadable(count),
+        }
+        let (fates, mut at) = self.fates(now);
+        if outcome == Outcome::Missing && again {
+            fates.withdraw(next, &mut at);
+        }
+        if outcome != Outcome::Good {
+            fates.suspect_not_read(next, &mut at);
+        }
+        self.hold_turn();
+        self.reading.fit_prefetch(&mut self.window);
+        Surplus { jobs, error }
+    }
+
+    /// Tells of the job behind those that were read, if it could not be read.
+    fn tell_unread(&mut self, next: Index, then: &Then, now: &Now) {
+        let kind = match then {
+            Then::Unasked | Then::Truncated { .. } => return,
+            Then::Missing => Kind::Missing,
+            Then::Failed(_) => Kind::SourceFailed,
+        };
+        let event = Event::new(kind, next);
+        self.out.tell(&if let Then::Failed(failure) = then { event.error(&failure.text) } else { event }, now);
+    }
+
+    /// A parked job that is gone from the source for good halts nothing.
+    fn without_redriven(&self, then: Then) -> Then {
+        match then {
+            Then::Truncated { next, .. } if self.window.is_redriven(next) => Then::Missing,
+            then => then,
+        }
+    }
+
+    /// Takes in failed jobs that were read again.
+    fn take_in_again(&mut self, first: Index, jobs: &mut dyn Payloads, weights: Weights) {
+        for (index, weight) in (first..).zip(weights) {
+            self.reading.prefetch.add_again(index, jobs, weight);
+            self.fates.failures.was_read(index);
+        }
+    }
+
+    /// Notes why the failed jobs from `next` on were not read again.
+    fn note_unread(&mut self, next: Index, run: Ask, unread: Option<Unread>, now: &Now) {
+        match unread {
+            None => {}
+            Some(Unread::Missing) => self.fates.failures.is_missing(next),
+            Some(Unread::Failed(error)) => {
+                self.fates.failures.put_off(next..=run.last, &error, now);
+                self.out.reader = true;
+            }
+        }
+    }
+
+    /// Takes in new jobs. It leaves the jobs that an earlier life has done: they were read only
+    /// because they stand between two undone jobs.
+    fn take_in_new(&mut self, start: Index, jobs: &mut dyn Payloads, weights: Weights) {
+        if !self.window.has_restored(start) {
+            return self.reading.prefetch.add(jobs, weights);
+        }
+        let mut sorted = Sorted::default();
+        for (index, weight) in (start..).zip(weights) {
+            sorted.push(!self.window.is_restored(index), weight);
+        }
+        self.reading.prefetch.add_sorted(jobs, sorted);
+    }
+
+    /// True if the watermark waits for something that a look at the source may bring: a job, or a
+    /// gate that opens.
+    fn waits_for_look(&self) -> bool {
+        is_caught_up(&self.window) || self.fates.care.is_gated(self.window.lowest_undone())
+    }
+
+    /// Notes that a look at the source begins. The answer is that of [`stir`](Self::stir).
+    pub(super) fn stir_for_look(&mut self, now: Instant) -> bool {
+        // A source that fails has stalled since it first did.
+        if self.reading.look_error.is_none() && is_caught_up(&self.window) {
+            self.watching.stalls.restart(now);
+        }
+        self.stir(now)
+    }
+
+    /// Notes the head that a look has found. True if the thread that watches sleeps too long now.
+    pub(super) fn note_head(&mut self, now: &Now) -> bool {
+        self.out.is_observed() && self.watching.note_head(&self.window, now)
+    }
+}
+
+impl ReadDesk for Driver {
+    fn order(&self, fetched: Option<Fetched>, now: &Now, look: Due) -> Order {
+        let mut core = self.core.lock();
+        let surplus = fetched.map(|fetched| core.fetched(fetched, now));
+        while core.expire(now.get()) {
+            // Others have work to do, too.
+            MutexGuard::bump(&mut core);
+        }
+        let wakes = core.drain(now);
+        let order = core.order(now, look);
+        let watch = matches!(order, Order::Look) && core.stir_for_look(now.get());
+        drop(core);
+        self.carry_out(wakes);
+        if watch {
+            self.spawn_watch();
+        }
+        surplus.into_iter().for_each(Surplus::drop_guarded);
+        order
+    }
+
+    fn supervise(&self, now: &Now) -> Option<Duration> {
+        let mut core = self.core.lock();
+        let again = core.supervise(now);
+        self.settle(core, now);
+        again
+    }
+
+    fn looked(&self, head: Option<Index>, gate: Gate) -> bool {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let (before, waited) = (core.window.head(), core.waits_for_look());
+        core.looked(head, gate);
+        if core.note_head(&now) {
+            self.stall.notify_all();
+        }
+        if waited && !core.waits_for_look() {
+            core.watching.stalls.moved(&now);
+        }
+        let showed_new = core.window.head() != before;
+        self.settle(core, &now);
+        showed_new
+    }
+
+    fn asking(&self, now: Instant) {
+        let mut core = self.core.lock();
+        let watch = core.stir_for_look(now);
+        core.asking(now);
+        drop(core);
+        if watch {
+            self.spawn_watch();
+        }
+    }
+
+    fn gated(&self, gate: Gate) -> Beyond {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let waited = core.waits_for_look();
+        let more = core.gated(gate);
+        if waited && !core.waits_for_look() {
+            core.watching.stalls.moved(&now);
+        }
+        self.settle(core, &now);
+        more
+    }
+
+    fn look_failed(&self, failure: Failure) {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let index = core.window.lowest_undone();
+        core.out.tell(&Event::new(Kind::SourceFailed, index).error(&failure.text), &now);
+        core.reading.look = None;
+        core.reading.look_error = Some(failure.text);
+        if core.reading.bounding == Bounding::Looking {
+            core.reading.bounding = Bounding::Wanted;
+        }
+        self.settle(core, &now);
+        drop_guarded(failure.error);
+    }
+}
+
+#[cfg(test)]
+mod tests;

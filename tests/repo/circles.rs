@@ -1,0 +1,201 @@
+//! The files of a room form no circle: whoever reads a file finds what it stands on below it.
+
+use crate::architecture::{Crate, Paths, folder, imports, is_for_tests, sources};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The folders of `src` whose files form no circle.
+const ROOMS: &[&str] = &["base", "progress", "consumer", "driver"];
+
+/// An import: the path from the root of the crate on, and true if others may import it from here.
+struct Import {
+    path: Vec<String>,
+    is_handed_on: bool,
+}
+
+/// The names that the imports of a file bind.
+fn bound(parsed: &Crate, module: &str, file: &syn::File) -> BTreeMap<String, Import> {
+    let (paths, mut bound) = (Paths::new(module, file), BTreeMap::new());
+    for item in &file.items {
+        let syn::Item::Use(item) = item else { continue };
+        if is_for_tests(&item.attrs) {
+            continue;
+        }
+        let is_handed_on = !matches!(item.vis, syn::Visibility::Inherited);
+        imports(&[], &item.tree, &mut |path, name| {
+            let Some(path) = paths.absolute(path) else { return };
+            if let Some(name) = name {
+                bound.insert(name.to_string(), Import { path, is_handed_on });
+                return;
+            }
+            for name in parsed.files.get(&path.join("/")).into_iter().flat_map(defined) {
+                let path = [&path[..], std::slice::from_ref(&name)].concat();
+                bound.insert(name, Import { path, is_handed_on });
+            }
+        });
+    }
+    bound
+}
+
+/// The names that a file defines.
+fn defined(file: &syn::File) -> BTreeSet<String> {
+    let name = |item: &syn::Item| match item {
+        syn::Item::Const(item) => Some(item.ident.to_string()),
+        syn::Item::Enum(item) => Some(item.ident.to_string()),
+        syn::Item::Fn(item) => Some(item.sig.ident.to_string()),
+        syn::Item::Static(item) => Some(item.ident.to_string()),
+        syn::Item::Struct(item) => Some(item.ident.to_string()),
+        syn::Item::Trait(item) => Some(item.ident.to_string()),
+        syn::Item::Type(item) => Some(item.ident.to_string()),
+        _ => None,
+    };
+    file.items.iter().filter_map(name).collect()
+}
+
+/// The arrows between the files of a room: what a file names is in the other file.
+struct Arrows {
+    /// For each file, the other files, and a name that ties the two.
+    of: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+impl Arrows {
+    fn of(parsed: &Crate, room: &str) -> Self {
+        let bound: BTreeMap<_, _> =
+            parsed.files.iter().map(|(module, file)| (module.as_str(), bound(parsed, module, file))).collect();
+        let files = parsed.files.iter().filter(|(module, _)| folder(module) == room);
+        let arrows = |(module, file): (&String, &syn::File)| {
+            let Paths { found, used, .. } = Paths::of(module, file);
+            // A file that only hands a name on does not stand on it. All names of a module are one
+            // path.
+            let own = || bound[module.as_str()].iter();
+            let needed: BTreeSet<_> = own()
+                .filter(|(name, import)| !import.is_handed_on || used.contains(*name))
+                .flat_map(|(_, import)| [&import.path[..], parent(&import.path)])
+                .collect();
+            let handed_on: BTreeSet<_> = own()
+                .flat_map(|(_, import)| [&import.path[..], parent(&import.path)])
+                .filter(|path| !needed.contains(path))
+                .collect();
+            let named = found.iter().filter(|path| !handed_on.contains(&path[..]));
+            let target = |path: &Vec<String>| Some((home(parsed, &bound, path)?, path.last()?.clone()));
+            let targets = named.filter_map(target).filter(|(to, _)| to != module && folder(to) == room);
+            (module.clone(), targets.collect())
+        };
+        Self { of: files.map(arrows).collect() }
+    }
+
+    /// Returns the files that this one names, and those that they name, and so on.
+    fn below(&self, module: &str) -> BTreeSet<&str> {
+        let (mut below, mut next) = (BTreeSet::new(), vec![module]);
+        while let Some(module) = next.pop() {
+            for to in self.of.get(module).into_iter().flat_map(BTreeMap::keys) {
+                if below.insert(to.as_str()) {
+                    next.push(to);
+                }
+            }
+        }
+        below
+    }
+
+    /// Returns the circles, each as its arrows: `from -> to: name`.
+    fn circles(&self) -> Vec<Vec<String>> {
+        let below: BTreeMap<_, _> = self.of.keys().map(|module| (module.as_str(), self.below(module))).collect();
+        let (mut circles, mut seen) = (Vec::new(), BTreeSet::new());
+        for module in self.of.keys().map(String::as_str) {
+            let circle: BTreeSet<_> =
+                below[module].iter().copied().filter(|other| below[other].contains(module)).collect();
+            if !circle.contains(module) || !seen.insert(circle.clone()) {
+                continue;
+            }
+            let arrows = circle.iter().flat_map(|from| self.of[*from].iter().map(move |(to, name)| (from, to, name)));
+            let inside = arrows.filter(|(_, to, _)| circle.contains(to.as_str()));
+            circles.push(inside.map(|(from, to, name)| format!("{from} -> {to}: {name}")).collect());
+        }
+        circles
+    }
+}
+
+/// Returns the file that has what a path names; a name that a file has only imported is in another
+/// one.
+fn home(parsed: &Crate, bound: &BTreeMap<&str, BTreeMap<String, Import>>, path: &[String]) -> Option<String> {
+    let file_of = |length: usize| if length == 0 { "lib".to_owned() } else { path[..length].join("/") };
+    let length = (0..=path.len()).rev().find(|length| parsed.files.contains_key(&file_of(*length)))?;
+    let module = file_of(length);
+    let import = path.get(length).and_then(|name| bound[module.as_str()].get(name));
+    match import {
+        Some(import) if import.path != path => home(parsed, bound, &[&import.path, &path[length + 1..]].concat()),
+        _ => Some(module),
+    }
+}
+
+fn parent(path: &[String]) -> &[String] {
+    &path[..path.len().saturating_sub(1)]
+}
+
+fn circles(parsed: &Crate) -> Vec<Vec<String>> {
+    ROOMS.iter().flat_map(|room| Arrows::of(parsed, room).circles()).collect()
+}
+
+#[test]
+fn the_files_of_a_room_form_no_circle() {
+    let parsed = Crate::of(&sources());
+    for room in ROOMS {
+        let arrows = Arrows::of(&parsed, room).of;
+        assert!(arrows.values().map(BTreeMap::len).sum::<usize>() > 5, "{room}: {arrows:?}");
+    }
+    assert_eq!(circles(&parsed), Vec::<Vec<String>>::new(), "these files name each other in a circle");
+}
+
+#[test]
+fn a_circle_of_each_kind_is_found() {
+    let planted = [
+        ("use super::core::Core;", "Core"),
+        ("use crate::driver::core::{self};", "self"),
+        ("use super::{core::Core as Middle};", "Core"),
+        // The parent hands it on.
+        ("use super::Core;", "Core"),
+        ("use crate::driver::Core as Middle;", "Core"),
+        ("fn f(_: &crate::driver::Core) {}", "Core"),
+        ("fn f() { super::core::demand(); }", "demand"),
+        ("mod inner { use super::super::core::Core; }", "Core"),
+        ("fn f() { let _ = vec![super::core::demand()]; }", "demand"),
+    ];
+    let sources = sources();
+    let parsed = Crate::of(&sources);
+    for (wrong, name) in planted {
+        let found = circles(&parsed.with("driver/stalls", &format!("{}\n{wrong}", sources["driver/stalls"])));
+        let [circle] = &found[..] else { panic!("{wrong}: {found:?}") };
+        let up = format!("driver/stalls -> driver/core: {name}");
+        assert!(circle.contains(&up), "{wrong}: {circle:?}");
+        assert!(circle.iter().any(|arrow| arrow == "driver/watching -> driver/stalls: Stalls"), "{circle:?}");
+    }
+    // The name of a folder ties a parent and its child, if the parent needs the child.
+    let parent = format!("{}\nfn f(_: Care) {{}}", sources["driver/fates"]);
+    let child = format!("{}\nuse super::Fates;", sources["driver/fates/care"]);
+    let found = circles(&parsed.with("driver/fates", &parent).with("driver/fates/care", &child));
+    let arrows = ["driver/fates -> driver/fates/care: Care", "driver/fates/care -> driver/fates: Fates"];
+    assert_eq!(found, [arrows]);
+}
+
+#[test]
+fn a_name_that_is_handed_on_or_that_a_test_names_is_no_arrow() {
+    let sources = sources();
+    let parsed = Crate::of(&sources);
+    let fine = [
+        "#[cfg(test)]\nmod more { use super::super::core::Core; }",
+        "#[cfg(test)]\nuse super::core::Core;",
+        "// super::core::Core uses it",
+        "mod core { pub(super) fn run() {} }\nfn f() { core::run(); }",
+    ];
+    for fine in fine {
+        let planted = parsed.with("driver/stalls", &format!("{}\n{fine}", sources["driver/stalls"]));
+        assert_eq!(circles(&planted), Vec::<Vec<String>>::new(), "{fine}");
+    }
+    let parent = "mod a;\nmod b;\npub(crate) use self::a::A;\npub(crate) use b::B;";
+    let family =
+        parsed.with("base", parent).with("base/a", "pub struct A;").with("base/b", "use super::A;\npub struct B;");
+    assert_eq!(Arrows::of(&family, "base").circles(), Vec::<Vec<String>>::new());
+    let used =
+        family.with("base", &format!("{parent}\npub struct C(B);")).with("base/a", "use super::C;\npub struct A;");
+    let found = Arrows::of(&used, "base").circles();
+    assert_eq!(found, [["base -> base/b: B", "base/a -> base: C", "base/b -> base/a: A"]]);
+}
