@@ -19,6 +19,8 @@ use crate::queue::waits::bell::Takes;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{Counts, JobState, Pushed};
 use crate::queue::words::new_job::NewJob;
+#[cfg(doc)]
+use crate::queue::{Fair, GroupBuilder};
 use crate::store::Store;
 use std::collections::HashMap;
 use std::fmt;

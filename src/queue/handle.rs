@@ -19,6 +19,8 @@ use crate::queue::words::hook::Proposed;
 use crate::queue::words::job::{JobId, Pushed};
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::QueueOptions;
+#[cfg(doc)]
+use crate::queue::{Clash, JobState, PushOutcome, Runner};
 use crate::store::Store;
 use std::fmt;
 use std::sync::Weak;
@@ -26,7 +28,7 @@ use std::sync::Weak;
 /// A durable queue of jobs in a [`Store`]. A clone is the same queue, and may be used by any
 /// thread. It keeps its store open.
 ///
-/// The [module](self) says when to use one, and shows a whole program. [`Runner`] runs its jobs,
+/// The [module](crate::queue) says when to use one, and shows a whole program. [`Runner`] runs its jobs,
 /// and [`accept`](Self::accept) hands one to a loop of yours.
 ///
 /// Each call that changes something is one atomic write: it blocks its thread for the time of a

@@ -51,12 +51,15 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
     without_tests(text).lines().map(str::trim).filter(|line| !line.starts_with("//"))
 }
 
-/// True if these attributes compile an item for tests alone. Tests may name anything.
+/// True if these attributes compile an item for tests or for the documentation alone. Those may
+/// name anything.
 pub(super) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {
             let condition = list.tokens.to_string();
-            condition == "test" || condition.starts_with("all (test") || condition.starts_with("all(test")
+            ["test", "doc"].contains(&condition.as_str())
+                || condition.starts_with("all (test")
+                || condition.starts_with("all(test")
         }
         _ => false,
     })

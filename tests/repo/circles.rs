@@ -4,7 +4,27 @@ use crate::architecture::{Crate, Paths, folder, imports, is_for_tests, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The folders of `src` whose files form no circle.
-const ROOMS: &[&str] = &["base", "progress", "consumer", "driver"];
+const ROOMS: &[&str] = &["base", "progress", "queue", "consumer", "driver"];
+
+/// The floors of the queue, bottom first: folders of it. A file names those on its own floor and on
+/// the floors below. Files in no folder, and those in other folders, are calls.
+const FLOORS: &[&str] = &["words", "rules", "waits", "embedded", CALLS, "runner"];
+const CALLS: &str = "calls";
+
+/// Returns the floor of a file of the queue, counted from the bottom.
+fn floor(module: &str) -> usize {
+    let name = module.split('/').nth(1).unwrap_or_default();
+    let floor = |name: &str| FLOORS.iter().position(|floor| *floor == name);
+    floor(name).or_else(|| floor(CALLS)).unwrap_or_default()
+}
+
+/// Returns the arrows of the queue that lead up. The room itself only hands names on.
+fn upwards(parsed: &Crate) -> Vec<String> {
+    let arrows = Arrows::of(parsed, "queue").of;
+    let each = arrows.iter().flat_map(|(from, all)| all.iter().map(move |(to, name)| (from, to, name)));
+    let up = each.filter(|(from, to, _)| *from != "queue" && floor(from) < floor(to));
+    up.map(|(from, to, name)| format!("{from} -> {to}: {name}")).collect()
+}
 
 /// An import: the path from the root of the crate on, and true if others may import it from here.
 struct Import {
@@ -174,6 +194,35 @@ fn a_circle_of_each_kind_is_found() {
     let found = circles(&parsed.with("driver/fates", &parent).with("driver/fates/care", &child));
     let arrows = ["driver/fates -> driver/fates/care: Care", "driver/fates/care -> driver/fates: Fates"];
     assert_eq!(found, [arrows]);
+}
+
+#[test]
+fn the_files_of_the_queue_name_no_floor_above_theirs() {
+    let sources = sources();
+    let parsed = Crate::of(&sources);
+    for name in FLOORS {
+        assert!(
+            parsed
+                .files
+                .keys()
+                .any(|module| module.starts_with("queue/") && floor(module) == floor(&format!("queue/{name}"))),
+            "{name}"
+        );
+    }
+    assert_eq!(upwards(&parsed), [""; 0]);
+    for (module, wrong, arrow) in [
+        ("queue/words/job", "use crate::queue::rules::ends::End;", "queue/words/job -> queue/rules/ends: End"),
+        ("queue/rules/gate", "fn f(_: crate::queue::Queue) {}", "queue/rules/gate -> queue/handle: Queue"),
+        (
+            "queue/embedded/step/held",
+            "use crate::queue::lease::Lease;",
+            "queue/embedded/step/held -> queue/lease: Lease",
+        ),
+        ("queue/lease", "use super::runner::pool::Pool;", "queue/lease -> queue/runner/pool: Pool"),
+    ] {
+        let planted = parsed.with(module, &format!("{}\n{wrong}", sources[module]));
+        assert_eq!(upwards(&planted), [arrow]);
+    }
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl RunnerBuilder {
 
     /// Does the same with writes of the job's, of up to 64 MiB: they are made in one atomic write
     /// with its end if that is [`Outcome::Done`] or [`Outcome::DoneWith`], and otherwise not at
-    /// all. The [module](super) has an example.
+    /// all. The [module](crate::queue) has an example.
     pub fn on_transactional<P, F>(self, kind: impl Into<String>, handler: F) -> Self
     where
         P: DeserializeOwned,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The limits of [`RunnerBuilder::drain`](super::RunnerBuilder::drain). Each is looked at before a
+/// The limits of [`RunnerBuilder::drain`](crate::queue::RunnerBuilder::drain). Each is looked at before a
 /// job is claimed; jobs that run go on. By default there are none.
 ///
 /// ```
@@ -48,7 +48,7 @@ pub enum Reached {
     NothingReady,
     /// The queue is paused.
     Paused,
-    /// Jobs are ready, and a [gate](super::RunnerBuilder::gate) is closed.
+    /// Jobs are ready, and a [gate](crate::queue::RunnerBuilder::gate) is closed.
     Gate,
     /// Limits hold the jobs that are ready, until there are more tokens or others than this runner
     /// end their jobs.

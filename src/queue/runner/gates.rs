@@ -3,6 +3,8 @@
 use crate::base::error::describe;
 use crate::base::guard::guarded;
 use crate::base::sync::Mutex;
+#[cfg(doc)]
+use crate::queue::RunnerBuilder;
 use std::fmt;
 use std::time::{Duration, Instant};
 

@@ -4,6 +4,8 @@ use crate::base::config::ConfigError;
 use crate::base::sync::Arc;
 use crate::queue::runner::pool::Pool;
 use crate::queue::words::error::QueueError;
+#[cfg(doc)]
+use crate::queue::{Finisher, Queue, RunnerBuilder};
 use std::fmt;
 use std::time::Duration;
 
@@ -56,7 +58,7 @@ impl Runner {
     /// * A future is dropped. Once it is gone, its job is handed back: it is ready, the attempt
     ///   does not count, and its data and progress stay.
     /// * A function keeps its lease for the time of
-    ///   [`QueueOptions::lease`](super::QueueOptions::lease), and its answer by then counts. After
+    ///   [`QueueOptions::lease`](crate::queue::QueueOptions::lease), and its answer by then counts. After
     ///   it the job is taken back as failed.
     /// * A [`Finisher`] changes nothing any more, and its job is taken back after the same time.
     ///

@@ -30,7 +30,7 @@ pub(super) enum Handler {
 }
 
 /// The way in which a deferred job ends: see
-/// [`RunnerBuilder::on_deferred`](super::RunnerBuilder::on_deferred).
+/// [`RunnerBuilder::on_deferred`](crate::queue::RunnerBuilder::on_deferred).
 ///
 /// A finisher that is dropped unused fails its attempt.
 ///

@@ -36,7 +36,7 @@ pub enum Unknown {
 }
 
 /// A thing that happened in a runner, for
-/// [`RunnerBuilder::observe`](super::RunnerBuilder::observe).
+/// [`RunnerBuilder::observe`](crate::queue::RunnerBuilder::observe).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum QueueEvent<'a> {

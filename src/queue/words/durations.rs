@@ -1,5 +1,7 @@
 //! The durations of the attempts of a kind.
 
+#[cfg(doc)]
+use crate::queue::Queue;
 use std::time::Duration;
 
 /// The weight of the average beside the newest duration. An average of this kind is on the whole as
