@@ -20,7 +20,6 @@ use crate::source::wakeup::Bell;
 use crate::source::watermark::{Listener, Watermark};
 use std::sync::Weak;
 
-mod batches;
 mod core;
 pub(crate) mod desks;
 mod effects;
@@ -37,20 +36,18 @@ pub(crate) mod reach;
 mod reading;
 mod running;
 mod saving;
-mod stalls;
 pub(crate) mod tenure;
 mod waiters;
-mod wakes;
 mod watching;
 pub(crate) mod writing;
 
 pub(crate) use self::core::Core;
 pub(crate) use self::fates::Recovered;
 pub(crate) use self::flights::Timeouts;
+use self::out::Wakes;
 use self::patience::Patience;
 use self::running::Pool;
 use self::waiters::Waiter;
-use self::wakes::Wakes;
 
 pub(crate) struct Driver {
     crew: Crew<Driver>,

@@ -7,14 +7,13 @@
 
 use super::explain::View;
 use super::fates::{Fates, Recovered};
-use super::out::{Ending, Out, Scene};
+use super::out::{Ending, Out, Scene, Wakes};
 use super::reach::{Gates, kept_below};
 use super::reading::Reading;
 use super::running::Running;
 use super::saving::Saving;
 use super::tenure::Tenancy;
 use super::waiters::{Announcing, Waiters};
-use super::wakes::Wakes;
 use super::watching::Watching;
 use crate::base::clock::Clock;
 use crate::base::guard::Guarded;

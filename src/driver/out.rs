@@ -9,6 +9,7 @@ use crate::base::sync::Arc;
 use crate::base::time::Now;
 use crate::commit::changes::Changes;
 use crate::crew::stopping::Stopping;
+use crate::crew::workers::Wake;
 use crate::observe::observers::{Notice, Observers};
 use crate::observe::{Event, Kind, Telling};
 use crate::window::Window;
@@ -62,6 +63,29 @@ impl Out {
     pub(super) fn tell_of_panic(&mut self, index: Option<Index>, panic: &str, now: &Now) {
         let event = Event::new(Kind::ObserverPanicked, 0).error(panic);
         self.tell(&Event { index, ..event }, now);
+    }
+}
+
+/// The duties that a critical section leaves for after the lock is free.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Wakes {
+    pub(crate) reader: bool,
+    pub(crate) worker: Wake,
+    pub(crate) save: bool,
+    pub(crate) hurry: bool,
+    pub(crate) news: bool,
+    /// True if some threads that wait for an index were called.
+    pub(crate) called: bool,
+    pub(crate) ended: bool,
+    /// True if there are lines to write.
+    pub(crate) tell: bool,
+}
+
+impl Wakes {
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { reader, worker, save, hurry, news, called, ended, tell } = self;
+        !(*reader || *worker != Wake::Nobody || *save || *hurry || *news || *called || *ended || *tell)
     }
 }
 

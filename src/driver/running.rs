@@ -1,11 +1,14 @@
 //! The jobs that are handed out, and the code that runs them.
 
-use super::batches::Batches;
+use super::fates::Failures;
 use super::flights::Flights;
 use crate::base::index::Index;
 use crate::base::sync::Arc;
 use crate::run::OnJobDone;
+use crate::window::Window;
+use crate::window::batches::Next;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// The jobs that are handed out, and the code that runs them.
 #[derive(Default)]
@@ -56,5 +59,77 @@ impl Aside {
     /// of the pool takes it.
     pub(super) fn hold(&mut self, undone: Index) {
         self.held |= !self.sinking && self.has(undone);
+    }
+}
+
+/// The batches of one consumer.
+pub(crate) struct Batches {
+    /// The most jobs of a batch.
+    pub(super) max: usize,
+    /// The longest time for which a batch that is not full waits for more jobs.
+    linger: Duration,
+    /// The time at which the batch that waits starts as it is; `None` if none waits.
+    pub(super) until: Option<Instant>,
+    /// The number of threads that sleep until that time, or until an earlier one.
+    pub(super) lingering: usize,
+    /// The batches of several jobs with effects that may be refused and are not saved: those that
+    /// wait for a save, and those in the save under way. Each begins with its lowest job.
+    pub(super) added: [Vec<Box<[Index]>>; 2],
+}
+
+impl Batches {
+    pub(super) fn new(max: usize, linger: Duration) -> Box<Self> {
+        Box::new(Self { max, linger, until: None, lingering: 0, added: Default::default() })
+    }
+
+    /// Returns the batch that may start at this moment. One that is not full begins to wait when it
+    /// is first seen. The clock is read only for such a batch.
+    pub(super) fn look(&mut self, window: &Window, failures: &Failures, now: impl Fn() -> Instant) -> Next {
+        let over = self.linger.is_zero() || self.until.is_some_and(|until| until <= now());
+        match window.next_batch(self.max, over, |index| failures.is_alone(index)) {
+            Next::Partial if over => Next::Whole,
+            Next::Partial => {
+                // A pause beyond the end of the clock lasts for years.
+                let end =
+                    |now: Instant| now.checked_add(self.linger).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
+                self.until.get_or_insert_with(|| end(now()));
+                Next::Partial
+            }
+            next => {
+                if window.is_paused() {
+                    // After the pause it waits anew, since more jobs may come then.
+                    self.until = None;
+                }
+                next
+            }
+        }
+    }
+
+    /// True if a thread of the pool is needed: for a batch that is to start, or to wait with one
+    /// that is not full.
+    pub(super) fn want_thread(&mut self, window: &Window, failures: &Failures, now: impl Fn() -> Instant) -> bool {
+        match self.look(window, failures, now) {
+            Next::Nothing => false,
+            Next::Partial => self.lingering == 0,
+            Next::One | Next::Whole => true,
+        }
+    }
+
+    /// Notes that a save takes the effects of all batches that are done.
+    pub(super) fn hand_over(&mut self) {
+        let [waiting, writing] = &mut self.added;
+        writing.append(waiting);
+    }
+
+    /// Notes that the effects in the save under way are written.
+    pub(super) fn written(&mut self) {
+        self.added[1].clear();
+    }
+
+    /// Takes the batch that begins with this job, if its effects are in the save under way.
+    pub(super) fn take_added(&mut self, first: Index) -> Option<Box<[Index]>> {
+        let writing = &mut self.added[1];
+        let at = writing.iter().position(|batch| batch.first() == Some(&first))?;
+        Some(writing.swap_remove(at))
     }
 }

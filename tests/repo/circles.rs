@@ -182,11 +182,11 @@ fn a_circle_of_each_kind_is_found() {
     let sources = sources();
     let parsed = Crate::of(&sources);
     for (wrong, name) in planted {
-        let found = circles(&parsed.with("driver/stalls", &format!("{}\n{wrong}", sources["driver/stalls"])));
+        let found = circles(&parsed.with("driver/out", &format!("{}\n{wrong}", sources["driver/out"])));
         let [circle] = &found[..] else { panic!("{wrong}: {found:?}") };
-        let up = format!("driver/stalls -> driver/core: {name}");
+        let up = format!("driver/out -> driver/core: {name}");
         assert!(circle.contains(&up), "{wrong}: {circle:?}");
-        assert!(circle.iter().any(|arrow| arrow == "driver/watching -> driver/stalls: Stalls"), "{circle:?}");
+        assert!(circle.iter().any(|arrow| arrow.starts_with("driver/core -> driver/out: ")), "{circle:?}");
     }
     // The name of a folder ties a parent and its child, if the parent needs the child.
     let parent = format!("{}\nfn f(_: Care) {{}}", sources["driver/fates"]);
@@ -236,7 +236,7 @@ fn a_name_that_is_handed_on_or_that_a_test_names_is_no_arrow() {
         "mod core { pub(super) fn run() {} }\nfn f() { core::run(); }",
     ];
     for fine in fine {
-        let planted = parsed.with("driver/stalls", &format!("{}\n{fine}", sources["driver/stalls"]));
+        let planted = parsed.with("driver/out", &format!("{}\n{fine}", sources["driver/out"]));
         assert_eq!(circles(&planted), Vec::<Vec<String>>::new(), "{fine}");
     }
     let parent = "mod a;\nmod b;\npub(crate) use self::a::A;\npub(crate) use b::B;";

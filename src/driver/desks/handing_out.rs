@@ -10,7 +10,7 @@ use crate::driver::core::Core;
 use crate::driver::core::demand;
 use crate::driver::effects;
 use crate::driver::flights::Flight;
-use crate::driver::wakes::Wakes;
+use crate::driver::out::Wakes;
 use crate::reader::{Ask, ReadRuns};
 use crate::run::worker::{Job, Report};
 use crate::run::{Delivery, Ticket};

@@ -11,8 +11,7 @@ use crate::base::sync::MutexGuard;
 use crate::base::time::{Now, Sleep};
 use crate::driver::Driver;
 use crate::driver::core::Core;
-use crate::driver::stalls::Said;
-use crate::driver::watching::moves;
+use crate::driver::watching::{Said, moves};
 use crate::observe::observers::Notice;
 use crate::observe::status::Blocked;
 use crate::observe::{Event, Kind};
@@ -191,7 +190,7 @@ mod tests {
     use super::*;
     use crate::Retry;
     use crate::base::error::Error;
-    use crate::driver::batches::Batches;
+    use crate::driver::running::Batches;
     use crate::driver::tenure::Refusal;
     use crate::observe::Told;
     use crate::observe::events::Observer;
