@@ -28,8 +28,8 @@ use std::sync::Weak;
 /// A durable queue of jobs in a [`Store`]. A clone is the same queue, and may be used by any
 /// thread. It keeps its store open.
 ///
-/// The [module](crate::queue) says when to use one, and shows a whole program. [`Runner`] runs its jobs,
-/// and [`accept`](Self::accept) hands one to a loop of yours.
+/// The [module](crate::queue) says when to use one, and shows a whole program. [`Runner`] runs its
+/// jobs, and [`accept`](Self::accept) hands one to a loop of yours.
 ///
 /// Each call that changes something is one atomic write: it blocks its thread for the time of a
 /// write. If it fails, nothing is changed, and it can be made again.

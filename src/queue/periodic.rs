@@ -1,5 +1,7 @@
 //! The periodic jobs of an open queue: how they are registered, listed and removed.
 
+#[cfg(doc)]
+use crate::ConfigError;
 use crate::base::error::Error;
 use crate::base::sync::Arc;
 use crate::queue::embedded::codec::periodic::Last;
@@ -57,9 +59,9 @@ impl PeriodicBuilder {
     /// # Errors
     /// [`QueueError::Config`] for a name that is empty or longer than 255 bytes, an interval of
     /// zero, a job that no queue takes, one with an id or a time of its own, or that waits for
-    /// others ([`ConfigError::PeriodicJob`](crate::ConfigError::PeriodicJob)), for [`CatchUp::All`] with [`Overlap::Skip`]
-    /// ([`ConfigError::CatchUpSkips`](crate::ConfigError::CatchUpSkips)), and while the name is registered with anything else
-    /// ([`ConfigError::PeriodicTwice`](crate::ConfigError::PeriodicTwice)). [`QueueError::Store`] when the database fails, or the
+    /// others ([`ConfigError::PeriodicJob`]), for [`CatchUp::All`] with [`Overlap::Skip`]
+    /// ([`ConfigError::CatchUpSkips`]), and while the name is registered with anything else
+    /// ([`ConfigError::PeriodicTwice`]). [`QueueError::Store`] when the database fails, or the
     /// record of the name is damaged. Nothing is registered then.
     pub fn start(self) -> Result<(), QueueError> {
         let Self { queue, periodic } = self;
