@@ -241,6 +241,11 @@ impl Effects {
         self.refuse(Refusal::Config(config))
     }
 
+    /// Refuses something that is in another database, and returns the error.
+    pub(crate) fn refuse_foreign(&mut self, what: &'static str, name: &str) -> Error {
+        self.refuse(Refusal::Foreign(what, name.to_owned()))
+    }
+
     /// Checks that the job may ask for so many more bytes of this store.
     pub(crate) fn admit(&mut self, store: &Store, what: &'static str, name: &str, length: usize) -> Result<(), Error> {
         let more = length.saturating_add(OVERHEAD);

@@ -1,21 +1,17 @@
 //! Claiming jobs: for a loop of the user's, and for the threads of a runner.
 
-use crate::base::clock::Moment;
 use crate::base::config::ConfigError;
-use crate::queue::embedded::intent::call;
-use crate::queue::embedded::state::{LONGEST_SLEEP, Live};
-use crate::queue::embedded::step::{AT_ONCE, Claim, Claimed};
-use crate::queue::handle::{Queue, SOME};
+use crate::queue::engine::{Beside, Claim, Claimed, Glance};
+use crate::queue::handle::Queue;
 use crate::queue::lease::Lease;
-use crate::queue::rules::ends::End;
 use crate::queue::waits::bell::Takes;
-use crate::queue::waits::lines;
-use crate::queue::words::ended::Ended;
+use crate::queue::waits::shared::Wake;
 use crate::queue::words::error::QueueError;
 #[cfg(doc)]
 use crate::queue::words::job::JobState;
 use crate::queue::words::job::millis;
-use std::time::{Duration, SystemTime};
+use crate::queue::words::options::LONGEST_SLEEP;
+use std::time::{Duration, Instant, SystemTime};
 
 /// The most writes with which one look does what time has brought.
 const ROUNDS: usize = 16;
@@ -88,69 +84,57 @@ impl Queue {
     /// error.
     pub fn accept(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
         let most = accept.most()?;
-        let deadline = accept.timeout.and_then(|timeout| self.state.moment().now.checked_add(timeout));
+        let deadline = accept.timeout.and_then(|timeout| self.moment().now.checked_add(timeout));
         let takes = if most.is_some() { Takes::Some } else { Takes::Each };
         loop {
-            let news = self.state.news();
+            let news = self.shared.bell.news();
             if let Some(claimed) = self.claim(most)? {
-                return Ok(Some(Lease::new(self.clone(), *claimed)));
+                return Ok(Some(Lease::new(self.clone(), claimed)));
             }
-            let now = self.state.moment().now;
-            let is_over = deadline.is_some_and(|deadline| deadline <= now);
+            let is_over = deadline.is_some_and(|deadline| deadline <= self.moment().now);
             if accept.timeout.is_none() || is_over {
                 return Ok(None);
             }
-            self.state.sleep(news, deadline, takes);
+            self.sleep(news, deadline, takes);
         }
     }
 
     /// Claims the next job, and does beside it what time has brought.
-    pub(super) fn claim(&self, most: Option<u64>) -> Result<Option<Box<Claimed>>, QueueError> {
-        self.take_back_silent()?;
+    pub(super) fn claim(&self, due_by: Option<u64>) -> Result<Option<Claimed>, QueueError> {
+        let claim = Claim { queue: self.number, most: 1, due_by };
         loop {
-            let claim = call(&self.store, &self.state, "claim a job", move |step| {
-                step.keep_house(SOME)?;
-                let claim = step.claim(most)?;
-                if matches!(claim, Claim::Nothing) {
-                    // Nobody waits for this, so it may take longer.
-                    step.keep_house(AT_ONCE)?;
-                }
-                Ok(claim)
-            })?;
-            match claim {
-                Claim::Job(claimed) => {
-                    self.state.pass_on();
-                    return Ok(Some(claimed));
-                }
-                Claim::Nothing => return Ok(None),
-                Claim::Again => {}
+            let turned = self.engine.turn(&[], Some(claim), Beside::Tidy)?;
+            if let Some(claimed) = turned.claimed.into_iter().next() {
+                self.pass_on();
+                return Ok(Some(claimed));
+            }
+            if !turned.again {
+                return Ok(None);
             }
         }
     }
 
     /// Does what time has brought, for a runner that claims nothing.
     pub(super) fn tidy(&self) -> Result<(), QueueError> {
-        self.take_back_silent()?;
-        call(&self.store, &self.state, "keep a queue in order", |step| step.keep_house(AT_ONCE))
+        self.engine.tend(self.number)
     }
 
     /// Does what time has brought, for somebody who looks: an answer is true also if no worker
     /// runs. If the store takes no write ([`Queue::status`] says so), or after a long backlog, it
     /// shows what is stored.
     pub(super) fn catch_up(&self) {
-        self.catch_up_with(Live::next_time);
+        self.catch_up_with(|glance| glance.next_time);
     }
 
     /// Does all that is to be done, for somebody who waits. Returns the time until more comes;
     /// `None`: nothing does.
     pub(super) fn do_all(&self) -> Option<Duration> {
-        self.catch_up_with(Live::next_change)
+        self.catch_up_with(|glance| glance.next_change)
     }
 
-    fn catch_up_with(&self, next: fn(&Live, &Moment) -> Option<Duration>) -> Option<Duration> {
+    fn catch_up_with(&self, next: fn(&Glance) -> Option<Duration>) -> Option<Duration> {
         for _ in 0..ROUNDS {
-            let at = self.state.moment();
-            let next = self.state.look(|live| next(live, &at));
+            let next = next(&self.glance());
             if next.is_none_or(|next| !next.is_zero()) {
                 return next;
             }
@@ -161,30 +145,27 @@ impl Queue {
         Some(LONGEST_SLEEP)
     }
 
-    /// Takes back the jobs whose workers were silent for too long.
-    pub(super) fn take_back_silent(&self) -> Result<(), QueueError> {
-        let now = self.state.moment().now;
-        for (token, id) in self.state.silent(now) {
-            let error = format!("its worker was silent for {:?}", self.state.options.lease);
-            let end = End::Failed { error: error.clone(), at: None };
-            let written = end.clone();
-            let run = self.state.run_of(token, now);
-            let taken = call(&self.store, &self.state, "take back a job", {
-                let id = id.clone();
-                move |step| step.take_back(&id, token, written.clone(), &run)
-            });
-            match taken {
-                Ok(Some((kind, attempt, state))) => {
-                    tracing::warn!(target: "waterline", queue = self.name(), id, kind, attempt, "{error}, so the job is taken back");
-                    if let dead @ Ended::Dead { .. } = Ended::of(&end, state) {
-                        lines::ended(&self.state.lines, self.name(), (&id, &kind, attempt), &dead);
-                    }
-                }
-                // It is set aside, or its worker has ended it meanwhile.
-                Ok(None) | Err(QueueError::Halt { .. }) => {}
-                Err(error) => return Err(error),
-            }
+    // Sleep.
+
+    /// Sleeps until there is news, until time brings something, or until the deadline. A thread
+    /// that takes no job is not woken for one. True: there is something to do that time has
+    /// brought.
+    pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, takes: Takes) -> bool {
+        let at = self.moment();
+        let next = self.glance().next_change;
+        let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
+        let pause = next.into_iter().chain(rest).min();
+        if pause.is_some_and(|pause| pause.is_zero()) {
+            return next.is_some_and(|next| next.is_zero()) && self.shared.bell.news() == news;
         }
-        Ok(())
+        self.shared.bell.sleep(news, self.clock().deadline(at.after(pause)), takes);
+        false
+    }
+
+    /// Wakes one thread that waits, since there is more than the caller takes.
+    pub(super) fn pass_on(&self) {
+        if self.shared.bell.is_awaited() && self.glance().ready > 0 {
+            self.shared.wake(Wake { jobs: 1, ..Wake::default() });
+        }
     }
 }

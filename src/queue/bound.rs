@@ -1,12 +1,7 @@
 //! A queue in which only so many jobs may wait.
 
-use crate::base::sync::wait_until;
-use crate::queue::embedded::intent::call;
-use crate::queue::embedded::keys::List;
-use crate::queue::embedded::state::{LONGEST_SLEEP, QueueState};
-use crate::queue::embedded::step::AT_ONCE;
 use crate::queue::handle::Queue;
-use crate::queue::rules::pushing::{self, Push};
+use crate::queue::rules::pushing::Push;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::Pushed;
 use crate::queue::words::new_job::NewJob;
@@ -39,7 +34,7 @@ impl Queue {
     /// [`QueueError::Full`] if the time is over and there was no room; otherwise those of
     /// [`push`](Self::push). Nothing is pushed then.
     pub fn push_within(&self, job: NewJob, timeout: Duration) -> Result<Pushed, QueueError> {
-        let deadline = self.state.moment().now.checked_add(timeout);
+        let deadline = self.moment().now.checked_add(timeout);
         self.ask_before_push(&job)?;
         let push = self.prepare(job)?;
         loop {
@@ -49,7 +44,7 @@ impl Queue {
             };
             // The jobs that have expired go, and then the next of them is known.
             self.tidy()?;
-            if !self.state.wait_for_room(deadline) {
+            if !self.wait_for_room(deadline) {
                 return Err(full);
             }
         }
@@ -63,34 +58,27 @@ impl Queue {
 
     /// Pushes jobs in one atomic write, if there is room for all of them.
     pub(super) fn push_prepared(&self, pushes: Vec<Push>) -> Result<Vec<Pushed>, QueueError> {
-        call(&self.store, &self.state, "push jobs", move |step| {
-            step.keep_house(AT_ONCE)?;
-            step.push_bounded(&pushes)
-        })
+        self.engine.push(vec![(self.number, pushes)])
     }
-}
 
-impl QueueState {
     /// Waits until fewer jobs wait than may, or until some have expired. Returns false if that is
     /// not so by the deadline.
     fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
-        self.change(|live| {
-            loop {
+        loop {
+            let mut has_room = false;
+            let mut is_over = false;
+            self.shared.bell.sleep_for_room(|| {
                 let at = self.moment();
-                let expiring = live.from.of(List::Expiring);
-                if pushing::has_room(live.head.waiting(), self.options.max_waiting) || expiring <= at.wall {
-                    return true;
-                }
+                let glance = self.glance();
                 let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
-                if rest.is_some_and(|rest| rest.is_zero()) {
-                    return false;
-                }
-                let expires = (expiring < u64::MAX).then(|| Duration::from_millis(expiring - at.wall));
-                let pause = rest.into_iter().chain(expires.map(|expires| expires.min(LONGEST_SLEEP))).min();
-                live.blocked += 1;
-                wait_until(&self.room, live, self.options.clock.deadline(at.after(pause)));
-                live.blocked -= 1;
+                (has_room, is_over) = (glance.has_room, rest.is_some_and(|rest| rest.is_zero()));
+                // A job that expires makes room.
+                let pause = rest.into_iter().chain(glance.next_time).min();
+                (!has_room && !is_over).then(|| self.clock().deadline(at.after(pause)))
+            });
+            if has_room || is_over {
+                return has_room;
             }
-        })
+        }
     }
 }

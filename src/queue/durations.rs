@@ -27,6 +27,6 @@ impl Queue {
     /// ```
     #[must_use]
     pub fn durations(&self) -> BTreeMap<String, Durations> {
-        self.inner().averages.all()
+        self.shared.averages.all()
     }
 }

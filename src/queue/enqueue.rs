@@ -85,8 +85,14 @@ impl Effects {
 
     fn enqueue_pushes(&mut self, queue: &Queue, pushes: &[Push]) -> Result<(), Error> {
         let op = encode_pushes(pushes);
-        self.admit(queue.store(), "queue", &queue.inner().name, op.len())?;
-        self.changes.refusable_op(queue.inner().clone(), op);
+        self.ask(queue, op)
+    }
+
+    /// Asks for an operation on a queue of the same store.
+    pub(crate) fn ask(&mut self, queue: &Queue, op: Vec<u8>) -> Result<(), Error> {
+        let Some(embedded) = queue.embedded() else { return Err(self.refuse_foreign("queue", queue.name())) };
+        self.admit(embedded.store(), "queue", queue.name(), op.len())?;
+        self.changes.refusable_op(embedded.state(queue.number), op);
         Ok(())
     }
 

@@ -1,27 +1,20 @@
 //! Queues that are used as one: a push goes to the queue of its kind, and a claim takes from one of
 //! the queues that have a job.
 
-use crate::base::config::ConfigError;
-use crate::base::config::GroupError;
+use crate::base::config::{ConfigError, GroupError};
 use crate::base::error::Error;
 use crate::base::sync::{Arc, AtomicU64, Ordering};
-use crate::commit::changes::Changes;
 use crate::queue::accept::Accept;
-use crate::queue::embedded::intent::call_on;
-use crate::queue::embedded::state::QueueState;
-use crate::queue::embedded::step::AT_ONCE;
 use crate::queue::group::members::Members;
 use crate::queue::handle::Queue;
 use crate::queue::lease::Lease;
 use crate::queue::rules::fair::Rule;
-use crate::queue::rules::pushing::Push;
 use crate::queue::waits::bell::Takes;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{Counts, JobState, Pushed};
 use crate::queue::words::new_job::NewJob;
 #[cfg(doc)]
 use crate::queue::{Fair, GroupBuilder};
-use crate::store::Store;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -67,7 +60,6 @@ pub struct Group {
 }
 
 struct Inner {
-    store: Store,
     queues: Vec<Queue>,
     /// The places of the queues, by the kinds that they take.
     routes: HashMap<String, usize>,
@@ -124,10 +116,6 @@ impl Group {
         self.route(job).map(|place| &self.inner.queues[place])
     }
 
-    pub(super) fn store(&self) -> &Store {
-        &self.inner.store
-    }
-
     pub(super) fn members(&self) -> &Arc<Members> {
         &self.members
     }
@@ -156,29 +144,13 @@ impl Group {
 
     /// Pushes jobs for which the hooks of their queues were asked.
     pub(super) fn push_asked(&self, jobs: Vec<NewJob>) -> Result<Vec<Pushed>, QueueError> {
-        let mut queues: Vec<Arc<QueueState>> = Vec::new();
-        let mut pushes: Vec<(usize, Push)> = Vec::new();
+        let mut pushes = Vec::with_capacity(jobs.len());
         for job in jobs {
             let queue = self.routed(&job)?;
-            let known = queues.iter().position(|state| Arc::ptr_eq(state, queue.inner()));
-            let at = known.unwrap_or(queues.len());
-            if known.is_none() {
-                queues.push(queue.inner().clone());
-            }
-            pushes.push((at, queue.prepare(job)?));
+            pushes.push((queue.number, vec![queue.prepare(job)?]));
         }
-        if pushes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let count = queues.len();
-        call_on(self.store(), queues, "push jobs", Changes::default(), move |steps| {
-            (0..count).try_for_each(|at| steps.at(at, |step| step.keep_house(AT_ONCE)))?;
-            let mut pushed = Vec::with_capacity(pushes.len());
-            for (at, push) in &pushes {
-                pushed.extend(steps.at(*at, |step| step.push_bounded(std::slice::from_ref(push)))?);
-            }
-            Ok(pushed)
-        })
+        let Some(first) = self.inner.queues.first().filter(|_| !pushes.is_empty()) else { return Ok(Vec::new()) };
+        first.engine.push(pushes)
     }
 
     // Claims.
@@ -257,7 +229,7 @@ impl Group {
     pub fn accept(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
         let (members, bell) = (&self.members, self.members.bell());
         let most = accept.most()?;
-        let first = members.queue(0).inner();
+        let first = members.queue(0);
         let deadline = accept.timeout.and_then(|timeout| first.moment().now.checked_add(timeout));
         let takes = if most.is_some() { Takes::Some } else { Takes::Each };
         loop {
@@ -265,7 +237,7 @@ impl Group {
             let (mut tried, mut damaged) = (Vec::new(), None);
             while let Some(choice) = members.choose(&tried, most) {
                 match members.claim(choice, most) {
-                    Ok(Some(claimed)) => return Ok(Some(Lease::new(members.queue(choice.place).clone(), *claimed))),
+                    Ok(Some(claimed)) => return Ok(Some(Lease::new(members.queue(choice.place).clone(), claimed))),
                     Ok(None) => {}
                     // Other queues are not held up by it.
                     Err(error @ QueueError::Store(Error::Corrupt { .. })) => damaged = damaged.or(Some(error)),

@@ -1,19 +1,19 @@
 //! The queue as a user holds it.
 
-use crate::base::clock;
+use crate::base::clock::{Clock, Moment};
 use crate::base::config::{ConfigError, check_name};
+#[cfg(doc)]
 use crate::base::error::Error;
 use crate::base::guard::guarded;
-use crate::base::sync::{Arc, Mutex};
-use crate::kv::batch::Records;
-use crate::kv::{Family, QUEUE, READY};
-use crate::queue::embedded::codec::head::{decode_number, encode_number};
-use crate::queue::embedded::intent::call;
-use crate::queue::embedded::keys::{self, Keys};
-use crate::queue::embedded::state::QueueState;
-use crate::queue::embedded::state::loading::{self, load_durations};
+#[cfg(test)]
+use crate::base::index::BoxError;
+use crate::base::sync::Arc;
+use crate::queue::embedded::engine::Embedded;
+#[cfg(test)]
+use crate::queue::embedded::step::Step;
+use crate::queue::engine::{Glance, Opened, QueueEngine, QueueNo, Steer};
 use crate::queue::rules::pushing::Push;
-use crate::queue::waits::averages::Averages;
+use crate::queue::waits::shared::Shared;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::hook::Proposed;
 use crate::queue::words::job::{JobId, Pushed};
@@ -22,8 +22,8 @@ use crate::queue::words::options::QueueOptions;
 #[cfg(doc)]
 use crate::queue::{Clash, JobState, PushOutcome, Runner};
 use crate::store::Store;
+use std::any::Any;
 use std::fmt;
-use std::sync::Weak;
 
 /// A durable queue of jobs in a [`Store`]. A clone is the same queue, and may be used by any
 /// thread. It keeps its store open.
@@ -35,13 +35,12 @@ use std::sync::Weak;
 /// write. If it fails, nothing is changed, and it can be made again.
 #[derive(Clone)]
 pub struct Queue {
-    pub(super) store: Store,
-    pub(super) state: Arc<QueueState>,
+    pub(super) engine: Arc<dyn QueueEngine>,
+    pub(super) number: QueueNo,
+    pub(super) shared: Arc<Shared>,
+    /// It is open as long as somebody has this.
+    _keep: Arc<dyn Any + Send + Sync>,
 }
-
-/// The queues that are open in this store.
-#[derive(Default)]
-struct OpenQueues(Mutex<Vec<Weak<QueueState>>>);
 
 impl Queue {
     /// Opens the queue with this name: 1 to 255 bytes. It is made if there is none, unless
@@ -65,80 +64,51 @@ impl Queue {
     /// not there and is not made, [`Error::ReadOnly`] for a read-only store, [`Error::Corrupt`]
     /// when it cannot be read, and [`Error::Store`] when the database fails.
     pub fn open(store: &Store, name: impl AsRef<str>, options: QueueOptions) -> Result<Self, QueueError> {
-        let name = name.as_ref();
+        Self::on(Arc::new(Embedded::new(store)), name.as_ref(), options)
+    }
+
+    /// Opens the queue with this name on an engine: see [`open`](Self::open).
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    #[doc(hidden)]
+    pub fn on(engine: Arc<dyn QueueEngine>, name: &str, options: QueueOptions) -> Result<Self, QueueError> {
         check_name("queue", name)?;
         options.check()?;
-        store.writable()?;
-        store.writer().start().map_err(|source| Error::Spawn { source })?;
-        let open = store.kept::<OpenQueues>();
-        let mut open = open.0.lock();
-        open.retain(|queue| queue.strong_count() > 0);
-        if let Some(state) = open.iter().filter_map(Weak::upgrade).find(|queue| queue.name == name) {
-            if state.options != options {
-                return Err(ConfigError::QueueOptions { name: name.to_owned() }.into());
-            }
-            return Ok(Self { store: store.clone(), state });
-        }
-        let state = Self::load(store, name, options)?;
-        open.push(Arc::downgrade(&state));
-        Ok(Self { store: store.clone(), state })
-    }
-
-    fn load(store: &Store, name: &str, options: QueueOptions) -> Result<Arc<QueueState>, QueueError> {
-        let families = [store.family(QUEUE)?, store.family(READY)?];
-        let number = Self::number(store, name, &families[0])?;
-        let stored = loading::load(store.kv(), name, number, &families)?;
-        let wall = options.clock.moment().wall;
-        let durations = load_durations(store.kv(), name, Keys(number), &families[0], wall)?;
-        let averages = Averages::new(durations.by_kind);
-        let state =
-            QueueState::new(name, number, families, options, (stored.head, stored.from, stored.damaged), averages);
-        let state = Arc::new(state);
-        let waits: Weak<dyn clock::Waits> = Arc::downgrade(&(state.clone() as Arc<dyn clock::Waits>));
-        state.options.clock.tell(waits);
-        let running = stored.running;
-        let crashed = call(store, &state, "open a queue", move |step| {
-            for key in &durations.old {
-                step.batch.delete(step.queue.rows.id, &[key])?;
-            }
-            step.recover(&running)
-        })?;
-        if crashed > 0 {
-            tracing::warn!(target: "waterline", queue = name, jobs = crashed, "the process died while jobs ran; each counts a crash");
-        }
-        Ok(state)
-    }
-
-    /// Returns the number of the queue with this name, which is made if there is none.
-    fn number(store: &Store, name: &str, rows: &Family) -> Result<u32, QueueError> {
-        let key = keys::name(name);
-        if let Some(bytes) = store.kv().get(rows, &key)? {
-            let corrupt = |reason| Error::Corrupt { name: name.to_owned(), reason };
-            return Ok(decode_number(name, &bytes).map_err(corrupt)?);
-        }
-        if !store.creates() {
-            return Ok(store.not_found("queue", name)?);
-        }
-        store.note_in_use("queue")?;
-        let number = store.ids().next()?;
-        let mut records = Records::default();
-        records.put(rows.id, &[&key], &[&encode_number(name, number)])?;
-        store.write_records(&records)?;
-        Ok(number)
+        let Opened { number, shared, keep } = engine.open(name, &options)?;
+        Ok(Self { engine, number, shared, _keep: keep })
     }
 
     /// Returns the name that it was opened with.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.state.name
+        &self.shared.name
     }
 
-    pub(crate) fn store(&self) -> &Store {
-        &self.store
+    /// Returns the engine of a queue in a store.
+    pub(crate) fn embedded(&self) -> Option<&Embedded> {
+        self.engine.as_any().downcast_ref()
     }
 
-    pub(crate) fn inner(&self) -> &Arc<QueueState> {
-        &self.state
+    pub(crate) fn moment(&self) -> Moment {
+        self.shared.moment()
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.shared.options.clock
+    }
+
+    pub(crate) fn glance(&self) -> Glance {
+        self.engine.glance(self.number)
+    }
+
+    /// The error of a worker whose lease is over.
+    pub(crate) fn halt(&self, id: &str) -> QueueError {
+        QueueError::Halt { queue: self.shared.name.clone(), id: id.to_owned() }
+    }
+
+    pub(crate) fn not_found(&self, id: &str) -> QueueError {
+        QueueError::NotFound { queue: self.shared.name.clone(), id: id.to_owned() }
     }
 
     /// Pushes a job, and returns once it is written, as durable as the store.
@@ -199,7 +169,7 @@ impl Queue {
 
     /// Checks a job, and gives it an id if it has none.
     pub(crate) fn prepare(&self, job: NewJob) -> Result<Push, ConfigError> {
-        self.state.prepare(job, self.state.moment().wall)
+        self.engine.prepare(self.number, job)
     }
 
     /// Removes a job in any state. If a worker has it, its next call tells it so
@@ -210,8 +180,7 @@ impl Queue {
     /// # Errors
     /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Store`] when the database fails.
     pub fn remove(&self, id: impl Into<JobId>) -> Result<(), QueueError> {
-        let id = id.into();
-        call(&self.store, &self.state, "remove a job", move |step| step.remove(&id))
+        self.engine.steer(self.number, Steer::Remove(id.into())).map(drop)
     }
 
     /// Makes a dead job ready again, with no failures and no crashes, and with its payload and
@@ -235,14 +204,9 @@ impl Queue {
     /// # Errors
     /// Those of [`remove`](Self::remove).
     pub fn requeue(&self, id: impl Into<JobId>) -> Result<bool, QueueError> {
-        let id = id.into();
-        call(&self.store, &self.state, "requeue a job", move |step| step.requeue(&id))
+        Ok(self.engine.steer(self.number, Steer::Requeue(id.into()))? > 0)
     }
 }
-
-/// The most jobs that each push and each claim moves for others: those that are due, and those
-/// whose time to be kept is over.
-pub(crate) const SOME: usize = 8;
 
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -253,12 +217,40 @@ impl fmt::Debug for Queue {
 impl Queue {
     /// Asks the hook if this job may be pushed. Nothing of the job is anywhere yet.
     pub(crate) fn ask_before_push(&self, job: &NewJob) -> Result<(), QueueError> {
-        let Some(hook) = &self.state.options.before_push.0 else { return Ok(()) };
+        let Some(hook) = &self.shared.options.before_push.0 else { return Ok(()) };
         if job.check().is_err() {
             // It is refused anyway.
             return Ok(());
         }
         let proposed = Proposed { kind: &job.kind, id: job.id.as_deref(), payload: &job.payload };
         guarded(|| hook(&proposed)).map_err(|source| QueueError::Refused { kind: job.kind.clone(), source })
+    }
+}
+
+#[cfg(test)]
+impl Queue {
+    pub(crate) fn state_of(&self) -> Arc<crate::queue::embedded::state::QueueState> {
+        self.embedded().unwrap().state(self.number)
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        self.embedded().unwrap().store()
+    }
+
+    pub(crate) fn bytes(&self, key: &[u8]) -> Result<Option<Vec<u8>>, QueueError> {
+        Ok(self.store().kv().get(&self.state_of().rows, key).map_err(crate::Error::from)?)
+    }
+
+    pub(crate) fn row(&self, id: &str) -> Result<Option<crate::queue::words::row::Row>, QueueError> {
+        self.engine.row(self.number, id)
+    }
+
+    /// Makes one transition.
+    pub(crate) fn call<R, F>(&self, run: F) -> Result<R, QueueError>
+    where
+        R: Send + 'static,
+        F: Fn(&mut Step<'_, '_>) -> Result<R, BoxError> + Send + 'static,
+    {
+        crate::queue::embedded::intent::call(self.store(), &self.state_of(), "test", run)
     }
 }

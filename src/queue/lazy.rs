@@ -75,7 +75,7 @@ impl Lazy {
             Target::Group(group) => group.routed(&job)?,
         };
         queue.ask_before_push(&job)?;
-        job.due.at(queue.state.moment().wall)?;
+        job.due.at(queue.moment().wall)?;
         self.jobs.push(job);
         Ok(())
     }

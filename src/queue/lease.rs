@@ -5,11 +5,9 @@ use crate::base::error::{Error, describe};
 use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;
-use crate::queue::embedded::intent::{Steps, call_on};
-use crate::queue::embedded::step::{Claimed, Step};
+use crate::queue::engine::{Beside, Claimed, Edit, Ending, Held};
 use crate::queue::handle::Queue;
 use crate::queue::rules::ends::End;
-use crate::queue::waits::lines;
 use crate::queue::words::ended::Ended;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{JobId, JobState, millis, time};
@@ -75,13 +73,13 @@ impl Lease {
         lease
     }
 
-    fn token(&self) -> u64 {
-        self.row.place
+    /// The job and the token of the lease.
+    fn held(&self) -> Held {
+        Held { queue: self.queue.number, id: self.id.clone(), token: self.row.place }
     }
 
     fn prolong(&self) -> bool {
-        let state = self.queue.inner();
-        state.renew(self.token(), state.moment().now.checked_add(state.options.lease))
+        self.queue.engine.renew(&self.held(), Some(self.queue.shared.options.lease))
     }
 
     /// Returns the id of the job.
@@ -120,8 +118,8 @@ impl Lease {
     /// if it cannot be read.
     #[must_use]
     pub fn data(&self) -> Option<Value> {
-        let bytes =
-            if self.row.has_data { self.queue.bytes(&self.queue.inner().keys.data(&self.id)) } else { Ok(None) };
+        let engine = &self.queue.engine;
+        let bytes = if self.row.has_data { engine.data(self.queue.number, &self.id) } else { Ok(None) };
         from_json(&bytes.ok().flatten()?).ok()
     }
 
@@ -144,7 +142,7 @@ impl Lease {
     /// # Errors
     /// [`QueueError::Store`] when it cannot be read.
     pub fn meta(&self) -> Result<BTreeMap<String, Value>, QueueError> {
-        self.queue.meta(&self.id)
+        self.queue.engine.meta(self.queue.number, &self.id)
     }
 
     /// Sets a value of the metadata of the job; `None` takes it away. It renews the lease too.
@@ -153,12 +151,9 @@ impl Lease {
     /// Those of [`update`](Self::update), and [`QueueError::Config`] as
     /// [`Queue::set_meta`](crate::queue::Queue::set_meta) says.
     pub fn set_meta(&mut self, key: impl Into<String>, value: Option<Value>) -> Result<(), QueueError> {
-        let (key, id, token) = (key.into(), self.id.clone(), self.token());
+        let key = key.into();
         check_key(&key)?;
-        self.row = self.call("set metadata of a job", Changes::default(), move |step| {
-            step.set_meta(&id, Some(token), &key, value.as_ref())
-        })?;
-        self.renewed()
+        self.edit(Edit::Meta(key, value))
     }
 
     /// Shows how far the job is, as [`Running::progress`](crate::queue::Running::progress) does. It
@@ -168,9 +163,9 @@ impl Lease {
     /// Those of that call.
     pub fn progress(&mut self, fraction: f64, note: impl AsRef<str>) -> Result<(), QueueError> {
         if self.ended {
-            return Err(self.queue.inner().halt(&self.id));
+            return Err(self.queue.halt(&self.id));
         }
-        if let Some(row) = self.queue.show(&self.id, self.token(), fraction, note.as_ref())? {
+        if let Some(row) = self.queue.engine.show(&self.held(), fraction, note.as_ref())? {
             self.row = row;
         }
         self.renewed()
@@ -180,7 +175,7 @@ impl Lease {
     /// there is none, or if it cannot be read.
     #[must_use]
     pub fn last_progress(&self) -> Option<JobProgress> {
-        self.queue.progress(&self.id).ok().flatten()
+        self.queue.engine.progress(self.queue.number, &self.id).ok().flatten()
     }
 
     /// Returns the key of its limits, if it has one: see
@@ -206,12 +201,7 @@ impl Lease {
     /// too deep to be read again, [`QueueError::Store`] when the database fails.
     pub fn update(&mut self, data: Option<Value>) -> Result<(), QueueError> {
         let data = self.json(data)?;
-        let (id, token) = (self.id.clone(), self.token());
-        self.row = self.call("update a job", Changes::default(), move |step| match &data {
-            Some(data) => step.update(&id, token, data),
-            None => step.leased(&id, token),
-        })?;
-        self.renewed()
+        self.edit(data.map_or(Edit::Nothing, Edit::Data))
     }
 
     /// Makes writes of yours in one batch with the check of the lease: a worker that has lost its
@@ -222,8 +212,10 @@ impl Lease {
     /// [`Store::write`](crate::Store::write).
     pub fn write(&mut self, writes: impl FnOnce(&mut Effects) -> Result<(), Error>) -> Result<(), QueueError> {
         let effects = self.asked(writes)?;
-        let (id, token) = (self.id.clone(), self.token());
-        self.row = self.call("write for a job", effects, move |step| step.leased(&id, token))?;
+        self.row = self.held_by(|me| match me.queue.embedded() {
+            Some(embedded) => embedded.write_with(&me.held(), effects),
+            None => me.queue.engine.edit(me.queue.number, &me.id, Some(me.row.place), Edit::Nothing),
+        })?;
         self.renewed()
     }
 
@@ -291,17 +283,11 @@ impl Lease {
     /// Those of [`retry_at`](Self::retry_at).
     pub fn resubmit(&mut self, run_at: Option<SystemTime>) -> Result<(), QueueError> {
         let due = run_at.map_or(Ok(0), millis)?;
-        let (id, token) = (self.id.clone(), self.token());
-        self.row = self.call("resubmit a job", Changes::default(), move |step| {
-            let row = Row { resubmit: Some(due), ..step.leased(&id, token)? };
-            step.write_row(&id, &row)?;
-            Ok(row)
-        })?;
-        self.renewed()
+        self.edit(Edit::Resubmit(due))
     }
 
     fn asked(&self, writes: impl FnOnce(&mut Effects) -> Result<(), Error>) -> Result<Changes, QueueError> {
-        let mut effects = Effects::new(Changes::default(), self.queue.store().address(), DEFAULT_EFFECTS);
+        let mut effects = Effects::new(Changes::default(), self.queue.engine.address(), DEFAULT_EFFECTS);
         let answer = writes(&mut effects);
         let (changes, refused) = effects.finish();
         answer.and(refused)?;
@@ -312,46 +298,36 @@ impl Lease {
         data.map(|data| to_json(&self.id, &data)).transpose()
     }
 
+    /// Ends the attempt.
     fn end(&mut self, end: End, data: Option<Vec<u8>>, effects: Changes) -> Result<Option<JobState>, QueueError> {
-        let (id, token) = (self.id.clone(), self.token());
-        let written = end.clone();
-        let has_effects = !effects.is_empty();
-        let run = move |steps: &mut Steps<'_, '_>| {
-            let state = {
-                let run = steps.run_of(0, token);
-                steps.at(0, |step| step.end(&id, token, written.clone(), data.as_deref(), &run))?
+        let ending = Ending { job: self.held(), end: end.clone(), data, durations: None };
+        let ends = std::slice::from_ref(&ending);
+        let state = self.held_by(|me| {
+            let turned = match me.queue.embedded() {
+                Some(embedded) => embedded.turn_with(ends, None, Beside::Nothing, effects)?,
+                None => me.queue.engine.turn(ends, None, Beside::Nothing)?,
             };
-            steps.make_effects()?;
-            // One of them may have pushed the job anew.
-            if has_effects { Ok(steps.at(0, |step| step.row(&id))?.map(|row| row.state)) } else { Ok(state) }
-        };
-        let state = self.call_in("end a job", effects, run)?;
+            turned.ended.into_iter().next().flatten().ok_or_else(|| me.queue.halt(&me.id))
+        })?;
         self.ended = true;
         self.log(&Ended::of(&end, state));
         Ok(state)
     }
 
-    /// Makes a transition, unless the lease is over.
-    fn call<R, F>(&mut self, doing: &'static str, effects: Changes, run: F) -> Result<R, QueueError>
-    where
-        R: Send + 'static,
-        F: Fn(&mut Step<'_, '_>) -> Result<R, BoxError> + Send + 'static,
-    {
-        self.call_in(doing, effects, move |steps| steps.at(0, |step| run(step)))
+    /// Changes the job, and prolongs the lease.
+    fn edit(&mut self, edit: Edit) -> Result<(), QueueError> {
+        self.row = self.held_by(|me| me.queue.engine.edit(me.queue.number, &me.id, Some(me.row.place), edit))?;
+        self.renewed()
     }
 
-    fn call_in<R, F>(&mut self, doing: &'static str, effects: Changes, run: F) -> Result<R, QueueError>
-    where
-        R: Send + 'static,
-        F: Fn(&mut Steps<'_, '_>) -> Result<R, BoxError> + Send + 'static,
-    {
-        let state = self.queue.inner();
-        let answer = if self.ended || !state.holds(self.token(), state.moment().now) {
+    /// Makes a call if the lease holds.
+    fn held_by<R>(&mut self, call: impl FnOnce(&Self) -> Result<R, QueueError>) -> Result<R, QueueError> {
+        let answer = if self.ended || !self.queue.engine.holds(&self.held()) {
             // The silence may have ended it before anybody has looked.
-            self.queue.take_back_silent()?;
-            Err(self.queue.inner().halt(&self.id))
+            self.queue.tidy()?;
+            Err(self.queue.halt(&self.id))
         } else {
-            call_on(self.queue.store(), [state.clone()], doing, effects, run)
+            call(self)
         };
         if matches!(answer, Err(QueueError::Halt { .. })) && !std::mem::replace(&mut self.ended, true) {
             self.log(&Ended::Lost);
@@ -360,11 +336,11 @@ impl Lease {
     }
 
     fn log(&self, ended: &Ended) {
-        lines::ended(&self.queue.inner().lines, self.queue.name(), (&self.id, self.kind(), self.attempt()), ended);
+        self.queue.shared.log_end((&self.id, self.kind(), self.attempt()), ended);
     }
 
     fn renewed(&self) -> Result<(), QueueError> {
-        if self.prolong() { Ok(()) } else { Err(self.queue.inner().halt(&self.id)) }
+        if self.prolong() { Ok(()) } else { Err(self.queue.halt(&self.id)) }
     }
 }
 
@@ -377,7 +353,7 @@ impl Drop for Lease {
             Ok(_) | Err(QueueError::Halt { .. }) => {}
             Err(error) => {
                 let (queue, id) = (self.queue.name(), &self.id);
-                let after = self.queue.inner().options.lease;
+                let after = self.queue.shared.options.lease;
                 tracing::error!(
                     target: "waterline",
                     queue,

@@ -1,11 +1,10 @@
 //! Calls about the metadata of a job.
 
-use crate::queue::embedded::intent::call;
+use crate::queue::engine::Edit;
 use crate::queue::handle::Queue;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobId;
-use crate::queue::words::meta::{Meta, check_key};
-use crate::queue::words::row::Row;
+use crate::queue::words::meta::check_key;
 use serde_json::Value;
 
 impl Queue {
@@ -39,26 +38,14 @@ impl Queue {
     ) -> Result<(), QueueError> {
         let (id, key) = (id.into(), key.into());
         check_key(&key)?;
-        call(&self.store, &self.state, "set metadata of a job", move |step| {
-            step.set_meta(&id, None, &key, value.as_ref()).map(|_| ())
-        })
-    }
-
-    /// Returns the metadata of a job with this row.
-    pub(crate) fn meta_of(&self, id: &str, row: &Row) -> Result<Meta, QueueError> {
-        if row.extras().has_meta { self.meta(id) } else { Ok(Meta::new()) }
-    }
-
-    /// Returns the metadata that is stored for a job.
-    pub(crate) fn meta(&self, id: &str) -> Result<Meta, QueueError> {
-        let bytes = self.bytes(&self.state.keys.meta(id))?;
-        Ok(bytes.map_or(Ok(Meta::new()), |bytes| self.state.decode_meta(id, &bytes))?)
+        self.engine.edit(self.number, &id, None, Edit::Meta(key, value)).map(drop)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::words::meta::Meta;
     use crate::queue::{Accept, NewJob, QueueOptions};
     use crate::store::Store;
 
@@ -69,7 +56,7 @@ mod tests {
     #[test]
     fn a_push_and_a_removal_leave_no_record_of_the_job_before() {
         let queue = queue();
-        let keys = queue.inner().keys;
+        let keys = queue.state_of().keys;
         let stored = || [keys.meta("a"), keys.progress("a")].map(|key| queue.bytes(&key).unwrap().is_some());
         let job = || NewJob::new("k", &1).unwrap().id("a");
         for goes in ["pushed", "removed"] {
@@ -92,11 +79,9 @@ mod tests {
         let queue = queue();
         queue.push(NewJob::new("k", &1).unwrap().id("a")).unwrap();
         let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
-        let set = call(queue.store(), queue.inner(), "test", |step| {
-            step.set_meta("a", Some(99), "k", Some(&1.into())).map(drop)
-        });
+        let set = queue.call(|step| step.set_meta("a", Some(99), "k", Some(&1.into())).map(drop));
         assert!(matches!(set.unwrap_err(), QueueError::Halt { .. }));
-        assert_eq!(queue.meta("a").unwrap(), Meta::new());
+        assert_eq!(queue.engine.meta(queue.number, "a").unwrap(), Meta::new());
         lease.finish(None).unwrap();
     }
 }

@@ -2,11 +2,8 @@
 
 use crate::base::error::Error;
 use crate::effects::Effects;
-use crate::kv::{KeyRange, Order};
 use crate::queue::embedded::codec::note::encode_change;
-use crate::queue::embedded::intent::call;
-use crate::queue::embedded::keys::Mark;
-use crate::queue::handle::{Queue, SOME};
+use crate::queue::handle::Queue;
 use crate::queue::rules::notes::{Change, Noted, check, place};
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{LATEST, after, check_kind, time};
@@ -90,11 +87,9 @@ impl Notes {
     /// [`QueueError::Store`] with [`Error::Corrupt`] for a note that cannot be read, and with
     /// [`Error::Store`] when the database fails.
     pub fn get(&self, key: impl AsRef<str>) -> Result<Option<Value>, QueueError> {
-        let state = self.queue.inner();
         let of = place(&self.kind, key.as_ref());
-        let bytes = self.queue.bytes(&state.keys.mark(Mark::Note, &of))?;
-        let noted = bytes.map(|bytes| state.decode_note(&of, &bytes)).transpose()?;
-        let wall = state.moment().wall;
+        let noted = self.queue.engine.noted(self.queue.number, &of)?;
+        let wall = self.queue.moment().wall;
         Ok(noted.filter(|noted| !noted.is_over(wall)).map(|noted| noted.value))
     }
 
@@ -153,48 +148,31 @@ impl Notes {
     /// # Errors
     /// [`QueueError::Store`] when the database fails.
     pub fn list(&self, from: Option<&str>, limit: usize) -> Result<Vec<Note>, QueueError> {
-        let state = self.queue.inner();
         let prefix = place(&self.kind, "");
-        let mut range = KeyRange::prefix(&state.keys.mark(Mark::Note, &prefix));
-        if let Some(from) = from {
-            range.from = state.keys.mark(Mark::Note, &place(&self.kind, from));
-            range.from.push(0);
-        }
-        let wall = state.moment().wall;
-        let mut notes = Vec::new();
-        for pair in self.queue.store().kv().rows(&state.rows, range, Order::Ascending) {
-            if notes.len() == limit {
-                break;
-            }
-            let (key, bytes) = pair.map_err(Error::from)?;
-            let Some(of) = crate::queue::embedded::keys::note_of(&key) else { continue };
-            let (noted, damaged) = match state.decode_note(of, &bytes) {
+        let behind = from.map(|from| place(&self.kind, from));
+        let notes = self.queue.engine.notes(self.queue.number, &prefix, behind.as_deref(), limit)?;
+        let note = |(of, noted): (String, Result<Noted, String>)| {
+            let (noted, damaged) = match noted {
                 Ok(noted) => (noted, None),
-                Err(error) => (Noted { until: 0, value: Value::Null }, Some(error.report())),
+                Err(reason) => (Noted { until: 0, value: Value::Null }, Some(reason)),
             };
-            if !noted.is_over(wall) {
-                let key = of.get(prefix.len()..).unwrap_or_default().to_owned();
-                let expires_at = (noted.until > 0).then(|| time(noted.until));
-                notes.push(Note { key, value: noted.value, expires_at, damaged });
-            }
-        }
-        Ok(notes)
+            let key = of.get(prefix.len()..).unwrap_or_default().to_owned();
+            let expires_at = (noted.until > 0).then(|| time(noted.until));
+            Note { key, value: noted.value, expires_at, damaged }
+        };
+        Ok(notes.into_iter().map(note).collect())
     }
 
     /// Returns the time at which a note goes away that is kept for so long.
     fn until(&self, time: Duration) -> u64 {
-        after(self.queue.inner().moment().wall, time).unwrap_or(LATEST).max(1)
+        after(self.queue.moment().wall, time).unwrap_or(LATEST).max(1)
     }
 
     /// Makes a change, and returns the note of before and the one of now.
     fn change(&self, key: String, change: Change) -> Result<(Option<Noted>, Option<Noted>), QueueError> {
         check(&key, &change)?;
         let of = place(&self.kind, &key);
-        call(self.queue.store(), self.queue.inner(), "change a note", move |step| {
-            let notes = step.change_note(&of, &change)?;
-            step.keep_house(SOME)?;
-            Ok(notes)
-        })
+        self.queue.engine.note(self.queue.number, &of, change)
     }
 }
 
@@ -229,9 +207,7 @@ impl Effects {
             return Err(self.refuse_config(config));
         }
         let op = encode_change(&place(&notes.kind, key), &change);
-        self.admit(notes.queue.store(), "queue", notes.queue.name(), op.len())?;
-        self.changes.refusable_op(notes.queue.inner().clone(), op);
-        Ok(())
+        self.ask(&notes.queue, op)
     }
 }
 
@@ -244,7 +220,8 @@ impl fmt::Debug for Notes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::embedded::keys::List;
+    use crate::kv::{KeyRange, Order};
+    use crate::queue::embedded::keys::{List, Mark};
     use crate::queue::{Clock, QueueOptions};
     use crate::store::Store;
 
@@ -252,11 +229,11 @@ mod tests {
     fn a_note_whose_time_is_over_is_deleted_with_its_entry() {
         let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1000));
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone())).unwrap();
-        let (notes, keys) = (queue.notes("k").unwrap(), queue.inner().keys);
+        let (notes, keys) = (queue.notes("k").unwrap(), queue.state_of().keys);
         let stored = || {
             let marks = KeyRange::prefix(&keys.mark(Mark::Note, ""));
             let list = KeyRange { from: keys.entries_from(List::Marks, 0), to: Some(keys.entries_end(List::Marks)) };
-            [(&queue.inner().rows, marks), (&queue.inner().entries, list)]
+            [(&queue.state_of().rows, marks), (&queue.state_of().entries, list)]
                 .map(|(family, range)| queue.store().kv().rows(family, range, Order::Ascending).count())
         };
         notes.set("stays", 1).unwrap();

@@ -1,7 +1,7 @@
 //! Pauses of a queue.
 
 use crate::base::config::ConfigError;
-use crate::queue::embedded::intent::call;
+use crate::queue::engine::Steer;
 use crate::queue::handle::Queue;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job;
@@ -16,7 +16,7 @@ impl Queue {
     /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] when the
     /// database fails.
     pub fn pause(&self, time: Option<Duration>) -> Result<(), QueueError> {
-        let wall = self.state.moment().wall;
+        let wall = self.moment().wall;
         let until = time.map_or(Ok(u64::MAX), |time| job::after(wall, time).ok_or(ConfigError::RunAt))?;
         self.pause_until(until)
     }
@@ -30,9 +30,6 @@ impl Queue {
     }
 
     fn pause_until(&self, until: u64) -> Result<(), QueueError> {
-        call(&self.store, &self.state, "pause a queue", move |step| {
-            step.pause(until);
-            Ok(())
-        })
+        self.engine.steer(self.number, Steer::Pause(until)).map(drop)
     }
 }

@@ -2,18 +2,15 @@
 
 #[cfg(doc)]
 use crate::ConfigError;
-use crate::base::error::Error;
 use crate::base::sync::Arc;
-use crate::queue::embedded::codec::periodic::Last;
-use crate::queue::embedded::intent::call;
-use crate::queue::embedded::keys::id_of_row;
-use crate::queue::handle::{Queue, SOME};
+use crate::queue::engine::Steer;
+use crate::queue::handle::Queue;
 use crate::queue::words::error::QueueError;
-use crate::queue::words::job::{JobId, time};
+use crate::queue::words::info::PeriodicInfo;
+use crate::queue::words::job::time;
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::schedule::{CatchUp, Overlap, Schedule};
-use std::time::SystemTime;
 
 /// A periodic job that is not registered yet. See [`Queue::periodic`].
 #[derive(Clone, Debug)]
@@ -65,55 +62,18 @@ impl PeriodicBuilder {
     /// record of the name is damaged. Nothing is registered then.
     pub fn start(self) -> Result<(), QueueError> {
         let Self { queue, periodic } = self;
-        let state = queue.inner();
         periodic.check()?;
         // A job that cannot be pushed is refused now, and not by each tick. (No id is made for it.)
-        let wall = state.moment().wall;
-        state.prepare(periodic.job.clone().id("tried"), wall)?;
-        let periodic = Arc::new(periodic);
-        let is_new = state.periodics.add(&periodic)?;
-        let started = call(queue.store(), state, "register a periodic job", {
-            let periodic = periodic.clone();
-            move |step| step.start_periodic(&periodic, SOME)
-        });
-        match started {
-            Ok(last) if last > wall => {
-                let (queue, last) = (queue.name(), format!("{:?}", time(last)));
-                tracing::warn!(target: "waterline", queue, periodic = periodic.name, last, "the last tick of a periodic job is in the future, so the clock was set back: there is no tick until then, unless you remove it and register it again");
-                Ok(())
-            }
-            Ok(_) => Ok(()),
-            Err(error) => {
-                if is_new {
-                    state.periodics.take(&periodic.name);
-                }
-                Err(error)
-            }
+        let wall = queue.moment().wall;
+        queue.prepare(periodic.job.clone().id("tried"))?;
+        let name = periodic.name.clone();
+        let last = queue.engine.start_periodic(queue.number, Arc::new(periodic))?;
+        if last > wall {
+            let (queue, last) = (queue.name(), format!("{:?}", time(last)));
+            tracing::warn!(target: "waterline", queue, periodic = name, last, "the last tick of a periodic job is in the future, so the clock was set back: there is no tick until then, unless you remove it and register it again");
         }
+        Ok(())
     }
-}
-
-/// A periodic job, as [`Queue::periodics`] lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PeriodicInfo {
-    /// Its name.
-    pub name: String,
-    /// Its schedule as text; `None`: this process has not registered it.
-    pub schedule: Option<String>,
-    /// The time of its last tick. Before the first one it is the time of the registration.
-    pub last_tick: SystemTime,
-    /// The time of its next tick, which may be due; `None`: it has none, or this process has not
-    /// registered it.
-    pub next_tick: Option<SystemTime>,
-    /// The id of the last job that a tick made. Its row may have gone.
-    pub last_run: Option<JobId>,
-    /// The number of times that a tick made no job, since the last run had not ended
-    /// ([`Overlap::Skip`]).
-    pub skipped: u64,
-    /// The reason why its record cannot be read. Then the values of the record are empty, and there
-    /// is no tick until somebody removes the name and registers it again.
-    pub damaged: Option<String>,
 }
 
 impl Queue {
@@ -158,29 +118,7 @@ impl Queue {
     /// # Errors
     /// [`QueueError::Store`] when the database fails.
     pub fn periodics(&self) -> Result<Vec<PeriodicInfo>, QueueError> {
-        let state = self.inner();
-        let registered = state.periodics.all();
-        let mut infos = Vec::new();
-        for pair in self.store().kv().scan(&state.rows, &state.keys.periodic("")) {
-            let (key, bytes) = pair.map_err(Error::from)?;
-            let Some(name) = id_of_row(&key) else { continue };
-            let (last, damaged) = match state.decode_last(name, &bytes) {
-                Ok(last) => (last, None),
-                Err(error) => (Last { tick: 0, skipped: 0, run: JobId::new() }, Some(error.report())),
-            };
-            let Last { tick, skipped, run } = last;
-            let schedule = registered.iter().find(|periodic| periodic.name == name).map(|periodic| &periodic.schedule);
-            infos.push(PeriodicInfo {
-                name: name.to_owned(),
-                schedule: schedule.map(Schedule::to_string),
-                last_tick: time(tick),
-                next_tick: schedule.filter(|_| damaged.is_none()).and_then(|schedule| schedule.next(tick)).map(time),
-                last_run: Some(run).filter(|run| !run.is_empty()),
-                skipped,
-                damaged,
-            });
-        }
-        Ok(infos)
+        self.engine.periodics(self.number)
     }
 
     /// Ends a periodic job and forgets its last tick, so that the name is new again. A job that it
@@ -191,15 +129,6 @@ impl Queue {
     /// # Errors
     /// [`QueueError::Store`] when the database fails. The periodic job goes on then.
     pub fn remove_periodic(&self, name: impl Into<String>) -> Result<bool, QueueError> {
-        let (state, name) = (self.inner(), name.into());
-        let registered = state.periodics.take(&name);
-        let removed = call(self.store(), state, "remove a periodic job", move |step| step.remove_periodic(&name));
-        if let (Err(_), Some(registered)) = (&removed, registered) {
-            // Somebody may have registered the name meanwhile.
-            let _ = state.periodics.add(&registered);
-            // Or looked for the next tick, and seen none of this one.
-            state.look_for_ticks();
-        }
-        removed
+        Ok(self.engine.steer(self.number, Steer::RemovePeriodic(name.into()))? > 0)
     }
 }

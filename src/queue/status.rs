@@ -1,11 +1,12 @@
 //! The state of a queue in one sentence, and in numbers.
 
+use crate::queue::engine::Survey;
 use crate::queue::handle::Queue;
 use crate::queue::words::error::QueueError;
-use crate::queue::words::job::{Counts, JobId, JobState, Priority};
+use crate::queue::words::job::{Counts, JobId};
 use crate::queue::words::limit::LimitOf;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The state of a queue, from [`Queue::status`]. `Display` says it in one sentence.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,73 +166,37 @@ impl Queue {
     /// [`QueueError::Store`] when the database cannot be read.
     pub fn status(&self) -> Result<QueueStatus, QueueError> {
         self.catch_up();
-        let at = self.state.moment();
-        let mut oldest: Option<(JobId, u64)> = None;
-        let first_ready = self.first_ready()?;
-        let no_entry = first_ready.is_empty();
-        let held = self.look_at_held()?;
-        for job in first_ready.into_iter().chain(held.first) {
-            if oldest.as_ref().is_none_or(|(_, since)| job.1 < *since) {
-                oldest = Some(job);
-            }
-        }
-        let mut due = None;
-        self.each(JobState::Scheduled, None, |_, found| {
-            due = found.row.as_ref().ok().map(|row| row.due);
-            Ok(due.is_none())
-        })?;
-        let ticks = self.state.look(|live| live.from.ticks());
-        due = due.into_iter().chain((ticks < u64::MAX).then_some(ticks)).min();
-        let slots = self.state.slots();
+        let at = self.moment();
+        let survey = self.engine.survey(self.number)?;
+        let trouble = self.shared.trouble();
         let till = |wall: u64| Duration::from_millis(wall.saturating_sub(at.wall));
-        let (counts, waits) = self.state.look(|live| {
-            let counts = Counts::of(live.head.counts, live.damaged);
-            let oldest = live.running.values().min_by_key(|holder| holder.since);
-            let waits = if let Some((error, since)) = &live.failing {
-                Waits::StoreFails { error: error.clone(), since: at.now.saturating_duration_since(*since) }
-            } else if live.head.is_paused(at.wall) {
-                let until = live.head.paused_until;
-                Waits::Paused { left: (until < u64::MAX).then(|| till(until)) }
-            } else if counts.ready == 0 && due.is_none_or(|due| due > at.wall) {
-                Waits::NothingReady { due_in: due.map(till) }
-            } else if let Some((name, since)) = &live.closed {
-                Waits::Gate { name: name.clone(), since: at.now.saturating_duration_since(*since) }
-            } else if let (Some(runs), Some(oldest)) = (live.gate.alone(), oldest) {
-                let since = at.now.saturating_duration_since(oldest.since);
-                Waits::Alone { runs, oldest: oldest.id.clone(), since }
-            } else if live.gate.is_full(at.wall) {
-                let left = if live.gate.room() > 0 { live.gate.shut_until(at.wall).map(till) } else { None };
-                Waits::Limited { limit: LimitOf::Queue, held: counts.ready, left }
-            } else if let Some((limit, held, until)) = held.most.filter(|_| no_entry && !live.head.has_freed()) {
-                Waits::Limited { limit, held, left: until.map(till) }
-            } else {
-                match (slots, oldest) {
-                    (Some(slots), Some(oldest)) if live.running.len() >= slots => {
-                        let since = at.now.saturating_duration_since(oldest.since);
-                        Waits::Busy { slots, since, oldest: oldest.id.clone() }
-                    }
-                    (None, _) if !live.is_awaited() && live.running.is_empty() => Waits::NoWorker,
-                    _ => Waits::No,
+        let since = |since: Instant| at.now.saturating_duration_since(since);
+        let Survey { counts, due, oldest_running, .. } = &survey;
+        let waits = if let Some((error, begun)) = &trouble.failing {
+            Waits::StoreFails { error: error.clone(), since: since(*begun) }
+        } else if let Some(until) = survey.paused_until {
+            Waits::Paused { left: (until < u64::MAX).then(|| till(until)) }
+        } else if counts.ready == 0 && due.is_none_or(|due| due > at.wall) {
+            Waits::NothingReady { due_in: due.map(till) }
+        } else if let Some((name, begun)) = &trouble.closed {
+            Waits::Gate { name: name.clone(), since: since(*begun) }
+        } else if let (Some(runs), Some((begun, oldest))) = (survey.alone, oldest_running) {
+            Waits::Alone { runs, oldest: oldest.clone(), since: since(*begun) }
+        } else if let Some(until) = survey.full {
+            Waits::Limited { limit: LimitOf::Queue, held: counts.ready, left: until.map(till) }
+        } else if let Some((limit, held, until)) = survey.held.as_ref().filter(|_| survey.only_held) {
+            Waits::Limited { limit: limit.clone(), held: *held, left: until.map(till) }
+        } else {
+            match (self.shared.slots(), oldest_running) {
+                (Some(slots), Some((begun, oldest))) if survey.running >= slots => {
+                    Waits::Busy { slots, since: since(*begun), oldest: oldest.clone() }
                 }
-            };
-            (counts, waits)
-        });
+                (None, _) if !self.shared.is_awaited() && survey.running == 0 => Waits::NoWorker,
+                _ => Waits::No,
+            }
+        };
         let age = |since: u64| Duration::from_millis(at.wall.saturating_sub(since));
-        let oldest_ready = oldest.map(|(id, since)| (id, age(since)));
-        Ok(QueueStatus { queue: self.name().to_owned(), counts, oldest_ready, waits })
-    }
-
-    /// Returns the first ready job of each priority, with the time since which it is ready. Within
-    /// a priority it is the oldest.
-    fn first_ready(&self) -> Result<Vec<(JobId, u64)>, QueueError> {
-        let mut first = Vec::new();
-        for lane in 0..Priority::ALL.len() {
-            self.each_in_lane(lane, 0, &mut |id, found| {
-                let since = found.row.as_ref().ok().map(|row| row.since);
-                first.extend(since.map(|since| (id.to_owned(), since)));
-                Ok(since.is_none())
-            })?;
-        }
-        Ok(first)
+        let oldest_ready = survey.oldest_ready.map(|(id, since)| (id, age(since)));
+        Ok(QueueStatus { queue: self.name().to_owned(), counts: survey.counts, oldest_ready, waits })
     }
 }

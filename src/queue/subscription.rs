@@ -61,9 +61,12 @@ impl Queue {
         let id = id.as_ref();
         self.catch_up();
         Subscription::new(self, id, || {
-            let Some(row) = self.row(id)? else { return Ok(None) };
-            let data = if row.has_data { self.bytes(&self.inner().keys.data(id))? } else { None };
-            Ok(Some((row.state, data, self.progress_of(id, &row)?)))
+            let (engine, number) = (&self.engine, self.number);
+            let Some(row) = engine.row(number, id)? else { return Ok(None) };
+            let data = if row.has_data { engine.data(number, id)? } else { None };
+            let has_progress = row.state == JobState::Running || row.extras().has_progress;
+            let progress = if has_progress { engine.progress(number, id)? } else { None };
+            Ok(Some((row.state, data, progress)))
         })
     }
 
@@ -96,9 +99,9 @@ impl Subscription {
         read: impl FnOnce() -> Result<Option<Read>, QueueError>,
     ) -> Result<Self, QueueError> {
         let slot = Arc::new(Slot::default());
-        queue.inner().subscribers.add(id, &slot);
+        queue.shared.subscribers.add(id, &slot);
         let me = Self { queue: queue.clone(), id: id.to_owned(), slot, told: 0 };
-        let (state, data, progress) = read()?.ok_or_else(|| queue.inner().not_found(id))?;
+        let (state, data, progress) = read()?.ok_or_else(|| queue.not_found(id))?;
         {
             let mut told = me.slot.state.lock();
             if told.changes == 0 {
@@ -185,7 +188,7 @@ impl Subscription {
     ) -> Result<Option<(usize, Seen)>, QueueError> {
         let Some(first) = subscriptions.first() else { return Ok(None) };
         let (queue, bell) = (first.queue.clone(), Arc::new(Bell::default()));
-        let deadline = queue.inner().moment().now.checked_add(timeout);
+        let deadline = queue.moment().now.checked_add(timeout);
         subscriptions.iter().for_each(|one| one.slot.state.lock().bell = Some(bell.clone()));
         let found = loop {
             let rung = *bell.rung.lock();
@@ -198,7 +201,7 @@ impl Subscription {
                 break Some(place);
             }
             let are_gone = wanted.is_some() && subscriptions.iter().all(|one| one.state().is_none());
-            let at = queue.inner().moment();
+            let at = queue.moment();
             let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
             if are_gone || rest.is_some_and(|rest| rest.is_zero()) {
                 break None;
@@ -207,7 +210,7 @@ impl Subscription {
             // A job that has changed since the look, or a clock that was set, has rung.
             if *now == rung {
                 let pause = rest.into_iter().chain(next).min();
-                wait_until(&bell.changed, &mut now, queue.inner().options.clock.deadline(at.after(pause)));
+                wait_until(&bell.changed, &mut now, queue.clock().deadline(at.after(pause)));
             }
         };
         subscriptions.iter().for_each(|one| one.slot.state.lock().bell = None);
@@ -228,7 +231,7 @@ impl Subscription {
     }
 
     fn wait_until(&mut self, timeout: Duration, is_over: impl Fn(&Told) -> bool) -> Result<Option<Seen>, QueueError> {
-        let deadline = self.queue.inner().moment().now.checked_add(timeout);
+        let deadline = self.queue.moment().now.checked_add(timeout);
         let mut told = self.slot.state.lock();
         loop {
             let seen = (told.changes, told.calls);
@@ -239,14 +242,14 @@ impl Subscription {
                 break;
             }
             // Read under the lock, so that a clock which is set from now on rings a sleeper.
-            let at = self.queue.inner().moment();
+            let at = self.queue.moment();
             let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
             if rest.is_some_and(|rest| rest.is_zero()) {
                 return Ok(None);
             }
             if (told.changes, told.calls) == seen {
                 let pause = rest.into_iter().chain(next).min();
-                wait_until(&self.slot.changed, &mut told, self.queue.inner().options.clock.deadline(at.after(pause)));
+                wait_until(&self.slot.changed, &mut told, self.queue.clock().deadline(at.after(pause)));
             }
         }
         drop(told);
@@ -256,7 +259,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.queue.inner().subscribers.remove(&self.id, &self.slot);
+        self.queue.shared.subscribers.remove(&self.id, &self.slot);
     }
 }
 

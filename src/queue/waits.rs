@@ -3,6 +3,6 @@
 pub(crate) mod averages;
 pub(crate) mod bell;
 pub(crate) mod lines;
-pub(crate) mod periodics;
+pub(crate) mod shared;
 pub(crate) mod subscribers;
 pub(crate) mod watchers;

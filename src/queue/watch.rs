@@ -22,13 +22,13 @@ pub struct Watch {
 impl Watch {
     pub(crate) fn new(queue: &Queue) -> Self {
         let buffer = Arc::new(Buffer::default());
-        queue.inner().subscribers.watchers.add(&buffer);
+        queue.shared.subscribers.watchers.add(&buffer);
         Self { queue: queue.clone(), buffer }
     }
 
     /// Waits for the next change. `None`: the time is over. It blocks its thread.
     pub fn wait(&mut self, timeout: Duration) -> Option<QueueChange> {
-        let deadline = self.queue.inner().moment().now.checked_add(timeout);
+        let deadline = self.queue.moment().now.checked_add(timeout);
         let mut waiting = self.buffer.waiting.lock();
         loop {
             let calls = waiting.calls;
@@ -42,18 +42,14 @@ impl Watch {
                 return Some(change);
             }
             // Read under the lock, so that a clock which is set from now on rings a sleeper.
-            let at = self.queue.inner().moment();
+            let at = self.queue.moment();
             let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
             if rest.is_some_and(|rest| rest.is_zero()) {
                 return None;
             }
             if waiting.calls == calls {
                 let pause = rest.into_iter().chain(next).min();
-                wait_until(
-                    &self.buffer.changed,
-                    &mut waiting,
-                    self.queue.inner().options.clock.deadline(at.after(pause)),
-                );
+                wait_until(&self.buffer.changed, &mut waiting, self.queue.clock().deadline(at.after(pause)));
             }
         }
     }
@@ -61,7 +57,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.queue.inner().subscribers.watchers.remove(&self.buffer);
+        self.queue.shared.subscribers.watchers.remove(&self.buffer);
     }
 }
 

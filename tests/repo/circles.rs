@@ -8,7 +8,7 @@ const ROOMS: &[&str] = &["base", "progress", "queue", "consumer", "driver"];
 
 /// The floors of the queue, bottom first: folders of it. A file names those on its own floor and on
 /// the floors below. Files in no folder, and those in other folders, are calls.
-const FLOORS: &[&str] = &["words", "rules", "waits", "embedded", CALLS, "runner"];
+const FLOORS: &[&str] = &["words", "rules", "waits", "engine", "embedded", CALLS, "runner"];
 const CALLS: &str = "calls";
 
 /// Returns the floor of a file of the queue, counted from the bottom.

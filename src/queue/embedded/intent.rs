@@ -145,7 +145,7 @@ where
 
     fn failed(&self, error: BoxError) -> Option<Duration> {
         // Others may have gone to sleep, since this call took the job that they saw.
-        self.queues.as_ref().iter().for_each(|queue| queue.ring());
+        self.queues.as_ref().iter().for_each(|queue| queue.shared.ring());
         self.told.tell(Ok(Err(self.refused(error))));
         None
     }
@@ -189,17 +189,17 @@ where
     store.writer().write_together(Box::new(call));
     let answer = told.wait().map_err(QueueError::from).and_then(|answer| answer);
     for queue in queues.as_ref() {
-        queue.lines.write(&queue.name);
+        queue.shared.write_lines();
         match &answer {
-            Err(error @ QueueError::Store(Error::Store { .. })) => queue.note_failing(Some(describe(error))),
+            Err(error @ QueueError::Store(Error::Store { .. })) => queue.shared.note_failing(Some(describe(error))),
             // The damaged record is in one of them.
             Err(error @ QueueError::Store(Error::Corrupt { name, .. }))
                 if queues.as_ref().len() == 1 || *name == queue.name =>
             {
-                queue.note_failing(Some(describe(error)));
+                queue.shared.note_failing(Some(describe(error)));
             }
             // A call that writes nothing says nothing about the store.
-            Ok((_, true)) if queue.look(|live| live.failing.is_some()) => queue.note_failing(None),
+            Ok((_, true)) if queue.shared.is_failing() => queue.shared.note_failing(None),
             _ => {}
         }
     }
@@ -223,7 +223,7 @@ mod tests {
     where
         F: Fn(&mut Step<'_, '_>) -> Result<(), BoxError> + Send + 'static,
     {
-        let (told, state) = (Ticket::new(), queue.inner());
+        let (told, state) = (Ticket::new(), queue.state_of());
         let call = Call {
             queues: [state.clone()],
             at: state.moment(),
@@ -250,7 +250,7 @@ mod tests {
             let ((begun, begins), (go, goes)) = (crossbeam_channel::bounded(0), crossbeam_channel::bounded::<()>(0));
             let calls = queue.clone();
             let writing = std::thread::spawn(move || {
-                call(calls.store(), calls.inner(), "test", move |_| {
+                calls.call(move |_| {
                     begun.send(())?;
                     Ok(goes.recv()?)
                 })

@@ -1,74 +1,56 @@
-//! The state of an open queue: its part in each batch, and those who wait for its jobs.
+//! The state of an open queue: its part in each batch, and the leases of its running jobs.
 
-use crate::base::clock::{Moment, Waits};
+use crate::base::clock::Moment;
 use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
-use crate::base::sync::{Arc, Condvar, Mutex, MutexGuard, Ordering};
+use crate::base::sync::{Arc, Mutex, MutexGuard};
 use crate::commit::overlay::Overlay;
 use crate::commit::participant::{Chore, Participant, Refusal};
 use crate::kv::Family;
 use crate::queue::embedded::codec::durations::{Pair, Record};
-use crate::queue::embedded::codec::head::Head;
+use crate::queue::embedded::codec::head::{FREED, Head};
 use crate::queue::embedded::codec::note::decode_change;
 use crate::queue::embedded::codec::push::decode_pushes;
 use crate::queue::embedded::ctx::Ctx;
 use crate::queue::embedded::keys::Fronts;
+use crate::queue::embedded::periodics::Periodics;
 use crate::queue::embedded::step::{AT_ONCE, Room, Step};
 use crate::queue::embedded::tail::Tail;
 use crate::queue::rules::gate::Gate;
 use crate::queue::rules::lanes::Lane;
-use crate::queue::waits::averages::Averages;
-use crate::queue::waits::bell::Bell;
-use crate::queue::waits::lines::Lines;
-use crate::queue::waits::periodics::Periodics;
-use crate::queue::waits::subscribers::Subscribers;
+use crate::queue::waits::shared::{Shared, Wake};
+use crate::queue::words::durations::Durations;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{JobId, JobState};
-use crate::queue::words::options::QueueOptions;
+use crate::queue::words::options::LONGEST_SLEEP;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::told::{Damaged, Happened, Line};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
-use std::sync::Weak;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-mod bells;
 pub(crate) mod loading;
 mod runs;
 pub(crate) mod shown;
-mod sleeping;
-
-/// The longest sleep of a thread that waits for a due time. The clock on the wall may be set while
-/// it sleeps.
-pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// A queue that is open.
 pub(crate) struct QueueState {
     ctx: Ctx,
     live: Mutex<Live>,
-    /// Threads that wait for a job sleep here.
-    changed: Condvar,
-    /// Threads that could take no job now sleep here, so that they use up no wake-up of another.
-    called: Condvar,
-    /// Threads that wait for room sleep here.
-    pub(crate) room: Condvar,
-    pub(crate) subscribers: Subscribers,
+    /// Those who wait, and hear what a batch has brought.
+    pub(crate) shared: Arc<Shared>,
     pub(crate) periodics: Periodics,
-    /// The slots of the runner; 0: there is none.
-    slots: AtomicUsize,
-    pub(crate) averages: Averages,
-    pub(crate) lines: Lines,
+    /// The first job of each log, as far as it is known: that of the ready ones and of the places.
+    pub(crate) fronts: Mutex<[Front; FREED + 1]>,
 }
 
-/// The right to run a queue, until it is dropped.
-pub(crate) struct RunnerName(Arc<QueueState>);
-
-impl Drop for RunnerName {
-    fn drop(&mut self) {
-        self.0.slots.store(0, Ordering::Release);
-        self.0.note_gate(None);
-    }
+/// The first job of a log.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Front {
+    /// All entries before it are stale.
+    pub(crate) index: u64,
+    /// The time since which it is ready, in milliseconds since 1970.
+    pub(crate) since: Option<u64>,
 }
 
 /// The state that everybody sees: that of the last batch.
@@ -84,22 +66,6 @@ pub(crate) struct Live {
     pub(crate) running: HashMap<u64, Holder>,
     /// The ends of the leases that end by silence.
     deadlines: BTreeSet<(Instant, u64)>,
-    /// The number of threads that sleep until there is a job.
-    pub(crate) asleep: usize,
-    /// The number of those who sleep until there is a job, but do not take each one.
-    picky: usize,
-    /// The number of threads that sleep although there may be a job, since their slots are taken.
-    full: usize,
-    /// The number of threads that wait for room.
-    pub(crate) blocked: usize,
-    /// Counts the changes that a sleeper has to look at.
-    news: u64,
-    /// The bells of the groups that it is in.
-    bells: Vec<Weak<Bell>>,
-    /// The reason why the last write failed, and the time of the first such failure.
-    pub(crate) failing: Option<(String, Instant)>,
-    /// The gate of the runner that is closed, and since when.
-    pub(crate) closed: Option<(String, Instant)>,
 }
 
 /// The holder of a lease.
@@ -137,14 +103,12 @@ impl Deref for QueueState {
 
 impl QueueState {
     pub(crate) fn new(
-        name: &str,
+        shared: Arc<Shared>,
         number: u32,
         families: [Family; 2],
-        options: QueueOptions,
         (head, from, damaged): (Head, Fronts, u64),
-        averages: Averages,
     ) -> Self {
-        let ctx = Ctx::new(name, number, families, options, head.next_id);
+        let ctx = Ctx::new(&shared.name, number, families, shared.options.clone(), head.next_id);
         let live = Live {
             head,
             from,
@@ -153,43 +117,9 @@ impl QueueState {
             life: u64::MAX,
             running: HashMap::new(),
             deadlines: BTreeSet::new(),
-            asleep: 0,
-            picky: 0,
-            full: 0,
-            blocked: 0,
-            news: 0,
-            bells: Vec::new(),
-            failing: None,
-            closed: None,
         };
-        Self {
-            ctx,
-            live: Mutex::new(live),
-            changed: Condvar::new(),
-            called: Condvar::new(),
-            room: Condvar::new(),
-            subscribers: Subscribers::default(),
-            periodics: Periodics::default(),
-            slots: AtomicUsize::new(0),
-            averages,
-            lines: Lines::default(),
-        }
-    }
-
-    /// Takes the right to run the queue, with so many slots. `None` while another runner has it.
-    pub(crate) fn take_runner(self: &Arc<Self>, slots: usize) -> Option<RunnerName> {
-        let taken = self.slots.compare_exchange(0, slots, Ordering::AcqRel, Ordering::Acquire);
-        taken.ok().map(|_| RunnerName(self.clone()))
-    }
-
-    /// Changes the number of slots of the runner that there is.
-    pub(crate) fn set_slots(&self, slots: usize) {
-        self.slots.store(slots, Ordering::Release);
-    }
-
-    /// Returns the number of slots of the runner, if there is one.
-    pub(crate) fn slots(&self) -> Option<usize> {
-        Some(self.slots.load(Ordering::Acquire)).filter(|slots| *slots > 0)
+        let (periodics, fronts) = (Periodics::default(), Mutex::default());
+        Self { ctx, live: Mutex::new(live), shared, periodics, fronts }
     }
 
     pub(crate) fn moment(&self) -> Moment {
@@ -219,13 +149,6 @@ impl QueueState {
         (live.from, live.gate) = (tail.from, tail.gate);
     }
 
-    /// Notes that a write failed, or that one succeeded.
-    pub(crate) fn note_failing(&self, error: Option<String>) {
-        let now = self.moment().now;
-        let mut live = self.live.lock();
-        live.failing = error.map(|error| (error, live.failing.take().map_or(now, |(_, since)| since)));
-    }
-
     // Leases.
 
     /// Makes a lease end at this time unless it is renewed; `None`: it never ends by silence.
@@ -241,10 +164,9 @@ impl QueueState {
         }
         let is_first = deadline.is_some_and(|new| first.is_none_or(|first| new < first));
         deadlines.extend(deadline.map(|deadline| (deadline, token)));
+        drop(live);
         if is_first {
-            self.wake_all(&mut live);
-            drop(live);
-            self.subscribers.ring();
+            self.shared.wake(Wake { all: true, sooner: true, ..Wake::default() });
         }
         true
     }
@@ -331,12 +253,16 @@ impl Live {
 }
 
 impl QueueState {
-    /// Returns the record of durations to be stored with the end of an attempt that began then.
-    /// Mostly there is none.
-    pub(crate) fn durations_due(&self, kind: &str, begun: Instant, took: Duration) -> Option<Pair> {
-        let durations = self.averages.due(kind, took, begun.checked_add(took)?)?;
+    /// Returns the record of the durations of a kind.
+    pub(crate) fn record_of(&self, kind: &str, durations: Durations) -> Pair {
         let record = Record { durations, at: self.moment().wall };
-        Some((self.keys.durations(kind), record.encode(&self.name, kind)))
+        (self.keys.durations(kind), record.encode(&self.name, kind))
+    }
+
+    /// Makes the next call look for the next tick of each periodic job.
+    pub(crate) fn look_for_ticks(&self) {
+        self.live.lock().from.set_ticks(0);
+        self.shared.ring();
     }
 }
 
@@ -373,40 +299,30 @@ impl Participant for QueueState {
     fn publish(self: Arc<Self>, tail: Tail) -> Option<Chore> {
         let mut told = tail.take_told();
         let now = self.moment().now;
-        let sooner;
+        let mut wake = Wake::default();
         {
             let mut live = self.live.lock();
             let before = (live.entered(), live.from, live.head.paused_until);
             let gate = live.gate;
             told.iter().for_each(|happened| live.happened(happened, now, self.options.lease));
-            if live.blocked > 0 && tail.head.waiting() < live.head.waiting() {
-                self.room.notify_all();
-            }
+            wake.room = tail.head.waiting() < live.head.waiting();
             (live.head, live.from, live.gate) = (tail.head, tail.from, tail.gate);
             (live.damaged, live.life) = (tail.damaged, tail.life);
             // Claims of the same batch hide nothing: a thread may have looked before the push.
-            let more = live.entered().saturating_sub(before.0);
-            let more = more.saturating_add(live.places_since(&gate));
+            wake.jobs = live.entered().saturating_sub(before.0).saturating_add(live.places_since(&gate));
             // A thread that is picky may take a job that waits for its time, and is in no log. It
             // may be about to sleep.
-            let is_released = live.gate.released != gate.released;
-            sooner = live.from.are_sooner_than(&before.1);
-            if sooner || live.head.paused_until != before.2 {
-                self.wake_all(&mut live);
-            } else if more > 0 || is_released {
-                self.wake(&mut live, more);
-            }
+            wake.early = live.gate.released != gate.released;
+            wake.sooner = live.from.are_sooner_than(&before.1);
+            wake.all = wake.sooner || live.head.paused_until != before.2;
         }
-        let is_line = |happened: &mut Happened| matches!(happened, Happened::Line(_));
-        let is_new = |line: &Line| !matches!(line, Line::Damaged(Damaged::Periodic { name, .. }) if !self.periodics.is_damage_new(name));
-        let lines: Vec<_> = told.extract_if(.., is_line).filter_map(Happened::line).filter(is_new).collect();
-        let owes = tail.owes_lines && !lines.is_empty();
-        self.lines.add(lines);
-        self.subscribers.tell(told);
-        if sooner {
-            self.subscribers.ring();
-        }
-        owes.then(|| -> Chore { Box::new(move |_| self.lines.write(&self.name)) })
+        self.shared.wake(Wake { sooner: false, ..wake });
+        let is_known = |damaged: &Damaged| matches!(damaged, Damaged::Periodic { name, .. } if !self.periodics.is_damage_new(name));
+        told.retain(|happened| !matches!(happened, Happened::Line(Line::Damaged(damaged)) if is_known(damaged)));
+        let owes = tail.owes_lines && told.iter().any(|happened| matches!(happened, Happened::Line(_)));
+        self.shared.told(told);
+        self.shared.wake(Wake { sooner: wake.sooner, ..Wake::default() });
+        owes.then(|| -> Chore { Box::new(move |_| self.shared.write_lines()) })
     }
 }
 
@@ -428,13 +344,6 @@ fn refusal(error: BoxError) -> BoxError {
     }
 }
 
-impl Waits for QueueState {
-    fn clock_was_set(&self) {
-        self.ring();
-        self.subscribers.ring();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::queue::Clock;
@@ -453,9 +362,9 @@ mod tests {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).expect("it opens");
         queue.push(NewJob::new("k", &1).expect("it is JSON")).expect("it is pushed");
         let mut lease = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
-        let news = queue.inner().news();
+        let news = queue.shared.bell.news();
         lease.update(None).expect("the lease holds");
-        assert_eq!(queue.inner().news(), news);
+        assert_eq!(queue.shared.bell.news(), news);
     }
 
     #[test]
@@ -466,11 +375,11 @@ mod tests {
         let job = || NewJob::new("k", &1).expect("it is JSON").key("a");
         queue.push_all([job(), job().delay(Duration::from_secs(1))]).expect("they are pushed");
         let mut lease = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
-        let news = queue.inner().news();
+        let news = queue.shared.bell.news();
         assert!(queue.claim(Some(1000)).expect("it works").is_none(), "the key has no place");
         lease.finish(None).expect("the lease holds");
         // The thread sleeps until there is news.
-        assert_ne!(queue.inner().news(), news);
+        assert_ne!(queue.shared.bell.news(), news);
         assert!(queue.claim(Some(1000)).expect("it works").is_some());
     }
 
@@ -482,10 +391,10 @@ mod tests {
         let job = |key: &str| NewJob::new("k", &1).expect("it is JSON").key(key);
         queue.push_all([job("a"), job("a").delay(Duration::from_secs(1))]).expect("they are pushed");
         let _holder = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
-        let news = queue.inner().news();
+        let news = queue.shared.bell.news();
         assert!(queue.claim(Some(5000)).expect("it works").is_none(), "the key has no place");
         queue.push(job("b").delay(Duration::from_secs(2))).expect("it is pushed");
-        assert_ne!(queue.inner().news(), news);
+        assert_ne!(queue.shared.bell.news(), news);
         assert!(queue.claim(Some(5000)).expect("it works").is_some());
     }
 
@@ -494,7 +403,7 @@ mod tests {
         let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1));
         let options = QueueOptions::default().clock(clock);
         let queue = Queue::open(&Store::in_memory(), "q", options).expect("it opens");
-        let next = || queue.inner().look(|live| live.next_change(&queue.inner().moment()));
+        let next = || queue.state_of().look(|live| live.next_change(&queue.state_of().moment()));
         assert_eq!(next(), None);
         let digest = NewJob::new("digest", &1).expect("it is JSON");
         let every = Every::new(Duration::from_millis(300));
@@ -512,7 +421,7 @@ mod tests {
         let job = NewJob::new("k", &1).expect("it is JSON");
         queue.periodic("p", Every::new(hour), job).start_at_next().start().expect("it is registered");
         // A call of another thread sees the name taken out of the register, and no tick.
-        queue.inner().change(|live| live.from.set_ticks(u64::MAX));
+        queue.state_of().change(|live| live.from.set_ticks(u64::MAX));
         disk.fail(0..1);
         assert!(queue.remove_periodic("p").is_err());
         clock.advance(hour);

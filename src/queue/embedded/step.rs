@@ -15,6 +15,7 @@ use crate::queue::embedded::codec::head::Head;
 use crate::queue::embedded::ctx::Ctx;
 use crate::queue::embedded::keys::List;
 use crate::queue::embedded::tail::Tail;
+use crate::queue::engine::Claimed;
 use crate::queue::rules::fair::Draw;
 use crate::queue::waits::lines::is_wanted;
 use crate::queue::words::error::{QueueError, is_damage};
@@ -48,16 +49,6 @@ pub(crate) const AT_ONCE: usize = 64;
 /// The most entries of ready jobs that one claim looks at. An entry whose job has moved or gone is
 /// stale, and is passed.
 pub(crate) const LOOKS: usize = 256;
-
-/// A job that was claimed.
-#[derive(Clone, Debug)]
-pub(crate) struct Claimed {
-    /// The number of its queue.
-    pub(crate) queue: u32,
-    pub(crate) id: JobId,
-    pub(crate) row: Row,
-    pub(crate) payload: Vec<u8>,
-}
 
 /// The answer to a claim.
 #[derive(Clone, Debug)]

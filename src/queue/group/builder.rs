@@ -93,8 +93,8 @@ impl GroupBuilder {
         let rule = self.fair.rule(&names).map_err(ConfigError::from)?;
         let open = |part: &Part| Queue::open(&self.store, &part.name, part.options.clone());
         let queues = self.queues.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-        let Self { store, when_asked, .. } = self;
-        let inner = Arc::new(Inner { store, queues, routes, default, rule, handles: AtomicU64::new(0) });
+        let Self { when_asked, .. } = self;
+        let inner = Arc::new(Inner { queues, routes, default, rule, handles: AtomicU64::new(0) });
         Group::of(inner, |name| !when_asked.iter().any(|asked| asked == name))
     }
 

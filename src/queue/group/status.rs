@@ -63,16 +63,13 @@ impl Group {
 
     /// Returns the reason why no job starts, if that is that all slots of the runner are busy.
     fn busy(&self) -> Option<Waits> {
-        let now = self.members.queue(0).inner().moment().now;
+        let now = self.members.queue(0).moment().now;
         let (mut running, mut slots, mut oldest) = (0, None, None);
-        for state in self.members.queues().map(Queue::inner) {
-            slots = slots.max(state.slots());
-            state.look(|live| {
-                running += live.running.len();
-                let first = live.running.values().min_by_key(|holder| holder.since);
-                let first = first.map(|holder| (holder.since, holder.id.clone()));
-                oldest = oldest.take().into_iter().chain(first).min();
-            });
+        for queue in self.members.queues() {
+            slots = slots.max(queue.shared.slots());
+            let (count, first) = queue.engine.running(queue.number);
+            running += count;
+            oldest = oldest.into_iter().chain(first).min();
         }
         let (slots, (since, oldest)) = (slots.filter(|slots| *slots <= running)?, oldest?);
         let since: Duration = now.saturating_duration_since(since);

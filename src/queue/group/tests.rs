@@ -7,6 +7,7 @@ use crate::queue::words::job::Retention;
 use crate::queue::words::limit::{Limit, Rate};
 use crate::queue::words::options::QueueOptions;
 use crate::queue::{Clock, Fair};
+use crate::store::Store;
 use std::time::{Duration, SystemTime};
 
 const SECOND: Duration = Duration::from_secs(1);

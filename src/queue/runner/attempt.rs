@@ -125,11 +125,6 @@ impl Report {
         Self { job, end, data, took, effects }
     }
 
-    /// Returns the part of it that is written: the id, the token, the end and the data.
-    pub(super) fn written(&self) -> (String, u64, End, Option<Vec<u8>>) {
-        (self.job.id().to_owned(), self.job.token(), self.end.clone(), self.data.clone())
-    }
-
     /// Returns the end as it was written; `None`: the job was no longer this worker's.
     pub(super) fn ended(&self, written: Option<Option<JobState>>) -> Ended {
         written.map_or(Ended::Lost, |state| Ended::of(&self.end, state))

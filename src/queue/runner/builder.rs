@@ -10,6 +10,7 @@ use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::effects::Effects;
 use crate::queue::group::Group;
+use crate::queue::group::members::Members;
 use crate::queue::handle::Queue;
 #[cfg(feature = "tokio")]
 use crate::queue::runner::awaiting::Leaving;
@@ -38,11 +39,11 @@ use std::time::Duration;
 impl Runner {
     /// Returns the settings of a runner of this queue. It needs a handler at least.
     pub fn builder(queue: &Queue) -> RunnerBuilder {
-        Self::of(Source::Queue(queue.clone()))
+        Self::of(Source(Arc::new(Members::of_one(queue.clone()))))
     }
 
     pub(super) fn of_group(group: &Group) -> RunnerBuilder {
-        Self::of(Source::Group(group.members().clone()))
+        Self::of(Source(group.members().clone()))
     }
 
     fn of(source: Source) -> RunnerBuilder {
@@ -283,7 +284,6 @@ impl RunnerBuilder {
         if runtime.is_none() && self.handlers.values().any(|handler| matches!(handler, Handler::Async(_))) {
             return Err(crate::Error::Runtime.into());
         }
-        self.source.store().writable()?;
         let names = self.source.take_names(max_processing)?;
         Pool::start(
             Settings {

@@ -249,7 +249,7 @@ impl Pool {
     /// Returns the number of jobs of this queue that run.
     #[cfg(feature = "metrics")]
     pub(super) fn in_flight_of(&self, queue: &Queue) -> usize {
-        let number = queue.inner().keys.0;
+        let number = queue.number;
         self.state.lock().flights.keys().filter(|flight| flight.0 == number).count()
     }
 
@@ -375,10 +375,10 @@ impl Pool {
         let tallies = self.state.lock().tallies.clone();
         let tallies = tallies.into_iter().chain(std::iter::repeat(Tally::default()));
         let queues = self.source().queues().into_iter().zip(tallies);
-        let wall = self.source().moment().wall;
+        let _wall = self.source().moment().wall;
         let summary = |(queue, tally): (&Queue, Tally)| {
             let mut summary = self.summary_of(tally);
-            let is_paused = queue.inner().look(|live| live.head.is_paused(wall));
+            let is_paused = queue.glance().is_paused;
             if summary.reached == Reached::NothingReady && is_paused {
                 summary.reached = Reached::Paused;
             }

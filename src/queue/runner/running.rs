@@ -1,8 +1,7 @@
 //! A job that a runner runs, as its handler sees it.
 
 use crate::base::sync::{Arc, AtomicBool, Ordering};
-use crate::queue::embedded::intent::call;
-use crate::queue::embedded::step::Claimed;
+use crate::queue::engine::{Claimed, Edit, Held};
 use crate::queue::handle::Queue;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::time;
@@ -71,7 +70,7 @@ impl Running {
             queue: queue.clone(),
             id,
             row,
-            begun: queue.inner().options.clock.now(),
+            begun: queue.clock().now(),
             resubmitted: AtomicBool::new(false),
             stopping: stopping.clone(),
             overdue: AtomicBool::new(false),
@@ -98,7 +97,7 @@ impl Running {
 
     /// Returns the name that its run has within the runner.
     pub(super) fn flight(&self) -> FlightId {
-        (self.0.queue.inner().keys.0, self.token())
+        (self.0.queue.number, self.token())
     }
 
     /// Returns the name of its queue.
@@ -116,6 +115,17 @@ impl Running {
     #[must_use]
     pub fn crashes(&self) -> u32 {
         self.0.row.crashes
+    }
+
+    /// The job and the token of the lease.
+    pub(super) fn held(&self) -> Held {
+        Held { queue: self.0.queue.number, id: self.0.id.clone(), token: self.token() }
+    }
+
+    fn edit(&self, edit: Edit) -> Result<(), QueueError> {
+        let row = self.0.queue.engine.edit(self.0.queue.number, &self.0.id, Some(self.token()), edit)?;
+        self.0.resubmitted.store(row.resubmit.is_some(), Ordering::Relaxed);
+        Ok(())
     }
 
     pub(super) fn begun(&self) -> Instant {
@@ -142,7 +152,7 @@ impl Running {
     /// if it cannot be read.
     #[must_use]
     pub fn data(&self) -> Option<serde_json::Value> {
-        from_json(&self.0.queue.bytes(&self.0.queue.inner().keys.data(self.id())).ok().flatten()?).ok()
+        from_json(&self.0.queue.engine.data(self.0.queue.number, self.id()).ok().flatten()?).ok()
     }
 
     /// Replaces the data of the job, which the next attempt and [`Queue::get`] show.
@@ -153,12 +163,7 @@ impl Running {
     pub fn update(&self, data: &(impl Serialize + ?Sized)) -> Result<(), QueueError> {
         let data = crate::queue::words::json::to_json(self.id(), data)?;
         self.check()?;
-        let (id, token) = (self.0.id.clone(), self.token());
-        let row = call(self.0.queue.store(), self.0.queue.inner(), "update a job", move |step| {
-            step.update(&id, token, &data)
-        })?;
-        self.0.resubmitted.store(row.resubmit.is_some(), Ordering::Relaxed);
-        Ok(())
+        self.edit(Edit::Data(data))
     }
 
     /// Returns the time of its push, or of its tick, if it is the job of a periodic one
@@ -173,7 +178,7 @@ impl Running {
     /// # Errors
     /// [`QueueError::Store`] when it cannot be read.
     pub fn meta(&self) -> Result<BTreeMap<String, serde_json::Value>, QueueError> {
-        self.0.queue.meta(self.id())
+        self.0.queue.engine.meta(self.0.queue.number, self.id())
     }
 
     /// Sets a value of the metadata of the job; `None` takes it away. It is one atomic write.
@@ -182,14 +187,10 @@ impl Running {
     /// [`QueueError::Halt`] if the job was removed, and the others of
     /// [`Queue::set_meta`](crate::queue::Queue::set_meta).
     pub fn set_meta(&self, key: impl Into<String>, value: Option<serde_json::Value>) -> Result<(), QueueError> {
-        let (key, id, token) = (key.into(), self.0.id.clone(), self.token());
+        let key = key.into();
         check_key(&key)?;
         self.check()?;
-        let row = call(self.0.queue.store(), self.0.queue.inner(), "set metadata of a job", move |step| {
-            step.set_meta(&id, Some(token), &key, value.as_ref())
-        })?;
-        self.0.resubmitted.store(row.resubmit.is_some(), Ordering::Relaxed);
-        Ok(())
+        self.edit(Edit::Meta(key, value))
     }
 
     /// Shows how far the job is: a fraction from 0 to 1, and a note of 1,024 bytes at most, which
@@ -228,7 +229,7 @@ impl Running {
     /// up; [`QueueError::Store`] when the database fails: everybody in this process sees it all the
     /// same, and the next call writes it.
     pub fn progress(&self, fraction: f64, note: impl AsRef<str>) -> Result<(), QueueError> {
-        if let Some(row) = self.0.queue.show(self.id(), self.token(), fraction, note.as_ref())? {
+        if let Some(row) = self.0.queue.engine.show(&self.held(), fraction, note.as_ref())? {
             self.0.resubmitted.store(row.resubmit.is_some(), Ordering::Relaxed);
         }
         Ok(())
@@ -238,7 +239,7 @@ impl Running {
     /// there is none, or if it cannot be read.
     #[must_use]
     pub fn last_progress(&self) -> Option<JobProgress> {
-        self.0.queue.progress(self.id()).ok().flatten()
+        self.0.queue.engine.progress(self.0.queue.number, self.id()).ok().flatten()
     }
 
     /// Returns the root of its tree, if it has one. A job that it pushes inherits it by
@@ -268,12 +269,11 @@ impl Running {
     /// # Errors
     /// [`QueueError::Halt`] if the job was removed, or the runner has given it up.
     pub fn check(&self) -> Result<(), QueueError> {
-        let state = self.0.queue.inner();
-        if state.holds(self.token(), state.moment().now) { Ok(()) } else { Err(self.0.queue.inner().halt(&self.0.id)) }
+        if self.0.queue.engine.holds(&self.held()) { Ok(()) } else { Err(self.0.queue.halt(&self.0.id)) }
     }
 
     pub(super) fn store_address(&self) -> usize {
-        self.0.queue.store().address()
+        self.0.queue.engine.address()
     }
 }
 

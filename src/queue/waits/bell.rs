@@ -14,6 +14,8 @@ pub(crate) struct Bell {
     changed: Condvar,
     /// Threads that could take no job now sleep here, so that they use up no wake-up of another.
     called: Condvar,
+    /// Threads that wait for room sleep here.
+    room: Condvar,
 }
 
 #[derive(Default)]
@@ -25,6 +27,8 @@ struct Heard {
     picky: usize,
     /// The number of those who sleep although there may be a job.
     full: usize,
+    /// The number of those who wait for room for a job of theirs.
+    blocked: usize,
 }
 
 impl Bell {
@@ -36,6 +40,12 @@ impl Bell {
     /// True if a thread waits for a job.
     pub(crate) fn is_awaited(&self) -> bool {
         self.heard.lock().asleep > 0
+    }
+
+    /// Returns the number of threads that sleep until there is a job.
+    #[cfg(test)]
+    pub(crate) fn asleep(&self) -> usize {
+        self.heard.lock().asleep
     }
 
     /// Notes so many new jobs, and wakes a thread for each.
@@ -62,6 +72,18 @@ impl Bell {
         if heard.full > 0 {
             self.called.notify_all();
         }
+        if heard.blocked > 0 {
+            self.room.notify_all();
+        }
+    }
+
+    /// Makes the threads look again that wait for room.
+    pub(crate) fn ring_room(&self) {
+        let mut heard = self.heard.lock();
+        if heard.blocked > 0 {
+            heard.news += 1;
+            self.room.notify_all();
+        }
     }
 
     /// Makes the threads look again that could take no job, since a slot may be free now.
@@ -72,6 +94,18 @@ impl Bell {
         if heard.full > 0 {
             self.called.notify_all();
         }
+    }
+
+    /// Sleeps until there may be room, or until the time that the answer of `until` has, without an
+    /// end for `None` in it. It is asked with the lock, so that no change is missed. Without an
+    /// answer nobody sleeps.
+    pub(crate) fn sleep_for_room(&self, until: impl FnOnce() -> Option<Option<Instant>>) {
+        let mut heard = self.heard.lock();
+        heard.blocked += 1;
+        if let Some(until) = until() {
+            wait_until(&self.room, &mut heard, until);
+        }
+        heard.blocked -= 1;
     }
 
     /// Sleeps until there is news, or until this time; `None`: without an end.

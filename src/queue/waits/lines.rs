@@ -86,6 +86,9 @@ impl Line {
     fn write(&self, lines: &Lines, queue: &str) {
         match self {
             Self::Died { job: About { id, kind, attempt }, error } => lines.dead(queue, (id, kind, *attempt), error),
+            Self::TakenBack { job: About { id, kind, attempt }, error } => {
+                tracing::warn!(target: "waterline", queue, id, kind, attempt, "{error}, so the job is taken back");
+            }
             Self::Skipped { job: About { id, kind, attempt }, why } => match why {
                 Skipped::Executed => {
                     tracing::debug!(target: "waterline", queue, id, kind, attempt, "a job is skipped, since a twin of it began after its push, and succeeded");

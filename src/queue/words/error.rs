@@ -195,6 +195,11 @@ pub(crate) fn is_damage(error: &BoxError) -> bool {
     matches!(error.downcast_ref(), Some(Error::Corrupt { .. }))
 }
 
+/// True if this error says that a lease is over.
+pub(crate) fn is_halt(error: &BoxError) -> bool {
+    matches!(error.downcast_ref(), Some(QueueError::Halt { .. }))
+}
+
 impl fmt::Debug for QueueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {

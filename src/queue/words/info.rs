@@ -112,3 +112,26 @@ impl JobInfo {
         from_json(&self.payload).map_err(|source| QueueError::Payload { id: self.id.clone(), source })
     }
 }
+
+/// A periodic job, as [`Queue::periodics`](crate::queue::Queue::periodics) lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeriodicInfo {
+    /// Its name.
+    pub name: String,
+    /// Its schedule as text; `None`: this process has not registered it.
+    pub schedule: Option<String>,
+    /// The time of its last tick. Before the first one it is the time of the registration.
+    pub last_tick: SystemTime,
+    /// The time of its next tick, which may be due; `None`: it has none, or this process has not
+    /// registered it.
+    pub next_tick: Option<SystemTime>,
+    /// The id of the last job that a tick made. Its row may have gone.
+    pub last_run: Option<JobId>,
+    /// The number of times that a tick made no job, since the last run had not ended
+    /// ([`Overlap::Skip`](crate::queue::Overlap::Skip)).
+    pub skipped: u64,
+    /// The reason why its record cannot be read. Then the values of the record are empty, and there
+    /// is no tick until somebody removes the name and registers it again.
+    pub damaged: Option<String>,
+}

@@ -9,6 +9,10 @@ use crate::queue::words::job::Retention;
 use crate::queue::words::limit::{self, Limit};
 use std::time::Duration;
 
+/// The longest sleep of a thread that waits for a due time. The clock on the wall may be set while
+/// it sleeps.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
 /// The default lease. It is far above the pauses of a healthy worker, and short enough that a job
 /// of a worker which hangs is taken over within a minute.
 const LEASE: Duration = Duration::from_secs(60);

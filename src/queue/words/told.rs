@@ -35,6 +35,8 @@ impl Happened {
 pub(crate) enum Line {
     /// A job died, and no worker said so.
     Died { job: About, error: String },
+    /// Its worker was silent, so it is taken back.
+    TakenBack { job: About, error: String },
     /// A job finished without a run.
     Skipped { job: About, why: Skipped },
     /// A limit has no place for a job that is ready.

@@ -1,13 +1,15 @@
 //! The state of a queue as it is stored.
 
 use crate::base::error::Error;
-use crate::kv::{Family, KeyRange, Kv, Order};
+use crate::kv::{Family, KeyRange, Kv, Order, QUEUE};
 use crate::queue::embedded::codec::durations::Record;
 use crate::queue::embedded::codec::entry;
 use crate::queue::embedded::codec::head::Head;
 use crate::queue::embedded::keys::{self, Fronts, Keys, List, id_of_row, split_running};
 use crate::queue::words::durations::Durations;
+use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{JobId, after};
+use crate::store::Store;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -87,3 +89,18 @@ pub(crate) fn load_durations(
 
 /// The time after which a stored average says nothing about the jobs of today.
 const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Returns the names of all queues in a store.
+pub(crate) fn names(store: &Store) -> Result<Vec<String>, QueueError> {
+    let rows = store.family(QUEUE)?;
+    let mut names = Vec::new();
+    for pair in store.kv().scan(&rows, &keys::all_names()) {
+        let (key, _) = pair?;
+        let name = keys::split_name(&key).ok_or_else(|| Error::Corrupt {
+            name: QUEUE.to_owned(),
+            reason: format!("the key \"{}\" has no name of a queue", key.escape_ascii()),
+        })?;
+        names.push(name.to_owned());
+    }
+    Ok(names)
+}

@@ -12,16 +12,6 @@ impl QueueState {
             Run { lasted: holder.seen_for(now, self.options.lease), progress: holder.unwritten() }
         })
     }
-
-    /// Notes which gate of the runner is closed. True if it was another one before, or none.
-    pub(in crate::queue) fn note_gate(&self, name: Option<&str>) -> bool {
-        let mut live = self.live.lock();
-        if live.closed.as_ref().map(|(name, _)| name.as_str()) == name {
-            return false;
-        }
-        live.closed = name.map(|name| (name.to_owned(), self.moment().now));
-        true
-    }
 }
 
 impl Holder {

@@ -1,6 +1,7 @@
 //! The progress of running jobs that is in memory.
 
 use crate::queue::embedded::state::{Holder, QueueState, Shown};
+use crate::queue::words::error::QueueError;
 use crate::queue::words::progress::JobProgress;
 use std::time::{Duration, Instant};
 
@@ -14,21 +15,15 @@ fn is_due(since_written: Option<Duration>) -> bool {
     since_written.is_none_or(|since| since >= PACE)
 }
 
-/// The effect of showing progress.
-pub(crate) enum Showed {
-    /// The lease is over.
-    Halt,
-    InMemory,
-    /// It has to be written too.
-    Due,
-}
-
 impl QueueState {
-    /// Shows progress to the readers in this process.
-    pub(crate) fn show(&self, id: &str, token: u64, progress: &JobProgress, now: Instant) -> Showed {
+    /// Shows progress to the readers in this process. True if it has to be written too.
+    ///
+    /// # Errors
+    /// [`QueueError::Halt`] if the lease is over.
+    pub(crate) fn show(&self, id: &str, token: u64, progress: &JobProgress, now: Instant) -> Result<bool, QueueError> {
         self.change(|live| {
             let Some(holder) = live.running.get_mut(&token).filter(|holder| holder.holds(now)) else {
-                return Showed::Halt;
+                return Err(self.halt(id));
             };
             let written = holder.shown.as_ref().and_then(|shown| shown.written);
             let is_due = is_due(written.map(|written| now.saturating_duration_since(written)));
@@ -39,8 +34,8 @@ impl QueueState {
                 none => *none = Some(Box::new(shown)),
             }
             // With the lock, so that it is told before the end of the job.
-            self.subscribers.tell_progress(id, progress);
-            if is_due { Showed::Due } else { Showed::InMemory }
+            self.shared.told_progress(id, progress);
+            Ok(is_due)
         })
     }
 

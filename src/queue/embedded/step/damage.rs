@@ -168,7 +168,7 @@ impl Step<'_, '_> {
 impl crate::queue::handle::Queue {
     /// Flips a bit in the row of a job.
     pub(in crate::queue) fn damage(&self, id: &str) {
-        let (state, mut batch) = (self.inner(), crate::kv::batch::Batch::default());
+        let (state, mut batch) = (self.state_of(), crate::kv::batch::Batch::default());
         let mut row = self.bytes(&state.keys.row(id)).unwrap().unwrap();
         row[5] ^= 1;
         batch.put(state.rows.id, &[&state.keys.row(id)], &[&row]).unwrap();
@@ -312,7 +312,7 @@ mod tests {
             queue.push_all([later("a"), later("b").expires(Duration::from_secs(expires))]).unwrap();
             queue.damage("b");
             let look = |queue: &Queue| {
-                let lines = call(queue.store(), queue.inner(), "test", |step| {
+                let lines = queue.call(|step| {
                     step.keep_house(9)?;
                     let told = step.tail.take_told();
                     let is_line = |told: &&Happened| matches!(told, Happened::Line(Line::Damaged(Damaged::Job { id, .. })) if id == "b");
@@ -338,7 +338,7 @@ mod tests {
             let again = Disk::default();
             again.put(&disk.records());
             let row: Vec<_> =
-                disk.records().into_iter().filter(|(_, key, _)| *key == queue.inner().keys.row("b")).collect();
+                disk.records().into_iter().filter(|(_, key, _)| *key == queue.state_of().keys.row("b")).collect();
             let restored = row.into_iter().map(|(family, key, mut row)| {
                 row[5] ^= 1;
                 (family, key, row)
@@ -369,7 +369,7 @@ mod tests {
     fn a_part_of_a_job_that_cannot_be_read_hides_no_other_job() {
         let queue = queue();
         queue.set_meta("b", "k", Some(1.into())).unwrap();
-        let (state, mut batch) = (queue.inner(), crate::kv::batch::Batch::default());
+        let (state, mut batch) = (queue.state_of(), crate::kv::batch::Batch::default());
         batch.put(state.rows.id, &[&state.keys.meta("b")], &[b"damaged"]).unwrap();
         queue.store().write_batch(&batch).unwrap();
         let damaged = |job: &crate::queue::words::info::JobInfo| job.damaged.clone().unwrap_or_default();
@@ -408,7 +408,7 @@ mod tests {
         let mut leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
         queue.damage("b");
         let running: Vec<_> = (0..2).zip(["a", "b"].map(|id| Ok(id.to_owned()))).collect();
-        let recovered = call(queue.store(), queue.inner(), "open a queue", move |step| step.recover(&running));
+        let recovered = queue.call(move |step| step.recover(&running));
         assert_eq!(recovered.unwrap(), 1);
         let mut lease = leases.pop().unwrap();
         assert!(matches!(lease.finish(None), Err(QueueError::Halt { .. })));

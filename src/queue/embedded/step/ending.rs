@@ -4,6 +4,7 @@ use crate::base::index::BoxError;
 use crate::queue::embedded::keys::List;
 use crate::queue::embedded::step::Step;
 use crate::queue::rules::ends::{self, End, Next, Past, Run};
+use crate::queue::words::ended::Ended;
 use crate::queue::words::error::is_damage;
 use crate::queue::words::job::{JobState, Retention};
 use crate::queue::words::related::Skipped;
@@ -49,21 +50,20 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Takes back a job whose worker was silent. Returns its kind, its attempt, and the state that
-    /// it has then; `None`: it cannot be read, and is set aside.
-    pub(in crate::queue) fn take_back(
-        &mut self,
-        id: &str,
-        token: u64,
-        end: End,
-        run: &Run,
-    ) -> Result<Option<(String, u32, Option<JobState>)>, BoxError> {
+    /// Takes back a job whose worker was silent. One that cannot be read is set aside.
+    pub(in crate::queue) fn take_back(&mut self, id: &str, token: u64, end: End, run: &Run) -> Result<(), BoxError> {
         if self.row_in(JobState::Running, id)?.is_none() && self.tail.damaged > 0 {
-            return Ok(None);
+            return Ok(());
         }
         let row = self.leased(id, token)?;
-        let state = self.end(id, token, end, None, run)?;
-        Ok(Some((row.kind, row.failures.saturating_add(1), state)))
+        let state = self.end(id, token, end.clone(), None, run)?;
+        if let End::Failed { error, .. } = &end {
+            self.log(Level::WARN, id, &row, |job| Line::TakenBack { job, error: error.clone() });
+        }
+        if let Ended::Dead { error } = Ended::of(&end, state) {
+            self.log(Level::WARN, id, &row, |job| Line::Died { job, error });
+        }
+        Ok(())
     }
 
     pub(super) fn end_row(

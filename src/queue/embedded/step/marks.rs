@@ -232,7 +232,7 @@ mod tests {
     /// Replaces these marks with bytes that are no mark. Returns the number of those that were
     /// there.
     fn damage(queue: &Queue, marks: &[(Mark, &str)]) -> usize {
-        let (state, mut batch) = (queue.inner(), Batch::default());
+        let (state, mut batch) = (queue.state_of(), Batch::default());
         let keys = marks.iter().map(|(mark, of)| state.keys.mark(*mark, of));
         let there: Vec<_> = keys.filter(|key| queue.bytes(key).unwrap().is_some()).collect();
         there.iter().for_each(|key| batch.put(state.rows.id, &[key], &[b"\x01damaged"]).unwrap());
@@ -268,7 +268,7 @@ mod tests {
     fn a_twin_whose_row_cannot_be_read_refuses_no_job() {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
         queue.push(job("a")).unwrap();
-        let (state, mut batch) = (queue.inner(), Batch::default());
+        let (state, mut batch) = (queue.state_of(), Batch::default());
         batch.put(state.rows.id, &[&state.keys.row("a")], &[b"damaged"]).unwrap();
         queue.store().write_batch(&batch).unwrap();
         assert_eq!(queue.push(job("b")).unwrap().outcome, PushOutcome::Added);

@@ -184,7 +184,7 @@ mod tests {
         for life in 0..2 {
             let claimed: Vec<_> = (0..10).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
             let running: Vec<_> = (life * 10..).zip(claimed.iter().map(|lease| Ok(lease.id().to_owned()))).collect();
-            let died = call(queue.store(), queue.inner(), "open a queue", move |step| step.recover(&running));
+            let died = queue.call(move |step| step.recover(&running));
             assert_eq!(died.unwrap(), 10);
             leases.extend(claimed);
         }

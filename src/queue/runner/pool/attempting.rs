@@ -18,7 +18,7 @@ impl Pool {
     pub(super) fn run(self: &Arc<Self>, job: Running, payload: &[u8]) -> Option<Report> {
         let (queue, id, kind, attempt) = (job.queue().name(), job.id(), job.kind(), job.attempt());
         if !self.hooks().observers.is_empty() {
-            let expected = job.queue().inner().averages.expected(kind);
+            let expected = job.queue().shared.averages.expected(kind);
             self.hooks().tell(&job, &QueueEvent::AttemptBegun { queue, id, kind, attempt, expected });
         }
         if let Some(timeouts) = &self.timeouts {

@@ -46,7 +46,7 @@ impl Pool {
             // The jobs that are due count as ready.
             self.source().tidy()?;
             let news = self.source().news();
-            let reached = if self.ready() > 0 { Reached::Gate } else { Reached::NothingReady };
+            let reached = if self.is_ready() { Reached::Gate } else { Reached::NothingReady };
             if self.drained(news, reached) {
                 return Ok(());
             }

@@ -4,10 +4,10 @@
 //! first in the line, and it leaves short ones to the threads that are awake.
 
 use crate::base::sync::{Arc, MutexGuard};
-use crate::queue::embedded::step::Claim;
 use crate::queue::runner::attempt::Report;
 use crate::queue::runner::drain::Reached;
 use crate::queue::runner::pool::Pool;
+use crate::queue::runner::pool::writing::Answer;
 use crate::queue::runner::running::Running;
 use crate::queue::waits::bell::Takes;
 use crate::queue::words::error::QueueError;
@@ -100,7 +100,7 @@ impl Pool {
     fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
         let wants = self.prepare(reports, self.gates_are_open());
         if wants || !reports.is_empty() {
-            if let Ok(Claim::Job(claimed)) = self.write(reports, wants) {
+            if let Ok(Answer::Job(claimed)) = self.write(reports, wants) {
                 return Some(self.take_up(*claimed));
             }
             self.let_the_line_look();
@@ -134,8 +134,8 @@ impl Pool {
                     // looks meanwhile.
                     self.grow();
                     match self.write(reports, true) {
-                        Ok(Claim::Job(claimed)) => return Some(self.take_up(*claimed)),
-                        Ok(Claim::Again | Claim::Nothing) => {}
+                        Ok(Answer::Job(claimed)) => return Some(self.take_up(*claimed)),
+                        Ok(Answer::Again | Answer::Nothing) => {}
                         Err(error) => {
                             self.warn(&error, pause);
                             self.rest(pause);
@@ -179,7 +179,7 @@ impl Pool {
             }
             let closed = self.closed_gate();
             let wants = self.prepare(reports, closed.is_none());
-            if wants && self.ready() > 0 && self.may_look_meanwhile() {
+            if wants && self.is_ready() && self.may_look_meanwhile() {
                 return Turn::Claim;
             }
             let written = if wants || !reports.is_empty() {
@@ -187,19 +187,19 @@ impl Pool {
             } else if self.end_if_over(&mut self.state.lock()) {
                 return Turn::End;
             } else if let Some(again) = closed {
-                self.wait_at_gate(news, again, std::mem::take(&mut woken)).map(|()| Claim::Nothing)
+                self.wait_at_gate(news, again, std::mem::take(&mut woken)).map(|()| Answer::Nothing)
             } else {
-                self.wait_for_slot(news, std::mem::take(&mut woken)).map(|()| Claim::Nothing)
+                self.wait_for_slot(news, std::mem::take(&mut woken)).map(|()| Answer::Nothing)
             };
             match written {
-                Ok(Claim::Job(claimed)) => return Turn::Job(self.take_up(*claimed)),
-                Ok(Claim::Nothing) if wants => {
+                Ok(Answer::Job(claimed)) => return Turn::Job(self.take_up(*claimed)),
+                Ok(Answer::Nothing) if wants => {
                     if !self.drained(news, Reached::NothingReady) {
                         self.source().sleep(news, self.drain_deadline(), Takes::Each);
                         woken = true;
                     }
                 }
-                Ok(Claim::Again | Claim::Nothing) => {}
+                Ok(Answer::Again | Answer::Nothing) => {}
                 Err(error) => {
                     self.warn(&error, pause);
                     self.rest(pause);
@@ -226,8 +226,8 @@ impl Pool {
     }
 
     /// Returns the number of entries that a claim may find now.
-    pub(super) fn ready(&self) -> u64 {
-        self.source().ready()
+    pub(super) fn is_ready(&self) -> bool {
+        self.source().is_ready()
     }
 
     /// Watches the other threads for a moment, if there are some and jobs are ready. True if they
@@ -241,7 +241,7 @@ impl Pool {
             }
             state.claims
         };
-        if self.ready() == 0 {
+        if !self.is_ready() {
             return false;
         }
         self.rest(LOOK);

@@ -7,14 +7,11 @@
 use crate::base::config::ConfigError;
 use crate::base::error::{Error, describe};
 use crate::base::sync::{Ordering, wait_until};
-use crate::commit::changes::Changes;
-use crate::queue::embedded::intent::call_on;
 #[cfg(feature = "tokio")]
 use crate::queue::runner::handler::Handler;
 use crate::queue::runner::pool::Pool;
-use crate::queue::runner::pool::writing::is_halt;
 use crate::queue::runner::running::Running;
-use crate::queue::words::error::{QueueError, is_damage};
+use crate::queue::words::error::QueueError;
 use std::time::Duration;
 
 /// The time for which a stop that gives up its jobs waits for its note, should the disk be slow.
@@ -65,17 +62,8 @@ impl Pool {
 
     /// Notes that these jobs run while the runner stops. The caller has counted the note.
     pub(super) fn note_stop(&self, jobs: &[Running]) {
-        let queues: Vec<_> = self.source().queues().into_iter().map(|queue| queue.inner().clone()).collect();
-        let runs: Vec<_> =
-            jobs.iter().map(|job| (self.source().place_of(job), job.id().to_owned(), job.token())).collect();
-        let noted =
-            call_on(self.source().store(), queues, "note that a runner stops", Changes::default(), move |steps| {
-                runs.iter().try_for_each(|(place, id, token)| {
-                    let noted = steps.at(*place, |step| step.note_stop(id, *token));
-                    // It has ended meanwhile, or nobody can read it.
-                    noted.or_else(|error| if is_halt(&error) || is_damage(&error) { Ok(()) } else { Err(error) })
-                })
-            });
+        let jobs: Vec<_> = jobs.iter().map(Running::held).collect();
+        let noted = self.source().first().engine.note_stop(&jobs);
         if let Err(error) = noted {
             self.warn_of_note(&error);
         }
@@ -150,7 +138,7 @@ impl Pool {
 
     /// Lets the lease of a job end by silence.
     pub(super) fn give_up(&self, job: &Running) {
-        let state = job.queue().inner();
-        state.renew(job.token(), state.moment().now.checked_add(state.options.lease));
+        let queue = job.queue();
+        queue.engine.renew(&job.held(), Some(queue.shared.options.lease));
     }
 }

@@ -7,9 +7,10 @@ use crate::effects::Effects;
 use crate::kv::memory::MemoryKv;
 use crate::queue::Clock;
 use crate::queue::accept::Accept;
-use crate::queue::embedded::step::Claim;
+use crate::queue::group::members::Members;
 use crate::queue::runner::handle::Runner;
 use crate::queue::runner::outcome::Outcome;
+use crate::queue::runner::pool::writing::Answer;
 use crate::queue::words::job::JobState;
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::QueueOptions;
@@ -28,7 +29,7 @@ fn pool(queue: &Queue, max_processing: usize) -> Arc<Pool> {
 fn pool_with(queue: &Queue, max_processing: usize, limits: Option<Limits>, hooks: Hooks) -> Arc<Pool> {
     let handler = Handler::Direct(Box::new(|_, _| Ok(Outcome::Done)));
     let settings = Settings {
-        source: Source::Queue(queue.clone()),
+        source: Source(Arc::new(Members::of_one(queue.clone()))),
         handlers: HashMap::from([("k".to_owned(), handler)]),
         hooks,
         unknown: Unknown::default(),
@@ -49,7 +50,7 @@ fn pool_with(queue: &Queue, max_processing: usize, limits: Option<Limits>, hooks
         stirred: Condvar::new(),
         stopping: Arc::default(),
         timeouts: None,
-        begun: queue.inner().moment().now,
+        begun: queue.moment().now,
     })
 }
 
@@ -61,7 +62,7 @@ fn queue(jobs: u32) -> Queue {
 
 /// Writes these ends, and claims a job that is ready.
 fn claim(pool: &Arc<Pool>, reports: &mut Vec<Report>) -> Running {
-    let Ok(Claim::Job(claimed)) = pool.write(reports, true) else { panic!("no job was claimed") };
+    let Ok(Answer::Job(claimed)) = pool.write(reports, true) else { panic!("no job was claimed") };
     pool.take_up(*claimed).0
 }
 
@@ -81,13 +82,13 @@ fn a_slot_that_gets_free_while_a_thread_falls_asleep_for_want_of_one_is_not_over
     // Both jobs end. One thread writes the end of its own, and then goes to the line.
     assert!(pool.prepare(&mut one, true));
     assert!(!pool.prepare(&mut other, true), "the other thread has not freed its slot yet");
-    assert!(matches!(pool.write(&mut other, false), Ok(Claim::Nothing)));
-    let news = queue.inner().news();
+    assert!(matches!(pool.write(&mut other, false), Ok(Answer::Nothing)));
+    let news = queue.shared.bell.news();
     assert!(!pool.prepare(&mut other, true), "nor has it now");
     let _job = claim(&pool, &mut one);
-    assert!(pool.ready() > 0 && pool.in_flight() == 1, "a job is ready, and a slot is free");
+    assert!(pool.is_ready() && pool.in_flight() == 1, "a job is ready, and a slot is free");
     // The thread sleeps until there is news.
-    assert_ne!(queue.inner().news(), news);
+    assert_ne!(queue.shared.bell.news(), news);
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn the_ends_of_jobs_are_written_although_a_job_cannot_be_read() {
             continue;
         }
         // The damaged job is set aside, and a claim takes the next one.
-        assert_eq!(matches!(answer.unwrap(), Claim::Job(_)), wants && damaged != "ready", "{case}");
+        assert_eq!(matches!(answer.unwrap(), Answer::Job(_)), wants && damaged != "ready", "{case}");
         assert_eq!(queue.counts().damaged, u64::from(wants || damaged != "ready"), "{case}");
         assert_eq!(queue.state("ends").unwrap(), Some(JobState::Finished), "{case}");
         assert_eq!(table.get("row").unwrap().is_some(), has_effects, "{case}");
@@ -159,16 +160,16 @@ fn a_drain_does_not_end_while_a_hook_may_still_push_a_job() {
         move |_, _| {
             // Another thread finds no job.
             let pool = me.get().and_then(Weak::upgrade).unwrap();
-            ended.store(pool.drained(queue.inner().news(), Reached::NothingReady), Ordering::Relaxed);
+            ended.store(pool.drained(queue.shared.bell.news(), Reached::NothingReady), Ordering::Relaxed);
         }
     }));
     let pool = pool_with(&queue, 2, Some(Limits::default()), hooks);
     me.set(Arc::downgrade(&pool)).unwrap();
     assert!(pool.prepare(&mut Vec::new(), true));
     let mut reports = done(&pool, claim(&pool, &mut Vec::new()));
-    assert!(matches!(pool.write(&mut reports, false), Ok(Claim::Nothing)));
+    assert!(matches!(pool.write(&mut reports, false), Ok(Answer::Nothing)));
     assert!(!ended.load(Ordering::Relaxed));
-    assert!(pool.drained(queue.inner().news(), Reached::NothingReady));
+    assert!(pool.drained(queue.shared.bell.news(), Reached::NothingReady));
 }
 
 #[test]
@@ -208,7 +209,7 @@ fn a_job_sees_that_it_is_to_end_no_sooner_than_its_thread_claims_no_other_one() 
 #[track_caller]
 pub(super) fn until_asleep(queue: &Queue, threads: usize) {
     let until = Instant::now() + LONG;
-    while queue.inner().look(|live| live.asleep) != threads {
+    while queue.shared.bell.asleep() != threads {
         assert!(Instant::now() < until, "there are not {threads} threads asleep");
         std::thread::park_timeout(Duration::from_millis(1));
     }

@@ -1,22 +1,16 @@
 //! The writes of a runner: the ends of jobs, and the claims of the next ones.
 
 use crate::base::error::{Error, describe};
-use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::commit::changes::Changes;
-use crate::queue::embedded::codec::durations::Pair;
-use crate::queue::embedded::intent::call_on;
-use crate::queue::embedded::state::QueueState;
-use crate::queue::embedded::step::{AT_ONCE, Claim, Claimed};
-use crate::queue::handle::{Queue, SOME};
+use crate::queue::engine::{self, Claim, Claimed, Ending};
 use crate::queue::rules::ends::End;
 use crate::queue::runner::attempt::{Desk, Report};
 use crate::queue::runner::outcome::QueueEvent;
 use crate::queue::runner::pool::{Flight, Pool};
 use crate::queue::runner::running::Running;
-use crate::queue::waits::lines;
 use crate::queue::words::ended::Ended;
-use crate::queue::words::error::{QueueError, is_damage};
+use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobState;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -36,8 +30,16 @@ impl Beside {
     }
 }
 
+/// The answer to a claim.
+pub(super) enum Answer {
+    Job(Box<Claimed>),
+    Nothing,
+    /// No job so far: look again.
+    Again,
+}
+
 /// The answer to one write: the ends of attempts, and the next job.
-type Written = (Vec<Option<Option<JobState>>>, Claim);
+type Written = (Vec<Option<Option<JobState>>>, Answer);
 
 /// The milliseconds for which a job is snoozed that pushes into a queue that is full.
 const FULL: u64 = 1000;
@@ -45,16 +47,16 @@ const FULL: u64 = 1000;
 impl Pool {
     /// Writes the ends of attempts, and claims the next job in the same batch. Reports that are
     /// written are taken from the list.
-    pub(super) fn write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Claim, QueueError> {
+    pub(super) fn write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Answer, QueueError> {
         let mut answer = self.try_write(reports, Beside::of(wants));
         if let Err(error @ QueueError::Store(Error::Corrupt { .. })) = &answer {
             // The queue of a group that the job is in holds up no claims from the others.
             let others_go_on = self.source().set_aside(error);
             // A job that cannot be read holds up claims, and no ends of others.
-            let ends = if reports.is_empty() { Ok(Claim::Again) } else { self.try_write(reports, Beside::Nothing) };
-            answer = if others_go_on { ends.map(|_| Claim::Again) } else { ends.and(answer) };
+            let ends = if reports.is_empty() { Ok(Answer::Again) } else { self.try_write(reports, Beside::Nothing) };
+            answer = if others_go_on { ends.map(|_| Answer::Again) } else { ends.and(answer) };
         }
-        if !matches!(answer, Ok(Claim::Job(_))) {
+        if !matches!(answer, Ok(Answer::Job(_))) {
             let mut state = self.state.lock();
             state.reserved = state.reserved.saturating_sub(usize::from(wants));
             self.end_if_over(&mut state);
@@ -94,10 +96,7 @@ impl Pool {
         (job, payload)
     }
 
-    fn try_write(self: &Arc<Self>, reports: &mut Vec<Report>, beside: Beside) -> Result<Claim, QueueError> {
-        if beside != Beside::Nothing {
-            self.source().take_back_silent()?;
-        }
+    fn try_write(self: &Arc<Self>, reports: &mut Vec<Report>, beside: Beside) -> Result<Answer, QueueError> {
         // Writes of the user's are in the batch only if the job is still this worker's, so each
         // such report is a call of its own.
         while let Some(at) = reports.iter().position(|report| !report.effects.is_empty()) {
@@ -105,7 +104,7 @@ impl Pool {
             let tidies = if beside == Beside::Nothing { beside } else { Beside::of(claims) };
             let (written, claim) = match self.call(&reports[at..=at], tidies) {
                 Ok(written) => written,
-                Err(QueueError::Halt { .. }) => (vec![None], Claim::Again),
+                Err(QueueError::Halt { .. }) => (vec![None], Answer::Again),
                 Err(QueueError::Store(error)) if is_for_good(&error, beside) => {
                     let report = &mut reports[at];
                     (report.end, report.effects) = (End::Buried { reason: describe(&error) }, Changes::default());
@@ -145,10 +144,10 @@ impl Pool {
 
     /// Tells everybody of these ends, while nobody runs the job that was claimed beside them. If
     /// this thread panics, that job is given up as those in flight are.
-    fn tell_beside(&self, reports: Vec<Report>, written: Vec<Option<Option<JobState>>>, claim: Claim) -> Claim {
+    fn tell_beside(&self, reports: Vec<Report>, written: Vec<Option<Option<JobState>>>, claim: Answer) -> Answer {
         let told = catch_unwind(AssertUnwindSafe(|| self.written(reports, written)));
         if let Err(panic) = told {
-            if let Claim::Job(claimed) = claim {
+            if let Answer::Job(claimed) = claim {
                 self.give_up(&self.claimed(*claimed).0);
             }
             resume_unwind(panic);
@@ -161,54 +160,29 @@ impl Pool {
         Running::new(queue, claimed, &self.stopping)
     }
 
-    /// Makes one batch of these ends and of what is done beside.
+    /// Makes one write.
     fn call(&self, reports: &[Report], beside: Beside) -> Result<Written, QueueError> {
-        let from = if beside == Beside::Claim { self.source().choose()? } else { None };
+        let from = if beside == Beside::Claim { self.source().choose() } else { None };
         if reports.is_empty() && from.is_none() {
-            return Ok((Vec::new(), Claim::Nothing));
+            return Ok((Vec::new(), Answer::Nothing));
         }
-        let mut queues = Vec::with_capacity(1);
-        let ends: Vec<_> =
-            reports.iter().map(|report| (place(&mut queues, report.job.queue()), report.written())).collect();
-        let from = from.map(|queue| place(&mut queues, queue));
-        let tidies = beside != Beside::Nothing;
-        let effects = reports.first().map(|report| report.effects.clone()).unwrap_or_default();
-        let has_effects = !effects.is_empty();
-        let (count, durations) = (queues.len(), durations_due(reports, &mut queues));
-        call_on(self.source().store(), queues, "run a job", effects, move |steps| {
-            let (mut written, mut claim) = (vec![None; ends.len()], Claim::Nothing);
-            for at in 0..count {
-                let runs: Vec<_> = ends.iter().map(|(_, (_, token, ..))| steps.run_of(at, *token)).collect();
-                steps.at(at, |step| {
-                    if tidies {
-                        step.keep_house(SOME)?;
-                    }
-                    let own = ends.iter().zip(&runs).zip(&mut written).filter(|(((place, _), _), _)| *place == at);
-                    let mut has_ended = false;
-                    for (((_, (id, token, end, data)), run), written) in own {
-                        *written = match step.end(id, *token, end.clone(), data.as_deref(), run) {
-                            Ok(state) => Some(state),
-                            Err(error) if !has_effects && (is_halt(&error) || is_damage(&error)) => None,
-                            Err(error) => return Err(error),
-                        };
-                        has_ended |= written.is_some();
-                    }
-                    if has_ended {
-                        let own = durations.iter().filter(|(place, _)| *place == at);
-                        step.store_durations(own.map(|(_, durations)| durations))?;
-                    }
-                    if from == Some(at) {
-                        claim = step.claim(None)?;
-                        if matches!(claim, Claim::Nothing) {
-                            // No job waits for this, so it may take longer.
-                            step.keep_house(AT_ONCE)?;
-                        }
-                    }
-                    Ok(())
-                })?;
+        let ends: Vec<_> = reports.iter().map(ending).collect();
+        let claim = from.map(|queue| Claim { queue: queue.number, most: 1, due_by: None });
+        let beside = if beside == Beside::Nothing { engine::Beside::Nothing } else { engine::Beside::Tidy };
+        let first = self.source().first();
+        let mut turned = match first.embedded() {
+            Some(embedded) => {
+                let effects = reports.first().map(|report| report.effects.clone()).unwrap_or_default();
+                embedded.turn_with(&ends, claim, beside, effects)?
             }
-            Ok((written, claim))
-        })
+            None => first.engine.turn(&ends, claim, beside)?,
+        };
+        let answer = match turned.claimed.pop() {
+            Some(claimed) => Answer::Job(Box::new(claimed)),
+            None if turned.again => Answer::Again,
+            None => Answer::Nothing,
+        };
+        Ok((turned.ended, answer))
     }
 
     /// Notes that these ends are written, and tells everybody.
@@ -216,7 +190,7 @@ impl Pool {
         for (report, written) in reports.into_iter().zip(written) {
             let ended = report.ended(written);
             if ended == Ended::Finished {
-                report.job.queue().inner().averages.add(report.job.kind(), report.took);
+                report.job.queue().shared.averages.add(report.job.kind(), report.took);
             }
             let now = self.source().clock().now();
             let elapsed = now.saturating_duration_since(report.job.begun());
@@ -230,7 +204,7 @@ impl Pool {
             self.timeouts.iter().for_each(|timeouts| timeouts.forget(report.job.flight()));
             let job = &report.job;
             let (queue, id, kind, attempt) = (job.queue().name(), job.id(), job.kind(), job.attempt());
-            lines::ended(&job.queue().inner().lines, queue, (id, kind, attempt), &ended);
+            job.queue().shared.log_end((id, kind, attempt), &ended);
             let ended_event = QueueEvent::AttemptEnded { queue, id, kind, attempt, elapsed, ended: &ended };
             self.hooks().tell(job, &ended_event);
             self.hooks().teardown(job, &ended);
@@ -245,26 +219,13 @@ fn is_for_good(error: &Error, beside: Beside) -> bool {
     matches!(error, Error::Counter { .. }) || beside == Beside::Nothing && matches!(error, Error::Corrupt { .. })
 }
 
-/// Returns the records of durations that are due with these ends, each with the place of its queue.
-/// Mostly there is none.
-fn durations_due(reports: &[Report], queues: &mut Vec<Arc<QueueState>>) -> Vec<(usize, Pair)> {
-    let finished = reports.iter().filter(|report| report.end == End::Finished);
-    let due = |Report { job, took, .. }: &Report| {
-        let durations = job.queue().inner().durations_due(job.kind(), job.begun(), *took)?;
-        Some((place(queues, job.queue()), durations))
+/// Returns the end of an attempt as it is written, with the durations to be stored with it.
+fn ending(report: &Report) -> Ending {
+    let Report { job, end, data, took, .. } = report;
+    let due = || {
+        let durations = job.queue().shared.averages.due(job.kind(), *took, job.begun().checked_add(*took)?)?;
+        Some((job.kind().to_owned(), durations))
     };
-    finished.filter_map(due).collect()
-}
-
-/// Returns the place of a queue in the list of a call, in which it is from then on.
-fn place(queues: &mut Vec<Arc<QueueState>>, queue: &Queue) -> usize {
-    let known = queues.iter().position(|state| Arc::ptr_eq(state, queue.inner()));
-    known.unwrap_or_else(|| {
-        queues.push(queue.inner().clone());
-        queues.len() - 1
-    })
-}
-
-pub(super) fn is_halt(error: &BoxError) -> bool {
-    matches!(error.downcast_ref(), Some(QueueError::Halt { .. }))
+    let durations = if *end == End::Finished { due() } else { None };
+    Ending { job: job.held(), end: end.clone(), data: data.clone(), durations }
 }

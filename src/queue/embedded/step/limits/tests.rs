@@ -32,11 +32,11 @@ fn accept(queue: &Queue) -> Option<Lease> {
 
 /// The names of all records.
 fn records(queue: &Queue) -> Vec<String> {
-    call(queue.store(), queue.inner(), "look", |step| step.limit_names()).unwrap()
+    queue.call(|step| step.limit_names()).unwrap()
 }
 
 fn record(queue: &Queue, name: &str) -> Record {
-    let bytes = queue.bytes(&queue.inner().keys.limit(name)).unwrap().unwrap();
+    let bytes = queue.bytes(&queue.state_of().keys.limit(name)).unwrap().unwrap();
     Record::decode("q", name, &bytes).unwrap()
 }
 
@@ -62,7 +62,7 @@ fn a_job_without_a_limit_reads_and_writes_no_record_and_its_row_and_head_are_as_
     queue.push(NewJob::new("k", &()).unwrap().id("a")).unwrap();
     let _lease = accept(&queue).unwrap();
     assert_eq!(records(&queue), Vec::<String>::new());
-    let state = queue.inner();
+    let state = queue.state_of();
     assert_eq!(queue.bytes(&state.keys.row("a")).unwrap().unwrap()[0], 1, "the first version");
     assert_eq!(queue.bytes(&state.keys.head()).unwrap().unwrap()[0], 1, "the first version");
 }
@@ -73,7 +73,7 @@ fn a_row_that_was_held_is_again_as_it_was() {
     queue.push_all(["a", "b"].map(|id| NewJob::new("k", &()).unwrap().id(id))).unwrap();
     let mut lease = accept(&queue).unwrap();
     assert!(accept(&queue).is_none());
-    let version = || queue.bytes(&queue.inner().keys.row("b")).unwrap().unwrap()[0];
+    let version = || queue.bytes(&queue.state_of().keys.row("b")).unwrap().unwrap()[0];
     assert_eq!(version(), 2);
     lease.finish(None).unwrap();
     let _lease = accept(&queue).unwrap();
@@ -91,7 +91,7 @@ fn the_removal_of_a_held_job_is_seen_by_its_limit() {
         let record = record(&queue, "ka");
         assert_eq!((record.held, record.next, record.end), (held, next, 3), "{id}");
     }
-    assert_eq!(queue.inner().look(|live| live.head.held), 0);
+    assert_eq!(queue.state_of().look(|live| live.head.held), 0);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_record_that_is_damaged_is_made_anew_from_the_jobs() {
     let before = record(&queue, "ka");
     assert_eq!((before.held, before.running, before.next, before.end), (3, 2, 0, 4));
     let mut batch = Batch::default();
-    batch.put(queue.inner().rows.id, &[&queue.inner().keys.limit("ka")], &[b"damaged"]).unwrap();
+    batch.put(queue.state_of().rows.id, &[&queue.state_of().keys.limit("ka")], &[b"damaged"]).unwrap();
     queue.store().write_batch(&batch).unwrap();
     assert!(matches!(queue.status().unwrap().waits, Waits::No));
     leases.remove(0).finish(None).unwrap();

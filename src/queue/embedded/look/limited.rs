@@ -3,7 +3,7 @@
 use crate::kv::{KeyRange, Order};
 use crate::queue::embedded::codec::limit::{JOB, Record};
 use crate::queue::embedded::keys::split_held;
-use crate::queue::handle::Queue;
+use crate::queue::embedded::look::Look;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobId;
 use crate::queue::words::limit::{LimitOf, of_name};
@@ -21,11 +21,11 @@ pub(in crate::queue) struct HeldJobs {
     pub(in crate::queue) first: Vec<(JobId, u64)>,
 }
 
-impl Queue {
+impl Look<'_> {
     /// Looks at the first limits that hold jobs.
-    pub(in crate::queue) fn look_at_held(&self) -> Result<HeldJobs, QueueError> {
+    pub(crate) fn look_at_held(&self) -> Result<HeldJobs, QueueError> {
         let mut look = HeldJobs::default();
-        let state = self.inner();
+        let state = self.queue;
         if state.look(|live| live.head.held) == 0 {
             return Ok(look);
         }
@@ -50,12 +50,18 @@ impl Queue {
         look.most = most.map(|(name, (held, until))| (of_name(&name), held, until));
         Ok(look)
     }
+
     /// Returns the first job that a limit holds, with the time since which it is ready. If a key
     /// stands before it, that is the first job of the key; without `with_keys` there is none then.
-    fn first_held(&self, name: &str, record: &Record, with_keys: bool) -> Result<Option<(JobId, u64)>, QueueError> {
-        let state = self.inner();
+    pub(crate) fn first_held(
+        &self,
+        name: &str,
+        record: &Record,
+        with_keys: bool,
+    ) -> Result<Option<(JobId, u64)>, QueueError> {
+        let state = self.queue;
         let (from, to) = (state.keys.held(name, record.next), state.keys.held(name, record.end));
-        for pair in self.store().kv().rows(&state.entries, KeyRange { from, to: Some(to) }, Order::Ascending) {
+        for pair in self.kv.rows(&state.entries, KeyRange { from, to: Some(to) }, Order::Ascending) {
             let (key, entry) = pair?;
             let Some((what, of)) = entry.split_first() else { break };
             let (place, of) = (split_held(&key).unwrap_or_default(), String::from_utf8_lossy(of));
@@ -78,14 +84,14 @@ impl Queue {
     }
 
     /// Returns the record of a limit. One that cannot be read is made anew by the next claim.
-    fn limit_record(&self, name: &str) -> Result<Option<Record>, QueueError> {
-        let bytes = self.bytes(&self.inner().keys.limit(name))?;
-        Ok(bytes.and_then(|bytes| Record::decode(self.name(), name, &bytes).ok()))
+    pub(crate) fn limit_record(&self, name: &str) -> Result<Option<Record>, QueueError> {
+        let bytes = self.bytes(&self.queue.keys.limit(name))?;
+        Ok(bytes.and_then(|bytes| Record::decode(&self.queue.name, name, &bytes).ok()))
     }
 
     /// Returns the time since which the first job of a limit is ready that is in the log of freed
     /// places. `None`: it has none.
-    pub(in crate::queue) fn called_since(&self, name: &str) -> Result<Option<u64>, QueueError> {
+    pub(crate) fn called_since(&self, name: &str) -> Result<Option<u64>, QueueError> {
         let Some(record) = self.limit_record(name)?.filter(|record| record.held > 0) else { return Ok(None) };
         Ok(self.first_held(name, &record, true)?.map(|(_, since)| since))
     }

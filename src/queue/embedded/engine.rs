@@ -1,0 +1,404 @@
+//! The engine of queues in a store: each call is one intent of the store's writer.
+
+use crate::base::config::ConfigError;
+use crate::base::error::Error;
+use crate::base::index::BoxError;
+use crate::base::sync::{Arc, Mutex};
+use crate::commit::changes::Changes;
+use crate::queue::embedded::intent::{call, call_on};
+use crate::queue::embedded::keys::List;
+use crate::queue::embedded::look::Look;
+use crate::queue::embedded::state::QueueState;
+use crate::queue::embedded::state::loading::names;
+use crate::queue::embedded::step::{AT_ONCE, Step};
+use crate::queue::engine::{
+    self, Beside, Edit, Ending, Glance, Held, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
+};
+use crate::queue::rules::notes::{Change, Noted};
+use crate::queue::rules::pushing::{Push, has_room};
+use crate::queue::waits::shared::OpenQueues;
+use crate::queue::words::error::{QueueError, is_damage, is_halt};
+use crate::queue::words::info::{JobInfo, PeriodicInfo};
+use crate::queue::words::job::{Counts, JobId, JobState, Pushed};
+use crate::queue::words::meta::Meta;
+use crate::queue::words::new_job::NewJob;
+use crate::queue::words::options::QueueOptions;
+use crate::queue::words::periodic::Periodic;
+use crate::queue::words::progress::JobProgress;
+use crate::queue::words::row::Row;
+use crate::store::Store;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+/// The most jobs that each push and each claim moves for others: those that are due, and those
+/// whose time to be kept is over.
+pub(super) const SOME: usize = 8;
+
+/// The jobs that are steered in one write.
+const CHUNK: usize = 1000;
+
+/// The queues of a store.
+pub(crate) struct Embedded {
+    pub(super) store: Store,
+    kept: Arc<Kept>,
+}
+
+/// The queues that are open in a store.
+#[derive(Default)]
+struct Kept {
+    open: OpenQueues,
+    states: Mutex<HashMap<QueueNo, Weak<QueueState>>>,
+}
+
+impl Embedded {
+    pub(crate) fn new(store: &Store) -> Self {
+        Self { store: store.clone(), kept: store.kept() }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Returns an open queue.
+    pub(crate) fn state(&self, queue: QueueNo) -> Arc<QueueState> {
+        let state = self.kept.states.lock().get(&queue).and_then(Weak::upgrade);
+        state.unwrap_or_else(|| unreachable!("a queue is open while somebody asks for it"))
+    }
+
+    /// Looks at what is stored of a queue.
+    pub(super) fn read<R>(&self, queue: QueueNo, read: impl FnOnce(Look<'_>) -> R) -> R {
+        let state = self.state(queue);
+        read(Look { kv: self.store.kv(), queue: &state })
+    }
+
+    /// Makes one transition.
+    pub(super) fn call<R, F>(&self, queue: QueueNo, doing: &'static str, run: F) -> Result<R, QueueError>
+    where
+        R: Send + 'static,
+        F: Fn(&mut Step<'_, '_>) -> Result<R, BoxError> + Send + 'static,
+    {
+        call(&self.store, &self.state(queue), doing, run)
+    }
+
+    /// Changes all jobs of a state that are there now, however many come meanwhile.
+    fn in_chunks(
+        &self,
+        queue: QueueNo,
+        state: JobState,
+        mut change: impl FnMut(Vec<JobId>) -> Result<u64, QueueError>,
+    ) -> Result<u64, QueueError> {
+        let mut left = self.counts(queue).of_state(state);
+        let mut count = 0;
+        while left > 0 {
+            let mut ids = Vec::new();
+            self.read(queue, |look| {
+                look.each(state, None, |id, _| {
+                    ids.push(id.to_owned());
+                    Ok(ids.len() < CHUNK)
+                })
+            })?;
+            if ids.is_empty() {
+                break;
+            }
+            left = left.saturating_sub(ids.len() as u64);
+            count += change(ids)?;
+        }
+        Ok(count)
+    }
+
+    fn remove_periodic(&self, queue: QueueNo, name: String) -> Result<u64, QueueError> {
+        let state = self.state(queue);
+        let registered = state.periodics.take(&name);
+        let removed =
+            call(&self.store, &state, "remove a periodic job", move |step| step.remove_periodic(&name).map(u64::from));
+        if let (Err(_), Some(registered)) = (&removed, registered) {
+            // Somebody may have registered the name meanwhile.
+            let _ = state.periodics.add(&registered);
+            // Or looked for the next tick, and seen none of this one.
+            state.look_for_ticks();
+        }
+        removed
+    }
+}
+
+impl QueueEngine for Embedded {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn address(&self) -> usize {
+        self.store.address()
+    }
+
+    fn open(&self, name: &str, options: &QueueOptions) -> Result<Opened, QueueError> {
+        self.store.writable()?;
+        self.store.writer().start().map_err(|source| Error::Spawn { source })?;
+        let mut opened = None;
+        let shared = self.kept.open.open(name, options, |known| {
+            let mut states = self.kept.states.lock();
+            states.retain(|_, state| state.strong_count() > 0);
+            let open = states.values().filter_map(Weak::upgrade).find(|state| state.name == name);
+            drop(states);
+            let state = open.map_or_else(|| self.load(name, options, known), Ok)?;
+            self.kept.states.lock().insert(state.keys.0, Arc::downgrade(&state));
+            let shared = state.shared.clone();
+            opened = Some(state);
+            Ok::<_, QueueError>(shared)
+        })?;
+        let keep = opened.unwrap_or_else(|| unreachable!("a queue that is open has a state"));
+        Ok(Opened { number: keep.keys.0, shared, keep })
+    }
+
+    fn open_queues(&self) -> &OpenQueues {
+        &self.kept.open
+    }
+
+    fn names(&self) -> Result<Vec<String>, QueueError> {
+        names(&self.store)
+    }
+
+    fn prepare(&self, queue: QueueNo, job: NewJob) -> Result<Push, ConfigError> {
+        let state = self.state(queue);
+        state.prepare(job, state.moment().wall)
+    }
+
+    fn push(&self, pushes: Vec<(QueueNo, Vec<Push>)>) -> Result<Vec<Pushed>, QueueError> {
+        let mut queues: Vec<Arc<QueueState>> = Vec::with_capacity(1);
+        let mut placed = Vec::with_capacity(pushes.len());
+        for (queue, pushes) in pushes {
+            let known = queues.iter().position(|state| state.keys.0 == queue);
+            if known.is_none() {
+                queues.push(self.state(queue));
+            }
+            placed.push((known.unwrap_or(queues.len() - 1), pushes));
+        }
+        if queues.is_empty() {
+            return Ok(Vec::new());
+        }
+        let count = queues.len();
+        call_on(&self.store, queues, "push jobs", Changes::default(), move |steps| {
+            (0..count).try_for_each(|at| steps.at(at, |step| step.keep_house(AT_ONCE)))?;
+            let mut pushed = Vec::new();
+            for (at, pushes) in &placed {
+                pushed.extend(steps.at(*at, |step| step.push_bounded(pushes))?);
+            }
+            Ok(pushed)
+        })
+    }
+
+    fn turn(&self, ends: &[Ending], claim: Option<engine::Claim>, beside: Beside) -> Result<Turned, QueueError> {
+        self.turn_with(ends, claim, beside, Changes::default())
+    }
+
+    fn edit(&self, queue: QueueNo, id: &str, token: Option<u64>, edit: Edit) -> Result<Row, QueueError> {
+        let (id, lease) = (id.to_owned(), token.unwrap_or_default());
+        let doing = match &edit {
+            Edit::Nothing | Edit::Data(_) => "update a job",
+            Edit::Meta(..) => "set metadata of a job",
+            Edit::Resubmit(_) => "resubmit a job",
+        };
+        self.call(queue, doing, move |step| match &edit {
+            Edit::Nothing => step.leased(&id, lease),
+            Edit::Data(data) => step.update(&id, lease, data),
+            Edit::Meta(key, value) => step.set_meta(&id, token, key, value.as_ref()),
+            Edit::Resubmit(due) => {
+                let row = Row { resubmit: Some(*due), ..step.leased(&id, lease)? };
+                step.write_row(&id, &row)?;
+                Ok(row)
+            }
+        })
+    }
+
+    fn show(&self, job: &Held, fraction: f64, note: &str) -> Result<Option<Row>, QueueError> {
+        let state = self.state(job.queue);
+        let at = state.moment();
+        let progress = JobProgress::new(fraction, note, at.wall)?;
+        if !state.show(&job.id, job.token, &progress, at.now)? {
+            return Ok(None);
+        }
+        let (id, token) = (job.id.clone(), job.token);
+        let written = call(&self.store, &state, "write the progress of a job", move |step| {
+            step.put_progress(&id, token, &progress)
+        });
+        if written.is_err() {
+            state.progress_was_not_written(job.token);
+        }
+        written.map(Some)
+    }
+
+    fn note_stop(&self, jobs: &[Held]) -> Result<(), QueueError> {
+        let mut queues: Vec<QueueNo> = jobs.iter().map(|job| job.queue).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        let jobs = jobs.to_vec();
+        let states: Vec<_> = queues.iter().map(|queue| self.state(*queue)).collect();
+        if states.is_empty() {
+            return Ok(());
+        }
+        call_on(&self.store, states, "note that a runner stops", Changes::default(), move |steps| {
+            jobs.iter().try_for_each(|job| {
+                let place = queues.iter().position(|queue| *queue == job.queue).unwrap_or_default();
+                let noted = steps.at(place, |step| step.note_stop(&job.id, job.token));
+                // It has ended meanwhile, or nobody can read it.
+                noted.or_else(|error| if is_halt(&error) || is_damage(&error) { Ok(()) } else { Err(error) })
+            })
+        })
+    }
+
+    fn steer(&self, queue: QueueNo, steer: Steer) -> Result<u64, QueueError> {
+        match steer {
+            Steer::Remove(id) => self.call(queue, "remove a job", move |step| step.remove(&id).map(|()| 1)),
+            Steer::Requeue(id) => self.call(queue, "requeue a job", move |step| step.requeue(&id).map(u64::from)),
+            Steer::Purge(state) => self.in_chunks(queue, state, |ids| {
+                self.call(queue, "purge a queue", move |step| step.remove_waiting(state, &ids))
+            }),
+            Steer::RequeueDead => self.in_chunks(queue, JobState::Dead, |ids| {
+                self.call(queue, "requeue dead jobs", move |step| step.requeue_all(&ids))
+            }),
+            Steer::Pause(until) => self.call(queue, "pause a queue", move |step| {
+                step.pause(until);
+                Ok(1)
+            }),
+            Steer::RemovePeriodic(name) => self.remove_periodic(queue, name),
+        }
+    }
+
+    fn start_periodic(&self, queue: QueueNo, periodic: Arc<Periodic>) -> Result<u64, QueueError> {
+        let state = self.state(queue);
+        let is_new = state.periodics.add(&periodic)?;
+        let started = call(&self.store, &state, "register a periodic job", {
+            let periodic = periodic.clone();
+            move |step| step.start_periodic(&periodic, SOME)
+        });
+        if started.is_err() && is_new {
+            state.periodics.take(&periodic.name);
+        }
+        started
+    }
+
+    fn note(&self, queue: QueueNo, of: &str, change: Change) -> Result<(Option<Noted>, Option<Noted>), QueueError> {
+        let of = of.to_owned();
+        self.call(queue, "change a note", move |step| {
+            let notes = step.change_note(&of, &change)?;
+            step.keep_house(SOME)?;
+            Ok(notes)
+        })
+    }
+
+    fn tend(&self, queue: QueueNo) -> Result<(), QueueError> {
+        let state = self.state(queue);
+        self.take_back_silent(&state)?;
+        call(&self.store, &state, "keep a queue in order", |step| step.keep_house(AT_ONCE))
+    }
+
+    fn renew(&self, job: &Held, silence: Option<Duration>) -> bool {
+        let state = self.state(job.queue);
+        let deadline = silence.and_then(|silence| state.moment().now.checked_add(silence));
+        state.renew(job.token, deadline)
+    }
+
+    fn holds(&self, job: &Held) -> bool {
+        let state = self.state(job.queue);
+        state.holds(job.token, state.moment().now)
+    }
+
+    fn glance(&self, queue: QueueNo) -> Glance {
+        let state = self.state(queue);
+        let at = state.moment();
+        state.look(|live| Glance {
+            ready: live.ready(),
+            is_paused: live.head.is_paused(at.wall),
+            is_full: live.gate.is_full(at.wall),
+            is_limited: live.is_limited(at.wall),
+            has_room: has_room(live.head.waiting(), state.options.max_waiting)
+                || live.from.of(List::Expiring) <= at.wall,
+            due: live.from.of(List::Scheduled),
+            next_time: live.next_time(&at),
+            next_change: live.next_change(&at),
+        })
+    }
+
+    fn counts(&self, queue: QueueNo) -> Counts {
+        self.state(queue).look(|live| Counts::of(live.head.counts, live.damaged))
+    }
+
+    fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {
+        self.read(queue, |look| look.survey())
+    }
+
+    fn oldest(&self, queue: QueueNo) -> u64 {
+        self.read(queue, |look| look.oldest())
+    }
+
+    fn running(&self, queue: QueueNo) -> (usize, Option<(Instant, JobId)>) {
+        self.state(queue).look(|live| {
+            let oldest = live.running.values().min_by_key(|holder| holder.since);
+            (live.running.len(), oldest.map(|holder| (holder.since, holder.id.clone())))
+        })
+    }
+
+    fn job(&self, queue: QueueNo, id: &str) -> Result<Option<JobInfo>, QueueError> {
+        self.read(queue, |look| {
+            let Some(row) = look.row(id)? else { return Ok(None) };
+            match look.look_at(id, row)? {
+                Some((_, Some(damaged))) => Err(damaged),
+                looked => Ok(looked.map(|(job, _)| job)),
+            }
+        })
+    }
+
+    fn list(
+        &self,
+        queue: QueueNo,
+        state: JobState,
+        behind: Option<&JobInfo>,
+        most: usize,
+    ) -> Result<Vec<JobInfo>, QueueError> {
+        let mut jobs = Vec::new();
+        if most > 0 {
+            self.read(queue, |look| {
+                look.each(state, behind, |id, found| {
+                    jobs.extend(look.shown(id, state, found)?);
+                    Ok(jobs.len() < most)
+                })
+            })?;
+        }
+        Ok(jobs)
+    }
+
+    fn row(&self, queue: QueueNo, id: &str) -> Result<Option<Row>, QueueError> {
+        self.read(queue, |look| look.row(id))
+    }
+
+    fn data(&self, queue: QueueNo, id: &str) -> Result<Option<Vec<u8>>, QueueError> {
+        self.read(queue, |look| look.bytes(&look.queue.keys.data(id)))
+    }
+
+    fn meta(&self, queue: QueueNo, id: &str) -> Result<Meta, QueueError> {
+        self.read(queue, |look| look.meta(id))
+    }
+
+    fn progress(&self, queue: QueueNo, id: &str) -> Result<Option<JobProgress>, QueueError> {
+        self.read(queue, |look| look.row(id)?.map_or(Ok(None), |row| look.progress_of(id, &row)))
+    }
+
+    fn noted(&self, queue: QueueNo, of: &str) -> Result<Option<Noted>, QueueError> {
+        self.read(queue, |look| look.noted(of))
+    }
+
+    fn notes(
+        &self,
+        queue: QueueNo,
+        prefix: &str,
+        behind: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<(String, Result<Noted, String>)>, QueueError> {
+        self.read(queue, |look| look.notes(prefix, behind, most))
+    }
+
+    fn periodics(&self, queue: QueueNo) -> Result<Vec<PeriodicInfo>, QueueError> {
+        self.read(queue, |look| look.periodics())
+    }
+}

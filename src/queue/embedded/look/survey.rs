@@ -1,0 +1,120 @@
+//! The survey of a queue: what it may wait for, and its first jobs.
+
+use crate::queue::embedded::codec::entry;
+use crate::queue::embedded::codec::head::FREED;
+use crate::queue::embedded::keys::List;
+use crate::queue::embedded::look::Look;
+use crate::queue::embedded::state::Front;
+use crate::queue::engine::Survey;
+use crate::queue::rules::lanes::Lane;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::{Counts, JobId, JobState, Priority};
+use crate::queue::words::row::Row;
+use std::ops::Range;
+
+/// The most entries of a ready log that one look for its first job reads.
+const LOOKS: u64 = 64;
+
+impl Look<'_> {
+    pub(crate) fn survey(&self) -> Result<Survey, QueueError> {
+        let first_ready = self.first_ready()?;
+        let no_entry = first_ready.is_empty();
+        let held = self.look_at_held()?;
+        let oldest_ready = first_ready.into_iter().chain(held.first).min_by_key(|(_, since)| *since);
+        let mut due = None;
+        self.each(JobState::Scheduled, None, |_, found| {
+            due = found.row.as_ref().ok().map(|row| row.due);
+            Ok(due.is_none())
+        })?;
+        let at = self.queue.moment();
+        Ok(self.queue.look(|live| {
+            let ticks = live.from.ticks();
+            let paused = live.head.is_paused(at.wall).then_some(live.head.paused_until);
+            let shut = if live.gate.room() > 0 { live.gate.shut_until(at.wall) } else { None };
+            let oldest = live.running.values().min_by_key(|holder| holder.since);
+            Survey {
+                counts: Counts::of(live.head.counts, live.damaged),
+                oldest_ready,
+                only_held: no_entry && !live.head.has_freed(),
+                due: due.into_iter().chain((ticks < u64::MAX).then_some(ticks)).min(),
+                paused_until: paused,
+                alone: live.gate.alone(),
+                full: live.gate.is_full(at.wall).then_some(shut),
+                held: held.most,
+                running: live.running.len(),
+                oldest_running: oldest.map(|holder| (holder.since, holder.id.clone())),
+            }
+        }))
+    }
+
+    /// Returns the first ready job of each priority, and since when it is ready.
+    fn first_ready(&self) -> Result<Vec<(JobId, u64)>, QueueError> {
+        let mut first = Vec::new();
+        for lane in 0..Priority::ALL.len() {
+            self.each_in_lane(lane, 0, &mut |id, found| {
+                let since = found.row.as_ref().ok().map(|row| row.since);
+                first.extend(since.map(|since| (id.to_owned(), since)));
+                Ok(since.is_none())
+            })?;
+        }
+        Ok(first)
+    }
+
+    /// Returns since when the first job has waited, in milliseconds since 1970.
+    pub(crate) fn oldest(&self) -> u64 {
+        let wall = self.queue.moment().wall;
+        let (is_paused, logs, from) = self.queue.look(|live| {
+            (live.head.is_paused(wall), (0..=FREED).map(|log| *live.head.log(log)).collect::<Vec<_>>(), live.from)
+        });
+        let mut fronts = self.queue.fronts.lock();
+        let lanes: Vec<_> =
+            logs.into_iter().enumerate().filter(|(_, lane)| !is_paused && lane.next < lane.end).collect();
+        // Without a job that is ready, it is chosen for what time has brought.
+        let mut oldest = if lanes.is_empty() && from.has_untold() {
+            0
+        } else if lanes.is_empty() {
+            from.first()
+        } else {
+            from.of(List::Scheduled)
+        };
+        for (lane, Lane { next, end, .. }) in lanes {
+            let front = &mut fronts[lane];
+            if front.index < next || front.since.is_none() {
+                let index = front.index.max(next);
+                *front = self.front(lane, index..end.min(index + LOOKS));
+            }
+            oldest = oldest.min(front.since.unwrap_or(u64::MAX));
+        }
+        oldest
+    }
+
+    /// Looks for the first job among these entries of a log.
+    fn front(&self, lane: usize, entries: Range<u64>) -> Front {
+        let end = entries.end;
+        for index in entries {
+            match self.since(lane, index) {
+                Ok(None) => {}
+                Ok(since) => return Front { index, since },
+                // A job that cannot be read counts as an old one, so that a claim finds it.
+                Err(_) => return Front { index, since: Some(0) },
+            }
+        }
+        Front { index: end, since: None }
+    }
+
+    /// Returns the time since which the job at this place of a log is ready; `None` if the entry is
+    /// stale.
+    fn since(&self, lane: usize, index: u64) -> Result<Option<u64>, QueueError> {
+        let state = self.queue;
+        let key = state.keys.ready(lane, index);
+        let Some(entry) = self.kv.get(&state.entries, &key)? else { return Ok(None) };
+        if lane == FREED {
+            // The entry names a limit, which holds the job.
+            return String::from_utf8(entry).map_or(Ok(None), |limit| self.called_since(&limit));
+        }
+        let Ok(id) = entry::id_in(&state.name, &key, &entry) else { return Ok(None) };
+        let row = self.row(&id)?;
+        let is_here = |row: &Row| row.state == JobState::Ready && row.priority as usize == lane && row.place == index;
+        Ok(row.filter(is_here).map(|row| row.since))
+    }
+}

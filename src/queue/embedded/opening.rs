@@ -1,0 +1,65 @@
+//! The opening of a queue: its number, what is stored, and the jobs of a process that has died.
+
+use crate::base::error::Error;
+use crate::base::sync::Arc;
+use crate::kv::batch::Records;
+use crate::kv::{Family, QUEUE, READY};
+use crate::queue::embedded::codec::head::{decode_number, encode_number};
+use crate::queue::embedded::engine::Embedded;
+use crate::queue::embedded::intent::call;
+use crate::queue::embedded::keys::{self, Keys};
+use crate::queue::embedded::state::QueueState;
+use crate::queue::embedded::state::loading::{self, load_durations};
+use crate::queue::engine::QueueEngine;
+use crate::queue::waits::shared::Shared;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::options::QueueOptions;
+
+impl Embedded {
+    pub(super) fn load(
+        &self,
+        name: &str,
+        options: &QueueOptions,
+        known: Option<&Arc<Shared>>,
+    ) -> Result<Arc<QueueState>, QueueError> {
+        let store = &self.store;
+        let families = [store.family(QUEUE)?, store.family(READY)?];
+        let number = self.number(name, &families[0])?;
+        let stored = loading::load(store.kv(), name, number, &families)?;
+        let wall = options.clock.moment().wall;
+        let durations = load_durations(store.kv(), name, Keys(number), &families[0], wall)?;
+        let old = durations.old;
+        let shared = known.map_or_else(|| Shared::new(name, options, durations.by_kind), Arc::clone);
+        let head = (stored.head, stored.from, stored.damaged);
+        let state = Arc::new(QueueState::new(shared, number, families, head));
+        let running = stored.running;
+        let crashed = call(store, &state, "open a queue", move |step| {
+            for key in &old {
+                step.batch.delete(step.queue.rows.id, &[key])?;
+            }
+            step.recover(&running)
+        })?;
+        if crashed > 0 {
+            tracing::warn!(target: "waterline", queue = name, jobs = crashed, "the process died while jobs ran; each counts a crash");
+        }
+        Ok(state)
+    }
+
+    /// Returns the number of the queue with this name, which is made if there is none.
+    pub(super) fn number(&self, name: &str, rows: &Family) -> Result<u32, QueueError> {
+        let (store, key) = (&self.store, keys::name(name));
+        if let Some(bytes) = store.kv().get(rows, &key)? {
+            let corrupt = |reason| Error::Corrupt { name: name.to_owned(), reason };
+            return Ok(decode_number(name, &bytes).map_err(corrupt)?);
+        }
+        if !store.creates() {
+            return Ok(store.not_found("queue", name)?);
+        }
+        store.note_in_use("queue")?;
+        let number = store.ids().next()?;
+        let mut records = Records::default();
+        records.put(rows.id, &[&key], &[&encode_number(name, number)])?;
+        store.write_records(&records)?;
+        Ok(number)
+    }
+}

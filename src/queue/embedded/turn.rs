@@ -1,0 +1,149 @@
+//! A turn: the ends of attempts and the claims of jobs, in one write.
+
+use crate::base::index::BoxError;
+use crate::base::sync::Arc;
+use crate::commit::changes::Changes;
+use crate::queue::embedded::codec::durations::Pair;
+use crate::queue::embedded::engine::{Embedded, SOME};
+use crate::queue::embedded::intent::{Steps, call, call_on};
+use crate::queue::embedded::state::QueueState;
+use crate::queue::embedded::step::{AT_ONCE, Claim, Step};
+use crate::queue::engine::{self, Beside, Ending, Held, QueueEngine, QueueNo, Turned};
+use crate::queue::rules::ends::End;
+use crate::queue::words::error::{QueueError, is_damage, is_halt};
+use crate::queue::words::row::Row;
+
+impl Embedded {
+    /// Ends attempts and claims jobs in one write with these of the user's. They are made only if
+    /// each lease holds.
+    pub(crate) fn turn_with(
+        &self,
+        ends: &[Ending],
+        claim: Option<engine::Claim>,
+        beside: Beside,
+        effects: Changes,
+    ) -> Result<Turned, QueueError> {
+        let mut queues: Vec<Arc<QueueState>> = Vec::with_capacity(1);
+        let mut place = |queue: QueueNo| {
+            let known = queues.iter().position(|state| state.keys.0 == queue);
+            known.unwrap_or_else(|| {
+                queues.push(self.state(queue));
+                queues.len() - 1
+            })
+        };
+        let places: Vec<_> = ends.iter().map(|ending| place(ending.job.queue)).collect();
+        let from = claim.map(|claim| (place(claim.queue), claim));
+        if queues.is_empty() {
+            return Ok(Turned::default());
+        }
+        if beside == Beside::Tidy {
+            queues.iter().try_for_each(|state| self.take_back_silent(state))?;
+        }
+        let record = |(at, Ending { durations, .. }): (&usize, &Ending)| {
+            let (kind, durations) = durations.as_ref()?;
+            Some((*at, queues[*at].record_of(kind, *durations)))
+        };
+        let durations: Vec<_> = places.iter().zip(ends).filter_map(record).collect();
+        let ends = ends.iter().map(|Ending { job, end, data, .. }| (job.clone(), end.clone(), data.clone()));
+        let ends: Vec<_> = places.into_iter().zip(ends).collect();
+        let turn = Turn { ends, durations, from, tidies: beside == Beside::Tidy, has_effects: !effects.is_empty() };
+        let (count, doing) = (queues.len(), if turn.ends.is_empty() { "claim a job" } else { "run a job" });
+        call_on(&self.store, queues, doing, effects, move |steps| turn.run(steps, count))
+    }
+
+    /// Makes writes of the user's if a lease holds. Returns the row of its job.
+    pub(crate) fn write_with(&self, job: &Held, effects: Changes) -> Result<Row, QueueError> {
+        let (id, token) = (job.id.clone(), job.token);
+        call_on(&self.store, [self.state(job.queue)], "write for a job", effects, move |steps| {
+            steps.at(0, |step| step.leased(&id, token))
+        })
+    }
+
+    /// Takes back the jobs whose workers were silent for too long.
+    pub(super) fn take_back_silent(&self, state: &Arc<QueueState>) -> Result<(), QueueError> {
+        let now = state.moment().now;
+        for (token, id) in state.silent(now) {
+            let end = End::Failed { error: format!("its worker was silent for {:?}", state.options.lease), at: None };
+            let run = state.run_of(token, now);
+            let taken =
+                call(&self.store, state, "take back a job", move |step| step.take_back(&id, token, end.clone(), &run));
+            match taken {
+                // It may be set aside, or its worker has ended it meanwhile.
+                Ok(()) | Err(QueueError::Halt { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A turn, ready to be made in a batch.
+struct Turn {
+    /// The ends, each with the place of its queue.
+    ends: Vec<(usize, (Held, End, Option<Vec<u8>>))>,
+    durations: Vec<(usize, Pair)>,
+    from: Option<(usize, engine::Claim)>,
+    tidies: bool,
+    has_effects: bool,
+}
+
+impl Turn {
+    fn run(&self, steps: &mut Steps<'_, '_>, queues: usize) -> Result<Turned, BoxError> {
+        let mut turned = Turned { ended: vec![None; self.ends.len()], ..Turned::default() };
+        for at in 0..queues {
+            let runs: Vec<_> = self.ends.iter().map(|(_, (job, ..))| steps.run_of(at, job.token)).collect();
+            steps.at(at, |step| {
+                if self.tidies {
+                    step.keep_house(SOME)?;
+                }
+                let mut has_ended = false;
+                let own =
+                    self.ends.iter().zip(&runs).zip(&mut turned.ended).filter(|(((place, _), _), _)| *place == at);
+                for (((_, (job, end, data)), run), ended) in own {
+                    *ended = match step.end(&job.id, job.token, end.clone(), data.as_deref(), run) {
+                        Ok(state) => Some(state),
+                        Err(error) if !self.has_effects && (is_halt(&error) || is_damage(&error)) => None,
+                        Err(error) => return Err(error),
+                    };
+                    has_ended |= ended.is_some();
+                }
+                if has_ended {
+                    let own = self.durations.iter().filter(|(place, _)| *place == at);
+                    step.store_durations(own.map(|(_, durations)| durations))?;
+                }
+                match self.from {
+                    Some((from, claim)) if from == at => claim_many(step, claim, &mut turned),
+                    _ => Ok(()),
+                }
+            })?;
+        }
+        if self.has_effects {
+            steps.make_effects()?;
+            // One of them may have pushed the job anew.
+            for ((at, (job, ..)), ended) in self.ends.iter().zip(&mut turned.ended) {
+                *ended = Some(steps.at(*at, |step| step.row(&job.id))?.map(|row| row.state));
+            }
+        }
+        Ok(turned)
+    }
+}
+
+fn claim_many(step: &mut Step<'_, '_>, claim: engine::Claim, turned: &mut Turned) -> Result<(), BoxError> {
+    for _ in 0..claim.most {
+        match step.claim(claim.due_by)? {
+            Claim::Job(claimed) => turned.claimed.push(*claimed),
+            Claim::Again => {
+                turned.again = turned.claimed.is_empty();
+                return Ok(());
+            }
+            Claim::Nothing => {
+                if turned.claimed.is_empty() {
+                    // No job waits for this, so it may take longer.
+                    step.keep_house(AT_ONCE)?;
+                }
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,321 @@
+//! The seam between a queue and the database that keeps it.
+//!
+//! An engine keeps all queues of one database. Everything that has to be atomic is one call of it.
+//! Only durations cross the seam, and times that users or the engine itself gave: the clock is the
+//! engine's. The rules are pure and shared ([`rules`](crate::queue::rules)); those who wait, the
+//! averages and the lines of the log stand above, in [`Shared`].
+
+use crate::base::config::ConfigError;
+use crate::base::sync::Arc;
+use crate::queue::rules::ends::End;
+use crate::queue::rules::notes::{Change, Noted};
+use crate::queue::rules::pushing::Push;
+use crate::queue::waits::shared::{OpenQueues, Shared};
+use crate::queue::words::durations::Durations;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::info::{JobInfo, PeriodicInfo};
+use crate::queue::words::job::{Counts, JobId, JobState, Pushed};
+use crate::queue::words::limit::LimitOf;
+use crate::queue::words::meta::Meta;
+use crate::queue::words::new_job::NewJob;
+use crate::queue::words::options::QueueOptions;
+use crate::queue::words::periodic::Periodic;
+use crate::queue::words::progress::JobProgress;
+use crate::queue::words::row::Row;
+use serde_json::Value;
+use std::any::Any;
+use std::time::{Duration, Instant};
+
+/// The number of a queue within its engine.
+pub(super) type QueueNo = u32;
+
+/// A job in the hands of a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The queue that it is in.
+    pub queue: QueueNo,
+    /// Its id.
+    pub id: JobId,
+    /// The token of its lease. None is ever given out again.
+    pub token: u64,
+}
+
+/// The end of an attempt, to be written.
+#[derive(Clone, Debug)]
+pub struct Ending {
+    /// The job.
+    pub job: Held,
+    /// The end, as its worker reports it.
+    pub end: End,
+    /// The data that it leaves, as JSON.
+    pub data: Option<Vec<u8>>,
+    /// The kind of the job and its durations, if they are to be stored with this end.
+    pub durations: Option<(String, Durations)>,
+}
+
+/// A wish for jobs.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// The queue.
+    pub queue: QueueNo,
+    /// The most jobs to be claimed.
+    pub most: usize,
+    /// The time by which a job must be due, in milliseconds since 1970; a time to come hands out
+    /// jobs before they are due. `None`: those that are due.
+    pub due_by: Option<u64>,
+}
+
+/// A job that was claimed. The place in its row is the token of the lease.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// The queue that it is in.
+    pub queue: QueueNo,
+    /// Its id.
+    pub id: JobId,
+    /// The job.
+    pub row: Row,
+    /// Its payload, as JSON.
+    pub payload: Vec<u8>,
+}
+
+/// The answer to a turn.
+#[derive(Debug, Default)]
+pub struct Turned {
+    /// For each end the state that its job has then, or `None` where its row is gone. `None` in
+    /// place of that: the lease was over, and nothing was written for it.
+    pub ended: Vec<Option<Option<JobState>>>,
+    /// The jobs that were claimed.
+    pub claimed: Vec<Claimed>,
+    /// True if nothing was claimed so far, and another look may find a job.
+    pub again: bool,
+}
+
+/// Work that a turn does beside its ends and claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// It does what time has brought.
+    Tidy,
+    /// It does nothing else: a record that cannot be read is not to hold up the ends.
+    Nothing,
+}
+
+/// A change of a job.
+#[derive(Clone, Debug)]
+pub enum Edit {
+    /// Nothing but the check that the lease holds.
+    Nothing,
+    /// Other data, as JSON.
+    Data(Vec<u8>),
+    /// A value of its metadata; `None` takes it away.
+    Meta(String, Option<Value>),
+    /// It runs once more when this run has succeeded, from this time on: milliseconds since 1970.
+    Resubmit(u64),
+}
+
+/// A change of a queue by somebody who steers it. The answer is the number of jobs that it changed.
+#[derive(Clone, Debug)]
+pub enum Steer {
+    /// Removes a job in any state.
+    Remove(JobId),
+    /// Makes a dead job ready.
+    Requeue(JobId),
+    /// Removes the jobs of this state that wait or run: some of them. 0: there is none.
+    Purge(JobState),
+    /// Makes dead jobs ready: some of them. 0: there is none.
+    RequeueDead,
+    /// Pauses the queue until this time, in milliseconds since 1970; 0: not any more.
+    Pause(u64),
+    /// Removes the record of a periodic job, and makes no more jobs of it.
+    RemovePeriodic(String),
+}
+
+/// The part of a queue's state that is in memory: no look at it costs a read.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance {
+    /// The ready jobs that a claim may find.
+    pub ready: u64,
+    /// True while the queue is paused.
+    pub is_paused: bool,
+    /// True if no job may begin now, since a limit of the queue is full, or a job runs alone.
+    pub is_full: bool,
+    /// True if limits hold jobs that are ready.
+    pub is_limited: bool,
+    /// True if one job more may wait, or some that wait have expired.
+    pub has_room: bool,
+    /// The first time at which a scheduled job is due, in milliseconds since 1970; `u64::MAX`:
+    /// there is none.
+    pub due: u64,
+    /// The time until time brings something; `None`: it will not.
+    pub next_time: Option<Duration>,
+    /// The same, and no time if there is something to be done now.
+    pub next_change: Option<Duration>,
+}
+
+impl Glance {
+    /// True if a claim may find a job now.
+    pub fn is_ready(&self) -> bool {
+        self.ready > 0 && !self.is_paused && !self.is_full
+    }
+
+    /// True if there is something to be done that time, or an end, has brought.
+    pub fn is_due(&self) -> bool {
+        self.next_change.is_some_and(|next| next.is_zero())
+    }
+}
+
+/// The things that a queue may wait for, for its status.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// The jobs in each state.
+    pub counts: Counts,
+    /// The ready job that has waited longest, and since when, in milliseconds since 1970.
+    pub oldest_ready: Option<(JobId, u64)>,
+    /// True if no ready job is where a claim looks first, so that limits may hold all of them.
+    pub only_held: bool,
+    /// The first time at which a job is due or a periodic job has its tick.
+    pub due: Option<u64>,
+    /// The time until which it is paused; `u64::MAX`: until somebody resumes it.
+    pub paused_until: Option<u64>,
+    /// A job runs alone (true), or is to (false); `None`: neither.
+    pub alone: Option<bool>,
+    /// The limit of the whole queue is full: until this time if it waits for a token.
+    pub full: Option<Option<u64>>,
+    /// The limit that holds most jobs, their number, and the time of its next token.
+    pub held: Option<(LimitOf, u64, Option<u64>)>,
+    /// The number of running jobs.
+    pub running: usize,
+    /// The job that has run longest, and since when.
+    pub oldest_running: Option<(Instant, JobId)>,
+}
+
+/// A queue that an engine has opened.
+pub struct Opened {
+    /// Its number.
+    pub number: QueueNo,
+    /// The part of it that those share who have it open.
+    pub shared: Arc<Shared>,
+    /// It is open as long as somebody has this.
+    pub keep: Arc<dyn Any + Send + Sync>,
+}
+
+/// The database of queues. Each call that changes something is one atomic write.
+///
+/// # Errors
+/// Those of the calls of a [`Queue`](crate::queue::Queue) that it serves.
+#[allow(clippy::missing_errors_doc, reason = "they are those of the calls that they serve")]
+pub trait QueueEngine: Send + Sync + 'static {
+    /// Returns the engine as itself, for calls that only one engine has.
+    fn as_any(&self) -> &dyn Any;
+
+    /// Returns a number that two values have if they keep the same database.
+    fn address(&self) -> usize;
+
+    /// Opens a queue, or returns it as it is open. Its jobs that ran when their process died count
+    /// a crash each.
+    fn open(&self, name: &str, options: &QueueOptions) -> Result<Opened, QueueError>;
+
+    /// Returns the names of all queues.
+    fn names(&self) -> Result<Vec<String>, QueueError>;
+
+    /// Checks a job, and gives it an id if it has none.
+    fn prepare(&self, queue: QueueNo, job: NewJob) -> Result<Push, ConfigError>;
+
+    // Changes.
+
+    /// Pushes jobs: all or none. Those that go together into one queue are one entry.
+    fn push(&self, pushes: Vec<(QueueNo, Vec<Push>)>) -> Result<Vec<Pushed>, QueueError>;
+
+    /// Ends attempts and claims jobs, in one write.
+    fn turn(&self, ends: &[Ending], claim: Option<Claim>, beside: Beside) -> Result<Turned, QueueError>;
+
+    /// Changes a job: with a token only if that lease holds.
+    fn edit(&self, queue: QueueNo, id: &str, token: Option<u64>, edit: Edit) -> Result<Row, QueueError>;
+
+    /// Shows the progress of a job that a worker has. Returns its row if that was read.
+    fn show(&self, job: &Held, fraction: f64, note: &str) -> Result<Option<Row>, QueueError>;
+
+    /// Notes that the runner of these jobs stops. If its process ends now, that is no crash.
+    fn note_stop(&self, jobs: &[Held]) -> Result<(), QueueError>;
+
+    /// Changes a queue for somebody who steers it.
+    fn steer(&self, queue: QueueNo, steer: Steer) -> Result<u64, QueueError>;
+
+    /// Makes the jobs of a periodic job from now on. Returns its last tick.
+    fn start_periodic(&self, queue: QueueNo, periodic: Arc<Periodic>) -> Result<u64, QueueError>;
+
+    /// Changes a note. Returns the one of before and the one of now.
+    fn note(&self, queue: QueueNo, of: &str, change: Change) -> Result<(Option<Noted>, Option<Noted>), QueueError>;
+
+    /// Does what time has brought, and takes back the jobs of silent workers: some of each.
+    fn tend(&self, queue: QueueNo) -> Result<(), QueueError>;
+
+    // Leases.
+
+    /// Makes a lease end after so long a silence from now on; `None`: not by silence. Returns false
+    /// if it is over.
+    fn renew(&self, job: &Held, silence: Option<Duration>) -> bool;
+
+    /// True if the lease holds.
+    fn holds(&self, job: &Held) -> bool;
+
+    // Looks.
+
+    /// Returns what is in memory.
+    fn glance(&self, queue: QueueNo) -> Glance;
+
+    /// Returns the jobs in each state.
+    fn counts(&self, queue: QueueNo) -> Counts;
+
+    /// Returns what the status of a queue is made from.
+    fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError>;
+
+    /// Returns since when the job has waited that a claim takes next, or its work is due: in
+    /// milliseconds since 1970.
+    fn oldest(&self, queue: QueueNo) -> u64;
+
+    /// Returns the ids of the running jobs and since when they run.
+    fn running(&self, queue: QueueNo) -> (usize, Option<(Instant, JobId)>);
+
+    /// Returns a job with all that belongs to it.
+    fn job(&self, queue: QueueNo, id: &str) -> Result<Option<JobInfo>, QueueError>;
+
+    /// Returns jobs of a state behind this one: so many at most.
+    fn list(
+        &self,
+        queue: QueueNo,
+        state: JobState,
+        behind: Option<&JobInfo>,
+        most: usize,
+    ) -> Result<Vec<JobInfo>, QueueError>;
+
+    /// Returns the row of a job.
+    fn row(&self, queue: QueueNo, id: &str) -> Result<Option<Row>, QueueError>;
+
+    /// Returns the data of a job, as JSON.
+    fn data(&self, queue: QueueNo, id: &str) -> Result<Option<Vec<u8>>, QueueError>;
+
+    /// Returns the metadata of a job.
+    fn meta(&self, queue: QueueNo, id: &str) -> Result<Meta, QueueError>;
+
+    /// Returns the progress of a job: that which its worker shows, or the stored one.
+    fn progress(&self, queue: QueueNo, id: &str) -> Result<Option<JobProgress>, QueueError>;
+
+    /// Returns a note, also if its time is over.
+    fn noted(&self, queue: QueueNo, of: &str) -> Result<Option<Noted>, QueueError>;
+
+    /// Returns the notes whose places begin so, behind this one: so many at most that are not over.
+    /// One that cannot be read has the reason in its place.
+    fn notes(
+        &self,
+        queue: QueueNo,
+        prefix: &str,
+        behind: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<(String, Result<Noted, String>)>, QueueError>;
+
+    /// Returns the records of periodic jobs, and the schedules of those that are registered.
+    fn periodics(&self, queue: QueueNo) -> Result<Vec<PeriodicInfo>, QueueError>;
+
+    /// Returns the queues that are open in this database.
+    fn open_queues(&self) -> &OpenQueues;
+}

@@ -1,0 +1,242 @@
+//! The part of an open queue that stands above its engine: those who wait, the averages, the lines
+//! of the log, and the runner.
+
+use crate::base::clock::{Moment, Waits};
+use crate::base::config::ConfigError;
+use crate::base::sync::{Arc, Mutex, Ordering};
+use crate::queue::waits::averages::Averages;
+use crate::queue::waits::bell::Bell;
+use crate::queue::waits::lines::{self, Lines};
+use crate::queue::waits::subscribers::Subscribers;
+use crate::queue::words::durations::Durations;
+use crate::queue::words::ended::Ended;
+use crate::queue::words::options::QueueOptions;
+use crate::queue::words::progress::JobProgress;
+use crate::queue::words::told::Happened;
+use std::collections::HashMap;
+use std::sync::Weak;
+use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
+
+/// The queues that are open in a database.
+#[derive(Default)]
+pub struct OpenQueues(Mutex<Vec<Weak<Shared>>>);
+
+/// The state of an open queue that all who have it open share.
+pub struct Shared {
+    pub(crate) name: String,
+    pub(crate) options: QueueOptions,
+    /// The place where its threads sleep.
+    pub(crate) bell: Arc<Bell>,
+    /// The bells of the groups that it is in.
+    bells: Mutex<Vec<Weak<Bell>>>,
+    pub(crate) subscribers: Subscribers,
+    pub(crate) averages: Averages,
+    lines: Lines,
+    /// The slots of the runner; 0: there is none.
+    slots: AtomicUsize,
+    trouble: Mutex<Trouble>,
+}
+
+/// The reasons for which a queue may stand still, beside those of its engine.
+#[derive(Clone, Default)]
+pub(crate) struct Trouble {
+    /// The reason why the last write failed, and the time of the first such failure.
+    pub(crate) failing: Option<(String, Instant)>,
+    /// The gate of the runner that is closed, and since when.
+    pub(crate) closed: Option<(String, Instant)>,
+}
+
+/// The reasons to wake threads after a write.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wake {
+    /// The jobs that may begin now.
+    pub jobs: u64,
+    /// Each thread has to look: time brings something sooner, or a pause has begun or ended.
+    pub all: bool,
+    /// Threads that take jobs before they are due have to look.
+    pub early: bool,
+    /// A job more may wait.
+    pub room: bool,
+    /// Those who wait for a change have to look, since time brings one sooner.
+    pub sooner: bool,
+}
+
+/// The right to run a queue, until it is dropped.
+pub(crate) struct RunnerName(Arc<Shared>);
+
+impl Drop for RunnerName {
+    fn drop(&mut self) {
+        self.0.slots.store(0, Ordering::Release);
+        self.0.note_gate(None);
+    }
+}
+
+impl OpenQueues {
+    /// Returns the queue of this name if it is open, or opens it. With it comes what keeps it open.
+    ///
+    /// # Errors
+    /// [`ConfigError::QueueOptions`] if it is open with other options, and those of `load`.
+    pub fn open<E: From<ConfigError>>(
+        &self,
+        name: &str,
+        options: &QueueOptions,
+        load: impl FnOnce(Option<&Arc<Shared>>) -> Result<Arc<Shared>, E>,
+    ) -> Result<Arc<Shared>, E> {
+        let mut open = self.0.lock();
+        open.retain(|queue| queue.strong_count() > 0);
+        let known = open.iter().filter_map(Weak::upgrade).find(|queue| queue.name == name);
+        if known.as_ref().is_some_and(|queue| queue.options != *options) {
+            return Err(ConfigError::QueueOptions { name: name.to_owned() }.into());
+        }
+        let shared = load(known.as_ref())?;
+        if known.is_none() {
+            open.push(Arc::downgrade(&shared));
+        }
+        Ok(shared)
+    }
+}
+
+impl Shared {
+    /// Makes the shared part of a queue that is opened, with the durations that its engine has.
+    #[must_use]
+    pub fn new(name: &str, options: &QueueOptions, durations: HashMap<String, Durations>) -> Arc<Self> {
+        let shared = Arc::new(Self {
+            name: name.to_owned(),
+            options: options.clone(),
+            bell: Arc::default(),
+            bells: Mutex::default(),
+            subscribers: Subscribers::default(),
+            averages: Averages::new(durations),
+            lines: Lines::default(),
+            slots: AtomicUsize::new(0),
+            trouble: Mutex::default(),
+        });
+        let waits: Weak<dyn Waits> = Arc::downgrade(&(shared.clone() as Arc<dyn Waits>));
+        shared.options.clock.tell(waits);
+        shared
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        self.options.clock.moment()
+    }
+
+    // The engine.
+
+    /// Tells those who wait what a write has brought. The lines of the log wait until
+    /// [`write_lines`](Self::write_lines).
+    pub(crate) fn told(&self, mut told: Vec<Happened>) {
+        let is_line = |happened: &mut Happened| matches!(happened, Happened::Line(_));
+        let lines: Vec<_> = told.extract_if(.., is_line).filter_map(Happened::line).collect();
+        self.lines.add(lines);
+        self.subscribers.tell(told);
+    }
+
+    /// Tells of the progress that a worker shows.
+    pub(crate) fn told_progress(&self, id: &str, progress: &JobProgress) {
+        self.subscribers.tell_progress(id, progress);
+    }
+
+    /// Wakes those who have to look at what a write has brought.
+    pub(crate) fn wake(&self, wake: Wake) {
+        if wake.room {
+            self.bell.ring_room();
+        }
+        if wake.all {
+            self.each_bell(Bell::ring_all);
+        } else if wake.jobs > 0 || wake.early {
+            self.each_bell(|bell| bell.ring(wake.jobs));
+        }
+        if wake.sooner {
+            self.subscribers.ring();
+        }
+    }
+
+    /// Makes every thread that waits look again.
+    pub(crate) fn ring(&self) {
+        self.each_bell(Bell::ring_all);
+    }
+
+    /// Writes the lines of the log that wait. The caller holds no lock.
+    pub(crate) fn write_lines(&self) {
+        self.lines.write(&self.name);
+    }
+
+    /// Tells the log of the end of an attempt.
+    pub(crate) fn log_end(&self, job: (&str, &str, u32), ended: &Ended) {
+        lines::ended(&self.lines, &self.name, job, ended);
+    }
+
+    /// Notes that a write failed, or that one succeeded.
+    pub(crate) fn note_failing(&self, error: Option<String>) {
+        let now = self.moment().now;
+        let mut trouble = self.trouble.lock();
+        trouble.failing = error.map(|error| (error, trouble.failing.take().map_or(now, |(_, since)| since)));
+    }
+
+    pub(crate) fn is_failing(&self) -> bool {
+        self.trouble.lock().failing.is_some()
+    }
+
+    pub(crate) fn trouble(&self) -> Trouble {
+        self.trouble.lock().clone()
+    }
+
+    // The bells.
+
+    /// Rings this bell from now on whenever the queue wakes its own threads.
+    pub(crate) fn hang(&self, bell: &Arc<Bell>) {
+        let mut bells = self.bells.lock();
+        bells.retain(|bell| bell.strong_count() > 0);
+        bells.push(Arc::downgrade(bell));
+    }
+
+    fn each_bell(&self, ring: impl Fn(&Bell)) {
+        ring(&self.bell);
+        for bell in self.bells.lock().iter().filter_map(Weak::upgrade) {
+            ring(&bell);
+        }
+    }
+
+    /// True if a thread waits for a job of the queue, or of a group that it is in.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let bells = self.bells.lock();
+        self.bell.is_awaited() || bells.iter().filter_map(Weak::upgrade).any(|bell| bell.is_awaited())
+    }
+
+    // The runner.
+
+    /// Takes the right to run the queue, with so many slots. `None` while another runner has it.
+    pub(crate) fn take_runner(self: &Arc<Self>, slots: usize) -> Option<RunnerName> {
+        let taken = self.slots.compare_exchange(0, slots, Ordering::AcqRel, Ordering::Acquire);
+        taken.ok().map(|_| RunnerName(self.clone()))
+    }
+
+    /// Changes the number of slots of the runner that there is.
+    pub(crate) fn set_slots(&self, slots: usize) {
+        self.slots.store(slots, Ordering::Release);
+    }
+
+    /// Returns the number of slots of the runner, if there is one.
+    pub(crate) fn slots(&self) -> Option<usize> {
+        Some(self.slots.load(Ordering::Acquire)).filter(|slots| *slots > 0)
+    }
+
+    /// Notes which gate of the runner is closed. True if it was another one before, or none.
+    pub(crate) fn note_gate(&self, name: Option<&str>) -> bool {
+        let mut trouble = self.trouble.lock();
+        if trouble.closed.as_ref().map(|(name, _)| name.as_str()) == name {
+            return false;
+        }
+        trouble.closed = name.map(|name| (name.to_owned(), self.moment().now));
+        true
+    }
+}
+
+impl Waits for Shared {
+    fn clock_was_set(&self) {
+        self.ring();
+        self.bell.ring_room();
+        self.subscribers.ring();
+    }
+}
