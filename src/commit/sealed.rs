@@ -142,6 +142,9 @@ impl Fields<'_> {
 }
 
 #[cfg(test)]
+pub(crate) mod table;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -20,7 +20,7 @@ const FIRST: Index = 1;
 
 /// The stored bounds: the version, the log's number, the three indices, from version 2 on the name
 /// of the codec, and the checksum.
-const SEAL: Kind = Kind { label: "log", versions: &[1, 2] };
+pub(super) const SEAL: Kind = Kind { label: "log", versions: &[1, 2] };
 
 /// The stored bounds of a log whose items are JSON. Programs that know no other codec read them.
 const OF_JSON: Kind = Kind { versions: &[1], ..SEAL };

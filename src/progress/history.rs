@@ -15,7 +15,7 @@ const KEPT: u64 = 1_000;
 /// progress that had something saved or nothing, the lowest undone index before the move or 0, the
 /// index of the move, and the text of the reason. Its key has the name of the progress, and the
 /// number of the move behind it.
-const SEAL: Kind = Kind { label: "move", versions: &[1] };
+pub(super) const SEAL: Kind = Kind { label: "move", versions: &[1] };
 const FIXED: usize = 1 + 8 + 1 + 8 + 8;
 
 const SEEK: u8 = 0;
@@ -55,7 +55,7 @@ impl Move {
         Self { at: from_millis(wall), kind, from, to, reason: reason.to_owned() }
     }
 
-    fn encode(&self, name: &str, number: u64) -> Vec<u8> {
+    pub(super) fn encode(&self, name: &str, number: u64) -> Vec<u8> {
         let mut bytes = SEAL.begin(1 + FIXED + self.reason.len() + SUM);
         bytes.push(match self.kind {
             MoveKind::Seek => SEEK,
@@ -71,7 +71,7 @@ impl Move {
         bytes
     }
 
-    fn decode(name: &str, number: u64, bytes: &[u8]) -> Result<Self, String> {
+    pub(super) fn decode(name: &str, number: u64, bytes: &[u8]) -> Result<Self, String> {
         let body = SEAL.open(name, &number.to_be_bytes(), bytes)?.body;
         let (fixed, reason) = body.split_first_chunk::<FIXED>().ok_or("it is too short")?;
         let [kind, at @ .., has_from] = *fixed.first_chunk::<10>().unwrap_or(&[0; 10]);

@@ -22,7 +22,7 @@ use crate::kv::batch::FamilyId;
 use crate::store::{Store, keys};
 use std::time::{Duration, SystemTime};
 
-const SEAL: Kind = Kind { label: "life", versions: &[1] };
+pub(super) const SEAL: Kind = Kind { label: "life", versions: &[1] };
 const FIXED: usize = 1 + 6 * 8;
 
 const OPEN: u8 = 1;
@@ -57,7 +57,7 @@ pub(crate) struct Halt {
 }
 
 impl Life {
-    fn encode(&self, name: &str) -> Vec<u8> {
+    pub(super) fn encode(&self, name: &str) -> Vec<u8> {
         let text = self.halted.as_ref().map_or("", |halt| shortened(&halt.text));
         let mut bytes = SEAL.begin(1 + FIXED + text.len() + SUM);
         let flags = [(self.open, OPEN), (self.careful.is_some(), CAREFUL), (self.halted.is_some(), HALTED)];
@@ -125,7 +125,7 @@ fn shortened(text: &str) -> &str {
 }
 
 /// The time at which the watermark of a progress moved last, in milliseconds since 1970.
-const MOVED: Kind = Kind { label: "moved", versions: &[1] };
+pub(super) const MOVED: Kind = Kind { label: "moved", versions: &[1] };
 
 /// Returns the key and the record of the time at which the watermark moved.
 pub(super) fn moved_entry(name: &str, at: u64) -> (Vec<u8>, Vec<u8>) {
@@ -138,10 +138,13 @@ pub(super) fn moved_entry(name: &str, at: u64) -> (Vec<u8>, Vec<u8>) {
 /// Reads the time at which the watermark moved, if it is known.
 pub(super) fn load_moved(store: &Store, name: &str) -> Result<Option<u64>, Error> {
     let Some(bytes) = store.kv().get(store.system(), &moved_key(name))? else { return Ok(None) };
-    let corrupt = |reason| Error::Corrupt { name: name.to_owned(), reason };
-    let opened = MOVED.open(name, &[], &bytes).map_err(|why| corrupt(format!("the time of its last move: {why}")))?;
-    let time = <[u8; 8]>::try_from(opened.body);
-    time.map(|time| Some(u64::from_be_bytes(time))).map_err(|_| corrupt("the time of its last move is no time".into()))
+    decode_moved(name, &bytes).map(Some).map_err(|reason| Error::Corrupt { name: name.to_owned(), reason })
+}
+
+pub(super) fn decode_moved(name: &str, bytes: &[u8]) -> Result<u64, String> {
+    let opened = MOVED.open(name, &[], bytes).map_err(|why| format!("the time of its last move: {why}"))?;
+    let time = opened.body.try_into().map_err(|_| "the time of its last move is no time")?;
+    Ok(u64::from_be_bytes(time))
 }
 
 pub(super) fn moved_key(name: &str) -> Vec<u8> {

@@ -21,7 +21,7 @@ pub(super) const IN_USE: &str = "parked";
 /// The stored record: the version, the flags, the attempts, the crashes, three times in
 /// milliseconds since 1970, and the text of the error. Its key is that of the progress, with the
 /// index behind it.
-const SEAL: Kind = Kind { label: "parked", versions: &[1] };
+pub(super) const SEAL: Kind = Kind { label: "parked", versions: &[1] };
 const FIXED: usize = 1 + 4 + 4 + 3 * 8;
 
 /// The flag of a job that the next life is to run once more.

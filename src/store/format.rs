@@ -19,7 +19,7 @@ use crate::kv::{Family, Kv};
 use std::collections::BTreeSet;
 
 #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
-mod reading;
+pub(super) mod reading;
 
 #[cfg(feature = "rocksdb")]
 pub(super) use reading::check;

@@ -9,7 +9,7 @@ use crate::store::keys;
 use std::ops::Range;
 
 /// The kind of the record with the lowest number that was never reserved. It has no version.
-const SEAL: Kind = Kind { label: "", versions: &[] };
+pub(super) const SEAL: Kind = Kind { label: "", versions: &[] };
 
 /// The count of numbers that one write reserves.
 const BLOCK: u32 = 256;
@@ -46,14 +46,14 @@ impl Ids {
     }
 }
 
-fn encode(lowest: u32) -> Vec<u8> {
+pub(super) fn encode(lowest: u32) -> Vec<u8> {
     let mut bytes = SEAL.begin(4 + SUM);
     bytes.extend_from_slice(&lowest.to_be_bytes());
     SEAL.close("", &[], &mut bytes);
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Result<u32, String> {
+pub(super) fn decode(bytes: &[u8]) -> Result<u32, String> {
     let body = SEAL.open("", &[], bytes)?.body;
     let lowest = body.try_into().map_err(|_| format!("it is {} bytes long instead of {}", bytes.len(), 4 + SUM))?;
     Ok(u32::from_be_bytes(lowest))

@@ -12,3 +12,5 @@ pub(crate) mod periodic;
 pub(crate) mod progress;
 pub(crate) mod push;
 pub(crate) mod row;
+#[cfg(test)]
+pub(crate) mod samples;

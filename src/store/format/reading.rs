@@ -62,7 +62,7 @@ pub(crate) fn take_up(kv: &dyn Kv, system: &Family, stored: Option<Stored>) -> R
     Ok(Format::default())
 }
 
-pub(super) fn decode(record: &[u8], place: &dyn fmt::Display) -> Result<Stored, Error> {
+pub(crate) fn decode(record: &[u8], place: &dyn fmt::Display) -> Result<Stored, Error> {
     if record == FIRST {
         return Ok(Stored::First);
     }
