@@ -3,7 +3,7 @@
 use crate::base::error::Error;
 use crate::effects::Effects;
 use crate::kv::{KeyRange, Order};
-use crate::queue::embedded::codec::note::encode_change;
+use crate::queue::embedded::codec::kept::encode_change;
 use crate::queue::embedded::intent::call;
 use crate::queue::embedded::keys::Mark;
 use crate::queue::handle::{Queue, SOME};

@@ -4,7 +4,7 @@
 use crate::ConfigError;
 use crate::base::error::Error;
 use crate::base::sync::Arc;
-use crate::queue::embedded::codec::periodic::Last;
+use crate::queue::embedded::codec::kept::Last;
 use crate::queue::embedded::intent::call;
 use crate::queue::embedded::keys::id_of_row;
 use crate::queue::handle::{Queue, SOME};

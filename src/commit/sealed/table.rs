@@ -134,6 +134,11 @@ fn promise_08_each_record_is_written_as_ever_and_is_read_as_it_was_written() {
         assert_eq!(sample.read(&sample.bytes), Ok(true), "{key:?}: {bytes}");
         let written = sample.written.escape_ascii().to_string();
         assert!(written.is_empty() || written == bytes, "{key:?}: {written} in place of {bytes}");
+        let is_same = |body: &[u8]| sample.read(&sample.seal(body)) == Ok(true);
+        let body = sample.body();
+        assert!(!(0..body.len()).any(|length| is_same(&body[..length])), "{key:?}: the end counts");
+        // The text of a halt counts only in a record of a life that halted.
+        assert!(!is_same(&[body, b"x"].concat()) || sample.kind.label == "life", "{key:?}: what follows counts");
     }
 }
 

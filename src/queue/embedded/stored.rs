@@ -2,8 +2,7 @@
 
 use crate::commit::sealed::SUM;
 use crate::queue::embedded::codec::head::{self, Head, decode_number, encode_number};
-use crate::queue::embedded::codec::mark::{self, Marked};
-use crate::queue::embedded::codec::periodic::{self, Last};
+use crate::queue::embedded::codec::kept::{self, Last, Marked};
 use crate::queue::embedded::codec::push::{decode_push, encode_push};
 use crate::queue::embedded::codec::{durations, row};
 use crate::queue::words::row::Row;
@@ -27,10 +26,10 @@ impl StoredKind {
         match self {
             Self::Row => Some(row::SEAL.checksum(queue, id.as_bytes(), body)),
             Self::Head => Some(head::SEAL.checksum(queue, &[], body)),
-            Self::Mark => Some(mark::SEAL.checksum(queue, id.as_bytes(), body)),
+            Self::Mark => Some(kept::MARK.checksum(queue, id.as_bytes(), body)),
             Self::Number => Some(head::NAME.checksum(queue, &[], body)),
             Self::Durations => Some(durations::SEAL.checksum(queue, id.as_bytes(), body)),
-            Self::Periodic => Some(periodic::SEAL.checksum(queue, id.as_bytes(), body)),
+            Self::Periodic => Some(kept::PERIODIC.checksum(queue, id.as_bytes(), body)),
             Self::Push => None,
         }
     }

@@ -2,10 +2,9 @@
 
 use super::durations::Record as Measured;
 use super::head::{Head, decode_number, encode_number};
+use super::kept::{self, Last, Marked};
 use super::limit::Record as Limited;
-use super::mark::Marked;
-use super::periodic::Last;
-use super::{durations, entry, head, limit, mark, meta, note, periodic, progress, row};
+use super::{durations, entry, head, limit, meta, row};
 use crate::base::retry::Retry;
 use crate::commit::sealed::table::{Sample, samples as of};
 use crate::queue::rules::bucket::Bucket;
@@ -22,6 +21,29 @@ use serde_json::json;
 use std::time::{Duration, UNIX_EPOCH};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+fn all_extras() -> Extras {
+    Extras {
+        unique: Some(Until::Time),
+        fingerprint: Some(Fingerprint(*b"0123456789abcdef")),
+        skips_from: Some(3),
+        root: Some(Root::new("tree", UNIX_EPOCH + SECOND)),
+        is_root: true,
+        expires: Some(4),
+        key: Some("ann".to_owned()),
+        cost: 5,
+        held: Some("tmail".to_owned()),
+        after: 6,
+        on_dead: OnDead::Hold,
+        awaited: Some(7),
+        held_up: Some(8),
+        skipped: Some(Skipped::ALL[1]),
+        has_meta: true,
+        has_progress: true,
+        is_stopping: true,
+        is_suspect: true,
+    }
+}
 
 fn rows() -> Vec<Sample> {
     let plain = Row {
@@ -55,27 +77,7 @@ fn rows() -> Vec<Sample> {
         error: "no route".to_owned(),
         ..plain.clone()
     };
-    let all = Extras {
-        unique: Some(Until::Time),
-        fingerprint: Some(Fingerprint(*b"0123456789abcdef")),
-        skips_from: Some(3),
-        root: Some(Root::new("tree", UNIX_EPOCH + SECOND)),
-        is_root: true,
-        expires: Some(4),
-        key: Some("ann".to_owned()),
-        cost: 5,
-        held: Some("tmail".to_owned()),
-        after: 6,
-        on_dead: OnDead::Hold,
-        awaited: Some(7),
-        held_up: Some(8),
-        skipped: Some(Skipped::ALL[1]),
-        has_meta: true,
-        has_progress: true,
-        is_stopping: true,
-        is_suspect: true,
-    };
-    let all = Row { retention: Some(Retention::Keep), extras: Some(Box::new(all)), ..plain.clone() };
+    let all = Row { retention: Some(Retention::Keep), extras: Some(Box::new(all_extras())), ..plain.clone() };
     let one = Extras { key: Some("ann".to_owned()), ..NO_EXTRAS.clone() };
     let one = Row { retention: Some(Retention::Drop), extras: Some(Box::new(one)), ..failed.clone() };
     let records = [
@@ -149,10 +151,10 @@ fn beside() -> Vec<Sample> {
     let meta = [(meta, "01 '{\"a\":\"x\",\"b\":1}' ce4d4305")];
     let meta = of(meta::SEAL, ("q", "id"), |meta, queue, id| meta::encode(queue, id, &text(meta)), meta::decode, meta);
     let shown = [(JobProgress::new(0.5, "row 3", 258).unwrap(), "01 3fe0000000000000 8:258 'row 3' f4cad0d1")];
-    let shown = of(progress::SEAL, ("q", "id"), JobProgress::encode, JobProgress::decode, shown);
+    let shown = of(kept::PROGRESS, ("q", "id"), JobProgress::encode, JobProgress::decode, shown);
     let marked = Marked { number: 258, until: 772, id: "id".to_owned() };
     let marked = [(marked, "01 8:258 8:772 'id' 0058c5d3")];
-    let marked = of(mark::SEAL, ("q", "uabc"), Marked::encode, Marked::decode, marked);
+    let marked = of(kept::MARK, ("q", "uabc"), Marked::encode, Marked::decode, marked);
     let write = |id: &String, queue: &str, key: &str| entry::encode(queue, key.as_bytes(), id);
     let read = |queue: &str, key: &str, bytes: &[u8]| entry::id_in(queue, key.as_bytes(), bytes);
     let entry = of(entry::SEAL, ("q", "key"), write, read, [("id".to_owned(), "ff 'id' e914cdef")]);
@@ -168,9 +170,9 @@ fn own() -> Vec<Sample> {
     let measured = [(Measured { durations, at: 258 }, "01 8:3 8:1000000000 8:2000000000 8:258 454064c2")];
     let measured = of(durations::SEAL, ("q", "mail"), Measured::encode, Measured::decode, measured);
     let last = [(Last { tick: 258, skipped: 3, run: "~7".to_owned() }, "01 8:258 8:3 '~7' 52ea8bb0")];
-    let last = of(periodic::SEAL, ("q", "tick"), Last::encode, Last::decode, last);
+    let last = of(kept::PERIODIC, ("q", "tick"), Last::encode, Last::decode, last);
     let noted = [(Noted { until: 258, value: json!({"a": 1}) }, "01 8:258 '{\"a\":1}' 6684caf8")];
-    let noted = of(note::SEAL, ("q", "04kindkey"), Noted::encode, Noted::decode, noted);
+    let noted = of(kept::NOTE, ("q", "04kindkey"), Noted::encode, Noted::decode, noted);
     [number, measured, last, noted].into_iter().flatten().collect()
 }
 
