@@ -1,5 +1,5 @@
-//! What a queue keeps beside the rows of its jobs: marks, the last ticks of periodic jobs, notes, and
-//! the progress of jobs.
+//! The bytes of what a queue keeps beside the rows of its jobs: marks, the last ticks of periodic
+//! jobs, notes, and the progress of jobs.
 
 use crate::commit::sealed::{Fields, Kind, Writer};
 use crate::queue::rules::notes::{Change, Noted};
