@@ -1,75 +1,46 @@
 //! Records of a progress, as they lie on disks.
 
-use super::format::{self, Delta, Page, Restored, Series};
+use super::format;
 use super::history::{self, Move, MoveKind};
 use super::life::{self, Halt, Life, decode_moved, moved_entry};
 use super::parked::{self, ParkedRecord};
 use crate::base::index::Index;
 use crate::commit::sealed::table::{Sample, samples as of};
+use crate::fuzzing::{Kind, Said};
 use std::ops::RangeInclusive;
-
-/// The generation of the page and of its deltas, and the lowest index that its page does not have.
-const PAGE: (u32, Index) = (5, 100);
-
-/// The widest list that is written. The bits of a wider one fill the memory.
-const WIDEST: u64 = 1 << 12;
-
-type Runs = Vec<RangeInclusive<Index>>;
-
-/// True if a damaged list is too wide to be written.
-fn is_wide(runs: &Runs, next: Index) -> bool {
-    runs.last().is_some_and(|last| last.end() - next > WIDEST)
-}
 
 /// Returns the number that is the place of a record.
 fn number(place: &str) -> u64 {
     place.bytes().fold(0, |number, byte| number << 8 | u64::from(byte))
 }
 
-fn write_page(page: &Page, name: &str, _: &str) -> Vec<u8> {
-    let (Some(series), Some(next), done) = (page.series, page.restored.next, &page.restored.done) else {
-        return Vec::new(); // It is of version 1.
-    };
-    if is_wide(done, next) {
-        return Vec::new();
+/// Returns the kind of the record at this place, which is the slot of a delta.
+fn kind(place: &str) -> Kind {
+    match number(place) as u32 {
+        0 => Kind::Page,
+        slot => Kind::Delta { slot, page_next: 100 },
     }
-    let first = next / 64 * 64;
-    let mut words = vec![0; done.last().map_or(0, |last| (last.end() - first) as usize / 64 + 1)];
-    done.iter().cloned().flatten().for_each(|i| words[((i - first) / 64) as usize] |= 1 << (i % 64));
-    format::encode_page(name, series, page.last_processed.is_some(), next, (first, &words))
 }
 
-fn pages() -> Vec<Sample> {
-    let page = |series, last_processed, next, done| Page {
-        series,
-        last_processed,
-        restored: Restored { next: Some(next), done },
+fn pages_and_deltas() -> Vec<Sample> {
+    let said = |last_processed, next, done: &[RangeInclusive<Index>]| {
+        let done = done.iter().cloned().flatten().collect();
+        Said { last_processed, next, done }
     };
-    let series = Some(Series { id: 7, generation: PAGE.0 });
-    let records = [
-        (page(None, Some(41), 42, vec![]), "01 8:41 d64efbca"),
-        (page(series, None, 42, vec![44..=44, 50..=60]), "02 4:7 4:5 00 8:42 00 020909 d4cebd12"),
-        (
-            page(series, Some(99), 100, (102..190).step_by(2).map(|i| i..=i).collect()),
-            "02 4:7 4:5 01 8:100 01 8:64 5555554000000000 1555555555555555 979b04ea",
-        ),
+    let write = |said: &Said, name: &str, place: &str| kind(place).write(name, said);
+    let read = |name: &str, place: &str, bytes: &[u8]| kind(place).read(name, bytes).ok_or_else(|| "no".to_owned());
+    let singles: Vec<_> = (102..190).step_by(2).map(|index| index..=index).collect();
+    let new = [
+        (said(None, 42, &[44..=44, 50..=60]), "02 4:3 4:5 00 8:42 00 020909 df666a14"),
+        (said(Some(99), 100, &singles), "02 4:3 4:5 01 8:100 01 8:64 5555554000000000 1555555555555555 76ce2c0f"),
     ];
-    of(format::PAGE, ("blocks", ""), write_page, |name, _, bytes| format::decode_page(name, bytes), records)
-}
-
-fn deltas() -> Vec<Sample> {
-    let write = |delta: &Delta, name: &str, slot: &str| {
-        if is_wide(&delta.new, delta.next) {
-            return Vec::new();
-        }
-        let new: Vec<_> = delta.new.iter().cloned().flatten().collect();
-        format::encode_delta(name, number(slot) as u32, PAGE.0, PAGE.1, delta.next, &new)
-    };
-    let read = |name: &str, slot: &str, bytes: &[u8]| {
-        format::decode_delta(name, number(slot) as u32, PAGE.0, PAGE.1, bytes)?.ok_or_else(|| "it is void".to_owned())
-    };
-    let records = [(Delta { next: 300, new: vec![310..=310, 400..=700] }, "05 c801 12 b101 ab02 1bd881a4")];
-    of(format::DELTA, ("blocks", "\0\0\0\x03"), write, read, records)
+    let delta = [(said(None, 300, &[310..=310, 400..=700]), "05 c801 12 b101 ab02 1bd881a4")];
+    // No program writes version 1 any more.
+    let old =
+        of(format::PAGE, ("blocks", ""), |_, _, _| Vec::new(), read, [(said(Some(41), 42, &[]), "01 8:41 d64efbca")]);
+    let new = of(format::PAGE, ("blocks", ""), write, read, new);
+    let delta = of(format::DELTA, ("blocks", "\0\0\0\x03"), write, read, delta);
+    [old, new, delta].into_iter().flatten().collect()
 }
 
 fn lives() -> Vec<Sample> {
@@ -117,5 +88,5 @@ pub(crate) fn samples() -> Vec<Sample> {
     let moved = [(0x0102_0304, "01 8:16909060 8f0de726")];
     let write = |at: &u64, name: &str, _: &str| moved_entry(name, *at).1;
     let moved = of(life::MOVED, ("p", ""), write, |name, _, bytes| decode_moved(name, bytes), moved);
-    [pages(), deltas(), lives(), moved, parked_jobs(), moves()].into_iter().flatten().collect()
+    [pages_and_deltas(), lives(), moved, parked_jobs(), moves()].into_iter().flatten().collect()
 }

@@ -46,37 +46,12 @@ fn all_extras() -> Extras {
 }
 
 fn rows() -> Vec<Sample> {
-    let plain = Row {
-        state: JobState::Ready,
-        priority: Priority::Normal,
-        kind: "mail".to_owned(),
-        retry: None,
-        retention: None,
-        failures: 0,
-        crashes: 0,
-        pushed: 0x0102,
-        due: 0,
-        since: 0x0103,
-        place: 7,
-        resubmit: None,
-        has_data: false,
-        error: String::new(),
-        extras: None,
-    };
+    let none = Row { has_data: false, extras: None, ..Row::unreadable(Priority::Normal, 7, None) };
+    let plain = Row { state: JobState::Ready, kind: "mail".to_owned(), pushed: 258, since: 259, ..none };
     let retry = Retry::exponential(SECOND, 60 * SECOND).factor(3.0).max_attempts(5).jitter(0.5);
-    let failed = Row {
-        state: JobState::Running,
-        priority: Priority::Low,
-        retry: Some(retry),
-        retention: Some(Retention::For(SECOND)),
-        failures: 2,
-        crashes: 1,
-        due: 9,
-        resubmit: Some(0x0201),
-        has_data: true,
-        error: "no route".to_owned(),
-        ..plain.clone()
-    };
+    let failed = Row { failures: 2, crashes: 1, due: 9, resubmit: Some(513), has_data: true, ..plain.clone() };
+    let failed = Row { state: JobState::Running, priority: Priority::Low, retry: Some(retry), ..failed };
+    let failed = Row { retention: Some(Retention::For(SECOND)), error: "no route".to_owned(), ..failed };
     let all = Row { retention: Some(Retention::Keep), extras: Some(Box::new(all_extras())), ..plain.clone() };
     let one = Extras { key: Some("ann".to_owned()), ..NO_EXTRAS.clone() };
     let one = Row { retention: Some(Retention::Drop), extras: Some(Box::new(one)), ..failed.clone() };
