@@ -136,7 +136,7 @@ pub fn stored(bytes: &[u8]) {
 
 /// The kind of a stored record of a progress.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+pub(crate) enum Kind {
     Page,
     /// A delta in this slot, on a page with this lowest undone index.
     Delta {
@@ -147,10 +147,10 @@ enum Kind {
 
 /// The content of a stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Said {
-    last_processed: Option<Index>,
-    next: Index,
-    done: Vec<Index>,
+pub(crate) struct Said {
+    pub(crate) last_processed: Option<Index>,
+    pub(crate) next: Index,
+    pub(crate) done: Vec<Index>,
 }
 
 /// The generation of the page and of its deltas.
@@ -177,7 +177,7 @@ impl Kind {
     }
 
     /// Reads a value, if it is readable and short enough to be listed.
-    fn read(self, name: &str, bytes: &[u8]) -> Option<Said> {
+    pub(crate) fn read(self, name: &str, bytes: &[u8]) -> Option<Said> {
         let (last_processed, next, runs) = match self {
             Kind::Page => {
                 let page = format::decode_page(name, bytes).ok()?;
@@ -199,7 +199,7 @@ impl Kind {
     }
 
     /// Writes a value.
-    fn write(self, name: &str, said: &Said) -> Vec<u8> {
+    pub(crate) fn write(self, name: &str, said: &Said) -> Vec<u8> {
         match self {
             Kind::Page => {
                 let first = said.next / 64 * 64;

@@ -26,6 +26,8 @@ mod held;
 mod looking;
 mod push;
 mod reading;
+#[cfg(test)]
+pub(crate) mod samples;
 pub(crate) mod state;
 mod trim;
 

@@ -16,6 +16,8 @@ mod memory;
 mod moves;
 mod parked;
 mod records;
+#[cfg(test)]
+pub(crate) mod samples;
 mod saved;
 mod saves;
 mod shortcuts;

@@ -182,5 +182,7 @@ pub mod design {}
 #[doc = include_str!("../docs/parity.md")]
 pub mod parity {}
 
+#[cfg(test)]
+pub(crate) use self::embedded::codec::samples;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::embedded::stored;

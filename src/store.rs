@@ -24,6 +24,8 @@ pub(crate) mod keys;
 mod locked;
 mod options;
 mod refresh;
+#[cfg(test)]
+pub(crate) mod samples;
 mod table;
 
 use format::Format;

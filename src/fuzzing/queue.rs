@@ -22,8 +22,8 @@ pub fn queue(bytes: &[u8]) {
 }
 
 fn kind(input: &mut Input<'_>) -> StoredKind {
-    use StoredKind::{Durations, Head, Mark, Number, Periodic, Push, Row};
-    let kinds = [Row, Head, Number, Push, Mark, Durations, Periodic];
+    use StoredKind::{Durations, Entry, Head, Mark, Number, Periodic, Push, Row};
+    let kinds = [Row, Head, Number, Push, Mark, Durations, Periodic, Entry];
     kinds[usize::from(input.byte()) % kinds.len()]
 }
 
@@ -36,8 +36,7 @@ fn foreign(input: &mut Input<'_>) {
         for bytes in [body.clone(), [&body[..], sum.as_ref().map_or(&[], |sum| &sum[..])].concat()] {
             let Some(written) = kind.rewritten(&name, &id, &bytes) else { continue };
             assert_eq!(kind.rewritten(&name, &id, &written).as_ref(), Some(&written), "promise 8");
-            let exact = [StoredKind::Head, StoredKind::Number, StoredKind::Durations, StoredKind::Periodic];
-            let is_exact = exact.contains(&kind);
+            let is_exact = !matches!(kind, StoredKind::Row | StoredKind::Push);
             assert!(!is_exact || written == bytes, "promise 8: {kind:?} has other bytes for the same");
         }
     }
@@ -71,6 +70,10 @@ fn body(kind: StoredKind, input: &mut Input<'_>) -> Vec<u8> {
         StoredKind::Number => {
             body[0] = 1;
             body.extend(input.array::<4>());
+        }
+        StoredKind::Entry => {
+            body[0] = u8::MAX;
+            body.extend(input.name().as_bytes());
         }
         StoredKind::Durations => {
             body[0] = 1;

@@ -8,7 +8,7 @@
 //! second number: its length minus two.
 
 use crate::base::index::Index;
-use crate::commit::sealed::{Kind, SUM};
+use crate::commit::sealed::{Fields, Kind, SUM};
 use crate::store::keys;
 use std::ops::RangeInclusive;
 
@@ -34,9 +34,6 @@ pub(crate) const DELTA: Kind = Kind { label: "", versions: &[] };
 const HAS_WATERMARK: u8 = 1;
 const RUNS: u8 = 0;
 const BITS: u8 = 1;
-/// The length of the number, the generation, the flags, the lowest undone index and the kind of the
-/// list.
-const HEADER: usize = 4 + 4 + 1 + 8 + 1;
 
 /// The widest window, which has 8 GiB of bits. A record that claims more is damaged.
 pub(super) const WIDEST: u64 = 1 << 36;
@@ -105,11 +102,8 @@ pub(crate) fn encode_page(
     next: Index,
     (first, words): (Index, &[u64]),
 ) -> Vec<u8> {
-    let mut bytes = PAGE.begin(64);
-    bytes.extend_from_slice(&series.id.to_be_bytes());
-    bytes.extend_from_slice(&series.generation.to_be_bytes());
-    bytes.push(if watermark { HAS_WATERMARK } else { 0 });
-    bytes.extend_from_slice(&next.to_be_bytes());
+    let page = PAGE.begin(64).count(series.id).count(series.generation);
+    let page = page.byte(if watermark { HAS_WATERMARK } else { 0 }).number(next);
     // The shorter form is chosen before anything is encoded, so a page takes no more memory than
     // its own bytes.
     let most = 8 * words.len() + 8;
@@ -121,23 +115,21 @@ pub(crate) fn encode_page(
         listed += one.len();
         listed <= most
     });
-    bytes.push(if is_short { RUNS } else { BITS });
-    bytes.reserve_exact(if is_short { listed } else { most } + SUM);
+    let mut page = page.byte(if is_short { RUNS } else { BITS });
+    page.bytes.reserve_exact(if is_short { listed } else { most } + SUM);
     if is_short {
         low = next.saturating_add(1);
-        runs_of_bits(first, words.iter().copied()).for_each(|run| put_run(&mut bytes, &mut low, &run));
+        runs_of_bits(first, words.iter().copied()).for_each(|run| put_run(&mut page.bytes, &mut low, &run));
     } else {
-        bytes.extend_from_slice(&first.to_be_bytes());
-        words.iter().for_each(|word| bytes.extend_from_slice(&word.to_be_bytes()));
+        page = page.number(first).numbers(words.iter().copied());
     }
-    PAGE.close(name, &[], &mut bytes);
-    bytes
+    page.seal(name, "")
 }
 
 /// Returns the content of a page, or the reason why it cannot be read.
 pub(crate) fn decode_page(name: &str, bytes: &[u8]) -> Result<Page, String> {
-    let opened = PAGE.open(name, &[], bytes)?;
-    if opened.version == WATERMARK_ONLY { decode_watermark(opened.body) } else { decode_full(opened.body) }
+    let page = PAGE.open(name, "", bytes)?;
+    if page.version == WATERMARK_ONLY { decode_watermark(page.rest) } else { decode_full(page) }
 }
 
 fn decode_watermark(body: &[u8]) -> Result<Page, String> {
@@ -147,11 +139,10 @@ fn decode_watermark(body: &[u8]) -> Result<Page, String> {
     Ok(Page { series: None, last_processed: Some(last), restored })
 }
 
-fn decode_full(body: &[u8]) -> Result<Page, String> {
-    let (header, rest) = body.split_first_chunk::<HEADER>().ok_or("its header is cut off")?;
-    let [i0, i1, i2, i3, g0, g1, g2, g3, flags, next @ .., kind] = *header;
-    let series = Series { id: u32::from_be_bytes([i0, i1, i2, i3]), generation: u32::from_be_bytes([g0, g1, g2, g3]) };
-    let next = Index::from_be_bytes(next);
+fn decode_full(mut body: Fields<'_>) -> Result<Page, String> {
+    let mut header = || Some((body.count()?, body.count()?, body.byte()?, body.number()?, body.byte()?));
+    let (id, generation, flags, next, kind) = header().ok_or("its header is cut off")?;
+    let series = Series { id, generation };
     let last_processed = match (flags, next.checked_sub(1)) {
         (0, _) => None,
         (HAS_WATERMARK, Some(last)) => Some(a_job(last)?),
@@ -159,8 +150,8 @@ fn decode_full(body: &[u8]) -> Result<Page, String> {
         _ => return Err(format!("its flags are {flags}, of which this program knows only 1")),
     };
     let done = match kind {
-        RUNS => decode_runs(rest, next)?,
-        BITS => decode_bits(rest, next)?,
+        RUNS => decode_runs(body.rest, next)?,
+        BITS => decode_bits(body.rest, next)?,
         _ => return Err(format!("its list is of kind {kind}, and this program knows {RUNS} and {BITS}")),
     };
     Ok(Page { series: Some(series), last_processed, restored: Restored { next: Some(next), done } })
@@ -175,13 +166,12 @@ pub(crate) fn encode_delta(
     next: Index,
     new: &[Index],
 ) -> Vec<u8> {
-    let mut bytes = DELTA.begin(16 + 3 * new.len());
-    put_varint(&mut bytes, generation.into());
-    put_varint(&mut bytes, next - page_next);
+    let mut delta = DELTA.begin(16 + 3 * new.len());
+    put_varint(&mut delta.bytes, generation.into());
+    put_varint(&mut delta.bytes, next - page_next);
     let mut low = next.saturating_add(1);
-    runs_of_list(new).for_each(|run| put_run(&mut bytes, &mut low, &run));
-    DELTA.close(name, &slot.to_be_bytes(), &mut bytes);
-    bytes
+    runs_of_list(new).for_each(|run| put_run(&mut delta.bytes, &mut low, &run));
+    delta.seal(name, slot.to_be_bytes())
 }
 
 /// Returns the content of a delta to the page of this generation, or the reason why it cannot be
@@ -194,7 +184,7 @@ pub(crate) fn decode_delta(
     page_next: Index,
     bytes: &[u8],
 ) -> Result<Option<Delta>, String> {
-    let mut body = DELTA.open(name, &slot.to_be_bytes(), bytes)?.body;
+    let mut body = DELTA.open(name, slot.to_be_bytes(), bytes)?.rest;
     if take_varint(&mut body)? != u64::from(of) {
         return Ok(None);
     }

@@ -1,12 +1,13 @@
 //! The history of a progress: a record of each move that somebody made on purpose.
 
+use super::life::{stored_time, wall_time};
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
 use crate::commit::changes::Changes;
-use crate::commit::sealed::{Kind, SUM};
+use crate::commit::sealed::Kind;
 use crate::kv::{Family, Pair};
 use crate::store::{Store, keys};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// The number of moves that are kept for each name, the newest ones.
 const KEPT: u64 = 1_000;
@@ -15,7 +16,7 @@ const KEPT: u64 = 1_000;
 /// progress that had something saved or nothing, the lowest undone index before the move or 0, the
 /// index of the move, and the text of the reason. Its key has the name of the progress, and the
 /// number of the move behind it.
-const SEAL: Kind = Kind { label: "move", versions: &[1] };
+pub(super) const SEAL: Kind = Kind { label: "move", versions: &[1] };
 const FIXED: usize = 1 + 8 + 1 + 8 + 8;
 
 const SEEK: u8 = 0;
@@ -52,32 +53,25 @@ pub enum MoveKind {
 impl Move {
     /// Makes the record of a move at this time, in milliseconds since 1970.
     pub(super) fn new(kind: MoveKind, from: Option<Index>, to: Index, reason: &str, wall: u64) -> Self {
-        Self { at: from_millis(wall), kind, from, to, reason: reason.to_owned() }
+        Self { at: wall_time(wall), kind, from, to, reason: reason.to_owned() }
     }
 
-    fn encode(&self, name: &str, number: u64) -> Vec<u8> {
-        let mut bytes = SEAL.begin(1 + FIXED + self.reason.len() + SUM);
-        bytes.push(match self.kind {
+    pub(super) fn encode(&self, name: &str, number: u64) -> Vec<u8> {
+        let kind = match self.kind {
             MoveKind::Seek => SEEK,
             MoveKind::Skip => SKIP,
-        });
-        let millis = self.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
-        bytes.extend_from_slice(&u64::try_from(millis).unwrap_or(u64::MAX).to_be_bytes());
-        bytes.push(u8::from(self.from.is_some()));
-        bytes.extend_from_slice(&self.from.unwrap_or(0).to_be_bytes());
-        bytes.extend_from_slice(&self.to.to_be_bytes());
-        bytes.extend_from_slice(self.reason.as_bytes());
-        SEAL.close(name, &number.to_be_bytes(), &mut bytes);
-        bytes
+        };
+        let record = SEAL.begin(FIXED + self.reason.len()).byte(kind).number(stored_time(self.at));
+        let record = record.byte(u8::from(self.from.is_some())).numbers([self.from.unwrap_or(0), self.to]);
+        record.bytes(self.reason.as_bytes()).seal(name, number.to_be_bytes())
     }
 
-    fn decode(name: &str, number: u64, bytes: &[u8]) -> Result<Self, String> {
-        let body = SEAL.open(name, &number.to_be_bytes(), bytes)?.body;
-        let (fixed, reason) = body.split_first_chunk::<FIXED>().ok_or("it is too short")?;
-        let [kind, at @ .., has_from] = *fixed.first_chunk::<10>().unwrap_or(&[0; 10]);
-        let index = |at: usize| fixed[at..].first_chunk().map_or(0, |index| Index::from_be_bytes(*index));
+    pub(super) fn decode(name: &str, number: u64, bytes: &[u8]) -> Result<Self, String> {
+        let mut rest = SEAL.open(name, number.to_be_bytes(), bytes)?;
+        let mut fixed = || Some((rest.byte()?, rest.number()?, rest.byte()?, rest.number()?, rest.number()?));
+        let (kind, at, has_from, from, to) = fixed().ok_or("it is too short")?;
         Ok(Self {
-            at: from_millis(u64::from_be_bytes(at)),
+            at: wall_time(at),
             kind: match kind {
                 SEEK => MoveKind::Seek,
                 SKIP => MoveKind::Skip,
@@ -85,18 +79,13 @@ impl Move {
             },
             from: match has_from {
                 0 => None,
-                1 => Some(index(10)),
+                1 => Some(from),
                 _ => return Err(format!("its mark for what was saved before is {has_from}, and not 0 or 1")),
             },
-            to: index(18),
-            reason: std::str::from_utf8(reason).map_err(|_| "the text of its reason is no text")?.to_owned(),
+            to,
+            reason: rest.last_text().ok_or("the text of its reason is no text")?,
         })
     }
-}
-
-/// A time beyond the clock's range is no time that was ever written.
-fn from_millis(millis: u64) -> SystemTime {
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// The place of one progress's history.
@@ -167,35 +156,6 @@ impl History {
 mod tests {
     use super::*;
 
-    fn skip() -> Move {
-        Move::new(MoveKind::Skip, Some(0x0102), 0x0304, "bad block", 0x0506)
-    }
-
-    #[test]
-    fn the_bytes_of_a_move_stay_as_they_are() {
-        let seek = Move::new(MoveKind::Seek, None, 7, "anew", 1_700_000_000_000);
-        let body = b"\x01\x00\x00\x00\x01\x8b\xcf\xe5\x68\x00\x00\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x00\x07anew";
-        let encoded = seek.encode("p", 3);
-        assert_eq!((&encoded[..body.len()], encoded.len()), (&body[..], body.len() + SUM));
-        let body = b"\x01\x01\0\0\0\0\0\0\x05\x06\x01\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\x03\x04bad block";
-        assert_eq!(&skip().encode("p", 3)[..body.len()], body);
-        for made in [seek, skip()] {
-            assert_eq!(Move::decode("p", 3, &made.encode("p", 3)), Ok(made));
-        }
-    }
-
-    #[test]
-    fn promise_08_any_flipped_bit_of_the_record_of_a_move_is_refused() {
-        let bytes = skip().encode("p", 3);
-        assert!(Move::decode("q", 3, &bytes).is_err() && Move::decode("p", 4, &bytes).is_err());
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(Move::decode("p", 3, &flipped).is_err(), "bit {bit}");
-        }
-        assert!((0..bytes.len()).all(|cut| Move::decode("p", 3, &bytes[..cut]).is_err()));
-    }
-
     #[test]
     fn a_whole_record_that_no_version_writes_is_refused() {
         let mut has_from = [0; FIXED];
@@ -203,11 +163,9 @@ mod tests {
         let mut kind = [0; FIXED];
         kind[0] = 2;
         for body in [&[0; FIXED - 1][..], &has_from, &kind, &[&[0; FIXED][..], &[0xff]].concat()] {
-            let mut bytes = SEAL.begin(64);
-            bytes.extend_from_slice(body);
-            SEAL.close("p", &3u64.to_be_bytes(), &mut bytes);
+            let bytes = SEAL.begin(64).bytes(body).seal("p", 3u64.to_be_bytes());
             assert!(Move::decode("p", 3, &bytes).is_err(), "{body:?}");
         }
-        assert!(from_millis(u64::MAX) >= SystemTime::UNIX_EPOCH, "no clock has this time");
+        assert!(wall_time(u64::MAX) >= SystemTime::UNIX_EPOCH, "no clock has this time");
     }
 }

@@ -17,12 +17,12 @@
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
 use crate::commit::changes::Changes;
-use crate::commit::sealed::{Kind, SUM};
+use crate::commit::sealed::Kind;
 use crate::kv::batch::FamilyId;
 use crate::store::{Store, keys};
 use std::time::{Duration, SystemTime};
 
-const SEAL: Kind = Kind { label: "life", versions: &[1] };
+pub(super) const SEAL: Kind = Kind { label: "life", versions: &[1] };
 const FIXED: usize = 1 + 6 * 8;
 
 const OPEN: u8 = 1;
@@ -57,33 +57,29 @@ pub(crate) struct Halt {
 }
 
 impl Life {
-    fn encode(&self, name: &str) -> Vec<u8> {
+    pub(super) fn encode(&self, name: &str) -> Vec<u8> {
         let text = self.halted.as_ref().map_or("", |halt| shortened(&halt.text));
-        let mut bytes = SEAL.begin(1 + FIXED + text.len() + SUM);
         let flags = [(self.open, OPEN), (self.careful.is_some(), CAREFUL), (self.halted.is_some(), HALTED)];
-        bytes.push(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
         let (index, at) = self.halted.as_ref().map_or((0, 0), |halt| (halt.index, halt.at));
         let numbers = [self.opened, self.ended, self.width, self.careful.unwrap_or(0), index, at];
-        numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_be_bytes()));
-        bytes.extend_from_slice(text.as_bytes());
-        SEAL.close(name, &[], &mut bytes);
-        bytes
+        SEAL.begin(FIXED + text.len()).flags(&flags).numbers(numbers).bytes(text.as_bytes()).seal(name, "")
     }
 
     pub(super) fn decode(name: &str, bytes: &[u8]) -> Result<Self, String> {
-        let body = SEAL.open(name, &[], bytes)?.body;
-        let (fixed, text) = body.split_first_chunk::<FIXED>().ok_or("it is too short")?;
-        let text = std::str::from_utf8(text).map_err(|_| "the text of its halt is no text")?;
-        let number = |at: usize| fixed[1 + 8 * at..].first_chunk().map_or(0, |number| u64::from_be_bytes(*number));
-        let flag = |flag: u8| fixed[0] & flag != 0;
-        Ok(Self {
-            open: flag(OPEN),
-            opened: number(0),
-            ended: number(1),
-            width: number(2),
-            careful: flag(CAREFUL).then(|| number(3)),
-            halted: flag(HALTED).then(|| Halt { index: number(4), at: number(5), text: text.to_owned() }),
-        })
+        let mut rest = SEAL.open(name, "", bytes)?;
+        let mut fixed = || {
+            let flags = rest.byte()?;
+            let flag = |flag: u8| flags & flag != 0;
+            let (opened, ended, width) = (rest.number()?, rest.number()?, rest.number()?);
+            let careful = Some(rest.number()?).filter(|_| flag(CAREFUL));
+            let halted = Halt { index: rest.number()?, at: rest.number()?, text: String::new() };
+            let halted = Some(halted).filter(|_| flag(HALTED));
+            Some(Self { open: flag(OPEN), opened, ended, width, careful, halted })
+        };
+        let mut life = fixed().ok_or("it is too short")?;
+        let text = rest.last_text().ok_or("the text of its halt is no text")?;
+        life.halted.iter_mut().for_each(|halt| halt.text.clone_from(&text));
+        Ok(life)
     }
 
     /// Returns the key of the record and the record.
@@ -125,23 +121,23 @@ fn shortened(text: &str) -> &str {
 }
 
 /// The time at which the watermark of a progress moved last, in milliseconds since 1970.
-const MOVED: Kind = Kind { label: "moved", versions: &[1] };
+pub(super) const MOVED: Kind = Kind { label: "moved", versions: &[1] };
 
 /// Returns the key and the record of the time at which the watermark moved.
 pub(super) fn moved_entry(name: &str, at: u64) -> (Vec<u8>, Vec<u8>) {
-    let mut bytes = MOVED.begin(1 + 8 + SUM);
-    bytes.extend_from_slice(&at.to_be_bytes());
-    MOVED.close(name, &[], &mut bytes);
-    (moved_key(name), bytes)
+    (moved_key(name), MOVED.begin(8).number(at).seal(name, ""))
 }
 
 /// Reads the time at which the watermark moved, if it is known.
 pub(super) fn load_moved(store: &Store, name: &str) -> Result<Option<u64>, Error> {
     let Some(bytes) = store.kv().get(store.system(), &moved_key(name))? else { return Ok(None) };
-    let corrupt = |reason| Error::Corrupt { name: name.to_owned(), reason };
-    let opened = MOVED.open(name, &[], &bytes).map_err(|why| corrupt(format!("the time of its last move: {why}")))?;
-    let time = <[u8; 8]>::try_from(opened.body);
-    time.map(|time| Some(u64::from_be_bytes(time))).map_err(|_| corrupt("the time of its last move is no time".into()))
+    decode_moved(name, &bytes).map(Some).map_err(|reason| Error::Corrupt { name: name.to_owned(), reason })
+}
+
+pub(super) fn decode_moved(name: &str, bytes: &[u8]) -> Result<u64, String> {
+    let fields = MOVED.open(name, "", bytes).map_err(|why| format!("the time of its last move: {why}"))?;
+    let time = fields.rest.try_into().map_err(|_| "the time of its last move is no time")?;
+    Ok(u64::from_be_bytes(time))
 }
 
 pub(super) fn moved_key(name: &str) -> Vec<u8> {
@@ -156,28 +152,6 @@ pub(super) fn key(name: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn lives() -> [Life; 3] {
-        let halted = Some(Halt { index: 7, at: 3, text: "job 7 failed".to_owned() });
-        let closed = Life { opened: 1, ended: 2, width: 10_000, halted, ..Life::default() };
-        let open = Life { open: true, ended: 0, careful: Some(9), ..closed.clone() };
-        [closed, open, Life::default()]
-    }
-
-    #[test]
-    fn promise_08_any_flipped_bit_of_the_record_of_a_life_is_refused() {
-        for life in lives() {
-            let bytes = life.encode("p");
-            assert_eq!(Life::decode("p", &bytes), Ok(life));
-            assert!(Life::decode("q", &bytes).is_err());
-            for bit in 0..bytes.len() * 8 {
-                let mut flipped = bytes.clone();
-                flipped[bit / 8] ^= 1 << (bit % 8);
-                assert!(Life::decode("p", &flipped).is_err(), "bit {bit}");
-            }
-            assert!((0..bytes.len()).all(|cut| Life::decode("p", &bytes[..cut]).is_err()));
-        }
-    }
 
     #[test]
     fn a_long_text_is_cut_between_two_letters() {

@@ -2,7 +2,7 @@
 
 use crate::base::error::Error;
 use crate::effects::Effects;
-use crate::queue::embedded::codec::note::encode_change;
+use crate::queue::embedded::codec::kept::encode_change;
 use crate::queue::handle::Queue;
 use crate::queue::rules::notes::{Change, Noted, check, place};
 use crate::queue::words::error::QueueError;

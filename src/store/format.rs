@@ -19,7 +19,7 @@ use crate::kv::{Family, Kv};
 use std::collections::BTreeSet;
 
 #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
-mod reading;
+pub(super) mod reading;
 
 #[cfg(feature = "rocksdb")]
 pub(super) use reading::check;
@@ -71,13 +71,7 @@ impl Format {
 
 /// Returns the record of the present version with these names, each of 1 to 255 bytes.
 pub(crate) fn encode(in_use: &BTreeSet<String>) -> Vec<u8> {
-    let mut record = SEAL.begin(64);
-    for name in in_use {
-        record.push(name.len() as u8);
-        record.extend_from_slice(name.as_bytes());
-    }
-    SEAL.close("", &[], &mut record);
-    record
+    in_use.iter().fold(SEAL.begin(64), |record, name| record.short_text(name)).seal("", "")
 }
 
 /// Writes the record, so that it survives the loss of power.

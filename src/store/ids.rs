@@ -9,7 +9,7 @@ use crate::store::keys;
 use std::ops::Range;
 
 /// The kind of the record with the lowest number that was never reserved. It has no version.
-const SEAL: Kind = Kind { label: "", versions: &[] };
+pub(super) const SEAL: Kind = Kind { label: "", versions: &[] };
 
 /// The count of numbers that one write reserves.
 const BLOCK: u32 = 256;
@@ -46,15 +46,12 @@ impl Ids {
     }
 }
 
-fn encode(lowest: u32) -> Vec<u8> {
-    let mut bytes = SEAL.begin(4 + SUM);
-    bytes.extend_from_slice(&lowest.to_be_bytes());
-    SEAL.close("", &[], &mut bytes);
-    bytes
+pub(super) fn encode(lowest: u32) -> Vec<u8> {
+    SEAL.begin(4).count(lowest).seal("", "")
 }
 
-fn decode(bytes: &[u8]) -> Result<u32, String> {
-    let body = SEAL.open("", &[], bytes)?.body;
+pub(super) fn decode(bytes: &[u8]) -> Result<u32, String> {
+    let body = SEAL.open("", "", bytes)?.rest;
     let lowest = body.try_into().map_err(|_| format!("it is {} bytes long instead of {}", bytes.len(), 4 + SUM))?;
     Ok(u32::from_be_bytes(lowest))
 }
@@ -65,7 +62,7 @@ mod tests {
     use crate::kv::memory::MemoryKv;
 
     #[test]
-    fn no_number_is_given_out_twice_in_any_life_and_a_flipped_bit_is_refused() {
+    fn no_number_is_given_out_twice_in_any_life() {
         let kv = Arc::new(MemoryKv::default());
         let [system, ..] = kv.families();
         let mut given = std::collections::BTreeSet::new();
@@ -74,11 +71,5 @@ mod tests {
             assert!((0..300).all(|_| given.insert(ids.next().unwrap())));
         }
         assert!(kv.writes() < 10, "{} writes", kv.writes());
-        let stored = kv.get(&system, keys::IDS).unwrap().unwrap();
-        assert!((0..64).all(|bit| {
-            let mut flipped = stored.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            decode(&flipped).is_err()
-        }));
     }
 }

@@ -446,6 +446,22 @@ fn no_room_is_too_large() {
     }
 }
 
+/// The table has a record of each kind in it: see `src/commit/sealed/table.rs`.
+#[test]
+fn each_kind_of_sealed_record_is_in_their_table() {
+    let sources = sources();
+    let mut found = 0;
+    for (module, text) in &sources {
+        for code in without_tests(text).split("Kind = Kind { label: ").skip(1) {
+            let kind = code.split(['"', '}']).nth(1).unwrap_or_default();
+            let listed = format!("(\"{kind}\", &[");
+            assert!(sources["commit/sealed/table"].contains(&listed), "the table lacks {kind:?} of {module}");
+            found += 1;
+        }
+    }
+    assert!(found > 15, "only {found} kinds were found");
+}
+
 /// Clippy forbids these to the library, and clocks. It cannot forbid these and allow clocks here.
 #[test]
 fn no_test_bench_or_example_sleeps_or_leaves_without_its_destructors() {

@@ -4,11 +4,10 @@ pub(crate) mod durations;
 pub(crate) mod entry;
 pub(crate) mod extras;
 pub(crate) mod head;
+pub(crate) mod kept;
 pub(crate) mod limit;
-pub(crate) mod mark;
 pub(crate) mod meta;
-pub(crate) mod note;
-pub(crate) mod periodic;
-pub(crate) mod progress;
 pub(crate) mod push;
 pub(crate) mod row;
+#[cfg(test)]
+pub(crate) mod samples;

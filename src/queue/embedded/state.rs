@@ -9,7 +9,7 @@ use crate::commit::participant::{Chore, Participant, Refusal};
 use crate::kv::Family;
 use crate::queue::embedded::codec::durations::{Pair, Record};
 use crate::queue::embedded::codec::head::{FREED, Head};
-use crate::queue::embedded::codec::note::decode_change;
+use crate::queue::embedded::codec::kept::decode_change;
 use crate::queue::embedded::codec::push::decode_pushes;
 use crate::queue::embedded::ctx::Ctx;
 use crate::queue::embedded::keys::Fronts;

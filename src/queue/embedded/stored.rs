@@ -2,10 +2,9 @@
 
 use crate::commit::sealed::SUM;
 use crate::queue::embedded::codec::head::{self, Head, decode_number, encode_number};
-use crate::queue::embedded::codec::mark::{self, Marked};
-use crate::queue::embedded::codec::periodic::{self, Last};
+use crate::queue::embedded::codec::kept::{self, Last, Marked};
 use crate::queue::embedded::codec::push::{decode_push, encode_push};
-use crate::queue::embedded::codec::{durations, row};
+use crate::queue::embedded::codec::{durations, entry, row};
 use crate::queue::words::row::Row;
 
 /// A kind of record.
@@ -17,20 +16,23 @@ pub(crate) enum StoredKind {
     Mark,
     Durations,
     Periodic,
+    Entry,
     /// No record: the operation of a push in a write of the user's. Only its row has a checksum.
     Push,
 }
 
 impl StoredKind {
-    /// Returns the checksum of a record of the job with this id; an operation has none.
+    /// Returns the checksum of a record of the job with this id, which is the key of an entry; an
+    /// operation has none.
     pub(crate) fn checksum(self, queue: &str, id: &str, body: &[u8]) -> Option<[u8; SUM]> {
         match self {
             Self::Row => Some(row::SEAL.checksum(queue, id.as_bytes(), body)),
             Self::Head => Some(head::SEAL.checksum(queue, &[], body)),
-            Self::Mark => Some(mark::SEAL.checksum(queue, id.as_bytes(), body)),
+            Self::Mark => Some(kept::MARK.checksum(queue, id.as_bytes(), body)),
             Self::Number => Some(head::NAME.checksum(queue, &[], body)),
             Self::Durations => Some(durations::SEAL.checksum(queue, id.as_bytes(), body)),
-            Self::Periodic => Some(periodic::SEAL.checksum(queue, id.as_bytes(), body)),
+            Self::Periodic => Some(kept::PERIODIC.checksum(queue, id.as_bytes(), body)),
+            Self::Entry => Some(entry::SEAL.checksum(queue, id.as_bytes(), body)),
             Self::Push => None,
         }
     }
@@ -45,6 +47,12 @@ impl StoredKind {
             Self::Mark => Marked::decode(queue, id, bytes).ok().map(|marked| marked.encode(queue, id)),
             Self::Durations => durations::Record::decode(queue, id, bytes).ok().map(|record| record.encode(queue, id)),
             Self::Periodic => Last::decode(queue, id, bytes).ok().map(|last| last.encode(queue, id)),
+            // An entry of an older version is the id alone, so any text is one.
+            Self::Entry if bytes.first().is_some_and(|first| *first < u8::MAX) => None,
+            Self::Entry => {
+                let read = entry::id_in(queue, id.as_bytes(), bytes).ok();
+                read.map(|of| entry::encode(queue, id.as_bytes(), &of))
+            }
             Self::Push => decode_push(bytes).map(|push| encode_push(&push)),
         }
     }

@@ -3,7 +3,7 @@
 use super::{Format, KNOWN, SEAL, put};
 use crate::base::error::Error;
 use crate::base::sync::Mutex;
-use crate::commit::sealed::{Unreadable, listed};
+use crate::commit::sealed::{Fields, Unreadable, listed};
 #[cfg(feature = "rocksdb")]
 use crate::kv::SYSTEM;
 use crate::kv::{Family, Kv};
@@ -62,13 +62,13 @@ pub(crate) fn take_up(kv: &dyn Kv, system: &Family, stored: Option<Stored>) -> R
     Ok(Format::default())
 }
 
-pub(super) fn decode(record: &[u8], place: &dyn fmt::Display) -> Result<Stored, Error> {
+pub(crate) fn decode(record: &[u8], place: &dyn fmt::Display) -> Result<Stored, Error> {
     if record == FIRST {
         return Ok(Stored::First);
     }
     let corrupt = |reason| Error::Corrupt { name: "format".to_owned(), reason };
-    let body = match SEAL.open("", &[], record) {
-        Ok(opened) => opened.body,
+    let body = match SEAL.open("", "", record) {
+        Ok(fields) => fields,
         Err(Unreadable::Version { found: found @ 3.., .. }) => {
             let found = format!("version {found} of a store at {place}");
             return Err(Error::Format { found, known: "versions 1 and 2".to_owned() });
@@ -87,16 +87,14 @@ pub(super) fn decode(record: &[u8], place: &dyn fmt::Display) -> Result<Stored, 
 }
 
 /// Returns the names in the body of a record; `None` if it is no ascending list of names.
-fn names(mut body: &[u8]) -> Option<BTreeSet<String>> {
+fn names(mut body: Fields<'_>) -> Option<BTreeSet<String>> {
     let mut names = BTreeSet::new();
-    while let Some((length, rest)) = body.split_first() {
-        let (name, rest) = rest.split_at_checked(usize::from(*length))?;
-        let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty())?;
-        if names.last().is_some_and(|last: &String| last.as_str() >= name) {
+    while !body.rest.is_empty() {
+        let name = body.short_text().filter(|name| !name.is_empty())?;
+        if names.last().is_some_and(|last| *last >= name) {
             return None;
         }
-        names.insert(name.to_owned());
-        body = rest;
+        names.insert(name);
     }
     Some(names)
 }

@@ -36,13 +36,6 @@ fn with(record: &[u8]) -> Arc<MemoryKv> {
 }
 
 #[test]
-fn the_record_of_version_2_has_these_bytes() {
-    assert_eq!(encode(&names(&[])), [2, 0x2a, 0xbe, 0xfb, 0x96]);
-    let record = encode(&names(&["queue", "parked"]));
-    assert_eq!(&record[..record.len() - 4], b"\x02\x06parked\x05queue");
-}
-
-#[test]
 fn a_store_of_version_1_is_raised_by_one_write_whether_or_not_it_makes_things() {
     for create in [true, false] {
         let kv = with(&[1]);

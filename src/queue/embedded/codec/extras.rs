@@ -1,7 +1,7 @@
 //! The bytes of the settings that few jobs have. The row of a job without any of them has no byte
 //! for them.
 
-use crate::commit::sealed::Fields;
+use crate::commit::sealed::{Fields, Writer};
 use crate::queue::words::related::{OnDead, Root, Skipped};
 use crate::queue::words::row::{Extras, NO_EXTRAS};
 use crate::queue::words::unique::{Fingerprint, Until};
@@ -71,85 +71,52 @@ impl Extras {
         fields.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum()
     }
 
-    /// Appends its bytes: a bit for each field that is not the default (4 bytes), and these fields.
-    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
-        let text = |bytes: &mut Vec<u8>, text: &str| {
-            bytes.extend_from_slice(&(text.len() as u16).to_be_bytes());
-            bytes.extend_from_slice(text.as_bytes());
-        };
-        bytes.extend_from_slice(&self.bits().to_be_bytes());
-        bytes.extend(self.unique.map(|until| until as u8));
-        bytes.extend(self.fingerprint.iter().flat_map(|fingerprint| fingerprint.0));
-        bytes.extend(self.skips_from.iter().flat_map(|token| token.to_be_bytes()));
-        if let Some(root) = &self.root {
-            bytes.extend_from_slice(&root.millis().to_be_bytes());
-            text(bytes, &root.signature);
-        }
-        bytes.extend(self.expires.iter().flat_map(|time| time.to_be_bytes()));
-        self.key.iter().for_each(|key| text(bytes, key));
-        if self.cost != NO_EXTRAS.cost {
-            bytes.extend_from_slice(&self.cost.to_be_bytes());
-        }
-        self.held.iter().for_each(|limit| text(bytes, limit));
-        if self.after > 0 {
-            bytes.extend_from_slice(&self.after.to_be_bytes());
-        }
-        if self.on_dead != NO_EXTRAS.on_dead {
-            bytes.push(self.on_dead as u8);
-        }
-        bytes.extend(self.awaited.iter().flat_map(|list| list.to_be_bytes()));
-        bytes.extend(self.skipped.map(|reason| reason as u8));
-        bytes.extend(self.held_up.iter().flat_map(|list| list.to_be_bytes()));
+    /// Writes a bit for each field that is not the default (4 bytes), and these fields.
+    pub(crate) fn write(&self, row: Writer) -> Writer {
+        let row = row.count(self.bits());
+        let row = row.optional(self.unique, |row, until| row.byte(until as u8));
+        let row = row.optional(self.fingerprint, |row, fingerprint| row.bytes(&fingerprint.0));
+        let row = row.optional(self.skips_from, Writer::number);
+        let row = row.optional(self.root.as_ref(), |row, root| row.number(root.millis()).text(&root.signature));
+        let row = row.optional(self.expires, Writer::number).optional(self.key.as_deref(), Writer::text);
+        let row = row.optional(Some(self.cost).filter(|cost| *cost != NO_EXTRAS.cost), Writer::count);
+        let row = row.optional(self.held.as_deref(), Writer::text);
+        let row = row.optional(Some(self.after).filter(|after| *after > 0), Writer::count);
+        let on_dead = Some(self.on_dead).filter(|on_dead| *on_dead != NO_EXTRAS.on_dead);
+        let row = row.optional(on_dead, |row, on_dead| row.byte(on_dead as u8));
+        let row = row.optional(self.awaited, Writer::number);
+        let row = row.optional(self.skipped, |row, reason| row.byte(reason as u8));
+        row.optional(self.held_up, Writer::number)
     }
 
-    /// Reads what [`encode`](Self::encode) has written, and nothing that it never writes.
-    pub(crate) fn decode(rest: &mut Fields<'_>) -> Option<Self> {
-        let bits = u32::from_be_bytes(rest.take()?);
+    /// Reads what [`write`](Self::write) has written, and nothing that it never writes.
+    pub(crate) fn read(rest: &mut Fields<'_>) -> Option<Self> {
+        let bits = rest.count()?;
         let has = |bit: u32| bits & bit != 0;
-        let mut extras = NO_EXTRAS.clone();
-        if has(UNIQUE) {
-            extras.unique = Some(*Until::ALL.get(usize::from(rest.take::<1>()?[0]))?);
-        }
-        if has(FINGERPRINT) {
-            extras.fingerprint = Some(Fingerprint(rest.take()?));
-        }
-        if has(SKIPS_FROM) {
-            extras.skips_from = Some(rest.number()?);
-        }
-        if has(ROOT) {
-            let timestamp = UNIX_EPOCH.checked_add(Duration::from_millis(rest.number()?))?;
-            extras.root = Some(Root { signature: rest.text()?, timestamp });
-        }
-        if has(EXPIRES) {
-            extras.expires = Some(rest.number()?);
-        }
-        if has(KEY) {
-            extras.key = Some(rest.text()?);
-        }
-        if has(COST) {
-            extras.cost = u32::from_be_bytes(rest.take()?);
-        }
-        if has(HELD) {
-            extras.held = Some(rest.text()?);
-        }
-        if has(AFTER) {
-            extras.after = u32::from_be_bytes(rest.take()?);
-        }
-        if has(ON_DEAD) {
-            extras.on_dead = *OnDead::ALL.get(usize::from(rest.take::<1>()?[0]))?;
-        }
-        if has(AWAITED) {
-            extras.awaited = Some(rest.number()?);
-        }
-        if has(SKIPPED) {
-            extras.skipped = Some(*Skipped::ALL.get(usize::from(rest.take::<1>()?[0]))?);
-        }
-        if has(HELD_UP) {
-            extras.held_up = Some(rest.number()?);
-        }
-        extras.is_root = has(IS_ROOT);
-        (extras.has_meta, extras.has_progress) = (has(HAS_META), has(HAS_PROGRESS));
-        (extras.is_stopping, extras.is_suspect) = (has(IS_STOPPING), has(IS_SUSPECT));
+        // The fields are read in this order.
+        let extras = Self {
+            unique: rest.optional(has(UNIQUE), |rest| rest.one_of(&Until::ALL))?,
+            fingerprint: rest.optional(has(FINGERPRINT), |rest| rest.take().map(Fingerprint))?,
+            skips_from: rest.optional(has(SKIPS_FROM), Fields::number)?,
+            root: rest.optional(has(ROOT), |rest| {
+                let timestamp = UNIX_EPOCH.checked_add(Duration::from_millis(rest.number()?))?;
+                Some(Root { signature: rest.text()?, timestamp })
+            })?,
+            expires: rest.optional(has(EXPIRES), Fields::number)?,
+            key: rest.optional(has(KEY), Fields::text)?,
+            cost: rest.optional(has(COST), Fields::count)?.unwrap_or(NO_EXTRAS.cost),
+            held: rest.optional(has(HELD), Fields::text)?,
+            after: rest.optional(has(AFTER), Fields::count)?.unwrap_or(0),
+            on_dead: rest.optional(has(ON_DEAD), |rest| rest.one_of(&OnDead::ALL))?.unwrap_or(NO_EXTRAS.on_dead),
+            awaited: rest.optional(has(AWAITED), Fields::number)?,
+            skipped: rest.optional(has(SKIPPED), |rest| rest.one_of(&Skipped::ALL))?,
+            held_up: rest.optional(has(HELD_UP), Fields::number)?,
+            is_root: has(IS_ROOT),
+            has_meta: has(HAS_META),
+            has_progress: has(HAS_PROGRESS),
+            is_stopping: has(IS_STOPPING),
+            is_suspect: has(IS_SUSPECT),
+        };
         Some(extras).filter(|extras| bits > 0 && bits <= ALL && extras.bits() == bits)
     }
 }

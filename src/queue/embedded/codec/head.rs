@@ -1,6 +1,6 @@
 //! The head of a queue: its counters and cursors, in one stored record.
 
-use crate::commit::sealed::{Fields, Kind, SUM};
+use crate::commit::sealed::Kind;
 use crate::queue::rules::lanes::Lane;
 use crate::queue::words::job::JobState;
 
@@ -47,32 +47,23 @@ const MORE: usize = 1 + 3 + 1;
 
 impl Head {
     pub(crate) fn encode(&self, queue: &str) -> Vec<u8> {
-        let mut bytes = SEAL.begin_as(if self.has_more() { 2 } else { 1 }, 1 + (NUMBERS + MORE) * 8 + SUM);
-        let mut numbers = self.clone();
-        let count = if self.has_more() { NUMBERS + MORE } else { NUMBERS };
-        for number in numbers.numbers().take(count) {
-            bytes.extend_from_slice(&number.to_be_bytes());
-        }
-        SEAL.close(queue, &[], &mut bytes);
-        bytes
+        let (version, count) = if self.has_more() { (2, NUMBERS + MORE) } else { (1, NUMBERS) };
+        let mut head = self.clone();
+        let numbers = head.numbers().take(count).map(|number| *number);
+        SEAL.begin_as(version, count * 8).numbers(numbers).seal(queue, "")
     }
 
     pub(crate) fn decode(queue: &str, bytes: &[u8]) -> Result<Self, String> {
-        let record = SEAL.open(queue, &[], bytes)?;
-        let count = if record.version == 1 { NUMBERS } else { NUMBERS + MORE };
-        let head = if record.body.len() == count * 8 { Self::of_body(record.body, count) } else { None };
-        // A head has one form.
-        let head = head.filter(|head| head.has_more() == (record.version > 1));
-        head.filter(Self::is_sound).ok_or_else(|| "its fields are no head of a queue".to_owned())
-    }
-
-    fn of_body(body: &[u8], count: usize) -> Option<Self> {
-        let mut rest = Fields(body);
-        let mut head = Self::default();
-        for number in head.numbers().take(count) {
-            *number = rest.number()?;
-        }
-        Some(head)
+        SEAL.open(queue, "", bytes)?.all("head of a queue", |rest| {
+            let mut head = Self::default();
+            let count = if rest.version == 1 { NUMBERS } else { NUMBERS + MORE };
+            for number in head.numbers().take(count) {
+                *number = rest.number()?;
+            }
+            // A head has one form.
+            let has_its_form = head.has_more() == (rest.version > 1);
+            Some(head).filter(|head| has_its_form && head.is_sound())
+        })
     }
 
     /// Returns its numbers in the order in which they are stored.
@@ -119,14 +110,11 @@ impl Head {
 
 /// Returns the record with the number of the queue of this name.
 pub(crate) fn encode_number(queue: &str, number: u32) -> Vec<u8> {
-    let mut bytes = NAME.begin(1 + 4 + SUM);
-    bytes.extend_from_slice(&number.to_be_bytes());
-    NAME.close(queue, &[], &mut bytes);
-    bytes
+    NAME.begin(4).count(number).seal(queue, "")
 }
 
 pub(crate) fn decode_number(queue: &str, bytes: &[u8]) -> Result<u32, String> {
-    let body = NAME.open(queue, &[], bytes)?.body;
+    let body = NAME.open(queue, "", bytes)?.rest;
     let number = body.try_into().map_err(|_| "its number has another length than 4 bytes".to_owned())?;
     Ok(u32::from_be_bytes(number))
 }

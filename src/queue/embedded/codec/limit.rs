@@ -1,6 +1,6 @@
 //! The stored record of a limit, and its bytes.
 
-use crate::commit::sealed::{Fields, Kind, SUM};
+use crate::commit::sealed::{Fields, Kind};
 use crate::queue::rules::bucket::Bucket;
 
 /// The place of a record is its name.
@@ -45,92 +45,37 @@ impl Record {
     /// each); the level and the parts of a token (16 each) and the time of the bucket (8); the
     /// place at the other limit (8), the length of its name (2), and its name.
     pub(crate) fn encode(&self, queue: &str, name: &str) -> Vec<u8> {
-        let mut bytes = SEAL.begin(2 + 6 * 8 + 40 + SUM);
         let flags = [(self.called, CALLED), (self.bucket.is_some(), BUCKET), (self.waits.is_some(), WAITS)];
-        bytes.push(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
         let numbers = [self.epoch, self.running, self.next, self.end, self.held, self.timer];
-        numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_be_bytes()));
-        if let Some(Bucket { level, unit, since }) = self.bucket {
-            bytes.extend_from_slice(&level.to_be_bytes());
-            bytes.extend_from_slice(&unit.to_be_bytes());
-            bytes.extend_from_slice(&since.to_be_bytes());
-        }
-        if let Some((name, place)) = &self.waits {
-            bytes.extend_from_slice(&place.to_be_bytes());
-            bytes.extend_from_slice(&(name.len() as u16).to_be_bytes());
-            bytes.extend_from_slice(name.as_bytes());
-        }
-        SEAL.close(queue, name.as_bytes(), &mut bytes);
-        bytes
+        let record = SEAL.begin(1 + 6 * 8 + 40).flags(&flags).numbers(numbers);
+        let record = record.optional(self.bucket, |record, Bucket { level, unit, since }| {
+            record.bytes(&level.to_be_bytes()).bytes(&unit.to_be_bytes()).number(since)
+        });
+        let record = record.optional(self.waits.as_ref(), |record, (name, place)| record.number(*place).text(name));
+        record.seal(queue, name)
     }
 
     pub(crate) fn decode(queue: &str, name: &str, bytes: &[u8]) -> Result<Self, String> {
-        let body = SEAL.open(queue, name.as_bytes(), bytes)?.body;
-        Self::of_body(body).ok_or_else(|| "its fields are no limit".to_owned())
+        SEAL.open(queue, name, bytes)?.all("limit", Self::read)
     }
 
-    fn of_body(body: &[u8]) -> Option<Self> {
-        let mut rest = Fields(body);
-        let [flags] = rest.take()?;
+    fn read(rest: &mut Fields<'_>) -> Option<Self> {
+        let flags = rest.byte()?;
         let has = |flag: u8| flags & flag != 0;
         let mut record = Self { called: has(CALLED), ..Self::default() };
         let Self { epoch, running, next, end, held, timer, .. } = &mut record;
         for number in [epoch, running, next, end, held, timer] {
             *number = rest.number()?;
         }
-        if has(BUCKET) {
+        record.bucket = rest.optional(has(BUCKET), |rest| {
             let (level, unit) = (i128::from_be_bytes(rest.take()?), u128::from_be_bytes(rest.take()?));
-            record.bucket = Some(Bucket { level, unit, since: rest.number()? });
-        }
-        if has(WAITS) {
+            Some(Bucket { level, unit, since: rest.number()? })
+        })?;
+        record.waits = rest.optional(has(WAITS), |rest| {
             let place = rest.number()?;
-            record.waits = Some((rest.text()?, place));
-        }
+            Some((rest.text()?, place))
+        })?;
         let is_sound = record.next <= record.end && record.held <= record.end - record.next;
-        (flags <= CALLED + BUCKET + WAITS && rest.0.is_empty() && is_sound).then_some(record)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn record() -> Record {
-        let bucket = Some(Bucket { level: -5, unit: 1_000_000_000, since: 1_700_000_000_000 });
-        let waits = Some(("tmail".to_owned(), 9));
-        Record { epoch: 3, running: 2, next: 10, end: 14, held: 3, called: true, timer: 7, bucket, waits }
-    }
-
-    #[test]
-    fn a_record_has_the_bytes_that_its_page_says() {
-        let number = |number: u64| number.to_be_bytes().to_vec();
-        let mut body = vec![1, 7];
-        body.extend([3, 2, 10, 14, 3, 7].into_iter().flat_map(number));
-        body.extend([255; 15]);
-        body.push(251);
-        body.extend([0; 8]);
-        body.extend(number(1_000_000_000));
-        body.extend(number(1_700_000_000_000));
-        body.extend(number(9));
-        body.extend([0, 5]);
-        body.extend(b"tmail");
-        let bytes = record().encode("q", "kann");
-        assert_eq!(bytes[..bytes.len() - SUM], body);
-        assert_eq!(Record::decode("q", "kann", &bytes), Ok(record()));
-        assert!(Record::decode("q", "kbob", &bytes).is_err() && Record::decode("p", "kann", &bytes).is_err());
-        assert_eq!(Record::default().encode("q", "kann").len(), 54);
-    }
-
-    proptest! {
-        #[test]
-        fn a_record_is_read_as_it_was_written_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
-            let mut sealed = SEAL.begin(0);
-            sealed.extend(bytes);
-            SEAL.close("q", b"kann", &mut sealed);
-            if let Ok(record) = Record::decode("q", "kann", &sealed) {
-                prop_assert_eq!(record.encode("q", "kann"), sealed);
-            }
-        }
+        (flags <= CALLED + BUCKET + WAITS && is_sound).then_some(record)
     }
 }

@@ -1,7 +1,7 @@
 //! The bytes of a row. The page `storage` describes them.
 
 use crate::base::retry::{RETRY_BYTES, Retry};
-use crate::commit::sealed::{Fields, Kind, SUM};
+use crate::commit::sealed::{Fields, Kind, Writer};
 use crate::queue::words::job::{JobState, Priority, Retention};
 use crate::queue::words::row::{Extras, NO_EXTRAS, Row};
 use std::time::Duration;
@@ -24,7 +24,6 @@ impl Row {
     pub(crate) fn encode(&self, queue: &str, id: &str) -> Vec<u8> {
         let extras = self.extras.as_deref().filter(|extras| **extras != NO_EXTRAS);
         let version = if extras.is_some() { 2 } else { 1 };
-        let mut bytes = SEAL.begin_as(version, 1 + FIXED + 64 + self.kind.len() + self.error.len() + SUM);
         let retention = self.retention.map(|retention| match retention {
             Retention::Drop => 0,
             Retention::For(time) if time.is_zero() => 0,
@@ -37,55 +36,40 @@ impl Row {
             (self.retry.is_some(), RETRY),
             (retention.is_some(), RETENTION),
         ];
-        let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
-        bytes.extend_from_slice(&[self.state as u8, self.priority as u8, flags]);
-        [self.failures, self.crashes].iter().for_each(|count| bytes.extend_from_slice(&count.to_be_bytes()));
-        let numbers = [self.pushed, self.due, self.since, self.place];
-        let more = [self.resubmit, retention];
-        numbers.iter().chain(more.iter().flatten()).for_each(|number| bytes.extend_from_slice(&number.to_be_bytes()));
-        if let Some(retry) = &self.retry {
-            bytes.extend_from_slice(&retry.to_bytes());
-        }
-        if let Some(extras) = extras {
-            extras.encode(&mut bytes);
-        }
-        bytes.push(self.kind.len() as u8);
-        bytes.extend_from_slice(self.kind.as_bytes());
-        bytes.extend_from_slice(self.error.as_bytes());
-        SEAL.close(queue, id.as_bytes(), &mut bytes);
-        bytes
+        let room = 64 + FIXED + self.kind.len() + self.error.len();
+        let row = SEAL.begin_as(version, room).byte(self.state as u8).byte(self.priority as u8).flags(&flags);
+        let row = row.count(self.failures).count(self.crashes);
+        let row = row.numbers([self.pushed, self.due, self.since, self.place]);
+        let row = row.optional(self.resubmit, Writer::number).optional(retention, Writer::number);
+        let row = row.optional(self.retry, |row, retry| row.bytes(&retry.to_bytes()));
+        let row = row.optional(extras, |row, extras| extras.write(row));
+        row.short_text(&self.kind).bytes(self.error.as_bytes()).seal(queue, id)
     }
 
     pub(crate) fn decode(queue: &str, id: &str, bytes: &[u8]) -> Result<Self, String> {
-        let record = SEAL.open(queue, id.as_bytes(), bytes)?;
-        Self::of_body(record.body, record.version > 1).ok_or_else(|| "its fields are no row of a job".to_owned())
+        SEAL.open(queue, id, bytes)?.all("row of a job", Self::read)
     }
 
-    fn of_body(body: &[u8], has_extras: bool) -> Option<Self> {
-        let mut rest = Fields(body);
-        let [state, priority, flags] = rest.take::<3>()?;
-        let state = *JobState::ALL.get(usize::from(state))?;
-        let priority = *Priority::ALL.get(usize::from(priority))?;
+    fn read(rest: &mut Fields<'_>) -> Option<Self> {
+        let (state, priority) = (rest.one_of(&JobState::ALL)?, rest.one_of(&Priority::ALL)?);
+        let flags = rest.byte()?;
         let has = |flag: u8| flags & flag != 0;
         if flags > RESUBMIT + DATA + RETRY + RETENTION {
             return None;
         }
-        let (failures, crashes) = (u32::from_be_bytes(rest.take()?), u32::from_be_bytes(rest.take()?));
+        let (failures, crashes) = (rest.count()?, rest.count()?);
         let (pushed, due, since, place) = (rest.number()?, rest.number()?, rest.number()?, rest.number()?);
-        let resubmit = if has(RESUBMIT) { Some(rest.number()?) } else { None };
-        let retention = if has(RETENTION) { Some(rest.number()?) } else { None };
+        let resubmit = rest.optional(has(RESUBMIT), Fields::number)?;
+        let retention = rest.optional(has(RETENTION), Fields::number)?;
         let retention = retention.map(|millis| match millis {
             0 => Retention::Drop,
             u64::MAX => Retention::Keep,
             millis => Retention::For(Duration::from_millis(millis)),
         });
-        let retry = if has(RETRY) { Some(Retry::of_bytes(&rest.take::<RETRY_BYTES>()?)?) } else { None };
-        let extras = if has_extras { Some(Box::new(Extras::decode(&mut rest)?)) } else { None };
-        let [length] = rest.take::<1>()?;
-        let (kind, error) = rest.0.split_at_checked(usize::from(length))?;
-        let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
-        let (kind, error) = (text(kind).filter(|kind| !kind.is_empty())?, text(error)?);
-        let has_data = has(DATA);
+        let retry = rest.optional(has(RETRY), |rest| Retry::of_bytes(&rest.take::<RETRY_BYTES>()?))?;
+        let extras = rest.optional(rest.version > 1, Extras::read)?.map(Box::new);
+        let kind = rest.short_text().filter(|kind| !kind.is_empty())?;
+        let (has_data, error) = (has(DATA), rest.last_text()?);
         Some(Self {
             state,
             priority,

@@ -2,7 +2,7 @@
 
 use crate::base::error::Error;
 use crate::kv::{KeyRange, Order};
-use crate::queue::embedded::codec::periodic::Last;
+use crate::queue::embedded::codec::kept::Last;
 use crate::queue::embedded::keys::{Mark, id_of_row, note_of};
 use crate::queue::embedded::look::Look;
 use crate::queue::rules::notes::Noted;

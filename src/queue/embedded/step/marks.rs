@@ -2,7 +2,7 @@
 
 use crate::base::error::describe;
 use crate::base::index::BoxError;
-use crate::queue::embedded::codec::mark::Marked;
+use crate::queue::embedded::codec::kept::Marked;
 use crate::queue::embedded::keys::{List, Mark};
 use crate::queue::embedded::step::Step;
 use crate::queue::words::job::JobId;

@@ -3,7 +3,7 @@
 
 use crate::base::error::describe;
 use crate::base::index::BoxError;
-use crate::queue::embedded::codec::periodic::Last;
+use crate::queue::embedded::codec::kept::Last;
 use crate::queue::embedded::step::Step;
 use crate::queue::rules::due::due;
 use crate::queue::words::error::is_damage;

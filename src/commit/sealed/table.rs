@@ -1,0 +1,199 @@
+//! All kinds of sealed records in one table, and the tests that each record has to pass.
+//!
+//! Each room lists its records in a module `samples`, as they lie on disks. So this is also the
+//! test that no change of the code changes what is stored.
+
+use super::{Kind, SUM};
+use proptest::prelude::*;
+use std::fmt::Debug;
+
+/// All kinds: the label, and the versions that are read. A label never gets another meaning.
+const KINDS: [(&str, &[u8]); 19] = [
+    ("", &[]),     // the numbers of a store, and the deltas of a progress
+    ("", &[1, 2]), // the page of a progress
+    ("format", &[2]),
+    ("life", &[1]),
+    ("log", &[1, 2]),
+    ("move", &[1]),
+    ("moved", &[1]),
+    ("parked", &[1]),
+    ("queue.durations", &[1]),
+    ("queue.entry", &[255]),
+    ("queue.head", &[1, 2]),
+    ("queue.job", &[1, 2]),
+    ("queue.limit", &[1]),
+    ("queue.mark", &[1]),
+    ("queue.meta", &[1]),
+    ("queue.name", &[1]),
+    ("queue.note", &[1]),
+    ("queue.periodic", &[1]),
+    ("queue.progress", &[1]),
+];
+
+/// A record as it lies on disks.
+pub(crate) struct Sample {
+    kind: Kind,
+    name: &'static str,
+    place: &'static str,
+    bytes: Vec<u8>,
+    /// The bytes that are written for its value.
+    written: Vec<u8>,
+    read: Box<Reader>,
+}
+
+/// Reads a record of this name at this place. Returns true if it has the value of the sample.
+type Reader = dyn Fn(&str, &str, &[u8]) -> Result<bool, String>;
+
+/// Returns records of a kind that have the same name and the same place. Each is given by its value
+/// and by its bytes [in words](in_words). `write` returns no bytes for a value that no program
+/// writes.
+pub(crate) fn samples<T: Debug + PartialEq + Clone + 'static>(
+    kind: Kind,
+    (name, place): (&'static str, &'static str),
+    write: fn(&T, &str, &str) -> Vec<u8>,
+    read: fn(&str, &str, &[u8]) -> Result<T, String>,
+    records: impl IntoIterator<Item = (T, &'static str)>,
+) -> Vec<Sample> {
+    let sample = |(value, words): (T, &str)| {
+        let (bytes, written) = (in_words(words), write(&value, name, place));
+        let read = move |name: &str, place: &str, bytes: &[u8]| {
+            let found = read(name, place, bytes)?;
+            let again = Some(write(&found, name, place)).filter(|bytes| !bytes.is_empty());
+            let again = again.map_or(Ok(found.clone()), |bytes| read(name, place, &bytes));
+            assert_eq!(again.as_ref(), Ok(&found), "what is written is read");
+            Ok(found == value)
+        };
+        Sample { kind, name, place, bytes, written, read: Box::new(read) }
+    };
+    records.into_iter().map(sample).collect()
+}
+
+/// Returns the bytes that these words say: `2a00` in hexadecimal digits, `8:42` for a number in 8
+/// bytes, and `'text'`.
+fn in_words(words: &str) -> Vec<u8> {
+    let number = |digits: &str, radix| u64::from_str_radix(digits, radix).unwrap();
+    let word = |word: &str| match word.split_once(':') {
+        Some((length, digits)) => number(digits, 10).to_be_bytes()[8 - number(length, 10) as usize..].to_vec(),
+        None => (0..word.len()).step_by(2).map(|at| number(&word[at..at + 2], 16) as u8).collect(),
+    };
+    let part = |(at, part): (usize, &str)| match at % 2 {
+        0 => part.split_whitespace().flat_map(word).collect(),
+        _ => part.as_bytes().to_vec(),
+    };
+    words.split('\'').enumerate().flat_map(part).collect()
+}
+
+impl Sample {
+    /// Reads other bytes in its place.
+    fn read(&self, bytes: &[u8]) -> Result<bool, String> {
+        (self.read)(self.name, self.place, bytes)
+    }
+
+    fn seal(&self, body: &[u8]) -> Vec<u8> {
+        let mut record = body.to_vec();
+        self.kind.close(self.name, self.place.as_bytes(), &mut record);
+        record
+    }
+
+    fn body(&self) -> &[u8] {
+        &self.bytes[..self.bytes.len() - SUM]
+    }
+
+    fn key(&self) -> (&str, &str, &str) {
+        (self.kind.label, self.name, self.place)
+    }
+}
+
+fn all() -> Vec<Sample> {
+    let rooms = [
+        crate::store::samples::samples(),
+        crate::progress::samples::samples(),
+        crate::log::samples::samples(),
+        crate::queue::samples::samples(),
+    ];
+    rooms.into_iter().flatten().collect()
+}
+
+#[test]
+fn each_version_of_each_kind_is_in_the_table() {
+    let all = all();
+    let mut kinds: Vec<_> = all.iter().map(|sample| (sample.kind.label, sample.kind.versions)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    assert_eq!(kinds, KINDS);
+    for (label, versions) in KINDS {
+        let of_kind = || all.iter().filter(|sample| (sample.kind.label, sample.kind.versions) == (label, versions));
+        assert!(versions.iter().all(|version| of_kind().any(|sample| sample.bytes[0] == *version)), "{label}");
+    }
+}
+
+#[test]
+fn promise_08_each_record_is_written_as_ever_and_is_read_as_it_was_written() {
+    for sample in all() {
+        let (key, bytes) = (sample.key(), sample.bytes.escape_ascii().to_string());
+        assert_eq!(sample.read(&sample.bytes), Ok(true), "{key:?}: {bytes}");
+        let written = sample.written.escape_ascii().to_string();
+        assert!(written.is_empty() || written == bytes, "{key:?}: {written} in place of {bytes}");
+        let is_same = |body: &[u8]| sample.read(&sample.seal(body)) == Ok(true);
+        let body = sample.body();
+        assert!(!(0..body.len()).any(|length| is_same(&body[..length])), "{key:?}: the end counts");
+        // The text of a halt counts only in a record of a life that halted.
+        assert!(!is_same(&[body, b"x"].concat()) || sample.kind.label == "life", "{key:?}: what follows counts");
+    }
+}
+
+#[test]
+fn promise_08_any_flipped_bit_any_missing_byte_and_the_record_of_another_one_is_refused() {
+    let all = all();
+    for sample in &all {
+        let refused = |bytes: &[u8]| sample.read(bytes).is_err();
+        for bit in 0..sample.bytes.len() * 8 {
+            let mut flipped = sample.bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(refused(&flipped), "{:?}: bit {bit}", sample.key());
+        }
+        for cut in 0..sample.bytes.len() {
+            assert!(refused(&sample.bytes[..cut]), "{:?}: {cut} bytes", sample.key());
+        }
+        // An entry of an older version is the id alone, so any text is one.
+        let is_id = |other: &Sample| sample.kind.label == "queue.entry" && std::str::from_utf8(&other.bytes).is_ok();
+        for other in all.iter().filter(|other| other.key() != sample.key() && !is_id(other)) {
+            assert!(refused(&other.bytes), "{:?} in the place of {:?}", other.key(), sample.key());
+        }
+        // The records of some kinds have no name, or no place.
+        let place = sample.place.replace(|last| sample.place.ends_with(last), "z");
+        let name = if sample.name.is_empty() { "" } else { "another" };
+        for (name, place) in [(name, sample.place), (sample.name, &place)] {
+            let is_elsewhere = (name, place) != (sample.name, sample.place);
+            assert!(!is_elsewhere || (sample.read)(name, place, &sample.bytes).is_err(), "{:?}", sample.key());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    #[test]
+    fn promise_08_any_bytes_under_a_right_checksum_are_read_or_refused(
+        bytes in proptest::collection::vec(any::<u8>(), 0..120),
+        at in any::<prop::sample::Index>(), change in 1..4usize,
+    ) {
+        for sample in all() {
+            let (body, version) = (sample.body(), !sample.kind.versions.is_empty());
+            let at = at.index(body.len() + 1);
+            let mut bent = body.to_vec();
+            bent.iter_mut().skip(at.max(1)).zip(&bytes).take(change).for_each(|(byte, other)| *byte = *other);
+            let bodies = [
+                [&body[..usize::from(version)], &bytes].concat(),
+                [&body[..at], &bytes].concat(),
+                [body, &bytes].concat(),
+                body[..at].to_vec(),
+                bent,
+            ];
+            for body in bodies {
+                let _ = sample.read(&sample.seal(&body));
+            }
+            let _ = sample.read(&bytes);
+        }
+    }
+}

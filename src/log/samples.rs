@@ -1,0 +1,24 @@
+//! Records of logs, as they lie on disks.
+
+use super::codec::CodecName;
+use super::state::{Bounds, SEAL};
+use crate::commit::sealed::table::{Sample, samples as of};
+
+pub(crate) fn samples() -> Vec<Sample> {
+    let bounds = |codec| Bounds { id: 7, first: 5, end: 900, deleted: 3, codec: CodecName::new(codec).unwrap() };
+    let records = [
+        (bounds("json"), "01 4:7 8:5 8:900 8:3 9b235e14"),
+        (bounds("bytes"), "02 4:7 8:5 8:900 8:3 'bytes' ca13522f"),
+        (
+            bounds("12345678901234567890123456789012"),
+            "02 4:7 8:5 8:900 8:3 '12345678901234567890123456789012' 4ff6bd59",
+        ),
+    ];
+    of(
+        SEAL,
+        ("blocks", ""),
+        |bounds, name, _| bounds.encode(name),
+        |name, _, bytes| Bounds::decode(name, bytes),
+        records,
+    )
+}

@@ -1,0 +1,24 @@
+//! Records of a store, as they lie on disks.
+
+use super::format::reading::{Stored, decode};
+use super::{format, ids};
+use crate::commit::sealed::table::{Sample, samples as of};
+use std::collections::BTreeSet;
+
+fn in_use(record: &[u8]) -> Result<BTreeSet<String>, String> {
+    match decode(record, &"a path").map_err(|error| error.to_string())? {
+        Stored::Present(names) => Ok(names),
+        Stored::First => Err("it is of version 1".to_owned()),
+    }
+}
+
+pub(crate) fn samples() -> Vec<Sample> {
+    let names = ["parked", "queue"].map(str::to_owned).into();
+    let formats = [(BTreeSet::new(), "02 2abefb96"), (names, "02 06 'parked' 05 'queue' ecfe14fd")];
+    let formats =
+        of(format::SEAL, ("", ""), |names, _, _| format::encode(names), |_, _, record| in_use(record), formats);
+    let lowest = [(0x0102_0304, "01020304 b63cfbcd")];
+    let lowest =
+        of(ids::SEAL, ("", ""), |lowest, _, _| ids::encode(*lowest), |_, _, record| ids::decode(record), lowest);
+    formats.into_iter().chain(lowest).collect()
+}
