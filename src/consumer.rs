@@ -83,7 +83,7 @@ pub use handle::Handle;
 /// A consumer does not share its stream with others (a *consumer group*): one process runs all its
 /// jobs. For more throughput raise [`max_processing`](Builder::max_processing), or split the stream
 /// into several sources with a progress each. Nothing here limits the jobs per second (a *rate
-/// limit*): a [`Jobs::gate`] that moves with the time does.
+/// limit*): a [`Jobs::gate`](crate::Jobs::gate) that moves with the time does.
 ///
 /// Dropping a consumer stops it, waits, and logs (with `tracing`) the error that `stop` would have
 /// returned.

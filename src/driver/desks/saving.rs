@@ -100,9 +100,10 @@ impl Core {
                 for_good = Some((index, attempt, failure));
             }
         }
-        let (fates, mut at) = self.fates(now);
-        surplus
-            .extend(for_good.and_then(|(index, attempt, failure)| fates.exhausted(index, attempt, failure, &mut at)));
+        if let Some((index, attempt, failure)) = for_good {
+            let (fates, mut at) = self.fates(now);
+            surplus.extend(fates.exhausted(index, attempt, failure, &mut at));
+        }
         surplus
     }
 
