@@ -7,6 +7,7 @@
 
 use super::explain::View;
 use super::fates::{Fates, Recovered};
+use super::flights::Flight;
 use super::out::{Ending, Out, Scene, Wakes};
 use super::reach::{Gates, kept_below};
 use super::reading::Reading;
@@ -15,9 +16,10 @@ use super::saving::Saving;
 use super::tenure::Tenancy;
 use super::waiters::{Announcing, Waiters};
 use super::watching::Watching;
+use crate::base::caught::Failure;
 use crate::base::clock::Clock;
 use crate::base::guard::Guarded;
-use crate::base::index::Index;
+use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
 use crate::base::sync::Arc;
 use crate::base::time::Now;
@@ -211,6 +213,16 @@ impl Core {
             self.roster.count_in();
         }
         begins
+    }
+
+    /// Takes the failure of an attempt that is over. The answer is a value of the user, to be
+    /// dropped without the lock.
+    #[cold]
+    pub(super) fn attempt_failed(&mut self, flight: Flight, failure: Failure, now: &Now) -> Option<BoxError> {
+        let (fates, mut at) = self.fates(now);
+        let surplus = fates.attempt_failed(flight.index, flight.attempt, failure, &mut at);
+        self.hold_turn();
+        surplus
     }
 
     /// Takes new limits.

@@ -21,6 +21,23 @@ pub(crate) struct Running {
     pub(super) batches: Option<Box<Batches>>,
 }
 
+impl Running {
+    /// True if a thread of the pool is needed for jobs.
+    pub(super) fn has_work(&mut self, window: &Window, failures: &Failures, now: Instant) -> bool {
+        match &mut self.batches {
+            None => window.can_run(),
+            Some(batches) => batches.want_thread(window, failures, || now),
+        }
+    }
+
+    /// Returns the time until which the watermark waits for nothing but a batch that is not full.
+    pub(super) fn lingers_until(&self, window: &Window, now: Instant) -> Option<Instant> {
+        let until = self.batches.as_ref()?.until.filter(|until| now < *until)?;
+        let is_next = window.lowest_unprocessed() == window.next();
+        (is_next && window.can_run()).then_some(until)
+    }
+}
+
 /// The code that runs the jobs, for those who do not know the type of the jobs.
 pub(crate) trait Pool: Send + Sync {
     /// Does all the work of a thread of the pool.

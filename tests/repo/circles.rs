@@ -166,6 +166,17 @@ fn the_files_of_a_room_form_no_circle() {
 }
 
 #[test]
+fn the_desks_alone_name_the_core_of_the_driver() {
+    let arrows = Arrows::of(&Crate::of(&sources()), "driver").of;
+    let names_it =
+        |(module, named): (&String, &BTreeMap<_, _>)| named.contains_key("driver/core").then(|| module.clone());
+    let (desks, others): (Vec<_>, Vec<_>) =
+        arrows.iter().filter_map(names_it).partition(|module| module.starts_with("driver/desks/"));
+    assert_eq!(others, ["driver"], "the driver itself holds the lock");
+    assert!(desks.len() > 5, "{desks:?}");
+}
+
+#[test]
 fn a_circle_of_each_kind_is_found() {
     let planted = [
         ("use super::core::Core;", "Core"),

@@ -25,7 +25,7 @@ use crate::observe::{Event, Kind};
 use crate::run::worker::Report;
 use crate::run::{Assignment, Batch, JobDesk, Task, Ticket};
 use crate::window::batches::Next;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The attempt of each job in a batch of several: a job that has failed before is in none.
 const FIRST: u32 = 1;
@@ -34,21 +34,6 @@ const FIRST: u32 = 1;
 type BatchOutcome = Result<(), Box<Failure>>;
 
 impl Core {
-    /// True if a thread of the pool is needed for jobs.
-    pub(super) fn has_work(&mut self, now: Instant) -> bool {
-        match &mut self.running.batches {
-            None => self.window.can_run(),
-            Some(batches) => batches.want_thread(&self.window, &self.fates.failures, || now),
-        }
-    }
-
-    /// Returns the time until which the watermark waits for nothing but a batch that is not full.
-    pub(super) fn lingers_until(&self, now: Instant) -> Option<Instant> {
-        let until = self.running.batches.as_ref()?.until.filter(|until| now < *until)?;
-        let is_next = self.window.lowest_unprocessed() == self.window.next();
-        (is_next && self.window.can_run()).then_some(until)
-    }
-
     /// Hands out the jobs of the next batch, if a batch starts now. Their values are still to be
     /// [taken](Self::job). Returns true if the calling thread waits with one that is not full.
     fn gather(&mut self, tickets: &mut Vec<Ticket>, now: &Now) -> bool {
@@ -303,6 +288,7 @@ mod tests {
     use crate::observe::listening::Listens;
     use crate::reader::{Payloads, Weights};
     use crate::window::{Limits, Window};
+    use std::time::Instant;
 
     const LINGER: Duration = Duration::from_millis(10);
 
@@ -335,7 +321,7 @@ mod tests {
     }
 
     fn wants(core: &mut Core, now: Instant) -> bool {
-        core.has_work(now)
+        core.running.has_work(&core.window, &core.fates.failures, now)
     }
 
     #[test]

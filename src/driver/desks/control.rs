@@ -186,8 +186,8 @@ impl Control for Driver {
     fn set_paused(&self, paused: bool) {
         let mut core = self.core.lock();
         let now = self.clock.when_asked();
-        let state = &mut *core;
-        state.tenancy.set_paused(paused, &mut state.window);
+        let Core { tenancy, window, .. } = &mut *core;
+        tenancy.set_paused(paused, window);
         core.watching.stalls.moved(&now);
         let watch = !paused && core.stir(now.get());
         self.settle(core, &now);

@@ -151,6 +151,19 @@ impl Driver {
         }
     }
 
+    /// Makes a save that is late. The calling thread has no job now, so none waits for it.
+    pub(super) fn help_saving<'a>(&'a self, core: MutexGuard<'a, Core>, now: &Now) -> MutexGuard<'a, Core> {
+        self.settle(core, now);
+        // The lock is free during the save: this same driver is told of its result, and may ask for
+        // the next save. The clone keeps the store open until the write is over.
+        let saves = self.saves.lock().clone();
+        if let Some(saves) = &saves {
+            saves.help();
+        }
+        drop_guarded(saves);
+        self.core.lock()
+    }
+
     /// A worker reads what it would otherwise wait for. So it was not without work.
     pub(super) fn read_for_itself<'a>(
         &'a self,

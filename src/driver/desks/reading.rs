@@ -71,7 +71,7 @@ impl Core {
     /// look; `None`: there is none.
     pub(crate) fn supervise(&mut self, now: &Now) -> Option<Duration> {
         let unread = self.reading.waits();
-        let work = unread || self.has_work(now.get());
+        let work = unread || self.running.has_work(&self.window, &self.fates.failures, now.get());
         let sight = self.workers.look(self.window.limits().max_processing, now.of_machine(), work);
         // Workers that do not cope seem to be in long jobs, so the reader reads.
         self.out.reader |= unread && !sight.cope;

@@ -8,7 +8,6 @@ use crate::base::time::Now;
 use crate::commit::changes::Changes;
 use crate::driver::Driver;
 use crate::driver::core::Core;
-use crate::driver::flights::Flight;
 use crate::observe::{Event, Kind};
 use crate::run::worker::{Report, Reported};
 
@@ -52,14 +51,6 @@ impl Core {
             (Some(flight), Err(failure)) => self.attempt_failed(flight, *failure, now),
             (None, outcome) => outcome.err().map(|failure| failure.error),
         }
-    }
-
-    #[cold]
-    pub(super) fn attempt_failed(&mut self, flight: Flight, failure: Failure, now: &Now) -> Option<BoxError> {
-        let (fates, mut at) = self.fates(now);
-        let surplus = fates.attempt_failed(flight.index, flight.attempt, failure, &mut at);
-        self.hold_turn();
-        surplus
     }
 }
 

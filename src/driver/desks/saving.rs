@@ -5,7 +5,7 @@ use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
 use crate::base::index::BoxError;
 use crate::base::retry::Retry;
-use crate::base::sync::{MutexGuard, lock_awake};
+use crate::base::sync::lock_awake;
 use crate::base::time::Now;
 use crate::commit::changes::{Changes, Refused};
 use crate::driver::Driver;
@@ -100,9 +100,10 @@ impl Core {
                 for_good = Some((index, attempt, failure));
             }
         }
-        let (fates, mut at) = self.fates(now);
-        surplus
-            .extend(for_good.and_then(|(index, attempt, failure)| fates.exhausted(index, attempt, failure, &mut at)));
+        if let Some((index, attempt, failure)) = for_good {
+            let (fates, mut at) = self.fates(now);
+            surplus.extend(fates.exhausted(index, attempt, failure, &mut at));
+        }
         surplus
     }
 
@@ -201,19 +202,6 @@ impl Driver {
     pub(super) fn saved_or_not(&self, source: BoxError) {
         let Failure { error: source, text, .. } = Failure::from(source);
         self.forsake(Error::Progress { source }, text.clone(), &text);
-    }
-
-    /// Makes a save that is late. The calling thread has no job now, so none waits for it.
-    pub(super) fn help_saving<'a>(&'a self, core: MutexGuard<'a, Core>, now: &Now) -> MutexGuard<'a, Core> {
-        self.settle(core, now);
-        // The lock is free during the save: this same driver is told of its result, and may ask for
-        // the next save. The clone keeps the store open until the write is over.
-        let saves = self.saves.lock().clone();
-        if let Some(saves) = &saves {
-            saves.help();
-        }
-        drop_guarded(saves);
-        self.core.lock()
     }
 }
 

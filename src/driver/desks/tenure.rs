@@ -81,8 +81,8 @@ impl Tenant for Driver {
         let mut core = self.core.lock();
         let now = self.clock.when_asked();
         let surplus = lost.and_then(|error| core.lose_name(error, false, &now));
-        let core_ref = &mut *core;
-        let watch = core_ref.tenancy.heed(&mut core_ref.window) && {
+        let Core { tenancy, window, .. } = &mut *core;
+        let watch = tenancy.heed(window) && {
             core.watching.stalls.moved(&now);
             core.stir(now.get())
         };

@@ -67,7 +67,7 @@ impl Core {
             self.watching.stalls.watched = false;
             return None;
         }
-        if let Some(until) = self.lingers_until(now) {
+        if let Some(until) = self.running.lingers_until(&self.window, now) {
             // It waits as it was asked to, so that is no stall.
             let again = until.min(later(now, self.watching.stalls.pause()));
             self.watching.stalls.restart(again);
@@ -245,7 +245,7 @@ mod tests {
         core.running.batches = Some(Batches::new(4, PATIENCE * 5 / 2));
         while core.window.poll().is_some() {}
         core.window.handle_fetched(1);
-        assert!(core.has_work(now), "a thread is to wait with job 0");
+        assert!(core.running.has_work(&core.window, &core.fates.failures, now), "a thread is to wait with job 0");
         let mut look = |at: u32| {
             let again = core.look_for_stall(&Now::at(now + PATIENCE * at / 2)).map(|again| again - now);
             (again.map(|again| again * 2), core.begin_telling())
