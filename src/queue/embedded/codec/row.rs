@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Version 2 has [`Extras`]. A row without them is written as version 1.
 pub(crate) const SEAL: Kind = Kind { label: "queue.job", versions: &[1, 2] };
 
-/// The longest text of an error that is kept, in bytes. (`describe` cuts a text there.)
+/// The length of the fields that each row has before its texts.
 const FIXED: usize = 3 + 2 * 4 + 4 * 8;
 
 const RESUBMIT: u8 = 1;
