@@ -1,6 +1,6 @@
 //! The schedule of retries. It is pure: it has no clock, and no source of random numbers.
 
-use crate::base::config::ConfigError;
+use crate::base::config::{ConfigError, check_zero};
 use std::time::Duration;
 
 /// The number of attempts of a job, and the back-off between them.
@@ -231,9 +231,8 @@ impl Retry {
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
-        if self.max_attempts == Some(0) {
-            return Err(ConfigError::MaxAttemptsZero);
-        }
+        let why = "the retry allows 0 attempts, and the first attempt counts: use `Retry::none()` for a single attempt";
+        check_zero("max_attempts", self.max_attempts == Some(0), why)?;
         if !(0.0..=1.0).contains(&self.jitter) {
             return Err(ConfigError::Jitter { value: self.jitter });
         }
@@ -330,7 +329,10 @@ mod tests {
 
     #[test]
     fn zero_attempts_and_a_jitter_outside_0_to_1_are_refused() {
-        assert!(matches!(Retry::fixed(MS).max_attempts(0).validate(), Err(ConfigError::MaxAttemptsZero)));
+        assert!(matches!(
+            Retry::fixed(MS).max_attempts(0).validate(),
+            Err(ConfigError::Zero { setting: "max_attempts", .. })
+        ));
         for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
             assert!(matches!(Retry::fixed(MS).jitter(bad).validate(), Err(ConfigError::Jitter { .. })), "{bad}");
         }

@@ -210,15 +210,8 @@ fn limits_and_groups_that_cannot_be_are_refused_with_the_reason() {
 }
 
 #[test]
-fn each_other_refusal_says_what_to_write_instead() {
+fn a_job_that_cannot_be_is_refused_with_its_reason() {
     let name = || "n".to_owned();
-    let (consumer, upstream) = (|| "c".to_owned(), || "u".to_owned());
-    let ended = |last_processed| ConfigError::UpstreamEnded {
-        consumer: consumer(),
-        upstream: upstream(),
-        next: 7,
-        last_processed,
-    };
     check([
         (
             ConfigError::MetaSize { bytes: 70_000 },
@@ -242,6 +235,13 @@ fn each_other_refusal_says_what_to_write_instead() {
             ConfigError::RunAt,
             "the time of the job, or of the pause, is after the year 9999: use an earlier or a shorter one",
         ),
+    ]);
+}
+
+#[test]
+fn a_schedule_or_a_runner_that_cannot_be_is_refused_with_its_reason() {
+    let name = || "n".to_owned();
+    check([
         (
             ConfigError::PeriodicTwice { name: name() },
             "the periodic job \"n\" is registered with another schedule, job or setting: use the same one, or call \
@@ -286,6 +286,13 @@ fn each_other_refusal_says_what_to_write_instead() {
         (ConfigError::HandlerTwice { kind: "k".into() }, "the runner has two handlers for the kind \"k\": use one"),
         (ConfigError::NoHandlers, "the runner has no handler, so it would run nothing: add one with `on`"),
         (ConfigError::Factor { value: 0.5 }, "the factor of the back-off is 0.5: use 1 or more"),
+    ]);
+}
+
+#[test]
+fn a_change_of_a_store_that_cannot_be_is_refused_with_its_reason() {
+    let name = || "n".to_owned();
+    check([
         (
             ConfigError::Foreign { what: "table", name: name() },
             "the table \"n\" is in another store than the progress or the write: take it from the same store, or from a \
@@ -319,6 +326,20 @@ fn each_other_refusal_says_what_to_write_instead() {
             ConfigError::FamilyReserved { name: name() },
             "the column family \"n\" belongs to the store, as all do whose names begin with \"waterline.\": use another name",
         ),
+    ]);
+}
+
+#[test]
+fn consumers_that_cannot_go_together_are_refused_with_the_reason() {
+    let name = || "n".to_owned();
+    let (consumer, upstream) = (|| "c".to_owned(), || "u".to_owned());
+    let ended = |last_processed| ConfigError::UpstreamEnded {
+        consumer: consumer(),
+        upstream: upstream(),
+        next: 7,
+        last_processed,
+    };
+    check([
         (
             ConfigError::WatermarkInUse { name: name() },
             "another consumer publishes into the watermark that \"n\" was given: give each consumer a `Watermark::new()` of \
