@@ -3,8 +3,8 @@
 use crate::base::config::ConfigError;
 use std::time::Duration;
 
-/// The choice of a [`Group`](crate::queue::Group) among its queues that have a job to claim. Each claim
-/// chooses anew.
+/// The choice of a [`Group`](crate::queue::Group) among its queues that have a job to claim. Each
+/// claim chooses anew.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Fair {

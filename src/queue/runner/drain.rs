@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The limits of [`RunnerBuilder::drain`](crate::queue::RunnerBuilder::drain). Each is looked at before a
-/// job is claimed; jobs that run go on. By default there are none.
+/// The limits of [`RunnerBuilder::drain`](crate::queue::RunnerBuilder::drain). Each is looked at
+/// before a job is claimed; jobs that run go on. By default there are none.
 ///
 /// ```
 /// use std::time::Duration;

@@ -58,8 +58,8 @@ impl Runner {
     /// * A future is dropped. Once it is gone, its job is handed back: it is ready, the attempt
     ///   does not count, and its data and progress stay.
     /// * A function keeps its lease for the time of
-    ///   [`QueueOptions::lease`](crate::queue::QueueOptions::lease), and its answer by then counts. After
-    ///   it the job is taken back as failed.
+    ///   [`QueueOptions::lease`](crate::queue::QueueOptions::lease), and its answer by then counts.
+    ///   After it the job is taken back as failed.
     /// * A [`Finisher`] changes nothing any more, and its job is taken back after the same time.
     ///
     /// If the process ends before that, it is no crash of these jobs: each stop notes in the store
