@@ -112,7 +112,7 @@ pub use base::index::{BoxError, Index};
 pub use base::retry::Retry;
 pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
-pub use log::{Bytes, Codec, Held, JobLog, Json, LogInfo};
+pub use log::{Bytes, Codec, JobLog, Json, LogInfo};
 pub use observe::ended::Ended;
 pub use observe::events::{Event, Observer, Outcome};
 pub use observe::status::{Attempt, Blocked, State, Status};
