@@ -116,7 +116,8 @@ impl QueueOptions {
     /// use waterline::{Retry, Store};
     /// use waterline::queue::{Queue, QueueOptions};
     ///
-    /// let options = QueueOptions::default().retry(Retry::couchdb()).heal_after(Duration::from_secs(120));
+    /// let retry = Retry::exponential(Duration::from_secs(64), Duration::from_secs(2 * 24 * 3600)).jitter(0.25);
+    /// let options = QueueOptions::default().retry(retry).heal_after(Duration::from_secs(120));
     /// let queue = Queue::open(&Store::in_memory(), "replications", options)?;
     /// # let _ = queue;
     /// # Ok::<(), waterline::queue::QueueError>(())
