@@ -2,7 +2,7 @@
 
 use super::JobLog;
 use super::state::LogState;
-use crate::base::sync::{Arc, Mutex};
+use crate::base::sync::Arc;
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::Listener;
 use crate::source::{Gate, Gated, Jobs, Keeper, Rings};
@@ -12,9 +12,8 @@ use crate::source::{Gate, Gated, Jobs, Keeper, Rings};
 struct Held {
     log: Arc<LogState>,
     most: u64,
-    rings: Arc<Rings>,
     /// The consumers of this source. Its gate is computed from the lowest of their watermarks.
-    consumers: Mutex<Vec<Wakeup>>,
+    rings: Arc<Rings>,
 }
 
 impl<T, C> JobLog<T, C> {
@@ -46,7 +45,7 @@ impl<T, C> JobLog<T, C> {
         let rings = Arc::<Rings>::default();
         let listener: Arc<dyn Listener> = rings.clone();
         self.state.listen(Arc::downgrade(&listener));
-        let held = Held { log: self.state.clone(), most: most.max(1), rings, consumers: Mutex::default() };
+        let held = Held { log: self.state.clone(), most: most.max(1), rings };
         Gated::new(jobs, Arc::new(held))
     }
 }
@@ -56,19 +55,11 @@ impl Keeper for Held {
         // The gate depends on the watermark too, which moves after the items are there.
         let listener: Arc<dyn Listener> = self.rings.clone();
         wakeup.watermark().listen(Arc::downgrade(&listener));
-        let mut consumers = self.consumers.lock();
-        // Also those that could not be started, whose watermarks nobody ever ends.
-        consumers.retain(|consumer| !consumer.is_stale());
-        consumers.push(wakeup.clone());
-        drop(consumers);
         self.rings.add(wakeup.clone());
     }
 
     fn gate(&self) -> Gate {
-        let consumers = self.consumers.lock();
-        let live = consumers.iter().filter(|consumer| !consumer.is_stale());
-        let next = live.filter_map(|consumer| consumer.watermark().next()).min();
-        drop(consumers);
+        let next = self.rings.lowest_next();
         // Measured after the watermark, so it counts at least the items that the jobs up to there
         // have pushed.
         let room = self.most.saturating_sub(self.log.backlog());

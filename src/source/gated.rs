@@ -1,5 +1,6 @@
 //! A source whose jobs wait for others: for another consumer, or for room in a log.
 
+use crate::base::index::Index;
 use crate::base::sync::{Arc, Mutex};
 use crate::source::forward;
 use crate::source::wakeup::Wakeup;
@@ -32,8 +33,15 @@ pub(crate) struct Rings(Mutex<Vec<Wakeup>>);
 impl Rings {
     pub(crate) fn add(&self, wakeup: Wakeup) {
         let mut wakeups = self.0.lock();
+        // Also those that could not be started, whose watermarks nobody ever ends.
         wakeups.retain(|wakeup| !wakeup.is_stale());
         wakeups.push(wakeup);
+    }
+
+    /// Returns the lowest index that one of the consumers has not processed.
+    pub(crate) fn lowest_next(&self) -> Option<Index> {
+        let wakeups = self.0.lock();
+        wakeups.iter().filter(|wakeup| !wakeup.is_stale()).filter_map(|wakeup| wakeup.watermark().next()).min()
     }
 }
 
