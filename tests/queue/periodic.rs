@@ -6,7 +6,9 @@ use common::every_write::{Trial, every_write};
 use common::queues::{Bench, MINUTE, SECOND, again, leak, noon, on_each_with, open_anew};
 use common::{HOUR, LONG, eventually};
 use crossbeam_channel::{Receiver, unbounded};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
+#[cfg(feature = "cron")]
+use std::time::{Duration, UNIX_EPOCH};
 use waterline::queue::{
     Accept, CatchUp, Clock, Every, JobState, Limits, NewJob, Outcome, Overlap, PeriodicBuilder, PeriodicInfo, Priority,
     Queue, QueueError, QueueOptions, Retention, Runner, Schedule, Unique, Waits,
