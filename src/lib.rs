@@ -56,7 +56,6 @@
 //! * [`costs`]: the cost of a job, beside a floor.
 //! * [`why`]: the cases for another tool: rayon, a channel, a job queue on a server, Kafka
 //!   (consumer groups). [`queue::parity`]: the queue beside those of other systems.
-//! * [`window`]: the pure core.
 #![cfg_attr(
     feature = "tokio",
     doc = "* [`Builder::start_async`], [`AsyncJobs`]: jobs and sources that are futures on a tokio runtime."
@@ -102,6 +101,11 @@ mod source;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(not(feature = "testing"))]
+#[expect(unreachable_pub, reason = "it is public for the benchmarks, which measure it alone")]
+mod window;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod window;
 
 pub use base::clock::Clock;
@@ -112,7 +116,7 @@ pub use base::index::{BoxError, Index};
 pub use base::retry::Retry;
 pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
-pub use log::{Bytes, Codec, Held, JobLog, Json, LogInfo};
+pub use log::{Bytes, Codec, JobLog, Json, LogInfo};
 pub use observe::ended::Ended;
 pub use observe::events::{Event, Observer, Outcome};
 pub use observe::status::{Attempt, Blocked, State, Status};

@@ -32,7 +32,6 @@ pub(crate) mod state;
 mod trim;
 
 pub use codec::{Bytes, Codec, Json};
-pub use held::Held;
 pub use looking::LogInfo;
 
 use self::codec::check_stored;

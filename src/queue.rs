@@ -174,7 +174,6 @@ pub use self::words::schedule::every::Every;
 pub use self::words::schedule::{CatchUp, Overlap, Schedule};
 pub use self::words::unique::{Clash, Unique};
 pub use crate::base::clock::Clock;
-pub use crate::base::config::{GroupError, LimitError};
 
 #[doc = include_str!("../docs/queue.md")]
 pub mod design {}

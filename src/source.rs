@@ -10,6 +10,7 @@ use std::ops::RangeInclusive;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod confirmed;
+mod forward;
 mod gated;
 mod memory;
 mod sparse;
@@ -19,8 +20,9 @@ pub(crate) mod watermark;
 #[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncJobs, OnRuntime};
 pub use confirmed::Confirmed;
+pub(crate) use forward::forward;
 pub use gated::Gated;
-pub(crate) use gated::Rings;
+pub(crate) use gated::{Keeper, Rings};
 pub use memory::MemoryJobs;
 pub use sparse::{Item, Sparse, SparseError};
 pub(crate) use sparse::{Steps, next_of};
@@ -296,7 +298,7 @@ pub trait Jobs: Send + Sync + 'static {
     where
         Self: Sized,
     {
-        Gated::new(self, upstream.as_ref().clone())
+        Gated::behind(self, upstream.as_ref().clone())
     }
 
     /// Shows only the jobs that have at least `n` others above them, for a chain whose newest
@@ -317,14 +319,6 @@ pub trait Jobs: Send + Sync + 'static {
         Self: Sized,
     {
         Confirmed::new(self, n)
-    }
-
-    /// Returns the jobs without their gates, and these gates, so that a further gate is added to
-    /// the list instead of around the source. It only saves stack where thousands of gates are one
-    /// behind the other: an adapter of yours does not need it.
-    #[doc(hidden)]
-    fn ungated(&self) -> Option<gated::Ungated<Self::Job>> {
-        None
     }
 }
 
@@ -353,41 +347,7 @@ fn read_one_by_one<T>(
 impl<J: Jobs + ?Sized> Jobs for Arc<J> {
     type Job = J::Job;
 
-    fn first(&self) -> Result<Index, BoxError> {
-        (**self).first()
-    }
-
-    fn head(&self) -> Result<Option<Index>, BoxError> {
-        (**self).head()
-    }
-
-    fn at_index(&self, index: Index) -> Result<Option<Self::Job>, BoxError> {
-        (**self).at_index(index)
-    }
-
-    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
-        (**self).read(run, into)
-    }
-
-    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<J::Job>) -> Result<(), BoxError> {
-        (**self).read_sparse(run, most, into)
-    }
-
-    fn weight(&self, job: &Self::Job) -> usize {
-        (**self).weight(job)
-    }
-
-    fn subscribe(&self, wakeup: Wakeup) -> bool {
-        (**self).subscribe(wakeup)
-    }
-
-    fn gate(&self) -> Gate {
-        (**self).gate()
-    }
-
-    fn ungated(&self) -> Option<gated::Ungated<J::Job>> {
-        (**self).ungated()
-    }
+    forward!(self: (**self) => first, head, at_index, read, read_sparse, weight, subscribe, gate);
 }
 
 #[cfg(test)]

@@ -4,37 +4,37 @@ use crate::base::index::Index;
 
 mod bounds;
 mod exhausted;
-mod group;
-mod limit;
 mod structure;
 
 pub(crate) use self::bounds::*;
 pub use self::exhausted::OnExhausted;
-pub use self::group::GroupError;
-pub use self::limit::LimitError;
 
 /// A setting that was refused. `Display` says why, and what to write instead. `{:?}` shows the same
 /// sentence, `{:#?}` the structure.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// An id of a job that is empty or too long.
-    #[error("the id of a job has {length} bytes: use 1 to 255")]
-    JobId {
-        /// The length of the id, in bytes.
-        length: usize,
+    /// A number or a time of 0, with which nothing would ever run, or nothing would ever pause.
+    #[error("{why}")]
+    Zero {
+        /// The name of the setting, for example "max_processing".
+        setting: &'static str,
+        /// The reason, and what to write instead.
+        why: String,
     },
-    /// A signature of a root that is empty or too long.
-    #[error("the signature of a root has {length} bytes: use 1 to 255")]
-    Signature {
-        /// Its length in bytes.
+    /// A text that is too long for its record, or empty where it must say something.
+    #[error("{why}")]
+    Length {
+        /// The kind of text: "job id", "job kind", "job key", "root signature", "metadata key",
+        /// "progress note", "move reason" or "codec", or the thing that has the name, such as
+        /// "table".
+        what: &'static str,
+        /// The length of the text, in bytes.
         length: usize,
-    },
-    /// A key of metadata that is empty or too long.
-    #[error("a key of metadata, or of a note, has {length} bytes: use 1 to 255")]
-    MetaKey {
-        /// The length of the key, in bytes.
-        length: usize,
+        /// The most bytes that it may have.
+        most: usize,
+        /// The reason, and what to write instead.
+        why: String,
     },
     /// Metadata of a job, or a note of a kind of jobs, that is too large.
     #[error("the metadata, or the note, would have {bytes} bytes: use at most 65,536, and keep more in a table")]
@@ -51,24 +51,18 @@ pub enum ConfigError {
         /// The value.
         value: f64,
     },
-    /// A note of a job's progress that is too long.
-    #[error("the note of the progress has {length} bytes: use at most 1,024")]
-    ProgressNote {
-        /// The length of the note, in bytes.
-        length: usize,
+    /// A limit of a queue that limits nothing.
+    #[error("the limit of {limit} has neither a number of jobs at once nor a rate: set one of them, or leave it out")]
+    LimitEmpty {
+        /// The jobs that it is for.
+        limit: String,
     },
-    /// A key of a job's limits that is empty or too long.
-    #[error("the key of a job's limits has {length} bytes: use 1 to 255")]
-    JobKey {
-        /// Its length in bytes.
-        length: usize,
+    /// Two limits of a queue for the same jobs.
+    #[error("the limit of {limit} is set twice: set both numbers in one limit")]
+    LimitTwice {
+        /// The jobs that they are for.
+        limit: String,
     },
-    /// A job that takes no token of a rate.
-    #[error("the cost of the job is 0: use 1 at least, or no rate for such jobs")]
-    CostZero,
-    /// A limit of a queue that cannot be.
-    #[error(transparent)]
-    Limit(#[from] LimitError),
     /// A job that is compared by a field which its payload does not have.
     #[error(
         "the job is compared with others by the field {field:?}, which its payload does not have: the payload must be an object with that field"
@@ -83,31 +77,10 @@ pub enum ConfigError {
         /// The id.
         id: String,
     },
-    /// A kind of jobs whose name is empty or too long.
-    #[error("the kind of a job has {length} bytes: use 1 to 255")]
-    JobKind {
-        /// The length of the name, in bytes.
-        length: usize,
-    },
     /// A time after the year 9999: that of a run, a root, an expiry, a window of a unique job or a
     /// pause.
     #[error("the time of the job, or of the pause, is after the year 9999: use an earlier or a shorter one")]
     RunAt,
-    /// A lease of no time: a job would be taken back at once.
-    #[error("the lease is 0, so each job would be taken back at once: use some seconds at least")]
-    LeaseZero,
-    /// A gate whose answers hold for no time: the runner would ask it without a pause.
-    #[error("the answers of the gate {gate:?} hold for no time: use some milliseconds at least")]
-    GateEveryZero {
-        /// The name of the gate.
-        gate: String,
-    },
-    /// A time of 0 after which a run heals its job: each failure would be the first one.
-    #[error("heal_after is 0, so no job would ever use up its attempts: use a time, or leave it out")]
-    HealAfterZero,
-    /// An interval of zero: the job would run without a pause.
-    #[error("the interval of the periodic job is 0, so it would run without a pause: use a millisecond or more")]
-    EveryZero,
     /// A periodic job of this name that is registered with another schedule, job or setting.
     #[error(
         "the periodic job {name:?} is registered with another schedule, job or setting: use the same one, or call \
@@ -170,9 +143,6 @@ pub enum ConfigError {
         /// The name.
         name: String,
     },
-    /// A queue in which no job may wait: nothing could ever be pushed.
-    #[error("max_waiting is 0, so each push would be refused: use 1 or more (to hold the jobs back, pause the queue)")]
-    MaxWaitingZero,
     /// A queue that is open with other options.
     #[error(
         "the queue {name:?} is open with other options: use the same ones, or clone the queue (after a restart, other options hold)"
@@ -187,9 +157,54 @@ pub enum ConfigError {
         /// The kind.
         kind: String,
     },
-    /// A group of queues that cannot be.
-    #[error(transparent)]
-    Group(#[from] GroupError),
+    /// A group without a queue to claim from.
+    #[error(
+        "the group has no queue to claim from: add one with `queue`, and leave one in with `only_when_asked`, `only` and \
+         `except`"
+    )]
+    GroupEmpty,
+    /// A queue that is twice in a group.
+    #[error("the queue {queue:?} is twice in the group: name it once, with all of its kinds")]
+    GroupQueueTwice {
+        /// The name of the queue.
+        queue: String,
+    },
+    /// A kind of jobs that two queues of a group take.
+    #[error("{}", taken_twice(kind, first, second))]
+    GroupKindTwice {
+        /// The kind.
+        kind: String,
+        /// The name of the queue that has it.
+        first: String,
+        /// The name of the other queue, which may be the same one.
+        second: String,
+    },
+    /// A queue that a group does not have.
+    #[error("the group has no queue {queue:?}: add it with `queue`, or mend the name")]
+    GroupQueueUnknown {
+        /// The name.
+        queue: String,
+    },
+    /// A kind of jobs that no queue of a group takes.
+    #[error("no queue of the group takes the kind {kind:?}: add it to one of them, or set a `default_queue`")]
+    GroupKindUnknown {
+        /// The kind.
+        kind: String,
+    },
+    /// Queues of a group with clocks of their own.
+    #[error("the queue {queue:?} has another clock than the first queue of the group: give all of them the same one")]
+    GroupClock {
+        /// The name of the queue.
+        queue: String,
+    },
+    /// A weight of a queue in a group that is below zero, or no finite number.
+    #[error("the weight of the queue {queue:?} is {weight}: use 0 or more")]
+    GroupWeight {
+        /// The name of the queue.
+        queue: String,
+        /// The weight.
+        weight: f64,
+    },
     /// A runner without a handler.
     #[error("the runner has no handler, so it would run nothing: add one with `on`")]
     NoHandlers,
@@ -199,11 +214,6 @@ pub enum ConfigError {
         /// The value that was set.
         value: f64,
     },
-    /// `max_processing(0)`: no job would ever run.
-    #[error(
-        "max_processing is 0, so no job would ever run: use at least 1 (to hold a consumer or a queue back, use `pause`)"
-    )]
-    MaxProcessingZero,
     /// `max_effects(0)`, with which no job could change anything, or more than 1 GiB, which is too
     /// much for one write.
     #[error("max_effects is {bytes} bytes: use 1 to {} (1 GiB)", MAX_EFFECTS)]
@@ -223,20 +233,6 @@ pub enum ConfigError {
         /// Its name.
         name: String,
     },
-    /// `max_search_ahead(0)`: no job would ever start.
-    #[error(
-        "max_search_ahead is 0, so no job would ever start: use 1 to run the jobs strictly one after the \
-         other, or `unlimited_search_ahead()` for no limit"
-    )]
-    SearchAheadZero,
-    /// A read of a source that may bring no job.
-    #[error("a read for 0 jobs says nothing: use 1 at least for `most`")]
-    MostZero,
-    /// `max_read_ahead(0)`: no job would have room in memory.
-    #[error(
-        "max_read_ahead is 0 bytes, which has no room for any job: use 1 or more (with 1, jobs are read one at a time)"
-    )]
-    MaxReadAheadZero,
     /// `start_at(Index::MAX)`, or `start_after` with the same effect.
     #[error("the first index would be {}, which is never a job: start at {} or below", Index::MAX, Index::MAX - 1)]
     StartAtMax,
@@ -247,13 +243,6 @@ pub enum ConfigError {
     /// [`skip`](crate::StoreProgress::skip) of it.
     #[error("the index is {}, which is never a job: seek to {} or below, and skip jobs up to there", Index::MAX, Index::MAX - 1)]
     MoveToMax,
-    /// A reason of a move that is empty, or too long for its record: see
-    /// [`StoreProgress::seek`](crate::StoreProgress::seek).
-    #[error("the reason of the move is {length} bytes long: use 1 to {MAX_REASON} bytes")]
-    Reason {
-        /// The length of the reason, in bytes.
-        length: usize,
-    },
     /// A [`StoreProgress::skip`](crate::StoreProgress::skip) of a job so far above the lowest one
     /// that is not done that the consumer would need too much memory for the jobs between them.
     #[error(
@@ -266,34 +255,22 @@ pub enum ConfigError {
         /// The lowest index that is not done.
         next: Index,
     },
-    /// `Retry::max_attempts(0)`: no job would ever run.
-    #[error("the retry allows 0 attempts, and the first attempt counts: use `Retry::none()` for a single attempt")]
-    MaxAttemptsZero,
     /// A jitter outside 0.0 to 1.0.
     #[error("the retry's jitter is {value}: use a share between 0.0 (none) and 1.0 (full)")]
     Jitter {
         /// The value that was set.
         value: f64,
     },
-    /// `OnExhausted::Park` with a budget of 0: no job could be parked.
-    #[error("the budget of parked jobs is 0, so none could be parked: use 1 or more, or `OnExhausted::Halt`")]
-    ParkBudgetZero,
     /// `OnExhausted::Park` with a progress that keeps no records of parked jobs.
     #[error(
         "this progress cannot keep parked jobs: use `Store::progress` or one that keeps records, or `OnExhausted::Halt`"
     )]
     ParkUnsupported,
-    /// `max_crashes(0)`: no job could run after a crash.
-    #[error("max_crashes is 0, so a job that ran while its process died could never run again: use 1 or more")]
-    MaxCrashesZero,
     /// `max_crashes` with a progress that cannot keep the count.
     #[error(
         "this progress cannot count crashes: use `Store::progress` or one that keeps records, or leave max_crashes out"
     )]
     MaxCrashesUnsupported,
-    /// `threads(0)`: no job would ever run.
-    #[error("threads is 0, so no job would ever run: use at least 1, or leave it out")]
-    ThreadsZero,
     /// `threads` without `start_deferred`: the threads follow `max_processing` there, or, with
     /// `start_async`, the number of cores.
     #[error(
@@ -311,31 +288,9 @@ pub enum ConfigError {
         /// The most jobs in flight.
         max_processing: usize,
     },
-    /// `max_unwritten(0)`: no job would ever start.
-    #[error("max_unwritten is 0, so no job would ever start: use 1 or more, or leave it out")]
-    MaxUnwrittenZero,
     /// `max_unwritten` without `start_writing`: no job waits to be written there.
     #[error("max_unwritten is only for `start_writing`; here no job waits to be written: leave it out")]
     UnwrittenWithoutWriting,
-    /// `poll_every(0)`: the consumer would never sleep.
-    #[error(
-        "poll_every is zero, so the consumer would never sleep: use a millisecond or more, or let the source ring its `Wakeup`"
-    )]
-    PollEveryZero,
-    /// `attempt_timeout(0)`: each attempt would be over before it begins.
-    #[error("attempt_timeout is zero, so no attempt could end in time: leave it out for no timeout")]
-    AttemptTimeoutZero,
-    /// `on_stall(0, …)`: each job would be a stall.
-    #[error("the time of on_stall is zero, so each job would be a stall: use a second or more")]
-    OnStallZero,
-    /// An empty name, or one that is too long for the store.
-    #[error("the {what} name is {length} bytes long: use 1 to {MAX_NAME} bytes")]
-    Name {
-        /// The kind of thing that has the name: a progress, a table or a log.
-        what: &'static str,
-        /// The length of the name, in bytes.
-        length: usize,
-    },
     /// A range of a table whose last key is before its first one.
     #[error(
         "the range of the table {table:?} ends with the key \"{}\" before it begins with \"{}\": put the lower key first, and \
@@ -348,12 +303,6 @@ pub enum ConfigError {
         start: Vec<u8>,
         /// The key that the range ends with.
         end: Vec<u8>,
-    },
-    /// A [`Codec::NAME`](crate::Codec::NAME) that is empty, or too long for the record of a log.
-    #[error("the name of the codec {name:?} is {} bytes long: use 1 to {MAX_CODEC} bytes", name.len())]
-    CodecName {
-        /// The name of the codec.
-        name: String,
     },
     /// A database that was opened without a column family that the store needs.
     #[error(
@@ -446,4 +395,12 @@ pub enum ConfigError {
          `join` on others"
     )]
     OwnThread,
+}
+
+fn taken_twice(kind: &str, first: &str, second: &str) -> String {
+    if first == second {
+        format!("the queue {first:?} of the group takes the kind {kind:?} twice: name it once")
+    } else {
+        format!("the queues {first:?} and {second:?} of the group both take the kind {kind:?}: give it to one of them")
+    }
 }

@@ -1,6 +1,6 @@
 //! The schedule of retries. It is pure: it has no clock, and no source of random numbers.
 
-use crate::base::config::ConfigError;
+use crate::base::config::{ConfigError, check_zero};
 use std::time::Duration;
 
 /// The number of attempts of a job, and the back-off between them.
@@ -76,41 +76,6 @@ impl Retry {
     /// ```
     pub const fn quadratic(unit: Duration, cap: Duration) -> Self {
         Self { first: unit, cap, growth: Growth::Quadratic, max_attempts: None, jitter: 0.0 }
-    }
-
-    /// The schedule of CouchDB's replicator: 64 s after the first failure, then twice as long each
-    /// time, up to 2 days, without end. A quarter of each back-off is random. It is for jobs that
-    /// others depend on, and whose partner may be away for days. The replicator forgets the
-    /// failures of a job that has run for 2 minutes:
-    /// [`QueueOptions::heal_after`](crate::queue::QueueOptions::heal_after).
-    pub const fn couchdb() -> Self {
-        Self::exponential(Duration::from_secs(64), Duration::from_secs(2 * 24 * 3600)).jitter(0.25)
-    }
-
-    /// The schedule of MediaWiki's job queue: 3 attempts, an hour apart. There a job that failed is
-    /// taken back as if its worker had died, so the hour is the time after which that is assumed.
-    pub const fn mediawiki() -> Self {
-        Self::fixed(Duration::from_secs(3600)).max_attempts(3)
-    }
-
-    /// The schedule of change propagation, which runs MediaWiki's jobs from Kafka: 3 attempts, the
-    /// second after 1 minute and the third after another 6. It is for jobs that call a service: a
-    /// restart of that takes a minute, and what still fails after 7 is no hiccup.
-    ///
-    /// ```
-    /// use waterline::Retry;
-    ///
-    /// let pauses = [1, 2, 3].map(|attempt| Retry::change_propagation().delay(attempt, 1.0));
-    /// assert_eq!(pauses.map(|pause| pause.map(|pause| pause.as_secs())), [Some(60), Some(360), None]);
-    /// ```
-    pub const fn change_propagation() -> Self {
-        Self::exponential(Duration::from_secs(60), Duration::from_secs(24 * 3600)).factor(6.0).max_attempts(3)
-    }
-
-    /// The schedule of Mosquito, a job runner for Crystal: 5 attempts, after 2, 8, 18 and 32
-    /// seconds. It is for short jobs that somebody waits for.
-    pub const fn mosquito() -> Self {
-        Self::quadratic(Duration::from_secs(2), Duration::from_secs(24 * 3600)).max_attempts(5)
     }
 
     /// Sets the factor by which an [`exponential`](Self::exponential) back-off grows, in place of
@@ -231,9 +196,8 @@ impl Retry {
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
-        if self.max_attempts == Some(0) {
-            return Err(ConfigError::MaxAttemptsZero);
-        }
+        let why = "the retry allows 0 attempts, and the first attempt counts: use `Retry::none()` for a single attempt";
+        check_zero("max_attempts", self.max_attempts == Some(0), why)?;
         if !(0.0..=1.0).contains(&self.jitter) {
             return Err(ConfigError::Jitter { value: self.jitter });
         }
@@ -314,15 +278,19 @@ mod tests {
     }
 
     #[test]
-    fn each_preset_has_the_pauses_and_the_attempts_of_its_system() {
-        assert_eq!(seconds(Retry::couchdb(), 1.0), [64, 128, 256, 512, 1024, 2048, 4096, 8192]);
-        assert_eq!(seconds(Retry::couchdb(), 0.0)[..3], [48, 96, 192], "a quarter is random");
-        assert_eq!(Retry::couchdb().delay(1_000_000, 1.0), Some(Duration::from_secs(172_800)));
-        assert_eq!(seconds(Retry::mediawiki(), 1.0), [3600, 3600]);
-        assert_eq!(seconds(Retry::change_propagation(), 0.0), [60, 360]);
-        assert_eq!(seconds(Retry::mosquito(), 0.0), [2, 8, 18, 32]);
-        let all = [Retry::couchdb(), Retry::mediawiki(), Retry::change_propagation(), Retry::mosquito()];
-        for retry in all {
+    fn the_back_off_of_four_systems_is_made_as_the_documentation_says() {
+        let (minute, hour, day) = (60_000 * MS, 3_600_000 * MS, 86_400_000 * MS);
+        let couchdb = Retry::exponential(64_000 * MS, 2 * day).jitter(0.25);
+        assert_eq!(seconds(couchdb, 1.0), [64, 128, 256, 512, 1024, 2048, 4096, 8192]);
+        assert_eq!(seconds(couchdb, 0.0)[..3], [48, 96, 192], "a quarter is random");
+        assert_eq!(couchdb.delay(1_000_000, 1.0), Some(Duration::from_secs(172_800)));
+        let mediawiki = Retry::fixed(hour).max_attempts(3);
+        assert_eq!(seconds(mediawiki, 1.0), [3600, 3600]);
+        let change_propagation = Retry::exponential(minute, day).factor(6.0).max_attempts(3);
+        assert_eq!(seconds(change_propagation, 0.0), [60, 360]);
+        let mosquito = Retry::quadratic(2_000 * MS, day).max_attempts(5);
+        assert_eq!(seconds(mosquito, 0.0), [2, 8, 18, 32]);
+        for retry in [couchdb, mediawiki, change_propagation, mosquito] {
             assert!(retry.validate().is_ok(), "{retry:?}");
             assert_eq!(Retry::of_bytes(&retry.to_bytes()), Some(retry));
         }
@@ -330,7 +298,10 @@ mod tests {
 
     #[test]
     fn zero_attempts_and_a_jitter_outside_0_to_1_are_refused() {
-        assert!(matches!(Retry::fixed(MS).max_attempts(0).validate(), Err(ConfigError::MaxAttemptsZero)));
+        assert!(matches!(
+            Retry::fixed(MS).max_attempts(0).validate(),
+            Err(ConfigError::Zero { setting: "max_attempts", .. })
+        ));
         for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
             assert!(matches!(Retry::fixed(MS).jitter(bad).validate(), Err(ConfigError::Jitter { .. })), "{bad}");
         }

@@ -2,7 +2,10 @@
 
 use super::Consumer;
 use crate::base::clock::Clock;
-use crate::base::config::{self, ConfigError, OnExhausted, check_max_processing, check_read_ahead, check_search_ahead};
+use crate::base::config::{
+    self, ConfigError, OnExhausted, check_attempt_timeout, check_max_crashes, check_max_processing, check_read_ahead,
+    check_search_ahead, check_zero,
+};
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
@@ -383,20 +386,22 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         check_search_ahead(self.max_search_ahead)?;
         check_read_ahead(self.max_read_ahead)?;
         self.retry.validate()?;
-        if self.on_stall.iter().any(|(after, _)| after.is_zero()) {
-            return Err(ConfigError::OnStallZero);
+        let why = "the time of on_stall is zero, so each job would be a stall: use a second or more";
+        check_zero("on_stall", self.on_stall.iter().any(|(after, _)| after.is_zero()), why)?;
+        check_attempt_timeout(self.attempt_timeout)?;
+        if self.start_at == Some(None) {
+            return Err(ConfigError::StartAtMax);
         }
-        if self.attempt_timeout.is_some_and(|after| after.is_zero()) {
-            return Err(ConfigError::AttemptTimeoutZero);
+        if self.stop_at == Some(Index::MAX) {
+            return Err(ConfigError::StopAtMax);
         }
-        match (self.start_at, self.stop_at, self.poll_every) {
-            (Some(None), _, _) => Err(ConfigError::StartAtMax),
-            (_, Some(Index::MAX), _) => Err(ConfigError::StopAtMax),
-            (_, _, Some(Duration::ZERO)) => Err(ConfigError::PollEveryZero),
-            _ if self.max_crashes == Some(0) => Err(ConfigError::MaxCrashesZero),
-            _ if self.on_exhausted == OnExhausted::Park { budget: 0 } => Err(ConfigError::ParkBudgetZero),
-            _ => Ok(Limits { max_processing: self.max_processing, max_search_ahead: self.max_search_ahead }),
-        }
+        let why = "poll_every is zero, so the consumer would never sleep: use a millisecond or more, or let the source ring its \
+                   `Wakeup`";
+        check_zero("poll_every", self.poll_every == Some(Duration::ZERO), why)?;
+        check_max_crashes(self.max_crashes)?;
+        let why = "the budget of parked jobs is 0, so none could be parked: use 1 or more, or `OnExhausted::Halt`";
+        check_zero("budget", self.on_exhausted == OnExhausted::Park { budget: 0 }, why)?;
+        Ok(Limits { max_processing: self.max_processing, max_search_ahead: self.max_search_ahead })
     }
 }
 

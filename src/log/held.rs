@@ -2,22 +2,18 @@
 
 use super::JobLog;
 use super::state::LogState;
-use crate::base::index::{BoxError, Index};
-use crate::base::sync::{Arc, Mutex};
+use crate::base::sync::Arc;
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::Listener;
-use crate::source::{Gate, Jobs, Rings, Sparse};
-use std::fmt;
-use std::ops::RangeInclusive;
+use crate::source::{Gate, Gated, Jobs, Keeper, Rings};
 
-/// Jobs of which none starts while a log is full; made by [`JobLog::hold_back`].
-pub struct Held<J> {
-    jobs: J,
+/// Keeps the gate of jobs of which none starts while a log is full.
+#[derive(Debug)]
+struct Held {
     log: Arc<LogState>,
     most: u64,
-    rings: Arc<Rings>,
     /// The consumers of this source. Its gate is computed from the lowest of their watermarks.
-    consumers: Mutex<Vec<Wakeup>>,
+    rings: Arc<Rings>,
 }
 
 impl<T, C> JobLog<T, C> {
@@ -45,73 +41,32 @@ impl<T, C> JobLog<T, C> {
     /// assert_eq!((log.backlog(), blocks.gate()), (2, Gate::Closed));
     /// # Ok::<(), waterline::Error>(())
     /// ```
-    pub fn hold_back<J: Jobs>(&self, jobs: J, most: u64) -> Held<J> {
+    pub fn hold_back<J: Jobs>(&self, jobs: J, most: u64) -> Gated<J> {
         let rings = Arc::<Rings>::default();
         let listener: Arc<dyn Listener> = rings.clone();
         self.state.listen(Arc::downgrade(&listener));
-        Held { jobs, log: self.state.clone(), most: most.max(1), rings, consumers: Mutex::default() }
+        let held = Held { log: self.state.clone(), most: most.max(1), rings };
+        Gated::new(jobs, Arc::new(held))
     }
 }
 
-impl<J: Jobs> Jobs for Held<J> {
-    type Job = J::Job;
-
-    fn first(&self) -> Result<Index, BoxError> {
-        self.jobs.first()
-    }
-
-    fn head(&self) -> Result<Option<Index>, BoxError> {
-        self.jobs.head()
-    }
-
-    fn at_index(&self, index: Index) -> Result<Option<Self::Job>, BoxError> {
-        self.jobs.at_index(index)
-    }
-
-    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
-        self.jobs.read(run, into)
-    }
-
-    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<J::Job>) -> Result<(), BoxError> {
-        self.jobs.read_sparse(run, most, into)
-    }
-
-    fn weight(&self, job: &Self::Job) -> usize {
-        self.jobs.weight(job)
-    }
-
-    fn subscribe(&self, wakeup: Wakeup) -> bool {
+impl Keeper for Held {
+    fn subscribe(&self, wakeup: &Wakeup) {
         // The gate depends on the watermark too, which moves after the items are there.
         let listener: Arc<dyn Listener> = self.rings.clone();
         wakeup.watermark().listen(Arc::downgrade(&listener));
-        let mut consumers = self.consumers.lock();
-        // Also those that could not be started, whose watermarks nobody ever ends.
-        consumers.retain(|consumer| !consumer.is_stale());
-        consumers.push(wakeup.clone());
-        drop(consumers);
         self.rings.add(wakeup.clone());
-        self.jobs.subscribe(wakeup)
     }
 
     fn gate(&self) -> Gate {
-        let consumers = self.consumers.lock();
-        let live = consumers.iter().filter(|consumer| !consumer.is_stale());
-        let next = live.filter_map(|consumer| consumer.watermark().next()).min();
-        drop(consumers);
+        let next = self.rings.lowest_next();
         // Measured after the watermark, so it counts at least the items that the jobs up to there
         // have pushed.
         let room = self.most.saturating_sub(self.log.backlog());
-        let own = match next {
+        match next {
             _ if room == 0 => Gate::Closed,
             Some(next) => Gate::UpTo(next.saturating_add(room - 1)),
             None => Gate::Open,
-        };
-        self.jobs.gate().and(own)
-    }
-}
-
-impl<J> fmt::Debug for Held<J> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("log", &self.log).field("most", &self.most).finish_non_exhaustive()
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Queues that are used as one: a push goes to the queue of its kind, and a claim takes from one of
 //! the queues that have a job.
 
-use crate::base::config::{ConfigError, GroupError};
+use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::queue::accept::Accept;
@@ -77,7 +77,7 @@ impl Group {
         let all = &inner.queues;
         let places: Vec<_> = (0..all.len()).filter(|place| claims(all[*place].name())).collect();
         if places.is_empty() {
-            return Err(ConfigError::from(GroupError::Empty).into());
+            return Err(ConfigError::GroupEmpty.into());
         }
         let queues = places.iter().map(|place| all[*place].clone()).collect();
         let turn = inner.handles.fetch_add(1, Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Group {
     }
 
     fn route(&self, job: &NewJob) -> Result<usize, ConfigError> {
-        self.place_of(&job.kind).ok_or_else(|| GroupError::Kind { kind: job.kind.clone() }.into())
+        self.place_of(&job.kind).ok_or_else(|| ConfigError::GroupKindUnknown { kind: job.kind.clone() })
     }
 
     /// Returns the queue that takes this job.
@@ -125,7 +125,7 @@ impl Group {
     /// Pushes a job into the queue that takes its kind, as [`Queue::push`] does.
     ///
     /// # Errors
-    /// [`QueueError::Config`] with [`GroupError::Kind`] for a kind that no queue takes;
+    /// [`QueueError::Config`] with [`ConfigError::GroupKindUnknown`] for a kind that no queue has;
     /// otherwise those of [`Queue::push`].
     pub fn push(&self, job: NewJob) -> Result<Pushed, QueueError> {
         self.routed(&job)?.push(job)
@@ -172,8 +172,8 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Config`] with [`GroupError::Unknown`] for a queue that is not there, and
-    /// with [`GroupError::Empty`] for none.
+    /// [`QueueError::Config`] with [`ConfigError::GroupQueueUnknown`] for a queue that is not here,
+    /// and with [`ConfigError::GroupEmpty`] for none.
     pub fn only<N: AsRef<str>>(&self, queues: impl IntoIterator<Item = N>) -> Result<Self, QueueError> {
         let names = self.known(queues)?;
         Self::of(self.inner.clone(), |name| names.contains(&name))
@@ -194,7 +194,7 @@ impl Group {
     fn known<N: AsRef<str>>(&self, queues: impl IntoIterator<Item = N>) -> Result<Vec<&str>, ConfigError> {
         let known = |name: N| match self.queue(name.as_ref()) {
             Some(queue) => Ok(queue.name()),
-            None => Err(GroupError::Unknown { queue: name.as_ref().to_owned() }.into()),
+            None => Err(ConfigError::GroupQueueUnknown { queue: name.as_ref().to_owned() }),
         };
         queues.into_iter().map(known).collect()
     }

@@ -1,6 +1,6 @@
 //! The modes in which a consumer runs its jobs, and the settings that fit each of them.
 
-use crate::base::config::{self, ConfigError, check_effects};
+use crate::base::config::{self, ConfigError, check_effects, check_zero};
 
 /// The way in which jobs are run, one for each `start_*` call of the builder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +62,8 @@ impl Mode {
             Self::Direct | Self::Ordered | Self::Batched => {}
             Self::Deferred => {
                 let threads = asked.threads.unwrap_or_else(config::available_parallelism);
-                if threads == 0 {
-                    return Err(ConfigError::ThreadsZero);
-                }
+                let why = "threads is 0, so no job would ever run: use at least 1, or leave it out";
+                check_zero("threads", threads == 0, why)?;
                 settings.threads = Some(threads);
             }
             // The threads of the pool only begin the jobs.
@@ -77,9 +76,8 @@ impl Mode {
             }
             Self::Writing => {
                 let jobs = asked.max_unwritten.unwrap_or(u64::MAX);
-                if jobs == 0 {
-                    return Err(ConfigError::MaxUnwrittenZero);
-                }
+                let why = "max_unwritten is 0, so no job would ever start: use 1 or more, or leave it out";
+                check_zero("max_unwritten", jobs == 0, why)?;
                 settings.unwritten = Some(jobs);
             }
         }

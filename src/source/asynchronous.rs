@@ -5,7 +5,7 @@ use crate::base::sync::{Arc, Mutex};
 use crate::base::time;
 use crate::source::sparse::dense_run;
 use crate::source::wakeup::Wakeup;
-use crate::source::{Gate, Jobs, READ_PATIENCE, Sparse};
+use crate::source::{Gate, Jobs, READ_PATIENCE, Sparse, forward};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::pin::pin;
@@ -271,9 +271,7 @@ impl<J: AsyncJobs> Jobs for OnRuntime<J> {
         self.call(self.jobs.read_sparse(run, most, into))
     }
 
-    fn weight(&self, job: &Self::Job) -> usize {
-        self.jobs.weight(job)
-    }
+    forward!(self: self.jobs => weight, gate);
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         let mut wakeups = self.wakeups.lock();
@@ -281,10 +279,6 @@ impl<J: AsyncJobs> Jobs for OnRuntime<J> {
         wakeups.push(wakeup.clone());
         drop(wakeups);
         self.jobs.subscribe(wakeup)
-    }
-
-    fn gate(&self) -> Gate {
-        self.jobs.gate()
     }
 }
 

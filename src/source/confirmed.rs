@@ -3,8 +3,7 @@
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::source::sparse::dense_run;
-use crate::source::wakeup::Wakeup;
-use crate::source::{Gate, Jobs, Sparse};
+use crate::source::{Jobs, Sparse, forward};
 use std::ops::RangeInclusive;
 
 /// Jobs without the newest ones, which may still be replaced. Made by [`Jobs::confirmed`].
@@ -34,9 +33,7 @@ impl<J: Jobs> Confirmed<J> {
 impl<J: Jobs> Jobs for Confirmed<J> {
     type Job = J::Job;
 
-    fn first(&self) -> Result<Index, BoxError> {
-        self.jobs.first()
-    }
+    forward!(self: self.jobs => first, weight, subscribe, gate);
 
     fn head(&self) -> Result<Option<Index>, BoxError> {
         let confirmed = self.jobs.head()?.and_then(|head| head.checked_sub(self.behind));
@@ -57,18 +54,6 @@ impl<J: Jobs> Jobs for Confirmed<J> {
     fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<J::Job>) -> Result<(), BoxError> {
         dense_run(&run, most, into)?;
         self.within(run)?.map_or(Ok(()), |run| self.jobs.read_sparse(run, most, into))
-    }
-
-    fn weight(&self, job: &J::Job) -> usize {
-        self.jobs.weight(job)
-    }
-
-    fn subscribe(&self, wakeup: Wakeup) -> bool {
-        self.jobs.subscribe(wakeup)
-    }
-
-    fn gate(&self) -> Gate {
-        self.jobs.gate()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The answer of a source whose indices have gaps.
 
-use crate::base::config::ConfigError;
+use crate::base::config::check_zero;
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use std::ops::RangeInclusive;
@@ -237,12 +237,12 @@ pub(super) fn dense_run<T>(
     most: usize,
     into: &Sparse<T>,
 ) -> Result<RangeInclusive<Index>, BoxError> {
-    let Some(more) = most.checked_sub(1) else { return Err(Error::from(ConfigError::MostZero).into()) };
+    check_zero("most", most == 0, "a read for 0 jobs says nothing: use 1 at least for `most`").map_err(Error::from)?;
     let (start, next) = (*run.start(), into.next());
     if start != next {
         return Err(SparseError::ReadElsewhere { start, next }.into());
     }
-    Ok(start..=start.saturating_add(more as u64).min(*run.end()))
+    Ok(start..=start.saturating_add(most as u64 - 1).min(*run.end()))
 }
 
 /// Yields what was said, in index order. It ends where a [`fault`](Sparse::fault) was said.

@@ -152,10 +152,10 @@ impl Wakeup {
         Self { bell, watermark, upstreams: Arc::new(Mutex::new(Upstreams::Added(Vec::new()))) }
     }
 
-    /// Says that a gate of the source follows these.
-    pub(crate) fn follow(&self, upstreams: Vec<&Watermark>) {
+    /// Says that a gate of the source follows this one.
+    pub(crate) fn follow(&self, upstream: &Watermark) {
         if let Upstreams::Added(all) = &mut *self.upstreams.lock() {
-            all.extend(upstreams.into_iter().cloned());
+            all.push(upstream.clone());
         }
     }
 

@@ -327,7 +327,7 @@ fn a_refusal_that_can_be_seen_at_once_is_the_error_of_the_start() {
         Err(Error::Config(refused)) => refused,
         other => panic!("{other:?}"),
     };
-    assert_eq!(refused(builder().max_processing(0)), ConfigError::MaxProcessingZero);
+    assert!(matches!(refused(builder().max_processing(0)), ConfigError::Zero { setting: "max_processing", .. }));
     assert_eq!(refused(builder().stop_at(Index::MAX)), ConfigError::StopAtMax);
     assert_eq!(refused(builder().threads(3)), ConfigError::ThreadsWithoutDeferred);
     let watermark = Watermark::new();

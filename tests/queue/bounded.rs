@@ -295,7 +295,7 @@ fn a_job_that_the_hook_refuses_is_an_error_of_each_way_to_push_and_is_written_no
     assert_eq!(lazy.flush().unwrap()[0].id, "~0", "no number of an id was used up");
     assert_eq!(asked.load(Ordering::Relaxed), calls, "a buffer asks once for each job");
     // A job that no queue takes is refused for that, and the hook does not see it.
-    assert!(matches!(queue.push(with(1).id("")), Err(QueueError::Config(ConfigError::JobId { .. }))));
+    assert!(matches!(queue.push(with(1).id("")), Err(QueueError::Config(ConfigError::Length { what: "job id", .. }))));
     assert_eq!(asked.load(Ordering::Relaxed), calls);
 }
 
@@ -358,7 +358,7 @@ fn a_stream_may_go_on_without_the_jobs_that_the_hook_refuses() {
     assert!(matches!(&error, Error::Job { index: 1, .. }) && error.report().contains("refused a job"), "{error:?}");
     // A refusal that is no decision of the hook's fails the write even if the closure goes on.
     let write = store.write(|effects| effects.enqueue(&queue, with(1).id("")).map(drop).or(Ok(())));
-    assert!(matches!(write.unwrap_err(), Error::Config(ConfigError::JobId { .. })));
+    assert!(matches!(write.unwrap_err(), Error::Config(ConfigError::Length { what: "job id", .. })));
 }
 
 /// An operation of a random life, on one of few ids.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::queue::{
-    Accept, Clock, Fair, Group, GroupBuilder, GroupError, JobState, Lease, Limit, Limits, NewJob, Outcome, PushOutcome,
-    Queue, QueueError, QueueOptions, Reached, Retention, Runner, RunnerBuilder, Waits,
+    Accept, Clock, Fair, Group, GroupBuilder, JobState, Lease, Limit, Limits, NewJob, Outcome, PushOutcome, Queue,
+    QueueError, QueueOptions, Reached, Retention, Runner, RunnerBuilder, Waits,
 };
 use waterline::testing::FaultyStore;
 use waterline::{ConfigError, Error, Retry, Store};
@@ -58,9 +58,9 @@ fn done(builder: RunnerBuilder) -> RunnerBuilder {
 }
 
 #[track_caller]
-fn assert_refused<T: std::fmt::Debug>(answer: Result<T, QueueError>, expected: &GroupError) {
+fn assert_refused<T: std::fmt::Debug>(answer: Result<T, QueueError>, expected: &ConfigError) {
     match answer {
-        Err(QueueError::Config(ConfigError::Group(refused))) => assert_eq!(refused, *expected),
+        Err(QueueError::Config(refused)) => assert_eq!(refused, *expected),
         other => panic!("{other:?}"),
     }
 }
@@ -86,25 +86,25 @@ fn a_group_that_cannot_be_is_refused() {
     let (store, clock) = (Store::in_memory(), Clock::manual(noon()));
     let name = || "a".to_owned();
     let twice = abc(&store, &clock).queue("a", ["d"], options(&clock)).open();
-    assert_refused(twice, &GroupError::QueueTwice { queue: name() });
+    assert_refused(twice, &ConfigError::GroupQueueTwice { queue: name() });
     let kind = abc(&store, &clock).queue("d", ["e", "a"], options(&clock)).open();
-    assert_refused(kind, &GroupError::KindTwice { kind: name(), first: name(), second: "d".into() });
+    assert_refused(kind, &ConfigError::GroupKindTwice { kind: name(), first: name(), second: "d".into() });
     let kind = Group::new(&store).queue("a", ["k", "k"], options(&clock)).open();
-    let twice = GroupError::KindTwice { kind: "k".into(), first: name(), second: name() };
+    let twice = ConfigError::GroupKindTwice { kind: "k".into(), first: name(), second: name() };
     assert!(twice.to_string().contains("takes the kind \"k\" twice: name it once"), "{twice}");
     assert_refused(kind, &twice);
-    assert_refused(Group::new(&store).open(), &GroupError::Empty);
+    assert_refused(Group::new(&store).open(), &ConfigError::GroupEmpty);
     let kind = Group::new(&store).queue("a", [""], options(&clock)).open();
-    assert!(matches!(kind, Err(QueueError::Config(ConfigError::JobKind { length: 0 }))));
-    let unknown = GroupError::Unknown { queue: "d".into() };
+    assert!(matches!(kind, Err(QueueError::Config(ConfigError::Length { what: "job kind", length: 0, .. }))));
+    let unknown = ConfigError::GroupQueueUnknown { queue: "d".into() };
     assert_refused(abc(&store, &clock).default_queue("d").open(), &unknown);
     assert_refused(abc(&store, &clock).only_when_asked("d").open(), &unknown);
     assert_refused(abc(&store, &clock).fair(Fair::weighted([("d", 1.0)])).open(), &unknown);
-    let weight = GroupError::Weight { queue: name(), weight: -1.0 };
+    let weight = ConfigError::GroupWeight { queue: name(), weight: -1.0 };
     assert_refused(abc(&store, &clock).fair(Fair::weighted([("a", -1.0)])).open(), &weight);
     assert!(abc(&store, &clock).fair(Fair::weighted([("a", f64::NAN)])).open().is_err());
     let other = abc(&store, &clock).queue("d", ["d"], options(&Clock::manual(noon()))).open();
-    assert_refused(other, &GroupError::Clock { queue: "d".into() });
+    assert_refused(other, &ConfigError::GroupClock { queue: "d".into() });
     // Nothing was opened by any of them.
     let all = ["a", "b", "c"].map(|queue| Queue::open(&store, queue, QueueOptions::default().lease(SECOND)).unwrap());
     let open = abc(&store, &clock).open();
@@ -117,11 +117,11 @@ fn a_group_that_cannot_be_is_refused() {
         group.is_some()
     });
     let group = group.unwrap();
-    assert_refused(group.push(job("d")), &GroupError::Kind { kind: "d".into() });
-    assert_refused(group.push_all([job("a"), job("d")]), &GroupError::Kind { kind: "d".into() });
+    assert_refused(group.push(job("d")), &ConfigError::GroupKindUnknown { kind: "d".into() });
+    assert_refused(group.push_all([job("a"), job("d")]), &ConfigError::GroupKindUnknown { kind: "d".into() });
     assert_refused(group.only(["d"]), &unknown);
-    assert_refused(group.only([""; 0]), &GroupError::Empty);
-    assert_refused(group.except(["a", "b", "c"]), &GroupError::Empty);
+    assert_refused(group.only([""; 0]), &ConfigError::GroupEmpty);
+    assert_refused(group.except(["a", "b", "c"]), &ConfigError::GroupEmpty);
     assert_eq!(group.counts().ready, 0);
 }
 
@@ -155,7 +155,7 @@ fn a_buffer_of_a_group_checks_at_once_and_pushes_in_the_order_of_the_calls() {
         for (kind, id) in [("b", "1"), ("a", "2"), ("b", "3")] {
             lazy.push(job(kind).id(id)).unwrap();
         }
-        assert_refused(lazy.push(job("d")), &GroupError::Kind { kind: "d".into() });
+        assert_refused(lazy.push(job("d")), &ConfigError::GroupKindUnknown { kind: "d".into() });
         assert_eq!((lazy.len(), group.counts().ready), (3, 0));
         let pushed: Vec<_> = lazy.flush().unwrap().into_iter().map(|pushed| pushed.id).collect();
         assert_eq!(pushed, ["1", "2", "3"]);
@@ -182,7 +182,7 @@ fn a_write_of_the_users_pushes_into_a_group() {
             drop(effects.enqueue_in(&group, job("d")));
             Ok(())
         });
-        assert!(matches!(refused, Err(Error::Config(ConfigError::Group(GroupError::Kind { .. })))), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Config(ConfigError::GroupKindUnknown { .. }))), "{refused:?}");
         assert_eq!(group.counts().ready, 2);
     });
 }

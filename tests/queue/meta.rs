@@ -121,8 +121,7 @@ fn metadata_that_is_too_large_or_has_no_key_is_refused_and_nothing_changes() {
     on_each(|bench| {
         let long = "x".repeat(256);
         for key in ["", &long] {
-            let is_refused =
-                |error| matches!(error, QueueError::Config(ConfigError::MetaKey { length }) if length == key.len());
+            let is_refused = |error| matches!(error, QueueError::Config(ConfigError::Length { what: "metadata key", length, .. }) if length == key.len());
             assert!(is_refused(bench.queue.push(job("a").meta(key, &1).unwrap()).unwrap_err()));
             assert!(is_refused(bench.queue.set_meta("a", key, Some(1.into())).unwrap_err()));
         }
@@ -275,11 +274,17 @@ fn a_note_is_written_with_the_end_of_a_job_or_not_at_all() {
 fn a_note_that_cannot_be_is_refused() {
     on_each(|bench| {
         let (notes, long) = (bench.queue.notes("k").unwrap(), "x".repeat(70_000));
-        assert!(matches!(bench.queue.notes("").unwrap_err(), QueueError::Config(ConfigError::JobKind { length: 0 })));
-        assert!(matches!(notes.set("", 1).unwrap_err(), QueueError::Config(ConfigError::MetaKey { length: 0 })));
+        assert!(matches!(
+            bench.queue.notes("").unwrap_err(),
+            QueueError::Config(ConfigError::Length { what: "job kind", length: 0, .. })
+        ));
+        assert!(matches!(
+            notes.set("", 1).unwrap_err(),
+            QueueError::Config(ConfigError::Length { what: "metadata key", length: 0, .. })
+        ));
         assert!(matches!(
             notes.add(&long, 1).unwrap_err(),
-            QueueError::Config(ConfigError::MetaKey { length: 70_000 })
+            QueueError::Config(ConfigError::Length { what: "metadata key", length: 70_000, .. })
         ));
         let large = notes.set("a", long.clone()).unwrap_err();
         assert!(matches!(large, QueueError::Config(ConfigError::MetaSize { bytes: 70_002 })));
@@ -417,7 +422,7 @@ fn progress_that_is_none_is_refused_and_a_lost_job_shows_nothing() {
             assert!(matches!(error, QueueError::Config(ConfigError::Fraction { .. })), "{value}: {error:?}");
         }
         let error = lease.progress(0.5, "x".repeat(1025)).unwrap_err();
-        assert!(matches!(error, QueueError::Config(ConfigError::ProgressNote { length: 1025 })));
+        assert!(matches!(error, QueueError::Config(ConfigError::Length { what: "progress note", length: 1025, .. })));
         assert_eq!(shown(&bench.queue, "a"), None);
         // A worker that is silent for too long, while nobody has looked.
         bench.clock.advance(61 * SECOND);

@@ -768,7 +768,10 @@ fn a_runner_without_a_slot_is_refused_and_a_handler_may_change_their_number() {
         .start()
         .unwrap();
     let refused = runner.set_max_processing(0).unwrap_err();
-    assert!(matches!(refused, QueueError::Config(waterline::ConfigError::MaxProcessingZero)), "{refused}");
+    assert!(
+        matches!(refused, QueueError::Config(waterline::ConfigError::Zero { setting: "max_processing", .. })),
+        "{refused}"
+    );
     *own.lock() = Some(runner);
     queue.push(job("k").id("a")).unwrap();
     until(&queue, "a", JobState::Finished);

@@ -78,63 +78,63 @@ fn zeros_are_refused_and_take_nothing() {
     let cases = [
         (
             never(plain().max_processing(0)),
-            MaxProcessingZero,
+            "max_processing",
             "max_processing is 0, so no job would ever run: use at least 1 (to hold a consumer or a queue back, use `pause`)",
         ),
         (
             never(plain().max_search_ahead(0)),
-            SearchAheadZero,
+            "max_search_ahead",
             "max_search_ahead is 0, so no job would ever start: use 1 to run the jobs strictly one after the other, or \
              `unlimited_search_ahead()` for no limit",
         ),
         (
             never(plain().max_read_ahead(0)),
-            MaxReadAheadZero,
+            "max_read_ahead",
             "max_read_ahead is 0 bytes, which has no room for any job: use 1 or more (with 1, jobs are read one at a time)",
         ),
         (
             never(plain().poll_every(Duration::ZERO)),
-            PollEveryZero,
+            "poll_every",
             "poll_every is zero, so the consumer would never sleep: use a millisecond or more, or let the source ring its \
              `Wakeup`",
         ),
         (
             never(plain().retry(Retry::fixed(HOUR).max_attempts(0))),
-            MaxAttemptsZero,
+            "max_attempts",
             "the retry allows 0 attempts, and the first attempt counts: use `Retry::none()` for a single attempt",
         ),
         (
             never(plain().attempt_timeout(Duration::ZERO)),
-            AttemptTimeoutZero,
+            "attempt_timeout",
             "attempt_timeout is zero, so no attempt could end in time: leave it out for no timeout",
         ),
         (
             never(plain().on_stall(Duration::ZERO, |_| ())),
-            OnStallZero,
+            "on_stall",
             "the time of on_stall is zero, so each job would be a stall: use a second or more",
         ),
         (
             plain().threads(0).start_deferred(|_, done| drop(done)),
-            ThreadsZero,
+            "threads",
             "threads is 0, so no job would ever run: use at least 1, or leave it out",
         ),
         (
             engine().max_unwritten(0).start_writing(|_| Ok(()), |_, _| Ok(())),
-            MaxUnwrittenZero,
+            "max_unwritten",
             "max_unwritten is 0, so no job would ever start: use 1 or more, or leave it out",
         ),
         (
             never(stored().on_exhausted(OnExhausted::Park { budget: 0 })),
-            ParkBudgetZero,
+            "budget",
             "the budget of parked jobs is 0, so none could be parked: use 1 or more, or `OnExhausted::Halt`",
         ),
         (
             never(stored().max_crashes(0)),
-            MaxCrashesZero,
+            "max_crashes",
             "max_crashes is 0, so a job that ran while its process died could never run again: use 1 or more",
         ),
     ];
-    check(cases.map(|(started, error, says)| (started, error, says.to_owned())));
+    check(cases.map(|(started, setting, says)| (started, Zero { setting, why: says.to_owned() }, says.to_owned())));
     assert!(database.content().saved.is_none());
     for taken in [plain().start(|_| Ok(())), stored().start(|_| Ok(())), engine().start(|_| Ok(()))] {
         taken.unwrap().stop().unwrap();
@@ -190,12 +190,12 @@ fn names_that_the_store_cannot_take_are_refused() {
     for name in ["", &long] {
         let started = Consumer::builder(numbers(1), store.progress(name)).start(|_| Ok(()));
         let Err(Error::Config(error)) = started else { panic!("{started:?}") };
-        assert!(matches!(error, Name { what: "progress", length } if length == name.len()));
+        assert!(matches!(error, Length { what: "progress", length, .. } if length == name.len()));
         assert!(error.to_string().contains("1 to 255"), "{error}");
-        assert!(matches!(store.table(name), Err(Error::Config(Name { what: "table", .. }))));
-        assert!(matches!(store.parked(name), Err(Error::Config(Name { what: "progress", .. }))));
-        assert!(matches!(store.redrive(name, 1), Err(Error::Config(Name { what: "progress", .. }))));
-        assert!(matches!(store.discard(name, 1), Err(Error::Config(Name { what: "progress", .. }))));
+        assert!(matches!(store.table(name), Err(Error::Config(Length { what: "table", .. }))));
+        assert!(matches!(store.parked(name), Err(Error::Config(Length { what: "progress", .. }))));
+        assert!(matches!(store.redrive(name, 1), Err(Error::Config(Length { what: "progress", .. }))));
+        assert!(matches!(store.discard(name, 1), Err(Error::Config(Length { what: "progress", .. }))));
     }
     for name in ["x", "ü/\0 name", &long[..255]] {
         Consumer::builder(numbers(1), store.progress(name)).stop_at(0).start(|_| Ok(())).unwrap().join().unwrap();

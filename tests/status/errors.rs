@@ -46,9 +46,9 @@ fn debug_of_an_error_is_its_report_and_the_alternate_form_is_its_structure() {
     assert_eq!(format!("{error:#?}"), structure);
     assert_eq!(format!("{:#?}", Error::Stopped), "Stopped");
 
-    let config = Error::from(ConfigError::Name { what: "table", length: 0 });
-    assert_eq!(format!("{config:?}"), "the table name is 0 bytes long: use 1 to 255 bytes");
-    let structure = "Config(\n    Name {\n        what: \"table\",\n        length: 0,\n    },\n)";
+    let config = Error::from(ConfigError::MaxEffects { bytes: 0 });
+    assert_eq!(format!("{config:?}"), "max_effects is 0 bytes: use 1 to 1073741824 (1 GiB)");
+    let structure = "Config(\n    MaxEffects {\n        bytes: 0,\n    },\n)";
     assert_eq!(format!("{config:#?}"), structure);
 
     let faulty = waterline::testing::FaultyStore::new().unwrap();

@@ -5,5 +5,6 @@ mod errors;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observers;
+mod refused;
 mod statuses;
 mod stuck;

@@ -270,12 +270,12 @@ fn a_codec_without_a_name_or_with_one_that_is_too_long_is_refused_and_no_log_is_
     for (error, name) in
         [(store.log_with("l", Nameless).unwrap_err(), ""), (store.log_with("l", TooLong).unwrap_err(), TooLong::NAME)]
     {
-        let Error::Config(ConfigError::CodecName { name: refused }) = &error else { panic!("{error:?}") };
-        assert_eq!(refused, name);
+        let Error::Config(ConfigError::Length { what: "codec", length, .. }) = error else { panic!("{error:?}") };
+        assert_eq!(length, name.len());
         assert!(error.to_string().contains("1 to 32 bytes"), "{error}");
     }
     let nameless = store.log_with("", Nameless).unwrap_err();
-    assert!(matches!(nameless, Error::Config(ConfigError::Name { .. })), "the log's name comes first");
+    assert!(matches!(nameless, Error::Config(ConfigError::Length { .. })), "the log's name comes first");
     drop(store);
     assert!(matches!(
         place.open_with(&Store::options().create(false)).log_with("l", Longest),

@@ -462,7 +462,7 @@ fn a_progress_in_use_is_not_begun_anew_and_the_closure_is_not_called() {
     store.progress("never saved").remove_with(|effects| effects.put(&table, "k", "v")).unwrap();
     assert_eq!(table.get("k").unwrap().as_deref(), Some(b"v".as_slice()));
     let error = store.progress("").remove_with(|_| panic!("a bad name")).unwrap_err();
-    assert!(matches!(error, Error::Config(ConfigError::Name { .. })), "{error:?}");
+    assert!(matches!(error, Error::Config(ConfigError::Length { .. })), "{error:?}");
 }
 
 /// The state of a consumer that counts its jobs one after the other: the number of jobs that its

@@ -339,7 +339,10 @@ fn a_read_for_no_job_is_refused() {
     log.push(&7).unwrap();
     let refused = |read: Result<(), BoxError>| {
         let error = read.unwrap_err();
-        assert!(matches!(error.downcast_ref(), Some(Error::Config(ConfigError::MostZero))), "{error}");
+        assert!(
+            matches!(error.downcast_ref(), Some(Error::Config(ConfigError::Zero { setting: "most", .. }))),
+            "{error}"
+        );
     };
     refused(numbers(9).read_sparse(0..=8, 0, &mut Sparse::new(0)));
     refused(Arc::new(numbers(9)).read_sparse(0..=8, 0, &mut Sparse::new(0)));

@@ -232,8 +232,7 @@ fn of_two_consumers_that_start_at_once_and_wait_for_each_other_one_is_refused() 
 fn a_source_behind_thousands_of_gates_runs_and_is_dropped_without_a_deep_stack() {
     const GATES: usize = 50_000;
     let gated = |upstream: &dyn Fn() -> Watermark| {
-        let jobs: Arc<dyn Jobs<Job = u64>> = Arc::new(numbers(10));
-        (0..GATES).fold(jobs, |jobs, _| Arc::new(jobs.gated_by(upstream())))
+        (1..GATES).fold(numbers(10).gated_by(upstream()), |jobs, _| jobs.gated_by(upstream()))
     };
     let upstream = builder(numbers(10), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
     let handle = upstream.handle();

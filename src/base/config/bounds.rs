@@ -34,28 +34,49 @@ pub(crate) const MAX_SKIP: u64 = 1 << 30;
 /// The longest name of a codec, in bytes.
 pub(crate) const MAX_CODEC: usize = 32;
 
+/// Refuses a setting of 0. The sentence says why, and what to write instead.
+pub(crate) fn check_zero(setting: &'static str, is_zero: bool, why: &str) -> Result<(), ConfigError> {
+    if is_zero { Err(ConfigError::Zero { setting, why: why.to_owned() }) } else { Ok(()) }
+}
+
+/// Refuses an empty text, and one that is too long.
+pub(crate) fn check_length(
+    what: &'static str,
+    text: &str,
+    most: usize,
+    why: impl FnOnce(usize) -> String,
+) -> Result<(), ConfigError> {
+    match text.len() {
+        0 => Err(ConfigError::Length { what, length: 0, most, why: why(0) }),
+        length if length > most => Err(ConfigError::Length { what, length, most, why: why(length) }),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses an empty name, and one that is too long.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ConfigError> {
-    match name.len() {
-        1..=MAX_NAME => Ok(()),
-        length => Err(ConfigError::Name { what, length }),
-    }
+    check_length(what, name, MAX_NAME, |length| {
+        format!("the {what} name is {length} bytes long: use 1 to {MAX_NAME} bytes")
+    })
+}
+
+/// Refuses a part of a job that is empty or too long. The subject begins the sentence.
+pub(crate) fn check_part(what: &'static str, subject: &str, text: &str) -> Result<(), ConfigError> {
+    check_length(what, text, MAX_NAME, |length| format!("{subject} has {length} bytes: use 1 to {MAX_NAME}"))
 }
 
 /// Refuses an empty name of a codec, and one that is too long.
 pub(crate) fn check_codec(name: &str) -> Result<(), ConfigError> {
-    match name.len() {
-        1..=MAX_CODEC => Ok(()),
-        _ => Err(ConfigError::CodecName { name: name.to_owned() }),
-    }
+    check_length("codec", name, MAX_CODEC, |length| {
+        format!("the name of the codec {name:?} is {length} bytes long: use 1 to {MAX_CODEC} bytes")
+    })
 }
 
 /// Refuses an empty reason of a move, and one that is too long.
 pub(crate) fn check_reason(reason: &str) -> Result<(), ConfigError> {
-    match reason.len() {
-        1..=MAX_REASON => Ok(()),
-        length => Err(ConfigError::Reason { length }),
-    }
+    check_length("move reason", reason, MAX_REASON, |length| {
+        format!("the reason of the move is {length} bytes long: use 1 to {MAX_REASON} bytes")
+    })
 }
 
 /// The default of `max_effects`: the most bytes of effects that wait for their save.
@@ -73,11 +94,14 @@ pub(crate) fn check_effects(bytes: usize) -> Result<(), ConfigError> {
 pub(crate) const DEFAULT_READ_AHEAD: usize = 64 << 20;
 
 pub(crate) fn check_read_ahead(bytes: usize) -> Result<(), ConfigError> {
-    if bytes == 0 { Err(ConfigError::MaxReadAheadZero) } else { Ok(()) }
+    let why =
+        "max_read_ahead is 0 bytes, which has no room for any job: use 1 or more (with 1, jobs are read one at a time)";
+    check_zero("max_read_ahead", bytes == 0, why)
 }
 
 pub(crate) fn check_max_processing(n: usize) -> Result<(), ConfigError> {
-    if n == 0 { Err(ConfigError::MaxProcessingZero) } else { Ok(()) }
+    let why = "max_processing is 0, so no job would ever run: use at least 1 (to hold a consumer or a queue back, use `pause`)";
+    check_zero("max_processing", n == 0, why)
 }
 
 pub(crate) fn check_batch(max: usize, max_processing: usize) -> Result<(), ConfigError> {
@@ -85,5 +109,17 @@ pub(crate) fn check_batch(max: usize, max_processing: usize) -> Result<(), Confi
 }
 
 pub(crate) fn check_search_ahead(n: u64) -> Result<(), ConfigError> {
-    if n == 0 { Err(ConfigError::SearchAheadZero) } else { Ok(()) }
+    let why = "max_search_ahead is 0, so no job would ever start: use 1 to run the jobs strictly one after the \
+               other, or `unlimited_search_ahead()` for no limit";
+    check_zero("max_search_ahead", n == 0, why)
+}
+
+pub(crate) fn check_max_crashes(most: Option<u32>) -> Result<(), ConfigError> {
+    let why = "max_crashes is 0, so a job that ran while its process died could never run again: use 1 or more";
+    check_zero("max_crashes", most == Some(0), why)
+}
+
+pub(crate) fn check_attempt_timeout(after: Option<Duration>) -> Result<(), ConfigError> {
+    let why = "attempt_timeout is zero, so no attempt could end in time: leave it out for no timeout";
+    check_zero("attempt_timeout", after == Some(Duration::ZERO), why)
 }

@@ -1,6 +1,6 @@
 //! The settings of a group.
 
-use crate::base::config::{ConfigError, GroupError};
+use crate::base::config::ConfigError;
 use crate::base::sync::{Arc, AtomicU64};
 use crate::queue::group::{Group, Inner};
 use crate::queue::handle::Queue;
@@ -84,13 +84,13 @@ impl GroupBuilder {
     pub fn open(self) -> Result<Group, QueueError> {
         let routes = self.routes()?;
         let place = |name: &String| self.queues.iter().position(|part| part.name == *name);
-        let known = |name: &String| place(name).ok_or_else(|| GroupError::Unknown { queue: name.clone() });
-        let default = self.default.as_ref().map(known).transpose().map_err(ConfigError::from)?;
+        let known = |name: &String| place(name).ok_or_else(|| ConfigError::GroupQueueUnknown { queue: name.clone() });
+        let default = self.default.as_ref().map(known).transpose()?;
         for name in &self.when_asked {
-            known(name).map_err(ConfigError::from)?;
+            known(name)?;
         }
         let names: Vec<_> = self.queues.iter().map(|part| part.name.as_str()).collect();
-        let rule = self.fair.rule(&names).map_err(ConfigError::from)?;
+        let rule = self.fair.rule(&names)?;
         let open = |part: &Part| Queue::open(&self.store, &part.name, part.options.clone());
         let queues = self.queues.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let Self { when_asked, .. } = self;
@@ -100,20 +100,20 @@ impl GroupBuilder {
 
     /// Returns the place of the queue that takes each kind.
     fn routes(&self) -> Result<HashMap<String, usize>, ConfigError> {
-        let Some(first) = self.queues.first() else { return Err(GroupError::Empty.into()) };
+        let Some(first) = self.queues.first() else { return Err(ConfigError::GroupEmpty) };
         let mut routes: HashMap<String, usize> = HashMap::new();
         for (place, Part { name, kinds, options }) in self.queues.iter().enumerate() {
             if self.queues[..place].iter().any(|other| other.name == *name) {
-                return Err(GroupError::QueueTwice { queue: name.clone() }.into());
+                return Err(ConfigError::GroupQueueTwice { queue: name.clone() });
             }
             if options.clock != first.options.clock {
-                return Err(GroupError::Clock { queue: name.clone() }.into());
+                return Err(ConfigError::GroupClock { queue: name.clone() });
             }
             for kind in kinds {
                 check_kind(kind)?;
                 if let Some(other) = routes.insert(kind.clone(), place) {
                     let (first, second) = (self.queues[other].name.clone(), name.clone());
-                    return Err(GroupError::KindTwice { kind: kind.clone(), first, second }.into());
+                    return Err(ConfigError::GroupKindTwice { kind: kind.clone(), first, second });
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The choice among queues that have jobs. It is pure: no store, no clock, no chance of its own.
 
-use crate::base::config::GroupError;
+use crate::base::config::ConfigError;
 use std::time::Duration;
 
 /// The choice of a [`Group`](crate::queue::Group) among its queues that have a job to claim. Each
@@ -39,7 +39,7 @@ impl Fair {
     }
 
     /// Returns the rule for queues of these names.
-    pub(crate) fn rule(&self, names: &[&str]) -> Result<Rule, GroupError> {
+    pub(crate) fn rule(&self, names: &[&str]) -> Result<Rule, ConfigError> {
         let weights = match self {
             Self::Shuffle => return Ok(Rule::Shuffle),
             Self::Strict { ageing } => {
@@ -50,10 +50,10 @@ impl Fair {
         let mut all = vec![1.0; names.len()];
         for (name, weight) in weights {
             if !(weight.is_finite() && *weight >= 0.0) {
-                return Err(GroupError::Weight { queue: name.clone(), weight: *weight });
+                return Err(ConfigError::GroupWeight { queue: name.clone(), weight: *weight });
             }
             let at = names.iter().position(|known| known == name);
-            let at = at.ok_or_else(|| GroupError::Unknown { queue: name.clone() })?;
+            let at = at.ok_or_else(|| ConfigError::GroupQueueUnknown { queue: name.clone() })?;
             all[at] = *weight;
         }
         Ok(Rule::Weighted(all))

@@ -1,6 +1,8 @@
 //! The settings of a runner.
 
-use crate::base::config::{ConfigError, available_parallelism, check_name};
+use crate::base::config::{
+    ConfigError, available_parallelism, check_attempt_timeout, check_max_processing, check_name, check_zero,
+};
 #[cfg(feature = "metrics")]
 use crate::base::error::describe;
 use crate::base::failure::Failure;
@@ -274,10 +276,8 @@ impl RunnerBuilder {
             return Err(ConfigError::NoHandlers.into());
         }
         let max_processing = self.max_processing.unwrap_or_else(available_parallelism);
-        crate::base::config::check_max_processing(max_processing)?;
-        if self.attempt_timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(ConfigError::AttemptTimeoutZero.into());
-        }
+        check_max_processing(max_processing)?;
+        check_attempt_timeout(self.attempt_timeout)?;
         #[cfg(feature = "tokio")]
         let runtime = tokio::runtime::Handle::try_current().ok();
         #[cfg(feature = "tokio")]
@@ -310,8 +310,9 @@ impl RunnerBuilder {
         if let Err(config) = check_name("gate", &gate.name) {
             self.refused.get_or_insert(config);
         }
-        if gate.every.is_zero() {
-            self.refused.get_or_insert(ConfigError::GateEveryZero { gate: gate.name.clone() });
+        let why = format!("the answers of the gate {:?} hold for no time: use some milliseconds at least", gate.name);
+        if let Err(config) = check_zero("gate", gate.every.is_zero(), &why) {
+            self.refused.get_or_insert(config);
         }
         self.gates.push(gate);
         self

@@ -91,7 +91,7 @@ impl Runner {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Config`] with [`ConfigError::MaxProcessingZero`]: a runner that is to claim
+    /// [`QueueError::Config`] with [`ConfigError::Zero`]: a runner that is to claim
     /// nothing is [paused](Queue::pause).
     pub fn set_max_processing(&self, jobs: usize) -> Result<(), QueueError> {
         crate::base::config::check_max_processing(jobs)?;

@@ -1,14 +1,11 @@
 //! The words of a job: its id, its state, its priority, and the answer to a push.
 
-use crate::base::config::ConfigError;
+use crate::base::config::{ConfigError, check_part};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The id of a job: 1 to 255 bytes. The queue makes one for a job that is pushed without an id: `~`
 /// and a number. An id of yours does not begin with `~`.
 pub type JobId = String;
-
-/// The longest id, and the longest kind of a job, in bytes.
-const LONGEST: usize = 255;
 
 /// The first byte of the ids that a queue makes.
 pub(crate) const MADE: char = '~';
@@ -142,25 +139,16 @@ pub(crate) fn time(millis: u64) -> SystemTime {
 }
 
 pub(crate) fn check_kind(kind: &str) -> Result<(), ConfigError> {
-    match kind.len() {
-        1..=LONGEST => Ok(()),
-        length => Err(ConfigError::JobKind { length }),
-    }
+    check_part("job kind", "the kind of a job", kind)
 }
 
 pub(crate) fn check_signature(signature: &str) -> Result<(), ConfigError> {
-    match signature.len() {
-        1..=LONGEST => Ok(()),
-        length => Err(ConfigError::Signature { length }),
-    }
+    check_part("root signature", "the signature of a root", signature)
 }
 
 /// Checks the id of a job that is there: the queue may have made it.
 pub(crate) fn check_length(id: &str) -> Result<(), ConfigError> {
-    match id.len() {
-        1..=LONGEST => Ok(()),
-        length => Err(ConfigError::JobId { length }),
-    }
+    check_part("job id", "the id of a job", id)
 }
 
 /// Returns the number in an id that a queue has made.
@@ -170,18 +158,12 @@ pub(crate) fn made_number(id: &str) -> Option<u64> {
 }
 
 pub(crate) fn check_key(key: &str) -> Result<(), ConfigError> {
-    match key.len() {
-        1..=LONGEST => Ok(()),
-        length => Err(ConfigError::JobKey { length }),
-    }
+    check_part("job key", "the key of a job's limits", key)
 }
 
 pub(crate) fn check_id(id: &str) -> Result<(), ConfigError> {
-    match id.len() {
-        1..=LONGEST if id.starts_with(MADE) => Err(ConfigError::JobIdReserved { id: id.to_owned() }),
-        1..=LONGEST => Ok(()),
-        length => Err(ConfigError::JobId { length }),
-    }
+    check_length(id)?;
+    if id.starts_with(MADE) { Err(ConfigError::JobIdReserved { id: id.to_owned() }) } else { Ok(()) }
 }
 
 /// The answer to a push.

@@ -1,6 +1,6 @@
 //! Limits: how many jobs run at once, and how many begin in a time.
 
-use crate::base::config::{ConfigError, LimitError};
+use crate::base::config::{ConfigError, check_zero};
 use crate::queue::words::job::{check_key, check_kind};
 use crate::queue::words::row::Row;
 use std::collections::HashMap;
@@ -168,15 +168,18 @@ pub(crate) fn check(limits: &[Limit]) -> Result<(), ConfigError> {
             LimitOf::Queue | LimitOf::EachKey => {}
         }
         let limit = of.to_string();
+        if bounds.at_once.is_none() && bounds.rate.is_none() {
+            return Err(ConfigError::LimitEmpty { limit });
+        }
+        let why = format!(
+            "the limit of {limit} lets 0 jobs run at once, so none would ever run: use 1 at least, or pause the queue"
+        );
+        check_zero("at_once", bounds.at_once == Some(0), &why)?;
         let is_zero = |rate: Rate| rate.count == 0 || rate.per.is_zero() || rate.burst == 0;
-        match bounds {
-            Bounds { at_once: None, rate: None } => return Err(LimitError::Empty { limit }.into()),
-            Bounds { at_once: Some(0), .. } => return Err(LimitError::Zero { limit }.into()),
-            Bounds { rate: Some(rate), .. } if is_zero(*rate) => return Err(LimitError::RateZero { limit }.into()),
-            _ if limits[..number].iter().any(|other| other.of == *of) => {
-                return Err(LimitError::Twice { limit }.into());
-            }
-            _ => {}
+        let why = format!("the rate of {limit} has a count, a period or a burst of 0: each must be above 0");
+        check_zero("rate", bounds.rate.is_some_and(is_zero), &why)?;
+        if limits[..number].iter().any(|other| other.of == *of) {
+            return Err(ConfigError::LimitTwice { limit });
         }
     }
     Ok(())

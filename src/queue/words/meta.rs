@@ -1,12 +1,9 @@
 //! Values beside a job.
 
-use crate::base::config::ConfigError;
+use crate::base::config::{ConfigError, check_part};
 use crate::queue::words::json::check_depth;
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// The longest key, in bytes.
-const LONGEST: usize = 255;
 
 /// The most bytes of all metadata of a job, and of a note. A record is rewritten whole by each
 /// change, so it has to be small.
@@ -15,10 +12,7 @@ const MOST: usize = 64 * 1024;
 pub(crate) type Meta = BTreeMap<String, Value>;
 
 pub(crate) fn check_key(key: &str) -> Result<(), ConfigError> {
-    match key.len() {
-        1..=LONGEST => Ok(()),
-        length => Err(ConfigError::MetaKey { length }),
-    }
+    check_part("metadata key", "a key of metadata, or of a note,", key)
 }
 
 /// Refuses the text of metadata or of a note that is too long, or that could not be read again.

@@ -1,6 +1,6 @@
 //! A new job, and its settings.
 
-use crate::base::config::ConfigError;
+use crate::base::config::{ConfigError, check_zero};
 use crate::base::retry::Retry;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{
@@ -334,9 +334,8 @@ impl NewJob {
             meta::check_text(&meta::text(&self.meta))?;
         }
         self.key.as_deref().map_or(Ok(()), check_key)?;
-        if self.cost == 0 {
-            return Err(ConfigError::CostZero);
-        }
+        let why = "the cost of the job is 0: use 1 at least, or no rate for such jobs";
+        check_zero("cost", self.cost == 0, why)?;
         self.retry.map_or(Ok(()), |retry| retry.validate())
     }
 }

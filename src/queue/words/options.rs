@@ -1,7 +1,7 @@
 //! The settings of a queue.
 
 use crate::base::clock::Clock;
-use crate::base::config::{ConfigError, DEFAULT_CRASHES};
+use crate::base::config::{ConfigError, DEFAULT_CRASHES, check_max_crashes, check_zero};
 use crate::base::index::BoxError;
 use crate::base::retry::Retry;
 use crate::queue::words::hook::{BeforePush, Proposed};
@@ -120,7 +120,8 @@ impl QueueOptions {
     /// use waterline::{Retry, Store};
     /// use waterline::queue::{Queue, QueueOptions};
     ///
-    /// let options = QueueOptions::default().retry(Retry::couchdb()).heal_after(Duration::from_secs(120));
+    /// let retry = Retry::exponential(Duration::from_secs(64), Duration::from_secs(2 * 24 * 3600)).jitter(0.25);
+    /// let options = QueueOptions::default().retry(retry).heal_after(Duration::from_secs(120));
     /// let queue = Queue::open(&Store::in_memory(), "replications", options)?;
     /// # let _ = queue;
     /// # Ok::<(), waterline::queue::QueueError>(())
@@ -242,18 +243,14 @@ impl QueueOptions {
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        if self.lease.is_zero() {
-            return Err(ConfigError::LeaseZero);
-        }
-        if self.max_crashes == Some(0) {
-            return Err(ConfigError::MaxCrashesZero);
-        }
-        if self.heal_after.is_some_and(|run| run.is_zero()) {
-            return Err(ConfigError::HealAfterZero);
-        }
-        if self.max_waiting == Some(0) {
-            return Err(ConfigError::MaxWaitingZero);
-        }
+        let why = "the lease is 0, so each job would be taken back at once: use some seconds at least";
+        check_zero("lease", self.lease.is_zero(), why)?;
+        check_max_crashes(self.max_crashes)?;
+        let why = "heal_after is 0, so no job would ever use up its attempts: use a time, or leave it out";
+        check_zero("heal_after", self.heal_after == Some(Duration::ZERO), why)?;
+        let why =
+            "max_waiting is 0, so each push would be refused: use 1 or more (to hold the jobs back, pause the queue)";
+        check_zero("max_waiting", self.max_waiting == Some(0), why)?;
         limit::check(&self.limits)?;
         self.retry.validate()
     }

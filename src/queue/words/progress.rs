@@ -27,7 +27,8 @@ impl JobProgress {
             return Err(ConfigError::Fraction { value: fraction });
         }
         if note.len() > LONGEST {
-            return Err(ConfigError::ProgressNote { length: note.len() });
+            let why = format!("the note of the progress has {} bytes: use at most 1,024", note.len());
+            return Err(ConfigError::Length { what: "progress note", length: note.len(), most: LONGEST, why });
         }
         Ok(Self { fraction, note: note.to_owned(), at: time(wall) })
     }

@@ -7,11 +7,10 @@ use crate::base::time;
 use crate::consumer::Consumer;
 use crate::progress::MemoryProgress;
 use crate::source::wakeup::Wakeup;
-use crate::source::{Gate, Jobs, Sparse};
+use crate::source::{Jobs, forward};
 use crate::testing::{Checked, broken, insist};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,9 +36,7 @@ enum Seen {
 impl<J: Jobs> Jobs for Watched<J> {
     type Job = J::Job;
 
-    fn first(&self) -> Result<Index, BoxError> {
-        self.jobs.first()
-    }
+    forward!(self: self.jobs => first, at_index, read, read_sparse, weight, gate);
 
     fn head(&self) -> Result<Option<Index>, BoxError> {
         let head = self.jobs.head();
@@ -47,30 +44,10 @@ impl<J: Jobs> Jobs for Watched<J> {
         head
     }
 
-    fn at_index(&self, index: Index) -> Result<Option<J::Job>, BoxError> {
-        self.jobs.at_index(index)
-    }
-
-    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<J::Job>) -> Result<(), BoxError> {
-        self.jobs.read(run, into)
-    }
-
-    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<J::Job>) -> Result<(), BoxError> {
-        self.jobs.read_sparse(run, most, into)
-    }
-
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         let subscribed = self.jobs.subscribe(wakeup);
         let _ = self.seen.send(Seen::Subscribed(subscribed));
         subscribed
-    }
-
-    fn weight(&self, job: &Self::Job) -> usize {
-        self.jobs.weight(job)
-    }
-
-    fn gate(&self) -> Gate {
-        self.jobs.gate()
     }
 }
 

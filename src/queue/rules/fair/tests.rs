@@ -115,9 +115,9 @@ fn queues_that_have_waited_for_the_same_time_are_served_in_their_order() {
 fn weights_that_cannot_be_are_refused() {
     for weight in [-0.1, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let refused = Fair::weighted([("a", weight)]).rule(&["a"]).unwrap_err();
-        assert!(matches!(refused, GroupError::Weight { queue, .. } if queue == "a"));
+        assert!(matches!(refused, ConfigError::GroupWeight { queue, .. } if queue == "a"));
     }
     let refused = Fair::weighted([("b", 1.0)]).rule(&["a"]).unwrap_err();
-    assert_eq!(refused, GroupError::Unknown { queue: "b".into() });
+    assert_eq!(refused, ConfigError::GroupQueueUnknown { queue: "b".into() });
     assert_eq!(Fair::weighted([("b", 3.0)]).rule(&["a", "b"]), Ok(Rule::Weighted(vec![1.0, 3.0])));
 }

@@ -1,6 +1,6 @@
 //! A fixed interval.
 
-use crate::base::config::ConfigError;
+use crate::base::config::{ConfigError, check_zero};
 use crate::queue::words::job::LATEST;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -63,7 +63,8 @@ impl Every {
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        if self.interval.is_zero() { Err(ConfigError::EveryZero) } else { Ok(()) }
+        let why = "the interval of the periodic job is 0, so it would run without a pause: use a millisecond or more";
+        check_zero("every", self.interval.is_zero(), why)
     }
 
     /// Returns the ticks, if the last one was at this time.
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(Every::new(Duration::from_nanos(1)).ticks(7).next(7), Some(8));
         let ages = Every::new(Duration::MAX).ticks(7).next(7).unwrap();
         assert!(ages > LATEST);
-        assert_eq!(Every::new(Duration::ZERO).check(), Err(ConfigError::EveryZero));
+        assert!(Every::new(Duration::ZERO).check().is_err());
     }
 
     proptest! {
