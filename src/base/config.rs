@@ -17,7 +17,9 @@ pub enum ConfigError {
     /// A number or a time of 0, with which nothing would ever run, or nothing would ever pause.
     #[error("{why}")]
     Zero {
-        /// The name of the setting, for example "max_processing".
+        /// The name of the call that sets it, for example "max_processing" or "poll_every". It is
+        /// "budget" for the parked jobs, "every" for the interval of a periodic job, "gate" for the
+        /// time of a gate of a runner, and "most" for the jobs of a read.
         setting: &'static str,
         /// The reason, and what to write instead.
         why: String,
