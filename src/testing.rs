@@ -11,6 +11,7 @@
 //!   [consumer](crate::Builder::clock) or a [queue](crate::queue::QueueOptions::clock).
 //! * [`FaultyProgress`] and [`FaultyStore`] have writes that fail, panic, hang, or are lost in a
 //!   crash. A [`FaultyProgress`] also loses its name, and holds its consumer back.
+//! * [`QueueModel`] is a database of job queues in plain maps, with which engines are compared.
 //!
 //! Nothing here waits for ever. If something does not happen in time, it panics and names that.
 
@@ -26,12 +27,14 @@ mod faulty_progress;
 mod faulty_store;
 mod jobs;
 mod manual_worker;
+mod model;
 mod progress;
 
 pub use faulty_progress::{FaultyProgress, Hold, ProgressFaults};
 pub use faulty_store::FaultyStore;
 pub use jobs::JobsSuite;
 pub use manual_worker::{ManualWorker, StartedJob, StartedJobs, manual_worker};
+pub use model::QueueModel;
 pub use progress::ProgressSuite;
 
 /// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.

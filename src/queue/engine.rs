@@ -10,7 +10,7 @@ use crate::base::sync::Arc;
 use crate::queue::rules::ends::End;
 use crate::queue::rules::notes::{Change, Noted};
 use crate::queue::rules::pushing::Push;
-use crate::queue::waits::shared::{OpenQueues, Shared};
+use crate::queue::waits::shared::Shared;
 use crate::queue::words::durations::Durations;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::info::{JobInfo, PeriodicInfo};
@@ -27,11 +27,11 @@ use std::any::Any;
 use std::time::{Duration, Instant};
 
 /// The number of a queue within its engine.
-pub(super) type QueueNo = u32;
+pub(crate) type QueueNo = u32;
 
 /// A job in the hands of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub(crate) struct Held {
     /// The queue that it is in.
     pub queue: QueueNo,
     /// Its id.
@@ -42,7 +42,7 @@ pub struct Held {
 
 /// The end of an attempt, to be written.
 #[derive(Clone, Debug)]
-pub struct Ending {
+pub(crate) struct Ending {
     /// The job.
     pub job: Held,
     /// The end, as its worker reports it.
@@ -55,7 +55,7 @@ pub struct Ending {
 
 /// A wish for jobs.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim {
+pub(crate) struct Claim {
     /// The queue.
     pub queue: QueueNo,
     /// The most jobs to be claimed.
@@ -67,7 +67,7 @@ pub struct Claim {
 
 /// A job that was claimed. The place in its row is the token of the lease.
 #[derive(Clone, Debug)]
-pub struct Claimed {
+pub(crate) struct Claimed {
     /// The queue that it is in.
     pub queue: QueueNo,
     /// Its id.
@@ -80,7 +80,7 @@ pub struct Claimed {
 
 /// The answer to a turn.
 #[derive(Debug, Default)]
-pub struct Turned {
+pub(crate) struct Turned {
     /// For each end the state that its job has then, or `None` where its row is gone. `None` in
     /// place of that: the lease was over, and nothing was written for it.
     pub ended: Vec<Option<Option<JobState>>>,
@@ -92,7 +92,7 @@ pub struct Turned {
 
 /// Work that a turn does beside its ends and claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beside {
+pub(crate) enum Beside {
     /// It does what time has brought.
     Tidy,
     /// It does nothing else: a record that cannot be read is not to hold up the ends.
@@ -101,7 +101,7 @@ pub enum Beside {
 
 /// A change of a job.
 #[derive(Clone, Debug)]
-pub enum Edit {
+pub(crate) enum Edit {
     /// Nothing but the check that the lease holds.
     Nothing,
     /// Other data, as JSON.
@@ -114,7 +114,7 @@ pub enum Edit {
 
 /// A change of a queue by somebody who steers it. The answer is the number of jobs that it changed.
 #[derive(Clone, Debug)]
-pub enum Steer {
+pub(crate) enum Steer {
     /// Removes a job in any state.
     Remove(JobId),
     /// Makes a dead job ready.
@@ -131,7 +131,7 @@ pub enum Steer {
 
 /// The part of a queue's state that is in memory: no look at it costs a read.
 #[derive(Clone, Copy, Debug)]
-pub struct Glance {
+pub(crate) struct Glance {
     /// The ready jobs that a claim may find.
     pub ready: u64,
     /// True while the queue is paused.
@@ -153,19 +153,19 @@ pub struct Glance {
 
 impl Glance {
     /// True if a claim may find a job now.
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.ready > 0 && !self.is_paused && !self.is_full
     }
 
     /// True if there is something to be done that time, or an end, has brought.
-    pub fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.next_change.is_some_and(|next| next.is_zero())
     }
 }
 
 /// The things that a queue may wait for, for its status.
 #[derive(Clone, Debug)]
-pub struct Survey {
+pub(crate) struct Survey {
     /// The jobs in each state.
     pub counts: Counts,
     /// The ready job that has waited longest, and since when, in milliseconds since 1970.
@@ -189,7 +189,7 @@ pub struct Survey {
 }
 
 /// A queue that an engine has opened.
-pub struct Opened {
+pub(crate) struct Opened {
     /// Its number.
     pub number: QueueNo,
     /// The part of it that those share who have it open.
@@ -203,7 +203,7 @@ pub struct Opened {
 /// # Errors
 /// Those of the calls of a [`Queue`](crate::queue::Queue) that it serves.
 #[allow(clippy::missing_errors_doc, reason = "they are those of the calls that they serve")]
-pub trait QueueEngine: Send + Sync + 'static {
+pub(crate) trait QueueEngine: Send + Sync + 'static {
     /// Returns the engine as itself, for calls that only one engine has.
     fn as_any(&self) -> &dyn Any;
 
@@ -213,9 +213,6 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// Opens a queue, or returns it as it is open. Its jobs that ran when their process died count
     /// a crash each.
     fn open(&self, name: &str, options: &QueueOptions) -> Result<Opened, QueueError>;
-
-    /// Returns the names of all queues.
-    fn names(&self) -> Result<Vec<String>, QueueError>;
 
     /// Checks a job, and gives it an id if it has none.
     fn prepare(&self, queue: QueueNo, job: NewJob) -> Result<Push, ConfigError>;
@@ -315,7 +312,4 @@ pub trait QueueEngine: Send + Sync + 'static {
 
     /// Returns the records of periodic jobs, and the schedules of those that are registered.
     fn periodics(&self, queue: QueueNo) -> Result<Vec<PeriodicInfo>, QueueError>;
-
-    /// Returns the queues that are open in this database.
-    fn open_queues(&self) -> &OpenQueues;
 }

@@ -71,8 +71,7 @@ impl Queue {
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
-    #[doc(hidden)]
-    pub fn on(engine: Arc<dyn QueueEngine>, name: &str, options: QueueOptions) -> Result<Self, QueueError> {
+    pub(crate) fn on(engine: Arc<dyn QueueEngine>, name: &str, options: QueueOptions) -> Result<Self, QueueError> {
         check_name("queue", name)?;
         options.check()?;
         let Opened { number, shared, keep } = engine.open(name, &options)?;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use waterline::queue::{
     Accept, Clock, JobInfo, JobState, Lease, LimitOf, NewJob, PushOutcome, Queue, QueueError, QueueOptions,
 };
-use waterline::testing::FaultyStore;
+use waterline::testing::{FaultyStore, QueueModel};
 use waterline::{ConfigError, Error, Store};
 
 pub const MILLI: Duration = Duration::from_millis(1);
@@ -17,11 +17,39 @@ pub fn noon() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_700_000_000)
 }
 
+/// The database that keeps the queues of a test.
+#[derive(Clone)]
+pub enum Database {
+    Store(Store),
+    Model(QueueModel),
+}
+
+impl Database {
+    pub fn open(&self, name: &str, options: QueueOptions) -> Result<Queue, QueueError> {
+        match self {
+            Self::Store(store) => Queue::open(store, name, options),
+            Self::Model(model) => model.open(name, options),
+        }
+    }
+}
+
+impl From<&Store> for Database {
+    fn from(store: &Store) -> Self {
+        Self::Store(store.clone())
+    }
+}
+
+impl From<&Self> for Database {
+    fn from(database: &Self) -> Self {
+        database.clone()
+    }
+}
+
 /// A queue, with the clock that the test moves.
 pub struct Bench {
     pub queue: Queue,
     pub clock: Clock,
-    pub store: Store,
+    pub database: Database,
     pub options: QueueOptions,
     /// The disk of a bench whose process can die.
     disk: Option<FaultyStore>,
@@ -34,12 +62,23 @@ pub fn in_lives(test: impl Fn(Bench)) {
     test(Bench::on_disk(FaultyStore::new().unwrap(), &Clock::manual(noon()), QueueOptions::default()));
 }
 
-/// Runs a test on the store of this build (see [`a_store`](crate::a_store)).
+/// Runs a test on the store of this build (see [`a_store`](crate::a_store)), and on the model.
 pub fn on_each(test: impl Fn(Bench)) {
     on_each_with(QueueOptions::default(), test);
 }
 
 pub fn on_each_with(options: QueueOptions, test: impl Fn(Bench)) {
+    let model = Database::Model(QueueModel::new());
+    test(Bench::over(model, &Clock::manual(noon()), options.clone()));
+    on_store_with(options, test);
+}
+
+/// Runs a test that writes or reads in the store beside the queue.
+pub fn on_store(test: impl Fn(Bench)) {
+    on_store_with(QueueOptions::default(), test);
+}
+
+pub fn on_store_with(options: QueueOptions, test: impl Fn(Bench)) {
     let (store, place) = crate::a_store();
     test(Bench { _place: place, ..Bench::on(store, &Clock::manual(noon()), options) });
 }
@@ -52,9 +91,10 @@ pub fn queue_in(store: &Store, options: QueueOptions) -> (Queue, Clock) {
 }
 
 /// Opens a queue whose last handle was dropped. The writer may have one for a moment longer.
-pub fn open_anew(store: &Store, options: &QueueOptions) -> Queue {
+pub fn open_anew(database: impl Into<Database>, options: &QueueOptions) -> Queue {
+    let database = database.into();
     loop {
-        match Queue::open(store, "q", options.clone()) {
+        match database.open("q", options.clone()) {
             Err(QueueError::Config(ConfigError::QueueOptions { .. })) => std::thread::yield_now(),
             queue => return queue.unwrap(),
         }
@@ -95,9 +135,21 @@ pub fn with(id: &str, payload: u32) -> NewJob {
 impl Bench {
     /// Returns a queue in this store, with this clock.
     pub fn on(store: Store, clock: &Clock, options: QueueOptions) -> Self {
+        Self::over(Database::Store(store), clock, options)
+    }
+
+    fn over(database: Database, clock: &Clock, options: QueueOptions) -> Self {
         let options = options.clock(clock.clone());
-        let queue = Queue::open(&store, "q", options.clone()).unwrap();
-        Self { queue, clock: clock.clone(), store, options, disk: None, _place: None }
+        let queue = database.open("q", options.clone()).unwrap();
+        Self { queue, clock: clock.clone(), database, options, disk: None, _place: None }
+    }
+
+    /// The store of a test that runs on a store alone.
+    pub fn store(&self) -> &Store {
+        match &self.database {
+            Database::Store(store) => store,
+            Database::Model(_) => panic!("this test needs a store: run it with on_store"),
+        }
     }
 
     pub fn in_memory(options: QueueOptions) -> Self {
@@ -208,10 +260,10 @@ impl Bench {
     /// Closes the queue, which has no lease, and opens it again with the options that the bench has
     /// by now.
     pub fn reopen(&mut self) {
-        let other = Queue::open(&self.store, "while the queue is closed", QueueOptions::default()).unwrap();
+        let other = self.database.open("while the queue is closed", QueueOptions::default()).unwrap();
         // The old one is closed before the new one reads what is stored.
         drop(std::mem::replace(&mut self.queue, other));
-        self.queue = open_anew(&self.store, &self.options);
+        self.queue = open_anew(&self.database, &self.options);
     }
 
     /// Closes the queue and opens it again with these options.

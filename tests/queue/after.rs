@@ -2,7 +2,7 @@
 
 use common::HOUR;
 use common::every_write::{DEATHS, Trial, every_write};
-use common::queues::{Bench, DAY, SECOND, noon, on_each_with, open_anew};
+use common::queues::{Bench, DAY, SECOND, noon, on_each_with, on_store_with, open_anew};
 use std::time::Duration;
 use waterline::fuzzing::Disk;
 use waterline::queue::{
@@ -19,6 +19,10 @@ fn options() -> QueueOptions {
 /// Runs a test on each back end. A job that fails is dead.
 fn on_each(test: impl Fn(Bench)) {
     on_each_with(options(), test);
+}
+
+fn on_store(test: impl Fn(Bench)) {
+    on_store_with(options(), test);
 }
 
 fn job(id: &str) -> NewJob {
@@ -116,21 +120,21 @@ fn a_job_that_has_ended_or_has_gone_counts_as_ended_and_one_that_never_was_is_re
 
 #[test]
 fn an_id_is_remembered_for_its_time_also_by_a_queue_that_was_closed_and_no_longer() {
-    on_each(|Bench { queue, clock, store, options, .. }| {
+    on_each(|Bench { queue, clock, database, options, .. }| {
         queue.push(job("a").retention(Retention::Drop)).unwrap();
         queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
         clock.advance(28 * DAY);
         queue.push(job("b").after(["a"]).retention(Retention::Drop)).unwrap();
         queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
         drop(queue);
-        let queue = open_anew(&store, &options);
+        let queue = open_anew(&database, &options);
         clock.advance(DAY);
         assert!(queue.accept(Accept::new()).unwrap().is_none());
         let refused = queue.push(job("c").after(["a"]));
         assert!(matches!(refused, Err(QueueError::NotFound { id, .. }) if id == "a"));
         queue.push(job("c").after(["b"])).unwrap();
         drop(queue);
-        let queue = open_anew(&store, &options.clone().ids_for(Duration::ZERO));
+        let queue = open_anew(&database, &options.clone().ids_for(Duration::ZERO));
         queue.remove("c").unwrap();
         let refused = queue.push(job("d").after(["c"]));
         assert!(matches!(refused, Err(QueueError::NotFound { id, .. }) if id == "c"));
@@ -421,11 +425,11 @@ fn the_job_at_the_end_of_a_batch_runs_when_all_have_ended_whoever_stands_for_the
 
 #[test]
 fn a_batch_within_a_write_is_there_with_the_write_or_not_at_all() {
-    on_each(|bench| {
-        let (queue, table) = (&bench.queue, bench.store.table("t").unwrap());
-        bench.store.write(|effects| effects.enqueue_batch(queue, [job("a"), job("b")], job("c")).map(drop)).unwrap();
+    on_store(|bench| {
+        let (queue, table) = (&bench.queue, bench.store().table("t").unwrap());
+        bench.store().write(|effects| effects.enqueue_batch(queue, [job("a"), job("b")], job("c")).map(drop)).unwrap();
         assert_eq!(bench.info("c").waits_for, 2);
-        let refused = bench.store.write(|effects| {
+        let refused = bench.store().write(|effects| {
             effects.put(&table, "key", "value")?;
             effects.enqueue_batch(queue, [job("x")], job("y").after(["never"])).map(drop)
         });
@@ -438,10 +442,10 @@ fn a_batch_within_a_write_is_there_with_the_write_or_not_at_all() {
 
 #[test]
 fn a_stream_whose_push_waits_for_a_job_that_never_was_halts_there_and_skips_nothing() {
-    on_each(|bench| {
-        let progress = || bench.store.progress("orders");
+    on_store(|bench| {
+        let progress = || bench.store().progress("orders");
         let orders = || -> MemoryJobs<u64> { (0..3u64).collect() };
-        let table = bench.store.table("seen").unwrap();
+        let table = bench.store().table("seen").unwrap();
         let consumer = || {
             let (queue, table) = (bench.queue.clone(), table.clone());
             Consumer::builder(orders(), progress())
@@ -470,7 +474,7 @@ fn a_stream_whose_push_waits_for_a_job_that_never_was_halts_there_and_skips_noth
 
 #[test]
 fn a_job_whose_push_waits_for_a_job_that_never_was_fails_and_is_tried_again() {
-    on_each(|bench| {
+    on_store(|bench| {
         bench.push(job("a").retry(Retry::fixed(SECOND).max_attempts(2)));
         let queue = bench.queue.clone();
         let runner = || {
@@ -497,7 +501,7 @@ fn a_job_whose_push_waits_for_a_job_that_never_was_fails_and_is_tried_again() {
 
 #[test]
 fn ten_thousand_jobs_that_wait_for_one_become_ready_some_at_a_time_also_after_a_restart() {
-    on_each(|Bench { queue, clock: _, store, options, .. }| {
+    on_store(|Bench { queue, clock: _, database, options, .. }| {
         queue.push(job("a")).unwrap();
         queue.push_all((0..10_000).map(|n| job(&format!("{n:05}")).after(["a"]))).unwrap();
         queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
@@ -506,7 +510,7 @@ fn ten_thousand_jobs_that_wait_for_one_become_ready_some_at_a_time_also_after_a_
         queue.push(job("a").delay(HOUR)).unwrap();
         queue.push(job("new").after(["a"])).unwrap();
         drop(queue);
-        let queue = open_anew(&store, &options);
+        let queue = open_anew(&database, &options);
         let mut most = 0;
         while queue.counts().waiting > 1 {
             let before = queue.counts().waiting;
@@ -531,7 +535,7 @@ fn a_drain_runs_all_that_wait_for_one_job_and_all_that_wait_for_those() {
 
 #[test]
 fn a_chain_of_ten_thousand_jobs_dies_some_at_a_time() {
-    on_each(|bench| {
+    on_store(|bench| {
         let link = |n: usize| if n == 0 { job("0") } else { job(&n.to_string()).after([(n - 1).to_string()]) };
         bench.queue.push_all((0..10_000).map(link)).unwrap();
         bench.bury("0");

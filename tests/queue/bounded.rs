@@ -1,7 +1,7 @@
 //! Pushes that are refused: a queue in which only so many jobs may wait, and a hook that looks at
 //! each job before it is pushed. On each back end, with a clock that the test moves.
 
-use common::queues::{Bench, MINUTE, SECOND, job, noon, on_each_with, open_anew};
+use common::queues::{Bench, MINUTE, SECOND, job, noon, on_each_with, on_store_with, open_anew};
 use common::{eventually, rest};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -19,6 +19,11 @@ use waterline::{ConfigError, Consumer, Error, MemoryJobs, Retry, Store};
 fn on_each(most: u64, test: impl Fn(Bench)) {
     let options = QueueOptions::default().max_waiting(most).retry(Retry::fixed(SECOND).max_attempts(2));
     on_each_with(options.retention(Retention::Keep), test);
+}
+
+fn on_store(most: u64, test: impl Fn(Bench)) {
+    let options = QueueOptions::default().max_waiting(most).retry(Retry::fixed(SECOND).max_attempts(2));
+    on_store_with(options.retention(Retention::Keep), test);
 }
 
 /// Checks that this is the refusal of a full queue.
@@ -158,10 +163,10 @@ fn threads_that_wait_for_room_all_push_in_the_end_and_never_too_many() {
 
 #[test]
 fn a_stream_waits_for_room_and_pushes_each_job_once() {
-    on_each(2, |bench| {
+    on_store(2, |bench| {
         let orders: MemoryJobs<u64> = (0..12).collect();
         let queue = bench.queue.clone();
-        let consumer = Consumer::builder(orders, bench.store.progress("orders"))
+        let consumer = Consumer::builder(orders, bench.store().progress("orders"))
             .max_search_ahead(4)
             .stop_at(11)
             .start_transactional(move |order, effects| {
@@ -190,9 +195,9 @@ fn a_stream_waits_for_room_and_pushes_each_job_once() {
 
 #[test]
 fn a_job_that_pushes_into_its_own_full_queue_lets_others_make_room() {
-    on_each(2, |bench| {
+    on_store(2, |bench| {
         bench.queue.push_all([NewJob::new("parent", &0).unwrap(), NewJob::new("parent", &1).unwrap()]).unwrap();
-        let (next, attempts) = (bench.queue.clone(), bench.store.table("attempts").unwrap());
+        let (next, attempts) = (bench.queue.clone(), bench.store().table("attempts").unwrap());
         let counted = attempts.clone();
         let run = || {
             let (next, counted) = (next.clone(), counted.clone());
@@ -222,11 +227,11 @@ fn a_job_that_pushes_into_its_own_full_queue_lets_others_make_room() {
 
 #[test]
 fn a_lease_and_a_write_are_told_that_the_queue_is_full_and_may_try_again() {
-    on_each(1, |bench| {
+    on_store(1, |bench| {
         bench.push(job("a"));
         let mut lease = bench.claim();
         bench.push(job("b"));
-        let done = bench.store.table("done").unwrap();
+        let done = bench.store().table("done").unwrap();
         let end = |lease: &mut Lease| {
             lease.finish_with(|effects| {
                 effects.add(&done, "a", 1)?;
@@ -234,7 +239,7 @@ fn a_lease_and_a_write_are_told_that_the_queue_is_full_and_may_try_again() {
             })
         };
         assert_full(end(&mut lease), 1);
-        let write = bench.store.write(|effects| effects.enqueue(&bench.queue, job("c")).map(drop));
+        let write = bench.store().write(|effects| effects.enqueue(&bench.queue, job("c")).map(drop));
         let error = write.unwrap_err();
         assert!(matches!(&error, Error::Queue { .. }), "the store is well: {error:?}");
         let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());

@@ -1,7 +1,7 @@
 //! The job queue, call by call: claims, leases, ends, subscriptions, pauses and lists, with a clock
 //! that the test moves. The tables of `parity` go through the calls on each state.
 
-use common::queues::{Bench, MILLI, MINUTE, SECOND, job, noon, on_each, on_each_with, with};
+use common::queues::{Bench, MILLI, MINUTE, SECOND, job, noon, on_each, on_each_with, on_store, with};
 use common::{HOUR, LONG, eventually};
 use crossbeam_channel::bounded;
 use std::time::{Duration, UNIX_EPOCH};
@@ -231,8 +231,8 @@ fn c13_update_renews_the_lease_and_replaces_the_data_and_shows_the_flag() {
 
 #[test]
 fn c14_finish_writes_the_end_and_the_users_writes_together() {
-    on_each(|bench| {
-        let table = bench.store.table("rows").unwrap();
+    on_store(|bench| {
+        let table = bench.store().table("rows").unwrap();
         let mut lease = bench.running("a");
         let refused = lease.finish_with(|effects| {
             effects.put(&table, "row", "x")?;
@@ -301,16 +301,16 @@ fn c19_a_queue_that_is_closed_opens_with_other_options_and_one_that_is_open_does
     on_each(|bench| {
         bench.push(job("a"));
         let longer = bench.options.clone().lease(HOUR);
-        let error = Queue::open(&bench.store, "q", longer.clone()).unwrap_err();
+        let error = bench.database.open("q", longer.clone()).unwrap_err();
         assert!(matches!(&error, QueueError::Config(ConfigError::QueueOptions { name }) if name == "q"), "{error}");
-        let same = Queue::open(&bench.store, "q", bench.options.clone()).unwrap();
-        let Bench { queue, clock, store, .. } = &bench;
+        let same = bench.database.open("q", bench.options.clone()).unwrap();
+        let Bench { queue, clock, database, .. } = &bench;
         drop((same, queue.clone()));
-        drop(Queue::open(store, "other", longer.clone()).unwrap());
+        drop(database.open("other", longer.clone()).unwrap());
         let mut other = None;
         // The writer may have it for a moment longer.
         eventually("the queue to be closed", || {
-            other = Queue::open(store, "other", longer.clone().lease(SECOND)).ok();
+            other = database.open("other", longer.clone().lease(SECOND)).ok();
             other.is_some()
         });
         let other = other.unwrap();
@@ -638,7 +638,7 @@ fn bad_ids_kinds_names_and_options_are_refused_with_what_to_do() {
         let pushed = |job: NewJob| bench.queue.push(job).unwrap_err();
         let new = |kind: &str| NewJob::new(kind, &()).unwrap();
         let retry = Retry::fixed(SECOND).max_attempts(0);
-        let open = |name: &str, options: QueueOptions| Queue::open(&bench.store, name, options).unwrap_err();
+        let open = |name: &str, options: QueueOptions| bench.database.open(name, options).unwrap_err();
         let options = QueueOptions::default;
         let no_attempt =
             "the retry allows 0 attempts, and the first attempt counts: use `Retry::none()` for a single attempt";
@@ -696,9 +696,9 @@ fn a_payload_that_is_no_json_or_does_not_fit_its_type_is_an_error_that_names_the
 
 #[test]
 fn a_push_into_the_queue_of_another_store_is_refused() {
-    on_each(|bench| {
+    on_store(|bench| {
         let other = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
-        let refused = bench.store.write(|effects| effects.enqueue(&other, job("a")).map(drop));
+        let refused = bench.store().write(|effects| effects.enqueue(&other, job("a")).map(drop));
         assert!(matches!(refused, Err(Error::Config(_))), "{refused:?}");
         assert_eq!(other.counts().ready + bench.queue.counts().ready, 0);
     });

@@ -20,7 +20,8 @@ fn assert_too_deep<T: std::fmt::Debug>(refused: Result<T, QueueError>) {
 
 #[test]
 fn json_that_could_not_be_read_again_is_refused_at_its_write() {
-    on_each(|Bench { queue, store, .. }| {
+    on_store(|bench| {
+        let (queue, store) = (&bench.queue, bench.store());
         let job = |depth| NewJob::new("k", &deep(depth));
         assert_too_deep(job(128));
         queue.push(job(127).unwrap().id("a")).unwrap();

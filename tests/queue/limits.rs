@@ -5,7 +5,7 @@
 use common::HOUR;
 use common::every_write::DiskFault::{Fail, PowerLoss, Stop};
 use common::every_write::{Trial, every_write};
-use common::queues::{Bench, MILLI, SECOND, again, leak, noon, on_each_with, open_anew};
+use common::queues::{Bench, MILLI, SECOND, again, leak, noon, on_each_with, on_store_with, open_anew};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,6 +26,11 @@ fn options(limits: &[Limit]) -> QueueOptions {
 /// Runs a test on each back end.
 fn on_each(limits: &[Limit], test: impl Fn(Bench)) {
     on_each_with(options(limits), test);
+}
+
+/// For what a queue shows of held jobs, and for the turns that keys take: the model has no lines.
+fn on_store(limits: &[Limit], test: impl Fn(Bench)) {
+    on_store_with(options(limits), test);
 }
 
 fn job(id: &str) -> NewJob {
@@ -54,7 +59,7 @@ fn reopen_with(bench: Bench, limits: &[Limit]) -> Bench {
 
 #[test]
 fn a_limit_of_a_kind_lets_so_many_run_and_the_others_wait_in_their_order_while_other_kinds_go_on() {
-    on_each(&[Limit::kind("k").at_once(2)], |bench| {
+    on_store(&[Limit::kind("k").at_once(2)], |bench| {
         for n in 0..5 {
             bench.push(job(&format!("a{n}")));
         }
@@ -110,7 +115,7 @@ fn the_limit_of_a_queue_moves_no_job_and_a_place_goes_to_the_highest_priority() 
 #[test]
 fn each_key_has_a_limit_of_its_own_and_a_named_key_another_one() {
     let limits = [Limit::each_key().at_once(1), Limit::key("big").at_once(2)];
-    on_each(&limits, |bench| {
+    on_store(&limits, |bench| {
         for (id, key) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("big1", "big"), ("big2", "big"), ("big3", "big")] {
             bench.push(keyed(id, key));
         }
@@ -131,7 +136,7 @@ fn each_key_has_a_limit_of_its_own_and_a_named_key_another_one() {
 
 #[test]
 fn keys_take_turns_at_the_limit_of_a_kind_so_that_none_displaces_the_others() {
-    on_each(&[Limit::each_key().at_once(10), Limit::kind("k").at_once(1)], |bench| {
+    on_store(&[Limit::each_key().at_once(10), Limit::kind("k").at_once(1)], |bench| {
         for n in 0..4 {
             bench.push(keyed(&format!("many{n}"), "many"));
         }
@@ -150,7 +155,7 @@ fn keys_take_turns_at_the_limit_of_a_kind_so_that_none_displaces_the_others() {
 #[test]
 fn a_job_needs_a_place_at_each_of_its_limits() {
     let limits = [Limit::each_key().at_once(1), Limit::kind("k").at_once(2), Limit::queue().at_once(3)];
-    on_each(&limits, |bench| {
+    on_store(&limits, |bench| {
         let other = |id: &str| NewJob::new("other", &()).unwrap().id(id);
         for job in [keyed("a1", "a"), keyed("a2", "a"), keyed("b1", "b"), keyed("c1", "c"), other("x1"), other("x2")] {
             bench.push(job);
@@ -177,7 +182,7 @@ fn a_job_needs_a_place_at_each_of_its_limits() {
 fn a_rate_is_exact_over_a_minute_for_a_queue_a_kind_and_a_key() {
     let rate = Rate::new(7, SECOND).burst(2);
     for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
-        on_each(&[limit.rate(rate)], |bench| {
+        on_store(&[limit.rate(rate)], |bench| {
             bench.queue.push_all((0..500).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
             let mut ran = Vec::new();
             for _ in 0..6000 {
@@ -210,7 +215,7 @@ fn a_burst_comes_at_once_and_then_each_token_wakes_the_next_job_at_its_milliseco
 #[test]
 fn a_cost_is_taken_in_tokens_and_one_above_the_burst_takes_a_full_bucket_and_leaves_a_debt() {
     for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
-        on_each(&[limit.rate(Rate::new(1, SECOND).burst(5))], |bench| {
+        on_store(&[limit.rate(Rate::new(1, SECOND).burst(5))], |bench| {
             let costs = [("a", 3), ("b", 3), ("c", 12), ("d", 1)];
             bench.queue.push_all(costs.map(|(id, cost)| keyed(id, "key").cost(cost))).unwrap();
             let mut begun = BTreeMap::new();
@@ -230,7 +235,7 @@ fn a_cost_is_taken_in_tokens_and_one_above_the_burst_takes_a_full_bucket_and_lea
 #[test]
 fn a_clock_that_jumps_back_stops_no_limit_and_one_that_jumps_forward_brings_one_burst() {
     for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
-        on_each(&[limit.rate(Rate::new(10, SECOND).burst(2))], |bench| {
+        on_store(&[limit.rate(Rate::new(10, SECOND).burst(2))], |bench| {
             bench.queue.push_all((0..20).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
             assert_eq!(bench.claim_all(), ids("a", 0..2));
             bench.clock.set_wall(noon() - HOUR);
@@ -303,10 +308,10 @@ impl Inside {
 fn no_limit_is_passed_by_eight_threads_and_a_runner_and_every_job_runs() {
     const JOBS: u64 = 400;
     let limits = [Limit::each_key().at_once(2), Limit::kind("few").at_once(3), Limit::queue().at_once(6)];
-    on_each(&[], |Bench { store, .. }| {
+    on_each(&[], |Bench { database, .. }| {
         let options = limits.iter().fold(QueueOptions::default(), |options, limit| options.limit(limit.clone()));
         // All of them are counted in the end, however long they take.
-        let queue = Queue::open(&store, "busy", options.retention(Retention::Keep)).unwrap();
+        let queue = database.open("busy", options.retention(Retention::Keep)).unwrap();
         let inside = Arc::new(Inside::default());
         let (few, many) = (inside.clone(), inside.clone());
         let runner = Runner::builder(&queue)
@@ -384,7 +389,7 @@ fn a_drain_ends_when_only_tokens_are_missing_and_says_so() {
 
 /// A queue whose key `a` has a running job, and which holds `a1` to `a4`.
 fn with_held(test: impl Fn(&Bench, Lease)) {
-    on_each(&[Limit::each_key().at_once(1)], |bench| {
+    on_store(&[Limit::each_key().at_once(1)], |bench| {
         bench.queue.push_all((0..5).map(|n| keyed(&format!("a{n}"), "a").cost(2))).unwrap();
         let running = bench.take("a0");
         bench.none();

@@ -3,7 +3,7 @@
 
 use common::every_write::DiskFault::{Fail, PowerLoss, Stop};
 use common::every_write::{Trial, every_write};
-use common::queues::{Bench, SECOND, job, noon, on_each_with};
+use common::queues::{Bench, SECOND, job, noon, on_each_with, on_store_with};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +22,10 @@ fn options() -> QueueOptions {
 /// Runs a test on each back end.
 fn on_each(test: impl Fn(Bench)) {
     on_each_with(options(), test);
+}
+
+fn on_store(test: impl Fn(Bench)) {
+    on_store_with(options(), test);
 }
 
 // Metadata of a job.
@@ -148,9 +152,9 @@ fn metadata_that_is_too_large_or_has_no_key_is_refused_and_nothing_changes() {
 
 #[test]
 fn a_job_that_is_enqueued_in_a_write_has_its_metadata() {
-    on_each(|bench| {
+    on_store(|bench| {
         bench
-            .store
+            .store()
             .write(|effects| {
                 effects.enqueue(&bench.queue, NewJob::new("k", &7)?.id("a").meta("for", "ann")?)?;
                 effects.enqueue(&bench.queue, NewJob::new("k", &8)?.id("b")).map(drop)
@@ -190,7 +194,7 @@ fn the_notes_of_a_kind_are_set_counted_listed_and_removed() {
         );
         assert!(notes.remove("k").unwrap());
         assert_eq!(notes.get("k").unwrap(), None);
-        let other = Queue::open(&bench.store, "other", bench.options.clone()).unwrap();
+        let other = bench.database.open("other", bench.options.clone()).unwrap();
         assert_eq!(other.notes("ab").unwrap().list(None, 9).unwrap(), []);
     });
 }
@@ -236,7 +240,7 @@ fn additions_to_a_note_side_by_side_lose_nothing() {
 
 #[test]
 fn a_note_is_written_with_the_end_of_a_job_or_not_at_all() {
-    on_each(|bench| {
+    on_store(|bench| {
         let notes = bench.queue.notes("k").unwrap();
         notes.set("text", "no number").unwrap();
         notes.set("full", i64::MAX).unwrap();
@@ -260,7 +264,7 @@ fn a_note_is_written_with_the_end_of_a_job_or_not_at_all() {
         assert!(error.contains("the key \"text\" of the table \"notes of k in q\" cannot be counted under"), "{error}");
         assert_eq!(notes.get("full").unwrap(), Some(i64::MAX.into()));
         // A write of one's own, and a direct call.
-        let write = bench.store.write(|effects| {
+        let write = bench.store().write(|effects| {
             effects.set_note(&notes, "last", "written")?;
             effects.add_note(&notes, "text", 1)
         });
@@ -272,7 +276,7 @@ fn a_note_is_written_with_the_end_of_a_job_or_not_at_all() {
 
 #[test]
 fn a_note_that_cannot_be_is_refused() {
-    on_each(|bench| {
+    on_store(|bench| {
         let (notes, long) = (bench.queue.notes("k").unwrap(), "x".repeat(70_000));
         assert!(matches!(
             bench.queue.notes("").unwrap_err(),
@@ -288,10 +292,10 @@ fn a_note_that_cannot_be_is_refused() {
         ));
         let large = notes.set("a", long.clone()).unwrap_err();
         assert!(matches!(large, QueueError::Config(ConfigError::MetaSize { bytes: 70_002 })));
-        let write = bench.store.write(|effects| effects.set_note(&notes, "a", long.clone()).or(Ok(())));
+        let write = bench.store().write(|effects| effects.set_note(&notes, "a", long.clone()).or(Ok(())));
         assert!(matches!(write.unwrap_err(), Error::Config(ConfigError::MetaSize { .. })), "a refused change fails it");
         let foreign = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
-        let write = bench.store.write(|effects| effects.add_note(&foreign.notes("k")?, "a", 1));
+        let write = bench.store().write(|effects| effects.add_note(&foreign.notes("k")?, "a", 1));
         assert!(matches!(write.unwrap_err(), Error::Config(ConfigError::Foreign { .. })));
         assert_eq!(notes.list(None, 9).unwrap(), []);
     });

@@ -2,7 +2,9 @@
 //! Kafka runner (`p`), and of Mosquito (`q`), where no other test shows that the queue has them, or
 //! that it lacks a defect of theirs. A test is named by its rows of the page `queue::parity`.
 
-use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, in_lives, job, leak, noon, on_each, on_each_with, with};
+use common::queues::{
+    Bench, DAY, MILLI, MINUTE, SECOND, in_lives, job, leak, noon, on_each, on_each_with, on_store, on_store_with, with,
+};
 use common::{HOUR, LONG};
 use crossbeam_channel::bounded;
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,8 +116,8 @@ fn c13_c14_c15_each_call_of_a_lost_lease_is_halt_and_writes_nothing_wherever_its
         |lease, _| lease.bury("late").map(drop),
         |lease, _| lease.resubmit(None),
     ];
-    on_each_with(QueueOptions::default().retention(Retention::Keep).dead_for(3650 * DAY), |bench| {
-        let table = bench.store.table("rows").unwrap();
+    on_store_with(QueueOptions::default().retention(Retention::Keep).dead_for(3650 * DAY), |bench| {
+        let table = bench.store().table("rows").unwrap();
         for loss in [Loss::Removal, Loss::Silence, Loss::End] {
             for place in PLACES {
                 for (number, call) in calls.iter().enumerate() {
@@ -246,12 +248,12 @@ fn c06_c07_c22_a_removal_and_a_look_on_each_state_do_as_the_table_says() {
 
 #[test]
 fn c07_the_queues_of_a_store_are_listed_by_their_names() {
-    on_each(|bench| {
-        assert_eq!(Queue::names(&bench.store).unwrap(), ["q"]);
+    on_store(|bench| {
+        assert_eq!(Queue::names(bench.store()).unwrap(), ["q"]);
         for name in ["z", "a", "a longer one", "\u{10ffff}"] {
-            Queue::open(&bench.store, name, bench.options.clone()).unwrap().push(job("x")).unwrap();
+            bench.database.open(name, bench.options.clone()).unwrap().push(job("x")).unwrap();
         }
-        assert_eq!(Queue::names(&bench.store).unwrap(), ["a", "a longer one", "q", "z", "\u{10ffff}"]);
+        assert_eq!(Queue::names(bench.store()).unwrap(), ["a", "a longer one", "q", "z", "\u{10ffff}"]);
     });
     let disk = Disk::default();
     let written = disk.open(&Store::options()).unwrap();
@@ -354,7 +356,7 @@ fn c23_a_job_that_is_removed_and_pushed_again_is_seen_again() {
 fn c24_a_wait_for_several_jobs_tells_the_first_one_that_changes() {
     // The clock may run on while a thread wakes, and the rows are to stay.
     on_each_with(QueueOptions::default().retention(Retention::Keep), |bench| {
-        let other = Queue::open(&bench.store, "other", bench.options.clone()).unwrap();
+        let other = bench.database.open("other", bench.options.clone()).unwrap();
         for n in 0..3 {
             bench.push(job(&n.to_string()));
         }
@@ -466,9 +468,9 @@ fn m04_leaves_of_leaves_have_the_time_of_the_root_however_late_they_are_pushed()
 
 #[test]
 fn m07_a_job_that_splits_itself_keeps_the_queue_short() {
-    on_each(|bench| {
+    on_store(|bench| {
         const LEAVES: u64 = 3;
-        let (done, asks) = (bench.store.table("done").unwrap(), bench.queue.clone());
+        let (done, asks) = (bench.store().table("done").unwrap(), bench.queue.clone());
         bench.push(NewJob::new("range", &(0, 100)).unwrap());
         let next = bench.queue.clone();
         let summary = Runner::builder(&bench.queue)
@@ -573,10 +575,10 @@ fn m21_jobs_whose_time_has_come_stand_behind_the_ready_ones_in_the_order_of_thei
 
 #[test]
 fn m29_jobs_for_several_queues_are_pushed_in_one_write() {
-    on_each(|bench| {
-        let other = Queue::open(&bench.store, "other", bench.options.clone()).unwrap();
+    on_store(|bench| {
+        let other = bench.database.open("other", bench.options.clone()).unwrap();
         let push = |is_good: bool| {
-            let written = bench.store.write(|effects| {
+            let written = bench.store().write(|effects| {
                 effects.enqueue(&bench.queue, job("a"))?;
                 effects.enqueue(&other, job("b"))?;
                 if is_good { Ok(()) } else { Err(Error::Stopped) }
@@ -693,7 +695,7 @@ fn q01_no_id_that_the_queue_makes_comes_twice_though_the_clock_stands_still() {
             let pushed = bench.queue.push_all((0..1000).map(|_| made())).unwrap();
             ids.extend(pushed.into_iter().map(|pushed| pushed.id));
             let queue = bench.queue.clone();
-            bench.store.write(|effects| effects.enqueue(&queue, made()).map(drop)).unwrap();
+            bench.store().write(|effects| effects.enqueue(&queue, made()).map(drop)).unwrap();
             ids.extend(bench.queue.list(JobState::Ready, None, 2000).unwrap().into_iter().map(|job| job.id));
             count += 1001;
             // Nothing is left by which a number could be told.
@@ -840,7 +842,7 @@ fn q35_one_who_watches_a_queue_is_told_of_each_push_claim_end_removal_and_pause(
 
 #[test]
 fn q40_a_job_spawns_others_and_gathers_their_results() {
-    on_each(|bench| {
+    on_store(|bench| {
         let (all, children) = (bench.queue.clone(), bench.queue.clone());
         bench.push(NewJob::new("sum", &3).unwrap().id("sum"));
         let summary = Runner::builder(&bench.queue)

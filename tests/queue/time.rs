@@ -1,7 +1,7 @@
 //! The things that time brings to a queue without a worker: a call that looks, and one that waits,
 //! see it all the same.
 
-use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, job, noon, on_each, on_each_with};
+use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, job, noon, on_each, on_each_with, on_store};
 use common::{ends, rest};
 use crossbeam_channel::bounded;
 use std::time::Duration;
@@ -120,14 +120,14 @@ fn jobs_that_came_due_are_claimed_before_those_that_are_pushed_after_that() {
     type Push = fn(&Bench);
     let pushes: [(&str, Push); 3] = [
         ("push", |bench| drop(bench.push(job("later")))),
-        ("enqueue", |bench| bench.store.write(|all| all.enqueue(&bench.queue, job("later")).map(drop)).unwrap()),
+        ("enqueue", |bench| bench.store().write(|all| all.enqueue(&bench.queue, job("later")).map(drop)).unwrap()),
         ("group", |bench| {
-            let group = Group::new(&bench.store).queue("q", ["k"], bench.options.clone());
+            let group = Group::new(bench.store()).queue("q", ["k"], bench.options.clone());
             group.open().unwrap().push(job("later")).unwrap();
         }),
     ];
     for (name, push) in pushes {
-        on_each(|bench| {
+        on_store(|bench| {
             bench.queue.push_all((0..20).map(|n| job(&format!("due{n:02}")).delay(SECOND))).unwrap();
             bench.clock.advance(SECOND);
             push(&bench);
@@ -169,7 +169,7 @@ fn a_finished_job_shows_its_failures_beside_its_last_error() {
 
 #[test]
 fn the_end_of_a_job_that_pushes_itself_answers_the_state_that_it_has_then() {
-    on_each(|bench| {
+    on_store(|bench| {
         let again = |delay: Duration| {
             let mut lease = bench.running("a");
             lease.finish_with(|all| all.enqueue(&bench.queue, job("a").delay(delay)).map(drop)).unwrap()

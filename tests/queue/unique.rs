@@ -3,7 +3,7 @@
 
 use common::HOUR;
 use common::every_write::{DEATHS, Trial, every_write};
-use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, in_lives, job, noon, on_each};
+use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, in_lives, job, noon, on_each, on_store};
 use serde_json::json;
 use std::time::{Duration, SystemTime};
 use waterline::fuzzing::Disk;
@@ -185,7 +185,7 @@ fn q29_a_window_refuses_twins_whatever_became_of_the_job_unless_it_is_removed() 
 
 #[test]
 fn q29_a_refused_job_registers_nothing() {
-    on_each(|bench| {
+    on_store(|bench| {
         bench.push(job("x"));
         // The write fails as a whole, so its first job registers nothing either.
         let both =
@@ -195,7 +195,7 @@ fn q29_a_refused_job_registers_nothing() {
             matches!(&refused, Err(QueueError::Config(ConfigError::FingerprintField { field })) if field == "page")
         );
         assert_eq!(bench.push(until_done("b")), PushOutcome::Added);
-        let store = bench.store.clone();
+        let store = bench.store().clone();
         let given_up = store.write(|effects| {
             effects.enqueue(&bench.queue, page("c", "/c", Unique::until_done()))?;
             Err(Error::Stopped)
@@ -207,11 +207,11 @@ fn q29_a_refused_job_registers_nothing() {
 
 #[test]
 fn m11_twins_within_one_call_are_one_job_the_first_and_a_users_write_has_the_same_rules() {
-    on_each(|bench| {
+    on_store(|bench| {
         let pushed = bench.queue.push_all([until_claimed("a"), until_claimed("b"), until_claimed("c")]).unwrap();
         let outcomes: Vec<_> = pushed.into_iter().map(|pushed| pushed.outcome).collect();
         assert_eq!(outcomes, [PushOutcome::Added, duplicate("a"), duplicate("a")]);
-        bench.store.write(|effects| effects.enqueue(&bench.queue, until_claimed("d")).map(drop)).unwrap();
+        bench.store().write(|effects| effects.enqueue(&bench.queue, until_claimed("d")).map(drop)).unwrap();
         assert_eq!((bench.queue.counts().ready, bench.state("d")), (1, None));
     });
 }

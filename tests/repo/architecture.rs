@@ -31,7 +31,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         &["base", "window", "observe", "source", "progress", "effects", "run", "reader", "saver", "notifier", "driver"],
     ),
     ("pipeline", &["base", "observe", "source", "progress", "driver", "consumer"]),
-    ("testing", &["base", "source", "kv", "store", "progress", "run", "consumer"]),
+    ("testing", &["base", "source", "kv", "store", "progress", "run", "consumer", "queue"]),
     ("fuzzing", &["base", "window", "kv", "store", "progress", "queue"]),
 ];
 

@@ -9,7 +9,6 @@ use crate::queue::embedded::intent::{call, call_on};
 use crate::queue::embedded::keys::List;
 use crate::queue::embedded::look::Look;
 use crate::queue::embedded::state::QueueState;
-use crate::queue::embedded::state::loading::names;
 use crate::queue::embedded::step::{AT_ONCE, Step};
 use crate::queue::engine::{
     self, Beside, Edit, Ending, Glance, Held, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
@@ -149,14 +148,6 @@ impl QueueEngine for Embedded {
         })?;
         let keep = opened.unwrap_or_else(|| unreachable!("a queue that is open has a state"));
         Ok(Opened { number: keep.keys.0, shared, keep })
-    }
-
-    fn open_queues(&self) -> &OpenQueues {
-        &self.kept.open
-    }
-
-    fn names(&self) -> Result<Vec<String>, QueueError> {
-        names(&self.store)
     }
 
     fn prepare(&self, queue: QueueNo, job: NewJob) -> Result<Push, ConfigError> {

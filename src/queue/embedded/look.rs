@@ -20,10 +20,10 @@ mod kept;
 mod limited;
 mod survey;
 
-type Each<'a> = dyn FnMut(&str, Found) -> Result<bool, QueueError> + 'a;
+pub(crate) type Each<'a> = dyn FnMut(&str, Found) -> Result<bool, QueueError> + 'a;
 
 /// A job that an entry names.
-pub(super) struct Found {
+pub(crate) struct Found {
     /// The number of the entry in its list.
     pub(crate) place: u64,
     /// Those of the entry of a ready job.
@@ -283,16 +283,6 @@ impl Look<'_> {
     /// Returns what is stored under this key of the rows.
     pub(crate) fn bytes(&self, key: &[u8]) -> Result<Option<Vec<u8>>, QueueError> {
         Ok(self.kv.get(&self.queue.rows, key).map_err(Error::from)?)
-    }
-}
-
-impl JobInfo {
-    /// Returns its number in the list of a state that it was in.
-    fn list_place(&self, state: JobState) -> u64 {
-        match (state, self.run_at) {
-            (JobState::Scheduled, Some(time)) => crate::queue::words::job::millis(time).unwrap_or(u64::MAX),
-            _ => self.place,
-        }
     }
 }
 

@@ -10,7 +10,6 @@ use crate::queue::embedded::intent::call;
 use crate::queue::embedded::keys::{self, Keys};
 use crate::queue::embedded::state::QueueState;
 use crate::queue::embedded::state::loading::{self, load_durations};
-use crate::queue::engine::QueueEngine;
 use crate::queue::waits::shared::Shared;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::options::QueueOptions;

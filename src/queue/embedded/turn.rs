@@ -8,7 +8,7 @@ use crate::queue::embedded::engine::{Embedded, SOME};
 use crate::queue::embedded::intent::{Steps, call, call_on};
 use crate::queue::embedded::state::QueueState;
 use crate::queue::embedded::step::{AT_ONCE, Claim, Step};
-use crate::queue::engine::{self, Beside, Ending, Held, QueueEngine, QueueNo, Turned};
+use crate::queue::engine::{self, Beside, Ending, Held, QueueNo, Turned};
 use crate::queue::rules::ends::End;
 use crate::queue::words::error::{QueueError, is_damage, is_halt};
 use crate::queue::words::row::Row;

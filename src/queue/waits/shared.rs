@@ -20,10 +20,10 @@ use std::time::Instant;
 
 /// The queues that are open in a database.
 #[derive(Default)]
-pub struct OpenQueues(Mutex<Vec<Weak<Shared>>>);
+pub(crate) struct OpenQueues(Mutex<Vec<Weak<Shared>>>);
 
 /// The state of an open queue that all who have it open share.
-pub struct Shared {
+pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) options: QueueOptions,
     /// The place where its threads sleep.
@@ -77,7 +77,7 @@ impl OpenQueues {
     ///
     /// # Errors
     /// [`ConfigError::QueueOptions`] if it is open with other options, and those of `load`.
-    pub fn open<E: From<ConfigError>>(
+    pub(crate) fn open<E: From<ConfigError>>(
         &self,
         name: &str,
         options: &QueueOptions,
@@ -100,7 +100,7 @@ impl OpenQueues {
 impl Shared {
     /// Makes the shared part of a queue that is opened, with the durations that its engine has.
     #[must_use]
-    pub fn new(name: &str, options: &QueueOptions, durations: HashMap<String, Durations>) -> Arc<Self> {
+    pub(crate) fn new(name: &str, options: &QueueOptions, durations: HashMap<String, Durations>) -> Arc<Self> {
         let shared = Arc::new(Self {
             name: name.to_owned(),
             options: options.clone(),

@@ -1,7 +1,7 @@
 //! A job as a look shows it.
 
 use crate::queue::words::error::QueueError;
-use crate::queue::words::job::{JobId, JobState, Priority, time};
+use crate::queue::words::job::{JobId, JobState, Priority, millis, time};
 use crate::queue::words::json::from_json;
 use crate::queue::words::limit::{LimitOf, of_name};
 use crate::queue::words::progress::JobProgress;
@@ -134,4 +134,14 @@ pub struct PeriodicInfo {
     /// The reason why its record cannot be read. Then the values of the record are empty, and there
     /// is no tick until somebody removes the name and registers it again.
     pub damaged: Option<String>,
+}
+
+impl JobInfo {
+    /// Returns its number in the list of a state that it was in.
+    pub(crate) fn list_place(&self, state: JobState) -> u64 {
+        match (state, self.run_at) {
+            (JobState::Scheduled, Some(time)) => millis(time).unwrap_or(u64::MAX),
+            _ => self.place,
+        }
+    }
 }

@@ -207,7 +207,7 @@ pub(crate) fn of_name(name: &str) -> LimitOf {
 }
 
 /// The limits of an open queue.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LimitSet {
     pub(crate) queue: Bounds,
     each_key: Option<Bounds>,

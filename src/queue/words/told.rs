@@ -5,7 +5,7 @@ use crate::queue::words::limit::LimitOf;
 use crate::queue::words::related::Skipped;
 
 /// A thing that happened in a batch, for those who wait.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Happened {
     /// A job has another state, or other data; `None`: it was removed.
     /// The data is new if there is some; `Some(None)`: it is gone.
@@ -31,7 +31,7 @@ impl Happened {
 }
 
 /// A thing that a transition did by itself, and that a person may want to hear of.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Line {
     /// A job died, and no worker said so.
     Died { job: About, error: String },
@@ -48,7 +48,7 @@ pub(crate) enum Line {
 }
 
 /// The job that a line is about.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct About {
     pub(crate) id: JobId,
     pub(crate) kind: String,
@@ -56,7 +56,7 @@ pub(crate) struct About {
 }
 
 /// A record that cannot be read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Damaged {
     /// The state of a limit.
     Limit {

@@ -89,8 +89,13 @@ impl Step<'_, '_> {
                 wall
             }
         };
-        let next = self.tick_of(periodic, most)?.min(self.tail.from.ticks());
-        self.tail.from.set_ticks(next);
+        if self.periodics.is_empty() {
+            let next = self.tick_of(periodic, most)?.min(self.tail.from.ticks());
+            self.tail.from.set_ticks(next);
+        } else {
+            // Ticks are due: this one is among the registered ones.
+            self.tick(most)?;
+        }
         Ok(tick)
     }
 

@@ -1,0 +1,74 @@
+//! The model of a queue: an engine of plain maps under one lock.
+
+use crate::base::sync::{Arc, Mutex};
+use crate::queue::engine::QueueNo;
+use crate::queue::waits::shared::{OpenQueues, Shared};
+use crate::queue::words::options::QueueOptions;
+use crate::queue::{Queue, QueueError as PublicError};
+use jobs::Jobs;
+use std::collections::BTreeMap;
+use std::sync::Weak;
+
+mod claiming;
+mod ending;
+mod engine;
+mod jobs;
+mod pushing;
+mod time;
+
+/// A database of queues in plain maps under one lock.
+///
+/// It is the model with which each engine is compared: the same tests run on both. It has no
+/// durability and no speed, and no call of it fails for want of a disk. So it is small, and a
+/// reader can check it against the documentation. A queue that is opened on it is as any other
+/// one, with two exceptions. Nothing is written beside it in a [`Store`](crate::Store). Of the jobs
+/// that a limit holds, the first one in the order of the queue begins next, whatever its key.
+///
+/// ```
+/// use waterline::queue::{Accept, NewJob, QueueOptions};
+/// use waterline::testing::QueueModel;
+///
+/// let queue = QueueModel::new().open("mail", QueueOptions::default())?;
+/// queue.push(NewJob::new("welcome", "ann@example.org")?)?;
+/// queue.accept(Accept::new())?.expect("a job is ready").finish(None)?;
+/// assert_eq!(queue.counts().finished, 1);
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct QueueModel(Arc<Model>);
+
+#[derive(Default)]
+struct Model {
+    open: OpenQueues,
+    queues: Mutex<BTreeMap<QueueNo, Kept>>,
+}
+
+/// A queue, and those who have it open.
+struct Kept {
+    jobs: Jobs,
+    shared: Option<Arc<Shared>>,
+    keep: Weak<()>,
+}
+
+impl QueueModel {
+    /// Makes a database without a queue.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Opens a queue of it: see [`Queue::open`]. A queue whose handles are gone is opened as in the
+    /// next life of a process: jobs that ran count a crash.
+    ///
+    /// # Errors
+    /// Those of [`Queue::open`].
+    pub fn open(&self, name: impl AsRef<str>, options: QueueOptions) -> Result<Queue, PublicError> {
+        Queue::on(self.0.clone(), name.as_ref(), options)
+    }
+}
+
+impl std::fmt::Debug for QueueModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QueueModel").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,106 @@
+//! Claims: the jobs that may run now, in their order.
+
+use crate::base::clock::Moment;
+use crate::queue::engine::Claimed;
+use crate::queue::rules::bucket::Bucket;
+use crate::queue::rules::lanes::lanes;
+use crate::queue::words::job::{JobId, JobState};
+use crate::queue::words::limit::QUEUE;
+use crate::queue::words::unique::Until;
+use crate::testing::model::jobs::{EXPIRED, Job, Jobs};
+
+impl Jobs {
+    pub(super) fn claim(&mut self, due_by: Option<u64>, at: &Moment) -> Option<Claimed> {
+        loop {
+            if at.wall < self.paused_until || self.is_full(at) {
+                return None;
+            }
+            let candidate = self.candidates(due_by, at).into_iter().find(|id| self.has_place(id, at))?;
+            let row = &self.all[&candidate].row;
+            if row.extras().is_suspect && self.in_state(JobState::Running).next().is_some() {
+                return None;
+            }
+            let end = match row.extras().expires {
+                Some(expires) if expires <= at.wall => Some(Err(EXPIRED.to_owned())),
+                _ => self.skips(row, at).map(Ok),
+            };
+            match end {
+                Some(end) => self.end_unrun(&candidate, end, at),
+                None => return Some(self.begin(candidate, at)),
+            }
+        }
+    }
+
+    /// Returns the jobs that a claim may take, in its order.
+    pub(super) fn candidates(&self, due_by: Option<u64>, at: &Moment) -> Vec<JobId> {
+        let lanes = lanes(self.claims);
+        let rank = |job: &Job| lanes.iter().position(|lane| *lane == job.row.priority as usize);
+        let past = due_by.filter(|due_by| *due_by < at.wall).unwrap_or(u64::MAX);
+        let mut ready: Vec<_> = self.in_state(JobState::Ready).filter(|(_, job)| job.row.due <= past).collect();
+        ready.sort_by_key(|(_, job)| (rank(job), job.row.place));
+        if ready.is_empty() && self.in_state(JobState::Ready).next().is_none() {
+            let due_by = due_by.unwrap_or(0);
+            ready = self.in_state(JobState::Scheduled).filter(|(_, job)| job.row.due <= due_by).collect();
+            ready.sort_by_key(|(id, job)| (job.row.due, *id));
+        }
+        ready.into_iter().map(|(id, _)| id.clone()).collect()
+    }
+
+    /// True if no job may begin, since a limit of the queue is full or a job runs alone.
+    pub(super) fn is_full(&self, at: &Moment) -> bool {
+        let running = || self.in_state(JobState::Running);
+        let is_alone = running().any(|(_, job)| job.row.extras().is_suspect);
+        let most = self.limits.queue.at_once;
+        let first = || self.candidates(None, at).first().map(|id| self.all[id].row.extras().cost);
+        let shut = self.limits.queue.rate.is_some() && first().is_some_and(|cost| !self.has_tokens(QUEUE, cost, at));
+        is_alone || most.is_some_and(|most| running().count() >= most as usize) || shut
+    }
+
+    pub(super) fn bucket(&self, name: &str, at: &Moment) -> Option<Bucket> {
+        let rate = self.limits.bounds(name).rate?;
+        let mut bucket = self.buckets.get(name).copied().unwrap_or_else(|| Bucket::full(rate, at.wall));
+        bucket.fill(rate, at.wall);
+        Some(bucket)
+    }
+
+    pub(super) fn has_tokens(&self, name: &str, cost: u32, at: &Moment) -> bool {
+        let rate = self.limits.bounds(name).rate;
+        rate.zip(self.bucket(name, at)).is_none_or(|(rate, bucket)| bucket.has(rate, cost))
+    }
+
+    /// True if the limits of its key and its kind have a place for a job.
+    pub(super) fn has_place(&self, id: &str, at: &Moment) -> bool {
+        let row = &self.all[id].row;
+        self.limits.names(row).iter().all(|name| self.is_open(name, row.extras().cost, at))
+    }
+
+    pub(super) fn begin(&mut self, id: JobId, at: &Moment) -> Claimed {
+        let row = self.all[&id].row.clone();
+        for name in self.limits.names(&row).iter().chain([&QUEUE.to_owned()]) {
+            if let Some(mut bucket) = self.bucket(name, at) {
+                bucket.take(row.extras().cost);
+                self.buckets.insert(name.clone(), bucket);
+            }
+        }
+        if row.extras().unique == Some(Until::Claimed) {
+            self.release_unique(&id, &row);
+        }
+        let job = self.all.get_mut(&id);
+        if let Some(job) = job {
+            if let Some(extras) = &mut job.row.extras {
+                extras.expires = None;
+                if extras.unique == Some(Until::Claimed) {
+                    extras.unique = None;
+                    extras.fingerprint = extras.fingerprint.filter(|_| extras.skips_from.is_some());
+                }
+            }
+            job.row.state = JobState::Running;
+            job.row.resubmit = job.row.resubmit.filter(|due| *due > at.wall);
+        }
+        self.claims += 1;
+        self.enter(&id, at);
+        self.tell(&id, None);
+        let Job { row, payload, .. } = self.all[&id].clone();
+        Claimed { queue: 0, id, row, payload }
+    }
+}

@@ -1,0 +1,160 @@
+//! Ends of attempts, and of jobs that never run.
+
+use crate::base::clock::Moment;
+use crate::queue::rules::ends::{self, End, Next, Past, Run};
+use crate::queue::words::job::{JobId, JobState, Retention};
+use crate::queue::words::related::Skipped;
+use crate::queue::words::row::Row;
+use crate::queue::words::told::{Happened, Line};
+use crate::queue::words::unique::Until;
+use crate::testing::model::jobs::{Answer, DAY, Jobs, Mark};
+
+impl Jobs {
+    pub(super) fn end(
+        &mut self,
+        id: &str,
+        end: End,
+        data: Option<Vec<u8>>,
+        run: &Run,
+        at: &Moment,
+    ) -> Option<JobState> {
+        let row = self.all.get(id)?.row.clone();
+        let past = Past {
+            failures: row.failures,
+            crashes: row.crashes,
+            retry: row.retry.unwrap_or(self.options.retry),
+            max_crashes: self.options.max_crashes,
+            resubmit: row.resubmit,
+            is_healed: self.options.heal_after.is_some_and(|heal_after| run.lasted >= heal_after),
+        };
+        if let Some((_, fingerprint)) = row.extras().skips_from.zip(row.extras().fingerprint)
+            && end == End::Finished
+        {
+            let number = self.mark('e', &fingerprint.text(), at).map_or(0, |old| old.number).max(row.place);
+            let mark = Mark { number, until: at.wall.saturating_add(DAY), id: JobId::new() };
+            self.marks.insert(('e', fingerprint.text()), mark);
+        }
+        let is_suspect = ends::is_suspect(row.extras().is_suspect, row.crashes, &end);
+        let is_crash = end == End::Crashed;
+        let next = ends::next(&past, end, at.wall, at.chance);
+        let mut row = row;
+        if !matches!(next, Next::Wait { .. }) {
+            row.resubmit = None;
+        }
+        let mut is_anew = false;
+        let kept = match next {
+            Next::Finish => {
+                row.state = JobState::Finished;
+                ends::kept_until(row.retention.unwrap_or(self.options.retention), at.wall)
+            }
+            Next::Die { failures, crashes, error } => {
+                if is_crash {
+                    self.line(id, &row, |job| Line::Died { job, error: error.clone() });
+                }
+                (row.state, row.failures, row.crashes, row.error) = (JobState::Dead, failures, crashes, error);
+                ends::kept_until(Retention::For(self.options.dead_for), at.wall)
+            }
+            Next::Anew { due, crashes, error } => {
+                (row.failures, row.crashes, row.due, row.error) = (0, crashes, due, error.unwrap_or_default());
+                row.state = ends::waiting(due, at.wall);
+                self.begin_anew(&mut row);
+                is_anew = true;
+                Some(0)
+            }
+            Next::Wait { due, failures, crashes, error } => {
+                (row.failures, row.crashes, row.due) = (failures, crashes, due);
+                row.error = error.unwrap_or(row.error);
+                row.state = ends::waiting(due, at.wall);
+                Some(0)
+            }
+        };
+        let is_suspect = is_suspect && row.state.waits();
+        if is_suspect != row.extras().is_suspect {
+            row.extras_mut().is_suspect = is_suspect;
+        }
+        let job = self.all.get_mut(id)?;
+        if is_anew && job.progress.take().is_some() {
+            self.told.push(Happened::Anew { id: id.to_owned() });
+        }
+        if let Some(data) = &data {
+            (job.data, row.has_data) = (Some(data.clone()), true);
+        }
+        self.settle(id, row, kept, data.map(Some), at)
+    }
+
+    /// Ends a job that waits and is not to run: it finished without a run, or it is dead.
+    pub(super) fn end_unrun(&mut self, id: &str, end: Result<Skipped, String>, at: &Moment) {
+        let Some(mut row) = self.all.get(id).map(|job| job.row.clone()) else { return };
+        let retention = match end {
+            Ok(why) => {
+                self.line(id, &row, |job| Line::Skipped { job, why });
+                row.extras_mut().skipped = Some(why);
+                row.state = JobState::Finished;
+                row.retention.unwrap_or(self.options.retention)
+            }
+            Err(error) => {
+                self.line(id, &row, |job| Line::Died { job, error: error.clone() });
+                (row.state, row.error) = (JobState::Dead, error);
+                Retention::For(self.options.dead_for)
+            }
+        };
+        let kept = ends::kept_until(retention, at.wall);
+        self.settle(id, row, kept, None, at);
+    }
+
+    /// Puts a job into the state of this row, and does what its end brings to others.
+    pub(super) fn settle(
+        &mut self,
+        id: &str,
+        mut row: Row,
+        kept: Option<u64>,
+        data: Option<Option<Vec<u8>>>,
+        at: &Moment,
+    ) -> Option<JobState> {
+        row.place = kept.unwrap_or(0);
+        let (state, copy) = (row.state, row.clone());
+        let job = self.all.get_mut(id)?;
+        job.row = row;
+        if state.is_ended() {
+            job.after.clear();
+        }
+        self.enter(id, at);
+        self.tell(id, data);
+        if state.is_ended() {
+            self.release_ended(id, &copy, false);
+            self.end_waits(id, state == JobState::Dead, at);
+        }
+        if kept.is_none() {
+            let job = self.all.remove(id)?;
+            self.forget(id, &job, false, at);
+            return None;
+        }
+        Some(state)
+    }
+
+    pub(super) fn requeue(&mut self, id: &str, at: &Moment) -> Answer<bool> {
+        let mut row = self.job_mut(id)?.row.clone();
+        if row.state != JobState::Dead {
+            return Ok(false);
+        }
+        (row.state, row.failures, row.crashes, row.due) = (JobState::Ready, 0, 0, 0);
+        self.begin_anew(&mut row);
+        if let Some(extras) = &mut row.extras {
+            extras.expires = None;
+        }
+        let fingerprint = row.extras().unique.zip(row.extras().fingerprint);
+        if let Some((Until::Claimed | Until::Done, fingerprint)) = fingerprint
+            && self.mark('u', &fingerprint.text(), at).is_none()
+        {
+            self.marks.insert(('u', fingerprint.text()), Mark { number: 0, until: 0, id: id.to_owned() });
+        }
+        let job = self.job_mut(id)?;
+        job.row = row;
+        if job.progress.take().is_some() {
+            self.told.push(Happened::Anew { id: id.to_owned() });
+        }
+        self.enter(id, at);
+        self.tell(id, None);
+        Ok(true)
+    }
+}

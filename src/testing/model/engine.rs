@@ -1,0 +1,409 @@
+//! The model as an engine: each call is one change, or one look, under the lock.
+
+use crate::base::clock::Moment;
+use crate::base::config::ConfigError;
+use crate::base::error::Error;
+use crate::base::sync::{Arc, MutexGuard};
+use crate::queue::engine::{
+    Beside, Claim, Edit, Ending, Glance, Held, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
+};
+use crate::queue::rules::notes::{Change, Noted, changed, counted_in};
+use crate::queue::rules::pushing::{Push, has_room, prepare};
+use crate::queue::waits::shared::{Shared, Wake};
+use crate::queue::words::error::QueueError;
+use crate::queue::words::info::{JobInfo, PeriodicInfo};
+use crate::queue::words::job::{Counts, JobId, JobState, Pushed, time};
+use crate::queue::words::json::from_json;
+use crate::queue::words::meta::{self, Meta};
+use crate::queue::words::new_job::NewJob;
+use crate::queue::words::options::QueueOptions;
+use crate::queue::words::periodic::Periodic;
+use crate::queue::words::progress::JobProgress;
+use crate::queue::words::row::Row;
+use crate::queue::words::schedule::Schedule;
+use crate::testing::model::jobs::{Job, Jobs, Tick};
+use crate::testing::model::{Kept, Model};
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+type Queues<'a> = MutexGuard<'a, BTreeMap<QueueNo, Kept>>;
+
+fn of<'a>(queues: &'a mut Queues<'_>, queue: QueueNo) -> &'a mut Kept {
+    queues.get_mut(&queue).unwrap_or_else(|| unreachable!("a queue is open while somebody asks for it"))
+}
+
+impl Model {
+    /// Makes a change of a queue, and tells those who wait.
+    fn change<R>(&self, queue: QueueNo, change: impl FnOnce(&mut Jobs, &Moment) -> R) -> R {
+        let mut queues = self.queues.lock();
+        let kept = of(&mut queues, queue);
+        let at = kept.jobs.options.clock.moment();
+        let answer = change(&mut kept.jobs, &at);
+        tell(queues, [queue]);
+        answer
+    }
+
+    fn look<R>(&self, queue: QueueNo, look: impl FnOnce(&Jobs, &Moment) -> R) -> R {
+        let mut queues = self.queues.lock();
+        let jobs = &of(&mut queues, queue).jobs;
+        look(jobs, &jobs.options.clock.moment())
+    }
+}
+
+/// Tells those who wait for a queue what has happened, without the lock.
+fn tell(mut queues: Queues<'_>, changed: impl IntoIterator<Item = QueueNo>) {
+    let mut all = Vec::new();
+    for queue in changed {
+        let kept = of(&mut queues, queue);
+        let told = kept.jobs.take_told();
+        if !told.is_empty() {
+            all.extend(kept.shared.clone().map(|shared| (shared, told)));
+        }
+    }
+    drop(queues);
+    for (shared, told) in all {
+        shared.told(told);
+        shared.wake(Wake { all: true, room: true, sooner: true, ..Wake::default() });
+        shared.write_lines();
+    }
+}
+
+fn info(id: &str, job: &Job) -> JobInfo {
+    let data = job.data.as_ref().and_then(|data| from_json(data).ok());
+    let (meta, progress) = (job.meta.clone(), job.progress.clone());
+    JobInfo { meta, progress, ..JobInfo::of(id, &job.row, job.payload.clone(), data) }
+}
+
+/// The place of a job in the list of its state.
+fn place(id: &str, job: &Job) -> (usize, u64, JobId) {
+    let lane = if job.row.state == JobState::Ready { job.row.priority as usize } else { 0 };
+    let at = if job.row.state == JobState::Scheduled { job.row.due } else { job.row.place };
+    (lane, at, id.to_owned())
+}
+
+impl QueueEngine for Model {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
+    fn open(&self, name: &str, options: &QueueOptions) -> Result<Opened, QueueError> {
+        let mut queues = self.queues.lock();
+        let next = queues.len() as QueueNo;
+        let number = queues.iter().find(|(_, kept)| kept.jobs.name == name).map_or(next, |(number, _)| *number);
+        let kept = queues.entry(number).or_insert_with(|| {
+            let jobs = Jobs::new(name, options);
+            Kept { jobs, shared: None, keep: Weak::new() }
+        });
+        let keep = kept.keep.upgrade().unwrap_or_else(|| {
+            kept.shared = None;
+            Arc::default()
+        });
+        let shared = self.open.open::<QueueError>(name, options, |known| {
+            Ok(known.cloned().unwrap_or_else(|| Shared::new(name, options, HashMap::new())))
+        })?;
+        if kept.shared.is_none() {
+            kept.jobs.reopen(options);
+            kept.jobs.recover(&options.clock.moment());
+        }
+        (kept.shared, kept.keep) = (Some(shared.clone()), Arc::downgrade(&keep));
+        tell(queues, [number]);
+        Ok(Opened { number, shared, keep })
+    }
+
+    fn prepare(&self, queue: QueueNo, job: NewJob) -> Result<Push, ConfigError> {
+        self.change(queue, |jobs, at| prepare(job, at.wall, || jobs.make_id()))
+    }
+
+    fn push(&self, pushes: Vec<(QueueNo, Vec<Push>)>) -> Result<Vec<Pushed>, QueueError> {
+        let mut queues = self.queues.lock();
+        let mut before = HashMap::new();
+        let mut pushed = Vec::new();
+        let made = pushes.iter().try_for_each(|(queue, pushes)| {
+            let jobs = &mut of(&mut queues, *queue).jobs;
+            let at = jobs.options.clock.moment();
+            before.entry(*queue).or_insert_with(|| {
+                jobs.tidy(&at);
+                jobs.clone()
+            });
+            pushed.extend(jobs.push_batch(pushes, &at)?);
+            Ok(())
+        });
+        if made.is_err() {
+            before.into_iter().for_each(|(queue, jobs)| of(&mut queues, queue).jobs = jobs);
+        }
+        tell(queues, pushes.iter().map(|(queue, _)| *queue));
+        made.map(|()| pushed)
+    }
+
+    fn turn(&self, ends: &[Ending], claim: Option<Claim>, beside: Beside) -> Result<Turned, QueueError> {
+        let mut turned = Turned::default();
+        for Ending { job, end, data, .. } in ends {
+            turned.ended.push(self.change(job.queue, |jobs, at| {
+                if beside == Beside::Tidy {
+                    jobs.take_back(at);
+                    jobs.tidy(at);
+                }
+                let lease = jobs.leased(&job.id, job.token).ok()?.lease;
+                let run = jobs.run_of(lease, at);
+                Some(jobs.end(&job.id, end.clone(), data.clone(), &run, at))
+            }));
+        }
+        if let Some(claim) = claim {
+            turned.claimed = self.change(claim.queue, |jobs, at| {
+                jobs.take_back(at);
+                jobs.tidy(at);
+                let next = std::iter::from_fn(|| jobs.claim(claim.due_by, at));
+                next.take(claim.most).collect()
+            });
+            turned.claimed.iter_mut().for_each(|claimed| claimed.queue = claim.queue);
+        }
+        Ok(turned)
+    }
+
+    fn edit(&self, queue: QueueNo, id: &str, token: Option<u64>, edit: Edit) -> Result<Row, QueueError> {
+        self.change(queue, |jobs, _| {
+            let job = match token {
+                Some(token) => jobs.leased(id, token)?,
+                None => jobs.job_mut(id)?,
+            };
+            match edit {
+                Edit::Nothing => {}
+                Edit::Resubmit(due) => job.row.resubmit = Some(due),
+                Edit::Data(data) => {
+                    (job.data, job.row.has_data) = (Some(data.clone()), true);
+                    jobs.tell_data(id, data);
+                }
+                Edit::Meta(key, value) => {
+                    let mut all = job.meta.clone();
+                    match value {
+                        Some(value) => drop(all.insert(key, value)),
+                        None => drop(all.remove(&key)),
+                    }
+                    meta::check_text(&meta::text(&all))?;
+                    job.meta = all;
+                }
+            }
+            Ok(jobs.job_mut(id)?.row.clone())
+        })
+    }
+
+    fn show(&self, job: &Held, fraction: f64, note: &str) -> Result<Option<Row>, QueueError> {
+        let (row, progress) = self.change(job.queue, |jobs, at| {
+            let progress = JobProgress::new(fraction, note, at.wall)?;
+            let own = jobs.leased(&job.id, job.token)?;
+            if own.lease.and_then(|(_, deadline)| deadline).is_some_and(|deadline| deadline <= at.now) {
+                return Err(QueueError::Halt { queue: jobs.name.clone(), id: job.id.clone() });
+            }
+            own.progress = Some(progress.clone());
+            Ok::<_, QueueError>((own.row.clone(), progress))
+        })?;
+        let shared = of(&mut self.queues.lock(), job.queue).shared.clone();
+        shared.iter().for_each(|shared| shared.told_progress(&job.id, &progress));
+        Ok(Some(row))
+    }
+
+    fn note_stop(&self, jobs: &[Held]) -> Result<(), QueueError> {
+        for job in jobs {
+            self.change(job.queue, |jobs, _| {
+                jobs.leased(&job.id, job.token).map(|job| job.row.extras_mut().is_stopping = true)
+            })
+            .ok();
+        }
+        Ok(())
+    }
+
+    fn steer(&self, queue: QueueNo, steer: Steer) -> Result<u64, QueueError> {
+        self.change(queue, |jobs, at| match steer {
+            Steer::Remove(id) => jobs.remove(&id, true, at).map(|()| 1),
+            Steer::Requeue(id) => jobs.requeue(&id, at).map(u64::from),
+            Steer::Purge(state) => {
+                let ids = jobs.ids(|job| job.row.state == state);
+                ids.iter().try_for_each(|id| jobs.remove(id, true, at))?;
+                Ok(ids.len() as u64)
+            }
+            Steer::RequeueDead => {
+                let ids = jobs.ids(|job| job.row.state == JobState::Dead);
+                ids.iter().try_for_each(|id| jobs.requeue(id, at).map(drop))?;
+                Ok(ids.len() as u64)
+            }
+            Steer::Pause(until) => {
+                jobs.pause(until);
+                Ok(1)
+            }
+            Steer::RemovePeriodic(name) => Ok(u64::from(jobs.periodics.remove(&name).is_some())),
+        })
+    }
+
+    fn start_periodic(&self, queue: QueueNo, periodic: Arc<Periodic>) -> Result<u64, QueueError> {
+        self.change(queue, |jobs, at| match jobs.periodics.get(&periodic.name) {
+            Some((last, Some(other))) if **other == *periodic => Ok(last.tick),
+            Some((_, Some(_))) => Err(ConfigError::PeriodicTwice { name: periodic.name.clone() }.into()),
+            _ => Ok(jobs.start_periodic(&periodic, at)),
+        })
+    }
+
+    fn note(&self, queue: QueueNo, of: &str, change: Change) -> Result<(Option<Noted>, Option<Noted>), QueueError> {
+        self.change(queue, |jobs, at| {
+            jobs.tidy(at);
+            let old = jobs.notes.get(of).cloned();
+            let new = changed(old.as_ref(), &change).map_err(|reason| {
+                let (table, key) = counted_in(&jobs.name, of);
+                Error::Counter { table, key, reason }
+            })?;
+            match &new {
+                Some(new) => drop(jobs.notes.insert(of.to_owned(), new.clone())),
+                None => drop(jobs.notes.remove(of)),
+            }
+            Ok((old, new))
+        })
+    }
+
+    fn tend(&self, queue: QueueNo) -> Result<(), QueueError> {
+        self.change(queue, |jobs, at| {
+            jobs.take_back(at);
+            jobs.tidy(at);
+        });
+        Ok(())
+    }
+
+    fn renew(&self, job: &Held, silence: Option<Duration>) -> bool {
+        let mut queues = self.queues.lock();
+        let kept = of(&mut queues, job.queue);
+        let now = kept.jobs.options.clock.now();
+        let lease = kept.jobs.leased(&job.id, job.token).ok().and_then(|job| job.lease.as_mut());
+        let Some((_, deadline)) = lease else { return false };
+        *deadline = silence.and_then(|silence| now.checked_add(silence));
+        let shared = kept.shared.clone();
+        drop(queues);
+        shared.iter().for_each(|shared| shared.wake(Wake { all: true, sooner: true, ..Wake::default() }));
+        true
+    }
+
+    fn holds(&self, job: &Held) -> bool {
+        let mut queues = self.queues.lock();
+        let jobs = &mut of(&mut queues, job.queue).jobs;
+        let now = jobs.options.clock.now();
+        let lease = jobs.leased(&job.id, job.token).ok().and_then(|job| job.lease);
+        lease.is_some_and(|(_, deadline)| deadline.is_none_or(|deadline| deadline > now))
+    }
+
+    fn glance(&self, queue: QueueNo) -> Glance {
+        self.look(queue, |jobs, at| {
+            let next = jobs.next_time(at);
+            let ready = jobs.in_state(JobState::Ready).filter(|(id, _)| jobs.has_place(id, at)).count() as u64;
+            let (is_paused, is_full) = (at.wall < jobs.paused_until, jobs.is_full(at));
+            Glance {
+                ready: if is_full { 0 } else { ready },
+                is_paused,
+                is_full,
+                is_limited: ready < jobs.in_state(JobState::Ready).count() as u64 || is_full && ready > 0,
+                has_room: has_room(jobs.waiting(), jobs.options.max_waiting) || jobs.has_expired(at),
+                due: jobs.in_state(JobState::Scheduled).map(|(_, job)| job.row.due).min().unwrap_or(u64::MAX),
+                next_time: next,
+                next_change: next,
+            }
+        })
+    }
+
+    fn counts(&self, queue: QueueNo) -> Counts {
+        self.look(queue, |jobs, _| jobs.counts())
+    }
+
+    fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {
+        let (running, oldest_running) = self.running(queue);
+        Ok(self.look(queue, |jobs, at| jobs.survey(at, running, oldest_running)))
+    }
+
+    fn oldest(&self, queue: QueueNo) -> u64 {
+        self.look(queue, |jobs, _| {
+            let ready = jobs.in_state(JobState::Ready).map(|(_, job)| job.row.since).min();
+            ready.or_else(|| jobs.in_state(JobState::Scheduled).map(|(_, job)| job.row.due).min()).unwrap_or(u64::MAX)
+        })
+    }
+
+    fn running(&self, queue: QueueNo) -> (usize, Option<(Instant, JobId)>) {
+        self.look(queue, |jobs, _| {
+            let running = || jobs.in_state(JobState::Running);
+            let since = |(id, job): (&JobId, &Job)| Some((job.lease?.0, id.clone()));
+            (running().count(), running().filter_map(since).min())
+        })
+    }
+
+    fn job(&self, queue: QueueNo, id: &str) -> Result<Option<JobInfo>, QueueError> {
+        Ok(self.look(queue, |jobs, _| jobs.all.get(id).map(|job| info(id, job))))
+    }
+
+    fn list(
+        &self,
+        queue: QueueNo,
+        state: JobState,
+        behind: Option<&JobInfo>,
+        most: usize,
+    ) -> Result<Vec<JobInfo>, QueueError> {
+        let behind = behind.map(|job| {
+            (if state == JobState::Ready { job.priority as usize } else { 0 }, job.list_place(state), job.id.clone())
+        });
+        Ok(self.look(queue, |jobs, _| {
+            let mut listed: Vec<_> = jobs.in_state(state).map(|(id, job)| (place(id, job), job)).collect();
+            listed.sort_by(|(one, _), (other, _)| one.cmp(other));
+            let rest = listed.into_iter().filter(|(place, _)| behind.as_ref().is_none_or(|behind| place > behind));
+            rest.take(most).map(|((.., id), job)| info(&id, job)).collect()
+        }))
+    }
+
+    fn row(&self, queue: QueueNo, id: &str) -> Result<Option<Row>, QueueError> {
+        Ok(self.look(queue, |jobs, _| jobs.all.get(id).map(|job| job.row.clone())))
+    }
+
+    fn data(&self, queue: QueueNo, id: &str) -> Result<Option<Vec<u8>>, QueueError> {
+        Ok(self.look(queue, |jobs, _| jobs.all.get(id)?.data.clone()))
+    }
+
+    fn meta(&self, queue: QueueNo, id: &str) -> Result<Meta, QueueError> {
+        Ok(self.look(queue, |jobs, _| jobs.all.get(id).map(|job| job.meta.clone())).unwrap_or_default())
+    }
+
+    fn progress(&self, queue: QueueNo, id: &str) -> Result<Option<JobProgress>, QueueError> {
+        Ok(self.look(queue, |jobs, _| jobs.all.get(id)?.progress.clone()))
+    }
+
+    fn noted(&self, queue: QueueNo, of: &str) -> Result<Option<Noted>, QueueError> {
+        Ok(self.look(queue, |jobs, _| jobs.notes.get(of).cloned()))
+    }
+
+    fn notes(
+        &self,
+        queue: QueueNo,
+        prefix: &str,
+        behind: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<(String, Result<Noted, String>)>, QueueError> {
+        Ok(self.look(queue, |jobs, at| {
+            let notes = jobs.notes.iter().filter(|(of, noted)| of.starts_with(prefix) && !noted.is_over(at.wall));
+            let rest = notes.filter(|(of, _)| behind.is_none_or(|behind| of.as_str() > behind));
+            rest.take(most).map(|(of, noted)| (of.clone(), Ok(noted.clone()))).collect()
+        }))
+    }
+
+    fn periodics(&self, queue: QueueNo) -> Result<Vec<PeriodicInfo>, QueueError> {
+        let info = |(name, (last, registered)): (&String, &(Tick, Option<Arc<Periodic>>))| {
+            let schedule = registered.as_ref().map(|periodic| &periodic.schedule);
+            PeriodicInfo {
+                name: name.clone(),
+                schedule: schedule.map(Schedule::to_string),
+                last_tick: time(last.tick),
+                next_tick: schedule.and_then(|schedule| schedule.next(last.tick)).map(time),
+                last_run: Some(last.run.clone()).filter(|run| !run.is_empty()),
+                skipped: last.skipped,
+                damaged: None,
+            }
+        };
+        Ok(self.look(queue, |jobs, _| jobs.periodics.iter().map(info).collect()))
+    }
+}

@@ -1,0 +1,352 @@
+//! The jobs of a queue in plain maps, and each transition as a function of them and of the time.
+
+use crate::base::clock::Moment;
+use crate::base::sync::Arc;
+use crate::queue::engine::Survey;
+use crate::queue::rules::bucket::Bucket;
+use crate::queue::rules::notes::Noted;
+use crate::queue::rules::pushing::Push;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::{Counts, JobId, JobState, MADE, after};
+use crate::queue::words::limit::{LimitSet, QUEUE, of_name};
+use crate::queue::words::meta::Meta;
+use crate::queue::words::options::{LONGEST_SLEEP, QueueOptions};
+use crate::queue::words::periodic::Periodic;
+use crate::queue::words::progress::JobProgress;
+use crate::queue::words::related::Skipped;
+use crate::queue::words::row::Row;
+use crate::queue::words::told::{About, Happened, Line};
+use crate::queue::words::unique::{Until, refuses_twins};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+pub(super) const EXPIRED: &str = "it expired: no worker had taken it in time";
+
+pub(super) const DAY: u64 = 24 * 60 * 60 * 1000;
+
+/// A job with all that belongs to it.
+#[derive(Clone)]
+pub(super) struct Job {
+    pub(super) row: Row,
+    pub(super) payload: Vec<u8>,
+    pub(super) data: Option<Vec<u8>>,
+    pub(super) meta: Meta,
+    pub(super) progress: Option<JobProgress>,
+    /// The jobs that it waits for.
+    pub(super) after: BTreeSet<JobId>,
+    /// The time of its claim, and the end of its lease.
+    pub(super) lease: Option<(Instant, Option<Instant>)>,
+}
+
+/// A thing that is remembered of jobs: a unique job, a run that has succeeded, or a root.
+#[derive(Clone)]
+pub(super) struct Mark {
+    pub(super) number: u64,
+    pub(super) until: u64,
+    pub(super) id: JobId,
+}
+
+/// The jobs of a queue.
+#[derive(Clone)]
+pub(super) struct Jobs {
+    pub(super) name: String,
+    pub(super) options: QueueOptions,
+    pub(super) limits: LimitSet,
+    pub(super) all: BTreeMap<JobId, Job>,
+    pub(super) notes: BTreeMap<String, Noted>,
+    pub(super) periodics: BTreeMap<String, (Tick, Option<Arc<Periodic>>)>,
+    pub(super) paused_until: u64,
+    /// The ids that have gone, and the times at which they are forgotten.
+    pub(super) gone: HashMap<JobId, u64>,
+    pub(super) marks: HashMap<(char, String), Mark>,
+    pub(super) buckets: HashMap<String, Bucket>,
+    pub(super) next_id: u64,
+    /// The next number for a lease, or for a place among the ready jobs.
+    pub(super) next: u64,
+    pub(super) claims: u64,
+    pub(super) told: Vec<Happened>,
+}
+
+/// The last tick of a periodic job.
+#[derive(Clone, Default)]
+pub(super) struct Tick {
+    pub(super) tick: u64,
+    pub(super) skipped: u64,
+    pub(super) run: JobId,
+}
+
+pub(super) type Answer<T> = Result<T, QueueError>;
+
+impl Jobs {
+    pub(super) fn new(name: &str, options: &QueueOptions) -> Self {
+        Self {
+            name: name.to_owned(),
+            limits: LimitSet::new(&options.limits),
+            options: options.clone(),
+            all: BTreeMap::new(),
+            notes: BTreeMap::new(),
+            periodics: BTreeMap::new(),
+            paused_until: 0,
+            gone: HashMap::new(),
+            marks: HashMap::new(),
+            buckets: HashMap::new(),
+            next_id: 0,
+            next: 0,
+            claims: 0,
+            told: Vec::new(),
+        }
+    }
+
+    pub(super) fn take_told(&mut self) -> Vec<Happened> {
+        std::mem::take(&mut self.told)
+    }
+
+    pub(super) fn make_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    pub(super) fn in_state(&self, state: JobState) -> impl Iterator<Item = (&JobId, &Job)> {
+        self.all.iter().filter(move |(_, job)| job.row.state == state)
+    }
+
+    pub(super) fn waiting(&self) -> u64 {
+        self.all.values().filter(|job| job.row.state.waits()).count() as u64
+    }
+
+    pub(super) fn not_found(&self, id: &str) -> QueueError {
+        QueueError::NotFound { queue: self.name.clone(), id: id.to_owned() }
+    }
+
+    /// Returns the job that has this lease.
+    pub(super) fn leased(&mut self, id: &str, token: u64) -> Answer<&mut Job> {
+        let halt = QueueError::Halt { queue: self.name.clone(), id: id.to_owned() };
+        let job = self.all.get_mut(id);
+        job.filter(|job| job.row.state == JobState::Running && job.row.place == token).ok_or(halt)
+    }
+
+    pub(super) fn job_mut(&mut self, id: &str) -> Answer<&mut Job> {
+        let missing = self.not_found(id);
+        self.all.get_mut(id).ok_or(missing)
+    }
+
+    pub(super) fn tell(&mut self, id: &str, data: Option<Option<Vec<u8>>>) {
+        let state = self.all.get(id).map(|job| job.row.state);
+        self.told.push(Happened::Seen { id: id.to_owned(), state, data });
+    }
+
+    pub(super) fn tell_data(&mut self, id: &str, data: Vec<u8>) {
+        self.tell(id, Some(Some(data)));
+    }
+
+    pub(super) fn line(&mut self, id: &str, row: &Row, line: impl FnOnce(About) -> Line) {
+        let about = About { id: id.to_owned(), kind: row.kind.clone(), attempt: row.failures.saturating_add(1) };
+        self.told.push(Happened::Line(line(about)));
+    }
+
+    // Places.
+
+    /// Brings a job into the state that its row has.
+    pub(super) fn enter(&mut self, id: &str, at: &Moment) {
+        let Some(job) = self.all.get_mut(id) else { return };
+        job.row.since = at.wall;
+        job.row.clear_state();
+        job.lease = None;
+        match job.row.state {
+            JobState::Ready | JobState::Running => {
+                job.row.place = self.next;
+                self.next += 1;
+                if job.row.state == JobState::Running {
+                    job.lease = Some((at.now, None));
+                }
+            }
+            JobState::Waiting => job.row.place = at.wall,
+            _ => {}
+        }
+        let after = job.after.len() as u32;
+        if after != job.row.extras().after {
+            job.row.extras_mut().after = after;
+        }
+    }
+
+    pub(super) fn pause(&mut self, until: u64) {
+        self.paused_until = until;
+        self.told.push(Happened::Paused { until });
+    }
+
+    /// Removes a job, since somebody wants that, or because its time to be kept is over.
+    pub(super) fn remove(&mut self, id: &str, is_wanted: bool, at: &Moment) -> Answer<()> {
+        let Some(job) = self.all.remove(id) else { return Err(self.not_found(id)) };
+        self.forget(id, &job, is_wanted, at);
+        self.tell(id, Some(None));
+        Ok(())
+    }
+
+    pub(super) fn forget(&mut self, id: &str, job: &Job, is_wanted: bool, at: &Moment) {
+        self.release_ended(id, &job.row, is_wanted);
+        if !id.starts_with(MADE)
+            && !self.options.ids_for.is_zero()
+            && let Some(until) = after(at.wall, self.options.ids_for)
+        {
+            self.gone.insert(id.to_owned(), until);
+        }
+        self.end_waits(id, false, at);
+    }
+
+    // Marks.
+
+    pub(super) fn mark(&self, kind: char, of: &str, at: &Moment) -> Option<&Mark> {
+        let mark = self.marks.get(&(kind, of.to_owned()));
+        mark.filter(|mark| mark.until == 0 || mark.until > at.wall)
+    }
+
+    pub(super) fn twin_of(&self, push: &Push, at: &Moment) -> Option<JobId> {
+        let extras = push.row.extras();
+        let (_, fingerprint) = extras.unique.zip(extras.fingerprint)?;
+        let mark = self.mark('u', &fingerprint.text(), at)?;
+        let is_twin = |row: &Row| {
+            let refuses = row.extras().unique.is_some_and(|until| refuses_twins(until, row.state));
+            refuses && row.extras().fingerprint == Some(fingerprint)
+        };
+        let refuses = mark.until > 0 || self.all.get(&mark.id).is_some_and(|job| is_twin(&job.row));
+        refuses.then(|| mark.id.clone())
+    }
+
+    pub(super) fn register(&mut self, id: &str, window: u64, at: &Moment) {
+        let extras = self.all[id].row.extras().clone();
+        if let Some((until, fingerprint)) = extras.unique.zip(extras.fingerprint) {
+            let until = if until == Until::Time { at.wall.saturating_add(window) } else { 0 };
+            self.marks.insert(('u', fingerprint.text()), Mark { number: 0, until, id: id.to_owned() });
+        }
+        if let Some(root) = extras.root.filter(|_| extras.is_root) {
+            let number = root.millis();
+            if self.mark('r', &root.signature, at).is_none_or(|old| old.number <= number) {
+                let mark = Mark { number, until: at.wall.saturating_add(28 * DAY), id: JobId::new() };
+                self.marks.insert(('r', root.signature), mark);
+            }
+        }
+    }
+
+    pub(super) fn release_unique(&mut self, id: &str, row: &Row) {
+        if let Some(fingerprint) = row.extras().fingerprint {
+            let key = ('u', fingerprint.text());
+            if self.marks.get(&key).is_some_and(|mark| mark.id == id) {
+                self.marks.remove(&key);
+            }
+        }
+    }
+
+    pub(super) fn release_ended(&mut self, id: &str, row: &Row, is_removed: bool) {
+        match row.extras().unique {
+            Some(Until::Time) if !is_removed => {}
+            Some(_) => self.release_unique(id, row),
+            None => {}
+        }
+    }
+
+    pub(super) fn begin_anew(&self, row: &mut Row) {
+        if row.extras().skips_from.is_some() {
+            row.extras_mut().skips_from = Some(self.next);
+        }
+    }
+
+    pub(super) fn skips(&self, row: &Row, at: &Moment) -> Option<Skipped> {
+        let extras = row.extras();
+        if let Some(root) = &extras.root
+            && self.mark('r', &root.signature, at).is_some_and(|newest| newest.number > root.millis())
+        {
+            return Some(Skipped::Superseded);
+        }
+        let (from, fingerprint) = extras.skips_from.zip(extras.fingerprint)?;
+        let last = self.mark('e', &fingerprint.text(), at).filter(|_| row.failures == 0 && row.crashes == 0);
+        last.filter(|last| last.number >= from).map(|_| Skipped::Executed)
+    }
+
+    // Looks.
+
+    /// Begins the next life of the queue, with these options.
+    pub(super) fn reopen(&mut self, options: &QueueOptions) {
+        (self.options, self.limits) = (options.clone(), LimitSet::new(&options.limits));
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        Counts::of(JobState::ALL.map(|state| self.in_state(state).count() as u64), 0)
+    }
+
+    pub(super) fn has_expired(&self, at: &Moment) -> bool {
+        let expires = |job: &Job| job.row.extras().expires.filter(|_| job.row.state.waits());
+        self.all.values().filter_map(expires).any(|expires| expires <= at.wall)
+    }
+
+    /// Returns the time until time brings something; `None`: it will not.
+    pub(super) fn next_time(&self, at: &Moment) -> Option<Duration> {
+        let of_job = |job: &Job| {
+            let own = match job.row.state {
+                JobState::Scheduled => job.row.due,
+                JobState::Finished | JobState::Dead => job.row.place,
+                _ => u64::MAX,
+            };
+            own.min(job.row.extras().expires.filter(|_| job.row.state.waits()).unwrap_or(u64::MAX))
+        };
+        let ticks = self.periodics.values().filter_map(|(last, periodic)| periodic.as_ref()?.schedule.next(last.tick));
+        let paused = Some(self.paused_until).filter(|until| *until > at.wall);
+        let tokens = self.candidates(None, at).into_iter().filter_map(|id| self.tokens_at(&id, at));
+        let wall = self.all.values().map(of_job).chain(ticks).chain(paused).chain(tokens).min();
+        let wall = wall.filter(|wall| *wall < u64::MAX);
+        let wall = wall.map(|wall| Duration::from_millis(wall.saturating_sub(at.wall)).min(LONGEST_SLEEP));
+        let silent = self.all.values().filter_map(|job| job.lease?.1);
+        wall.into_iter().chain(silent.map(|end| end.saturating_duration_since(at.now))).min()
+    }
+
+    /// Returns the time at which the limits of a ready job have the tokens that it lacks now.
+    pub(super) fn tokens_at(&self, id: &str, at: &Moment) -> Option<u64> {
+        let row = &self.all[id].row;
+        let names = self.limits.names(row);
+        let missing = names.iter().map(String::as_str).chain([QUEUE]).filter_map(|name| {
+            let (rate, bucket) = (self.limits.bounds(name).rate?, self.bucket(name, at)?);
+            Some(bucket.has_at(rate, row.extras().cost))
+        });
+        missing.filter(|time| *time > at.wall).max()
+    }
+
+    pub(super) fn survey(&self, at: &Moment, running: usize, oldest_running: Option<(Instant, JobId)>) -> Survey {
+        let ready = || self.in_state(JobState::Ready);
+        let is_suspect = |job: &Job| job.row.extras().is_suspect;
+        let runs_alone = self.in_state(JobState::Running).any(|(_, job)| is_suspect(job));
+        let waits_alone = self.candidates(None, at).first().is_some_and(|id| is_suspect(&self.all[id]));
+        let alone = if runs_alone { Some(true) } else { (waits_alone && running > 0).then_some(false) };
+        let first = self.candidates(None, at).into_iter().next();
+        let mut held: BTreeMap<String, u64> = BTreeMap::new();
+        for (_, job) in ready().filter(|(id, _)| !self.has_place(id, at)) {
+            let names = self.limits.names(&job.row);
+            let full = names.iter().find(|name| !self.is_open(name, job.row.extras().cost, at));
+            full.into_iter().for_each(|name| *held.entry(name.clone()).or_default() += 1);
+        }
+        let held = held.into_iter().max_by_key(|(_, count)| *count);
+        let due = self.in_state(JobState::Scheduled).map(|(_, job)| job.row.due);
+        let ticks = self.periodics.values().filter_map(|(last, periodic)| periodic.as_ref()?.schedule.next(last.tick));
+        let room = self.limits.queue.at_once.is_none_or(|most| running < most as usize);
+        Survey {
+            counts: self.counts(),
+            oldest_ready: ready().map(|(id, job)| (id.clone(), job.row.since)).min_by_key(|(_, since)| *since),
+            only_held: ready().all(|(id, _)| !self.has_place(id, at)),
+            due: due.chain(ticks).min(),
+            paused_until: Some(self.paused_until).filter(|until| at.wall < *until),
+            alone,
+            full: self.is_full(at).then(|| first.filter(|_| room).and_then(|id| self.tokens_at(&id, at))),
+            held: held.map(|(name, count)| {
+                let waiting = ready().find(|(_, job)| self.limits.names(&job.row).iter().any(|of| *of == name));
+                let until = waiting.and_then(|(id, _)| self.tokens_at(id, at));
+                (of_name(&name), count, until)
+            }),
+            running,
+            oldest_running,
+        }
+    }
+
+    pub(super) fn is_open(&self, name: &str, cost: u32, at: &Moment) -> bool {
+        let running = self.in_state(JobState::Running);
+        let running = running.filter(|(_, job)| self.limits.names(&job.row).iter().any(|of| of == name)).count();
+        self.limits.bounds(name).at_once.is_none_or(|most| running < most as usize) && self.has_tokens(name, cost, at)
+    }
+}

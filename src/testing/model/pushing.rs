@@ -1,0 +1,209 @@
+//! Pushes: what a push does to a job of its id, to its twin, and to those that it waits for.
+
+use crate::base::clock::Moment;
+use crate::queue::rules::ends;
+use crate::queue::rules::pushing::{Again, Push, has_room, push_again};
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::{JobId, JobState, PushOutcome, Pushed, made_number};
+use crate::queue::words::related::Effect;
+use crate::queue::words::told::Happened;
+use crate::queue::words::unique::Clash;
+use crate::testing::model::jobs::{Answer, Job, Jobs};
+use std::collections::BTreeSet;
+
+impl Jobs {
+    pub(super) fn push_batch(&mut self, pushes: &[Push], at: &Moment) -> Answer<Vec<Pushed>> {
+        let is_batch = pushes.iter().any(|push| push.awaited_by.is_some());
+        let mut pushed: Vec<Pushed> = Vec::new();
+        for (n, push) in pushes.iter().enumerate() {
+            let mut push = push.clone();
+            if is_batch && n + 1 == pushes.len() {
+                push.after.extend(pushed.iter().map(|pushed| pushed.id.clone()));
+            }
+            pushed.push(self.push(&push, true, at)?);
+        }
+        Ok(pushed)
+    }
+
+    pub(super) fn push(&mut self, push: &Push, is_bounded: bool, at: &Moment) -> Answer<Pushed> {
+        let id = &push.id;
+        self.next_id = self.next_id.max(push.made.map_or(0, |made| made + 1));
+        let old = self.all.get(id).map(|job| job.row.clone());
+        let (waits, died) = self.waits(id, push)?;
+        if let Some(twin) = self.twin_of(push, at) {
+            return self.push_to_twin(&twin, push, waits, at);
+        }
+        let has_waits = !waits.is_empty() || died.is_some();
+        let again = match old.as_ref().map(|old| push_again(old.state, old.due, push.row.due)) {
+            Some(Again::Same) if !push.after.is_empty() && !self.waits_so(id, push, &waits) => Some(Again::Move),
+            Some(Again::Flag) if has_waits => {
+                return Err(QueueError::AlreadyRuns { queue: self.name.clone(), id: id.clone() });
+            }
+            again => again,
+        };
+        match again {
+            Some(Again::Same) => Ok(pushed(id, PushOutcome::Duplicate(id.clone()))),
+            Some(Again::Flag) => {
+                self.job_mut(id)?.row.resubmit = Some(push.row.due);
+                Ok(pushed(id, PushOutcome::Resubmit))
+            }
+            _ => {
+                if is_bounded && old.is_none_or(|old| old.state.is_ended()) {
+                    self.check_room()?;
+                }
+                self.place(id, push, waits, again == Some(Again::Move), at);
+                if let Some(of) = died {
+                    let error = format!("the job {of:?} is dead, and this one was to run after it");
+                    self.end_unrun(id, Err(error), at);
+                }
+                let outcome = if again == Some(Again::Move) { PushOutcome::Rescheduled } else { PushOutcome::Added };
+                Ok(pushed(id, outcome))
+            }
+        }
+    }
+
+    pub(super) fn waits_so(&self, id: &str, push: &Push, waits: &BTreeSet<JobId>) -> bool {
+        let job = &self.all[id];
+        job.after == *waits && (waits.is_empty() || job.row.extras().on_dead == push.row.extras().on_dead)
+    }
+
+    pub(super) fn check_room(&self) -> Answer<()> {
+        match self.options.max_waiting {
+            Some(max_waiting) if !has_room(self.waiting(), Some(max_waiting)) => {
+                Err(QueueError::Full { queue: self.name.clone(), max_waiting })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn place(&mut self, id: &str, push: &Push, waits: BTreeSet<JobId>, is_moved: bool, at: &Moment) {
+        let mut row = push.row.clone();
+        row.state = if waits.is_empty() { ends::waiting(row.due, at.wall) } else { JobState::Waiting };
+        if let Some(old) = self.all.get(id).map(|job| job.row.clone()) {
+            self.release_ended(id, &old, true);
+            if self.all[id].progress.is_some() {
+                self.told.push(Happened::Anew { id: id.to_owned() });
+            }
+            if is_moved {
+                (row.failures, row.crashes, row.error) = (old.failures, old.crashes, old.error.clone());
+                if old.extras().is_suspect {
+                    row.extras_mut().is_suspect = true;
+                }
+            }
+            if push.after.is_empty() && !waits.is_empty() {
+                row.extras_mut().on_dead = old.extras().on_dead;
+            }
+        }
+        self.begin_anew(&mut row);
+        let meta = serde_json::from_slice(&push.meta).unwrap_or_default();
+        let (payload, lease) = (push.payload.clone(), None);
+        let job = Job { row, payload, data: None, meta, progress: None, after: waits, lease };
+        self.all.insert(id.to_owned(), job);
+        self.gone.remove(id);
+        self.enter(id, at);
+        self.register(id, push.window, at);
+        self.tell(id, Some(None));
+    }
+
+    pub(super) fn push_to_twin(
+        &mut self,
+        id: &str,
+        push: &Push,
+        waits: BTreeSet<JobId>,
+        at: &Moment,
+    ) -> Answer<Pushed> {
+        let old = self.all.get(id).map(|job| job.row.clone());
+        match (push.clash, old) {
+            (Clash::Replace, Some(old)) if old.state.waits() => {
+                let waits = if push.after.is_empty() { self.all[id].after.clone() } else { waits };
+                self.place(id, push, waits, true, at);
+                Ok(pushed(id, PushOutcome::Rescheduled))
+            }
+            (Clash::Earliest, Some(old)) if old.state == JobState::Scheduled && push.row.due < old.due => {
+                let row = &mut self.job_mut(id)?.row;
+                (row.due, row.state) = (push.row.due, ends::waiting(push.row.due, at.wall));
+                self.enter(id, at);
+                self.tell(id, None);
+                Ok(pushed(id, PushOutcome::Rescheduled))
+            }
+            _ => Ok(pushed(id, PushOutcome::Duplicate(id.to_owned()))),
+        }
+    }
+
+    /// Returns the jobs that this push is to wait for, and one that is dead, so that it dies too.
+    pub(super) fn waits(&self, id: &str, push: &Push) -> Answer<(BTreeSet<JobId>, Option<JobId>)> {
+        let old = self.all.get(id).filter(|job| job.row.state == JobState::Waiting);
+        if let Some(old) = old.filter(|_| push.after.is_empty()) {
+            return Ok((old.after.clone(), None));
+        }
+        let cycle = |through: &str| QueueError::Cycle {
+            queue: self.name.clone(),
+            id: id.to_owned(),
+            through: Some(through.to_owned()),
+        };
+        let (mut on, mut died) = (BTreeSet::new(), None);
+        for other in &push.after {
+            if other == id {
+                return Err(cycle(id));
+            }
+            let Some(job) = self.all.get(other) else {
+                if self.gone.contains_key(other) || made_number(other).is_some_and(|number| number < self.next_id) {
+                    continue;
+                }
+                return Err(self.not_found(other));
+            };
+            let effect = push.row.extras().on_dead.effect(job.row.state == JobState::Dead);
+            match effect {
+                Effect::Counts if job.row.state.is_ended() => {}
+                Effect::Dies if job.row.state.is_ended() => died = died.or_else(|| Some(other.clone())),
+                _ => drop(on.insert(other.clone())),
+            }
+        }
+        for through in &on {
+            let (mut search, mut seen) = (vec![through], BTreeSet::new());
+            while let Some(next) = search.pop() {
+                let after = self.all.get(next).map(|job| &job.after);
+                for other in after.into_iter().flatten() {
+                    if other == id {
+                        return Err(cycle(through));
+                    }
+                    if seen.insert(other) {
+                        search.push(other);
+                    }
+                }
+            }
+        }
+        if died.is_some() {
+            on.clear();
+        }
+        Ok((on, died))
+    }
+
+    /// Tells the end of a job to those who wait for it.
+    pub(super) fn end_waits(&mut self, of: &str, died: bool, at: &Moment) {
+        let waiting: Vec<_> = self.in_state(JobState::Waiting).filter(|(_, job)| job.after.contains(of)).collect();
+        for id in waiting.into_iter().map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+            let Some(job) = self.all.get_mut(&id).filter(|job| job.row.state == JobState::Waiting) else { continue };
+            match job.row.extras().on_dead.effect(died) {
+                Effect::Waits => {}
+                Effect::Dies => {
+                    let error = format!("the job {of:?} is dead, and this one was to run after it");
+                    self.end_unrun(&id, Err(error), at);
+                }
+                Effect::Counts => {
+                    job.after.remove(of);
+                    job.row.extras_mut().after = job.after.len() as u32;
+                    if job.after.is_empty() {
+                        job.row.state = ends::waiting(job.row.due, at.wall);
+                        self.enter(&id, at);
+                        self.tell(&id, None);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn pushed(id: &str, outcome: PushOutcome) -> Pushed {
+    Pushed { id: id.to_owned(), outcome }
+}

@@ -1,0 +1,129 @@
+//! The things that time brings: ticks, due times, expiries, and workers that are silent.
+
+use crate::base::clock::Moment;
+use crate::base::sync::Arc;
+use crate::queue::rules::due::due;
+use crate::queue::rules::ends::{End, Run};
+use crate::queue::rules::pushing::prepare;
+use crate::queue::words::job::{JobId, JobState, time};
+use crate::queue::words::periodic::Periodic;
+use crate::queue::words::schedule::Overlap;
+use crate::queue::words::told::{Happened, Line, Passed};
+use crate::testing::model::jobs::{EXPIRED, Job, Jobs, Tick};
+use std::time::{Duration, Instant};
+
+impl Jobs {
+    /// Does what time has brought.
+    pub(super) fn tidy(&mut self, at: &Moment) {
+        for name in self.periodics.keys().cloned().collect::<Vec<_>>() {
+            self.tick(&name, at);
+        }
+        let mut due: Vec<_> = self.in_state(JobState::Scheduled).filter(|(_, job)| job.row.due <= at.wall).collect();
+        due.sort_by_key(|(id, job)| (job.row.due, *id));
+        for id in due.into_iter().map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+            if let Some(job) = self.all.get_mut(&id) {
+                job.row.state = JobState::Ready;
+            }
+            self.enter(&id, at);
+            self.tell(&id, None);
+        }
+        let expires = |job: &Job| job.row.state.waits() && job.row.extras().expires.is_some_and(|time| time <= at.wall);
+        for id in self.ids(expires) {
+            self.end_unrun(&id, Err(EXPIRED.to_owned()), at);
+        }
+        for id in self.ids(|job| job.row.state.is_ended() && job.row.place <= at.wall) {
+            let _ = self.remove(&id, false, at);
+        }
+        self.gone.retain(|_, until| *until >= at.wall);
+        self.notes.retain(|_, noted| !noted.is_over(at.wall));
+    }
+
+    pub(super) fn ids(&self, wanted: impl Fn(&Job) -> bool) -> Vec<JobId> {
+        self.all.iter().filter(|(_, job)| wanted(job)).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Takes back the jobs whose workers were silent.
+    pub(super) fn take_back(&mut self, at: &Moment) {
+        let is_silent = |job: &Job| job.lease.and_then(|(_, deadline)| deadline).is_some_and(|end| end <= at.now);
+        for id in self.ids(is_silent) {
+            let Job { row, lease, .. } = self.all[&id].clone();
+            let error = format!("its worker was silent for {:?}", self.options.lease);
+            let run = self.run_of(lease, at);
+            let state = self.end(&id, End::Failed { error: error.clone(), at: None }, None, &run, at);
+            self.line(&id, &row, |job| Line::TakenBack { job, error: error.clone() });
+            if state.is_none_or(|state| state == JobState::Dead) {
+                self.line(&id, &row, |job| Line::Died { job, error });
+            }
+        }
+    }
+
+    /// Returns what is known of a run. The silence at its end does not count.
+    pub(super) fn run_of(&self, lease: Option<(Instant, Option<Instant>)>, at: &Moment) -> Run {
+        let lasted = lease.map_or(Duration::ZERO, |(since, deadline)| {
+            let over = deadline.filter(|deadline| *deadline <= at.now);
+            let seen = over.and_then(|deadline| deadline.checked_sub(self.options.lease)).unwrap_or(at.now);
+            seen.saturating_duration_since(since)
+        });
+        Run { lasted, progress: None }
+    }
+
+    /// Counts a crash for each job that ran when its process died.
+    pub(super) fn recover(&mut self, at: &Moment) -> u64 {
+        let mut count = 0;
+        self.periodics.values_mut().for_each(|(_, registered)| *registered = None);
+        let mut running: Vec<_> =
+            self.in_state(JobState::Running).map(|(id, job)| (job.row.place, id.clone())).collect();
+        running.sort_unstable();
+        for (_, id) in running {
+            let is_crash = !self.all[&id].row.extras().is_stopping;
+            let end = if is_crash { End::Crashed } else { End::PutBack { error: String::new() } };
+            self.end(&id, end, None, &Run::default(), at);
+            count += u64::from(is_crash);
+        }
+        count
+    }
+
+    pub(super) fn start_periodic(&mut self, periodic: &Arc<Periodic>, at: &Moment) -> u64 {
+        let name = periodic.name.clone();
+        let last = self.periodics.get(&name).map(|(last, _)| last.clone());
+        let last = last.unwrap_or_else(|| {
+            let run = if periodic.at_next { JobId::new() } else { self.push_tick(periodic, at.wall, at) };
+            Tick { tick: at.wall, skipped: 0, run }
+        });
+        let tick = last.tick;
+        self.periodics.insert(name.clone(), (last, Some(periodic.clone())));
+        self.tick(&name, at);
+        tick
+    }
+
+    pub(super) fn tick(&mut self, name: &str, at: &Moment) {
+        let Some((last, Some(periodic))) = self.periodics.get(name).cloned() else { return };
+        let is_unfinished = self.all.get(&last.run).is_some_and(|job| !job.row.state.is_ended());
+        let overlaps = periodic.overlap == Overlap::Skip && is_unfinished;
+        let rules = (periodic.overlap, periodic.catch_up);
+        let due = due(&periodic.schedule, rules, (last.tick, overlaps), at.wall, usize::MAX);
+        let mut last = Tick { tick: due.last, ..last };
+        for tick in due.run {
+            last.run = self.push_tick(&periodic, tick, at);
+        }
+        let mut passed = |tick, why, run| {
+            let name = name.to_owned();
+            self.told.push(Happened::Line(Line::Passed { name, tick, why, run }));
+        };
+        if let Some(missed) = due.missed {
+            passed(missed, Passed::Missed, None);
+        }
+        if due.skipped {
+            last.skipped += 1;
+            passed(due.last, Passed::Skipped, Some(last.run.clone()));
+        }
+        self.periodics.insert(name.to_owned(), (last, Some(periodic)));
+    }
+
+    pub(super) fn push_tick(&mut self, periodic: &Periodic, tick: u64, at: &Moment) -> JobId {
+        let job = periodic.job.clone().run_at(time(tick));
+        let Ok(mut push) = prepare(job, at.wall, || self.make_id()) else { return JobId::new() };
+        push.row.pushed = tick;
+        self.push(&push, false, at).map(|pushed| pushed.id).unwrap_or_default()
+    }
+}
