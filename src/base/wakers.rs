@@ -41,7 +41,8 @@ impl Wakers {
         drop(waker);
     }
 
-    /// Waits, as a task, until this has an answer. It is asked now, and each time that all are woken.
+    /// Waits, as a task, until this has an answer. It is asked now, and each time that all are
+    /// woken.
     pub(crate) async fn wait<R>(&self, mut answer: impl FnMut() -> Option<R>) -> R {
         let mut seat = Seat { wakers: self, place: None };
         poll_fn(move |context| {
