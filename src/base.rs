@@ -7,6 +7,8 @@ pub(crate) mod error;
 pub(crate) mod failure;
 pub(crate) mod guard;
 pub(crate) mod index;
+#[cfg(feature = "metrics")]
+pub(crate) mod recorder;
 pub(crate) mod retry;
 pub(crate) mod structure;
 pub(crate) mod sync;

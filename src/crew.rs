@@ -13,8 +13,6 @@
 //! * The name of the consumer stays in use until the last thread has left and the last token is
 //!   used.
 
-mod alive;
-mod join;
 mod own;
 mod roster;
 pub(crate) mod stopping;
@@ -22,17 +20,17 @@ pub(crate) mod stopping;
 mod tests;
 pub(crate) mod workers;
 
-use self::alive::Alive;
-use self::join::{join_all, join_until};
 pub(crate) use self::own::Own;
 use self::own::Owner;
 use self::roster::Left;
 pub(crate) use self::roster::Roster;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
-use crate::base::sync::{Condvar, Mutex, MutexGuard, wait_until};
+use crate::base::sync::{Arc, Condvar, Mutex, MutexGuard, wait_until};
 #[cfg(feature = "tokio")]
 use crate::base::wakers::Wakers;
+use crossbeam_channel::{RecvTimeoutError, bounded};
+use std::cell::Cell;
 use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -251,4 +249,83 @@ impl<H: Host> Drop for Leaving<H> {
         host.crew().clear_up();
         host.crew().leave();
     }
+}
+
+/// The one that counts a thread out when nothing of it is left to run.
+trait Mourns: Send + Sync {
+    fn thread_is_gone(&self);
+}
+
+impl<H: Host> Mourns for H {
+    fn thread_is_gone(&self) {
+        if self.with_roster(|roster, _| roster.thread_is_gone()) {
+            self.crew().tell_gone();
+        }
+    }
+}
+
+/// A thread that is alive, or about to be, until this is dropped.
+struct Alive(Weak<dyn Mourns>);
+
+thread_local! {
+    static THIS_THREAD: Cell<Option<Alive>> = const { Cell::new(None) };
+}
+
+impl Alive {
+    /// Counts a thread that is about to be started.
+    fn expect<H: Host>(host: &Arc<H>) -> Self {
+        host.with_roster(|roster, _| roster.thread_begins());
+        let host: Weak<H> = Arc::downgrade(host);
+        Self(host)
+    }
+
+    /// Keeps the calling thread alive until the destructors of its thread-locals have run. The
+    /// value that was there first is destroyed last, so a thread calls this before all else.
+    fn stay(self) {
+        let _gone_at_its_end = THIS_THREAD.try_with(|alive| alive.set(Some(self)));
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        if let Some(host) = self.0.upgrade() {
+            host.thread_is_gone();
+            // This may be the last reference to the host.
+            drop_guarded(host);
+        }
+    }
+}
+
+/// Joins all of them. A thread that panicked has reported that itself.
+fn join_all(threads: Vec<JoinHandle<()>>) {
+    for thread in threads {
+        if thread.join().is_err() {
+            tracing::error!("one of the consumer's threads panicked");
+        }
+    }
+}
+
+/// Joins all of them, and gives up at this time. Returns true if all have ended. A join cannot have
+/// a limit, so another thread makes it.
+fn join_until(threads: Vec<JoinHandle<()>>, deadline: Instant) -> bool {
+    let threads = Arc::new(Mutex::new(threads));
+    let (ended, all_ended) = bounded::<()>(0);
+    let joined = {
+        let threads = threads.clone();
+        move || {
+            let threads = std::mem::take(&mut *threads.lock());
+            join_all(threads);
+            drop(ended);
+        }
+    };
+    let Ok(joiner) = std::thread::Builder::new().name("wl-stop".to_owned()).spawn(joined) else {
+        let threads = std::mem::take(&mut *threads.lock());
+        join_all(threads);
+        return true;
+    };
+    let in_time = all_ended.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected);
+    if in_time {
+        join_all(vec![joiner]);
+    }
+    in_time
 }

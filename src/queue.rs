@@ -121,6 +121,7 @@ pub(crate) mod engine;
 mod enqueue;
 mod group;
 mod handle;
+mod in_hand;
 mod lazy;
 mod lease;
 mod listing;

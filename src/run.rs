@@ -1,12 +1,12 @@
-//! The modes, which are the ways in which jobs run, one file each. And the loop of a thread of the
-//! pool, which all modes share: it reports a job and takes the next one, until there is none.
+//! The modes, which are the ways in which jobs run. And the loop of a thread of the pool, which all
+//! modes share: it reports a job and takes the next one, until there is none.
 //!
-//! * [`direct`]: a job is done when the worker returns.
+//! * [`direct`]: a job is done when the worker returns. It may have effects: they and its
+//!   completion are then one atomic write.
 //! * [`deferred`]: a job is done when its token says so, on any thread.
 //! * [`batched`]: several jobs are done, or have failed, together.
 //! * `asynchronous`: a job is a future, and is done when the future is (feature `tokio`).
 //! * [`ordered`]: a job is done when the sink has taken its result, in index order.
-//! * [`transactional`]: a job's effects and its completion are one atomic write.
 //! * [`writing`]: a job is done when a transaction of the user's has its result.
 //!
 //! [`mode`] refuses the settings that do not fit a mode.
@@ -18,7 +18,6 @@ pub(crate) mod deferred;
 pub(crate) mod direct;
 pub(crate) mod mode;
 pub(crate) mod ordered;
-pub(crate) mod transactional;
 pub(crate) mod worker;
 pub(crate) mod writing;
 

@@ -4,7 +4,7 @@ use super::{Consumer, Handle};
 use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::base::sync::Arc;
-use crate::base::time;
+use crate::base::wakers::within;
 use crate::driver::desks::control::{Control, Place};
 use crate::driver::reach::OutOfReach;
 use crate::observe::ended::Ended;
@@ -161,42 +161,10 @@ impl Drop for Waits {
     }
 }
 
-/// A task that waits for the end.
-struct WaitsForEnd<'a> {
-    control: &'a dyn Control,
-    place: Option<u64>,
-}
-
-impl Drop for WaitsForEnd<'_> {
-    fn drop(&mut self) {
-        self.control.wait_ended_no_more(self.place.take());
-    }
-}
-
 async fn ended_within(control: &Arc<dyn Control>, timeout: Duration) -> Option<Ended> {
+    let ended = || control.wait_ended(Duration::ZERO);
     if control.is_own_thread() {
         return None;
     }
-    let mut waits = WaitsForEnd { control: &**control, place: None };
-    let poll = |context: &mut Context<'_>| waits.control.poll_wait_ended(&mut waits.place, context.waker());
-    match within(timeout, poll_fn(poll)).await {
-        None => control.wait_ended(Duration::ZERO),
-        Some(ended) => ended,
-    }
-}
-
-/// Awaits this for a time. A timeout beyond the end of the clock never ends.
-async fn within<R>(timeout: Duration, future: impl Future<Output = R>) -> Option<R> {
-    if time::now().checked_add(timeout).is_none() {
-        return Some(future.await);
-    }
-    let mut future = std::pin::pin!(future);
-    if timeout.is_zero() {
-        return poll_fn(|context| match future.as_mut().poll(context) {
-            Poll::Ready(ready) => Poll::Ready(Some(ready)),
-            Poll::Pending => Poll::Ready(None),
-        })
-        .await;
-    }
-    tokio::time::timeout(timeout, future).await.ok()
+    within(timeout, control.awaited().wait(ended)).await.or_else(ended)
 }

@@ -6,8 +6,8 @@ use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::effects::Effects;
 use crate::progress::StoreProgress;
+use crate::run::direct::Transactional;
 use crate::run::mode::Mode;
-use crate::run::transactional::Transactional;
 use crate::run::worker::Job;
 use crate::source::Jobs;
 

@@ -1,46 +1,15 @@
 //! The metrics of a consumer, for the recorder of the crate `metrics`: an observer that sets them.
-//!
-//! No metric can be taken back from a recorder, so the gauges of a consumer outlive it. The next
-//! consumer of the same name sets the same ones.
 
 use super::events::{Event, Observer, Outcome};
 use super::status::{State, Status};
 use crate::base::error::describe;
 use crate::base::guard::guarded;
 use crate::base::index::Index;
+use crate::base::recorder::{Recorder, as_f64};
 use crate::base::sync::Arc;
-use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
+use metrics::{Counter, Gauge, Histogram, Unit};
 use std::sync::OnceLock;
 use std::time::Duration;
-
-const METADATA: Metadata<'static> = Metadata::new("waterline", Level::INFO, None);
-
-/// The counters: name and description.
-const COUNTERS: [(&str, &str); 5] = [
-    ("waterline_attempts_total", "Attempts that began."),
-    ("waterline_failures_total", "Attempts that failed."),
-    ("waterline_deferrals_total", "Attempts that ended since the job was not ready."),
-    ("waterline_retries_total", "Attempts that began and were not the first of their job."),
-    ("waterline_saves_total", "Saves of the progress that succeeded."),
-];
-
-/// The gauges: name, unit and description.
-const GAUGES: [(&str, Unit, &str); 8] = [
-    ("waterline_up", Unit::Count, "1 while the consumer runs, 0 once it has halted or ended."),
-    ("waterline_head", Unit::Count, "The highest index that the source has, or -1 if it has none."),
-    ("waterline_watermark", Unit::Count, "The saved index up to which every job is processed, or -1 if there is none."),
-    ("waterline_lag_jobs", Unit::Count, "Jobs that are not processed yet."),
-    ("waterline_lag_seconds", Unit::Seconds, "For how long the head has been above what is now the watermark."),
-    ("waterline_in_flight", Unit::Count, "Jobs that were handed to a worker and not reported."),
-    ("waterline_done_ahead", Unit::Count, "Jobs that finished above the watermark."),
-    ("waterline_parked", Unit::Count, "Jobs that are parked."),
-];
-
-/// The histograms: name and description.
-const HISTOGRAMS: [(&str, &str); 2] = [
-    ("waterline_attempt_seconds", "The time from the beginning of an attempt to its report."),
-    ("waterline_save_seconds", "The time that a save took, with the tries that failed."),
-];
 
 /// Returns the observer that keeps the metrics of one consumer. The recorder is user code: if it
 /// panics, the consumer runs without metrics.
@@ -110,31 +79,34 @@ struct Metrics {
 
 impl Metrics {
     fn new(consumer: &str) -> Self {
-        with_recorder(|recorder| {
-            describe_all(recorder);
-            let key = |name: &'static str| Key::from_parts(name, vec![Label::new("consumer", consumer.to_owned())]);
-            let counter = |(name, _)| recorder.register_counter(&key(name), &METADATA);
-            let gauge = |(name, ..): (_, Unit, &str)| recorder.register_gauge(&key(name), &METADATA);
-            let histogram = |(name, _)| recorder.register_histogram(&key(name), &METADATA);
-            let [attempts, failures, deferrals, retries, saves] = COUNTERS.map(counter);
-            let [up, head, watermark, lag_jobs, lag_seconds, in_flight, done_ahead, parked] = GAUGES.map(gauge);
-            let [attempt_seconds, save_seconds] = HISTOGRAMS.map(histogram);
+        Recorder::make("consumer", consumer, |recorder| {
+            let counter = |name, text| recorder.counter(name, text);
+            let gauge = |name, text| recorder.gauge(name, Unit::Count, text);
             Self {
-                attempts,
-                failures,
-                deferrals,
-                retries,
-                saves,
-                up,
-                head,
-                watermark,
-                lag_jobs,
-                lag_seconds,
-                in_flight,
-                done_ahead,
-                parked,
-                attempt_seconds,
-                save_seconds,
+                attempts: counter("waterline_attempts_total", "Attempts that began."),
+                failures: counter("waterline_failures_total", "Attempts that failed."),
+                deferrals: counter("waterline_deferrals_total", "Attempts that ended since the job was not ready."),
+                retries: counter("waterline_retries_total", "Attempts that began and were not the first of their job."),
+                saves: counter("waterline_saves_total", "Saves of the progress that succeeded."),
+                up: gauge("waterline_up", "1 while the consumer runs, 0 once it has halted or ended."),
+                head: gauge("waterline_head", "The highest index that the source has, or -1 if it has none."),
+                watermark: gauge(
+                    "waterline_watermark",
+                    "The saved index up to which every job is processed, or -1 if there is none.",
+                ),
+                lag_jobs: gauge("waterline_lag_jobs", "Jobs that are not processed yet."),
+                lag_seconds: recorder.gauge(
+                    "waterline_lag_seconds",
+                    Unit::Seconds,
+                    "For how long the head has been above what is now the watermark.",
+                ),
+                in_flight: gauge("waterline_in_flight", "Jobs that were handed to a worker and not reported."),
+                done_ahead: gauge("waterline_done_ahead", "Jobs that finished above the watermark."),
+                parked: gauge("waterline_parked", "Jobs that are parked."),
+                attempt_seconds: recorder
+                    .seconds("waterline_attempt_seconds", "The time from the beginning of an attempt to its report."),
+                save_seconds: recorder
+                    .seconds("waterline_save_seconds", "The time that a save took, with the tries that failed."),
             }
         })
     }
@@ -188,26 +160,9 @@ impl Observer for Metrics {
     }
 }
 
-fn describe_all(recorder: &dyn Recorder) {
-    for (name, text) in COUNTERS {
-        recorder.describe_counter(name.into(), Some(Unit::Count), text.into());
-    }
-    for (name, unit, text) in GAUGES {
-        recorder.describe_gauge(name.into(), Some(unit), text.into());
-    }
-    for (name, text) in HISTOGRAMS {
-        recorder.describe_histogram(name.into(), Some(Unit::Seconds), text.into());
-    }
-}
-
 /// A gauge has no value for "none", and 0 is an index.
 fn or_none(index: Option<Index>) -> f64 {
     index.map_or(-1.0, as_f64)
-}
-
-/// A gauge is a float, which is exact up to 2^53.
-fn as_f64(number: u64) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]

@@ -3,22 +3,20 @@
 use crate::base::config::DEFAULT_EFFECTS;
 use crate::base::error::{Error, describe};
 use crate::base::index::BoxError;
+use crate::base::sync::AtomicBool;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;
-use crate::queue::engine::{Beside, Claimed, Edit, Ending, Held};
+use crate::queue::engine::{Beside, Claimed, Edit, Ending};
 use crate::queue::handle::Queue;
+use crate::queue::in_hand::{InHand, shows_its_job};
 use crate::queue::rules::ends::End;
 use crate::queue::words::ended::Ended;
 use crate::queue::words::error::QueueError;
-use crate::queue::words::job::{JobId, JobState, millis, time};
+use crate::queue::words::job::{JobState, millis};
 use crate::queue::words::json::{from_json, to_json};
 use crate::queue::words::meta::check_key;
-use crate::queue::words::progress::JobProgress;
-use crate::queue::words::related::Root;
-use crate::queue::words::row::Row;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -58,52 +56,29 @@ use std::time::SystemTime;
 /// # Ok::<(), QueueError>(())
 /// ```
 pub struct Lease {
-    queue: Queue,
-    id: JobId,
-    row: Row,
+    job: InHand,
     payload: Vec<u8>,
     ended: bool,
 }
 
+shows_its_job!(Lease);
+
 impl Lease {
     pub(super) fn new(queue: Queue, claimed: Claimed) -> Self {
         let Claimed { id, row, payload, .. } = claimed;
-        let lease = Self { queue, id, row, payload, ended: false };
+        let resubmitted = AtomicBool::new(row.resubmit.is_some());
+        let lease = Self { job: InHand { queue, id, row, resubmitted }, payload, ended: false };
         lease.prolong();
         lease
     }
 
-    /// The job and the token of the lease.
-    fn held(&self) -> Held {
-        Held { queue: self.queue.number, id: self.id.clone(), token: self.row.place }
+    fn job(&self) -> &InHand {
+        &self.job
     }
 
     fn prolong(&self) -> bool {
-        self.queue.engine.renew(&self.held(), Some(self.queue.shared.options.lease))
-    }
-
-    /// Returns the id of the job.
-    #[must_use]
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Returns the kind of the job.
-    #[must_use]
-    pub fn kind(&self) -> &str {
-        &self.row.kind
-    }
-
-    /// Returns the number of this attempt, from 1. A snoozed attempt and a crash do not count.
-    #[must_use]
-    pub fn attempt(&self) -> u32 {
-        self.row.failures.saturating_add(1)
-    }
-
-    /// Returns the number of times that a process died while it ran this job.
-    #[must_use]
-    pub fn crashes(&self) -> u32 {
-        self.row.crashes
+        let queue = &self.job.queue;
+        queue.engine.renew(&self.job.held(), Some(queue.shared.options.lease))
     }
 
     /// Returns the payload of the job.
@@ -111,38 +86,7 @@ impl Lease {
     /// # Errors
     /// [`QueueError::Payload`] if it does not fit the type.
     pub fn payload<P: DeserializeOwned>(&self) -> Result<P, QueueError> {
-        from_json(&self.payload).map_err(|source| QueueError::Payload { id: self.id.clone(), source })
-    }
-
-    /// Returns the data that this attempt or an earlier one has left. `None` if there is none, or
-    /// if it cannot be read.
-    #[must_use]
-    pub fn data(&self) -> Option<Value> {
-        let engine = &self.queue.engine;
-        let bytes = if self.row.has_data { engine.data(self.queue.number, &self.id) } else { Ok(None) };
-        from_json(&bytes.ok().flatten()?).ok()
-    }
-
-    /// Returns the time of its push, or of its tick, if it is the job of a periodic one
-    /// ([`Queue::periodic`](crate::queue::Queue::periodic)).
-    #[must_use]
-    pub fn pushed_at(&self) -> SystemTime {
-        time(self.row.pushed)
-    }
-
-    /// Returns the root of its tree, if it has one. A job that it pushes inherits it by
-    /// [`NewJob::leaf`](crate::queue::NewJob::leaf).
-    #[must_use]
-    pub fn root(&self) -> Option<&Root> {
-        self.row.extras().root.as_ref()
-    }
-
-    /// Returns the metadata of the job, as it is stored now.
-    ///
-    /// # Errors
-    /// [`QueueError::Store`] when it cannot be read.
-    pub fn meta(&self) -> Result<BTreeMap<String, Value>, QueueError> {
-        self.queue.engine.meta(self.queue.number, &self.id)
+        from_json(&self.payload).map_err(|source| QueueError::Payload { id: self.job.id.clone(), source })
     }
 
     /// Sets a value of the metadata of the job; `None` takes it away. It renews the lease too.
@@ -163,33 +107,10 @@ impl Lease {
     /// Those of that call.
     pub fn progress(&mut self, fraction: f64, note: impl AsRef<str>) -> Result<(), QueueError> {
         if self.ended {
-            return Err(self.queue.halt(&self.id));
+            return Err(self.job.halt());
         }
-        if let Some(row) = self.queue.engine.show(&self.held(), fraction, note.as_ref())? {
-            self.row = row;
-        }
+        self.job.show(fraction, note.as_ref())?;
         self.renewed()
-    }
-
-    /// Returns the progress that this attempt has shown last, or else an earlier one. `None` if
-    /// there is none, or if it cannot be read.
-    #[must_use]
-    pub fn last_progress(&self) -> Option<JobProgress> {
-        self.queue.engine.progress(self.queue.number, &self.id).ok().flatten()
-    }
-
-    /// Returns the key of its limits, if it has one: see
-    /// [`NewJob::key`](crate::queue::NewJob::key).
-    #[must_use]
-    pub fn key(&self) -> Option<&str> {
-        self.row.extras().key.as_deref()
-    }
-
-    /// True if the job was pushed once more while it runs, as far as the last call has shown. It
-    /// then runs again when this run has succeeded.
-    #[must_use]
-    pub fn is_resubmitted(&self) -> bool {
-        self.row.resubmit.is_some()
     }
 
     /// Renews the lease, and replaces the data of the job if there is some. Without data nothing is
@@ -212,9 +133,9 @@ impl Lease {
     /// [`Store::write`](crate::Store::write).
     pub fn write(&mut self, writes: impl FnOnce(&mut Effects) -> Result<(), Error>) -> Result<(), QueueError> {
         let effects = self.asked(writes)?;
-        self.row = self.held_by(|me| match me.queue.embedded() {
-            Some(embedded) => embedded.write_with(&me.held(), effects),
-            None => me.queue.engine.edit(me.queue.number, &me.id, Some(me.row.place), Edit::Nothing),
+        self.held_by(|job| match job.queue.embedded() {
+            Some(embedded) => embedded.write_with(&job.held(), effects).map(|row| job.note(&row)),
+            None => job.edit(Edit::Nothing),
         })?;
         self.renewed()
     }
@@ -287,7 +208,7 @@ impl Lease {
     }
 
     fn asked(&self, writes: impl FnOnce(&mut Effects) -> Result<(), Error>) -> Result<Changes, QueueError> {
-        let mut effects = Effects::new(Changes::default(), self.queue.engine.address(), DEFAULT_EFFECTS);
+        let mut effects = Effects::new(Changes::default(), self.job.queue.engine.address(), DEFAULT_EFFECTS);
         let answer = writes(&mut effects);
         let (changes, refused) = effects.finish();
         answer.and(refused)?;
@@ -295,19 +216,19 @@ impl Lease {
     }
 
     fn json(&self, data: Option<Value>) -> Result<Option<Vec<u8>>, QueueError> {
-        data.map(|data| to_json(&self.id, &data)).transpose()
+        data.map(|data| to_json(self.id(), &data)).transpose()
     }
 
     /// Ends the attempt.
     fn end(&mut self, end: End, data: Option<Vec<u8>>, effects: Changes) -> Result<Option<JobState>, QueueError> {
-        let ending = Ending { job: self.held(), end: end.clone(), data, durations: None };
+        let ending = Ending { job: self.job.held(), end: end.clone(), data, durations: None };
         let ends = std::slice::from_ref(&ending);
-        let state = self.held_by(|me| {
-            let turned = match me.queue.embedded() {
+        let state = self.held_by(|job| {
+            let turned = match job.queue.embedded() {
                 Some(embedded) => embedded.turn_with(ends, None, Beside::Nothing, effects)?,
-                None => me.queue.engine.turn(ends, None, Beside::Nothing)?,
+                None => job.queue.engine.turn(ends, None, Beside::Nothing)?,
             };
-            turned.ended.into_iter().next().flatten().ok_or_else(|| me.queue.halt(&me.id))
+            turned.ended.into_iter().next().flatten().ok_or_else(|| job.halt())
         })?;
         self.ended = true;
         self.log(&Ended::of(&end, state));
@@ -316,18 +237,18 @@ impl Lease {
 
     /// Changes the job, and prolongs the lease.
     fn edit(&mut self, edit: Edit) -> Result<(), QueueError> {
-        self.row = self.held_by(|me| me.queue.engine.edit(me.queue.number, &me.id, Some(me.row.place), edit))?;
+        self.held_by(|job| job.edit(edit))?;
         self.renewed()
     }
 
     /// Makes a call if the lease holds.
-    fn held_by<R>(&mut self, call: impl FnOnce(&Self) -> Result<R, QueueError>) -> Result<R, QueueError> {
-        let answer = if self.ended || !self.queue.engine.holds(&self.held()) {
+    fn held_by<R>(&mut self, call: impl FnOnce(&InHand) -> Result<R, QueueError>) -> Result<R, QueueError> {
+        let answer = if self.ended || !self.job.holds() {
             // The silence may have ended it before anybody has looked.
-            self.queue.tidy()?;
-            Err(self.queue.halt(&self.id))
+            self.job.queue.tidy()?;
+            Err(self.job.halt())
         } else {
-            call(self)
+            call(&self.job)
         };
         if matches!(answer, Err(QueueError::Halt { .. })) && !std::mem::replace(&mut self.ended, true) {
             self.log(&Ended::Lost);
@@ -336,11 +257,11 @@ impl Lease {
     }
 
     fn log(&self, ended: &Ended) {
-        self.queue.shared.log_end((&self.id, self.kind(), self.attempt()), ended);
+        self.job.queue.shared.log_end((self.id(), self.kind(), self.attempt()), ended);
     }
 
     fn renewed(&self) -> Result<(), QueueError> {
-        if self.prolong() { Ok(()) } else { Err(self.queue.halt(&self.id)) }
+        if self.prolong() { Ok(()) } else { Err(self.job.halt()) }
     }
 }
 
@@ -352,8 +273,8 @@ impl Drop for Lease {
         match self.retry("its lease was dropped before the job had ended") {
             Ok(_) | Err(QueueError::Halt { .. }) => {}
             Err(error) => {
-                let (queue, id) = (self.queue.name(), &self.id);
-                let after = self.queue.shared.options.lease;
+                let (queue, id) = (self.job.queue.name(), self.id());
+                let after = self.job.queue.shared.options.lease;
                 tracing::error!(
                     target: "waterline",
                     queue,
@@ -370,8 +291,8 @@ impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lease = f.debug_struct("Lease");
         lease
-            .field("id", &self.id)
-            .field("kind", &self.row.kind)
+            .field("id", &self.id())
+            .field("kind", &self.kind())
             .field("attempt", &self.attempt())
             .finish_non_exhaustive()
     }

@@ -1,10 +1,13 @@
-//! Mode *direct*: a job is done when the worker returns.
+//! The modes *direct* and *transactional*: a job is done when its code returns. In the second one
+//! its effects and its completion are one atomic write.
 
-use super::worker::{Report, Worker};
+use super::worker::{Job, Report, Worker};
 use super::{Assignment, Runner};
 use crate::base::caught::Failure;
 use crate::base::guard::guarded;
+use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
+use crate::effects::Effects;
 use crate::observe::spans::Spans;
 
 /// Jobs that are done when the worker returns.
@@ -21,5 +24,34 @@ impl<T: Send + 'static, W: Worker<T>> Runner<T> for Direct<W> {
             self.worker.run(job)
         };
         Some(Report { token, index, outcome: guarded(run).map_err(Failure::boxed) })
+    }
+}
+
+/// Jobs that are done when the closure returns. Their effects are written after that.
+pub(crate) struct Transactional<F> {
+    pub(crate) work: F,
+    /// The address of the store whose tables the jobs may change.
+    pub(crate) store: usize,
+    /// The most bytes of effects that one job may have.
+    pub(crate) limit: usize,
+    pub(crate) spans: Spans,
+}
+
+impl<T, F> Runner<T> for Transactional<F>
+where
+    T: Send + 'static,
+    F: Fn(Job<T>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static,
+{
+    fn run(&self, Assignment { token, job }: Assignment<T>, buffer: &mut Changes) -> Option<Report> {
+        let index = job.index;
+        let mut effects = Effects::new(std::mem::take(buffer), self.store, self.limit);
+        let ran = guarded(|| {
+            let _span = self.spans.enter(index, job.attempt);
+            (self.work)(job, &mut effects)
+        });
+        let (changes, refused) = effects.finish();
+        *buffer = changes;
+        let outcome = ran.and_then(|()| Ok(refused?)).map_err(Failure::boxed);
+        Some(Report { token, index, outcome })
     }
 }

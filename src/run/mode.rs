@@ -14,7 +14,7 @@ pub(crate) enum Mode {
     Asynchronous,
     /// A job is done when the sink has taken its result, in order: [`ordered`](super::ordered).
     Ordered,
-    /// A job's effects and its completion are one write: [`transactional`](super::transactional).
+    /// A job's effects and its completion are one write: [`direct`](super::direct).
     Transactional,
     /// Several jobs are done together: [`batched`](super::batched).
     Batched,

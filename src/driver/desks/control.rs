@@ -6,6 +6,8 @@ use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
 use crate::base::sync::{MutexGuard, wait_until};
 use crate::base::time;
+#[cfg(feature = "tokio")]
+use crate::base::wakers::Wakers;
 #[cfg(test)]
 use crate::crew::workers::Workers;
 use crate::driver::Driver;
@@ -62,13 +64,9 @@ pub(crate) trait Control: Send + Sync {
     /// Gives the place back.
     #[cfg(feature = "tokio")]
     fn wait_for_no_more(&self, place: Option<Place>);
-    /// Looks if its owner would not have to wait for the end. If the owner would, the task gets a
-    /// place among those that wait, and is woken then.
+    /// Returns the tasks that wait until its owner would not have to wait for the end.
     #[cfg(feature = "tokio")]
-    fn poll_wait_ended(&self, place: &mut Option<u64>, waker: &Waker) -> Poll<Option<Ended>>;
-    /// Gives the place back.
-    #[cfg(feature = "tokio")]
-    fn wait_ended_no_more(&self, place: Option<u64>);
+    fn awaited(&self) -> &Wakers;
     fn set_paused(&self, paused: bool);
     fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error>;
     /// Makes a parked job run once more.
@@ -173,14 +171,8 @@ impl Control for Driver {
     }
 
     #[cfg(feature = "tokio")]
-    fn poll_wait_ended(&self, place: &mut Option<u64>, waker: &Waker) -> Poll<Option<Ended>> {
-        self.crew.awaited().enter(place, waker.clone());
-        self.wait_everybody_gone(Duration::ZERO).map_or(Poll::Pending, |ended| Poll::Ready(Some(ended)))
-    }
-
-    #[cfg(feature = "tokio")]
-    fn wait_ended_no_more(&self, place: Option<u64>) {
-        self.crew.awaited().leave(place);
+    fn awaited(&self) -> &Wakers {
+        self.crew.awaited()
     }
 
     fn set_paused(&self, paused: bool) {

@@ -1,11 +1,10 @@
 //! The calls that wait for the end of a runner, as futures: no thread is blocked meanwhile.
 
 use crate::base::sync::Arc;
-use crate::base::time;
+use crate::base::wakers::within;
 use crate::queue::runner::handle::Runner;
 use crate::queue::runner::pool::Pool;
 use crate::queue::words::error::QueueError;
-use std::future::poll_fn;
 use std::time::Duration;
 
 impl Runner {
@@ -74,7 +73,7 @@ impl Leaving {
     pub(super) async fn end(mut self, limit: Option<Duration>) -> Result<(), QueueError> {
         let Some(pool) = self.0.clone() else { return Ok(()) };
         // On a thread of its own it waits for nothing.
-        let gone = pool.is_own_thread() || gone_within(&pool, limit).await;
+        let gone = pool.is_own_thread() || within(limit.unwrap_or(Duration::MAX), pool.gone()).await.is_some();
         self.0 = None;
         // There is nothing left to wait for, or no time.
         pool.wait(if gone { None } else { Some(Duration::ZERO) })
@@ -84,30 +83,5 @@ impl Leaving {
 impl Drop for Leaving {
     fn drop(&mut self) {
         self.0.take().iter().for_each(|pool| pool.let_go());
-    }
-}
-
-/// A task that waits for the end of a runner.
-struct Waits<'a> {
-    pool: &'a Pool,
-    place: Option<u64>,
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        self.pool.wait_gone_no_more(self.place.take());
-    }
-}
-
-/// Returns false if the limit came first. A limit beyond the end of the clock never comes.
-async fn gone_within(pool: &Pool, limit: Option<Duration>) -> bool {
-    let mut waits = Waits { pool, place: None };
-    let gone = poll_fn(move |context| waits.pool.poll_gone(&mut waits.place, context.waker()));
-    match limit.filter(|limit| time::now().checked_add(*limit).is_some()) {
-        Some(limit) => tokio::time::timeout(limit, gone).await.is_ok(),
-        None => {
-            gone.await;
-            true
-        }
     }
 }

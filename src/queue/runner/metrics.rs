@@ -1,37 +1,19 @@
 //! The metrics of a runner, for the recorder of the crate `metrics`.
-//!
-//! No metric can be taken back from a recorder, so the gauges of a queue outlive its runner. The
-//! next runner of the queue sets the same ones.
 
 use crate::base::error::describe;
 use crate::base::guard::guarded;
+use crate::base::recorder::{Recorder, as_f64};
 use crate::base::sync::{Condvar, Mutex, wait_until};
 use crate::queue::handle::Queue;
 use crate::queue::runner::outcome::QueueEvent;
 use crate::queue::words::ended::Ended;
 use crate::queue::words::job::Counts;
-use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
+use metrics::{Counter, Gauge, Histogram, Unit};
 use std::collections::HashMap;
 use std::time::Duration;
 
-const METADATA: Metadata<'static> = Metadata::new("waterline", Level::INFO, None);
-
 /// The time between two looks at the queue.
 const EVERY: Duration = Duration::from_secs(1);
-
-const ATTEMPTS: (&str, &str) = ("waterline_queue_attempts_total", "Attempts that ended, by their end.");
-
-const SECONDS: (&str, &str) =
-    ("waterline_queue_attempt_seconds", "The time from the claim of a job to the written end of its attempt.");
-
-/// The gauges: name, unit and description.
-const GAUGES: [(&str, Unit, &str); 3] = [
-    ("waterline_queue_up", Unit::Count, "1 while the runner runs, 0 once it has ended."),
-    ("waterline_queue_in_flight", Unit::Count, "Jobs that the runner runs."),
-    ("waterline_queue_oldest_ready_seconds", Unit::Seconds, "The age of the oldest ready job, or 0 if there is none."),
-];
-
-const JOBS: (&str, &str) = ("waterline_queue_jobs", "Jobs, by their state.");
 
 /// The states as labels, in the order of [`numbers`].
 const STATES: [&str; 7] = ["scheduled", "ready", "running", "finished", "dead", "waiting", "damaged"];
@@ -63,12 +45,13 @@ pub(super) struct Attempts {
 
 impl Attempts {
     pub(super) fn new(queue: &str) -> Self {
-        with_recorder(|recorder| {
-            recorder.describe_counter(ATTEMPTS.0.into(), Some(Unit::Count), ATTEMPTS.1.into());
-            recorder.describe_histogram(SECONDS.0.into(), Some(Unit::Seconds), SECONDS.1.into());
-            let ended =
-                ENDS.map(|end| recorder.register_counter(&key(ATTEMPTS.0, queue, Some(("ended", end))), &METADATA));
-            Self { ended, seconds: recorder.register_histogram(&key(SECONDS.0, queue, None), &METADATA) }
+        let (name, text) = ("waterline_queue_attempts_total", "Attempts that ended, by their end.");
+        Recorder::make("queue", queue, |recorder| Self {
+            ended: ENDS.map(|end| recorder.with("ended", end).counter(name, text)),
+            seconds: recorder.seconds(
+                "waterline_queue_attempt_seconds",
+                "The time from the claim of a job to the written end of its attempt.",
+            ),
         })
     }
 
@@ -100,15 +83,16 @@ struct OfQueue {
 
 impl OfQueue {
     fn new(queue: &str) -> Self {
-        with_recorder(|recorder| {
-            for (name, unit, text) in GAUGES {
-                recorder.describe_gauge(name.into(), Some(unit), text.into());
-            }
-            recorder.describe_gauge(JOBS.0.into(), Some(Unit::Count), JOBS.1.into());
-            let gauge = |recorder: &dyn Recorder, key| recorder.register_gauge(&key, &METADATA);
-            let [up, in_flight, oldest] = GAUGES.map(|(name, ..)| gauge(recorder, key(name, queue, None)));
-            let jobs = STATES.map(|state| gauge(recorder, key(JOBS.0, queue, Some(("state", state)))));
-            Self { up, in_flight, oldest, jobs }
+        let (name, text) = ("waterline_queue_jobs", "Jobs, by their state.");
+        Recorder::make("queue", queue, |recorder| Self {
+            up: recorder.gauge("waterline_queue_up", Unit::Count, "1 while the runner runs, 0 once it has ended."),
+            in_flight: recorder.gauge("waterline_queue_in_flight", Unit::Count, "Jobs that the runner runs."),
+            oldest: recorder.gauge(
+                "waterline_queue_oldest_ready_seconds",
+                Unit::Seconds,
+                "The age of the oldest ready job, or 0 if there is none.",
+            ),
+            jobs: STATES.map(|state| recorder.with("state", state).gauge(name, Unit::Count, text)),
         })
     }
 
@@ -162,15 +146,4 @@ impl Gauges {
             while !*over && !wait_until(&self.bell, &mut over, until) {}
         }
     }
-}
-
-fn key(name: &'static str, queue: &str, label: Option<(&'static str, &'static str)>) -> Key {
-    let mut labels = vec![Label::new("queue", queue.to_owned())];
-    labels.extend(label.map(|(name, value)| Label::new(name, value)));
-    Key::from_parts(name, labels)
-}
-
-/// A gauge is a float, which is exact up to 2^53.
-fn as_f64(number: u64) -> f64 {
-    number as f64
 }

@@ -25,8 +25,6 @@ use std::time::{Duration, Instant};
 
 mod attempting;
 mod gating;
-#[cfg(feature = "tokio")]
-mod leaving;
 mod line;
 mod resizing;
 mod stopping;

@@ -3,17 +3,13 @@
 use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::queue::engine::{Claimed, Edit, Held};
 use crate::queue::handle::Queue;
+use crate::queue::in_hand::{InHand, shows_its_job};
 use crate::queue::words::error::QueueError;
-use crate::queue::words::job::time;
-use crate::queue::words::json::from_json;
+use crate::queue::words::json::to_json;
 use crate::queue::words::meta::check_key;
-use crate::queue::words::progress::JobProgress;
-use crate::queue::words::related::Root;
-use crate::queue::words::row::Row;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fmt;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 /// A running job, as its handler sees it. A clone is the same job.
 ///
@@ -46,16 +42,15 @@ use std::time::{Instant, SystemTime};
 #[derive(Clone)]
 pub struct Running(Arc<Inner>);
 
+shows_its_job!(Running);
+
 /// The name of a run: the number of its queue, and the token of its lease.
 pub(super) type FlightId = (u32, u64);
 
 struct Inner {
-    queue: Queue,
-    id: String,
-    row: Row,
+    job: InHand,
     /// The time of the claim.
     begun: Instant,
-    resubmitted: AtomicBool,
     /// The runner stops.
     stopping: Arc<AtomicBool>,
     /// This attempt is to end.
@@ -67,65 +62,36 @@ impl Running {
     pub(super) fn new(queue: &Queue, claimed: Claimed, stopping: &Arc<AtomicBool>) -> (Self, Vec<u8>) {
         let Claimed { id, row, payload, .. } = claimed;
         let inner = Inner {
-            queue: queue.clone(),
-            id,
-            row,
+            job: InHand { queue: queue.clone(), id, row, resubmitted: AtomicBool::new(false) },
             begun: queue.clock().now(),
-            resubmitted: AtomicBool::new(false),
             stopping: stopping.clone(),
             overdue: AtomicBool::new(false),
         };
         (Self(Arc::new(inner)), payload)
     }
 
-    /// Returns the id of the job.
-    #[must_use]
-    pub fn id(&self) -> &str {
-        &self.0.id
-    }
-
-    /// Returns the kind of the job.
-    #[must_use]
-    pub fn kind(&self) -> &str {
-        &self.0.row.kind
+    fn job(&self) -> &InHand {
+        &self.0.job
     }
 
     /// Returns its queue.
     pub(super) fn queue(&self) -> &Queue {
-        &self.0.queue
+        &self.job().queue
     }
 
     /// Returns the name that its run has within the runner.
     pub(super) fn flight(&self) -> FlightId {
-        (self.0.queue.number, self.token())
+        (self.queue().number, self.token())
     }
 
     /// Returns the name of its queue.
     pub(super) fn queue_name(&self) -> &str {
-        self.0.queue.name()
-    }
-
-    /// Returns the number of this attempt, from 1. A snoozed attempt and a crash do not count.
-    #[must_use]
-    pub fn attempt(&self) -> u32 {
-        self.0.row.failures.saturating_add(1)
-    }
-
-    /// Returns the number of times that a process died while it ran this job.
-    #[must_use]
-    pub fn crashes(&self) -> u32 {
-        self.0.row.crashes
+        self.queue().name()
     }
 
     /// The job and the token of the lease.
     pub(super) fn held(&self) -> Held {
-        Held { queue: self.0.queue.number, id: self.0.id.clone(), token: self.token() }
-    }
-
-    fn edit(&self, edit: Edit) -> Result<(), QueueError> {
-        let row = self.0.queue.engine.edit(self.0.queue.number, &self.0.id, Some(self.token()), edit)?;
-        self.0.resubmitted.store(row.resubmit.is_some(), Ordering::Relaxed);
-        Ok(())
+        self.job().held()
     }
 
     pub(super) fn begun(&self) -> Instant {
@@ -133,7 +99,7 @@ impl Running {
     }
 
     pub(super) fn token(&self) -> u64 {
-        self.0.row.place
+        self.job().row.place
     }
 
     /// True if the job is asked to come to its end: the runner stops, or the time of the attempt is
@@ -148,37 +114,15 @@ impl Running {
         self.0.overdue.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the data that this attempt or an earlier one has left. `None` if there is none, or
-    /// if it cannot be read.
-    #[must_use]
-    pub fn data(&self) -> Option<serde_json::Value> {
-        from_json(&self.0.queue.engine.data(self.0.queue.number, self.id()).ok().flatten()?).ok()
-    }
-
     /// Replaces the data of the job, which the next attempt and [`Queue::get`] show.
     ///
     /// # Errors
     /// [`QueueError::Halt`] if the job was removed, [`QueueError::Payload`] for data that is no
     /// JSON, [`QueueError::Store`] when the database fails.
     pub fn update(&self, data: &(impl Serialize + ?Sized)) -> Result<(), QueueError> {
-        let data = crate::queue::words::json::to_json(self.id(), data)?;
+        let data = to_json(self.id(), data)?;
         self.check()?;
-        self.edit(Edit::Data(data))
-    }
-
-    /// Returns the time of its push, or of its tick, if it is the job of a periodic one
-    /// ([`Queue::periodic`](crate::queue::Queue::periodic)).
-    #[must_use]
-    pub fn pushed_at(&self) -> SystemTime {
-        time(self.0.row.pushed)
-    }
-
-    /// Returns the metadata of the job, as it is stored now.
-    ///
-    /// # Errors
-    /// [`QueueError::Store`] when it cannot be read.
-    pub fn meta(&self) -> Result<BTreeMap<String, serde_json::Value>, QueueError> {
-        self.0.queue.engine.meta(self.0.queue.number, self.id())
+        self.job().edit(Edit::Data(data))
     }
 
     /// Sets a value of the metadata of the job; `None` takes it away. It is one atomic write.
@@ -190,7 +134,7 @@ impl Running {
         let key = key.into();
         check_key(&key)?;
         self.check()?;
-        self.edit(Edit::Meta(key, value))
+        self.job().edit(Edit::Meta(key, value))
     }
 
     /// Shows how far the job is: a fraction from 0 to 1, and a note of 1,024 bytes at most, which
@@ -229,38 +173,7 @@ impl Running {
     /// up; [`QueueError::Store`] when the database fails: everybody in this process sees it all the
     /// same, and the next call writes it.
     pub fn progress(&self, fraction: f64, note: impl AsRef<str>) -> Result<(), QueueError> {
-        if let Some(row) = self.0.queue.engine.show(&self.held(), fraction, note.as_ref())? {
-            self.0.resubmitted.store(row.resubmit.is_some(), Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Returns the progress that this attempt has shown last, or else an earlier one. `None` if
-    /// there is none, or if it cannot be read.
-    #[must_use]
-    pub fn last_progress(&self) -> Option<JobProgress> {
-        self.0.queue.engine.progress(self.0.queue.number, self.id()).ok().flatten()
-    }
-
-    /// Returns the root of its tree, if it has one. A job that it pushes inherits it by
-    /// [`NewJob::leaf`](crate::queue::NewJob::leaf).
-    #[must_use]
-    pub fn root(&self) -> Option<&Root> {
-        self.0.row.extras().root.as_ref()
-    }
-
-    /// Returns the key of its limits, if it has one: see
-    /// [`NewJob::key`](crate::queue::NewJob::key).
-    #[must_use]
-    pub fn key(&self) -> Option<&str> {
-        self.0.row.extras().key.as_deref()
-    }
-
-    /// True if the job was pushed once more while it runs, as far as the last
-    /// [`update`](Self::update) has shown.
-    #[must_use]
-    pub fn is_resubmitted(&self) -> bool {
-        self.0.resubmitted.load(Ordering::Relaxed)
+        self.job().show(fraction, note.as_ref())
     }
 
     /// Returns an error if the job is no longer this worker's. It costs no read of the store, so a
@@ -269,11 +182,11 @@ impl Running {
     /// # Errors
     /// [`QueueError::Halt`] if the job was removed, or the runner has given it up.
     pub fn check(&self) -> Result<(), QueueError> {
-        if self.0.queue.engine.holds(&self.held()) { Ok(()) } else { Err(self.0.queue.halt(&self.0.id)) }
+        if self.job().holds() { Ok(()) } else { Err(self.job().halt()) }
     }
 
     pub(super) fn store_address(&self) -> usize {
-        self.0.queue.engine.address()
+        self.queue().engine.address()
     }
 }
 

@@ -32,11 +32,8 @@ impl Future for Task {
             Poll::Ready(outcome) => outcome.map(Some),
             Poll::Pending => Ok(None),
         });
-        match polled {
-            Ok(None) => return Poll::Pending,
-            Ok(Some(outcome)) => me.end(Ok(outcome)),
-            Err(error) => me.end(Err(error)),
-        }
+        let Some(outcome) = polled.transpose() else { return Poll::Pending };
+        me.end(outcome);
         drop(own);
         Poll::Ready(())
     }

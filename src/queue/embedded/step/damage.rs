@@ -182,7 +182,7 @@ mod tests {
     use crate::fuzzing::Disk;
     use crate::queue::Clock;
     use crate::queue::accept::Accept;
-    use crate::queue::embedded::intent::call;
+
     use crate::queue::handle::Queue;
     use crate::queue::words::error::QueueError;
     use crate::queue::words::job::{JobState, PushOutcome};

@@ -169,7 +169,7 @@ impl Step<'_, '_> {
 mod tests {
     use crate::Store;
     use crate::queue::accept::Accept;
-    use crate::queue::embedded::intent::call;
+
     use crate::queue::handle::Queue;
     use crate::queue::words::job::JobState;
     use crate::queue::words::new_job::NewJob;

@@ -142,3 +142,28 @@ impl Pool {
         queue.engine.renew(&job.held(), Some(queue.shared.options.lease));
     }
 }
+
+/// The calls of those who wait for the end without a thread.
+#[cfg(feature = "tokio")]
+impl Pool {
+    pub(in crate::queue::runner) fn is_own_thread(&self) -> bool {
+        self.crew.is_own_thread()
+    }
+
+    /// True within a runtime, if jobs are futures: to wait might hold up those very jobs.
+    pub(in crate::queue::runner) fn must_not_wait(&self) -> bool {
+        let mut handlers = self.settings.handlers.values();
+        handlers.any(|handler| matches!(handler, Handler::Async(_))) && tokio::runtime::Handle::try_current().is_ok()
+    }
+
+    /// Asks for the stop, and waits for nothing. The owner has left when this returns.
+    pub(in crate::queue::runner) fn let_go(&self) {
+        self.request_stop();
+        self.crew.leave_as_owner();
+    }
+
+    /// Waits until everybody is gone.
+    pub(in crate::queue::runner) async fn gone(&self) {
+        self.crew.awaited().wait(|| self.state.lock().roster.is_gone().then_some(())).await;
+    }
+}

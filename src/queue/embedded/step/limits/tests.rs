@@ -3,7 +3,6 @@ use crate::kv::batch::Batch;
 use crate::queue::Clock;
 use crate::queue::accept::Accept;
 use crate::queue::embedded::codec::limit::Record;
-use crate::queue::embedded::intent::call;
 use crate::queue::handle::Queue;
 use crate::queue::lease::Lease;
 use crate::queue::status::Waits;

@@ -1,0 +1,53 @@
+//! Metrics of a consumer or of a queue, in the recorder of the crate `metrics`.
+//!
+//! No metric can be taken back from a recorder, so a gauge outlives whoever sets it. The next
+//! consumer, or the next runner of the queue, of the same name sets the same one.
+
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit, with_recorder};
+
+const METADATA: Metadata<'static> = Metadata::new("waterline", Level::INFO, None);
+
+/// The recorder, as it takes metrics with the same labels. It is user code.
+pub(crate) struct Recorder<'a> {
+    inner: &'a dyn metrics::Recorder,
+    labels: Vec<Label>,
+}
+
+impl Recorder<'_> {
+    /// Makes metrics that have this label.
+    pub(crate) fn make<M>(label: &'static str, value: &str, make: impl FnOnce(&Recorder<'_>) -> M) -> M {
+        let labels = vec![Label::new(label, value.to_owned())];
+        with_recorder(|inner| make(&Recorder { inner, labels }))
+    }
+
+    /// Returns the recorder for metrics that have this label too.
+    pub(crate) fn with(&self, label: &'static str, value: &'static str) -> Self {
+        let labels = self.labels.iter().cloned().chain([Label::new(label, value)]);
+        Self { inner: self.inner, labels: labels.collect() }
+    }
+
+    pub(crate) fn counter(&self, name: &'static str, text: &'static str) -> Counter {
+        self.inner.describe_counter(name.into(), Some(Unit::Count), text.into());
+        self.inner.register_counter(&self.key(name), &METADATA)
+    }
+
+    pub(crate) fn gauge(&self, name: &'static str, unit: Unit, text: &'static str) -> Gauge {
+        self.inner.describe_gauge(name.into(), Some(unit), text.into());
+        self.inner.register_gauge(&self.key(name), &METADATA)
+    }
+
+    /// Makes a histogram of durations.
+    pub(crate) fn seconds(&self, name: &'static str, text: &'static str) -> Histogram {
+        self.inner.describe_histogram(name.into(), Some(Unit::Seconds), text.into());
+        self.inner.register_histogram(&self.key(name), &METADATA)
+    }
+
+    fn key(&self, name: &'static str) -> Key {
+        Key::from_parts(name, self.labels.clone())
+    }
+}
+
+/// A gauge is a float, which is exact up to 2^53.
+pub(crate) fn as_f64(number: u64) -> f64 {
+    number as f64
+}
