@@ -29,6 +29,9 @@ use std::time::{Duration, Instant};
 /// The number of a queue within its engine.
 pub(crate) type QueueNo = u32;
 
+/// A note with its place, or the reason why it cannot be read.
+pub(crate) type NoteRead = (String, Result<Noted, String>);
+
 /// A job in the hands of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
@@ -308,7 +311,7 @@ pub(crate) trait QueueEngine: Send + Sync + 'static {
         prefix: &str,
         behind: Option<&str>,
         most: usize,
-    ) -> Result<Vec<(String, Result<Noted, String>)>, QueueError>;
+    ) -> Result<Vec<NoteRead>, QueueError>;
 
     /// Returns the records of periodic jobs, and the schedules of those that are registered.
     fn periodics(&self, queue: QueueNo) -> Result<Vec<PeriodicInfo>, QueueError>;

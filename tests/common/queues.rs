@@ -25,6 +25,10 @@ pub enum Database {
 }
 
 impl Database {
+    /// Opens a queue of it.
+    ///
+    /// # Errors
+    /// Those of [`Queue::open`].
     pub fn open(&self, name: &str, options: QueueOptions) -> Result<Queue, QueueError> {
         match self {
             Self::Store(store) => Queue::open(store, name, options),
@@ -144,7 +148,10 @@ impl Bench {
         Self { queue, clock: clock.clone(), database, options, disk: None, _place: None }
     }
 
-    /// The store of a test that runs on a store alone.
+    /// Returns the store of a test that runs on a store alone.
+    ///
+    /// # Panics
+    /// On the model, which has none.
     pub fn store(&self) -> &Store {
         match &self.database {
             Database::Store(store) => store,

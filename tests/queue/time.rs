@@ -1,7 +1,7 @@
 //! The things that time brings to a queue without a worker: a call that looks, and one that waits,
 //! see it all the same.
 
-use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, job, noon, on_each, on_each_with, on_store};
+use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, job, noon, on_each_with, on_store};
 use common::{ends, rest};
 use crossbeam_channel::bounded;
 use std::time::Duration;

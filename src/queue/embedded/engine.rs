@@ -11,7 +11,7 @@ use crate::queue::embedded::look::Look;
 use crate::queue::embedded::state::QueueState;
 use crate::queue::embedded::step::{AT_ONCE, Step};
 use crate::queue::engine::{
-    self, Beside, Edit, Ending, Glance, Held, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
+    self, Beside, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
 };
 use crate::queue::rules::notes::{Change, Noted};
 use crate::queue::rules::pushing::{Push, has_room};
@@ -385,7 +385,7 @@ impl QueueEngine for Embedded {
         prefix: &str,
         behind: Option<&str>,
         most: usize,
-    ) -> Result<Vec<(String, Result<Noted, String>)>, QueueError> {
+    ) -> Result<Vec<NoteRead>, QueueError> {
         self.read(queue, |look| look.notes(prefix, behind, most))
     }
 

@@ -77,10 +77,13 @@ impl Embedded {
     }
 }
 
+/// A job, its end, and the data that it leaves.
+type Report = (Held, End, Option<Vec<u8>>);
+
 /// A turn, ready to be made in a batch.
 struct Turn {
     /// The ends, each with the place of its queue.
-    ends: Vec<(usize, (Held, End, Option<Vec<u8>>))>,
+    ends: Vec<(usize, Report)>,
     durations: Vec<(usize, Pair)>,
     from: Option<(usize, engine::Claim)>,
     tidies: bool,

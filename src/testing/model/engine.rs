@@ -5,7 +5,7 @@ use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::sync::{Arc, MutexGuard};
 use crate::queue::engine::{
-    Beside, Claim, Edit, Ending, Glance, Held, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
+    Beside, Claim, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
 };
 use crate::queue::rules::notes::{Change, Noted, changed, counted_in};
 use crate::queue::rules::pushing::{Push, has_room, prepare};
@@ -383,7 +383,7 @@ impl QueueEngine for Model {
         prefix: &str,
         behind: Option<&str>,
         most: usize,
-    ) -> Result<Vec<(String, Result<Noted, String>)>, QueueError> {
+    ) -> Result<Vec<NoteRead>, QueueError> {
         Ok(self.look(queue, |jobs, at| {
             let notes = jobs.notes.iter().filter(|(of, noted)| of.starts_with(prefix) && !noted.is_over(at.wall));
             let rest = notes.filter(|(of, _)| behind.is_none_or(|behind| of.as_str() > behind));

@@ -5,6 +5,7 @@ use crate::kv::{KeyRange, Order};
 use crate::queue::embedded::codec::kept::Last;
 use crate::queue::embedded::keys::{Mark, id_of_row, note_of};
 use crate::queue::embedded::look::Look;
+use crate::queue::engine::NoteRead;
 use crate::queue::rules::notes::Noted;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::info::PeriodicInfo;
@@ -19,12 +20,7 @@ impl Look<'_> {
     }
 
     /// Returns the notes with this prefix that are not over, behind this one: so many at most.
-    pub(crate) fn notes(
-        &self,
-        prefix: &str,
-        behind: Option<&str>,
-        most: usize,
-    ) -> Result<Vec<(String, Result<Noted, String>)>, QueueError> {
+    pub(crate) fn notes(&self, prefix: &str, behind: Option<&str>, most: usize) -> Result<Vec<NoteRead>, QueueError> {
         let mut range = KeyRange::prefix(&self.queue.keys.mark(Mark::Note, prefix));
         if let Some(behind) = behind {
             range.from = self.queue.keys.mark(Mark::Note, behind);
