@@ -18,6 +18,11 @@ pub(super) struct InHand {
 }
 
 impl InHand {
+    pub(super) fn new(queue: Queue, id: JobId, row: Row) -> Self {
+        let resubmitted = AtomicBool::new(row.resubmit.is_some());
+        Self { queue, id, row, resubmitted }
+    }
+
     /// The job and the token of the lease.
     pub(super) fn held(&self) -> Held {
         Held { queue: self.queue.number, id: self.id.clone(), token: self.row.place }

@@ -3,7 +3,6 @@
 use crate::base::config::DEFAULT_EFFECTS;
 use crate::base::error::{Error, describe};
 use crate::base::index::BoxError;
-use crate::base::sync::AtomicBool;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;
 use crate::queue::engine::{Beside, Claimed, Edit, Ending};
@@ -66,8 +65,7 @@ shows_its_job!(Lease);
 impl Lease {
     pub(super) fn new(queue: Queue, claimed: Claimed) -> Self {
         let Claimed { id, row, payload, .. } = claimed;
-        let resubmitted = AtomicBool::new(row.resubmit.is_some());
-        let lease = Self { job: InHand { queue, id, row, resubmitted }, payload, ended: false };
+        let lease = Self { job: InHand::new(queue, id, row), payload, ended: false };
         lease.prolong();
         lease
     }

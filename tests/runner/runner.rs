@@ -14,7 +14,7 @@ use waterline::queue::{
 };
 
 use waterline::testing::FaultyStore;
-use waterline::{Error, Failure, Store};
+use waterline::{Error, Failure, Retry, Store};
 
 /// Returns a queue with a clock that the test moves.
 fn queue() -> (Queue, Clock) {
@@ -479,6 +479,25 @@ fn a_payload_that_does_not_fit_and_a_kind_without_a_handler_are_dead_in_each_mod
         assert!(error.contains("does not fit its type") && error.contains(kind), "{error}");
     }
     assert_eq!(info(&queue, "unknown").error.as_deref(), Some("no handler has the kind \"unknown\""));
+}
+
+#[test]
+fn a_job_that_was_pushed_again_for_later_shows_that_to_its_next_attempt_too() {
+    let (queue, clock) = queue_with(QueueOptions::default().retry(Retry::fixed(SECOND)));
+    queue.push(job("k").id("a")).unwrap();
+    let flag = |answer: Result<Outcome, &'static str>| {
+        let (pushes, (sender, flags)) = (queue.clone(), bounded(1));
+        let runner = Runner::builder(&queue).on("k", move |job, ()| {
+            sender.send(job.is_resubmitted()).unwrap();
+            pushes.push(self::job("k").id("a").delay(HOUR))?;
+            Ok(answer.clone()?)
+        });
+        runner.drain(Limits::default()).unwrap();
+        clock.advance(SECOND);
+        flags.recv().unwrap()
+    };
+    assert!(!flag(Err("once more")));
+    assert!(flag(Ok(Outcome::Done)), "the push to the first attempt counts as long as the job has not run");
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl Running {
     pub(super) fn new(queue: &Queue, claimed: Claimed, stopping: &Arc<AtomicBool>) -> (Self, Vec<u8>) {
         let Claimed { id, row, payload, .. } = claimed;
         let inner = Inner {
-            job: InHand { queue: queue.clone(), id, row, resubmitted: AtomicBool::new(false) },
+            job: InHand::new(queue.clone(), id, row),
             begun: queue.clock().now(),
             stopping: stopping.clone(),
             overdue: AtomicBool::new(false),
