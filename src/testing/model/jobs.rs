@@ -290,7 +290,8 @@ impl Jobs {
         };
         let ticks = self.periodics.values().filter_map(|(last, periodic)| periodic.as_ref()?.schedule.next(last.tick));
         let paused = Some(self.paused_until).filter(|until| *until > at.wall);
-        let tokens = self.candidates(None, at).into_iter().filter_map(|id| self.tokens_at(&id, at));
+        let ready = self.in_state(JobState::Ready).filter(|_| self.limits.has_rates);
+        let tokens = ready.filter_map(|(id, _)| self.tokens_at(id, at));
         let wall = self.all.values().map(of_job).chain(ticks).chain(paused).chain(tokens).min();
         let wall = wall.filter(|wall| *wall < u64::MAX);
         let wall = wall.map(|wall| Duration::from_millis(wall.saturating_sub(at.wall)).min(LONGEST_SLEEP));
