@@ -9,6 +9,7 @@ mod care;
 mod failures;
 mod life;
 mod records;
+mod seldom;
 mod turns;
 
 use self::care::Care;
@@ -17,6 +18,7 @@ use self::life::KeptLife;
 pub(super) use self::records::Brief;
 use self::records::Records;
 pub(crate) use self::records::Recovered;
+use self::seldom::Seldom;
 use super::out::{Out, Scene};
 use crate::base::caught::Failure;
 use crate::base::error::Error;
@@ -45,8 +47,8 @@ pub(crate) struct Fates {
     /// True if single jobs may have records. If not, nothing below has anything to do for a job.
     pub(super) has_records: bool,
     // Hardly any job has to do with these, so they are not among what each job touches.
-    pub(super) records: Box<Records>,
-    pub(super) care: Box<Care>,
+    pub(super) records: Seldom<Records>,
+    pub(super) care: Seldom<Care>,
     pub(super) life: Box<KeptLife>,
 }
 
@@ -57,8 +59,8 @@ impl Fates {
             failed: 0,
             retries: 0,
             has_records: false,
-            records: Box::default(),
-            care: Box::default(),
+            records: Seldom::new(),
+            care: Seldom::new(),
             life: Box::default(),
         }
     }
@@ -72,11 +74,11 @@ impl Fates {
             return None;
         }
         self.has_records = true;
-        *self.records = Records::new(&recovered);
-        *self.care = Care::new(&recovered, at.window.next());
+        self.records.set(Records::new(&recovered));
+        self.care.set(Care::new(&recovered, at.window.next()));
         tell_of_death(&recovered, at);
         self.restore_waiting(&recovered, at.now);
-        self.care.set_gate(Index::MAX, at.window);
+        self.set_gate(Index::MAX, at.window);
         for record in recovered.jobs.iter().filter(|record| record.wanted && !record.pending) {
             self.redrive(record.index, at);
         }
@@ -370,16 +372,29 @@ impl Fates {
         }
     }
 
+    /// Takes the gate of the source.
+    pub(super) fn set_gate(&mut self, open_below: Index, window: &mut Window) {
+        // A look at the source that shows the same gate makes nothing of a care that is not there.
+        if open_below != self.care.gate() {
+            self.care.set_gate(open_below);
+        }
+        window.handle_gate(self.care.open_below());
+    }
+
     /// A save takes everything that was asked for.
     pub(super) fn taken(&mut self) {
-        self.records.leave(false);
-        self.care.taken();
+        if self.has_records {
+            self.records.leave(false);
+            self.care.taken();
+        }
     }
 
     /// The save is on the disk: the jobs that it records may start.
     pub(super) fn saved(&mut self, at: &mut Scene<'_>) {
-        self.records.leave(true);
-        at.out.reader |= self.care.saved(at.window);
+        if self.has_records {
+            self.records.leave(true);
+            at.out.reader |= self.care.saved(at.window);
+        }
     }
 
     /// Closes the record of the life, with the last save.

@@ -121,7 +121,7 @@ impl Core {
         self.reading.look = None;
         let beyond_head = |window: &Window| window.head().is_none_or(|head| !window.is_gated(head + 1));
         let was_beyond = self.window.head().is_some() && beyond_head(&self.window);
-        self.fates.care.set_gate(gate.open_below(), &mut self.window);
+        self.fates.set_gate(gate.open_below(), &mut self.window);
         match beyond_head(&self.window) {
             false => Beyond::No,
             true if was_beyond => Beyond::Still,
@@ -134,7 +134,7 @@ impl Core {
         self.reading.seen = true;
         self.reading.look_error = None;
         self.window.handle_head(head);
-        self.fates.care.set_gate(gate.open_below(), &mut self.window);
+        self.fates.set_gate(gate.open_below(), &mut self.window);
         if self.reading.bounding == Bounding::Looking {
             self.reading.bounding = Bounding::No;
             match head {

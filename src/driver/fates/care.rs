@@ -12,6 +12,7 @@ use super::records::Recovered;
 use crate::base::config::DEFAULT_SEARCH_AHEAD;
 use crate::base::index::Index;
 use crate::base::time::Now;
+use crate::driver::fates::seldom::Empty;
 use crate::window::Window;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -83,33 +84,32 @@ struct Asked {
     taken: bool,
 }
 
-impl Default for Care {
-    fn default() -> Self {
-        Self {
-            max_crashes: None,
-            until: None,
-            to_head: false,
-            in_order: false,
-            least: 0,
-            recorded: 0,
-            ahead: BTreeSet::new(),
-            gate: Index::MAX,
-            suspects: BTreeSet::new(),
-            turns: BTreeSet::new(),
-            alone: Alone::No,
-            turn_begun: None,
-            others_until: None,
-            due: Vec::new(),
-            asked: None,
-        }
-    }
+impl Empty for Care {
+    const EMPTY: &'static Self = &Self::NEW;
+    const NEW: Self = Self {
+        max_crashes: None,
+        until: None,
+        to_head: false,
+        in_order: false,
+        least: 0,
+        recorded: 0,
+        ahead: BTreeSet::new(),
+        gate: Index::MAX,
+        suspects: BTreeSet::new(),
+        turns: BTreeSet::new(),
+        alone: Alone::No,
+        turn_begun: None,
+        others_until: None,
+        due: Vec::new(),
+        asked: None,
+    };
 }
 
 impl Care {
     /// Goes on after earlier lives. `next` is the lowest index that was never handed out.
     pub(super) fn new(recovered: &Recovered, next: Index) -> Self {
         if recovered.max_crashes.is_none() {
-            return Self::default();
+            return Self::NEW;
         }
         let suspects = recovered.jobs.iter().filter(|job| job.suspect && (job.pending || job.wanted));
         Self {
@@ -120,7 +120,7 @@ impl Care {
             least: next.saturating_add(DEFAULT_SEARCH_AHEAD - 1),
             recorded: next,
             suspects: suspects.map(|job| job.index).collect(),
-            ..Self::default()
+            ..Self::NEW
         }
     }
 
@@ -135,7 +135,7 @@ impl Care {
     }
 
     /// One past the last new job that may start.
-    fn open_below(&self) -> Index {
+    pub(super) fn open_below(&self) -> Index {
         if self.until.is_some() { self.gate.min(self.recorded) } else { self.gate }
     }
 
@@ -144,9 +144,8 @@ impl Care {
     }
 
     /// Takes the gate of the source.
-    pub(in crate::driver) fn set_gate(&mut self, open_below: Index, window: &mut Window) {
+    pub(super) fn set_gate(&mut self, open_below: Index) {
         self.gate = open_below;
-        window.handle_gate(self.open_below());
     }
 
     /// One past the last job that the gate of the source lets through. A gap needs no record, so it

@@ -7,6 +7,7 @@
 use super::failures::Failures;
 use crate::base::index::Index;
 use crate::commit::changes::Changes;
+use crate::driver::fates::seldom::Empty;
 use crate::driver::out::Scene;
 use crate::progress::{Life, ParkedRecord, ParkedRecords};
 use crate::window::Window;
@@ -37,7 +38,6 @@ impl Recovered {
 }
 
 /// The records of single jobs. There are none if the progress cannot keep them, or need not.
-#[derive(Default)]
 pub(crate) struct Records {
     /// `None` if there are no records, and there will be none.
     place: Option<ParkedRecords>,
@@ -85,12 +85,25 @@ impl Brief {
     }
 }
 
+impl Empty for Records {
+    const EMPTY: &'static Self = &Self::NEW;
+    const NEW: Self = Self {
+        place: None,
+        budget: None,
+        jobs: BTreeMap::new(),
+        parked: 0,
+        leaving: (0, 0),
+        taken_back: BTreeSet::new(),
+        redone: (BTreeSet::new(), BTreeSet::new()),
+    };
+}
+
 impl Records {
     /// Goes on with these records.
     pub(super) fn new(recovered: &Recovered) -> Self {
         let jobs: BTreeMap<_, _> = recovered.jobs.iter().map(|record| (record.index, Brief::of(record))).collect();
         let parked = jobs.values().filter(|job| job.parked.is_some()).count() as u64;
-        Self { place: Some(recovered.place.clone()), budget: recovered.budget, jobs, parked, ..Self::default() }
+        Self { place: Some(recovered.place.clone()), budget: recovered.budget, jobs, parked, ..Self::NEW }
     }
 
     /// Returns the number of parked jobs.
