@@ -65,6 +65,15 @@ impl QueueModel {
     pub fn open(&self, name: impl AsRef<str>, options: QueueOptions) -> Result<Queue, PublicError> {
         Queue::on(self.0.clone(), name.as_ref(), options)
     }
+
+    /// Returns the database as the next process finds it if this one dies now.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn after_crash(&self) -> Self {
+        let next = |kept: &Kept| Kept { jobs: kept.jobs.clone(), shared: None, keep: Weak::new() };
+        let queues = self.0.queues.lock().iter().map(|(number, kept)| (*number, next(kept))).collect();
+        Self(Arc::new(Model { open: OpenQueues::default(), queues: Mutex::new(queues) }))
+    }
 }
 
 impl std::fmt::Debug for QueueModel {

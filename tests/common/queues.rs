@@ -257,9 +257,16 @@ impl Bench {
         Self { disk: Some(disk), ..bench }
     }
 
+    pub fn on_model(clock: &Clock, options: QueueOptions) -> Self {
+        Self::over(Database::Model(QueueModel::new()), clock, options)
+    }
+
     /// Returns the bench after the process has died, whatever still has the old one.
     #[must_use]
     pub fn next_life(&self) -> Self {
+        if let Database::Model(model) = &self.database {
+            return Self::over(Database::Model(model.after_crash()), &self.clock, self.options.clone());
+        }
         let disk = self.disk.as_ref().expect("a bench on a disk").after_crash().unwrap();
         Self::on_disk(disk, &self.clock, self.options.clone())
     }

@@ -1,6 +1,7 @@
 //! The job queue, call by call, on the store of the build.
 
 mod after;
+mod both;
 mod bounded;
 mod calls;
 mod group;

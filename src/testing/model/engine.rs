@@ -228,7 +228,9 @@ impl QueueEngine for Model {
                 Ok(ids.len() as u64)
             }
             Steer::RequeueDead => {
-                let ids = jobs.ids(|job| job.row.state == JobState::Dead);
+                // In the order of their list.
+                let mut ids = jobs.ids(|job| job.row.state == JobState::Dead);
+                ids.sort_by_key(|id| jobs.all[id].row.place);
                 ids.iter().try_for_each(|id| jobs.requeue(id, at).map(drop))?;
                 Ok(ids.len() as u64)
             }

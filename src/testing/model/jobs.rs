@@ -60,7 +60,10 @@ pub(super) struct Jobs {
     pub(super) gone: HashMap<JobId, u64>,
     pub(super) marks: HashMap<(char, String), Mark>,
     pub(super) buckets: HashMap<String, Bucket>,
+    /// The number behind those of the made ids that were pushed.
     pub(super) next_id: u64,
+    /// The next number for an id. A push that is refused leaves its number unused in this life.
+    pub(super) next_made: u64,
     /// The next number for a lease, or for a place among the ready jobs.
     pub(super) next: u64,
     pub(super) claims: u64,
@@ -91,6 +94,7 @@ impl Jobs {
             marks: HashMap::new(),
             buckets: HashMap::new(),
             next_id: 0,
+            next_made: 0,
             next: 0,
             claims: 0,
             told: Vec::new(),
@@ -102,8 +106,8 @@ impl Jobs {
     }
 
     pub(super) fn make_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id - 1
+        self.next_made += 1;
+        self.next_made - 1
     }
 
     pub(super) fn in_state(&self, state: JobState) -> impl Iterator<Item = (&JobId, &Job)> {
@@ -267,6 +271,7 @@ impl Jobs {
     /// Begins the next life of the queue, with these options.
     pub(super) fn reopen(&mut self, options: &QueueOptions) {
         (self.options, self.limits) = (options.clone(), LimitSet::new(&options.limits));
+        self.next_made = self.next_id;
     }
 
     pub(super) fn counts(&self) -> Counts {

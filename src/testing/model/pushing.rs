@@ -11,6 +11,9 @@ use crate::queue::words::unique::Clash;
 use crate::testing::model::jobs::{Answer, Job, Jobs};
 use std::collections::BTreeSet;
 
+/// The jobs that a push is to wait for, and one that is dead, so that it dies too.
+type Waits = (BTreeSet<JobId>, Option<JobId>);
+
 impl Jobs {
     pub(super) fn push_batch(&mut self, pushes: &[Push], at: &Moment) -> Answer<Vec<Pushed>> {
         let is_batch = pushes.iter().any(|push| push.awaited_by.is_some());
@@ -19,6 +22,7 @@ impl Jobs {
             let mut push = push.clone();
             if is_batch && n + 1 == pushes.len() {
                 push.after.extend(pushed.iter().map(|pushed| pushed.id.clone()));
+                push.after.sort_unstable();
             }
             pushed.push(self.push(&push, true, at)?);
         }
@@ -31,10 +35,11 @@ impl Jobs {
         let old = self.all.get(id).map(|job| job.row.clone());
         let (waits, died) = self.waits(id, push)?;
         if let Some(twin) = self.twin_of(push, at) {
-            return self.push_to_twin(&twin, push, waits, at);
+            return self.push_to_twin(&twin, push, at);
         }
         let has_waits = !waits.is_empty() || died.is_some();
         let again = match old.as_ref().map(|old| push_again(old.state, old.due, push.row.due)) {
+            Some(Again::Same) if died.is_some() => Some(Again::Move),
             Some(Again::Same) if !push.after.is_empty() && !self.waits_so(id, push, &waits) => Some(Again::Move),
             Some(Again::Flag) if has_waits => {
                 return Err(QueueError::AlreadyRuns { queue: self.name.clone(), id: id.clone() });
@@ -51,11 +56,7 @@ impl Jobs {
                 if is_bounded && old.is_none_or(|old| old.state.is_ended()) {
                     self.check_room()?;
                 }
-                self.place(id, push, waits, again == Some(Again::Move), at);
-                if let Some(of) = died {
-                    let error = format!("the job {of:?} is dead, and this one was to run after it");
-                    self.end_unrun(id, Err(error), at);
-                }
+                self.place(id, push, (waits, died), again == Some(Again::Move), at);
                 let outcome = if again == Some(Again::Move) { PushOutcome::Rescheduled } else { PushOutcome::Added };
                 Ok(pushed(id, outcome))
             }
@@ -76,7 +77,8 @@ impl Jobs {
         }
     }
 
-    pub(super) fn place(&mut self, id: &str, push: &Push, waits: BTreeSet<JobId>, is_moved: bool, at: &Moment) {
+    /// Puts a job into the place of a new one, or of an old one of its id.
+    pub(super) fn place(&mut self, id: &str, push: &Push, (waits, died): Waits, is_moved: bool, at: &Moment) {
         let mut row = push.row.clone();
         row.state = if waits.is_empty() { ends::waiting(row.due, at.wall) } else { JobState::Waiting };
         if let Some(old) = self.all.get(id).map(|job| job.row.clone()) {
@@ -103,19 +105,17 @@ impl Jobs {
         self.enter(id, at);
         self.register(id, push.window, at);
         self.tell(id, Some(None));
+        if let Some(of) = died {
+            let error = format!("the job {of:?} is dead, and this one was to run after it");
+            self.end_unrun(id, Err(error), at);
+        }
     }
 
-    pub(super) fn push_to_twin(
-        &mut self,
-        id: &str,
-        push: &Push,
-        waits: BTreeSet<JobId>,
-        at: &Moment,
-    ) -> Answer<Pushed> {
+    pub(super) fn push_to_twin(&mut self, id: &str, push: &Push, at: &Moment) -> Answer<Pushed> {
         let old = self.all.get(id).map(|job| job.row.clone());
         match (push.clash, old) {
             (Clash::Replace, Some(old)) if old.state.waits() => {
-                let waits = if push.after.is_empty() { self.all[id].after.clone() } else { waits };
+                let waits = self.waits(id, push)?;
                 self.place(id, push, waits, true, at);
                 Ok(pushed(id, PushOutcome::Rescheduled))
             }
@@ -130,8 +130,7 @@ impl Jobs {
         }
     }
 
-    /// Returns the jobs that this push is to wait for, and one that is dead, so that it dies too.
-    pub(super) fn waits(&self, id: &str, push: &Push) -> Answer<(BTreeSet<JobId>, Option<JobId>)> {
+    pub(super) fn waits(&self, id: &str, push: &Push) -> Answer<Waits> {
         let old = self.all.get(id).filter(|job| job.row.state == JobState::Waiting);
         if let Some(old) = old.filter(|_| push.after.is_empty()) {
             return Ok((old.after.clone(), None));

@@ -28,8 +28,13 @@ impl Jobs {
             self.tell(&id, None);
         }
         let expires = |job: &Job| job.row.state.waits() && job.row.extras().expires.is_some_and(|time| time <= at.wall);
-        for id in self.ids(expires) {
-            self.end_unrun(&id, Err(EXPIRED.to_owned()), at);
+        let mut expired = self.ids(expires);
+        expired.sort_by_key(|id| self.all[id].row.extras().expires);
+        for id in expired {
+            // It may have died with one before it.
+            if self.all.get(&id).is_some_and(|job| job.row.state.waits()) {
+                self.end_unrun(&id, Err(EXPIRED.to_owned()), at);
+            }
         }
         for id in self.ids(|job| job.row.state.is_ended() && job.row.place <= at.wall) {
             let _ = self.remove(&id, false, at);
@@ -42,10 +47,12 @@ impl Jobs {
         self.all.iter().filter(|(_, job)| wanted(job)).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Takes back the jobs whose workers were silent.
+    /// Takes back the jobs whose workers were silent, in the order in which their leases ended.
     pub(super) fn take_back(&mut self, at: &Moment) {
         let is_silent = |job: &Job| job.lease.and_then(|(_, deadline)| deadline).is_some_and(|end| end <= at.now);
-        for id in self.ids(is_silent) {
+        let mut silent = self.ids(is_silent);
+        silent.sort_by_key(|id| (self.all[id].lease.map(|(_, deadline)| deadline), self.all[id].row.place));
+        for id in silent {
             let Job { row, lease, .. } = self.all[&id].clone();
             let error = format!("its worker was silent for {:?}", self.options.lease);
             let run = self.run_of(lease, at);
