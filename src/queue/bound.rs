@@ -5,6 +5,7 @@ use crate::queue::rules::pushing::Push;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::Pushed;
 use crate::queue::words::new_job::NewJob;
+use crate::queue::words::options::LONGEST_SLEEP;
 use std::time::{Duration, Instant};
 
 impl Queue {
@@ -72,8 +73,9 @@ impl Queue {
                 let glance = self.glance();
                 let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
                 (has_room, is_over) = (glance.has_room, rest.is_some_and(|rest| rest.is_zero()));
-                // A job that expires makes room.
-                let pause = rest.into_iter().chain(glance.next_time).min();
+                // A job that expires makes room. Nothing else that time brings does.
+                let expires = Duration::from_millis(glance.expires.saturating_sub(at.wall)).min(LONGEST_SLEEP);
+                let pause = rest.into_iter().chain((glance.expires < u64::MAX).then_some(expires)).min();
                 (!has_room && !is_over).then(|| self.clock().deadline(at.after(pause)))
             });
             if has_room || is_over {

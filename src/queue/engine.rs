@@ -100,6 +100,8 @@ pub(crate) enum Beside {
     Tidy,
     /// It does nothing else: a record that cannot be read is not to hold up the ends.
     Nothing,
+    /// The same, and a record that cannot be read is the answer: nothing is written then.
+    Alone,
 }
 
 /// A change of a job.
@@ -148,6 +150,9 @@ pub(crate) struct Glance {
     /// The first time at which a scheduled job is due, in milliseconds since 1970; `u64::MAX`:
     /// there is none.
     pub due: u64,
+    /// The first time at which a job that waits expires, in milliseconds since 1970; `u64::MAX`:
+    /// none does.
+    pub expires: u64,
     /// The time until time brings something; `None`: it will not.
     pub next_time: Option<Duration>,
     /// The same, and no time if there is something to be done now.

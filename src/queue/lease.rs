@@ -223,8 +223,8 @@ impl Lease {
         let ends = std::slice::from_ref(&ending);
         let state = self.held_by(|job| {
             let turned = match job.queue.embedded() {
-                Some(embedded) => embedded.turn_with(ends, None, Beside::Nothing, effects)?,
-                None => job.queue.engine.turn(ends, None, Beside::Nothing)?,
+                Some(embedded) => embedded.turn_with(ends, None, Beside::Alone, effects)?,
+                None => job.queue.engine.turn(ends, None, Beside::Alone)?,
             };
             turned.ended.into_iter().next().flatten().ok_or_else(|| job.halt())
         })?;
@@ -242,8 +242,10 @@ impl Lease {
     /// Makes a call if the lease holds.
     fn held_by<R>(&mut self, call: impl FnOnce(&InHand) -> Result<R, QueueError>) -> Result<R, QueueError> {
         let answer = if self.ended || !self.job.holds() {
-            // The silence may have ended it before anybody has looked.
-            self.job.queue.tidy()?;
+            if !self.ended {
+                // The silence may have ended it before anybody has looked.
+                self.job.queue.catch_up();
+            }
             Err(self.job.halt())
         } else {
             call(&self.job)

@@ -106,6 +106,7 @@ impl Queue {
         let mut count = 0;
         // The end of a job would make those ready that wait for it.
         for state in [JobState::Waiting, JobState::Scheduled, JobState::Ready, JobState::Running] {
+            self.catch_up();
             count += self.engine.steer(self.number, Steer::Purge(state))?;
         }
         Ok(count)
@@ -119,6 +120,7 @@ impl Queue {
     /// # Errors
     /// Those of [`get`](Self::get).
     pub fn requeue_dead(&self) -> Result<u64, QueueError> {
+        self.catch_up();
         self.engine.steer(self.number, Steer::RequeueDead)
     }
 }

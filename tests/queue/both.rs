@@ -260,9 +260,7 @@ impl Side {
         all.push(format!("{:?}", queue.periodics().unwrap()));
         let status = queue.status().unwrap();
         // Of two jobs that have waited equally long, either is the oldest one.
-        // The store counts the next tick of a periodic job also when that has been removed.
         let waits = match status.waits {
-            Waits::NothingReady { .. } => "nothing is ready".to_owned(),
             // The store sees at the next claim that the next job runs alone.
             Waits::Alone { runs: false, .. } => "No".to_owned(),
             waits => format!("{waits:?}"),

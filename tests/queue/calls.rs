@@ -518,6 +518,20 @@ fn dead_rows_are_kept_for_dead_for_and_then_are_in_no_list_and_count() {
 }
 
 #[test]
+fn calls_for_many_jobs_do_first_what_time_has_brought() {
+    on_each_with(QueueOptions::default().dead_for(HOUR), |bench| {
+        bench.push(job("old"));
+        bench.bury("old");
+        bench.clock.advance(HOUR);
+        assert_eq!(bench.queue.requeue_dead().unwrap(), 0, "it is kept no longer");
+        bench.push(job("expires").expires(SECOND));
+        bench.clock.advance(SECOND);
+        assert_eq!(bench.queue.purge().unwrap(), 0, "it is dead");
+        assert_eq!(bench.states(["old", "expires"]), [None, Some(JobState::Dead)]);
+    });
+}
+
+#[test]
 fn a_dead_job_that_is_requeued_is_ready_with_a_clean_record_and_keeps_its_payload() {
     on_each(|bench| {
         bench.push(with("a", 7));

@@ -115,9 +115,10 @@ impl Embedded {
         if let (Err(_), Some(registered)) = (&removed, registered) {
             // Somebody may have registered the name meanwhile.
             let _ = state.periodics.add(&registered);
-            // Or looked for the next tick, and seen none of this one.
-            state.look_for_ticks();
         }
+        // The next tick may have been one of this job. Or the removal has failed, and somebody has
+        // looked meanwhile, and seen none of it.
+        state.look_for_ticks();
         removed
     }
 }
@@ -306,6 +307,7 @@ impl QueueEngine for Embedded {
             has_room: has_room(live.head.waiting(), state.options.max_waiting)
                 || live.from.of(List::Expiring) <= at.wall,
             due: live.from.of(List::Scheduled),
+            expires: live.from.of(List::Expiring),
             next_time: live.next_time(&at),
             next_change: live.next_change(&at),
         })

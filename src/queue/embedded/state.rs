@@ -313,7 +313,9 @@ impl Participant for QueueState {
             // A thread that is picky may take a job that waits for its time, and is in no log. It
             // may be about to sleep.
             wake.early = live.gate.released != gate.released;
-            wake.sooner = live.from.are_sooner_than(&before.1);
+            // The end of a lease that goes on is in no list.
+            let goes_on = told.iter().any(|happened| matches!(happened, Happened::Kept { .. }));
+            wake.sooner = goes_on || live.from.are_sooner_than(&before.1);
             wake.all = wake.sooner || live.head.paused_until != before.2;
         }
         self.shared.wake(Wake { sooner: false, ..wake });

@@ -46,8 +46,13 @@ impl Embedded {
         let durations: Vec<_> = places.iter().zip(ends).filter_map(record).collect();
         let ends = ends.iter().map(|Ending { job, end, data, .. }| (job.clone(), end.clone(), data.clone()));
         let ends: Vec<_> = places.into_iter().zip(ends).collect();
-        let turn = Turn { ends, durations, from, tidies: beside == Beside::Tidy, has_effects: !effects.is_empty() };
-        let (count, doing) = (queues.len(), if turn.ends.is_empty() { "claim a job" } else { "run a job" });
+        let turn = Turn { ends, durations, from, beside, has_effects: !effects.is_empty() };
+        let doing = match beside {
+            _ if turn.ends.is_empty() => "claim a job",
+            Beside::Alone => "end a job",
+            _ => "run a job",
+        };
+        let count = queues.len();
         call_on(&self.store, queues, doing, effects, move |steps| turn.run(steps, count))
     }
 
@@ -86,17 +91,19 @@ struct Turn {
     ends: Vec<(usize, Report)>,
     durations: Vec<(usize, Pair)>,
     from: Option<(usize, engine::Claim)>,
-    tidies: bool,
+    beside: Beside,
     has_effects: bool,
 }
 
 impl Turn {
     fn run(&self, steps: &mut Steps<'_, '_>, queues: usize) -> Result<Turned, BoxError> {
+        // The ends of others are not to wait for a record that somebody has to mend.
+        let skips_damage = !self.has_effects && self.beside != Beside::Alone;
         let mut turned = Turned { ended: vec![None; self.ends.len()], ..Turned::default() };
         for at in 0..queues {
             let runs: Vec<_> = self.ends.iter().map(|(_, (job, ..))| steps.run_of(at, job.token)).collect();
             steps.at(at, |step| {
-                if self.tidies {
+                if self.beside == Beside::Tidy {
                     step.keep_house(SOME)?;
                 }
                 let mut has_ended = false;
@@ -105,7 +112,8 @@ impl Turn {
                 for (((_, (job, end, data)), run), ended) in own {
                     *ended = match step.end(&job.id, job.token, end.clone(), data.as_deref(), run) {
                         Ok(state) => Some(state),
-                        Err(error) if !self.has_effects && (is_halt(&error) || is_damage(&error)) => None,
+                        Err(error) if !self.has_effects && is_halt(&error) => None,
+                        Err(error) if skips_damage && is_damage(&error) => None,
                         Err(error) => return Err(error),
                     };
                     has_ended |= ended.is_some();

@@ -307,6 +307,13 @@ impl QueueEngine for Model {
                 is_limited: ready < jobs.in_state(JobState::Ready).count() as u64 || is_full && ready > 0,
                 has_room: has_room(jobs.waiting(), jobs.options.max_waiting) || jobs.has_expired(at),
                 due: jobs.in_state(JobState::Scheduled).map(|(_, job)| job.row.due).min().unwrap_or(u64::MAX),
+                expires: jobs
+                    .all
+                    .values()
+                    .filter(|job| job.row.state.waits())
+                    .filter_map(|job| job.row.extras().expires)
+                    .min()
+                    .unwrap_or(u64::MAX),
                 next_time: next,
                 next_change: next,
             }

@@ -179,6 +179,7 @@ impl crate::queue::handle::Queue {
 #[cfg(test)]
 mod tests {
     use crate::Store;
+    use crate::base::error::Error;
     use crate::fuzzing::Disk;
     use crate::queue::Clock;
     use crate::queue::accept::Accept;
@@ -237,6 +238,19 @@ mod tests {
         assert_eq!((counts(&queue), queue.counts().damaged), ([0, 2, 1, 0, 0], 0));
         let ids = [(); 2].map(|()| queue.accept(Accept::new()).unwrap().unwrap().id().to_owned());
         assert_eq!(ids, ["c", "b"]);
+    }
+
+    #[test]
+    fn the_end_of_a_lease_whose_row_is_damaged_says_so_and_leaves_the_lease_as_it_was() {
+        let queue = queue();
+        let mut leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
+        queue.damage("b");
+        for _ in 0..2 {
+            let refused = leases[1].finish(None);
+            assert!(matches!(refused, Err(QueueError::Store(Error::Corrupt { .. }))), "{refused:?}");
+        }
+        leases[0].finish(None).unwrap();
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 1, 1, 1, 0], 0));
     }
 
     #[test]
