@@ -28,7 +28,7 @@ use crate::queue::words::row::Row;
 use crate::store::Store;
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Weak;
+use std::sync::{OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// The most jobs that each push and each claim moves for others: those that are due, and those
@@ -42,6 +42,8 @@ const CHUNK: usize = 1000;
 pub(crate) struct Embedded {
     pub(super) store: Store,
     kept: Arc<Kept>,
+    /// The queue that was opened by this value. Nearly every call is about it, and takes no lock.
+    opened: OnceLock<(QueueNo, Weak<QueueState>)>,
 }
 
 /// The queues that are open in a store.
@@ -53,7 +55,7 @@ struct Kept {
 
 impl Embedded {
     pub(crate) fn new(store: &Store) -> Self {
-        Self { store: store.clone(), kept: store.kept() }
+        Self { store: store.clone(), kept: store.kept(), opened: OnceLock::new() }
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -62,7 +64,9 @@ impl Embedded {
 
     /// Returns an open queue.
     pub(crate) fn state(&self, queue: QueueNo) -> Arc<QueueState> {
-        let state = self.kept.states.lock().get(&queue).and_then(Weak::upgrade);
+        let opened = self.opened.get().filter(|(number, _)| *number == queue);
+        let state = opened.and_then(|(_, state)| state.upgrade());
+        let state = state.or_else(|| self.kept.states.lock().get(&queue)?.upgrade());
         state.unwrap_or_else(|| unreachable!("a queue is open while somebody asks for it"))
     }
 
@@ -148,6 +152,7 @@ impl QueueEngine for Embedded {
             Ok::<_, QueueError>(shared)
         })?;
         let keep = opened.unwrap_or_else(|| unreachable!("a queue that is open has a state"));
+        let _ = self.opened.set((keep.keys.0, Arc::downgrade(&keep)));
         Ok(Opened { number: keep.keys.0, shared, keep })
     }
 

@@ -107,13 +107,11 @@ impl Members {
 
     /// True if a claim from another queue than these may find a job.
     pub(in crate::queue) fn have_ready(&self, without: &[usize]) -> bool {
-        let _at = self.moment();
         (0..self.list.len()).any(|place| !without.contains(&place) && self.list[place].glance().is_ready())
     }
 
     /// True if a claim from one of the queues has something to do.
     pub(in crate::queue) fn have_work(&self) -> bool {
-        let _at = self.moment();
         (0..self.list.len()).any(|place| has_work(&self.list[place]))
     }
 
@@ -158,7 +156,6 @@ impl Members {
 
     /// Does what time has brought to the queues, for a runner that claims nothing.
     pub(in crate::queue) fn tidy(&self) -> Result<(), QueueError> {
-        let _at = self.moment();
         let (aside, _) = self.aside();
         for queue in (0..self.list.len()).filter(|place| !aside.contains(place)).map(|place| self.queue(place)) {
             if self.is_one() || queue.glance().is_due() {

@@ -373,7 +373,6 @@ impl Pool {
         let tallies = self.state.lock().tallies.clone();
         let tallies = tallies.into_iter().chain(std::iter::repeat(Tally::default()));
         let queues = self.source().queues().into_iter().zip(tallies);
-        let _wall = self.source().moment().wall;
         let summary = |(queue, tally): (&Queue, Tally)| {
             let mut summary = self.summary_of(tally);
             let is_paused = queue.glance().is_paused;
