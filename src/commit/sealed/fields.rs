@@ -109,40 +109,49 @@ impl Writer {
         Self { kind, bytes }
     }
 
+    #[inline]
     pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
         self.bytes.extend_from_slice(bytes);
         self
     }
 
+    #[inline]
     pub(crate) fn byte(self, byte: u8) -> Self {
         self.bytes(&[byte])
     }
 
     /// Writes the sum of the flags that are set.
+    #[inline]
     pub(crate) fn flags(self, flags: &[(bool, u8)]) -> Self {
         self.byte(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum())
     }
 
     /// Writes a number of 4 bytes.
+    #[inline]
     pub(crate) fn count(self, number: u32) -> Self {
         self.bytes(&number.to_be_bytes())
     }
 
     /// Writes a number of 8 bytes.
+    #[inline]
     pub(crate) fn number(self, number: u64) -> Self {
         self.bytes(&number.to_be_bytes())
     }
 
-    pub(crate) fn numbers(self, numbers: impl IntoIterator<Item = u64>) -> Self {
-        numbers.into_iter().fold(self, Self::number)
+    #[inline]
+    pub(crate) fn numbers(mut self, numbers: impl IntoIterator<Item = u64>) -> Self {
+        numbers.into_iter().for_each(|number| self.bytes.extend_from_slice(&number.to_be_bytes()));
+        self
     }
 
     /// Writes a text: its length in 2 bytes, and its bytes.
+    #[inline]
     pub(crate) fn text(self, text: &str) -> Self {
         self.bytes(&(text.len() as u16).to_be_bytes()).bytes(text.as_bytes())
     }
 
     /// Writes a text: its length in one byte, and its bytes.
+    #[inline]
     pub(crate) fn short_text(self, text: &str) -> Self {
         self.byte(text.len() as u8).bytes(text.as_bytes())
     }
