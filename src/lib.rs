@@ -101,10 +101,6 @@ mod source;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
-#[cfg(not(feature = "testing"))]
-#[expect(unreachable_pub, reason = "it is public for the benchmarks, which measure it alone")]
-mod window;
-#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod window;
 
