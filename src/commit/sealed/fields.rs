@@ -98,11 +98,13 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Begins an operation. Nothing seals it.
+    #[inline]
     pub(crate) fn operation(room: usize) -> Self {
         Self { kind: Kind { label: "", versions: &[] }, bytes: Vec::with_capacity(room) }
     }
 
     /// Begins a record with room for a body of so many bytes.
+    #[inline]
     pub(super) fn new(kind: Kind, version: Option<u8>, room: usize) -> Self {
         let mut bytes = Vec::with_capacity(1 + room + SUM);
         bytes.extend(version);
@@ -157,6 +159,7 @@ impl Writer {
     }
 
     /// Writes a field that some records have.
+    #[inline]
     pub(crate) fn optional<T>(self, value: Option<T>, write: impl FnOnce(Self, T) -> Self) -> Self {
         match value {
             Some(value) => write(self, value),
@@ -165,6 +168,7 @@ impl Writer {
     }
 
     /// Ends a record with its checksum.
+    #[inline]
     pub(crate) fn seal(mut self, name: &str, place: impl AsRef<[u8]>) -> Vec<u8> {
         self.kind.close(name, place.as_ref(), &mut self.bytes);
         self.bytes
