@@ -1,5 +1,6 @@
 //! A queue in which only so many jobs may wait.
 
+use crate::queue::engine::Glance;
 use crate::queue::handle::Queue;
 use crate::queue::rules::pushing::Push;
 use crate::queue::words::error::QueueError;
@@ -73,14 +74,49 @@ impl Queue {
                 let glance = self.glance();
                 let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
                 (has_room, is_over) = (glance.has_room, rest.is_some_and(|rest| rest.is_zero()));
-                // A job that expires makes room. Nothing else that time brings does.
-                let expires = Duration::from_millis(glance.expires.saturating_sub(at.wall)).min(LONGEST_SLEEP);
-                let pause = rest.into_iter().chain((glance.expires < u64::MAX).then_some(expires)).min();
-                (!has_room && !is_over).then(|| self.clock().deadline(at.after(pause)))
+                (!has_room && !is_over).then(|| self.clock().deadline(at.after(pause_for_room(&glance, rest, at.wall))))
             });
             if has_room || is_over {
                 return has_room;
             }
+        }
+    }
+}
+
+/// Returns the time until a push for which there is no room looks again, unless an end wakes it;
+/// `None`: until then. Of all that time brings, only a job that expires makes room.
+fn pause_for_room(glance: &Glance, rest: Option<Duration>, wall: u64) -> Option<Duration> {
+    let expires = Duration::from_millis(glance.expires.saturating_sub(wall)).min(LONGEST_SLEEP);
+    rest.into_iter().chain((glance.expires < u64::MAX).then_some(expires)).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_for_which_there_is_no_room_is_woken_by_no_job_that_is_due() {
+        let due = Some(Duration::ZERO);
+        let glance = |expires| Glance {
+            ready: 1,
+            is_paused: false,
+            is_full: false,
+            is_limited: false,
+            has_room: false,
+            due: 0,
+            expires,
+            next_time: due,
+            next_change: due,
+        };
+        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        for (expires, rest, pause) in [
+            (u64::MAX, None, None),
+            (u64::MAX, Some(hour), Some(hour)),
+            (5_300, None, Some(Duration::from_millis(300))),
+            (5_300, Some(Duration::from_millis(20)), Some(Duration::from_millis(20))),
+            (9_000_000, Some(hour), Some(second)),
+        ] {
+            assert_eq!(pause_for_room(&glance(expires), rest, 5_000), pause, "{expires} {rest:?}");
         }
     }
 }
