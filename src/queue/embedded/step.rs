@@ -252,8 +252,10 @@ impl Step<'_, '_> {
     /// Draws a chance of its own for each job: those that failed, or crashed, together are to part.
     fn chance(&mut self) -> f64 {
         self.draws += 1;
+        // The queues of one write share its moment.
+        let seed = self.at.chance.to_bits() ^ u64::from(self.queue.keys.0);
         // A clock that a test sets leaves nothing to chance.
-        if self.at.chance < 1.0 { Draw::new(self.at.chance.to_bits(), self.draws).chance } else { 1.0 }
+        if self.at.chance < 1.0 { Draw::new(seed, self.draws).chance } else { 1.0 }
     }
 
     fn tell(&mut self, id: &str, state: Option<JobState>, data: Option<Option<Vec<u8>>>) {
