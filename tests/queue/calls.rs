@@ -518,6 +518,23 @@ fn dead_rows_are_kept_for_dead_for_and_then_are_in_no_list_and_count() {
 }
 
 #[test]
+fn a_lease_that_is_over_says_so_although_the_disk_fails() {
+    let faulty = FaultyStore::new().unwrap();
+    let bench = Bench::on(faulty.store(), &Clock::manual(noon()), QueueOptions::default());
+    let mut ended = bench.running("ended");
+    ended.finish(None).unwrap();
+    let mut silent = bench.running("silent");
+    bench.push(job("due").delay(SECOND));
+    bench.clock.advance(HOUR);
+    faulty.fail(..);
+    for lease in [&mut ended, &mut silent] {
+        let refused = lease.finish(None);
+        assert!(matches!(refused, Err(QueueError::Halt { .. })), "{}: {refused:?}", lease.id());
+    }
+    faulty.heal();
+}
+
+#[test]
 fn calls_for_many_jobs_do_first_what_time_has_brought() {
     on_each_with(QueueOptions::default().dead_for(HOUR), |bench| {
         bench.push(job("old"));
