@@ -11,23 +11,31 @@ use crate::testing::model::jobs::{EXPIRED, Job, Jobs};
 
 impl Jobs {
     pub(super) fn claim(&mut self, due_by: Option<u64>, at: &Moment) -> Option<Claimed> {
+        // A claim that skips jobs stays with those that are not due yet.
+        let is_early = self.in_state(JobState::Ready).next().is_none();
         loop {
             if at.wall < self.paused_until || self.is_full(at) {
                 return None;
             }
-            let candidate = self.candidates(due_by, at).into_iter().find(|id| self.has_place(id, at))?;
+            let listed = if is_early { self.early(due_by) } else { self.candidates(due_by, at) };
+            let candidate = listed.into_iter().find(|id| self.has_place(id, at))?;
             let row = &self.all[&candidate].row;
-            if row.extras().is_suspect && self.in_state(JobState::Running).next().is_some() {
-                return None;
-            }
             let end = match row.extras().expires {
                 Some(expires) if expires <= at.wall => Some(Err(EXPIRED.to_owned())),
                 _ => self.skips(row, at).map(Ok),
             };
-            match end {
-                Some(end) => self.end_unrun(&candidate, end, at),
-                None => return Some(self.begin(candidate, at)),
+            if let Some(end) = end {
+                self.end_unrun(&candidate, end, at);
+                continue;
             }
+            if row.extras().is_suspect {
+                let is_held = self.in_state(JobState::Running).next().is_some();
+                self.is_next_alone = is_held;
+                if is_held {
+                    return None;
+                }
+            }
+            return Some(self.begin(candidate, at));
         }
     }
 
@@ -39,17 +47,23 @@ impl Jobs {
         let mut ready: Vec<_> = self.in_state(JobState::Ready).filter(|(_, job)| job.row.due <= past).collect();
         ready.sort_by_key(|(_, job)| (rank(job), job.row.place));
         if ready.is_empty() && self.in_state(JobState::Ready).next().is_none() {
-            let due_by = due_by.unwrap_or(0);
-            ready = self.in_state(JobState::Scheduled).filter(|(_, job)| job.row.due <= due_by).collect();
-            ready.sort_by_key(|(id, job)| (job.row.due, *id));
+            return self.early(due_by);
         }
         ready.into_iter().map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Returns the jobs that a claim may take before they are due.
+    fn early(&self, due_by: Option<u64>) -> Vec<JobId> {
+        let due_by = due_by.unwrap_or(0);
+        let mut early: Vec<_> = self.in_state(JobState::Scheduled).filter(|(_, job)| job.row.due <= due_by).collect();
+        early.sort_by_key(|(id, job)| (job.row.due, *id));
+        early.into_iter().map(|(id, _)| id.clone()).collect()
     }
 
     /// True if no job may begin, since a limit of the queue is full or a job runs alone.
     pub(super) fn is_full(&self, at: &Moment) -> bool {
         let running = || self.in_state(JobState::Running);
-        let is_alone = running().any(|(_, job)| job.row.extras().is_suspect);
+        let is_alone = running().any(|(_, job)| self.is_next_alone || job.row.extras().is_suspect);
         let most = self.limits.queue.at_once;
         let first = || self.candidates(None, at).first().map(|id| self.all[id].row.extras().cost);
         let shut = self.limits.queue.rate.is_some() && first().is_some_and(|cost| !self.has_tokens(QUEUE, cost, at));

@@ -17,7 +17,7 @@ use crate::queue::words::related::Skipped;
 use crate::queue::words::row::Row;
 use crate::queue::words::told::{About, Happened, Line};
 use crate::queue::words::unique::{Until, refuses_twins};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 pub(super) const EXPIRED: &str = "it expired: no worker had taken it in time";
@@ -68,6 +68,12 @@ pub(super) struct Jobs {
     pub(super) next: u64,
     pub(super) claims: u64,
     pub(super) told: Vec<Happened>,
+    /// The ends that are still to be told to those who wait: the job, if it died, and if those are
+    /// told who are held up by a dead job.
+    pub(super) endings: VecDeque<(JobId, bool, bool)>,
+    pub(super) is_telling: bool,
+    /// True once a claim has met a job that is to run alone while others ran: none begins first.
+    pub(super) is_next_alone: bool,
 }
 
 /// The last tick of a periodic job.
@@ -98,6 +104,9 @@ impl Jobs {
             next: 0,
             claims: 0,
             told: Vec::new(),
+            endings: VecDeque::new(),
+            is_telling: false,
+            is_next_alone: false,
         }
     }
 
@@ -153,6 +162,8 @@ impl Jobs {
     /// Brings a job into the state that its row has.
     pub(super) fn enter(&mut self, id: &str, at: &Moment) {
         let Some(job) = self.all.get_mut(id) else { return };
+        // A job that was to run alone has left its place.
+        self.is_next_alone &= !job.row.extras().is_suspect || job.lease.is_some();
         job.row.since = at.wall;
         job.row.clear_state();
         job.lease = None;
@@ -181,6 +192,7 @@ impl Jobs {
     /// Removes a job, since somebody wants that, or because its time to be kept is over.
     pub(super) fn remove(&mut self, id: &str, is_wanted: bool, at: &Moment) -> Answer<()> {
         let Some(job) = self.all.remove(id) else { return Err(self.not_found(id)) };
+        self.is_next_alone &= !job.row.extras().is_suspect || !job.row.state.waits();
         self.forget(id, &job, is_wanted, at);
         self.tell(id, Some(None));
         Ok(())
@@ -272,6 +284,7 @@ impl Jobs {
     pub(super) fn reopen(&mut self, options: &QueueOptions) {
         (self.options, self.limits) = (options.clone(), LimitSet::new(&options.limits));
         self.next_made = self.next_id;
+        self.is_next_alone = false;
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -319,8 +332,7 @@ impl Jobs {
         let ready = || self.in_state(JobState::Ready);
         let is_suspect = |job: &Job| job.row.extras().is_suspect;
         let runs_alone = self.in_state(JobState::Running).any(|(_, job)| is_suspect(job));
-        let waits_alone = self.candidates(None, at).first().is_some_and(|id| is_suspect(&self.all[id]));
-        let alone = if runs_alone { Some(true) } else { (waits_alone && running > 0).then_some(false) };
+        let alone = if runs_alone { Some(true) } else { (self.is_next_alone && running > 0).then_some(false) };
         let first = self.candidates(None, at).into_iter().next();
         let mut held: BTreeMap<String, u64> = BTreeMap::new();
         for (_, job) in ready().filter(|(id, _)| !self.has_place(id, at)) {

@@ -5,7 +5,7 @@ use crate::queue::rules::ends;
 use crate::queue::rules::pushing::{Again, Push, has_room, push_again};
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{JobId, JobState, PushOutcome, Pushed, made_number};
-use crate::queue::words::related::Effect;
+use crate::queue::words::related::{Effect, OnDead};
 use crate::queue::words::told::Happened;
 use crate::queue::words::unique::Clash;
 use crate::testing::model::jobs::{Answer, Job, Jobs};
@@ -83,6 +83,7 @@ impl Jobs {
         row.state = if waits.is_empty() { ends::waiting(row.due, at.wall) } else { JobState::Waiting };
         if let Some(old) = self.all.get(id).map(|job| job.row.clone()) {
             self.release_ended(id, &old, true);
+            self.is_next_alone &= !old.extras().is_suspect || !old.state.waits();
             if self.all[id].progress.is_some() {
                 self.told.push(Happened::Anew { id: id.to_owned() });
             }
@@ -178,25 +179,37 @@ impl Jobs {
         Ok((on, died))
     }
 
-    /// Tells the end of a job to those who wait for it.
+    /// Tells the end of a job to those who wait for it. A job that dies with it tells its own end
+    /// behind that. Those who are held up are told last.
     pub(super) fn end_waits(&mut self, of: &str, died: bool, at: &Moment) {
-        let waiting: Vec<_> = self.in_state(JobState::Waiting).filter(|(_, job)| job.after.contains(of)).collect();
-        for id in waiting.into_iter().map(|(id, _)| id.clone()).collect::<Vec<_>>() {
-            let Some(job) = self.all.get_mut(&id).filter(|job| job.row.state == JobState::Waiting) else { continue };
-            match job.row.extras().on_dead.effect(died) {
-                Effect::Waits => {}
-                Effect::Dies => {
-                    let error = format!("the job {of:?} is dead, and this one was to run after it");
-                    self.end_unrun(&id, Err(error), at);
-                }
-                Effect::Counts => {
-                    job.after.remove(of);
-                    job.row.extras_mut().after = job.after.len() as u32;
-                    if job.after.is_empty() {
-                        job.row.state = ends::waiting(job.row.due, at.wall);
-                        self.enter(&id, at);
-                        self.tell(&id, None);
-                    }
+        self.endings.extend([false, true].map(|held_up| (of.to_owned(), died, held_up)));
+        if std::mem::replace(&mut self.is_telling, true) {
+            return;
+        }
+        while let Some((of, died, held_up)) = self.endings.pop_front() {
+            let is_told = |job: &Job| (job.row.extras().on_dead == OnDead::Hold) == held_up && job.after.contains(&of);
+            for id in self.ids(|job| job.row.state == JobState::Waiting && is_told(job)) {
+                self.end_wait(&id, &of, died, at);
+            }
+        }
+        self.is_telling = false;
+    }
+
+    fn end_wait(&mut self, id: &str, of: &str, died: bool, at: &Moment) {
+        let Some(job) = self.all.get_mut(id) else { return };
+        match job.row.extras().on_dead.effect(died) {
+            Effect::Waits => {}
+            Effect::Dies => {
+                let error = format!("the job {of:?} is dead, and this one was to run after it");
+                self.end_unrun(id, Err(error), at);
+            }
+            Effect::Counts => {
+                job.after.remove(of);
+                job.row.extras_mut().after = job.after.len() as u32;
+                if job.after.is_empty() {
+                    job.row.state = ends::waiting(job.row.due, at.wall);
+                    self.enter(id, at);
+                    self.tell(id, None);
                 }
             }
         }
