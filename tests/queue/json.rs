@@ -3,7 +3,7 @@
 use common::queues::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use waterline::queue::{Accept, JobState, Limits, NewJob, Outcome, QueueError, Runner};
+use waterline::queue::{Accept, JobState, Limits, NewJob, Outcome, QueueError, QueueOptions, Runner};
 use waterline::{ConfigError, Error, Retry};
 
 /// Arrays within each other.
@@ -50,7 +50,7 @@ fn json_that_could_not_be_read_again_is_refused_at_its_write() {
 
 #[test]
 fn an_attempt_that_leaves_data_that_could_not_be_read_again_has_failed() {
-    on_each(|Bench { queue, .. }| {
+    on_each(&QueueOptions::default(), |Bench { queue, .. }| {
         queue.push(NewJob::new("k", &()).unwrap().id("a").retry(Retry::none())).unwrap();
         let runner = Runner::builder(&queue).on("k", |job, ()| {
             assert_too_deep(job.update(&deep(128)));
@@ -66,7 +66,7 @@ proptest! {
     #[test]
     fn a_float_comes_back_as_it_was(floats in proptest::collection::vec(any::<f64>(), 64)) {
         let floats: Vec<f64> = floats.into_iter().filter(|float| float.is_finite()).collect();
-        let (queue, _) = queue_in(&waterline::Store::in_memory(), waterline::queue::QueueOptions::default());
+        let (queue, _) = queue_in(&waterline::Store::in_memory(), QueueOptions::default());
         queue.push(NewJob::new("k", &floats).unwrap()).unwrap();
         let mut lease = queue.accept(Accept::new()).unwrap().expect("a job is ready");
         prop_assert_eq!(&lease.payload::<Vec<f64>>().unwrap(), &floats);

@@ -5,15 +5,15 @@
 use common::HOUR;
 use common::every_write::DiskFault::{Fail, PowerLoss, Stop};
 use common::every_write::{Trial, every_write};
-use common::queues::{Bench, MILLI, SECOND, again, leak, noon, on_each_with, on_store_with, open_anew};
+use common::queues::{Bench, MILLI, SECOND, again, leak, noon, on_each, on_store_with, open_anew};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use waterline::queue::{
-    Accept, Clock, JobState, Lease, Limit, LimitOf, Limits, NewJob, Outcome, Priority, Queue, QueueError, QueueOptions,
-    Rate, Reached, Retention, Runner, Waits,
+    Accept, Clock, JobState, Lease, Limit, LimitOf, NewJob, Outcome, Queue, QueueError, QueueOptions, Rate, Retention,
+    Runner,
 };
 use waterline::testing::FaultyStore;
 use waterline::{ConfigError, Retry, Store};
@@ -21,11 +21,6 @@ use waterline::{ConfigError, Retry, Store};
 fn options(limits: &[Limit]) -> QueueOptions {
     let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(3));
     limits.iter().fold(options, |options, limit| options.limit(limit.clone()))
-}
-
-/// Runs a test on each back end.
-fn on_each(limits: &[Limit], test: impl Fn(Bench)) {
-    on_each_with(options(limits), test);
 }
 
 /// For what a queue shows of held jobs, and for the turns that keys take: the model has no lines.
@@ -51,12 +46,6 @@ fn ids(prefix: &str, numbers: std::ops::Range<u64>) -> Vec<String> {
 
 // Jobs that run at once.
 
-/// Starts the next life of the process, with these limits.
-fn reopen_with(bench: Bench, limits: &[Limit]) -> Bench {
-    let options = options(limits).clock(bench.clock.clone());
-    bench.reopened_with(options)
-}
-
 #[test]
 fn a_limit_of_a_kind_lets_so_many_run_and_the_others_wait_in_their_order_while_other_kinds_go_on() {
     on_store(&[Limit::kind("k").at_once(2)], |bench| {
@@ -81,34 +70,6 @@ fn a_limit_of_a_kind_lets_so_many_run_and_the_others_wait_in_their_order_while_o
         bench.queue.remove("a3").unwrap();
         bench.take("a0").snooze(noon() + HOUR).unwrap();
         drop((a3, free));
-    });
-}
-
-#[test]
-fn a_lease_that_is_over_gives_its_place_back() {
-    on_each(&[Limit::queue().at_once(1)], |bench| {
-        bench.push(job("a"));
-        bench.push(job("b"));
-        leak(bench.take("a"));
-        bench.none();
-        bench.clock.advance(61 * SECOND);
-        bench.take("b").finish(None).unwrap();
-    });
-}
-
-#[test]
-fn the_limit_of_a_queue_moves_no_job_and_a_place_goes_to_the_highest_priority() {
-    on_each(&[Limit::queue().at_once(1)], |bench| {
-        bench.push(job("a"));
-        bench.push(job("low").priority(Priority::Low));
-        let mut a = bench.take("a");
-        bench.none();
-        bench.push(job("urgent").priority(Priority::Urgent));
-        bench.none();
-        assert!(bench.held().is_empty());
-        a.finish(None).unwrap();
-        bench.take("urgent").finish(None).unwrap();
-        bench.take("low").finish(None).unwrap();
     });
 }
 
@@ -196,23 +157,6 @@ fn a_rate_is_exact_over_a_minute_for_a_queue_a_kind_and_a_key() {
 }
 
 #[test]
-fn a_burst_comes_at_once_and_then_each_token_wakes_the_next_job_at_its_millisecond() {
-    on_each(&[Limit::kind("k").rate(Rate::new(10, SECOND).burst(3))], |bench| {
-        bench.queue.push_all((0..20).map(|n| job(&format!("a{n}")))).unwrap();
-        bench.push(NewJob::new("other", &()).unwrap().id("free"));
-        assert_eq!(bench.claim_all(), ["a0", "a1", "a2", "free"]);
-        for n in 3..10 {
-            bench.clock.advance(99 * MILLI);
-            bench.none();
-            bench.clock.advance(MILLI);
-            assert_eq!(bench.claim_all(), [format!("a{n}")]);
-        }
-        bench.clock.advance(HOUR);
-        assert_eq!(bench.claim_all(), ids("a", 10..13), "no more than a burst, however long the pause");
-    });
-}
-
-#[test]
 fn a_cost_is_taken_in_tokens_and_one_above_the_burst_takes_a_full_bucket_and_leaves_a_debt() {
     for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
         on_store(&[limit.rate(Rate::new(1, SECOND).burst(5))], |bench| {
@@ -251,34 +195,6 @@ fn a_clock_that_jumps_back_stops_no_limit_and_one_that_jumps_forward_brings_one_
     }
 }
 
-#[test]
-fn an_accept_that_waits_gets_the_next_job_when_a_token_comes_or_a_job_ends() {
-    for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
-        on_each(&[limit.at_once(1).rate(Rate::new(1, SECOND))], |bench| {
-            bench.push(keyed("a", "key"));
-            bench.push(keyed("b", "key"));
-            let mut a = bench.take("a");
-            let (queue, clock) = (&bench.queue, &bench.clock);
-            std::thread::scope(|scope| {
-                let waiter = scope.spawn(|| {
-                    let lease = queue.accept(Accept::new().timeout(Duration::MAX)).unwrap().unwrap();
-                    (lease.id().to_owned(), lease)
-                });
-                // Both are needed: the token and the place.
-                clock.advance(SECOND);
-                a.finish(None).unwrap();
-                let (id, mut lease) = waiter.join().unwrap();
-                assert_eq!(id, "b");
-                queue.push(keyed("c", "key")).unwrap();
-                let waiter = scope.spawn(|| queue.accept(Accept::new().timeout(Duration::MAX)).unwrap().unwrap());
-                lease.finish(None).unwrap();
-                clock.advance(SECOND);
-                assert_eq!(waiter.join().unwrap().id(), "c");
-            });
-        });
-    }
-}
-
 // Threads.
 
 /// The jobs that are in the hands of workers now.
@@ -308,7 +224,7 @@ impl Inside {
 fn no_limit_is_passed_by_eight_threads_and_a_runner_and_every_job_runs() {
     const JOBS: u64 = 400;
     let limits = [Limit::each_key().at_once(2), Limit::kind("few").at_once(3), Limit::queue().at_once(6)];
-    on_each(&[], |Bench { database, .. }| {
+    on_each(&options(&[]), |Bench { database, .. }| {
         let options = limits.iter().fold(QueueOptions::default(), |options, limit| options.limit(limit.clone()));
         // All of them are counted in the end, however long they take.
         let queue = database.open("busy", options.retention(Retention::Keep)).unwrap();
@@ -348,41 +264,6 @@ fn no_limit_is_passed_by_eight_threads_and_a_runner_and_every_job_runs() {
         ran.sort_unstable();
         assert_eq!(ran, (0..JOBS).collect::<Vec<_>>());
     });
-}
-
-#[test]
-fn a_runner_with_many_slots_runs_all_held_jobs_one_at_a_time() {
-    on_each(&[Limit::each_key().at_once(1)], |bench| {
-        let now = Arc::new(AtomicU64::new(0));
-        bench.queue.push_all((0..200).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
-        let inside = now.clone();
-        let summary = Runner::builder(&bench.queue)
-            .on("k", move |job, ()| {
-                assert_eq!((inside.fetch_add(1, SeqCst), job.key()), (0, Some("a")));
-                std::thread::yield_now();
-                inside.fetch_sub(1, SeqCst);
-                Ok(Outcome::Done)
-            })
-            .max_processing(8)
-            .drain(Limits::default())
-            .unwrap();
-        assert_eq!((summary.finished, summary.retried, summary.reached), (200, 0, Reached::NothingReady));
-    });
-}
-
-#[test]
-fn a_drain_ends_when_only_tokens_are_missing_and_says_so() {
-    for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
-        on_each(&[limit.rate(Rate::new(3, HOUR))], |bench| {
-            bench.queue.push_all((0..5).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
-            let drain = || Runner::builder(&bench.queue).on("k", |_, ()| Ok(Outcome::Done)).drain(Limits::default());
-            let summary = drain().unwrap();
-            assert_eq!((summary.finished, summary.reached), (3, Reached::Limited));
-            bench.clock.advance(HOUR);
-            let summary = drain().unwrap();
-            assert_eq!((summary.finished, summary.reached), (2, Reached::NothingReady));
-        });
-    }
 }
 
 // Held jobs, and the other calls.
@@ -449,149 +330,7 @@ fn held_jobs_are_listed_behind_the_others_page_by_page_and_are_purged() {
     });
 }
 
-#[test]
-fn the_status_names_the_limit_that_holds_the_jobs_and_the_time_of_its_next_token() {
-    with_held(|bench, mut running| {
-        bench.clock.advance(3 * SECOND);
-        let status = bench.queue.status().unwrap();
-        assert_eq!(status.waits, Waits::Limited { limit: LimitOf::Key("a".into()), held: 4, left: None });
-        assert_eq!(status.oldest_ready, Some(("a1".into(), 3 * SECOND)));
-        let text = status.to_string();
-        assert!(text.contains("the key \"a\" holds 4 of them, until a job ends"), "{text}");
-        running.finish(None).unwrap();
-        assert_eq!(bench.queue.status().unwrap().waits, Waits::NoWorker);
-    });
-    on_each(&[Limit::kind("k").rate(Rate::new(1, SECOND))], |bench| {
-        bench.queue.push_all((0..3).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
-        assert_eq!(bench.claim_all(), ["a0"]);
-        bench.clock.advance(400 * MILLI);
-        let waits = bench.queue.status().unwrap().waits;
-        assert_eq!(waits, Waits::Limited { limit: LimitOf::Kind("k".into()), held: 2, left: Some(600 * MILLI) });
-    });
-    on_each(&[Limit::queue().rate(Rate::new(1, SECOND))], |bench| {
-        bench.queue.push_all((0..3).map(|n| job(&format!("a{n}")))).unwrap();
-        assert_eq!(bench.claim_all(), ["a0"]);
-        let status = bench.queue.status().unwrap();
-        assert_eq!(status.waits, Waits::Limited { limit: LimitOf::Queue, held: 2, left: Some(SECOND) });
-        assert!(status.to_string().contains("the queue holds 2 of them, and has a token in 1.0s"), "{status}");
-    });
-}
-
-#[test]
-fn a_held_job_of_a_low_priority_gives_way_to_urgent_ones_but_not_for_ever() {
-    on_each(&[Limit::each_key().at_once(1)], |bench| {
-        bench.queue.push_all((0..3).map(|n| keyed(&format!("a{n}"), "a").priority(Priority::Low))).unwrap();
-        let mut running = bench.take("a0");
-        bench.none();
-        bench.queue.push_all((0..20).map(|n| job(&format!("u{n}")).priority(Priority::Urgent))).unwrap();
-        running.finish(None).unwrap();
-        let ran = bench.claim_all();
-        assert_eq!(ran.len(), 22);
-        assert_eq!(ran[..2], ["u0", "u1"]);
-        let place = |id: &str| ran.iter().position(|other| other == id).unwrap();
-        assert!(place("a1") < 8 && place("a2") < 16, "{ran:?}");
-    });
-}
-
-#[test]
-fn an_accept_of_jobs_that_are_due_by_some_time_follows_the_limits_too() {
-    on_each(&[Limit::each_key().at_once(1)], |bench| {
-        let late = |at| Accept::new().max_run_at(at);
-        bench.queue.push_all([keyed("a0", "a"), keyed("a1", "a"), keyed("b0", "b")]).unwrap();
-        bench.push(keyed("later", "a").delay(HOUR));
-        let mut a0 = bench.queue.accept(late(noon() - HOUR)).unwrap().unwrap();
-        let mut b0 = bench.queue.accept(late(noon() - HOUR)).unwrap().unwrap();
-        assert_eq!((a0.id(), b0.id()), ("a0", "b0"));
-        assert!(bench.queue.accept(late(noon() + 2 * HOUR)).unwrap().is_none(), "both limits are full");
-        assert_eq!(bench.queue.state("later").unwrap(), Some(JobState::Scheduled));
-        a0.finish(None).unwrap();
-        let mut a1 = bench.queue.accept(late(noon() - HOUR)).unwrap().unwrap();
-        assert_eq!(a1.id(), "a1");
-        let (queue, clock) = (&bench.queue, &bench.clock);
-        std::thread::scope(|scope| {
-            let accept = late(noon() + 2 * HOUR).timeout(Duration::MAX);
-            let waiter = scope.spawn(move || queue.accept(accept).unwrap().unwrap());
-            a1.finish(None).unwrap();
-            assert_eq!(waiter.join().unwrap().id(), "later");
-        });
-        b0.finish(None).unwrap();
-        clock.advance(HOUR);
-    });
-}
-
 // Restarts.
-
-#[test]
-fn held_jobs_outlive_a_restart_and_the_jobs_that_ran_count_no_more() {
-    let limits = [Limit::each_key().at_once(1), Limit::kind("k").at_once(2)];
-    on_each(&limits, |bench| {
-        for key in ["a", "b", "c"] {
-            bench.queue.push_all((0..3).map(|n| keyed(&format!("{key}{n}"), key))).unwrap();
-        }
-        bench.take("a0").bury("no").unwrap();
-        let mut running = [bench.take("a1"), bench.take("b0")];
-        bench.none();
-        for lease in &mut running {
-            lease.snooze(noon() + 100 * HOUR).unwrap();
-        }
-        drop(running);
-        let held = bench.held();
-        let bench = reopen_with(bench, &limits);
-        assert_eq!(bench.held(), held);
-        let ran = bench.claim_all();
-        assert_eq!(ran.len(), 6, "{ran:?}");
-        for key in ["a", "b", "c"] {
-            assert!(ran.iter().filter(|id| id.starts_with(key)).is_sorted(), "{ran:?}");
-        }
-    });
-}
-
-#[test]
-fn jobs_that_limits_held_run_by_the_limits_of_the_next_start() {
-    let key = |n| Limit::each_key().at_once(n);
-    let kind = |n| Limit::kind("k").at_once(n);
-    let slow = Limit::each_key().rate(Rate::new(1, HOUR));
-    let before = [vec![key(1)], vec![kind(1)], vec![key(1), kind(1)], vec![slow.clone(), kind(1)]];
-    // The limits of the second life, and the jobs of the two keys that may run at once then.
-    let after = [
-        (vec![], 12),
-        (vec![key(3)], 6),
-        (vec![kind(2)], 2),
-        (vec![key(2), kind(3)], 3),
-        (vec![Limit::each_key().rate(Rate::new(4, HOUR))], 8),
-        (vec![Limit::queue().at_once(5)], 5),
-        (vec![key(1), Limit::queue().rate(Rate::new(1, HOUR))], 1),
-    ];
-    for first in &before {
-        for (second, may_run) in &after {
-            on_each(first, |bench| {
-                let all = (0..12).map(|n| keyed(&format!("a{n}"), if n % 2 == 0 { "even" } else { "odd" }));
-                bench.queue.push_all(all).unwrap();
-                let mut running = Vec::new();
-                while let Some(lease) = bench.accept() {
-                    running.push(lease);
-                }
-                let begun = running.len();
-                running.iter_mut().for_each(finish);
-                drop(running);
-                let bench = reopen_with(bench, second);
-                bench.clock.advance(2 * HOUR);
-                let mut running = Vec::new();
-                while let Some(lease) = bench.accept() {
-                    running.push(lease);
-                }
-                let place = format!("{first:?} then {second:?}");
-                assert_eq!(running.len(), (*may_run).min(12 - begun), "{place}");
-                for _ in 0..50 {
-                    running.iter_mut().for_each(finish);
-                    bench.clock.advance(HOUR);
-                    running = std::iter::from_fn(|| bench.accept()).collect();
-                }
-                assert_eq!((bench.queue.counts().ready, bench.held()), (0, vec![]), "{place}");
-            });
-        }
-    }
-}
 
 #[test]
 fn jobs_of_a_process_that_has_died_take_no_place_in_the_lives_after_it_whatever_their_limits() {

@@ -11,6 +11,7 @@ mod many;
 mod meta;
 mod parity;
 mod periodic;
+mod suite;
 mod suspects;
 mod time;
 mod unique;

@@ -1,7 +1,7 @@
 //! The things that time brings to a queue without a worker: a call that looks, and one that waits,
 //! see it all the same.
 
-use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, job, noon, on_each_with, on_store};
+use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, job, noon, on_store};
 use common::{ends, rest};
 use crossbeam_channel::bounded;
 use std::time::Duration;
@@ -19,25 +19,6 @@ fn silent(bench: &Bench) -> Lease {
 
 fn options() -> QueueOptions {
     QueueOptions::default().lease(MINUTE).retry(Retry::fixed(SECOND)).retention(Retention::For(SECOND)).dead_for(SECOND)
-}
-
-#[test]
-fn c20_a_silent_worker_is_noticed_by_whoever_looks() {
-    type Looks = fn(&Queue) -> bool;
-    let looks: [(&str, Looks); 5] = [
-        ("state", |queue| queue.state("a").unwrap() == Some(JobState::Scheduled)),
-        ("get", |queue| queue.get("a").unwrap().unwrap().error.unwrap().contains("silent")),
-        ("counts", |queue| (queue.counts().running, queue.counts().scheduled) == (0, 1)),
-        ("list", |queue| queue.list(JobState::Running, None, 9).unwrap().is_empty()),
-        ("status", |queue| queue.status().unwrap().waits == Waits::NothingReady { due_in: Some(SECOND) }),
-    ];
-    for (name, sees) in looks {
-        on_each_with(options(), |bench| {
-            let _lease = silent(&bench);
-            bench.clock.advance(MINUTE);
-            assert!(sees(&bench.queue), "{name}");
-        });
-    }
 }
 
 #[test]
@@ -86,23 +67,6 @@ fn cr5_a_silent_worker_is_noticed_by_whoever_waits_whenever_the_wait_began() {
 }
 
 #[test]
-fn rows_whose_time_is_over_are_neither_shown_nor_counted() {
-    on_each_with(options(), |bench| {
-        bench.finished("finished");
-        bench.running("dead").bury("no way").unwrap();
-        bench.push(job("expires").expires(2 * SECOND));
-        bench.push(job("due").delay(SECOND));
-        bench.clock.advance(SECOND);
-        let gone = [None, None];
-        assert_eq!(bench.states(["finished", "dead"]), gone);
-        assert_eq!((bench.queue.counts().finished, bench.queue.counts().dead), (0, 0));
-        assert_eq!(bench.states(["expires", "due"]), [Some(JobState::Ready), Some(JobState::Ready)]);
-        bench.clock.advance(SECOND);
-        assert_eq!((bench.state("expires"), bench.queue.counts().dead), (Some(JobState::Dead), 1));
-    });
-}
-
-#[test]
 fn a_look_at_a_store_that_takes_no_write_shows_what_is_stored_and_the_status_says_so() {
     let disk = FaultyStore::new().unwrap();
     let bench = Bench::on(disk.store(), &Clock::manual(noon()), options());
@@ -122,7 +86,7 @@ fn jobs_that_came_due_are_claimed_before_those_that_are_pushed_after_that() {
         ("push", |bench| drop(bench.push(job("later")))),
         ("enqueue", |bench| bench.store().write(|all| all.enqueue(&bench.queue, job("later")).map(drop)).unwrap()),
         ("group", |bench| {
-            let group = Group::new(bench.store()).queue("q", ["k"], bench.options.clone());
+            let group = Group::new(&bench.store()).queue("q", ["k"], bench.options.clone());
             group.open().unwrap().push(job("later")).unwrap();
         }),
     ];
@@ -152,19 +116,6 @@ fn an_error_of_a_job_names_its_queue() {
     for error in errors {
         assert!(error.to_string().contains("the queue \"q\""), "{error}");
     }
-}
-
-#[test]
-fn a_finished_job_shows_its_failures_beside_its_last_error() {
-    on_each_with(QueueOptions::default().retry(Retry::fixed(Duration::ZERO)), |bench| {
-        bench.running("a").retry("it fails").unwrap();
-        bench.finish("a");
-        let info = bench.info("a");
-        assert_eq!((info.state, info.failures, info.error.as_deref()), (JobState::Finished, 1, Some("it fails")));
-        // Pushed anew, it has failed never.
-        bench.push(job("a"));
-        assert_eq!((bench.info("a").failures, bench.info("a").error), (0, None));
-    });
 }
 
 #[test]

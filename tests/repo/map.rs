@@ -25,6 +25,13 @@ pub(crate) fn functions(text: &str) -> impl Iterator<Item = &str> {
     declared.filter_map(move |line| Some(&line[..name(line)?]))
 }
 
+/// The case of the suite of queues that a line of this file begins. `queue_suite!` makes a test of
+/// it.
+pub(crate) fn case<'a>(file: &str, line: &'a str) -> Option<&'a str> {
+    let (name, taken) = line.strip_prefix("pub(super) fn ")?.split_once('(')?;
+    (file.starts_with("src/testing/queue/") && (taken.is_empty() || taken.contains(": &Benches<"))).then_some(name)
+}
+
 /// The promises that a test is named after: `promise_01_promise_10_…` is a test of two. An error
 /// if a number is not one of theirs, in two digits.
 fn promises(test: &str) -> Result<BTreeSet<u32>, String> {

@@ -47,7 +47,13 @@ fn tests(program: &Program, files: &BTreeMap<String, String>) -> Vec<String> {
         Program::Test(name) => format!("tests/{name}/"),
     };
     let name = |file: &'_ str| Some(file.strip_prefix(&folder)?.strip_suffix(".rs")?.to_owned());
-    files.iter().filter_map(|(file, text)| Some(functions(&name(file)?, text))).flatten().collect()
+    let mut tests: Vec<_> =
+        files.iter().filter_map(|(file, text)| Some(functions(&name(file)?, text))).flatten().collect();
+    if folder == "tests/queue/" {
+        let cases = files.iter().flat_map(|(file, text)| text.lines().filter_map(|line| map::case(file, line)));
+        tests.extend(cases.flat_map(|case| ["store", "model"].map(|on| format!("suite::on_the_{on}::{case}"))));
+    }
+    tests
 }
 
 #[test]

@@ -1,0 +1,142 @@
+//! The suite of tests that every database of queues has to pass.
+#![allow(clippy::unwrap_used, reason = "a case that fails panics")]
+
+use crate::base::error::describe;
+use crate::base::guard::guarded;
+use crate::base::sync::Arc;
+use crate::queue::{Queue, QueueError, QueueOptions};
+use bench::{Benches, Database};
+use std::fmt;
+
+mod after;
+pub mod bench;
+mod bounded;
+mod calls;
+mod cases;
+mod claims;
+mod leases;
+mod limits;
+mod meta;
+mod parity;
+mod periodic;
+mod states;
+mod time;
+mod unique;
+
+/// A case, and its name.
+type Case = (&'static str, fn(&Benches<'_>));
+
+macro_rules! listed {
+    ([] $($file:ident: $($case:ident),+;)+) => {
+        const CASES: &[Case] = &[$($((stringify!($case), $file::$case),)+)+];
+    };
+}
+crate::__each_queue_case!(listed,);
+
+/// Checks that a database of queues keeps the rules of a [`Queue`], and panics with the case that
+/// fails.
+///
+/// The suite gets a closure that makes a database without a queue, and answers how a queue of it is
+/// opened. A case opens a queue, drops it, and opens it again, as a restart does; it may open
+/// others beside it. All of them take the clock in their [`QueueOptions`], which the case moves.
+///
+/// ```
+/// use waterline::Store;
+/// use waterline::queue::Queue;
+/// use waterline::testing::QueueSuite;
+///
+/// QueueSuite::new(|| {
+///     let store = Store::in_memory();
+///     move |name: &str, options| Queue::open(&store, name, options)
+/// })
+/// .case("c12_an_accept_that_finds_nothing_is_no_error");
+/// ```
+///
+/// [`queue_suite!`](crate::queue_suite) makes a test of each case, so that they run side by side,
+/// and one that fails is seen by its name.
+///
+/// The cases bring about no crash within a write, since only the database knows how it dies.
+#[must_use = "nothing is checked before `run`"]
+pub struct QueueSuite<'a>(Benches<'a>);
+
+impl<'a> QueueSuite<'a> {
+    /// Makes a suite for databases that this closure makes, each of them empty. It answers with a
+    /// closure that opens a queue by its name, as [`Queue::open`] does.
+    pub fn new<D>(database: impl Fn() -> D + 'a) -> Self
+    where
+        D: Fn(&str, QueueOptions) -> Result<Queue, QueueError> + 'static,
+    {
+        Self(Benches(Box::new(move || Database::Other(Arc::new(database())))))
+    }
+
+    /// The names of all cases.
+    pub fn cases() -> impl Iterator<Item = &'static str> {
+        CASES.iter().map(|(name, _)| *name)
+    }
+
+    /// Checks the case with this name.
+    ///
+    /// # Panics
+    /// If it fails, and if there is no such case.
+    pub fn case(&self, name: &str) {
+        let case = CASES.iter().find(|(case, _)| *case == name);
+        let (_, check) = case.unwrap_or_else(|| panic!("the suite has no case {name:?}"));
+        check(&self.0);
+    }
+
+    /// Checks all cases, one after the other.
+    ///
+    /// # Panics
+    /// If some fail, with the name of each and the text of its panic.
+    #[track_caller]
+    pub fn run(&self) {
+        let failure = |(name, check): &Case| {
+            let error = guarded(|| {
+                check(&self.0);
+                Ok(())
+            })
+            .err()?;
+            Some(format!("\n  {name} {}", describe(&*error)))
+        };
+        let failed: Vec<_> = CASES.iter().filter_map(failure).collect();
+        assert!(failed.is_empty(), "{} of {} cases failed:{}", failed.len(), CASES.len(), failed.concat());
+    }
+}
+
+impl fmt::Debug for QueueSuite<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueSuite").finish_non_exhaustive()
+    }
+}
+
+/// Makes a test of each case of a [`QueueSuite`](crate::testing::QueueSuite).
+///
+/// ```
+/// # #[cfg(test)]
+/// mod queues_in_memory {
+///     use waterline::testing::{QueueModel, QueueSuite};
+///
+///     fn suite() -> QueueSuite<'static> {
+///         QueueSuite::new(|| {
+///             let model = QueueModel::new();
+///             move |name: &str, options| model.open(name, options)
+///         })
+///     }
+///
+///     waterline::queue_suite!(suite());
+/// }
+/// ```
+#[macro_export]
+macro_rules! queue_suite {
+    ([$suite:expr] $($file:ident: $($case:ident),+;)+) => {
+        $($(
+            #[test]
+            fn $case() {
+                $suite.case(stringify!($case));
+            }
+        )+)+
+    };
+    ($suite:expr) => {
+        $crate::__each_queue_case!($crate::queue_suite, $suite);
+    };
+}
