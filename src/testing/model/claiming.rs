@@ -11,32 +11,42 @@ use crate::testing::model::jobs::{EXPIRED, Job, Jobs};
 
 impl Jobs {
     pub(super) fn claim(&mut self, due_by: Option<u64>, at: &Moment) -> Option<Claimed> {
-        // A claim that skips jobs stays with those that are not due yet.
-        let is_early = self.in_state(JobState::Ready).next().is_none();
-        loop {
-            if at.wall < self.paused_until || self.is_full(at) {
+        while at.wall >= self.paused_until && !self.is_full(at) {
+            let is_early = self.in_state(JobState::Ready).next().is_none();
+            let mut has_ended = false;
+            for candidate in self.candidates(due_by, at) {
+                let Some(job) = self.all.get(&candidate).filter(|job| job.row.state.waits()) else { continue };
+                if !self.has_place(&candidate, at) {
+                    continue;
+                }
+                let end = match job.row.extras().expires {
+                    Some(expires) if expires <= at.wall => Some(Err(EXPIRED.to_owned())),
+                    _ => self.skips(&job.row, at).map(Ok),
+                };
+                let is_suspect = job.row.extras().is_suspect;
+                if let Some(end) = end {
+                    self.end_unrun(&candidate, end, at);
+                    has_ended = true;
+                    if is_early {
+                        // All that are not due yet are gone through before the next look.
+                        continue;
+                    }
+                    break;
+                }
+                if is_suspect {
+                    let is_held = self.in_state(JobState::Running).next().is_some();
+                    self.is_next_alone = is_held;
+                    if is_held {
+                        return None;
+                    }
+                }
+                return Some(self.begin(candidate, at));
+            }
+            if !has_ended {
                 return None;
             }
-            let listed = if is_early { self.early(due_by) } else { self.candidates(due_by, at) };
-            let candidate = listed.into_iter().find(|id| self.has_place(id, at))?;
-            let row = &self.all[&candidate].row;
-            let end = match row.extras().expires {
-                Some(expires) if expires <= at.wall => Some(Err(EXPIRED.to_owned())),
-                _ => self.skips(row, at).map(Ok),
-            };
-            if let Some(end) = end {
-                self.end_unrun(&candidate, end, at);
-                continue;
-            }
-            if row.extras().is_suspect {
-                let is_held = self.in_state(JobState::Running).next().is_some();
-                self.is_next_alone = is_held;
-                if is_held {
-                    return None;
-                }
-            }
-            return Some(self.begin(candidate, at));
         }
+        None
     }
 
     /// Returns the jobs that a claim may take, in its order.
@@ -115,6 +125,7 @@ impl Jobs {
             job.row.resubmit = job.row.resubmit.filter(|due| *due > at.wall);
         }
         self.claims += 1;
+        self.is_next_alone = false;
         self.enter(&id, at);
         self.tell(&id, None);
         let Job { row, payload, .. } = self.all[&id].clone();

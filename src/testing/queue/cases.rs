@@ -151,6 +151,7 @@ macro_rules! __each_queue_case {
                 a_window_that_is_over_goes_with_its_job_however_clocks_are_set,
                 p08_a_job_is_skipped_if_a_twin_began_after_its_push_and_succeeded,
                 a_run_that_began_before_the_push_makes_nothing_needless_however_clocks_are_set,
+                a_claim_of_jobs_for_later_passes_all_that_are_needless,
                 p08_the_own_earlier_run_of_a_job_does_not_make_its_next_run_needless,
                 a_success_is_remembered_for_a_day_and_over_a_restart,
                 m14_the_jobs_of_an_older_root_are_skipped_and_those_of_the_same_time_run,

@@ -270,6 +270,18 @@ pub(super) fn a_run_that_began_before_the_push_makes_nothing_needless_however_cl
     assert_eq!(skipped(&bench, "b"), None);
 }
 
+pub(super) fn a_claim_of_jobs_for_later_passes_all_that_are_needless(on: &Benches<'_>) {
+    let bench = on.bench();
+    // More of them than one look takes.
+    bench.queue.push_all((0..200).map(|n| executed(&format!("{n:03}")).delay(MINUTE))).unwrap();
+    bench.push(job("last").delay(2 * MINUTE));
+    bench.push(executed("now"));
+    bench.finish("now");
+    let early = Accept::new().max_run_at(noon() + HOUR);
+    assert_eq!(bench.queue.accept(early).unwrap().expect("one is left").id(), "last");
+    assert_eq!(bench.queue.counts().finished, 201);
+}
+
 pub(super) fn p08_the_own_earlier_run_of_a_job_does_not_make_its_next_run_needless(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(executed("a"));

@@ -255,16 +255,18 @@ impl Step<'_, '_> {
             // A push before the next one then wakes those who wait for it.
             self.tail.from.set(List::Scheduled, next);
         }
+        let mut has_ended = false;
         for (at, id) in listed {
             let row = self.row_in(JobState::Scheduled, &id)?;
-            let row = row.filter(|row| row.state == JobState::Scheduled && row.due == at);
-            // A job that a limit has no place for stays where it is, since it is not due.
-            match row.map_or(Ok(Claim::Again), |row| self.claim_job(id, row))? {
-                Claim::Again => {}
+            let Some(row) = row.filter(|row| row.state == JobState::Scheduled && row.due == at) else { continue };
+            match self.claim_job(id.clone(), row)? {
+                // A job that a limit has no place for stays where it is, since it is not due. One
+                // that has ended makes a place in the list, and others may have waited for it.
+                Claim::Again => has_ended |= self.row(&id)?.is_none_or(|row| row.state != JobState::Scheduled),
                 claim => return Ok(claim),
             }
         }
-        Ok(Claim::Nothing)
+        Ok(if has_ended { Claim::Again } else { Claim::Nothing })
     }
 }
 
