@@ -54,8 +54,14 @@ impl Queue {
 
     /// Pushes jobs for which the hook was asked.
     pub(super) fn push_asked(&self, jobs: Vec<NewJob>) -> Result<Vec<Pushed>, QueueError> {
-        let pushes = jobs.into_iter().map(|job| self.prepare(job)).collect::<Result<Vec<_>, _>>()?;
-        if pushes.is_empty() { Ok(Vec::new()) } else { self.push_prepared(pushes) }
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pushes = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            pushes.push(self.prepare(job)?);
+        }
+        self.push_prepared(pushes)
     }
 
     /// Pushes jobs in one atomic write, if there is room for all of them.

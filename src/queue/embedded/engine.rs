@@ -177,10 +177,8 @@ impl QueueEngine for Embedded {
         let count = queues.len();
         call_on(&self.store, queues, "push jobs", Changes::default(), move |steps| {
             (0..count).try_for_each(|at| steps.at(at, |step| step.keep_house(AT_ONCE)))?;
-            let mut pushed = Vec::new();
-            for (at, pushes) in &placed {
-                pushed.extend(steps.at(*at, |step| step.push_bounded(pushes))?);
-            }
+            let mut pushed = Vec::with_capacity(placed.iter().map(|(_, pushes)| pushes.len()).sum());
+            placed.iter().try_for_each(|(at, pushes)| steps.at(*at, |step| step.push_bounded(pushes, &mut pushed)))?;
             Ok(pushed)
         })
     }

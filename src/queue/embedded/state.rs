@@ -271,7 +271,8 @@ impl Participant for QueueState {
 
     fn tail(&self) -> Tail {
         let live = self.live.lock();
-        Tail::new(live.head.clone(), live.from, live.gate, live.damaged, live.life)
+        let is_watched = self.shared.subscribers.watchers.is_any();
+        Tail::new(live.head.clone(), live.from, live.gate, live.damaged, live.life, is_watched)
     }
 
     fn apply(&self, tail: &mut Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
@@ -323,6 +324,7 @@ impl Participant for QueueState {
         told.retain(|happened| !matches!(happened, Happened::Line(Line::Damaged(damaged)) if is_known(damaged)));
         let owes = tail.owes_lines && told.iter().any(|happened| matches!(happened, Happened::Line(_)));
         self.shared.told(told);
+        self.shared.subscribers.watchers.miss(tail.untold);
         self.shared.wake(Wake { sooner: wake.sooner, ..Wake::default() });
         owes.then(|| -> Chore { Box::new(move |_| self.shared.write_lines()) })
     }
@@ -351,6 +353,7 @@ mod tests {
     use crate::queue::Clock;
     use crate::queue::accept::Accept;
     use crate::queue::handle::Queue;
+    use crate::queue::waits::watchers::QueueChange;
     use crate::queue::words::job::Retention;
     use crate::queue::words::limit::Limit;
     use crate::queue::words::new_job::NewJob;
@@ -367,6 +370,21 @@ mod tests {
         let news = queue.shared.bell.news();
         lease.update(None).expect("the lease holds");
         assert_eq!(queue.shared.bell.news(), news);
+    }
+
+    #[test]
+    fn one_who_begins_to_watch_while_a_new_job_is_written_learns_that_a_change_was_missed() {
+        let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).expect("it opens");
+        let push = queue.prepare(NewJob::new("k", &1).expect("it is JSON")).expect("it is a job");
+        let watched = queue.clone();
+        // The batch has begun when it runs this.
+        let pushed = queue.call(move |step| {
+            let watch = watched.watch();
+            step.push_bounded(std::slice::from_ref(&push), &mut Vec::new()).map(|()| watch)
+        });
+        let mut watch = pushed.expect("it is written");
+        assert_eq!(watch.wait(Duration::ZERO), Some(QueueChange::Missed { changes: 1 }));
+        assert_eq!(watch.wait(Duration::ZERO), None);
     }
 
     #[test]

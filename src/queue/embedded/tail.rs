@@ -4,6 +4,7 @@ use crate::base::sync::{Arc, Mutex};
 use crate::queue::embedded::codec::head::Head;
 use crate::queue::embedded::keys::Fronts;
 use crate::queue::rules::gate::Gate;
+use crate::queue::words::job::JobState;
 use crate::queue::words::told::Happened;
 
 /// The state of a queue after everything in the batch.
@@ -26,13 +27,17 @@ pub(crate) struct Tail {
     pub(crate) waited: u64,
     /// True if nobody who waits for the batch writes its lines.
     pub(crate) owes_lines: bool,
+    /// True if somebody watched the queue when the batch began.
+    is_watched: bool,
+    /// The number of new jobs that are not among the events, since nobody watched.
+    pub(crate) untold: u64,
 }
 
 impl Tail {
-    pub(crate) fn new(head: Head, from: Fronts, gate: Gate, damaged: u64, life: u64) -> Self {
-        let waited = head.waiting();
-        let told = Arc::default();
-        Self { head, changed: false, from, gate, damaged, life, told, count: 0, waited, owes_lines: false }
+    pub(crate) fn new(head: Head, from: Fronts, gate: Gate, damaged: u64, life: u64, is_watched: bool) -> Self {
+        let (waited, told) = (head.waiting(), Arc::default());
+        let (changed, count, owes_lines, untold) = (false, 0, false, 0);
+        Self { head, changed, from, gate, damaged, life, told, count, waited, owes_lines, is_watched, untold }
     }
 
     pub(crate) fn tell(&mut self, happened: Happened) {
@@ -40,6 +45,15 @@ impl Tail {
         told.truncate(self.count);
         told.push(happened);
         self.count += 1;
+    }
+
+    /// Tells of a job that was not there before, if somebody watches. Nobody can wait for it yet.
+    pub(crate) fn tell_new(&mut self, id: &str, state: JobState) {
+        if self.is_watched {
+            self.tell(Happened::Seen { id: id.to_owned(), state: Some(state), data: Some(None) });
+        } else {
+            self.untold += 1;
+        }
     }
 
     /// Takes the events, once the batch is written.

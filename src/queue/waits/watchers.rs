@@ -30,7 +30,8 @@ pub enum QueueChange {
     },
     /// Somebody has ended the pause of the queue. (Nothing tells that its time is over.)
     Resumed,
-    /// So many changes were lost here, since nobody took them in time.
+    /// So many changes were lost here, since nobody took them in time, or since they were being
+    /// written when the watch began.
     #[non_exhaustive]
     Missed {
         /// The number of changes.
@@ -61,7 +62,7 @@ pub(crate) struct Watchers {
 }
 
 impl Watchers {
-    /// True if somebody watches. Otherwise nobody has to be told of new jobs.
+    /// True if somebody watches. Otherwise nobody is told of new jobs.
     pub(crate) fn is_any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
     }
@@ -78,6 +79,19 @@ impl Watchers {
             let surplus = waiting.changes.len().saturating_sub(MOST);
             waiting.changes.drain(..surplus);
             waiting.missed += surplus as u64;
+            buffer.changed.notify_all();
+        }
+    }
+
+    /// Tells those who watch by now that they have missed so many changes.
+    pub(crate) fn miss(&self, changes: u64) {
+        if changes == 0 || !self.is_any() {
+            return;
+        }
+        for buffer in self.buffers.lock().iter() {
+            let mut waiting = buffer.waiting.lock();
+            waiting.missed += changes;
+            waiting.calls += 1;
             buffer.changed.notify_all();
         }
     }

@@ -63,15 +63,15 @@ impl Step<'_, '_> {
     /// Makes pushes of the user's, if there is room for all of them. Before that, the caller does
     /// what time has brought: what was due before them is before them, and what has expired makes
     /// room.
-    pub(in crate::queue) fn push_bounded(&mut self, pushes: &[Push]) -> Result<Vec<Pushed>, BoxError> {
+    pub(in crate::queue) fn push_bounded(&mut self, pushes: &[Push], pushed: &mut Vec<Pushed>) -> Result<(), BoxError> {
         self.room = Room::Now;
         let is_batch = pushes.iter().any(|push| push.awaited_by.is_some());
-        let pushed = match is_batch {
-            true => self.push_batch(pushes),
-            false => pushes.iter().map(|push| self.push(push)).collect(),
+        let ended = match is_batch {
+            true => self.push_batch(pushes).map(|all| pushed.extend(all)),
+            false => pushes.iter().try_for_each(|push| self.push(push).map(|one| pushed.push(one))),
         };
         self.room = Room::Any;
-        pushed
+        ended
     }
 
     fn check_room(&self) -> Result<(), QueueError> {
@@ -131,7 +131,10 @@ impl Step<'_, '_> {
         if row.extras.is_some() {
             self.register(id, &row, push.window)?;
         }
-        self.tell(id, Some(state), Some(None));
+        match old {
+            Some(_) => self.tell(id, Some(state), Some(None)),
+            None => self.tail.tell_new(id, state),
+        }
         if let Some(of) = &waits.died {
             self.end_unrun(id, row, Unrun::of_death(of))?;
         }
