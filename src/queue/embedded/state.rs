@@ -271,7 +271,7 @@ impl Participant for QueueState {
 
     fn tail(&self) -> Tail {
         let live = self.live.lock();
-        let is_watched = self.shared.subscribers.watchers.is_any();
+        let is_watched = self.shared.subscribers.is_any();
         Tail::new(live.head.clone(), live.from, live.gate, live.damaged, live.life, is_watched)
     }
 
@@ -354,7 +354,7 @@ mod tests {
     use crate::queue::accept::Accept;
     use crate::queue::handle::Queue;
     use crate::queue::waits::watchers::QueueChange;
-    use crate::queue::words::job::Retention;
+    use crate::queue::words::job::{JobState, Retention};
     use crate::queue::words::limit::Limit;
     use crate::queue::words::new_job::NewJob;
     use crate::queue::words::options::QueueOptions;
@@ -385,6 +385,23 @@ mod tests {
         let mut watch = pushed.expect("it is written");
         assert_eq!(watch.wait(Duration::ZERO), Some(QueueChange::Missed { changes: 1 }));
         assert_eq!(watch.wait(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn one_who_begins_to_wait_while_the_job_is_removed_and_pushed_anew_sees_it_again() {
+        let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).expect("it opens");
+        let job = || NewJob::new("k", &1).expect("it is JSON").id("a");
+        queue.push(job()).expect("it is pushed");
+        let push = queue.prepare(job()).expect("it is a job");
+        let other = queue.clone();
+        let written = queue.call(move |step| {
+            let subscription = other.subscribe("a")?;
+            step.remove("a")?;
+            step.push_bounded(std::slice::from_ref(&push), &mut Vec::new()).map(|()| subscription)
+        });
+        let mut subscription = written.expect("it is written");
+        let seen = subscription.wait(Duration::ZERO).expect("it works").expect("it has changed");
+        assert_eq!((seen.state, subscription.state()), (Some(JobState::Ready), Some(JobState::Ready)));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) struct Tail {
     pub(crate) waited: u64,
     /// True if nobody who waits for the batch writes its lines.
     pub(crate) owes_lines: bool,
-    /// True if somebody watched the queue when the batch began.
+    /// True if somebody is to be told of new jobs.
     is_watched: bool,
     /// The number of new jobs that are not among the events, since nobody watched.
     pub(crate) untold: u64,
@@ -41,13 +41,15 @@ impl Tail {
     }
 
     pub(crate) fn tell(&mut self, happened: Happened) {
+        // One who has begun to wait for a job that is removed now may see it again.
+        self.is_watched |= matches!(happened, Happened::Seen { state: None, .. });
         let mut told = self.told.lock();
         told.truncate(self.count);
         told.push(happened);
         self.count += 1;
     }
 
-    /// Tells of a job that was not there before, if somebody watches. Nobody can wait for it yet.
+    /// Tells of a job that was not there before, if somebody waited when the batch began.
     pub(crate) fn tell_new(&mut self, id: &str, state: JobState) {
         if self.is_watched {
             self.tell(Happened::Seen { id: id.to_owned(), state: Some(state), data: Some(None) });

@@ -54,6 +54,11 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
+    /// True if somebody waits. Otherwise nobody is told of new jobs.
+    pub(crate) fn is_any(&self) -> bool {
+        self.watchers.is_any() || !self.slots.lock().is_empty()
+    }
+
     pub(crate) fn tell(&self, told: Vec<Happened>) {
         self.watchers.tell(&told);
         let slots = self.slots.lock();

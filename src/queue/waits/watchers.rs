@@ -62,8 +62,7 @@ pub(crate) struct Watchers {
 }
 
 impl Watchers {
-    /// True if somebody watches. Otherwise nobody is told of new jobs.
-    pub(crate) fn is_any(&self) -> bool {
+    pub(super) fn is_any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
     }
 
