@@ -4,7 +4,7 @@ use crate::base::sync::{Arc, Mutex};
 use crate::queue::engine::QueueNo;
 use crate::queue::waits::shared::{OpenQueues, Shared};
 use crate::queue::words::options::QueueOptions;
-use crate::queue::{Queue, QueueError as PublicError};
+use crate::queue::{GroupBuilder, Queue, QueueError as PublicError};
 use jobs::Jobs;
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -65,6 +65,12 @@ impl QueueModel {
     /// Those of [`Queue::open`].
     pub fn open(&self, name: impl AsRef<str>, options: QueueOptions) -> Result<Queue, PublicError> {
         Queue::on(self.0.clone(), name.as_ref(), options)
+    }
+
+    /// Begins a group of queues of it: see [`Group::new`](crate::queue::Group::new).
+    pub fn group(&self) -> GroupBuilder {
+        let model = self.clone();
+        GroupBuilder::over(move |name, options| model.open(name, options))
     }
 
     /// Returns the database as the next process finds it if this one dies now.

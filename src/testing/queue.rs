@@ -14,6 +14,8 @@ mod bounded;
 mod calls;
 mod cases;
 mod claims;
+mod group;
+mod group_runner;
 mod leases;
 mod limits;
 mod meta;
@@ -64,7 +66,7 @@ impl<'a> QueueSuite<'a> {
     /// closure that opens a queue by its name, as [`Queue::open`] does.
     pub fn new<D>(database: impl Fn() -> D + 'a) -> Self
     where
-        D: Fn(&str, QueueOptions) -> Result<Queue, QueueError> + 'static,
+        D: Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync + 'static,
     {
         Self(Benches(Box::new(move || Database::Other(Arc::new(database())))))
     }

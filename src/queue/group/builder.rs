@@ -12,10 +12,13 @@ use crate::store::Store;
 use std::collections::HashMap;
 use std::fmt;
 
+type Opens = dyn Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync;
+
 /// The settings of a [`Group`], from [`Group::new`].
 #[must_use]
 pub struct GroupBuilder {
-    store: Store,
+    /// Opens a queue of the database, as [`Queue::open`] does.
+    opens: Box<Opens>,
     queues: Vec<Part>,
     default: Option<String>,
     when_asked: Vec<String>,
@@ -32,13 +35,18 @@ impl Group {
     /// Begins a group of queues in this store. It needs one at least.
     #[expect(clippy::new_ret_no_self, reason = "the builder makes the group, once it has its queues")]
     pub fn new(store: &Store) -> GroupBuilder {
-        GroupBuilder::new(store)
+        let store = store.clone();
+        GroupBuilder::over(move |name, options| Queue::open(&store, name, options))
     }
 }
 
 impl GroupBuilder {
-    pub(super) fn new(store: &Store) -> Self {
-        Self { store: store.clone(), queues: Vec::new(), default: None, when_asked: Vec::new(), fair: Fair::default() }
+    /// Begins a group of the queues that this opens, all of them in one database.
+    pub(crate) fn over(
+        opens: impl Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync + 'static,
+    ) -> Self {
+        let opens = Box::new(opens);
+        Self { opens, queues: Vec::new(), default: None, when_asked: Vec::new(), fair: Fair::default() }
     }
 
     /// Adds a queue: its name, the kinds of jobs that it takes, and its options. Without kinds it
@@ -91,7 +99,7 @@ impl GroupBuilder {
         }
         let names: Vec<_> = self.queues.iter().map(|part| part.name.as_str()).collect();
         let rule = self.fair.rule(&names)?;
-        let open = |part: &Part| Queue::open(&self.store, &part.name, part.options.clone());
+        let open = |part: &Part| (self.opens)(&part.name, part.options.clone());
         let queues = self.queues.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let Self { when_asked, .. } = self;
         let inner = Arc::new(Inner { queues, routes, default, rule, handles: AtomicU64::new(0) });

@@ -3,8 +3,8 @@
 
 use crate::base::sync::Arc;
 use crate::base::time;
-use crate::queue::QueueOptions;
 use crate::queue::{Accept, Clock, JobInfo, JobState, Lease, LimitOf, NewJob, PushOutcome, Queue, QueueError};
+use crate::queue::{GroupBuilder, QueueOptions};
 use crate::testing::faulty_store::FaultyStore;
 use crate::testing::model::QueueModel;
 use crate::{ConfigError, Store};
@@ -24,13 +24,13 @@ pub fn noon() -> SystemTime {
 }
 
 /// Opens a queue by its name.
-type Opener = dyn Fn(&str, QueueOptions) -> Result<Queue, QueueError>;
+type Opener = dyn Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync;
 
 /// The database that keeps the queues of a test.
 #[derive(Clone)]
 pub enum Database {
     /// A store, and what lives as long as it does.
-    Store(Store, Option<Arc<dyn Any>>),
+    Store(Store, Option<Arc<dyn Any + Send + Sync>>),
     /// A store whose process can die.
     Disk(Arc<FaultyStore>),
     Model(QueueModel),
@@ -50,6 +50,12 @@ impl Database {
             Self::Model(model) => model.open(name, options),
             Self::Other(open) => open(name, options),
         }
+    }
+
+    /// Begins a group of queues of it.
+    pub fn group(&self) -> GroupBuilder {
+        let database = self.clone();
+        GroupBuilder::over(move |name, options| database.open(name, options))
     }
 }
 
@@ -75,12 +81,16 @@ impl fmt::Debug for Database {
 pub(in crate::testing) struct Benches<'a>(pub(super) Box<dyn Fn() -> Database + 'a>);
 
 impl Benches<'_> {
+    pub(super) fn database(&self) -> Database {
+        (self.0)()
+    }
+
     pub(super) fn bench(&self) -> Bench {
         self.bench_with(QueueOptions::default())
     }
 
     pub(super) fn bench_with(&self, options: QueueOptions) -> Bench {
-        Bench::over((self.0)(), &Clock::manual(noon()), options)
+        Bench::over(self.database(), &Clock::manual(noon()), options)
     }
 }
 

@@ -56,6 +56,27 @@ macro_rules! __each_queue_case {
                 c12_an_accept_that_waits_for_early_jobs_is_woken_by_one_behind_a_removed_one,
                 c12_a_push_wakes_an_accept_that_takes_it_and_not_only_one_that_takes_older_jobs,
                 c12_each_of_many_pushes_wakes_one_of_many_who_accept;
+            group:
+                jobs_go_to_the_queues_of_their_kinds,
+                a_buffer_of_a_group_checks_at_once_and_pushes_in_the_order_of_the_calls,
+                queues_have_the_shares_that_the_rule_gives_them,
+                a_queue_of_any_rule_is_served_once_no_other_has_a_job,
+                a_queue_whose_jobs_a_limit_has_held_ages_too,
+                an_aged_queue_has_every_second_claim_of_the_strict_order_until_it_is_no_longer_aged,
+                a_thread_that_waits_is_woken_by_whatever_makes_a_job_ready_in_any_queue,
+                jobs_that_are_not_due_come_after_those_that_are_in_any_queue,
+                nothing_starves_while_a_high_queue_never_gets_empty;
+            group_runner:
+                a_pause_of_one_queue_leaves_the_others_running,
+                queues_run_only_when_asked_or_all_but_some,
+                one_runner_runs_all_queues_with_one_number_of_slots,
+                a_drain_of_a_group_has_limits_for_all_and_numbers_for_each_queue,
+                a_runner_makes_due_jobs_ready_that_no_ready_log_has_yet,
+                a_drain_ends_only_once_no_queue_has_work,
+                attempts_of_two_queues_with_the_same_lease_number_are_told_apart,
+                jobs_given_up_at_a_stop_keep_the_leases_of_their_own_queues,
+                each_job_of_twenty_queues_runs_once_and_no_wake_up_is_lost,
+                a_runner_of_twenty_queues_runs_each_job_once_and_misses_no_wake_up;
             leases:
                 c13_update_renews_the_lease_and_replaces_the_data_and_shows_the_flag,
                 c15_c16_resubmit_of_a_running_job_runs_it_once_more_at_the_last_time_or_at_once,
