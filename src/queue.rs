@@ -158,6 +158,7 @@ pub use self::status::{QueueStatus, Waits};
 pub use self::subscription::{Seen, Subscription};
 pub use self::waits::watchers::QueueChange;
 pub use self::watch::Watch;
+pub use self::words::capabilities::Capabilities;
 pub use self::words::durations::Durations;
 pub use self::words::ended::Ended;
 pub use self::words::error::QueueError;

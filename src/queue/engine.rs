@@ -11,6 +11,7 @@ use crate::queue::rules::ends::End;
 use crate::queue::rules::notes::{Change, Noted};
 use crate::queue::rules::pushing::Push;
 use crate::queue::waits::shared::Shared;
+use crate::queue::words::capabilities::Capabilities;
 use crate::queue::words::durations::Durations;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::info::{JobInfo, PeriodicInfo};
@@ -214,6 +215,9 @@ pub(crate) struct Opened {
 pub(crate) trait QueueEngine: Send + Sync + 'static {
     /// Returns the engine as itself, for calls that only one engine has.
     fn as_any(&self) -> &dyn Any;
+
+    /// Returns what it can do.
+    fn capabilities(&self) -> Capabilities;
 
     /// Returns a number that two values have if they keep the same database.
     fn address(&self) -> usize;

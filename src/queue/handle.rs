@@ -14,6 +14,7 @@ use crate::queue::embedded::step::Step;
 use crate::queue::engine::{Glance, Opened, QueueEngine, QueueNo, Steer};
 use crate::queue::rules::pushing::Push;
 use crate::queue::waits::shared::Shared;
+use crate::queue::words::capabilities::Capabilities;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::hook::Proposed;
 use crate::queue::words::job::{JobId, Pushed};
@@ -82,6 +83,12 @@ impl Queue {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
+    }
+
+    /// Returns what the database of the queue can do, and what it lacks.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        self.engine.capabilities()
     }
 
     /// Returns the engine of a queue in a store.

@@ -21,9 +21,7 @@ mod time;
 /// It is the model with which each engine is compared: the same tests run on both. It has no
 /// durability and no speed, and no call of it fails for want of a disk. So it is small, and a
 /// reader can check it against the documentation. A queue that is opened on it is as any other
-/// one, with three exceptions. Nothing is written beside it in a [`Store`](crate::Store). Of the
-/// jobs that a limit holds, the first one in the order of the queue begins next, whatever its key.
-/// And [`JobInfo::held_by`](crate::queue::JobInfo::held_by) names no limit.
+/// one, but for its [`Capabilities`](crate::queue::Capabilities): it has none of them.
 ///
 /// ```
 /// use waterline::queue::{Accept, NewJob, QueueOptions};

@@ -16,6 +16,7 @@ use crate::queue::engine::{
 use crate::queue::rules::notes::{Change, Noted};
 use crate::queue::rules::pushing::{Push, has_room};
 use crate::queue::waits::shared::OpenQueues;
+use crate::queue::words::capabilities::Capabilities;
 use crate::queue::words::error::{QueueError, is_damage, is_halt};
 use crate::queue::words::info::{JobInfo, PeriodicInfo};
 use crate::queue::words::job::{Counts, JobId, JobState, Pushed};
@@ -130,6 +131,10 @@ impl Embedded {
 impl QueueEngine for Embedded {
     fn as_any(&self) -> &dyn Any {
         self
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::ALL
     }
 
     fn address(&self) -> usize {

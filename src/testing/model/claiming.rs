@@ -8,15 +8,23 @@ use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::limit::QUEUE;
 use crate::queue::words::unique::Until;
 use crate::testing::model::jobs::{EXPIRED, Job, Jobs};
+use std::collections::BTreeSet;
 
 impl Jobs {
     pub(super) fn claim(&mut self, due_by: Option<u64>, at: &Moment) -> Option<Claimed> {
+        for (name, bucket) in &mut self.buckets {
+            self.limits.bounds(name).rate.into_iter().for_each(|rate| bucket.fill(rate, at.wall));
+        }
         while at.wall >= self.paused_until && !self.is_full(at) {
             let is_early = self.in_state(JobState::Ready).next().is_none();
             let mut has_ended = false;
+            // The limits whose tokens an earlier job waits for.
+            let mut awaited = BTreeSet::new();
             for candidate in self.candidates(due_by, at) {
                 let Some(job) = self.all.get(&candidate).filter(|job| job.row.state.waits()) else { continue };
-                if !self.has_place(&candidate, at) {
+                let (cost, names) = (job.row.extras().cost, self.limits.names(&job.row));
+                if names.iter().any(|name| awaited.contains(name)) || !self.has_place(&candidate, at) {
+                    awaited.extend(names.iter().filter(|name| !self.has_tokens(name, cost, at)).cloned());
                     continue;
                 }
                 let end = match job.row.extras().expires {

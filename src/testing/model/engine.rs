@@ -10,6 +10,7 @@ use crate::queue::engine::{
 use crate::queue::rules::notes::{Change, Noted, changed, counted_in};
 use crate::queue::rules::pushing::{Push, has_room, prepare};
 use crate::queue::waits::shared::{Shared, Wake};
+use crate::queue::words::capabilities::Capabilities;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::info::{JobInfo, PeriodicInfo};
 use crate::queue::words::job::{Counts, JobId, JobState, Pushed, time};
@@ -86,6 +87,10 @@ fn place(id: &str, job: &Job) -> (usize, u64, JobId) {
 impl QueueEngine for Model {
     fn as_any(&self) -> &dyn Any {
         self
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { writes_beside: false, keys_take_turns: false, names_limits: false }
     }
 
     fn address(&self) -> usize {

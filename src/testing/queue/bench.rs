@@ -3,7 +3,9 @@
 
 use crate::base::sync::Arc;
 use crate::base::time;
-use crate::queue::{Accept, Clock, JobInfo, JobState, Lease, LimitOf, NewJob, PushOutcome, Queue, QueueError};
+use crate::queue::{
+    Accept, Capabilities, Clock, JobInfo, JobState, Lease, LimitOf, NewJob, PushOutcome, Queue, QueueError,
+};
 use crate::queue::{GroupBuilder, QueueOptions};
 use crate::testing::faulty_store::FaultyStore;
 use crate::testing::model::QueueModel;
@@ -240,6 +242,18 @@ impl Bench {
 
     pub fn states<const N: usize>(&self, ids: [&str; N]) -> [Option<JobState>; N] {
         ids.map(|id| self.state(id))
+    }
+
+    pub fn can(&self) -> Capabilities {
+        self.queue.capabilities()
+    }
+
+    /// Checks which jobs wait for a place in a limit, if the queue shows that.
+    #[track_caller]
+    pub fn assert_held<const N: usize>(&self, expected: [(&str, LimitOf); N]) {
+        if self.can().names_limits {
+            assert_eq!(self.held(), expected.map(|(id, limit)| (id.to_owned(), limit)));
+        }
     }
 
     /// Returns the jobs that wait for a place in a limit, each with that limit.

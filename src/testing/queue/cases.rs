@@ -88,6 +88,13 @@ macro_rules! __each_queue_case {
                 c29_a_long_run_that_snoozes_heals_too_and_a_clock_on_the_wall_that_jumps_heals_nothing,
                 c29_the_silence_of_a_worker_that_hangs_heals_nothing_so_its_job_dies_in_the_end;
             limits:
+                a_limit_of_a_kind_lets_so_many_run_and_the_others_wait_in_their_order_while_other_kinds_go_on,
+                each_key_has_a_limit_of_its_own_and_a_named_key_another_one,
+                keys_take_turns_at_the_limit_of_a_kind_so_that_none_displaces_the_others,
+                a_job_needs_a_place_at_each_of_its_limits,
+                a_rate_is_exact_over_a_minute_for_a_queue_a_kind_and_a_key,
+                a_cost_is_taken_in_tokens_and_one_above_the_burst_takes_a_full_bucket_and_leaves_a_debt,
+                a_clock_that_jumps_back_stops_no_limit_and_one_that_jumps_forward_brings_one_burst,
                 a_lease_that_is_over_gives_its_place_back,
                 the_limit_of_a_queue_moves_no_job_and_a_place_goes_to_the_highest_priority,
                 a_burst_comes_at_once_and_then_each_token_wakes_the_next_job_at_its_millisecond,

@@ -8,6 +8,7 @@ use crate::queue::{
     Waits,
 };
 use crate::testing::queue::bench::*;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -35,6 +36,90 @@ fn ids(prefix: &str, numbers: std::ops::Range<u64>) -> Vec<String> {
 
 // Jobs that run at once.
 
+pub(super) fn a_limit_of_a_kind_lets_so_many_run_and_the_others_wait_in_their_order_while_other_kinds_go_on(
+    on: &Benches<'_>,
+) {
+    let bench = on.bench_with(options(&[Limit::kind("k").at_once(2)]));
+    for n in 0..5 {
+        bench.push(job(&format!("a{n}")));
+    }
+    bench.push(NewJob::new("other", &()).unwrap().id("free"));
+    let (mut a0, mut a1, free) = (bench.take("a0"), bench.take("a1"), bench.take("free"));
+    bench.none();
+    bench.assert_held(["a2", "a3", "a4"].map(|id| (id, LimitOf::Kind("k".into()))));
+    assert_eq!((bench.queue.counts().ready, bench.queue.counts().running), (3, 3));
+    a1.finish(None).unwrap();
+    let mut a2 = bench.take("a2");
+    bench.none();
+    // Each end gives the place back, whatever it is.
+    a0.retry("it fails").unwrap();
+    a2.bury("no").unwrap();
+    let (a3, _a4) = (bench.take("a3"), bench.take("a4"));
+    bench.clock.advance(SECOND);
+    bench.none();
+    bench.queue.remove("a3").unwrap();
+    bench.take("a0").snooze(noon() + HOUR).unwrap();
+    drop((a3, free));
+}
+
+pub(super) fn each_key_has_a_limit_of_its_own_and_a_named_key_another_one(on: &Benches<'_>) {
+    let limits = [Limit::each_key().at_once(1), Limit::key("big").at_once(2)];
+    let bench = on.bench_with(options(&limits));
+    for (id, key) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("big1", "big"), ("big2", "big"), ("big3", "big")] {
+        bench.push(keyed(id, key));
+    }
+    bench.push(job("free"));
+    let mut running: Vec<_> = ["a1", "b1", "big1", "big2", "free"].map(|id| bench.take(id)).into();
+    bench.none();
+    bench.assert_held([("a2", LimitOf::Key("a".into())), ("big3", LimitOf::Key("big".into()))]);
+    running[2].finish(None).unwrap();
+    bench.take("big3").finish(None).unwrap();
+    running[0].finish(None).unwrap();
+    bench.take("a2").finish(None).unwrap();
+    bench.none();
+}
+
+pub(super) fn keys_take_turns_at_the_limit_of_a_kind_so_that_none_displaces_the_others(on: &Benches<'_>) {
+    let bench = on.bench_with(options(&[Limit::each_key().at_once(10), Limit::kind("k").at_once(1)]));
+    for n in 0..4 {
+        bench.push(keyed(&format!("many{n}"), "many"));
+    }
+    bench.push(keyed("few0", "few"));
+    bench.push(job("none"));
+    bench.push(NewJob::new("other", &()).unwrap().id("other").key("idle"));
+    let mut first = bench.take("many0");
+    bench.take("other").finish(None).unwrap();
+    bench.none();
+    first.finish(None).unwrap();
+    let turns = ["many1", "few0", "none", "many2", "many3"];
+    let order = ["many1", "many2", "many3", "few0", "none"];
+    assert_eq!(bench.claim_all(), if bench.can().keys_take_turns { turns } else { order });
+    bench.assert_held([]);
+}
+
+pub(super) fn a_job_needs_a_place_at_each_of_its_limits(on: &Benches<'_>) {
+    let limits = [Limit::each_key().at_once(1), Limit::kind("k").at_once(2), Limit::queue().at_once(3)];
+    let bench = on.bench_with(options(&limits));
+    let other = |id: &str| NewJob::new("other", &()).unwrap().id(id);
+    for job in [keyed("a1", "a"), keyed("a2", "a"), keyed("b1", "b"), keyed("c1", "c"), other("x1"), other("x2")] {
+        bench.push(job);
+    }
+    let (mut a1, mut b1, mut x1) = (bench.take("a1"), bench.take("b1"), bench.take("x1"));
+    bench.none();
+    a1.finish(None).unwrap();
+    // The key c waits at the kind longer than the second job of a does.
+    let (next, last) = if bench.can().keys_take_turns { ("c1", "a2") } else { ("a2", "c1") };
+    let mut next = bench.take(next);
+    bench.none();
+    x1.finish(None).unwrap();
+    let mut x2 = bench.take("x2");
+    b1.finish(None).unwrap();
+    bench.take(last).finish(None).unwrap();
+    next.finish(None).unwrap();
+    x2.finish(None).unwrap();
+    bench.none();
+}
+
 /// Starts the next life of the process, with these limits.
 fn reopen_with(bench: Bench, limits: &[Limit]) -> Bench {
     let options = options(limits).clock(bench.clock.clone());
@@ -59,13 +144,65 @@ pub(super) fn the_limit_of_a_queue_moves_no_job_and_a_place_goes_to_the_highest_
     bench.none();
     bench.push(job("urgent").priority(Priority::Urgent));
     bench.none();
-    assert!(bench.held().is_empty());
+    bench.assert_held([]);
     a.finish(None).unwrap();
     bench.take("urgent").finish(None).unwrap();
     bench.take("low").finish(None).unwrap();
 }
 
 // Rates.
+
+pub(super) fn a_rate_is_exact_over_a_minute_for_a_queue_a_kind_and_a_key(on: &Benches<'_>) {
+    let rate = Rate::new(7, SECOND).burst(2);
+    for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
+        let bench = on.bench_with(options(&[limit.rate(rate)]));
+        bench.queue.push_all((0..500).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
+        let mut ran = Vec::new();
+        for _ in 0..6000 {
+            ran.extend(bench.claim_all());
+            bench.clock.advance(10 * MILLI);
+        }
+        // Two at the beginning, and one each seventh of a second.
+        assert_eq!(ran, ids("a", 0..421));
+    }
+}
+
+pub(super) fn a_cost_is_taken_in_tokens_and_one_above_the_burst_takes_a_full_bucket_and_leaves_a_debt(
+    on: &Benches<'_>,
+) {
+    for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
+        let bench = on.bench_with(options(&[limit.rate(Rate::new(1, SECOND).burst(5))]));
+        let costs = [("a", 3), ("b", 3), ("c", 12), ("d", 1)];
+        bench.queue.push_all(costs.map(|(id, cost)| keyed(id, "key").cost(cost))).unwrap();
+        let mut begun = BTreeMap::new();
+        for second in 0..30 {
+            for id in bench.claim_all() {
+                begun.insert(id, second);
+            }
+            bench.clock.advance(SECOND);
+        }
+        // c needs the full bucket, which it has 5 s after b, and d comes when the debt is paid.
+        let want = [("a", 0), ("b", 1), ("c", 6), ("d", 14)].map(|(id, at)| (id.to_owned(), at));
+        assert_eq!(begun, BTreeMap::from(want));
+    }
+}
+
+pub(super) fn a_clock_that_jumps_back_stops_no_limit_and_one_that_jumps_forward_brings_one_burst(on: &Benches<'_>) {
+    for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
+        let bench = on.bench_with(options(&[limit.rate(Rate::new(10, SECOND).burst(2))]));
+        bench.queue.push_all((0..20).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
+        assert_eq!(bench.claim_all(), ids("a", 0..2));
+        bench.clock.set_wall(noon() - HOUR);
+        bench.none();
+        bench.clock.advance(99 * MILLI);
+        bench.none();
+        bench.clock.advance(MILLI);
+        assert_eq!(bench.claim_all(), ["a2"], "a token comes in its time, counted from the jump on");
+        bench.clock.set_wall(noon() + 24 * HOUR);
+        assert_eq!(bench.claim_all(), ids("a", 3..5));
+        bench.none();
+    }
+}
 
 pub(super) fn a_burst_comes_at_once_and_then_each_token_wakes_the_next_job_at_its_millisecond(on: &Benches<'_>) {
     let bench = on.bench_with(options(&[Limit::kind("k").rate(Rate::new(10, SECOND).burst(3))]));

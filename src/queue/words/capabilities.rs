@@ -1,0 +1,34 @@
+//! The things that a database of queues may lack.
+
+#[cfg(doc)]
+use crate::queue::{JobInfo, Lease, Queue, RunnerBuilder};
+
+/// The things that a database of queues may lack, from [`Queue::capabilities`]. A queue in a
+/// [`Store`](crate::Store) has all of them.
+///
+/// ```
+/// use waterline::Store;
+/// use waterline::queue::{Queue, QueueOptions};
+///
+/// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+/// assert!(queue.capabilities().writes_beside);
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// A write of yours is one with a push or with the end of a job:
+    /// [`Effects::enqueue`](crate::Effects::enqueue), [`Lease::finish_with`],
+    /// [`RunnerBuilder::on_transactional`]. Without it, these calls are refused.
+    pub writes_beside: bool,
+    /// The keys that a limit holds take turns. Without it, the first of all held jobs in the order
+    /// of the queue begins next, whatever its key.
+    pub keys_take_turns: bool,
+    /// [`JobInfo::held_by`] names the limit that holds a job. Without it, it is `None`.
+    pub names_limits: bool,
+}
+
+impl Capabilities {
+    /// Nothing is lacking.
+    pub(crate) const ALL: Self = Self { writes_beside: true, keys_take_turns: true, names_limits: true };
+}
