@@ -56,14 +56,37 @@ impl Queue {
     /// ([`QueueOptions::max_crashes`](crate::queue::QueueOptions::max_crashes)). If its runner
     /// was asked to stop before, it runs again at once, and that is no crash.
     ///
+    /// In a [read-only](crate::StoreOptions::read_only) store the queue is there to be looked at,
+    /// mostly from beside the process that runs it. It shows what is stored: its counts, its jobs,
+    /// its notes, its periodic jobs without the time of the next tick, and its status, which knows
+    /// the limits of these options. Each call that changes something is [`Error::ReadOnly`], and so
+    /// is [`subscribe`](Self::subscribe). A [`watch`](Self::watch) hears nothing.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use waterline::Store;
+    /// use waterline::queue::{JobState, NewJob, Queue, QueueOptions};
+    ///
+    /// # let disk = waterline::testing::FaultyStore::new()?;
+    /// # let application = disk.store();
+    /// let queue = Queue::open(&application, "mail", QueueOptions::default())?;
+    /// queue.push(NewJob::new("welcome", "ann")?)?;
+    ///
+    /// // Mostly in another process: Store::options().read_only().open(path)?
+    /// let beside = disk.store_with(&Store::options().read_only());
+    /// let queue = Queue::open(&beside, "mail", QueueOptions::default())?;
+    /// assert_eq!(queue.list(JobState::Ready, None, 100)?[0].kind, "welcome");
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
     /// A damaged record of one job does not keep the queue from being opened. Only the two records
     /// of the queue itself do: the one with its number, and the one with its counters.
     ///
     /// # Errors
     /// [`QueueError::Config`] for a bad name, for options that cannot be, and while the queue is
     /// open with other options; [`QueueError::Store`] with [`Error::NotFound`] for a queue that is
-    /// not there and is not made, [`Error::ReadOnly`] for a read-only store, [`Error::Corrupt`]
-    /// when it cannot be read, and [`Error::Store`] when the database fails.
+    /// not there and is not made, [`Error::Corrupt`] when it cannot be read, and [`Error::Store`]
+    /// when the database fails.
     pub fn open(store: &Store, name: impl AsRef<str>, options: QueueOptions) -> Result<Self, QueueError> {
         Self::on(Arc::new(Embedded::new(store)), name.as_ref(), options)
     }
@@ -94,6 +117,11 @@ impl Queue {
     /// Returns the engine of a queue in a store.
     pub(crate) fn embedded(&self) -> Option<&Embedded> {
         self.engine.as_any().downcast_ref()
+    }
+
+    /// Refuses what needs a queue that others change and that tells of it.
+    pub(crate) fn writable(&self) -> Result<(), QueueError> {
+        self.embedded().map_or(Ok(()), |embedded| Ok(embedded.store().writable()?))
     }
 
     pub(crate) fn moment(&self) -> Moment {

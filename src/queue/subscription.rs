@@ -56,9 +56,12 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Store`] when the database fails.
+    /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Store`] when the database fails,
+    /// and with [`Error::ReadOnly`](crate::Error::ReadOnly) for a queue of a read-only store, which
+    /// nobody tells of a change.
     pub fn subscribe(&self, id: impl AsRef<str>) -> Result<Subscription, QueueError> {
         let id = id.as_ref();
+        self.writable()?;
         self.catch_up();
         Subscription::new(self, id, || {
             let (engine, number) = (&self.engine, self.number);

@@ -12,8 +12,8 @@ use std::fmt::Debug;
 use std::time::{Duration, SystemTime};
 use waterline::Retry;
 use waterline::queue::{
-    Accept, CatchUp, Clash, Clock, Every, JobInfo, JobState, Lease, NewJob, OnDead, Overlap, Priority, QueueError,
-    QueueOptions, Retention, Unique, Waits,
+    Accept, CatchUp, Clash, Clock, Every, JobInfo, JobState, Lease, NewJob, OnDead, Overlap, PeriodicInfo, Priority,
+    Queue, QueueError, QueueOptions, QueueStatus, Retention, Unique, Waits,
 };
 use waterline::testing::FaultyStore;
 
@@ -257,29 +257,47 @@ impl Side {
         }
     }
 
-    /// Returns all that the queue shows.
+    /// Returns all that the queue shows, and checks that one who looks from beside sees it too.
     fn looks(&self) -> Vec<String> {
-        let queue = &self.bench.queue;
-        let mut all = vec![format!("{:?}", queue.counts())];
-        let mut known: BTreeSet<_> = IDS.map(str::to_owned).into();
-        for state in STATES {
-            let listed = queue.list(state, None, usize::MAX).unwrap();
-            known.extend(listed.iter().map(|job| job.id.clone()));
-            all.push(format!("{state:?}: {:?}", listed.iter().map(|job| &job.id).collect::<Vec<_>>()));
-        }
-        all.extend(known.iter().map(|id| format!("{:?}", queue.get(id).unwrap().as_ref().map(shown))));
-        all.push(format!("{:?}", queue.notes("k").unwrap().list(None, 9).unwrap()));
-        all.push(format!("{:?}", queue.periodics().unwrap()));
-        let status = queue.status().unwrap();
+        let mut all = stored(&self.bench.queue);
+        let status = self.bench.queue.status().unwrap();
         // Of two jobs that have waited equally long, either is the oldest one.
+        let age = |status: &QueueStatus| status.oldest_ready.as_ref().map(|(_, age)| *age);
+        if let Some(beside) = self.bench.beside() {
+            assert_eq!(stored(&beside), all, "beside the process (left) and within it");
+            let seen = beside.status().unwrap();
+            // Only the process itself knows that a job is to run alone, and when the next tick is.
+            if !matches!(status.waits, Waits::Alone { .. } | Waits::NothingReady { .. }) {
+                assert_eq!(format!("{:?}", seen.waits), format!("{:?}", status.waits));
+            }
+            assert_eq!(age(&seen), age(&status));
+        }
+        all.push(format!("{:?}", self.bench.queue.periodics().unwrap()));
+        let age = age(&status);
         let waits = match status.waits {
             // Of two jobs that began together, either is the oldest one.
             Waits::Alone { runs, since, .. } => format!("alone {runs} {since:?}"),
             waits => format!("{waits:?}"),
         };
-        all.push(format!("{waits} {:?}", status.oldest_ready.map(|(_, age)| age)));
+        all.push(format!("{waits} {age:?}"));
         all
     }
+}
+
+/// Returns what is stored of a queue.
+fn stored(queue: &Queue) -> Vec<String> {
+    let mut all = vec![format!("{:?}", queue.counts())];
+    let mut known: BTreeSet<_> = IDS.map(str::to_owned).into();
+    for state in STATES {
+        let listed = queue.list(state, None, usize::MAX).unwrap();
+        known.extend(listed.iter().map(|job| job.id.clone()));
+        all.push(format!("{state:?}: {:?}", listed.iter().map(|job| &job.id).collect::<Vec<_>>()));
+    }
+    all.extend(known.iter().map(|id| format!("{:?}", queue.get(id).unwrap().as_ref().map(shown))));
+    all.push(format!("{:?}", queue.notes("k").unwrap().list(None, 9).unwrap()));
+    let ticks = |of: &PeriodicInfo| (of.name.clone(), of.last_tick, of.last_run.clone(), of.skipped);
+    all.push(format!("{:?}", queue.periodics().unwrap().iter().map(ticks).collect::<Vec<_>>()));
+    all
 }
 
 fn options() -> QueueOptions {

@@ -7,8 +7,8 @@ use common::queues::{Bench, DAY, MINUTE, SECOND, in_lives, job, leak, noon, on_s
 use std::collections::BTreeSet;
 use waterline::fuzzing::Disk;
 use waterline::queue::{
-    Accept, Clock, Counts, JobState, Lease, Limits, NewJob, Outcome, PushOutcome, Queue, QueueError, QueueOptions,
-    Retention, Runner, Unique,
+    Accept, Clock, Counts, Every, JobState, Lease, Limits, NewJob, Outcome, PushOutcome, Queue, QueueError,
+    QueueOptions, Retention, Runner, Unique,
 };
 use waterline::testing::FaultyStore;
 use waterline::{Error, Retry, Store};
@@ -225,14 +225,47 @@ fn m07_a_job_that_splits_itself_keeps_the_queue_short() {
 }
 
 #[test]
-fn m08_m09_a_store_that_is_read_only_refuses_a_queue_by_its_name() {
+fn m08_m09_a_queue_of_a_read_only_store_refuses_every_change() {
     let disk = Disk::default();
     let store = disk.open(&Store::options()).unwrap();
-    Queue::open(&store, "q", QueueOptions::default()).unwrap().push(job("a")).unwrap();
-    drop(store);
+    let application = Queue::open(&store, "q", QueueOptions::default()).unwrap();
+    application.push_all([job("dead"), job("running"), job("ready")]).unwrap();
+    application.accept(Accept::new()).unwrap().expect("a job is ready").bury("no way").unwrap();
+    let _running = application.accept(Accept::new()).unwrap();
     let store = disk.open(&Store::options().read_only()).unwrap();
-    let refused = Queue::open(&store, "q", QueueOptions::default());
-    assert!(matches!(refused, Err(QueueError::Store(Error::ReadOnly))), "{refused:?}");
+    let queue = Queue::open(&store, "q", QueueOptions::default()).unwrap();
+    let (before, notes) = (disk.records(), queue.notes("k").unwrap());
+    let runner = || Runner::builder(&queue).on("k", |_, _: u32| Ok(Outcome::Done));
+    let answers = [
+        queue.push(job("new")).map(drop),
+        queue.push_all([job("new")]).map(drop),
+        queue.push_within(job("new"), HOUR).map(drop),
+        queue.push_batch([job("new")], job("then")).map(drop),
+        queue.accept(Accept::new()).map(drop),
+        queue.set_meta("ready", "by", Some("ann".into())).map(drop),
+        queue.remove("ready"),
+        queue.requeue("dead").map(drop),
+        queue.requeue_dead().map(drop),
+        queue.purge().map(drop),
+        queue.pause(None),
+        queue.resume(),
+        queue.subscribe("ready").map(drop),
+        queue.periodic("p", Every::new(HOUR), NewJob::new("k", &1).unwrap()).start(),
+        queue.remove_periodic("p").map(drop),
+        notes.set("n", 1),
+        notes.add("n", 1).map(drop),
+        notes.remove("n").map(drop),
+        runner().drain(Limits::default()).map(drop),
+        runner().start().map(drop),
+    ];
+    for (n, answer) in answers.into_iter().enumerate() {
+        assert!(matches!(answer, Err(QueueError::Store(Error::ReadOnly))), "{n}: {answer:?}");
+    }
+    assert_eq!(disk.records(), before);
+    assert_eq!((queue.counts().ready, queue.counts().running, queue.counts().dead), (1, 1, 1));
+    assert_eq!(queue.watch().wait(HOUR / 3_600_000), None);
+    let missing = Queue::open(&store, "other", QueueOptions::default());
+    assert!(matches!(missing, Err(QueueError::Store(Error::NotFound { .. }))), "{missing:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use waterline::queue::{Accept, JobState, NewJob, Queue, QueueOptions};
 use waterline::{Bytes, Consumer, Error, Jobs, Store, Table};
 
 /// The store in this directory, from beside.
@@ -60,6 +61,12 @@ fn a_look_shows_a_running_application_moves_by_refresh_alone_and_changes_no_file
     let application = Store::open(directory.path()).unwrap();
     let rows = application.table("rows").unwrap();
     rows.put("k", "1").unwrap();
+    let mails = Queue::open(&application, "mails", QueueOptions::default()).unwrap();
+    mails.push_all(["a", "b"].map(|id| NewJob::new("welcome", &1).unwrap().id(id))).unwrap();
+    let mut running = mails.accept(Accept::new()).unwrap();
+    let ids = |queue: &Queue, state| -> Vec<_> {
+        queue.list(state, None, 9).unwrap().into_iter().map(|job| job.id).collect()
+    };
     let consumer = Consumer::builder(numbers(3), application.progress("p")).start(|_| Ok(())).unwrap();
     assert!(consumer.handle().wait_for(2, LONG));
     let before = files(directory.path());
@@ -70,20 +77,30 @@ fn a_look_shows_a_running_application_moves_by_refresh_alone_and_changes_no_file
         assert_eq!(text(&store.table("rows").unwrap(), "k").as_deref(), Some("1"));
         assert_eq!(store.progress("p").last_processed().unwrap(), Some(2));
         assert!(matches!(store.table("others"), Err(Error::NotFound { what: "table", .. })));
+        let mails = Queue::open(store, "mails", QueueOptions::default()).unwrap();
+        assert_eq!(
+            (ids(&mails, JobState::Running), ids(&mails, JobState::Ready)),
+            (vec!["a".into()], vec!["b".into()])
+        );
+        assert_eq!((mails.counts().running, mails.get("b").unwrap().unwrap().state), (1, JobState::Ready));
         store.refresh().unwrap();
     }
+    let seen = Queue::open(&beside, "mails", QueueOptions::default()).unwrap();
     assert!(files(directory.path()) == before, "looking changes no file");
     consumer.stop().unwrap();
     rows.put("k", "2").unwrap();
+    running.take().expect("a job is ready").finish(None).unwrap();
     application.table("others").unwrap().put("k", "v").unwrap();
     let before = files(directory.path());
     assert_eq!(text(&beside.table("rows").unwrap(), "k").as_deref(), Some("1"), "nothing moves by itself");
+    assert_eq!((ids(&seen, JobState::Finished), seen.counts().finished), (vec![], 0));
     beside.refresh().unwrap();
     assert_eq!(text(&beside.table("rows").unwrap(), "k").as_deref(), Some("2"));
     assert_eq!(text(&beside.table("others").unwrap(), "k").as_deref(), Some("v"));
-    drop((beside, within));
+    assert_eq!((ids(&seen, JobState::Finished), seen.counts().finished), (vec!["a".into()], 1));
+    drop((seen, beside, within));
     assert!(files(directory.path()) == before);
-    drop((rows, application));
+    drop((rows, mails, application));
     // It can be looked at while nobody has it open, too.
     let before = files(directory.path());
     assert_eq!(text(&look(directory.path()).table("rows").unwrap(), "k").as_deref(), Some("2"));

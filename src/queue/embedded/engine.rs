@@ -71,9 +71,23 @@ impl Embedded {
         state.unwrap_or_else(|| unreachable!("a queue is open while somebody asks for it"))
     }
 
-    /// Looks at what is stored of a queue.
-    pub(super) fn read<R>(&self, queue: QueueNo, read: impl FnOnce(Look<'_>) -> R) -> R {
+    /// Returns an open queue as it is now. In a read-only store that is what is stored; if it
+    /// cannot be read, what was read last.
+    fn looked(&self, queue: QueueNo) -> Arc<QueueState> {
         let state = self.state(queue);
+        // A look that reads the jobs says why.
+        let _ = self.look_again(&state);
+        state
+    }
+
+    /// Looks at what is stored of a queue.
+    pub(super) fn read<R>(
+        &self,
+        queue: QueueNo,
+        read: impl FnOnce(Look<'_>) -> Result<R, QueueError>,
+    ) -> Result<R, QueueError> {
+        let state = self.state(queue);
+        self.look_again(&state)?;
         read(Look { kv: self.store.kv(), queue: &state })
     }
 
@@ -142,7 +156,11 @@ impl QueueEngine for Embedded {
     }
 
     fn open(&self, name: &str, options: &QueueOptions) -> Result<Opened, QueueError> {
-        self.store.writable()?;
+        if self.store.writable().is_err() {
+            let look = self.load_look(name, options)?;
+            let _ = self.opened.set((look.keys.0, Arc::downgrade(&look)));
+            return Ok(Opened { number: look.keys.0, shared: look.shared.clone(), keep: look });
+        }
         self.store.writer().start().map_err(|source| Error::Spawn { source })?;
         let mut opened = None;
         let shared = self.kept.open.open(name, options, |known| {
@@ -305,7 +323,7 @@ impl QueueEngine for Embedded {
     }
 
     fn glance(&self, queue: QueueNo) -> Glance {
-        let state = self.state(queue);
+        let state = self.looked(queue);
         let at = state.moment();
         state.look(|live| Glance {
             ready: live.ready(),
@@ -322,7 +340,7 @@ impl QueueEngine for Embedded {
     }
 
     fn counts(&self, queue: QueueNo) -> Counts {
-        self.state(queue).look(|live| Counts::of(live.head.counts, live.damaged))
+        self.looked(queue).look(|live| Counts::of(live.head.counts, live.damaged))
     }
 
     fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {
@@ -330,11 +348,12 @@ impl QueueEngine for Embedded {
     }
 
     fn oldest(&self, queue: QueueNo) -> u64 {
-        self.read(queue, |look| look.oldest())
+        let state = self.looked(queue);
+        Look { kv: self.store.kv(), queue: &state }.oldest()
     }
 
     fn running(&self, queue: QueueNo) -> (usize, Option<(Instant, JobId)>) {
-        self.state(queue).look(|live| {
+        self.looked(queue).look(|live| {
             let oldest = live.running.values().min_by_key(|holder| holder.since);
             (live.running.len(), oldest.map(|holder| (holder.since, holder.id.clone())))
         })

@@ -4,15 +4,19 @@ use crate::base::error::Error;
 use crate::base::sync::Arc;
 use crate::kv::batch::Records;
 use crate::kv::{Family, QUEUE, READY};
+use crate::queue::embedded::codec::head::Head;
 use crate::queue::embedded::codec::head::{decode_number, encode_number};
 use crate::queue::embedded::engine::Embedded;
 use crate::queue::embedded::intent::call;
-use crate::queue::embedded::keys::{self, Keys};
-use crate::queue::embedded::state::QueueState;
+use crate::queue::embedded::keys::{self, Fronts, Keys};
+use crate::queue::embedded::look::Look;
 use crate::queue::embedded::state::loading::{self, load_durations};
+use crate::queue::embedded::state::{Holder, QueueState};
 use crate::queue::waits::shared::Shared;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::options::QueueOptions;
+use std::collections::HashMap;
+use std::time::Duration;
 
 impl Embedded {
     pub(super) fn load(
@@ -42,6 +46,40 @@ impl Embedded {
             tracing::warn!(target: "waterline", queue = name, jobs = crashed, "the process died while jobs ran; each counts a crash");
         }
         Ok(state)
+    }
+
+    /// Opens a queue of a read-only store: only to look at it. It has nothing to do with one that
+    /// is open elsewhere in this process.
+    pub(super) fn load_look(&self, name: &str, options: &QueueOptions) -> Result<Arc<QueueState>, QueueError> {
+        let store = &self.store;
+        let families = [store.family(QUEUE)?, store.family(READY)?];
+        let number = self.number(name, &families[0])?;
+        let wall = options.clock.moment().wall;
+        let durations = load_durations(store.kv(), name, Keys(number), &families[0], wall)?;
+        let shared = Shared::new(name, options, durations.by_kind);
+        let look = QueueState::new(shared, number, families, (Head::default(), Fronts::EMPTY, 0));
+        self.show_stored(&look)?;
+        Ok(Arc::new(look))
+    }
+
+    /// Brings the state of a queue of a read-only store up to what is stored.
+    pub(super) fn look_again(&self, state: &QueueState) -> Result<(), QueueError> {
+        if self.store.writable().is_ok() { Ok(()) } else { self.show_stored(state) }
+    }
+
+    fn show_stored(&self, look: &QueueState) -> Result<(), QueueError> {
+        let (kv, families) = (self.store.kv(), [look.rows.clone(), look.entries.clone()]);
+        let stored = loading::load(kv, &look.name, look.keys.0, &families)?;
+        let at = look.moment();
+        let mut running = HashMap::new();
+        for (token, id) in stored.running.iter().filter_map(|(token, id)| Some((*token, id.as_ref().ok()?))) {
+            let row = Look { kv, queue: look }.row(id);
+            let since = row.ok().flatten().map_or(at.wall, |row| row.since);
+            let ran = Duration::from_millis(at.wall.saturating_sub(since));
+            running.insert(token, Holder::of_other(id, at.now.checked_sub(ran).unwrap_or(at.now)));
+        }
+        look.change(|live| live.show(stored, running));
+        Ok(())
     }
 
     /// Returns the number of the queue with this name, which is made if there is none.

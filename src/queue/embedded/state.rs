@@ -14,6 +14,7 @@ use crate::queue::embedded::codec::push::decode_pushes;
 use crate::queue::embedded::ctx::Ctx;
 use crate::queue::embedded::keys::Fronts;
 use crate::queue::embedded::periodics::Periodics;
+use crate::queue::embedded::state::loading::Stored;
 use crate::queue::embedded::step::{AT_ONCE, Room, Step};
 use crate::queue::embedded::tail::Tail;
 use crate::queue::rules::gate::Gate;
@@ -87,6 +88,11 @@ pub(crate) struct Shown {
 }
 
 impl Holder {
+    /// The worker of another process, who has a job since this time.
+    pub(crate) fn of_other(id: &str, since: Instant) -> Self {
+        Self { id: id.to_owned(), since, deadline: None, shown: None }
+    }
+
     /// True if the lease holds at this time. It ends at its deadline, and not before.
     pub(crate) fn holds(&self, now: Instant) -> bool {
         self.deadline.is_none_or(|deadline| deadline > now)
@@ -185,6 +191,13 @@ impl QueueState {
 }
 
 impl Live {
+    /// Shows what another process has stored.
+    pub(in crate::queue) fn show(&mut self, stored: Stored, running: HashMap<u64, Holder>) {
+        (self.head, self.from, self.damaged) = (stored.head, stored.from, stored.damaged);
+        self.gate.running = running.len() as u64;
+        self.running = running;
+    }
+
     pub(crate) fn ready(&self) -> u64 {
         if self.gate.room() == 0 {
             return 0;

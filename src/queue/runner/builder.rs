@@ -247,8 +247,9 @@ impl RunnerBuilder {
     /// # Errors
     /// [`QueueError::Config`] for a setting that cannot be, [`QueueError::Store`] with
     /// [`Error::InUse`](crate::Error::InUse) while the queue has another runner, with
-    /// [`Error::Runtime`](crate::Error::Runtime) for an async handler outside of a runtime, and
-    /// with [`Error::Spawn`](crate::Error::Spawn) if no thread can be started.
+    /// [`Error::Runtime`](crate::Error::Runtime) for an async handler outside of a runtime, with
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly) for a queue of a read-only store, and with
+    /// [`Error::Spawn`](crate::Error::Spawn) if no thread can be started.
     pub fn start(self) -> Result<Runner, QueueError> {
         Ok(Runner { pool: Some(self.start_pool(None)?) })
     }
@@ -284,6 +285,7 @@ impl RunnerBuilder {
         if runtime.is_none() && self.handlers.values().any(|handler| matches!(handler, Handler::Async(_))) {
             return Err(crate::Error::Runtime.into());
         }
+        self.source.first().writable()?;
         let names = self.source.take_names(max_processing)?;
         Pool::start(
             Settings {

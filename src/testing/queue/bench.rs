@@ -300,6 +300,13 @@ impl Bench {
         Self::over(Database::Model(QueueModel::new()), clock, options)
     }
 
+    /// Returns the queue as somebody beside the process sees it, if it is in a store that can die.
+    pub fn beside(&self) -> Option<Queue> {
+        let Database::Disk(disk) = &self.database else { return None };
+        let store = disk.store_with(&Store::options().read_only());
+        Some(Queue::open(&store, "q", self.options.clone()).unwrap())
+    }
+
     /// Returns the bench after the process has died, whatever still has the old one.
     #[must_use]
     pub fn next_life(&self) -> Self {
