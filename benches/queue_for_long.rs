@@ -12,7 +12,7 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
+use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 use waterline::{BoxError, Retry, Store};
 
 const MILLION: u64 = 1_000_000;
@@ -77,7 +77,7 @@ fn turn_over(queue: &Queue, first: u64) -> Result<(), BoxError> {
         };
         queue.push_all((jobs..jobs + 250).map(new).collect::<Result<Vec<_>, BoxError>>()?)?;
     }
-    runner(queue).drain(Limits::default())?;
+    runner(queue).drain(DrainLimits::default())?;
     Ok(())
 }
 

@@ -35,7 +35,8 @@
 //! * [`Worker`], [`Job`], [`Done`]: the code that you run.
 //! * [`Handle`], [`Status`], [`Blocked`], [`Ended`], [`Watermark`]: to watch and steer a consumer
 //!   (lag, throughput).
-//! * [`Observer`], [`Event`], [`Outcome`]: to hear of everything that happens (events, hooks).
+//! * [`Observer`], [`Event`], [`AttemptOutcome`]: to hear of everything that happens (events,
+//!   hooks).
 //! * [`Pipeline`], [`Stage`], [`Gated`]: consumers that follow each other.
 //! * [`Store`], [`Table`], [`Progress`]: the watermark, and rows beside it.
 //! * [`JobLog`], [`Codec`], [`Json`], [`Bytes`]: a durable log of items, which one stage hands to
@@ -114,7 +115,7 @@ pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
 pub use log::{Bytes, Codec, JobLog, Json, LogInfo};
 pub use observe::ended::Ended;
-pub use observe::events::{Event, Observer, Outcome};
+pub use observe::events::{AttemptOutcome, Event, Observer};
 pub use observe::status::{Attempt, Blocked, State, Status};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{
@@ -128,6 +129,10 @@ pub use source::watermark::Watermark;
 pub use source::{AsyncJobs, OnRuntime};
 pub use source::{Confirmed, Gate, Gated, Item, Jobs, MemoryJobs, Sparse, SparseError};
 pub use store::{Durability, Rows, Store, StoreOptions, Table};
+
+// Programs that were written before the first version have this name.
+#[doc(hidden)]
+pub use observe::events::AttemptOutcome as Outcome;
 
 // The pages. Those about the queue are in its module. The program of this one needs `tokio`, so
 // without it the page is shown, and the program is not run.

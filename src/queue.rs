@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use waterline::Store;
-//! use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+//! use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
 //!
 //! let store = Store::in_memory();            // `Store::open("some/directory")` to keep it
 //! let queue = Queue::open(&store, "mail", QueueOptions::default())?;
@@ -18,7 +18,7 @@
 //!         println!("welcome, {address}");
 //!         Ok(Outcome::Done)
 //!     })
-//!     .drain(Limits::default())?;
+//!     .drain(DrainLimits::default())?;
 //! assert_eq!(summary.finished, 1);
 //! # Ok::<(), waterline::queue::QueueError>(())
 //! ```
@@ -35,8 +35,8 @@
 //!   [`NewJob::unique`] refuses twins, and [`NewJob::expires`] gives a job up.
 //! * [`Queue::periodic`] makes jobs by a schedule: see [below](#periodic-jobs).
 //! * [`Limit`] bounds the jobs that run at once and the rate at which they begin: of the queue, of
-//!   a kind or of each key. A [`Gate`] stops a runner while something else is short, such as the
-//!   disk.
+//!   a kind or of each key. A [`RunnerGate`] stops a runner while something else is short, such as
+//!   the disk.
 //! * [`Queue::accept`] hands a job to a loop of yours, as a [`Lease`].
 //! * [`Group`] uses several queues as one: a push goes to the queue of its kind, and one runner or
 //!   one loop takes from all of them, by shares or by rank ([`Fair`]).
@@ -71,7 +71,7 @@
 //! elsewhere (a mail, a request, a file) then happen again.
 //!
 //! ```
-//! # use waterline::{Store, queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner}};
+//! # use waterline::{Store, queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner}};
 //! # let store = Store::in_memory();
 //! # let queue = Queue::open(&store, "orders", QueueOptions::default())?;
 //! # queue.push(NewJob::new("order", &3)?)?;
@@ -83,7 +83,7 @@
 //!         Ok(Outcome::Done)       // with both writes, or without either
 //!     })
 //!     .on("parcel", |_job, _pieces: i64| Ok(Outcome::Done))
-//!     .drain(Limits::default())?;
+//!     .drain(DrainLimits::default())?;
 //! # assert_eq!((queue.counts().finished, store.table("stock")?.counter("pieces")?), (2, -3));
 //! # Ok::<(), waterline::queue::QueueError>(())
 //! ```
@@ -148,8 +148,8 @@ pub use self::notes::{Note, Notes};
 pub use self::periodic::PeriodicBuilder;
 pub use self::rules::fair::Fair;
 pub use self::runner::builder::RunnerBuilder;
-pub use self::runner::drain::{Limits, Reached, Summary};
-pub use self::runner::gates::Gate;
+pub use self::runner::drain::{DrainLimits, Reached, Summary};
+pub use self::runner::gates::RunnerGate;
 pub use self::runner::handle::Runner;
 pub use self::runner::handler::Finisher;
 pub use self::runner::outcome::{Outcome, QueueEvent, Unknown};
@@ -160,7 +160,7 @@ pub use self::waits::watchers::QueueChange;
 pub use self::watch::Watch;
 pub use self::words::capabilities::Capabilities;
 pub use self::words::durations::Durations;
-pub use self::words::ended::Ended;
+pub use self::words::ended::AttemptEnd;
 pub use self::words::error::QueueError;
 pub use self::words::hook::Proposed;
 pub use self::words::info::{JobInfo, PeriodicInfo};
@@ -176,6 +176,10 @@ pub use self::words::schedule::every::Every;
 pub use self::words::schedule::{CatchUp, Overlap, Schedule};
 pub use self::words::unique::{Clash, Unique};
 pub use crate::base::clock::Clock;
+
+// Programs that were written before the first version have these names.
+#[doc(hidden)]
+pub use self::{AttemptEnd as Ended, DrainLimits as Limits, RunnerGate as Gate};
 
 #[doc = include_str!("../docs/queue.md")]
 pub mod design {}

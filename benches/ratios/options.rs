@@ -32,7 +32,7 @@ use std::time::{Duration, Instant, SystemTime};
 use waterline::Retry;
 use waterline::Store;
 use waterline::queue::{
-    Limit, Limits, NewJob, Outcome, Priority, Queue, QueueOptions, Rate, Retention, Runner, Unique,
+    DrainLimits, Limit, NewJob, Outcome, Priority, Queue, QueueOptions, Rate, Retention, Runner, Unique,
 };
 
 /// The jobs of one round: a whole number of blocks.
@@ -138,7 +138,7 @@ impl Bench {
     fn run(&self) -> Duration {
         let runner = Runner::builder(&self.queue).max_processing(8);
         let begun = Instant::now();
-        let summary = runner.on("k", |_, _: serde_json::Value| Ok(Outcome::Done)).drain(Limits::default());
+        let summary = runner.on("k", |_, _: serde_json::Value| Ok(Outcome::Done)).drain(DrainLimits::default());
         let elapsed = begun.elapsed();
         assert_eq!(summary.expect("the disk takes it").finished, JOBS);
         elapsed

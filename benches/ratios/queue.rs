@@ -14,7 +14,7 @@
 use crate::{Row, Table};
 use rocksdb::{ColumnFamily, DB, Options, WriteBatch, WriteOptions};
 use std::time::{Duration, Instant};
-use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
+use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 use waterline::{Consumer, Durability, Store};
 
 /// The jobs of one round: a whole number of blocks.
@@ -99,7 +99,7 @@ impl Ours {
     fn run(&self, jobs: u64, max_processing: usize) -> Duration {
         let runner = Runner::builder(&self.queue).max_processing(max_processing);
         let begun = Instant::now();
-        let summary = runner.on("k", |_, _: String| Ok(Outcome::Done)).drain(Limits::default());
+        let summary = runner.on("k", |_, _: String| Ok(Outcome::Done)).drain(DrainLimits::default());
         let elapsed = begun.elapsed();
         assert_eq!(summary.expect("the disk takes it").finished, jobs);
         elapsed

@@ -21,7 +21,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
     /// use std::sync::Arc;
-    /// use waterline::{Consumer, Event, MemoryJobs, MemoryProgress, Outcome, Retry};
+    /// use waterline::{AttemptOutcome, Consumer, Event, MemoryJobs, MemoryProgress, Retry};
     ///
     /// let failures = Arc::new(AtomicU64::new(0));
     /// let jobs: MemoryJobs<_> = (0..3).collect();
@@ -31,7 +31,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///     .observe({
     ///         let failures = failures.clone();
     ///         move |event: &Event<'_>| {
-    ///             if let Event::AttemptEnded { outcome: Outcome::Failed { .. }, .. } = event {
+    ///             if let Event::AttemptEnded { outcome: AttemptOutcome::Failed { .. }, .. } = event {
     ///                 failures.fetch_add(1, Ordering::Relaxed);
     ///             }
     ///         }
@@ -63,7 +63,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// | `waterline_parked` | gauge | the jobs that are parked, with those of earlier lives |
     /// | `waterline_attempts_total` | counter | the attempts that began |
     /// | `waterline_failures_total` | counter | the attempts that failed |
-    /// | `waterline_deferrals_total` | counter | the attempts that ended with [`Outcome::Deferred`] |
+    /// | `waterline_deferrals_total` | counter | the attempts that ended with [`AttemptOutcome::Deferred`] |
     /// | `waterline_retries_total` | counter | the attempts that were not the first of their job |
     /// | `waterline_saves_total` | counter | the saves of the progress that succeeded |
     /// | `waterline_attempt_seconds` | histogram | the duration of each attempt, in seconds |
@@ -95,7 +95,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///
     /// [`Event`]: crate::Event
     /// [`Event::Measured`]: crate::Event::Measured
-    /// [`Outcome::Deferred`]: crate::Outcome::Deferred
+    /// [`AttemptOutcome::Deferred`]: crate::AttemptOutcome::Deferred
     /// [`Status::lag`]: crate::Status::lag
     #[cfg(feature = "metrics")]
     pub fn metrics(mut self) -> Self {

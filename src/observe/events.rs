@@ -94,7 +94,7 @@ pub enum Event<'a> {
         /// the wait for its turn is part of it.
         elapsed: Duration,
         /// The outcome of the attempt.
-        outcome: Outcome<'a>,
+        outcome: AttemptOutcome<'a>,
     },
     /// A save of the progress has succeeded.
     #[non_exhaustive]
@@ -222,7 +222,7 @@ impl Event<'_> {
 /// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Outcome<'a> {
+pub enum AttemptOutcome<'a> {
     /// The attempt succeeded. A transactional job can still fail after that, when its effects are
     /// written: see [`Effects::add`](crate::Effects::add).
     Done,

@@ -1,6 +1,6 @@
 //! The metrics of a consumer, for the recorder of the crate `metrics`: an observer that sets them.
 
-use super::events::{Event, Observer, Outcome};
+use super::events::{AttemptOutcome, Event, Observer};
 use super::status::{State, Status};
 use crate::base::error::describe;
 use crate::base::guard::guarded;
@@ -137,9 +137,9 @@ impl Observer for Metrics {
             Event::AttemptEnded { elapsed, outcome, .. } => {
                 self.attempt_seconds.record(elapsed);
                 match outcome {
-                    Outcome::Done | Outcome::BatchFailed { .. } => {}
-                    Outcome::Failed { .. } => self.failures.increment(1),
-                    Outcome::Deferred => self.deferrals.increment(1),
+                    AttemptOutcome::Done | AttemptOutcome::BatchFailed { .. } => {}
+                    AttemptOutcome::Failed { .. } => self.failures.increment(1),
+                    AttemptOutcome::Deferred => self.deferrals.increment(1),
                 }
             }
             Event::Saved { elapsed, count, .. } => {

@@ -1,7 +1,7 @@
 //! The observers of one consumer: they hear of attempts at once, and of everything else by way of
 //! the queue of lines.
 
-use super::events::{Event, Observer, Outcome};
+use super::events::{AttemptOutcome, Event, Observer};
 use super::status::{State, Status};
 use crate::base::guard::{Guarded, guarded};
 use crate::base::index::Index;
@@ -80,7 +80,7 @@ impl Observers {
     ///
     /// # Errors
     /// The text of the panic of an observer.
-    pub(crate) fn attempt_ended(&self, index: Index, outcome: Outcome<'_>, now: Instant) -> Result<(), String> {
+    pub(crate) fn attempt_ended(&self, index: Index, outcome: AttemptOutcome<'_>, now: Instant) -> Result<(), String> {
         let Some(Attempt { number, begun }) = self.attempts.lock().remove(&index) else { return Ok(()) };
         let (consumer, elapsed) = (self.consumer(), now.saturating_duration_since(begun));
         self.tell(&Event::AttemptEnded { consumer, index, attempt: number, elapsed, outcome })

@@ -19,7 +19,7 @@ impl Queue {
     ///
     /// ```
     /// use waterline::Store;
-    /// use waterline::queue::{Limits, NewJob, OnDead, Outcome, Queue, QueueOptions, Runner};
+    /// use waterline::queue::{DrainLimits, NewJob, OnDead, Outcome, Queue, QueueOptions, Runner};
     ///
     /// let queue = Queue::open(&Store::in_memory(), "import", QueueOptions::default())?;
     /// let files = ["a.csv", "b.csv"].map(|file| NewJob::new("load", file).unwrap());
@@ -31,7 +31,7 @@ impl Queue {
     ///         println!("all files are loaded, or given up: {}", job.id());
     ///         Ok(Outcome::Done)
     ///     })
-    ///     .drain(Limits::default())?;
+    ///     .drain(DrainLimits::default())?;
     /// assert_eq!(queue.counts().finished, 3);
     /// # Ok::<(), waterline::queue::QueueError>(())
     /// ```

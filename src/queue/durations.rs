@@ -14,11 +14,11 @@ impl Queue {
     ///
     /// ```
     /// use waterline::Store;
-    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    /// use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
     ///
     /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
     /// queue.push_all([NewJob::new("welcome", "ann")?, NewJob::new("welcome", "bob")?])?;
-    /// Runner::builder(&queue).on("welcome", |_job, _to: String| Ok(Outcome::Done)).drain(Limits::default())?;
+    /// Runner::builder(&queue).on("welcome", |_job, _to: String| Ok(Outcome::Done)).drain(DrainLimits::default())?;
     /// for (kind, durations) in queue.durations() {
     ///     println!("{kind}: {:?}", durations.mean);
     /// }

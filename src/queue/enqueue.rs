@@ -101,7 +101,7 @@ impl Effects {
     ///
     /// ```
     /// use waterline::Store;
-    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    /// use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
     ///
     /// let queue = Queue::open(&Store::in_memory(), "books", QueueOptions::default())?;
     /// queue.push(NewJob::new("split", &3)?)?;
@@ -114,7 +114,7 @@ impl Effects {
     ///     })
     ///     .on("page", |_job, _page: u32| Ok(Outcome::Done))
     ///     .on("bind", |_job, _count: u32| Ok(Outcome::Done))
-    ///     .drain(Limits::default())?;
+    ///     .drain(DrainLimits::default())?;
     /// assert_eq!(queue.counts().finished, 5);
     /// # Ok::<(), waterline::queue::QueueError>(())
     /// ```

@@ -32,7 +32,7 @@ pub(crate) mod status;
 /// ```
 /// use std::time::Duration;
 /// use waterline::Store;
-/// use waterline::queue::{Fair, Group, Limits, NewJob, Outcome, QueueOptions};
+/// use waterline::queue::{DrainLimits, Fair, Group, NewJob, Outcome, QueueOptions};
 ///
 /// let store = Store::in_memory();
 /// let group = Group::new(&store)
@@ -47,7 +47,7 @@ pub(crate) mod status;
 ///     .on("welcome", |_job, _to: String| Ok(Outcome::Done))
 ///     .on("png", |_job, _name: String| Ok(Outcome::Done))
 ///     .max_processing(8)                          // for all queues together
-///     .drain(Limits::default())?;
+///     .drain(DrainLimits::default())?;
 /// assert_eq!(summary.finished, 2);
 /// assert_eq!(group.queue("thumbs").expect("it is there").counts().finished, 1);
 /// # Ok::<(), waterline::queue::QueueError>(())

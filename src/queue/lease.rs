@@ -9,7 +9,7 @@ use crate::queue::engine::{Beside, Claimed, Edit, Ending};
 use crate::queue::handle::Queue;
 use crate::queue::in_hand::{InHand, shows_its_job};
 use crate::queue::rules::ends::End;
-use crate::queue::words::ended::Ended;
+use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{JobState, millis};
 use crate::queue::words::json::{from_json, to_json};
@@ -229,7 +229,7 @@ impl Lease {
             turned.ended.into_iter().next().flatten().ok_or_else(|| job.halt())
         })?;
         self.ended = true;
-        self.log(&Ended::of(&end, state));
+        self.log(&AttemptEnd::of(&end, state));
         Ok(state)
     }
 
@@ -251,12 +251,12 @@ impl Lease {
             call(&self.job)
         };
         if matches!(answer, Err(QueueError::Halt { .. })) && !std::mem::replace(&mut self.ended, true) {
-            self.log(&Ended::Lost);
+            self.log(&AttemptEnd::Lost);
         }
         answer
     }
 
-    fn log(&self, ended: &Ended) {
+    fn log(&self, ended: &AttemptEnd) {
         self.job.queue.shared.log_end((self.id(), self.kind(), self.attempt()), ended);
     }
 

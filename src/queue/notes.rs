@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 /// ```
 /// use std::time::Duration;
 /// use waterline::Store;
-/// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+/// use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
 ///
 /// let queue = Queue::open(&Store::in_memory(), "images", QueueOptions::default())?;
 /// queue.push_all([NewJob::new("thumbnail", "cat")?, NewJob::new("thumbnail", "dog")?])?;
@@ -38,7 +38,7 @@ use std::time::{Duration, SystemTime};
 ///         effects.add_note(&shared, "made", 1)?;         // with the end of the job, or not at all
 ///         Ok(Outcome::Done)
 ///     })
-///     .drain(Limits::default())?;
+///     .drain(DrainLimits::default())?;
 /// assert_eq!((notes.get("made")?, notes.get("last")?), (Some(2.into()), Some("dog".into())));
 /// # Ok::<(), waterline::queue::QueueError>(())
 /// ```

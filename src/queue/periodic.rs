@@ -84,17 +84,17 @@ impl Queue {
     /// ```
     /// use std::time::{Duration, SystemTime};
     /// use waterline::Store;
-    /// use waterline::queue::{Clock, Every, Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    /// use waterline::queue::{Clock, DrainLimits, Every, NewJob, Outcome, Queue, QueueOptions, Runner};
     ///
     /// let clock = Clock::manual(SystemTime::now());
     /// let options = QueueOptions::default().clock(clock.clone());
     /// let queue = Queue::open(&Store::in_memory(), "mail", options)?;
     /// queue.periodic("digest", Every::hours(1), NewJob::new("digest", &())?).start()?;
     /// let runner = || Runner::builder(&queue).on("digest", |_job, ()| Ok(Outcome::Done));
-    /// assert_eq!(runner().drain(Limits::default())?.finished, 1);     // the first tick is at once
-    /// assert_eq!(runner().drain(Limits::default())?.finished, 0);
+    /// assert_eq!(runner().drain(DrainLimits::default())?.finished, 1);     // the first tick is at once
+    /// assert_eq!(runner().drain(DrainLimits::default())?.finished, 0);
     /// clock.advance(Duration::from_secs(3600));
-    /// assert_eq!(runner().drain(Limits::default())?.finished, 1);
+    /// assert_eq!(runner().drain(DrainLimits::default())?.finished, 1);
     /// # Ok::<(), waterline::queue::QueueError>(())
     /// ```
     ///

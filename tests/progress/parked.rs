@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, Consumer, Error, Event, Failure, Index, Jobs, OnExhausted, Outcome, Parked, Retry, State, Store,
+    AttemptOutcome, Blocked, BoxError, Consumer, Error, Event, Failure, Index, Jobs, OnExhausted, Parked, Retry, State,
+    Store,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
@@ -578,7 +579,7 @@ fn observers_hear_of_parked_and_deferred_jobs() {
             Event::Parked { consumer, index, attempt, error, .. } => {
                 drop(say.send(format!("{consumer} parked {index} in attempt {attempt}: {error}")));
             }
-            Event::AttemptEnded { index, attempt, outcome: Outcome::Deferred, .. } => {
+            Event::AttemptEnded { index, attempt, outcome: AttemptOutcome::Deferred, .. } => {
                 drop(say.send(format!("deferred {index} in attempt {attempt}")));
             }
             _ => {}

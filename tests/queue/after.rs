@@ -6,7 +6,7 @@ use common::queues::{Bench, SECOND, noon, on_store_with, open_anew};
 use std::time::Duration;
 use waterline::fuzzing::Disk;
 use waterline::queue::{
-    Accept, Clock, JobState, Limits, NewJob, OnDead, Outcome, Queue, QueueError, QueueOptions, Retention, Runner,
+    Accept, Clock, DrainLimits, JobState, NewJob, OnDead, Outcome, Queue, QueueError, QueueOptions, Retention, Runner,
 };
 use waterline::testing::FaultyStore;
 use waterline::{Consumer, Error, MemoryJobs, Retry, Store};
@@ -110,11 +110,11 @@ fn a_job_whose_push_waits_for_a_job_that_never_was_fails_and_is_tried_again() {
             })
         };
         bench.push(job("was"));
-        runner().drain(Limits::default()).unwrap();
+        runner().drain(DrainLimits::default()).unwrap();
         assert_eq!(bench.states(["a", "b", "was"]), [Some(JobState::Scheduled), None, FINISHED]);
         assert!(bench.info("a").error.unwrap().contains("the queue \"q\" has no job \"never\""));
         bench.clock.advance(SECOND);
-        runner().drain(Limits::default()).unwrap();
+        runner().drain(DrainLimits::default()).unwrap();
         assert_eq!(bench.states(["a", "b"]), [FINISHED, FINISHED]);
     });
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use waterline::queue::{
-    Accept, Clock, JobInfo, JobState, Lease, Limits, NewJob, Outcome, PushOutcome, Queue, QueueError, QueueOptions,
-    Retention, Runner, Unique,
+    Accept, Clock, DrainLimits, JobInfo, JobState, Lease, NewJob, Outcome, PushOutcome, Queue, QueueError,
+    QueueOptions, Retention, Runner, Unique,
 };
 use waterline::testing::FaultyStore;
 use waterline::{ConfigError, Consumer, Error, MemoryJobs, Retry, Store};
@@ -79,7 +79,7 @@ fn a_job_that_pushes_into_its_own_full_queue_lets_others_make_room() {
                     Ok(Outcome::Done)
                 })
                 .on("child", |_, _: (u32, u32)| Ok(Outcome::Done));
-            runner.drain(Limits::default()).unwrap()
+            runner.drain(DrainLimits::default()).unwrap()
         };
         let mut snoozed = 0;
         while bench.waiting() > 0 {

@@ -5,8 +5,8 @@ use common::every_write::{DEATHS, Trial, every_write};
 use common::queues::{MILLI, SECOND, noon};
 use common::{HOUR, Place, eventually, on_store};
 use waterline::queue::{
-    Accept, Clock, Fair, Group, GroupBuilder, JobState, Lease, Limits, NewJob, Outcome, PushOutcome, Queue, QueueError,
-    QueueOptions, RunnerBuilder,
+    Accept, Clock, DrainLimits, Fair, Group, GroupBuilder, JobState, Lease, NewJob, Outcome, PushOutcome, Queue,
+    QueueError, QueueOptions, RunnerBuilder,
 };
 use waterline::testing::FaultyStore;
 use waterline::{ConfigError, Error, Retry, Store};
@@ -183,7 +183,7 @@ fn drain_counting(group: &Group, store: &Store) {
             Ok(Outcome::Done)
         })
     });
-    runner.drain(Limits::default()).unwrap();
+    runner.drain(DrainLimits::default()).unwrap();
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn an_end_and_the_next_claim_are_one_write_although_they_are_in_two_queues() {
     let count = 40;
     group.push_all(["a", "b", "c"].iter().cycle().take(count).map(|kind| job(kind))).unwrap();
     let before = disk.writes();
-    let summary = done(group.runner().max_processing(1)).drain(Limits::default()).unwrap();
+    let summary = done(group.runner().max_processing(1)).drain(DrainLimits::default()).unwrap();
     assert_eq!(summary.finished, count as u64);
     // A claim, an end with the next claim for each job but the last one, and an end.
     assert_eq!(disk.writes() - before, count as u64 + 1);

@@ -3,7 +3,7 @@
 use common::queues::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use waterline::queue::{Accept, JobState, Limits, NewJob, Outcome, QueueError, QueueOptions, Runner};
+use waterline::queue::{Accept, DrainLimits, JobState, NewJob, Outcome, QueueError, QueueOptions, Runner};
 use waterline::{ConfigError, Error, Retry};
 
 /// Arrays within each other.
@@ -56,7 +56,7 @@ fn an_attempt_that_leaves_data_that_could_not_be_read_again_has_failed() {
             assert_too_deep(job.update(&deep(128)));
             Ok(Outcome::DoneWith(deep(128)))
         });
-        assert_eq!(runner.drain(Limits::default()).unwrap().dead, 1);
+        assert_eq!(runner.drain(DrainLimits::default()).unwrap().dead, 1);
         let job = queue.list(JobState::Dead, None, 9).unwrap().remove(0);
         assert!(job.error.as_ref().is_some_and(|error| error.contains("nested deeper than 127")), "{job:?}");
     });

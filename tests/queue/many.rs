@@ -1,7 +1,7 @@
 //! A queue with so many jobs that the entries of its ready logs are deleted in large ranges.
 
 use waterline::Store;
-use waterline::queue::{JobState, Limits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
+use waterline::queue::{DrainLimits, JobState, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 
 /// More than two of the ranges that are deleted at once.
 const JOBS: u64 = 25_000;
@@ -18,7 +18,7 @@ fn no_job_is_lost_where_the_entries_of_claimed_jobs_are_deleted() {
         say.send(n)?;
         Ok(Outcome::Done)
     });
-    assert_eq!(runner.drain(Limits::default()).unwrap().finished, JOBS);
+    assert_eq!(runner.drain(DrainLimits::default()).unwrap().finished, JOBS);
     let mut ran: Vec<u64> = said.try_iter().collect();
     ran.sort_unstable();
     assert!(ran.into_iter().eq(0..JOBS));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use waterline::queue::{
-    Accept, Clock, JobState, Limits, NewJob, Outcome, Queue, QueueError, QueueOptions, Retention, Runner,
+    Accept, Clock, DrainLimits, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions, Retention, Runner,
 };
 use waterline::testing::FaultyStore;
 use waterline::{ConfigError, Error, Retry, Store};
@@ -58,7 +58,7 @@ fn a_note_is_written_with_the_end_of_a_job_or_not_at_all() {
                 effects.add_note(&shared, key, 1)?;
                 if job.id() == "d" { Err("it fails".into()) } else { Ok(Outcome::Done) }
             })
-            .drain(Limits::default())
+            .drain(DrainLimits::default())
             .unwrap();
         let states = ["a", "b", "c", "d"].map(|id| bench.info(id).state);
         assert_eq!(states, [JobState::Finished, JobState::Dead, JobState::Dead, JobState::Scheduled]);

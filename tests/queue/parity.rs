@@ -7,7 +7,7 @@ use common::queues::{Bench, DAY, MINUTE, SECOND, in_lives, job, leak, noon, on_s
 use std::collections::BTreeSet;
 use waterline::fuzzing::Disk;
 use waterline::queue::{
-    Accept, Clock, Counts, Every, JobState, Lease, Limits, NewJob, Outcome, PushOutcome, Queue, QueueError,
+    Accept, Clock, Counts, DrainLimits, Every, JobState, Lease, NewJob, Outcome, PushOutcome, Queue, QueueError,
     QueueOptions, Retention, Runner, Unique,
 };
 use waterline::testing::FaultyStore;
@@ -217,7 +217,7 @@ fn m07_a_job_that_splits_itself_keeps_the_queue_short() {
                 }
             })
             .max_processing(1)
-            .drain(Limits::default())
+            .drain(DrainLimits::default())
             .unwrap();
         assert_eq!((summary.finished, summary.dead, summary.retried), (100 + 34, 0, 0), "{summary}");
         assert!((0..100).all(|leaf| done.counter(leaf.to_string()).unwrap() == 1));
@@ -255,7 +255,7 @@ fn m08_m09_a_queue_of_a_read_only_store_refuses_every_change() {
         notes.set("n", 1),
         notes.add("n", 1).map(drop),
         notes.remove("n").map(drop),
-        runner().drain(Limits::default()).map(drop),
+        runner().drain(DrainLimits::default()).map(drop),
         runner().start().map(drop),
     ];
     for (n, answer) in answers.into_iter().enumerate() {
@@ -371,7 +371,7 @@ fn q40_a_job_spawns_others_and_gathers_their_results() {
                 Ok(Outcome::Done)
             })
             .on("part", |_, n: u64| Ok(Outcome::DoneWith((n * 10).into())))
-            .drain(Limits::default())
+            .drain(DrainLimits::default())
             .unwrap();
         assert_eq!(summary.finished, 4, "{summary}");
         let data = (0..3).map(|n| all.get(format!("part {n}")).unwrap().unwrap().data.unwrap());

@@ -8,7 +8,7 @@ use common::queues::{Bench, MINUTE, SECOND, again, leak, noon, open_anew};
 use std::time::SystemTime;
 
 use waterline::queue::{
-    Accept, CatchUp, Clock, Every, JobState, Limits, NewJob, Outcome, Overlap, PeriodicBuilder, Queue, QueueError,
+    Accept, CatchUp, Clock, DrainLimits, Every, JobState, NewJob, Outcome, Overlap, PeriodicBuilder, Queue, QueueError,
     QueueOptions, Retention, Runner, Schedule,
 };
 use waterline::testing::FaultyStore;
@@ -100,7 +100,7 @@ fn each_tick_has_one_job_wherever_the_process_dies_and_whichever_write_fails() {
         let queue = open_anew(&next.store(), &options().clock(clock));
         every_tick(&queue).start().unwrap();
         let runner = Runner::builder(&queue).on("digest", |_, _: u32| Ok(Outcome::Done));
-        runner.drain(Limits::default()).unwrap();
+        runner.drain(DrainLimits::default()).unwrap();
         let jobs = queue.list(JobState::Finished, None, 99).unwrap();
         let mut ticks: Vec<_> = jobs.iter().map(|job| minutes(job.pushed_at)).collect();
         ticks.sort_unstable();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use waterline::Retry;
 use waterline::queue::{
-    Accept, Clock, JobState, Lease, Limit, LimitOf, Limits, NewJob, Outcome, Priority, Queue, QueueOptions, Rate,
+    Accept, Clock, DrainLimits, JobState, Lease, Limit, LimitOf, NewJob, Outcome, Priority, Queue, QueueOptions, Rate,
     Runner, Waits,
 };
 use waterline::testing::FaultyStore;
@@ -174,7 +174,7 @@ fn a_runner_runs_its_suspects_one_after_the_other_and_then_all_it_has_slots_for(
             }
             Ok(Outcome::Done)
         })
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     assert_eq!((summary.finished, summary.retried), (23, 0), "{summary}");
 }

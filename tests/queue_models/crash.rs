@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use waterline::queue::{
-    Accept, Clock, JobState, Lease, Limits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner,
+    Accept, Clock, DrainLimits, JobState, Lease, NewJob, Outcome, Queue, QueueOptions, Retention, Runner,
 };
 use waterline::testing::FaultyStore;
 use waterline::{Consumer, MemoryJobs, Retry, Store};
@@ -121,7 +121,7 @@ impl Life {
     }
 
     fn drain(&self) {
-        runner(&self.queue, &self.disk.store()).drain(Limits::default()).unwrap();
+        runner(&self.queue, &self.disk.store()).drain(DrainLimits::default()).unwrap();
     }
 
     /// The first jobs run in a runner, and fail, die, are promoted and swept.
@@ -224,7 +224,7 @@ fn jobs(queue: &Queue) -> BTreeMap<String, (JobState, u32, u32)> {
 fn run_out(queue: &Queue, store: &Store, clock: &Clock) {
     queue.resume().unwrap();
     for _ in 0..100 {
-        runner(queue, store).drain(Limits::default()).unwrap();
+        runner(queue, store).drain(DrainLimits::default()).unwrap();
         let counts = queue.counts();
         if counts.scheduled + counts.ready + counts.running == 0 {
             return;

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use waterline::fuzzing::Disk;
 use waterline::queue::{
-    Accept, Clock, JobInfo, JobState, Lease, Limit, LimitOf, Limits, NewJob, Outcome, Queue, QueueError, QueueOptions,
-    Rate, Reached, Retention, Runner, Running,
+    Accept, Clock, DrainLimits, JobInfo, JobState, Lease, Limit, LimitOf, NewJob, Outcome, Queue, QueueError,
+    QueueOptions, Rate, Reached, Retention, Runner, Running,
 };
 use waterline::{Error, Retry, Store};
 
@@ -201,7 +201,7 @@ impl Life {
                 }
             }
         };
-        let limits = jobs.map_or(Limits::default(), |jobs| Limits::default().jobs(jobs));
+        let limits = jobs.map_or(DrainLimits::default(), |jobs| DrainLimits::default().jobs(jobs));
         let builder = Runner::builder(&self.queue)
             .on("k0", handler.clone())
             .on("k2", handler.clone())

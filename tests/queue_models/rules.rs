@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 use waterline::fuzzing::Disk;
 use waterline::queue::{
-    Accept, Clock, JobState, Lease, Limits, NewJob, Outcome, Priority, PushOutcome, Queue, QueueError, QueueOptions,
-    Retention, Runner,
+    Accept, Clock, DrainLimits, JobState, Lease, NewJob, Outcome, Priority, PushOutcome, Queue, QueueError,
+    QueueOptions, Retention, Runner,
 };
 use waterline::testing::FaultyStore;
 use waterline::{Error, Retry, Store};
@@ -151,7 +151,7 @@ fn a_runner_that_has_lost_its_job_ends_nothing_of_the_next_run_of_it() {
         *lease.lock() = inner.accept(Accept::new())?;
         Ok(Outcome::Done)
     });
-    let summary = builder.drain(Limits::default()).unwrap();
+    let summary = builder.drain(DrainLimits::default()).unwrap();
     assert_eq!((summary.finished, summary.lost), (0, 1));
     assert_eq!(queue.state("a").unwrap(), Some(JobState::Running));
     let mut lease = taken.lock().take().expect("the job was ready");

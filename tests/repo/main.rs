@@ -4,6 +4,7 @@ mod architecture;
 mod circles;
 mod map;
 mod mutants;
+mod names;
 mod parity;
 mod prose;
 mod readme;

@@ -7,7 +7,9 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use waterline::queue::{Clock, Ended, JobState, Limits, NewJob, Outcome, Queue, QueueError, QueueOptions, Runner};
+use waterline::queue::{
+    AttemptEnd, Clock, DrainLimits, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions, Runner,
+};
 use waterline::{Error, Failure, Store};
 
 fn queue() -> (Queue, Clock) {
@@ -69,7 +71,7 @@ fn a_handler_that_makes_its_future_is_within_the_runtime() {
     });
     let summary = {
         let _context = runtime.enter();
-        builder.drain(Limits::default()).unwrap()
+        builder.drain(DrainLimits::default()).unwrap()
     };
     assert_eq!(summary.finished, 1, "{:?}", queue.get("a").unwrap().and_then(|job| job.error));
 }
@@ -89,7 +91,7 @@ fn a_panic_an_error_and_a_permanent_failure_of_a_future_end_its_attempt() {
                 _ => Err(Failure::defer(SECOND).into()),
             }
         })
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     assert_eq!((drained.retried, drained.dead, drained.snoozed), (2, 1, 1), "{drained}");
     let error = |id| queue.get(id).unwrap().unwrap().error;
@@ -159,7 +161,7 @@ fn stop_within_hands_back_the_jobs_whose_futures_it_drops_once_they_are_gone() {
     assert!(ends.is_empty());
     drop(release);
     let ended = ends.recv_timeout(LONG).unwrap();
-    assert!(matches!(&ended, Ended::PutBack { error } if error.contains("dropped")), "{ended:?}");
+    assert!(matches!(&ended, AttemptEnd::PutBack { error } if error.contains("dropped")), "{ended:?}");
     let info = queue.get("a").unwrap().unwrap();
     assert_eq!((info.state, info.failures, info.crashes), (JobState::Ready, 0, 0));
     eventually("the name to be free", || Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done)).start().is_ok());
@@ -232,7 +234,7 @@ fn jobs_of_a_runtime_that_shuts_down_have_failed_and_those_after_it_too() {
     queue.push(job("b")).unwrap();
     for _ in 0..2 {
         let (id, end) = ends.recv_timeout(LONG).unwrap();
-        assert!(matches!(&end, Ended::Retried { error } if error.contains("dropped")), "{id}: {end:?}");
+        assert!(matches!(&end, AttemptEnd::Retried { error } if error.contains("dropped")), "{id}: {end:?}");
     }
     runner.stop().unwrap();
 }
@@ -269,7 +271,7 @@ fn stop_async_and_drain_async_let_the_futures_of_their_own_thread_end() {
             jobs.push_all((0..5).map(|n| job(&n.to_string()))).unwrap();
             let drain = Runner::builder(&jobs).on_async("k", |_, ()| slow()).max_processing(2);
             // A task of its own may drain, so the future can be sent.
-            let summary = tokio::spawn(drain.drain_async(Limits::default())).await.unwrap().unwrap();
+            let summary = tokio::spawn(drain.drain_async(DrainLimits::default())).await.unwrap().unwrap();
             let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
             let runner = Runner::builder(&jobs).on_async("k", move |_, ()| {
                 begun.send(()).unwrap();
@@ -327,7 +329,7 @@ fn a_runner_that_async_code_drops_or_whose_stop_it_drops_ends_without_a_wait() {
                 });
                 jobs.push(job(&round.to_string())).unwrap();
                 if round == 2 {
-                    let mut drain = Box::pin(builder.drain_async(Limits::default()));
+                    let mut drain = Box::pin(builder.drain_async(DrainLimits::default()));
                     std::future::poll_fn(|context| {
                         assert!(drain.as_mut().poll(context).is_pending(), "its job has not ended");
                         begins.poll_recv(context)

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use waterline::queue::{
-    Clock, Limits, NewJob, Outcome, Queue, QueueEvent, QueueOptions, Reached, Runner, RunnerBuilder, Summary,
+    Clock, DrainLimits, NewJob, Outcome, Queue, QueueEvent, QueueOptions, Reached, Runner, RunnerBuilder, Summary,
 };
 use waterline::testing::FaultyStore;
 use waterline::{BoxError, Store};
@@ -37,7 +37,7 @@ fn drain(
         clock.advance(took);
         if job.id() == "fails" { Err("no".into()) } else { Ok(Outcome::Done) }
     });
-    with(builder).drain(Limits::default()).unwrap()
+    with(builder).drain(DrainLimits::default()).unwrap()
 }
 
 /// The count, the mean and the last duration of a kind, in seconds.
@@ -116,7 +116,7 @@ fn an_attempt_whose_job_was_removed_stores_and_counts_no_duration() {
         removes.remove(job.id())?;
         Ok(Outcome::Done)
     });
-    assert_eq!(builder.drain(Limits::default()).unwrap().lost, 1);
+    assert_eq!(builder.drain(DrainLimits::default()).unwrap().lost, 1);
     assert!(queue.durations().is_empty());
     drop(queue);
     assert!(open(&faulty.after_crash().unwrap().store(), &clock).durations().is_empty());

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use waterline::Store;
 use waterline::queue::{
-    Clock, Finisher, Gate, JobState, Limits, NewJob, Outcome, Queue, QueueOptions, Reached, Runner, RunnerBuilder,
-    Waits,
+    Clock, DrainLimits, Finisher, JobState, NewJob, Outcome, Queue, QueueOptions, Reached, Runner, RunnerBuilder,
+    RunnerGate, Waits,
 };
 use waterline::testing::FaultyStore;
 
@@ -43,9 +43,9 @@ impl Switch {
         self.asked.load(Ordering::SeqCst)
     }
 
-    fn gate(&self) -> Gate {
+    fn gate(&self) -> RunnerGate {
         let me = self.clone();
-        Gate::new("switch", move || {
+        RunnerGate::new("switch", move || {
             me.asked.fetch_add(1, Ordering::SeqCst);
             me.is_open.load(Ordering::SeqCst)
         })
@@ -149,7 +149,7 @@ fn q31_the_ends_of_deferred_jobs_are_written_while_a_gate_is_closed() {
 fn q31_a_drain_ends_at_a_closed_gate_if_a_job_is_due_and_says_why() {
     let (queue, clock) = queue();
     let switch = Switch::default();
-    let drain = || builder(&queue).gate(switch.gate()).drain(Limits::default().time(SECOND)).unwrap();
+    let drain = || builder(&queue).gate(switch.gate()).drain(DrainLimits::default().time(SECOND)).unwrap();
     assert_eq!(drain().reached, Reached::NothingReady);
     queue.push(job("k").delay(SECOND * 60)).unwrap();
     assert_eq!(drain().reached, Reached::NothingReady);
@@ -177,7 +177,7 @@ fn q31_a_drain_whose_gate_closes_and_whose_time_is_over_waits_for_its_jobs() {
         })
         .gate(switch.gate())
         .max_processing(1);
-    let drained = std::thread::spawn(move || drain.drain(Limits::default().time(SECOND)).unwrap());
+    let drained = std::thread::spawn(move || drain.drain(DrainLimits::default().time(SECOND)).unwrap());
     let done = held.recv_timeout(LONG).unwrap();
     switch.set(false);
     clock.advance(SECOND * 2);
@@ -193,8 +193,8 @@ fn q31_all_gates_must_be_open_and_one_that_panics_is_closed() {
     let (broken, value) = (panics.clone(), used.clone());
     queue.push(job("k")).unwrap();
     let runner = builder(&queue)
-        .gate(Gate::new("broken", move || !broken.load(Ordering::SeqCst) || panic!("out of order")))
-        .gate(Gate::below("memory", 0.9, move || *value.lock()).every(SECOND * 5))
+        .gate(RunnerGate::new("broken", move || !broken.load(Ordering::SeqCst) || panic!("out of order")))
+        .gate(RunnerGate::below("memory", 0.9, move || *value.lock()).every(SECOND * 5))
         .start()
         .unwrap();
     let closed = |wanted: &'static str| {

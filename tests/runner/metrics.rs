@@ -6,7 +6,7 @@ use common::{LONG, eventually};
 use crossbeam_channel::{bounded, unbounded};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use waterline::queue::{Clock, Limits, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerBuilder, Unknown};
+use waterline::queue::{Clock, DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerBuilder, Unknown};
 use waterline::{BoxError, Failure, Retry, Store};
 
 /// Reads the metrics of the queue `q`.
@@ -66,7 +66,7 @@ fn each_end_of_an_attempt_is_counted_and_its_duration_recorded_once() {
         })
         .unknown(Unknown::Snooze(SECOND));
     // A second call of `metrics` changes nothing.
-    let summary = kept.with(kept.with(builder)).drain(Limits::default()).unwrap();
+    let summary = kept.with(kept.with(builder)).drain(DrainLimits::default()).unwrap();
     assert_eq!(kept.ended(), [2.0, 1.0, 2.0, 2.0, 1.0], "{summary}");
     assert_eq!(kept.get("attempt_seconds", None), 8.0);
     assert_eq!(kept.jobs(), [3.0, 0.0, 0.0, 2.0, 2.0], "as the runner left them");
@@ -102,10 +102,10 @@ fn a_runner_whose_recorder_panics_runs_its_jobs_and_one_without_metrics_register
     let ((queue, _), kept) = (queue(), Kept::default());
     queue.push_all(["k", "k"].map(job)).unwrap();
     let builder = || Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done));
-    metrics::with_local_recorder(&kept, || builder().drain(Limits::default().jobs(1))).unwrap();
+    metrics::with_local_recorder(&kept, || builder().drain(DrainLimits::default().jobs(1))).unwrap();
     assert!(kept.is_empty());
     kept.panics.store(true, Ordering::SeqCst);
-    assert_eq!(kept.with(builder()).drain(Limits::default()).unwrap().finished, 1);
+    assert_eq!(kept.with(builder()).drain(DrainLimits::default()).unwrap().finished, 1);
     assert_eq!((kept.ended()[0], kept.get("up", None)), (1.0, 0.0));
 }
 

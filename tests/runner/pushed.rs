@@ -4,7 +4,7 @@
 use common::LONG;
 use waterline::Store;
 use waterline::queue::{
-    JobState, Limits, NewJob, Outcome, Queue, QueueOptions, Reached, Retention, Runner, RunnerBuilder,
+    DrainLimits, JobState, NewJob, Outcome, Queue, QueueOptions, Reached, Retention, Runner, RunnerBuilder,
 };
 
 fn queue() -> Queue {
@@ -33,7 +33,7 @@ fn chain(queue: &Queue) -> RunnerBuilder {
 fn a_drain_ends_only_when_the_jobs_are_done_that_its_jobs_have_pushed_with_their_ends() {
     let queue = queue();
     queue.push(job(20)).unwrap();
-    let summary = chain(&queue).drain(Limits::default()).unwrap();
+    let summary = chain(&queue).drain(DrainLimits::default()).unwrap();
     assert_eq!((summary.finished, summary.reached, queue.counts().ready), (21, Reached::NothingReady, 0));
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use waterline::queue::{
-    Accept, Clock, Ended, Finisher, Gate, JobState, Limits, NewJob, Outcome, Queue, QueueError, QueueEvent,
-    QueueOptions, Reached, Runner, Running, Unknown, Waits,
+    Accept, AttemptEnd, Clock, DrainLimits, Finisher, JobState, NewJob, Outcome, Queue, QueueError, QueueEvent,
+    QueueOptions, Reached, Runner, RunnerGate, Running, Unknown, Waits,
 };
 
 use waterline::testing::FaultyStore;
@@ -85,7 +85,7 @@ fn runners_with_a_timeout_end_however_their_threads_meet() {
             let drained = Runner::builder(&queue)
                 .on("k", |_, ()| Ok(Outcome::Done))
                 .attempt_timeout(HOUR)
-                .drain(Limits::default());
+                .drain(DrainLimits::default());
             assert_eq!(drained.unwrap().finished, 1);
         }
     });
@@ -107,7 +107,7 @@ fn a_job_that_outlives_stop_within_is_taken_back_after_the_lease_and_its_finishe
     assert_eq!((info.state, info.failures), (JobState::Scheduled, 1));
     assert!(info.error.unwrap().contains("silent"));
     let builder = || Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done));
-    eventually("the name to be free", || builder().drain(Limits::default()).is_ok());
+    eventually("the name to be free", || builder().drain(DrainLimits::default()).is_ok());
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn the_answer_of_a_function_that_outlives_stop_within_counts_and_the_name_is_fre
     assert!(matches!(runner.stop_within(Duration::ZERO), Err(QueueError::StopTimeout { .. })));
     assert!(matches!(builder().start(), Err(QueueError::Store(Error::InUse { .. }))));
     drop(release);
-    assert_eq!(ends.recv_timeout(LONG).unwrap(), Ended::Finished);
+    assert_eq!(ends.recv_timeout(LONG).unwrap(), AttemptEnd::Finished);
     assert_eq!(state(&queue, "a"), Some(JobState::Finished));
     eventually("the name to be free", || builder().start().is_ok());
 }
@@ -290,7 +290,7 @@ fn an_error_that_panics_fails_its_attempt_and_nothing_else() {
     queue.push(job("k").id("a")).unwrap();
     let builder =
         Runner::builder(&queue).on("k", |_, ()| Err(Hostile("drop").into())).after(|_, _| panic!("in a hook"));
-    let drained = builder.drain(Limits::default()).unwrap();
+    let drained = builder.drain(DrainLimits::default()).unwrap();
     assert_eq!(drained.retried, 1, "{drained}");
     assert_eq!(queue.get("a").unwrap().unwrap().error.as_deref(), Some("panicked: in a hook"));
 }
@@ -399,7 +399,7 @@ fn each_outcome_of_a_function_leads_to_its_state() {
             "wrapped" => Err(std::io::Error::other(Failure::permanent("within")).into()),
             _ => Err(Failure::defer(MINUTE).into()),
         })
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     assert_eq!((drained.finished, drained.retried, drained.snoozed, drained.dead, drained.lost), (2, 3, 2, 3, 0));
     let seen = |id| {
@@ -452,7 +452,7 @@ fn writes_of_a_transactional_job_are_made_with_its_success_and_otherwise_not_at_
         })
         .on("child", |_, ()| Ok(Outcome::Done))
         .max_processing(2)
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     let keys: Vec<_> = table.iter().map(|row| String::from_utf8(row.unwrap().0).unwrap()).collect();
     assert_eq!(keys, ["good", "neighbour"]);
@@ -471,7 +471,7 @@ fn a_payload_that_does_not_fit_and_a_kind_without_a_handler_are_dead_in_each_mod
         .on("direct", |_, _: u32| Ok(Outcome::Done))
         .on_transactional("transactional", |_, _: u32, _| Ok(Outcome::Done))
         .on_deferred("deferred", |_, _: u32, done| done.complete())
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     assert_eq!(drained.dead, 4, "{drained}");
     for kind in ["direct", "transactional", "deferred"] {
@@ -492,7 +492,7 @@ fn a_job_that_was_pushed_again_for_later_shows_that_to_its_next_attempt_too() {
             pushes.push(self::job("k").id("a").delay(HOUR))?;
             Ok(answer.clone()?)
         });
-        runner.drain(Limits::default()).unwrap();
+        runner.drain(DrainLimits::default()).unwrap();
         clock.advance(SECOND);
         flags.recv().unwrap()
     };
@@ -506,15 +506,15 @@ fn a_kind_without_a_handler_can_wait_for_a_program_that_has_it() {
     queue.push(job("new").id("a")).unwrap();
     let old = || Runner::builder(&queue).on("old", |_, ()| Ok(Outcome::Done)).unknown(Unknown::Snooze(MINUTE));
     for _ in 0..20 {
-        assert_eq!(old().drain(Limits::default()).unwrap().snoozed, 1);
+        assert_eq!(old().drain(DrainLimits::default()).unwrap().snoozed, 1);
         clock.advance(MINUTE);
     }
     assert_eq!(info(&queue, "a").failures, 0);
     let new = Runner::builder(&queue).on("new", |_, ()| Ok(Outcome::Done));
-    assert_eq!(new.drain(Limits::default()).unwrap().finished, 1);
+    assert_eq!(new.drain(DrainLimits::default()).unwrap().finished, 1);
     queue.push(job("new").id("far")).unwrap();
     let far = Runner::builder(&queue).on("old", |_, ()| Ok(Outcome::Done)).unknown(Unknown::Snooze(Duration::MAX));
-    assert_eq!(far.drain(Limits::default()).unwrap().snoozed, 1, "as late as a calendar goes");
+    assert_eq!(far.drain(DrainLimits::default()).unwrap().snoozed, 1, "as late as a calendar goes");
 }
 
 #[test]
@@ -533,7 +533,7 @@ fn a_deferred_job_ends_by_its_finisher_on_any_thread_and_fails_if_that_is_droppe
             });
             assert_ne!(thread.join().is_err(), std::thread::panicking(), "the handler panics too");
         })
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     assert_eq!((drained.finished, drained.retried), (2, 4), "{drained}");
     assert_eq!(info(&queue, "end").data, Some(7.into()));
@@ -581,11 +581,11 @@ fn hooks_are_called_in_order_around_each_attempt_and_teardown_after_its_end_is_w
         })
         .after(move |_, _| a2())
         .teardown(move |job, end| {
-            assert_eq!((state(&looks, job.id()), end), (Some(JobState::Finished), &Ended::Finished));
+            assert_eq!((state(&looks, job.id()), end), (Some(JobState::Finished), &AttemptEnd::Finished));
             t1();
         })
         .teardown(move |_, _| t2())
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     let said: Vec<_> = says.try_iter().collect();
     assert_eq!(said, ["before 1", "before 2", "handler", "after 1", "after 2", "teardown 1", "teardown 2"]);
@@ -613,7 +613,7 @@ fn a_hook_before_that_fails_or_panics_fails_the_attempt_and_one_after_that_panic
         .teardown(|job, _| assert_ne!(job.id(), "teardown panics", "in teardown"))
         .observe(|_| panic!("in an observer"))
         .max_processing(1)
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     assert_eq!((drained.finished, drained.retried, drained.dead), (1, 2, 1), "{drained}");
     assert_eq!(runs.try_iter().collect::<Vec<_>>(), ["after panics", "teardown panics"]);
@@ -644,7 +644,7 @@ fn an_observer_hears_of_each_attempt_and_may_ask_the_queue() {
             };
             said.send(line).unwrap();
         })
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     let said: Vec<_> = says.try_iter().collect();
     assert_eq!(said, ["q a k 1", r#"a 1 1s Retried { error: "no" }"#]);
@@ -682,7 +682,7 @@ fn no_more_jobs_run_or_are_claimed_than_max_processing() {
             });
         })
         .max_processing(3)
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     assert_eq!(drained.finished, 300);
     assert!((1..=3).contains(&most.load(Ordering::SeqCst)), "{most:?}");
@@ -832,7 +832,7 @@ fn a_handler_may_push_subscribe_and_wait_for_another_job_of_its_queue() {
         })
         .on("child", |_, ()| Ok(Outcome::Done))
         .max_processing(2);
-    let drained = ends("the drain", move || drained.drain(Limits::default())).unwrap();
+    let drained = ends("the drain", move || drained.drain(DrainLimits::default())).unwrap();
     assert_eq!(drained.finished, 2, "{drained}");
 }
 
@@ -874,10 +874,10 @@ fn a_second_runner_is_refused_until_the_first_one_is_stopped_or_dropped() {
     let error = builder().start().unwrap_err();
     assert!(matches!(&error, QueueError::Store(Error::InUse { name }) if name == "q"), "{error}");
     assert!(error.to_string().contains("queue \"q\" is in use by another"), "{error}");
-    assert!(builder().drain(Limits::default()).is_err());
+    assert!(builder().drain(DrainLimits::default()).is_err());
     first.stop().unwrap();
     drop(builder().start().unwrap());
-    builder().drain(Limits::default()).unwrap();
+    builder().drain(DrainLimits::default()).unwrap();
     builder().start().unwrap().stop_within(LONG).unwrap();
 }
 
@@ -886,7 +886,7 @@ fn settings_that_cannot_be_are_refused_and_the_queue_stays_free() {
     let (queue, _) = queue();
     let empty = || Runner::builder(&queue);
     let one = || empty().on("k", |_, ()| Ok(Outcome::Done));
-    let gate = |name| Gate::new(name, || true);
+    let gate = |name| RunnerGate::new(name, || true);
     let cases = [
         (empty(), "the runner has no handler, so it would run nothing: add one with `on`"),
         (one().on("k", |_, ()| Ok(Outcome::Done)), "the runner has two handlers for the kind \"k\": use one"),
@@ -941,11 +941,11 @@ fn a_drain_says_why_it_has_ended() {
         (summary.finished, summary.reached)
     };
     queue.push(job("k").delay(HOUR)).unwrap();
-    assert_eq!(reached(Limits::default()), (0, Reached::NothingReady), "a scheduled job stays");
+    assert_eq!(reached(DrainLimits::default()), (0, Reached::NothingReady), "a scheduled job stays");
     queue.push_all((0..10).map(|_| job("k"))).unwrap();
-    assert_eq!(reached(Limits::default().jobs(0)), (0, Reached::Jobs));
-    assert_eq!(reached(Limits::default().jobs(3)), (3, Reached::Jobs));
-    assert_eq!(reached(Limits::default().time(Duration::ZERO)), (0, Reached::Time));
+    assert_eq!(reached(DrainLimits::default().jobs(0)), (0, Reached::Jobs));
+    assert_eq!(reached(DrainLimits::default().jobs(3)), (3, Reached::Jobs));
+    assert_eq!(reached(DrainLimits::default().time(Duration::ZERO)), (0, Reached::Time));
     let slow = clock.clone();
     let slow = Runner::builder(&queue)
         .on("k", move |_, ()| {
@@ -953,14 +953,14 @@ fn a_drain_says_why_it_has_ended() {
             Ok(Outcome::Done)
         })
         .max_processing(1)
-        .drain(Limits::default().time(SECOND * 2).jobs(100))
+        .drain(DrainLimits::default().time(SECOND * 2).jobs(100))
         .unwrap();
     assert_eq!((slow.finished, slow.reached, slow.elapsed), (2, Reached::Time, SECOND * 2));
     queue.pause(None).unwrap();
-    assert_eq!(reached(Limits::default()), (0, Reached::Paused));
+    assert_eq!(reached(DrainLimits::default()), (0, Reached::Paused));
     queue.resume().unwrap();
-    assert_eq!(reached(Limits::default().jobs(100)), (5, Reached::NothingReady));
-    let text = builder().drain(Limits::default()).unwrap().to_string();
+    assert_eq!(reached(DrainLimits::default().jobs(100)), (5, Reached::NothingReady));
+    let text = builder().drain(DrainLimits::default()).unwrap().to_string();
     assert_eq!(text, "0 finished, 0 to be tried again, 0 not ready, 0 dead, 0 lost in 0.0ns: no job is ready");
 }
 
@@ -981,9 +981,9 @@ fn a_drain_runs_what_its_jobs_push_and_never_more_than_its_limit() {
                 })
                 .max_processing(max_processing)
         };
-        let first = builder(&queue).drain(Limits::default().jobs(17)).unwrap();
+        let first = builder(&queue).drain(DrainLimits::default().jobs(17)).unwrap();
         assert_eq!((first.finished, first.reached), (17, Reached::Jobs));
-        let rest = builder(&queue).drain(Limits::default().jobs(1000)).unwrap();
+        let rest = builder(&queue).drain(DrainLimits::default().jobs(1000)).unwrap();
         assert_eq!((rest.finished, rest.reached), (127 - 17, Reached::NothingReady));
     }
 }
@@ -996,7 +996,7 @@ fn a_thread_of_a_drain_that_finds_its_limit_reached_uses_up_no_wake_up() {
         let builder = Runner::builder(&queue).on_deferred("k", move |_, (), done| begun.send(done).unwrap());
         let builder = builder.max_processing(4);
         queue.push(job("k")).unwrap();
-        let drain = std::thread::spawn(move || builder.drain(Limits::default().jobs(2)).unwrap());
+        let drain = std::thread::spawn(move || builder.drain(DrainLimits::default().jobs(2)).unwrap());
         let first = finishers.recv_timeout(LONG).unwrap();
         let (sender, accepted) = bounded(1);
         let accepts = queue.clone();
@@ -1083,7 +1083,7 @@ fn a_store_that_fails_for_a_while_loses_no_end_and_the_status_says_so() {
     faulty.heal();
     let mut ended: Vec<_> = (0..2).map(|_| ends_of_jobs.recv_timeout(LONG).unwrap()).collect();
     ended.sort_by(|one, other| one.0.cmp(&other.0));
-    assert_eq!(ended, [("a".to_owned(), Ended::Finished), ("b".to_owned(), Ended::Finished)]);
+    assert_eq!(ended, [("a".to_owned(), AttemptEnd::Finished), ("b".to_owned(), AttemptEnd::Finished)]);
     eventually("the status to forget it", || !fails());
     runner.stop().unwrap();
 }
@@ -1096,7 +1096,7 @@ fn a_drain_tries_a_store_that_fails_until_its_time_is_over() {
     queue.push(job("k").id("a")).unwrap();
     faulty.fail(..);
     let builder = Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done));
-    let drain = std::thread::spawn(move || builder.drain(Limits::default().time(MINUTE)));
+    let drain = std::thread::spawn(move || builder.drain(DrainLimits::default().time(MINUTE)));
     let fails = || matches!(queue.status().unwrap().waits, Waits::StoreFails { .. });
     eventually("the claim to fail", fails);
     clock.advance(MINUTE);
@@ -1239,7 +1239,7 @@ fn each_line_about_a_job_names_the_queue_the_job_and_the_attempt() {
         .on_deferred("panics", |_, (), _| panic!("out of order"))
         .on("hook", |_, ()| Ok(Outcome::Done))
         .teardown(|job, _| assert_ne!(job.id(), "hook"))
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     let lines: Vec<_> =
         kept.0.lock().iter().filter(|line| line.get("queue").is_some_and(|q| q == "told")).cloned().collect();

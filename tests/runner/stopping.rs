@@ -7,8 +7,8 @@ use crossbeam_channel::{bounded, unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 use waterline::queue::{
-    Accept, Clock, Ended, Finisher, JobState, Limits, NewJob, Outcome, QueueError, QueueOptions, Runner, RunnerBuilder,
-    Running,
+    Accept, AttemptEnd, Clock, DrainLimits, Finisher, JobState, NewJob, Outcome, QueueError, QueueOptions, Runner,
+    RunnerBuilder, Running,
 };
 use waterline::testing::FaultyStore;
 use waterline::{BoxError, Failure, Retry};
@@ -90,10 +90,13 @@ fn an_attempt_that_fails_while_its_runner_stops_is_put_back_and_does_not_count()
             let ended = tells.recv_timeout(LONG).unwrap();
             let error = |error: &str| error.contains(if panics { "panic" } else { "cut short" });
             // A finisher that is dropped by a panic says that alone.
-            assert!(matches!(&ended, Ended::PutBack { error: text } if kind == "deferred" || error(text)), "{ended:?}");
+            assert!(
+                matches!(&ended, AttemptEnd::PutBack { error: text } if kind == "deferred" || error(text)),
+                "{ended:?}"
+            );
             is_put_back(&bench, kind);
         }
-        let drained = handlers(&bench, |_| Ok(Outcome::Done)).drain(Limits::default()).unwrap();
+        let drained = handlers(&bench, |_| Ok(Outcome::Done)).drain(DrainLimits::default()).unwrap();
         assert_eq!(drained.finished, 1, "{kind}");
     });
 }

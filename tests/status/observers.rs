@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::{
-    Blocked, Builder, Consumer, Done, Error, Event, Handle, Index, Job, Jobs, MemoryProgress, Observer, Outcome,
+    AttemptOutcome, Blocked, Builder, Consumer, Done, Error, Event, Handle, Index, Job, Jobs, MemoryProgress, Observer,
     Progress, Retry, State, Status, Store, StoreProgress,
 };
 
@@ -39,8 +39,8 @@ impl Observer for Ear {
         let heard = match *event {
             Event::AttemptBegun { index, attempt, .. } => Heard::Begun(index, attempt),
             Event::AttemptEnded { index, attempt, elapsed, outcome, .. } => match outcome {
-                Outcome::Done => Heard::Done(index, attempt, elapsed),
-                Outcome::Failed { error, .. } => Heard::Failed(index, attempt, error.to_owned()),
+                AttemptOutcome::Done => Heard::Done(index, attempt, elapsed),
+                AttemptOutcome::Failed { error, .. } => Heard::Failed(index, attempt, error.to_owned()),
                 other => panic!("{other:?}"),
             },
             Event::Saved { last_processed, count, .. } => Heard::Saved(last_processed, count),

@@ -4,7 +4,8 @@
 use common::*;
 use std::time::{Duration, SystemTime};
 use waterline::queue::{
-    Accept, Every, Fair, Gate, Group, Limit, NewJob, Outcome, Queue, QueueError, QueueOptions, Rate, Runner, Running,
+    Accept, Every, Fair, Group, Limit, NewJob, Outcome, Queue, QueueError, QueueOptions, Rate, Runner, RunnerGate,
+    Running,
 };
 use waterline::{BoxError, Codec, ConfigError, Error, Jobs, Sparse, Store};
 
@@ -78,7 +79,7 @@ fn a_zero_of_a_queue_is_refused_with_its_reason() {
             "the interval of the periodic job is 0, so it would run without a pause: use a millisecond or more",
         ),
         (
-            runner().gate(Gate::new("disk", || true).every(Duration::ZERO)).start().refusal(),
+            runner().gate(RunnerGate::new("disk", || true).every(Duration::ZERO)).start().refusal(),
             "the answers of the gate \"disk\" hold for no time: use some milliseconds at least",
         ),
         (

@@ -12,8 +12,8 @@ use std::sync::{Arc, Barrier, OnceLock};
 use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
-    BoxError, Builder, Consumer, Error, Event, Failure, Handle, Index, Job, Jobs, MemoryJobs, MemoryProgress,
-    OnExhausted, Outcome, Retry, Sparse, State, Store, StoreProgress, Table,
+    AttemptOutcome, BoxError, Builder, Consumer, Error, Event, Failure, Handle, Index, Job, Jobs, MemoryJobs,
+    MemoryProgress, OnExhausted, Retry, Sparse, State, Store, StoreProgress, Table,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
@@ -265,8 +265,8 @@ fn an_observer_hears_of_each_job_of_a_batch() {
             let told = match *event {
                 Event::AttemptBegun { index, attempt, .. } => (index, attempt, "begun".to_owned()),
                 Event::AttemptEnded { index, attempt, outcome, .. } => match outcome {
-                    Outcome::Done => (index, attempt, "done".to_owned()),
-                    Outcome::BatchFailed { error, .. } => (index, attempt, error.to_owned()),
+                    AttemptOutcome::Done => (index, attempt, "done".to_owned()),
+                    AttemptOutcome::BatchFailed { error, .. } => (index, attempt, error.to_owned()),
                     other => (index, attempt, format!("{other:?}")),
                 },
                 _ => return,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use waterline::{
-    Blocked, BoxError, Builder, Consumer, Done, Error, Event, Failure, Index, Job, MemoryJobs, MemoryProgress,
-    OnExhausted, Outcome, Progress, Retry, State, Store,
+    AttemptOutcome, Blocked, BoxError, Builder, Consumer, Done, Error, Event, Failure, Index, Job, MemoryJobs,
+    MemoryProgress, OnExhausted, Progress, Retry, State, Store,
 };
 
 /// The timeout of most attempts. Time passes when a test or its job lets it.
@@ -58,7 +58,8 @@ fn ends<P: Progress>(builder: Builder<MemoryJobs<u64>, P>) -> (Builder<MemoryJob
     let heard = ends.clone();
     let builder = builder.observe(move |event: &Event<'_>| {
         if let Event::AttemptEnded { index, attempt, outcome, .. } = event {
-            let failed = if let Outcome::Failed { error, .. } = outcome { Some((*error).to_owned()) } else { None };
+            let failed =
+                if let AttemptOutcome::Failed { error, .. } = outcome { Some((*error).to_owned()) } else { None };
             heard.lock().push((*index, *attempt, failed));
         }
     });
@@ -461,7 +462,7 @@ fn dwells(
 ) -> (Builder<MemoryJobs<u64>, MemoryProgress>, Receiver<()>, Sender<()>) {
     let ((enter, entered), (go, gone)) = (unbounded(), bounded(0));
     let builder = builder.observe(move |event: &Event<'_>| {
-        if let Event::AttemptEnded { outcome: Outcome::Failed { .. }, .. } = event {
+        if let Event::AttemptEnded { outcome: AttemptOutcome::Failed { .. }, .. } = event {
             let _ = enter.send(());
             let _ = gone.recv_timeout(LONG);
         }

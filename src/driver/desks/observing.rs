@@ -10,7 +10,7 @@ use crate::commit::changes::Changes;
 use crate::crew::stopping::Overdue;
 use crate::driver::Driver;
 use crate::driver::running::Pool;
-use crate::observe::events::Outcome;
+use crate::observe::events::AttemptOutcome;
 use crate::observe::observers::Observers;
 use crate::observe::spans::Spans;
 use crate::run::worker::{Job, Report};
@@ -103,9 +103,9 @@ impl Driver {
     #[cold]
     pub(super) fn observe_end(&self, report: &Report) {
         let outcome = match &report.outcome {
-            Ok(()) => Outcome::Done,
-            Err(failure) if matches!(failure.verdict, Verdict::Defer(_)) => Outcome::Deferred,
-            Err(failure) => Outcome::Failed { error: &failure.text },
+            Ok(()) => AttemptOutcome::Done,
+            Err(failure) if matches!(failure.verdict, Verdict::Defer(_)) => AttemptOutcome::Deferred,
+            Err(failure) => AttemptOutcome::Failed { error: &failure.text },
         };
         self.observe(report.index, |observers| observers.attempt_ended(report.index, outcome, self.clock.now()));
     }
@@ -122,10 +122,10 @@ impl Driver {
     #[cold]
     pub(super) fn observe_end_of_batch(&self, tickets: &[Ticket], outcome: &Result<(), Box<Failure>>) {
         let outcome = match outcome {
-            Ok(()) => Outcome::Done,
-            Err(failure) if tickets.len() > 1 => Outcome::BatchFailed { error: &failure.text },
-            Err(failure) if matches!(failure.verdict, Verdict::Defer(_)) => Outcome::Deferred,
-            Err(failure) => Outcome::Failed { error: &failure.text },
+            Ok(()) => AttemptOutcome::Done,
+            Err(failure) if tickets.len() > 1 => AttemptOutcome::BatchFailed { error: &failure.text },
+            Err(failure) if matches!(failure.verdict, Verdict::Defer(_)) => AttemptOutcome::Deferred,
+            Err(failure) => AttemptOutcome::Failed { error: &failure.text },
         };
         for Ticket { index, .. } in tickets.iter().copied() {
             self.observe(index, |observers| observers.attempt_ended(index, outcome, self.clock.now()));

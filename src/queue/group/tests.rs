@@ -1,7 +1,7 @@
 //! Groups of which a queue has a record that cannot be read.
 
 use super::*;
-use crate::queue::runner::drain::{Limits, Reached};
+use crate::queue::runner::drain::{DrainLimits, Reached};
 use crate::queue::runner::outcome::Outcome;
 use crate::queue::words::job::Retention;
 use crate::queue::words::limit::{Limit, Rate};
@@ -36,7 +36,7 @@ fn a_job_that_cannot_be_read_holds_up_neither_its_queue_nor_another_one() {
         bad.damage(id);
         clock.advance(2 * SECOND);
         let runner = group.runner().on("bad", |_, ()| Ok(Outcome::Done)).on("good", |_, ()| Ok(Outcome::Done));
-        let summary = runner.max_processing(1).drain(Limits::default()).unwrap();
+        let summary = runner.max_processing(1).drain(DrainLimits::default()).unwrap();
         assert_eq!((summary.finished, summary.reached), (6, Reached::NothingReady), "{damaged}");
         assert_eq!((group.counts().damaged, bad.counts().damaged), (1, 1));
         assert!(group.status().unwrap().to_string().contains("damaged 1"));
@@ -79,7 +79,7 @@ fn a_queue_whose_limit_is_full_has_no_work_for_a_group_until_it_has_a_token() {
     group.push_all((0..3).map(|n| NewJob::new("slow", &n).unwrap())).unwrap();
     let drain = || {
         let runner = group.runner().on("slow", |_, _: u32| Ok(Outcome::Done)).on("good", |_, ()| Ok(Outcome::Done));
-        runner.drain(Limits::default()).unwrap()
+        runner.drain(DrainLimits::default()).unwrap()
     };
     // A claim that finds nothing while there seems to be work would go round without a pause.
     for _ in 0..2 {

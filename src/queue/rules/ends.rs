@@ -1,7 +1,7 @@
 //! The ends of attempts, and what becomes of the job. Pure: no store, no clock, no thread.
 
 use crate::base::retry::Retry;
-use crate::queue::words::ended::Ended;
+use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::job::{JobState, LATEST, Retention, after};
 use crate::queue::words::progress::JobProgress;
 use std::time::Duration;
@@ -156,7 +156,7 @@ pub(crate) fn waiting(due: u64, wall: u64) -> JobState {
     if due <= wall { JobState::Ready } else { JobState::Scheduled }
 }
 
-impl Ended {
+impl AttemptEnd {
     /// Returns the end of an attempt that left its job in this state; `None`: the job is gone.
     pub(in crate::queue) fn of(end: &End, state: Option<JobState>) -> Self {
         let error = || match end {

@@ -12,7 +12,7 @@ use crate::queue::rules::ends::End;
 use crate::queue::runner::hooks::Hooks;
 use crate::queue::runner::outcome::Outcome;
 use crate::queue::runner::running::{FlightId, Running};
-use crate::queue::words::ended::Ended;
+use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::job::{JobState, LATEST, after, millis};
 use crate::queue::words::json::to_json;
 use std::time::Duration;
@@ -126,8 +126,8 @@ impl Report {
     }
 
     /// Returns the end as it was written; `None`: the job was no longer this worker's.
-    pub(super) fn ended(&self, written: Option<Option<JobState>>) -> Ended {
-        written.map_or(Ended::Lost, |state| Ended::of(&self.end, state))
+    pub(super) fn ended(&self, written: Option<Option<JobState>>) -> AttemptEnd {
+        written.map_or(AttemptEnd::Lost, |state| AttemptEnd::of(&self.end, state))
     }
 }
 

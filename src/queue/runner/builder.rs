@@ -16,8 +16,8 @@ use crate::queue::group::members::Members;
 use crate::queue::handle::Queue;
 #[cfg(feature = "tokio")]
 use crate::queue::runner::awaiting::Leaving;
-use crate::queue::runner::drain::{Limits, Summary};
-use crate::queue::runner::gates::{Gate, Gates};
+use crate::queue::runner::drain::{DrainLimits, Summary};
+use crate::queue::runner::gates::{Gates, RunnerGate};
 use crate::queue::runner::handle::Runner;
 #[cfg(feature = "tokio")]
 use crate::queue::runner::handler::Boxed;
@@ -29,7 +29,7 @@ use crate::queue::runner::outcome::{Outcome, QueueEvent, Unknown};
 use crate::queue::runner::pool::{Pool, Settings};
 use crate::queue::runner::running::Running;
 use crate::queue::runner::source::Source;
-use crate::queue::words::ended::Ended;
+use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{JobId, check_kind};
 use crate::queue::words::json::from_json;
@@ -69,7 +69,7 @@ impl Runner {
 /// ```
 /// use std::time::Duration;
 /// use waterline::Store;
-/// use waterline::queue::{Ended, NewJob, Outcome, Limits, Queue, QueueEvent, QueueOptions, Runner, Unknown};
+/// use waterline::queue::{AttemptEnd, DrainLimits, NewJob, Outcome, Queue, QueueEvent, QueueOptions, Runner, Unknown};
 ///
 /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
 /// queue.push_all([NewJob::new("welcome", "ann")?, NewJob::new("of a newer program", &1)?])?;
@@ -78,9 +78,9 @@ impl Runner {
 ///     .unknown(Unknown::Snooze(Duration::from_secs(60)))      // instead of dead at once
 ///     .before(|job| if job.attempt() > 3 { Err("too often".into()) } else { Ok(()) })
 ///     .after(|job, answer| if let Err(error) = answer { eprintln!("{}: {error}", job.id()) })
-///     .teardown(|job, ended| if *ended == Ended::Finished { println!("{} is done", job.id()) })
+///     .teardown(|job, ended| if *ended == AttemptEnd::Finished { println!("{} is done", job.id()) })
 ///     .observe(|event| if let QueueEvent::AttemptEnded { elapsed, .. } = event { println!("{elapsed:?}") })
-///     .drain(Limits::default())?;
+///     .drain(DrainLimits::default())?;
 /// assert_eq!((summary.finished, summary.snoozed), (1, 1));
 /// # Ok::<(), waterline::queue::QueueError>(())
 /// ```
@@ -92,7 +92,7 @@ pub struct RunnerBuilder {
     unknown: Unknown,
     max_processing: Option<usize>,
     attempt_timeout: Option<Duration>,
-    gates: Vec<Gate>,
+    gates: Vec<RunnerGate>,
     #[cfg(feature = "metrics")]
     gauges: Option<Arc<Gauges>>,
     /// The first setting that was refused. [`start`](Self::start) returns it.
@@ -151,7 +151,7 @@ impl RunnerBuilder {
     /// [`stop_within_async`](Runner::stop_within_async) and [`drain_async`](Self::drain_async).
     ///
     /// ```
-    /// # use waterline::{Store, queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner}};
+    /// # use waterline::{Store, queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner}};
     /// # let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
     /// # queue.push(NewJob::new("fetch", "/")?)?;
     /// let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -162,7 +162,7 @@ impl RunnerBuilder {
     ///         Ok(Outcome::Done)
     ///     })
     ///     .max_processing(1_000)
-    ///     .drain(Limits::default())?;
+    ///     .drain(DrainLimits::default())?;
     /// # assert_eq!(queue.counts().finished, 1);
     /// # Ok::<(), waterline::queue::QueueError>(())
     /// ```
@@ -231,7 +231,7 @@ impl RunnerBuilder {
 
     /// Calls this once the end of each attempt is written, in the order of the calls here, on a
     /// thread that runs jobs too: it must not wait for another job. A panic in it is logged.
-    pub fn teardown(mut self, hook: impl Fn(&Running, &Ended) + Send + Sync + 'static) -> Self {
+    pub fn teardown(mut self, hook: impl Fn(&Running, &AttemptEnd) + Send + Sync + 'static) -> Self {
         self.hooks.teardown.push(Box::new(hook));
         self
     }
@@ -255,21 +255,21 @@ impl RunnerBuilder {
     }
 
     /// Runs ready jobs until there are none, or a limit is reached, and returns the numbers. Jobs
-    /// that are scheduled for later stay. It blocks its thread. [`Limits`] has an example.
+    /// that are scheduled for later stay. It blocks its thread. [`DrainLimits`] has an example.
     ///
     /// While the store cannot be written, the drain tries it again after pauses of up to a second,
-    /// and the log says so. That ends when the store is well again. With [`Limits::time`] it also
-    /// ends when the time is over, once the ends of the jobs that have run are written.
+    /// and the log says so. That ends when the store is well again. With [`DrainLimits::time`] it
+    /// also ends when the time is over, once the ends of the jobs that have run are written.
     ///
     /// # Errors
     /// Those of [`start`](Self::start) and of [`Runner::stop`].
-    pub fn drain(self, limits: Limits) -> Result<Summary, QueueError> {
+    pub fn drain(self, limits: DrainLimits) -> Result<Summary, QueueError> {
         let pool = self.start_pool(Some(limits))?;
         pool.wait(None)?;
         Ok(pool.summary())
     }
 
-    fn start_pool(self, limits: Option<Limits>) -> Result<Arc<Pool>, QueueError> {
+    fn start_pool(self, limits: Option<DrainLimits>) -> Result<Arc<Pool>, QueueError> {
         if let Some(config) = self.refused {
             return Err(config.into());
         }
@@ -306,9 +306,9 @@ impl RunnerBuilder {
         )
     }
 
-    /// Adds a condition without which no job is claimed. All gates must be open. [`Gate`] has an
-    /// example.
-    pub fn gate(mut self, gate: Gate) -> Self {
+    /// Adds a condition without which no job is claimed. All gates must be open. [`RunnerGate`] has
+    /// an example.
+    pub fn gate(mut self, gate: RunnerGate) -> Self {
         if let Err(config) = check_name("gate", &gate.name) {
             self.refused.get_or_insert(config);
         }
@@ -336,7 +336,7 @@ impl RunnerBuilder {
     ///
     /// The label `queue` is the name of the queue. `state` is `scheduled`, `ready`, `running`,
     /// `finished`, `dead` or `waiting`; `ended` is `finished`, `retried`, `snoozed`, `dead`, `lost`
-    /// or `put back`: see [`Ended`]. Queues of the same name in two stores need two recorders.
+    /// or `put back`: see [`AttemptEnd`]. Queues of the same name in two stores need two recorders.
     ///
     /// A thread sets the gauges once a second, also while nothing happens. When the runner ends,
     /// `waterline_queue_up` becomes 0 and the other gauges stay, so alert on `waterline_queue_up`
@@ -344,12 +344,12 @@ impl RunnerBuilder {
     ///
     /// ```
     /// use waterline::Store;
-    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    /// use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
     ///
     /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
     /// queue.push(NewJob::new("welcome", "ann")?)?;
     /// let runner = Runner::builder(&queue).on("welcome", |_job, _to: String| Ok(Outcome::Done)).metrics();
-    /// runner.drain(Limits::default())?;
+    /// runner.drain(DrainLimits::default())?;
     /// # Ok::<(), waterline::queue::QueueError>(())
     /// ```
     #[cfg(feature = "metrics")]
@@ -381,7 +381,7 @@ impl RunnerBuilder {
     ///
     /// # Errors
     /// Those of [`drain`](Self::drain).
-    pub fn drain_by_queue(self, limits: Limits) -> Result<Vec<(String, Summary)>, QueueError> {
+    pub fn drain_by_queue(self, limits: DrainLimits) -> Result<Vec<(String, Summary)>, QueueError> {
         let pool = self.start_pool(Some(limits))?;
         pool.wait(None)?;
         Ok(pool.summaries())
@@ -393,13 +393,13 @@ impl RunnerBuilder {
     ///
     /// ```
     /// use waterline::Store;
-    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueError, QueueOptions, Runner};
+    /// use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueError, QueueOptions, Runner};
     ///
     /// # let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
     /// queue.push(NewJob::new("fetch", "/")?)?;
     /// let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     /// let builder = Runner::builder(&queue).on_async("fetch", |_job, _page: String| async { Ok(Outcome::Done) });
-    /// let summary = runtime.block_on(builder.drain_async(Limits::default()))?;
+    /// let summary = runtime.block_on(builder.drain_async(DrainLimits::default()))?;
     /// assert_eq!(summary.finished, 1);
     /// # Ok::<(), QueueError>(())
     /// ```
@@ -407,7 +407,7 @@ impl RunnerBuilder {
     /// # Errors
     /// Those of [`drain`](Self::drain).
     #[cfg(feature = "tokio")]
-    pub async fn drain_async(self, limits: Limits) -> Result<Summary, QueueError> {
+    pub async fn drain_async(self, limits: DrainLimits) -> Result<Summary, QueueError> {
         let pool = self.start_pool(Some(limits))?;
         Leaving(Some(pool.clone())).end(None).await?;
         Ok(pool.summary())

@@ -9,24 +9,24 @@ use std::time::Duration;
 /// ```
 /// use std::time::Duration;
 /// use waterline::Store;
-/// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Reached, Runner};
+/// use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Reached, Runner};
 ///
 /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
 /// queue.push_all((0..5).map(|n| NewJob::new("k", &n).unwrap()))?;
 /// let summary = Runner::builder(&queue)
 ///     .on("k", |_job, _n: u64| Ok(Outcome::Done))
-///     .drain(Limits::default().jobs(3).time(Duration::from_secs(60)))?;
+///     .drain(DrainLimits::default().jobs(3).time(Duration::from_secs(60)))?;
 /// assert_eq!((summary.finished, summary.reached, queue.counts().ready), (3, Reached::Jobs, 2));
 /// # Ok::<(), waterline::queue::QueueError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Limits {
+pub struct DrainLimits {
     pub(super) jobs: Option<u64>,
     pub(super) time: Option<Duration>,
 }
 
-impl Limits {
+impl DrainLimits {
     /// Runs so many attempts at most.
     pub fn jobs(mut self, jobs: u64) -> Self {
         self.jobs = Some(jobs);

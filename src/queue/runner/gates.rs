@@ -28,7 +28,7 @@ const EVERY: Duration = Duration::from_secs(2);
 /// use std::sync::atomic::{AtomicBool, Ordering};
 /// use std::time::Duration;
 /// use waterline::Store;
-/// use waterline::queue::{Gate, Limits, NewJob, Outcome, Queue, QueueOptions, Reached, Runner};
+/// use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Reached, Runner, RunnerGate};
 ///
 /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
 /// queue.push(NewJob::new("welcome", "ann")?)?;
@@ -37,9 +37,9 @@ const EVERY: Duration = Duration::from_secs(2);
 ///     let writable = writable.clone();
 ///     Runner::builder(&queue)
 ///         .on("welcome", |_job, _to: String| Ok(Outcome::Done))
-///         .gate(Gate::new("the database takes writes", move || writable.load(Ordering::Relaxed)))
-///         .gate(Gate::below("load", 8.0, || 0.5).every(Duration::from_secs(10)))
-///         .drain(Limits::default())
+///         .gate(RunnerGate::new("the database takes writes", move || writable.load(Ordering::Relaxed)))
+///         .gate(RunnerGate::below("load", 8.0, || 0.5).every(Duration::from_secs(10)))
+///         .drain(DrainLimits::default())
 /// };
 /// assert_eq!(drain()?.reached, Reached::Gate);
 /// writable.store(true, Ordering::Relaxed);
@@ -47,13 +47,13 @@ const EVERY: Duration = Duration::from_secs(2);
 /// # Ok::<(), waterline::queue::QueueError>(())
 /// ```
 #[must_use = "a gate does nothing until a runner has it"]
-pub struct Gate {
+pub struct RunnerGate {
     pub(crate) name: String,
     pub(crate) every: Duration,
     pub(crate) is_open: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-impl Gate {
+impl RunnerGate {
     /// Makes a gate that is open while this returns true. The name, of 1 to 255 bytes, is what
     /// [`Queue::status`](crate::queue::Queue::status) and the log say when it is closed.
     pub fn new(name: impl Into<String>, is_open: impl Fn() -> bool + Send + Sync + 'static) -> Self {
@@ -83,16 +83,16 @@ impl Gate {
     }
 }
 
-impl fmt::Debug for Gate {
+impl fmt::Debug for RunnerGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("name", &self.name).field("every", &self.every).finish_non_exhaustive()
+        f.debug_struct("RunnerGate").field("name", &self.name).field("every", &self.every).finish_non_exhaustive()
     }
 }
 
 /// The gates of a runner, and their last answers.
 #[derive(Default)]
 pub(super) struct Gates {
-    gates: Vec<Gate>,
+    gates: Vec<RunnerGate>,
     answers: Mutex<Vec<Option<Answer>>>,
 }
 
@@ -118,7 +118,7 @@ impl Answer {
 }
 
 impl Gates {
-    pub(super) fn new(gates: Vec<Gate>) -> Self {
+    pub(super) fn new(gates: Vec<RunnerGate>) -> Self {
         let answers = Mutex::new(vec![None; gates.len()]);
         Self { gates, answers }
     }

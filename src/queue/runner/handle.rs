@@ -19,7 +19,7 @@ use std::time::Duration;
 /// ```
 /// use std::time::Duration;
 /// use waterline::Store;
-/// use waterline::queue::{Ended, JobState, NewJob, Outcome, Queue, QueueOptions, Runner};
+/// use waterline::queue::{AttemptEnd, JobState, NewJob, Outcome, Queue, QueueOptions, Runner};
 ///
 /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
 /// let runner = Runner::builder(&queue)
@@ -27,7 +27,7 @@ use std::time::Duration;
 ///         println!("attempt {} for {address}", job.attempt());
 ///         Ok(Outcome::Done)
 ///     })
-///     .teardown(|job, ended| if let Ended::Dead { error } = ended { eprintln!("{}: {error}", job.id()) })
+///     .teardown(|job, ended| if let AttemptEnd::Dead { error } = ended { eprintln!("{}: {error}", job.id()) })
 ///     .max_processing(8)
 ///     .start()?;
 /// let id = queue.push(NewJob::new("welcome", "ann@example.org")?)?.id;

@@ -36,7 +36,7 @@ pub(super) enum Handler {
 ///
 /// ```
 /// use waterline::Store;
-/// use waterline::queue::{Limits, NewJob, Queue, QueueOptions, Runner};
+/// use waterline::queue::{DrainLimits, NewJob, Queue, QueueOptions, Runner};
 ///
 /// let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
 /// queue.push_all([NewJob::new("fetch", "/")?, NewJob::new("fetch", "/help")?])?;
@@ -46,7 +46,7 @@ pub(super) enum Handler {
 ///         std::thread::spawn(move || if page.is_empty() { done.fail("no page") } else { done.complete() });
 ///     })
 ///     .max_processing(100)
-///     .drain(Limits::default())?;
+///     .drain(DrainLimits::default())?;
 /// assert_eq!(summary.finished, 2);
 /// # Ok::<(), waterline::queue::QueueError>(())
 /// ```

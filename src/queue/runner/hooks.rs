@@ -4,13 +4,13 @@ use crate::base::guard::{drop_guarded, guarded};
 use crate::base::index::BoxError;
 use crate::queue::runner::outcome::{Outcome, QueueEvent};
 use crate::queue::runner::running::Running;
-use crate::queue::words::ended::Ended;
+use crate::queue::words::ended::AttemptEnd;
 
 type Before = dyn Fn(&Running) -> Result<(), BoxError> + Send + Sync;
 
 type After = dyn Fn(&Running, &Result<Outcome, BoxError>) + Send + Sync;
 
-type Teardown = dyn Fn(&Running, &Ended) + Send + Sync;
+type Teardown = dyn Fn(&Running, &AttemptEnd) + Send + Sync;
 
 type Observer = dyn Fn(&QueueEvent<'_>) + Send + Sync;
 
@@ -43,7 +43,7 @@ impl Hooks {
     }
 
     /// Calls all hooks after the end of an attempt was written, which nothing changes any more.
-    pub(super) fn teardown(&self, job: &Running, ended: &Ended) {
+    pub(super) fn teardown(&self, job: &Running, ended: &AttemptEnd) {
         for hook in &self.teardown {
             let called = guarded(|| {
                 hook(job, ended);

@@ -6,7 +6,7 @@ use crate::base::recorder::{Recorder, as_f64};
 use crate::base::sync::{Condvar, Mutex, wait_until};
 use crate::queue::handle::Queue;
 use crate::queue::runner::outcome::QueueEvent;
-use crate::queue::words::ended::Ended;
+use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::job::Counts;
 use metrics::{Counter, Gauge, Histogram, Unit};
 use std::collections::HashMap;
@@ -26,14 +26,14 @@ pub(crate) fn numbers(counts: &Counts) -> [u64; STATES.len()] {
 /// The ends as labels, in the order of [`place`].
 const ENDS: [&str; 6] = ["finished", "retried", "snoozed", "dead", "lost", "put back"];
 
-fn place(ended: &Ended) -> usize {
+fn place(ended: &AttemptEnd) -> usize {
     match ended {
-        Ended::Finished => 0,
-        Ended::Retried { .. } => 1,
-        Ended::Snoozed => 2,
-        Ended::Dead { .. } => 3,
-        Ended::Lost => 4,
-        Ended::PutBack { .. } => 5,
+        AttemptEnd::Finished => 0,
+        AttemptEnd::Retried { .. } => 1,
+        AttemptEnd::Snoozed => 2,
+        AttemptEnd::Dead { .. } => 3,
+        AttemptEnd::Lost => 4,
+        AttemptEnd::PutBack { .. } => 5,
     }
 }
 

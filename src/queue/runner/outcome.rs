@@ -1,6 +1,6 @@
 //! The answer of a handler, and the events of an attempt.
 
-use crate::queue::words::ended::Ended;
+use crate::queue::words::ended::AttemptEnd;
 use std::time::{Duration, SystemTime};
 
 /// The answer of a handler that did not fail. (`Err` is a failed attempt: see
@@ -69,6 +69,6 @@ pub enum QueueEvent<'a> {
         /// The time from the claim to the written end.
         elapsed: Duration,
         /// The end.
-        ended: &'a Ended,
+        ended: &'a AttemptEnd,
     },
 }

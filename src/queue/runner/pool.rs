@@ -8,7 +8,7 @@ use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, wait_until};
 use crate::crew::{Crew, Host, Own, Roster};
 use crate::queue::handle::Queue;
 use crate::queue::runner::attempt::{Attempt, Desk, Report};
-use crate::queue::runner::drain::{Limits, Reached, Summary};
+use crate::queue::runner::drain::{DrainLimits, Reached, Summary};
 use crate::queue::runner::gates::Gates;
 use crate::queue::runner::handler::{Handler, is_direct};
 use crate::queue::runner::hooks::Hooks;
@@ -16,7 +16,7 @@ use crate::queue::runner::outcome::Unknown;
 use crate::queue::runner::running::{FlightId, Running};
 use crate::queue::runner::source::Source;
 use crate::queue::runner::timeouts::Timeouts;
-use crate::queue::words::ended::Ended;
+use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use std::any::Any;
 use std::collections::HashMap;
@@ -41,7 +41,7 @@ pub(super) struct Settings {
     pub(super) gates: Gates,
     #[cfg(feature = "metrics")]
     pub(super) gauges: Option<Arc<crate::queue::runner::metrics::Gauges>>,
-    pub(super) limits: Option<Limits>,
+    pub(super) limits: Option<DrainLimits>,
     #[cfg(feature = "tokio")]
     pub(super) runtime: Option<tokio::runtime::Handle>,
 }
@@ -412,13 +412,13 @@ impl Tally {
         self.lost += lost;
     }
 
-    fn count(&mut self, ended: &Ended) {
+    fn count(&mut self, ended: &AttemptEnd) {
         let count = match ended {
-            Ended::Finished => &mut self.finished,
-            Ended::Retried { .. } => &mut self.retried,
-            Ended::Snoozed | Ended::PutBack { .. } => &mut self.snoozed,
-            Ended::Dead { .. } => &mut self.dead,
-            Ended::Lost => &mut self.lost,
+            AttemptEnd::Finished => &mut self.finished,
+            AttemptEnd::Retried { .. } => &mut self.retried,
+            AttemptEnd::Snoozed | AttemptEnd::PutBack { .. } => &mut self.snoozed,
+            AttemptEnd::Dead { .. } => &mut self.dead,
+            AttemptEnd::Lost => &mut self.lost,
         };
         *count += 1;
     }

@@ -18,7 +18,7 @@ use std::time::Instant;
 ///
 /// ```
 /// use waterline::Store;
-/// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+/// use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
 ///
 /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
 /// queue.push(NewJob::new("rows", &300)?)?;
@@ -35,7 +35,7 @@ use std::time::Instant;
 ///         }
 ///         Ok(Outcome::Done)
 ///     })
-///     .drain(Limits::default())?;
+///     .drain(DrainLimits::default())?;
 /// assert_eq!(summary.finished, 1);
 /// # Ok::<(), waterline::queue::QueueError>(())
 /// ```
@@ -149,7 +149,7 @@ impl Running {
     ///
     /// ```
     /// use waterline::Store;
-    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    /// use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
     ///
     /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
     /// let id = queue.push(NewJob::new("import", &["a", "b", "c"])?)?.id;
@@ -161,7 +161,7 @@ impl Running {
     ///         job.progress(1.0, "")?;
     ///         Ok(Outcome::Done)
     ///     })
-    ///     .drain(Limits::default())?;
+    ///     .drain(DrainLimits::default())?;
     /// let progress = queue.get(&id)?.expect("it is kept").progress.expect("it has shown some");
     /// assert_eq!(progress.fraction, 1.0);
     /// # Ok::<(), waterline::queue::QueueError>(())

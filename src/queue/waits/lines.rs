@@ -3,7 +3,7 @@
 use crate::base::guard::guarded;
 use crate::base::sync::Mutex;
 use crate::base::time;
-use crate::queue::words::ended::Ended;
+use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::job;
 use crate::queue::words::limit::of_name;
 use crate::queue::words::related::Skipped;
@@ -142,20 +142,20 @@ impl Damaged {
 }
 
 /// Writes the line about the end of an attempt, if there is one. The caller holds no lock.
-pub(crate) fn ended(lines: &Lines, queue: &str, (id, kind, attempt): (&str, &str, u32), ended: &Ended) {
+pub(crate) fn ended(lines: &Lines, queue: &str, (id, kind, attempt): (&str, &str, u32), ended: &AttemptEnd) {
     match ended {
-        Ended::Finished => {}
-        Ended::Snoozed => {
+        AttemptEnd::Finished => {}
+        AttemptEnd::Snoozed => {
             tracing::debug!(target: "waterline", queue, id, kind, attempt, "a job is not ready; it runs again later, and the attempt does not count");
         }
-        Ended::PutBack { error } => {
+        AttemptEnd::PutBack { error } => {
             tracing::debug!(target: "waterline", queue, id, kind, attempt, error, "a job was cut short by the stop of its runner; it runs again, and the attempt does not count");
         }
-        Ended::Retried { error } => {
+        AttemptEnd::Retried { error } => {
             tracing::debug!(target: "waterline", queue, id, kind, attempt, error, "a job failed, and is tried again");
         }
-        Ended::Dead { error } => lines.dead(queue, (id, kind, attempt), error),
-        Ended::Lost => {
+        AttemptEnd::Dead { error } => lines.dead(queue, (id, kind, attempt), error),
+        AttemptEnd::Lost => {
             tracing::warn!(target: "waterline", queue, id, kind, attempt, "a job was removed or taken over while it ran; its end was not written");
         }
     }

@@ -9,7 +9,7 @@ use crate::queue::waits::bell::Bell;
 use crate::queue::waits::lines::{self, Lines};
 use crate::queue::waits::subscribers::Subscribers;
 use crate::queue::words::durations::Durations;
-use crate::queue::words::ended::Ended;
+use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::options::QueueOptions;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::told::Happened;
@@ -163,7 +163,7 @@ impl Shared {
     }
 
     /// Tells the log of the end of an attempt.
-    pub(crate) fn log_end(&self, job: (&str, &str, u32), ended: &Ended) {
+    pub(crate) fn log_end(&self, job: (&str, &str, u32), ended: &AttemptEnd) {
         lines::ended(&self.lines, &self.name, job, ended);
     }
 

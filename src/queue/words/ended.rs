@@ -3,7 +3,7 @@
 /// The end of an attempt, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ended {
+pub enum AttemptEnd {
     /// It succeeded.
     Finished,
     /// It failed, and the job runs again.

@@ -191,7 +191,7 @@ impl NewJob {
     /// ```
     /// use std::time::{Duration, SystemTime};
     /// use waterline::Store;
-    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    /// use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
     ///
     /// let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
     /// let now = SystemTime::now();
@@ -206,7 +206,7 @@ impl NewJob {
     ///         Ok(Outcome::Done)
     ///     })
     ///     .on("refresh", |_job, _page: String| Ok(Outcome::Done))
-    ///     .drain(Limits::default())?;
+    ///     .drain(DrainLimits::default())?;
     /// assert_eq!(summary.finished, 2);        // the newer root and its leaf
     /// # Ok::<(), waterline::queue::QueueError>(())
     /// ```
@@ -282,7 +282,7 @@ impl NewJob {
     ///
     /// ```
     /// use waterline::Store;
-    /// use waterline::queue::{Limits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    /// use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
     ///
     /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
     /// queue.push(NewJob::new("welcome", "ann")?.id("a").meta("request", &[7, 1])?)?;
@@ -292,7 +292,7 @@ impl NewJob {
     ///         job.set_meta("server", Some("mx3".into()))?;
     ///         Ok(Outcome::Done)
     ///     })
-    ///     .drain(Limits::default())?;
+    ///     .drain(DrainLimits::default())?;
     /// assert_eq!(queue.get("a")?.expect("it is kept").meta["server"], "mx3");
     /// # Ok::<(), waterline::queue::QueueError>(())
     /// ```

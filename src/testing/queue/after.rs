@@ -2,8 +2,8 @@
 
 use crate::Retry;
 use crate::queue::{
-    Accept, Clash, JobState, Limits, NewJob, OnDead, Outcome, PushOutcome, QueueError, QueueOptions, Retention, Runner,
-    Unique,
+    Accept, Clash, DrainLimits, JobState, NewJob, OnDead, Outcome, PushOutcome, QueueError, QueueOptions, Retention,
+    Runner, Unique,
 };
 use crate::testing::queue::bench::*;
 use std::time::Duration;
@@ -369,7 +369,7 @@ pub(super) fn a_drain_runs_all_that_wait_for_one_job_and_all_that_wait_for_those
     bench.push(job("a"));
     bench.queue.push_batch((0..1000).map(|n| job(&format!("{n}")).after(["a"])), job("end")).unwrap();
     let runner = Runner::builder(&bench.queue).on("k", |_, _: String| Ok(Outcome::Done));
-    assert_eq!(runner.drain(Limits::default()).unwrap().finished, 1002);
+    assert_eq!(runner.drain(DrainLimits::default()).unwrap().finished, 1002);
 }
 
 pub(super) fn a_job_that_waited_for_many_and_is_pushed_anew_waits_for_the_new_ones_alone(on: &Benches<'_>) {

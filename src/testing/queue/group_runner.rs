@@ -2,8 +2,8 @@
 
 use crate::Error;
 use crate::queue::{
-    Accept, Clock, Fair, Group, Lease, Limits, NewJob, Outcome, QueueError, QueueOptions, Reached, Retention, Runner,
-    RunnerBuilder, Waits,
+    Accept, Clock, DrainLimits, Fair, Group, Lease, NewJob, Outcome, QueueError, QueueOptions, Reached, Retention,
+    Runner, RunnerBuilder, Waits,
 };
 use crate::testing::queue::bench::*;
 use crate::testing::queue::group::{abc, accept, finish, job, jobs, options, queue, woken_by};
@@ -27,7 +27,7 @@ pub(super) fn a_pause_of_one_queue_leaves_the_others_running(on: &Benches<'_>) {
     assert_eq!(status.queues[0].waits, Waits::Paused { left: None });
     assert_eq!(status.queues[1].waits, Waits::NothingReady { due_in: None });
     assert_eq!(status.to_string().lines().count(), 3);
-    let numbers = done(group.runner()).drain_by_queue(Limits::default()).unwrap();
+    let numbers = done(group.runner()).drain_by_queue(DrainLimits::default()).unwrap();
     assert!(numbers.iter().all(|(_, summary)| summary.finished == 0));
     assert_eq!(numbers.iter().map(|(_, summary)| summary.reached).collect::<Vec<_>>()[0], Reached::Paused);
     assert_eq!(numbers[1].1.reached, Reached::NothingReady);
@@ -58,7 +58,7 @@ pub(super) fn queues_run_only_when_asked_or_all_but_some(on: &Benches<'_>) {
         group.push(job("b")).unwrap();
     };
     assert_eq!(woken_by(&asked, Accept::new().timeout(HOUR), waker), Some("b".into()));
-    assert_eq!(done(group.runner()).drain(Limits::default()).unwrap().finished, 4);
+    assert_eq!(done(group.runner()).drain(DrainLimits::default()).unwrap().finished, 4);
 }
 
 pub(super) fn one_runner_runs_all_queues_with_one_number_of_slots(on: &Benches<'_>) {
@@ -101,14 +101,14 @@ pub(super) fn a_drain_of_a_group_has_limits_for_all_and_numbers_for_each_queue(o
         let runner = runner.on("a", |_, _: u32| Ok(Outcome::Done)).on("b", |_, _: u32| Ok(Outcome::Done));
         runner.on("c", |_, _: u32| Ok(Outcome::Dead("it is bad".into())))
     };
-    let numbers = runner().drain_by_queue(Limits::default().jobs(7)).unwrap();
+    let numbers = runner().drain_by_queue(DrainLimits::default().jobs(7)).unwrap();
     let short: Vec<_> = numbers.iter().map(|(name, all)| (name.as_str(), all.finished, all.dead)).collect();
     assert_eq!(short, [("a", 5, 0), ("b", 0, 0), ("c", 0, 2)]);
     assert!(numbers.iter().all(|(_, summary)| summary.reached == Reached::Jobs));
-    let rest = runner().drain(Limits::default()).unwrap();
+    let rest = runner().drain(DrainLimits::default()).unwrap();
     assert_eq!((rest.dead, rest.finished, rest.reached), (3, 0, Reached::NothingReady));
     group.push(job("a")).unwrap();
-    let none = runner().drain(Limits::default().time(Duration::ZERO)).unwrap();
+    let none = runner().drain(DrainLimits::default().time(Duration::ZERO)).unwrap();
     assert_eq!((none.finished, none.reached), (0, Reached::Time));
 }
 
@@ -128,11 +128,11 @@ pub(super) fn a_drain_ends_only_once_no_queue_has_work(on: &Benches<'_>) {
     let clock = Clock::manual(noon());
     let group = abc(database, &clock).fair(Fair::strict(HOUR)).open().unwrap();
     group.push(job("a")).unwrap();
-    assert_eq!(done(group.runner()).drain(Limits::default()).unwrap().finished, 1);
+    assert_eq!(done(group.runner()).drain(DrainLimits::default()).unwrap().finished, 1);
     // The first look of the next one finds a row in `a` whose time is over, and no job there.
     group.push_all(["b", "c"].map(|kind| job(kind).delay(SECOND))).unwrap();
     clock.advance(Duration::from_secs(60));
-    assert_eq!(done(group.runner().max_processing(1)).drain(Limits::default()).unwrap().finished, 2);
+    assert_eq!(done(group.runner().max_processing(1)).drain(DrainLimits::default()).unwrap().finished, 2);
     assert_eq!(queue(&group, "a").counts().finished, 0);
 }
 

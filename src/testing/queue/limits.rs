@@ -4,8 +4,8 @@
 
 use crate::Retry;
 use crate::queue::{
-    Accept, JobState, Lease, Limit, LimitOf, Limits, NewJob, Outcome, Priority, QueueOptions, Rate, Reached, Runner,
-    Waits,
+    Accept, DrainLimits, JobState, Lease, Limit, LimitOf, NewJob, Outcome, Priority, QueueOptions, Rate, Reached,
+    Runner, Waits,
 };
 use crate::testing::queue::bench::*;
 use std::collections::BTreeMap;
@@ -260,7 +260,7 @@ pub(super) fn a_runner_with_many_slots_runs_all_held_jobs_one_at_a_time(on: &Ben
             Ok(Outcome::Done)
         })
         .max_processing(8)
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     assert_eq!((summary.finished, summary.retried, summary.reached), (200, 0, Reached::NothingReady));
 }
@@ -269,7 +269,7 @@ pub(super) fn a_drain_ends_when_only_tokens_are_missing_and_says_so(on: &Benches
     for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
         let bench = on.bench_with(options(&[limit.rate(Rate::new(3, HOUR))]));
         bench.queue.push_all((0..5).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
-        let drain = || Runner::builder(&bench.queue).on("k", |_, ()| Ok(Outcome::Done)).drain(Limits::default());
+        let drain = || Runner::builder(&bench.queue).on("k", |_, ()| Ok(Outcome::Done)).drain(DrainLimits::default());
         let summary = drain().unwrap();
         assert_eq!((summary.finished, summary.reached), (3, Reached::Limited));
         bench.clock.advance(HOUR);

@@ -2,7 +2,8 @@
 //! progress of a running job, on each back end and with a clock that the test moves.
 
 use crate::queue::{
-    Clash, JobState, Limits, NewJob, Outcome, PushOutcome, Queue, QueueError, QueueOptions, Retention, Runner, Unique,
+    Clash, DrainLimits, JobState, NewJob, Outcome, PushOutcome, Queue, QueueError, QueueOptions, Retention, Runner,
+    Unique,
 };
 use crate::testing::queue::bench::*;
 use crate::{ConfigError, Retry};
@@ -35,7 +36,7 @@ pub(super) fn metadata_is_seen_by_everybody_and_each_may_change_it(on: &Benches<
             job.set_meta("done", Some(true.into()))?;
             Ok(Outcome::Done)
         })
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     assert_eq!(bench.info("a").state, JobState::Finished);
     bench.queue.set_meta("a", "at", None).unwrap();
@@ -61,7 +62,7 @@ pub(super) fn a_worker_that_has_lost_its_job_sets_no_metadata(on: &Benches<'_>) 
             assert!(matches!(job.set_meta("k", Some(1.into())), Err(QueueError::Halt { .. })));
             Ok(Outcome::Done)
         })
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     assert_eq!(summary.lost, 1);
 }

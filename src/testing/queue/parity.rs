@@ -3,7 +3,7 @@
 //! that it lacks a defect of theirs. A test is named by its rows of the page `queue::parity`.
 
 use crate::queue::{
-    Accept, Counts, JobState, Lease, Limit, Limits, NewJob, Outcome, QueueChange, QueueError, QueueOptions, Rate,
+    Accept, Counts, DrainLimits, JobState, Lease, Limit, NewJob, Outcome, QueueChange, QueueError, QueueOptions, Rate,
     Retention, Runner, Skipped, Subscription, Unknown,
 };
 use crate::testing::queue::bench::*;
@@ -49,7 +49,7 @@ pub(super) fn c13_data_that_is_no_json_is_refused_and_the_job_runs_on(on: &Bench
             job.check()?;
             Ok(Outcome::Done)
         })
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     assert_eq!(summary.finished, 1, "{summary}");
     assert_eq!(bench.info("a").data, Some("half".into()));
@@ -148,7 +148,7 @@ pub(super) fn c30_a_handler_whose_job_is_removed_learns_it_and_its_end_changes_n
             assert_halt(job.update(&1));
             Ok(Outcome::DoneWith("late".into()))
         })
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     assert_eq!((summary.finished, summary.lost), (0, 1), "{summary}");
     let info = bench.info("a");
@@ -209,10 +209,10 @@ pub(super) fn p06_a_job_for_later_holds_no_slot(on: &Benches<'_>) {
     bench.queue.push_all((0..50).map(|n| job(&format!("later {n}")).delay(HOUR))).unwrap();
     bench.push(job("now"));
     let runner = || Runner::builder(&bench.queue).on("k", |_, _: u32| Ok(Outcome::Done)).max_processing(1);
-    assert_eq!(runner().drain(Limits::default()).unwrap().finished, 1);
+    assert_eq!(runner().drain(DrainLimits::default()).unwrap().finished, 1);
     assert_eq!((bench.queue.counts().scheduled, bench.state("now")), (50, Some(JobState::Finished)));
     bench.clock.advance(HOUR);
-    assert_eq!(runner().drain(Limits::default()).unwrap().finished, 50);
+    assert_eq!(runner().drain(DrainLimits::default()).unwrap().finished, 50);
 }
 
 pub(super) fn p07_a_leaf_expires_with_its_root(on: &Benches<'_>) {
@@ -252,7 +252,7 @@ pub(super) fn p10_a_key_that_fails_too_often_has_its_jobs_refused_for_a_while(on
                 }
             })
             .max_processing(1)
-            .drain(Limits::default())
+            .drain(DrainLimits::default())
             .unwrap()
     };
     let errors = |ids: std::ops::Range<u32>| {
@@ -301,7 +301,7 @@ pub(super) fn q10_q17_a_hook_that_is_not_ready_sets_the_time_of_the_next_look_an
             .on("k", |_, _: u32| Ok(Outcome::Done))
             .before(move |_| if is_ready { Ok(()) } else { Err(Failure::defer(HOUR).into()) })
             .after(move |_, answer| ran.send(answer.is_ok()).unwrap())
-            .drain(Limits::default())
+            .drain(DrainLimits::default())
             .unwrap()
     };
     for n in 1..=20 {
@@ -323,7 +323,7 @@ pub(super) fn q14_q15_a_job_without_a_handler_dies_once_and_goes_away_with_its_t
     let summary = Runner::builder(&bench.queue)
         .on("k", |_, _: u32| Ok(Outcome::Done))
         .unknown(Unknown::Dead)
-        .drain(Limits::default())
+        .drain(DrainLimits::default())
         .unwrap();
     assert_eq!(summary.dead, 1);
     let dead = bench.queue.list(JobState::Dead, None, 9).unwrap();
@@ -342,7 +342,7 @@ pub(super) fn q16_a_hook_that_always_fails_is_tried_after_its_back_off_and_a_bou
         Runner::builder(&bench.queue)
             .on("k", |_, _: u32| Ok(Outcome::Done))
             .before(|_| Err("not today".into()))
-            .drain(Limits::default())
+            .drain(DrainLimits::default())
             .unwrap()
     };
     for failures in 1..=2 {

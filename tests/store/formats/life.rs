@@ -4,8 +4,8 @@ use common::*;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use waterline::fuzzing::{Disk, Record};
 use waterline::queue::{
-    Accept, Clock, Every, Limit, Limits, NewJob, OnDead, Outcome, Priority, Queue, QueueOptions, Rate, Retention, Root,
-    Runner, Unique,
+    Accept, Clock, DrainLimits, Every, Limit, NewJob, OnDead, Outcome, Priority, Queue, QueueOptions, Rate, Retention,
+    Root, Runner, Unique,
 };
 use waterline::{Bytes, Checkpoint, Consumer, Progress, Retry, Store};
 
@@ -112,7 +112,7 @@ pub fn records_with_durations() -> Vec<Record> {
             clock.advance(Duration::from_secs(seconds));
             Ok(Outcome::Done)
         });
-        assert_eq!(builder.drain(Limits::default()).unwrap().finished, 1);
+        assert_eq!(builder.drain(DrainLimits::default()).unwrap().finished, 1);
     }
     disk.records()
 }

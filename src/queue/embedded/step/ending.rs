@@ -4,7 +4,7 @@ use crate::base::index::BoxError;
 use crate::queue::embedded::keys::List;
 use crate::queue::embedded::step::Step;
 use crate::queue::rules::ends::{self, End, Next, Past, Run};
-use crate::queue::words::ended::Ended;
+use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::is_damage;
 use crate::queue::words::job::{JobState, Retention};
 use crate::queue::words::related::Skipped;
@@ -60,7 +60,7 @@ impl Step<'_, '_> {
         if let End::Failed { error, .. } = &end {
             self.log(Level::WARN, id, &row, |job| Line::TakenBack { job, error: error.clone() });
         }
-        if let Ended::Dead { error } = Ended::of(&end, state) {
+        if let AttemptEnd::Dead { error } = AttemptEnd::of(&end, state) {
             self.log(Level::WARN, id, &row, |job| Line::Died { job, error });
         }
         Ok(())

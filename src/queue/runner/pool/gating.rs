@@ -61,7 +61,7 @@ mod tests {
     use crate::Store;
     use crate::queue::accept::Accept;
     use crate::queue::handle::Queue;
-    use crate::queue::runner::gates::Gate;
+    use crate::queue::runner::gates::RunnerGate;
     use crate::queue::runner::handle::Runner;
     use crate::queue::runner::outcome::Outcome;
     use crate::queue::words::job::JobState;
@@ -77,7 +77,7 @@ mod tests {
         let is_open = Arc::new(AtomicBool::new(true));
         let asked = is_open.clone();
         // It is asked before each claim.
-        let gate = Gate::new("g", move || asked.load(Ordering::SeqCst)).every(Duration::from_nanos(1));
+        let gate = RunnerGate::new("g", move || asked.load(Ordering::SeqCst)).every(Duration::from_nanos(1));
         let runner = Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done)).gate(gate).start().unwrap();
         until_asleep(&queue, 1);
         let accepts = queue.clone();

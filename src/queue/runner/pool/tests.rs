@@ -26,7 +26,7 @@ fn pool(queue: &Queue, max_processing: usize) -> Arc<Pool> {
     pool_with(queue, max_processing, None, Hooks::default())
 }
 
-fn pool_with(queue: &Queue, max_processing: usize, limits: Option<Limits>, hooks: Hooks) -> Arc<Pool> {
+fn pool_with(queue: &Queue, max_processing: usize, limits: Option<DrainLimits>, hooks: Hooks) -> Arc<Pool> {
     let handler = Handler::Direct(Box::new(|_, _| Ok(Outcome::Done)));
     let settings = Settings {
         source: Source(Arc::new(Members::of_one(queue.clone()))),
@@ -163,7 +163,7 @@ fn a_drain_does_not_end_while_a_hook_may_still_push_a_job() {
             ended.store(pool.drained(queue.shared.bell.news(), Reached::NothingReady), Ordering::Relaxed);
         }
     }));
-    let pool = pool_with(&queue, 2, Some(Limits::default()), hooks);
+    let pool = pool_with(&queue, 2, Some(DrainLimits::default()), hooks);
     me.set(Arc::downgrade(&pool)).unwrap();
     assert!(pool.prepare(&mut Vec::new(), true));
     let mut reports = done(&pool, claim(&pool, &mut Vec::new()));
@@ -175,7 +175,7 @@ fn a_drain_does_not_end_while_a_hook_may_still_push_a_job() {
 #[test]
 fn a_drain_whose_time_is_over_ends_although_a_claim_that_may_be_its_last_one_is_under_way() {
     let queue = queue(1);
-    let limits = Limits::default().jobs(1).time(Duration::ZERO);
+    let limits = DrainLimits::default().jobs(1).time(Duration::ZERO);
     let pool = pool_with(&queue, 2, Some(limits), Hooks::default());
     // The thread that looks would not sleep, since the time is over, and look again and again.
     let mut state = State { reserved: 1, ..State::default() };

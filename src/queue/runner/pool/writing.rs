@@ -9,7 +9,7 @@ use crate::queue::runner::attempt::{Desk, Report};
 use crate::queue::runner::outcome::QueueEvent;
 use crate::queue::runner::pool::{Flight, Pool};
 use crate::queue::runner::running::Running;
-use crate::queue::words::ended::Ended;
+use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobState;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -189,7 +189,7 @@ impl Pool {
     pub(super) fn written(&self, reports: Vec<Report>, written: Vec<Option<Option<JobState>>>) {
         for (report, written) in reports.into_iter().zip(written) {
             let ended = report.ended(written);
-            if ended == Ended::Finished {
+            if ended == AttemptEnd::Finished {
                 report.job.queue().shared.averages.add(report.job.kind(), report.took);
             }
             let now = self.source().clock().now();

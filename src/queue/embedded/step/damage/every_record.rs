@@ -5,7 +5,7 @@ use crate::queue::Clock;
 use crate::queue::accept::Accept;
 use crate::queue::handle::Queue;
 use crate::queue::lease::Lease;
-use crate::queue::runner::drain::Limits;
+use crate::queue::runner::drain::DrainLimits;
 use crate::queue::runner::handle::Runner;
 use crate::queue::runner::outcome::Outcome;
 use crate::queue::words::error::QueueError;
@@ -81,7 +81,7 @@ fn rich() -> Rich {
     let queue = Queue::open(&store, "q", options(&clock)).unwrap();
     let all = |jobs: Vec<NewJob>| drop(queue.push_all(jobs).unwrap());
     all(vec![job("k", "measured"), job("k", "gone")]);
-    Runner::builder(&queue).on("k", |_, _: String| Ok(Outcome::Done)).drain(Limits::default()).unwrap();
+    Runner::builder(&queue).on("k", |_, _: String| Ok(Outcome::Done)).drain(DrainLimits::default()).unwrap();
     queue.remove("gone").unwrap();
     let notes = queue.notes("k").unwrap();
     notes.set("stays", "x").unwrap();
