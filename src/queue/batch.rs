@@ -6,6 +6,7 @@ use crate::queue::rules::pushing::Push;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::Pushed;
 use crate::queue::words::new_job::NewJob;
+use crate::queue::words::related::OnDead;
 
 impl Queue {
     /// Pushes jobs and one that runs when all of them have ended, in one atomic write. The answer
@@ -45,20 +46,16 @@ impl Queue {
     }
 
     /// Checks the jobs of a batch, and gives them ids.
-    pub(super) fn prepare_batch(
-        &self,
-        jobs: impl IntoIterator<Item = NewJob>,
-        then: NewJob,
-    ) -> Result<Vec<Push>, ConfigError> {
+    pub(super) fn prepare_batch(&self, mut jobs: Vec<NewJob>, then: NewJob) -> Result<Vec<Push>, ConfigError> {
         let on_dead = then.on_dead;
-        let prepare = |job| Ok(Push { awaited_by: Some(on_dead), ..self.prepare(job)? });
-        let mut pushes = jobs.into_iter().map(prepare).collect::<Result<Vec<_>, ConfigError>>()?;
-        let is_waiting = !pushes.is_empty();
-        let mut last = self.prepare(then)?;
-        if is_waiting && on_dead != crate::queue::words::related::OnDead::Die {
-            last.row.extras_mut().on_dead = on_dead;
+        jobs.push(then);
+        let mut pushes = self.engine.prepare(self.number, jobs)?;
+        if let Some((last, awaited @ [_, ..])) = pushes.split_last_mut() {
+            awaited.iter_mut().for_each(|push| push.awaited_by = Some(on_dead));
+            if on_dead != OnDead::Die {
+                last.row.extras_mut().on_dead = on_dead;
+            }
         }
-        pushes.push(last);
         Ok(pushes)
     }
 }

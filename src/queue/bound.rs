@@ -38,9 +38,9 @@ impl Queue {
     pub fn push_within(&self, job: NewJob, timeout: Duration) -> Result<Pushed, QueueError> {
         let deadline = self.moment().now.checked_add(timeout);
         self.ask_before_push(&job)?;
-        let push = self.prepare(job)?;
+        let pushes = self.engine.prepare(self.number, vec![job])?;
         loop {
-            let full = match self.push_prepared(vec![push.clone()]) {
+            let full = match self.push_prepared(pushes.clone()) {
                 Err(full @ QueueError::Full { .. }) => full,
                 pushed => return Ok(pushed?.remove(0)),
             };
@@ -57,11 +57,7 @@ impl Queue {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let mut pushes = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            pushes.push(self.prepare(job)?);
-        }
-        self.push_prepared(pushes)
+        self.push_prepared(self.engine.prepare(self.number, jobs)?)
     }
 
     /// Pushes jobs in one atomic write, if there is room for all of them.

@@ -226,8 +226,8 @@ pub(crate) trait QueueEngine: Send + Sync + 'static {
     /// a crash each.
     fn open(&self, name: &str, options: &QueueOptions) -> Result<Opened, QueueError>;
 
-    /// Checks a job, and gives it an id if it has none.
-    fn prepare(&self, queue: QueueNo, job: NewJob) -> Result<Push, ConfigError>;
+    /// Checks jobs, and gives those an id that have none.
+    fn prepare(&self, queue: QueueNo, jobs: Vec<NewJob>) -> Result<Vec<Push>, ConfigError>;
 
     // Changes.
 

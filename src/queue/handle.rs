@@ -187,8 +187,7 @@ impl Queue {
     /// failure of the database the job may be there in the next life of the process.)
     pub fn push(&self, job: NewJob) -> Result<Pushed, QueueError> {
         self.ask_before_push(&job)?;
-        let push = self.prepare(job)?;
-        Ok(self.push_prepared(vec![push])?.remove(0))
+        Ok(self.push_asked(vec![job])?.remove(0))
     }
 
     /// Pushes jobs in one atomic write: all of them or none. Nothing in, nothing out.
@@ -203,7 +202,7 @@ impl Queue {
 
     /// Checks a job, and gives it an id if it has none.
     pub(crate) fn prepare(&self, job: NewJob) -> Result<Push, ConfigError> {
-        self.engine.prepare(self.number, job)
+        Ok(self.engine.prepare(self.number, vec![job])?.remove(0))
     }
 
     /// Removes a job in any state. If a worker has it, its next call tells it so

@@ -179,9 +179,14 @@ impl QueueEngine for Embedded {
         Ok(Opened { number: keep.keys.0, shared, keep })
     }
 
-    fn prepare(&self, queue: QueueNo, job: NewJob) -> Result<Push, ConfigError> {
+    fn prepare(&self, queue: QueueNo, jobs: Vec<NewJob>) -> Result<Vec<Push>, ConfigError> {
         let state = self.state(queue);
-        state.prepare(job, state.moment().wall)
+        let wall = state.moment().wall;
+        let mut pushes = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            pushes.push(state.prepare(job, wall)?);
+        }
+        Ok(pushes)
     }
 
     fn push(&self, pushes: Vec<(QueueNo, Vec<Push>)>) -> Result<Vec<Pushed>, QueueError> {

@@ -121,8 +121,8 @@ impl QueueEngine for Model {
         Ok(Opened { number, shared, keep })
     }
 
-    fn prepare(&self, queue: QueueNo, job: NewJob) -> Result<Push, ConfigError> {
-        self.change(queue, |jobs, at| prepare(job, at.wall, || jobs.make_id()))
+    fn prepare(&self, queue: QueueNo, new: Vec<NewJob>) -> Result<Vec<Push>, ConfigError> {
+        self.change(queue, |jobs, at| new.into_iter().map(|job| prepare(job, at.wall, || jobs.make_id())).collect())
     }
 
     fn push(&self, pushes: Vec<(QueueNo, Vec<Push>)>) -> Result<Vec<Pushed>, QueueError> {
