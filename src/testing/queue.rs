@@ -51,7 +51,7 @@ crate::__each_queue_case!(listed,);
 ///     let store = Store::in_memory();
 ///     move |name: &str, options| Queue::open(&store, name, options)
 /// })
-/// .case("c12_an_accept_that_finds_nothing_is_no_error");
+/// .case("c12_each_of_many_pushes_wakes_one_of_many_who_accept");
 /// ```
 ///
 /// [`queue_suite!`](crate::queue_suite) makes a test of each case, so that they run side by side,
