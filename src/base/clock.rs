@@ -91,7 +91,7 @@ impl Clock {
     /// queue.push(NewJob::new("remind", "ann")?.delay(Duration::from_secs(3600)))?;
     /// assert!(queue.accept(Accept::new())?.is_none());
     /// clock.advance(Duration::from_secs(3600));
-    /// assert!(queue.accept(Accept::new())?.is_some());
+    /// assert!(queue.accept(Accept::new())?.expect("it is due").pushed_at() < clock.wall_time());
     /// # Ok::<(), waterline::queue::QueueError>(())
     /// ```
     #[cfg(any(test, feature = "testing"))]
@@ -120,6 +120,13 @@ impl Clock {
     #[cfg(any(test, feature = "testing"))]
     pub fn set_wall(&self, wall: SystemTime) {
         self.change(|state| state.wall = time::millis(wall).unwrap_or(state.wall));
+    }
+
+    /// Returns what the clock on the wall shows, for a test that computes with it.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn wall_time(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.moment().wall)
     }
 
     #[cfg(any(test, feature = "testing"))]

@@ -27,15 +27,17 @@ use std::time::SystemTime;
 /// removed, or when the worker was silent for
 /// [`QueueOptions::lease`](crate::queue::QueueOptions::lease).
 ///
-/// A lease that is dropped gives its job back as failed.
+/// A lease that is dropped fails the attempt: the job runs again after its back-off, or is dead if
+/// it has no attempt left. So end each lease by one of its calls.
 ///
 /// ```
 /// use waterline::Store;
 /// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueError, QueueOptions};
 ///
 /// let store = Store::in_memory();
-/// let (queue, totals) = (Queue::open(&store, "imports", QueueOptions::default())?,
-/// store.table("totals")?); queue.push(NewJob::new("import", &[3, 4, 5])?)?;
+/// let queue = Queue::open(&store, "imports", QueueOptions::default())?;
+/// let totals = store.table("totals")?;
+/// queue.push(NewJob::new("import", &[3, 4, 5])?)?;
 ///
 /// let mut lease = queue.accept(Accept::new())?.expect("a job is ready");
 /// let rows: Vec<i64> = lease.payload()?;
@@ -54,6 +56,7 @@ use std::time::SystemTime;
 /// assert!(matches!(lease.finish(None), Err(QueueError::Halt { .. })));
 /// # Ok::<(), QueueError>(())
 /// ```
+#[must_use = "a lease that is dropped fails the attempt of its job"]
 pub struct Lease {
     job: InHand,
     payload: Vec<u8>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use waterline::queue::{
-    AttemptEnd, Clock, DrainLimits, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions, Runner,
+    AttemptEnd, Clock, DrainLimits, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions, Runner, RunnerBuilder,
 };
 use waterline::{Error, Failure, Store};
 
@@ -28,11 +28,12 @@ fn runtime() -> tokio::runtime::Runtime {
 fn futures_run_beside_each_other_up_to_max_processing_and_hold_no_thread() {
     let runtime = runtime();
     let _context = runtime.enter();
-    let (queue, _) = queue();
-    let (go, gate) = tokio::sync::watch::channel(false);
-    let most = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
-    let runner = Runner::builder(&queue)
-        .on_async("k", {
+    // Without a setting there are more than the cores are.
+    for (set, expected) in [(Some(50), 50), (None, 64)] {
+        let (queue, _) = queue();
+        let (go, gate) = tokio::sync::watch::channel(false);
+        let most = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+        let runner = Runner::builder(&queue).on_async("k", {
             let most = most.clone();
             move |_, ()| {
                 let (most, mut gate) = (most.clone(), gate.clone());
@@ -43,17 +44,16 @@ fn futures_run_beside_each_other_up_to_max_processing_and_hold_no_thread() {
                     Ok(Outcome::Done)
                 }
             }
-        })
-        .max_processing(50)
-        .start()
-        .unwrap();
-    queue.push_all((0..120).map(|n| job(&n.to_string()))).unwrap();
-    eventually("50 futures to run", || most.0.load(Ordering::SeqCst) == 50);
-    assert_eq!(queue.counts().running, 50, "no more are claimed than run");
-    go.send(true).unwrap();
-    eventually("all to be done", || queue.counts().finished == 120);
-    assert!(most.1.load(Ordering::SeqCst) <= 50);
-    runner.stop().unwrap();
+        });
+        let runner = set.into_iter().fold(runner, RunnerBuilder::max_processing).start().unwrap();
+        queue.push_all((0..150).map(|n| job(&n.to_string()))).unwrap();
+        eventually("so many futures to run", || most.0.load(Ordering::SeqCst) == expected);
+        assert_eq!(queue.counts().running, expected as u64, "no more are claimed than run");
+        go.send(true).unwrap();
+        eventually("all to be done", || queue.counts().finished == 150);
+        assert!(most.1.load(Ordering::SeqCst) <= expected);
+        runner.stop().unwrap();
+    }
 }
 
 #[test]

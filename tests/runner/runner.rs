@@ -190,7 +190,7 @@ fn stop_on_a_thread_that_ends_a_job_waits_for_nothing_and_the_job_is_written() {
             let builder = Runner::builder(queue).on_deferred("k", |_, (), done: Finisher| {
                 std::thread::spawn(move || done.complete());
             });
-            builder.after(move |_, _| stop_here(&shared, &said)).start().unwrap()
+            builder.after_each(move |_, _| stop_here(&shared, &said)).start().unwrap()
         }),
     ];
     for (name, start) in cases {
@@ -289,7 +289,7 @@ fn an_error_that_panics_fails_its_attempt_and_nothing_else() {
     let (queue, _) = queue();
     queue.push(job("k").id("a")).unwrap();
     let builder =
-        Runner::builder(&queue).on("k", |_, ()| Err(Hostile("drop").into())).after(|_, _| panic!("in a hook"));
+        Runner::builder(&queue).on("k", |_, ()| Err(Hostile("drop").into())).after_each(|_, _| panic!("in a hook"));
     let drained = builder.drain(DrainLimits::default()).unwrap();
     assert_eq!(drained.retried, 1, "{drained}");
     assert_eq!(queue.get("a").unwrap().unwrap().error.as_deref(), Some("panicked: in a hook"));
@@ -575,11 +575,11 @@ fn hooks_are_called_in_order_around_each_attempt_and_teardown_after_its_end_is_w
             b2();
             Ok(())
         })
-        .after(move |_, outcome| {
+        .after_each(move |_, outcome| {
             assert!(matches!(outcome, Ok(Outcome::Done)));
             a1();
         })
-        .after(move |_, _| a2())
+        .after_each(move |_, _| a2())
         .teardown(move |job, end| {
             assert_eq!((state(&looks, job.id()), end), (Some(JobState::Finished), &AttemptEnd::Finished));
             t1();
@@ -608,8 +608,8 @@ fn a_hook_before_that_fails_or_panics_fails_the_attempt_and_one_after_that_panic
             "before panics" => panic!("in before"),
             _ => Ok(()),
         })
-        .after(|job, _| assert_ne!(job.id(), "after panics", "in after"))
-        .after(move |job, outcome| after.send((job.id().to_owned(), outcome.is_ok())).unwrap())
+        .after_each(|job, _| assert_ne!(job.id(), "after panics", "in after"))
+        .after_each(move |job, outcome| after.send((job.id().to_owned(), outcome.is_ok())).unwrap())
         .teardown(|job, _| assert_ne!(job.id(), "teardown panics", "in teardown"))
         .observe(|_| panic!("in an observer"))
         .max_processing(1)

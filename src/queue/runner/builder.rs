@@ -38,6 +38,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
+/// The jobs that run at once by default if none of them takes a thread.
+const WITHOUT_THREADS: usize = 64;
+
 impl Runner {
     /// Returns the settings of a runner of this queue. It needs a handler at least.
     pub fn builder(queue: &Queue) -> RunnerBuilder {
@@ -77,7 +80,7 @@ impl Runner {
 ///     .on("welcome", |_job, _to: String| Ok(Outcome::Done))
 ///     .unknown(Unknown::Snooze(Duration::from_secs(60)))      // instead of dead at once
 ///     .before(|job| if job.attempt() > 3 { Err("too often".into()) } else { Ok(()) })
-///     .after(|job, answer| if let Err(error) = answer { eprintln!("{}: {error}", job.id()) })
+///     .after_each(|job, answer| if let Err(error) = answer { eprintln!("{}: {error}", job.id()) })
 ///     .teardown(|job, ended| if *ended == AttemptEnd::Finished { println!("{} is done", job.id()) })
 ///     .observe(|event| if let QueueEvent::AttemptEnded { elapsed, .. } = event { println!("{elapsed:?}") })
 ///     .drain(DrainLimits::default())?;
@@ -198,9 +201,10 @@ impl RunnerBuilder {
         self
     }
 
-    /// Sets the most jobs that run at once, at least 1. Default: the available parallelism, as is
-    /// right for computation; use more for jobs that wait. No more jobs are claimed than run, so
-    /// that a crash counts for no other one.
+    /// Sets the most jobs that run at once, at least 1. No more are claimed than run, so that a
+    /// crash counts for no other job. Default: the available parallelism, for functions compute. If
+    /// all handlers are async or deferred, their jobs take no thread and mostly wait for a network:
+    /// 64 then, which at 50 ms each is 1,280 jobs a second.
     pub fn max_processing(mut self, jobs: usize) -> Self {
         self.max_processing = Some(jobs);
         self
@@ -224,9 +228,15 @@ impl RunnerBuilder {
 
     /// Calls this after each attempt and before its end is written, also after a panic (which is
     /// the error then). A panic in it fails the attempt.
-    pub fn after(mut self, hook: impl Fn(&Running, &Result<Outcome, BoxError>) + Send + Sync + 'static) -> Self {
+    pub fn after_each(mut self, hook: impl Fn(&Running, &Result<Outcome, BoxError>) + Send + Sync + 'static) -> Self {
         self.hooks.after.push(Box::new(hook));
         self
+    }
+
+    /// The name that [`after_each`](Self::after_each) had before the first version.
+    #[doc(hidden)]
+    pub fn after(self, hook: impl Fn(&Running, &Result<Outcome, BoxError>) + Send + Sync + 'static) -> Self {
+        self.after_each(hook)
     }
 
     /// Calls this once the end of each attempt is written, in the order of the calls here, on a
@@ -276,7 +286,9 @@ impl RunnerBuilder {
         if self.handlers.is_empty() {
             return Err(ConfigError::NoHandlers.into());
         }
-        let max_processing = self.max_processing.unwrap_or_else(available_parallelism);
+        let takes_threads = self.handlers.values().any(Handler::takes_thread);
+        let default = || if takes_threads { available_parallelism() } else { WITHOUT_THREADS };
+        let max_processing = self.max_processing.unwrap_or_else(default);
         check_max_processing(max_processing)?;
         check_attempt_timeout(self.attempt_timeout)?;
         #[cfg(feature = "tokio")]

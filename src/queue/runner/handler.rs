@@ -29,6 +29,13 @@ pub(super) enum Handler {
     Async(Box<Async>),
 }
 
+impl Handler {
+    /// True if a job of it has a thread of the runner as long as it runs.
+    pub(super) fn takes_thread(&self) -> bool {
+        matches!(self, Self::Direct(_) | Self::Transactional(_))
+    }
+}
+
 /// The way in which a deferred job ends: see
 /// [`RunnerBuilder::on_deferred`](crate::queue::RunnerBuilder::on_deferred).
 ///

@@ -48,8 +48,9 @@ impl JobState {
         matches!(self, Self::Scheduled | Self::Ready | Self::Waiting)
     }
 
-    /// True if it has finished or died.
-    pub(crate) fn is_ended(self) -> bool {
+    /// True if the job has finished or died. It runs no more, unless it is pushed or requeued.
+    #[must_use]
+    pub fn is_ended(self) -> bool {
         matches!(self, Self::Finished | Self::Dead)
     }
 }
@@ -167,6 +168,18 @@ pub(crate) fn check_id(id: &str) -> Result<(), ConfigError> {
 }
 
 /// The answer to a push.
+///
+/// ```
+/// use waterline::Store;
+/// use waterline::queue::{NewJob, Queue, QueueOptions};
+///
+/// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+/// let order = || NewJob::new("confirm", &7).map(|job| job.id("order 7"));
+/// assert!(queue.push(order()?)?.is_new());
+/// assert!(!queue.push(order()?)?.is_new());       // a client that tries again
+/// assert!(!queue.state("order 7")?.expect("it is there").is_ended());
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pushed {
@@ -174,6 +187,14 @@ pub struct Pushed {
     pub id: JobId,
     /// The effect of the push.
     pub outcome: PushOutcome,
+}
+
+impl Pushed {
+    /// True if this push made the job: see [`PushOutcome::Added`].
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.outcome == PushOutcome::Added
+    }
 }
 
 /// The effect of a push.
