@@ -1,8 +1,6 @@
 //! The settings of a runner.
 
-use crate::base::config::{
-    ConfigError, available_parallelism, check_attempt_timeout, check_max_processing, check_name, check_zero,
-};
+use crate::base::config::{ConfigError, check_attempt_timeout, check_max_processing, check_name, check_zero};
 #[cfg(feature = "metrics")]
 use crate::base::error::describe;
 use crate::base::failure::Failure;
@@ -37,9 +35,6 @@ use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
-
-/// The jobs that run at once by default if none of them takes a thread.
-const WITHOUT_THREADS: usize = 64;
 
 impl Runner {
     /// Returns the settings of a runner of this queue. It needs a handler at least.
@@ -286,9 +281,7 @@ impl RunnerBuilder {
         if self.handlers.is_empty() {
             return Err(ConfigError::NoHandlers.into());
         }
-        let takes_threads = self.handlers.values().any(Handler::takes_thread);
-        let default = || if takes_threads { available_parallelism() } else { WITHOUT_THREADS };
-        let max_processing = self.max_processing.unwrap_or_else(default);
+        let max_processing = self.max_processing.unwrap_or_else(|| Handler::slots(self.handlers.values()));
         check_max_processing(max_processing)?;
         check_attempt_timeout(self.attempt_timeout)?;
         #[cfg(feature = "tokio")]

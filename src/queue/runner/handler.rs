@@ -1,5 +1,6 @@
 //! The user's code of a runner: handlers and hooks. A panic in them is an error.
 
+use crate::base::config::available_parallelism;
 use crate::base::index::BoxError;
 use crate::effects::Effects;
 use crate::queue::runner::attempt::{Attempt, Report};
@@ -29,10 +30,14 @@ pub(super) enum Handler {
     Async(Box<Async>),
 }
 
+/// The jobs that run at once by default if none of them takes a thread.
+const WITHOUT_THREADS: usize = 64;
+
 impl Handler {
-    /// True if a job of it has a thread of the runner as long as it runs.
-    pub(super) fn takes_thread(&self) -> bool {
-        matches!(self, Self::Direct(_) | Self::Transactional(_))
+    /// Returns the number of jobs that run at once by default, with these handlers.
+    pub(super) fn slots<'a>(mut all: impl Iterator<Item = &'a Self>) -> usize {
+        let takes_thread = |handler: &Self| matches!(handler, Self::Direct(_) | Self::Transactional(_));
+        if all.any(takes_thread) { available_parallelism() } else { WITHOUT_THREADS }
     }
 }
 
