@@ -131,6 +131,7 @@ mod pausing;
 mod periodic;
 pub(crate) mod rules;
 mod runner;
+mod serialized;
 mod status;
 mod subscription;
 pub(crate) mod waits;

@@ -3,7 +3,9 @@
 use common::queues::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use waterline::queue::{Accept, DrainLimits, JobState, NewJob, Outcome, QueueError, QueueOptions, Runner};
+use waterline::queue::{
+    Accept, Counts, DrainLimits, Every, JobState, Limit, NewJob, Outcome, QueueError, QueueOptions, Runner,
+};
 use waterline::{ConfigError, Error, Retry};
 
 /// Arrays within each other.
@@ -81,4 +83,47 @@ proptest! {
         let job = NewJob::new("k", &value);
         prop_assert_eq!(job.is_ok(), serde_json::from_str::<Value>(&value.to_string()).is_ok());
     }
+}
+
+#[test]
+fn what_a_queue_shows_is_json_for_whoever_asks_over_a_network() {
+    let bench = Bench::in_memory(QueueOptions::default().limit(Limit::each_key().at_once(1)));
+    let pushed = bench.queue.push(NewJob::new("mail", &json!({ "to": "ann" })).unwrap().id("a").key("ann")).unwrap();
+    assert_eq!(json!(pushed), json!({ "id": "a", "outcome": "added", "is_new": true }));
+    let now = 1_700_000_000_000u64;
+    assert_eq!(
+        json!(bench.info("a")),
+        json!({
+            "id": "a", "kind": "mail", "state": "ready", "priority": "normal", "failures": 0, "crashes": 0,
+            "runs_alone": false, "pushed_at": now, "run_at": null, "since": now, "kept_until": null,
+            "resubmitted": false, "skipped": null, "root": null, "expires_at": null, "waits_for": 0, "key": "ann",
+            "cost": 1, "held_by": null, "error": null, "payload": { "to": "ann" }, "data": null, "meta": {},
+            "progress": null, "damaged": null,
+        })
+    );
+    let mut lease = bench.take("a");
+    lease.progress(0.5, "half").unwrap();
+    assert_eq!(json!(bench.info("a").progress), json!({ "fraction": 0.5, "note": "half", "at": now }));
+    bench.push(NewJob::new("mail", &1).unwrap().id("b").key("ann").root("tree", noon()));
+    bench.none();
+    let held = json!(bench.info("b"));
+    assert_eq!(held["held_by"], json!("the key \"ann\""));
+    assert_eq!(held["root"], json!({ "signature": "tree", "timestamp": now }));
+    bench.clock.advance(SECOND);
+    let status = bench.queue.status().unwrap();
+    assert_eq!(
+        json!(status),
+        json!({
+            "queue": "q", "oldest_ready": "b", "oldest_ready_for": 1000, "waits": "limited",
+            "counts": { "scheduled": 0, "ready": 1, "running": 1, "finished": 0, "dead": 0, "waiting": 0, "damaged": 0 },
+            "text": status.to_string(),
+        })
+    );
+    assert_eq!(bench.queue.counts().to_string(), "1 ready, 1 running");
+    assert_eq!(Counts::default().to_string(), "no job");
+    bench.queue.periodic("p", Every::new(HOUR), NewJob::new("tick", &1).unwrap()).start_at_next().start().unwrap();
+    let periodic = json!(bench.queue.periodics().unwrap());
+    let tick = now + 1000;
+    assert_eq!((&periodic[0]["name"], &periodic[0]["last_tick"]), (&json!("p"), &json!(tick)));
+    assert_eq!(periodic[0]["next_tick"], json!(tick + 3_600_000));
 }

@@ -1,0 +1,174 @@
+//! What a queue shows, as `serde` writes it: for an answer over HTTP, or a file.
+//!
+//! It is written by hand, since `derive` brings a procedural macro, which takes longer to compile
+//! than all of this. Times are whole milliseconds since 1970, and durations whole milliseconds.
+
+use crate::base::time::millis;
+use crate::queue::status::{QueueStatus, Waits};
+use crate::queue::words::info::{JobInfo, PeriodicInfo};
+use crate::queue::words::job::{Counts, JobState, Priority, PushOutcome, Pushed};
+use crate::queue::words::json::from_json;
+use crate::queue::words::limit::LimitOf;
+use crate::queue::words::progress::JobProgress;
+use crate::queue::words::related::{Root, Skipped};
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+use serde_json::Value;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+/// Writes a struct with these fields.
+macro_rules! fields {
+    ($type:ident, $of:ident: $($name:ident = $value:expr,)+) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let $of = self;
+                let count = [$(stringify!($name)),+].len();
+                let mut fields = serializer.serialize_struct(stringify!($type), count)?;
+                $(fields.serialize_field(stringify!($name), &$value)?;)+
+                fields.end()
+            }
+        }
+    };
+}
+
+/// Writes the values of an enum as these words, and shows them so.
+macro_rules! words {
+    ($type:ident: $($value:ident = $word:literal,)+) => {
+        impl $type {
+            fn word(self) -> &'static str {
+                match self {
+                    $(Self::$value => $word,)+
+                }
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.word())
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.word())
+            }
+        }
+    };
+}
+
+fn at(time: SystemTime) -> u64 {
+    millis(time).unwrap_or_default()
+}
+
+fn long(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+words!(JobState: Scheduled = "scheduled", Ready = "ready", Running = "running", Finished = "finished", Dead = "dead",
+    Waiting = "waiting", Damaged = "damaged",);
+
+words!(Priority: Urgent = "urgent", High = "high", Normal = "normal", Low = "low",);
+
+words!(Skipped: Executed = "executed", Superseded = "superseded",);
+
+fields!(Counts, of: scheduled = of.scheduled, ready = of.ready, running = of.running, finished = of.finished,
+    dead = of.dead, waiting = of.waiting, damaged = of.damaged,);
+
+fields!(JobProgress, of: fraction = of.fraction, note = of.note, at = at(of.at),);
+
+fields!(Root, of: signature = of.signature, timestamp = at(of.timestamp),);
+
+fields!(JobInfo, of:
+    id = of.id,
+    kind = of.kind,
+    state = of.state,
+    priority = of.priority,
+    failures = of.failures,
+    crashes = of.crashes,
+    runs_alone = of.runs_alone,
+    pushed_at = at(of.pushed_at),
+    run_at = of.run_at.map(at),
+    since = at(of.since),
+    kept_until = of.kept_until.map(at),
+    resubmitted = of.resubmitted,
+    skipped = of.skipped,
+    root = of.root,
+    expires_at = of.expires_at.map(at),
+    waits_for = of.waits_for,
+    key = of.key,
+    cost = of.cost,
+    held_by = of.held_by,
+    error = of.error,
+    // Bytes that are no JSON are those of a damaged job.
+    payload = from_json::<Value>(&of.payload).ok(),
+    data = of.data,
+    meta = of.meta,
+    progress = of.progress,
+    damaged = of.damaged,
+);
+
+fields!(PeriodicInfo, of:
+    name = of.name,
+    schedule = of.schedule,
+    last_tick = at(of.last_tick),
+    next_tick = of.next_tick.map(at),
+    last_run = of.last_run,
+    skipped = of.skipped,
+    damaged = of.damaged,
+);
+
+fields!(Pushed, of: id = of.id, outcome = of.outcome, is_new = of.is_new(),);
+
+fields!(QueueStatus, of:
+    queue = of.queue,
+    counts = of.counts,
+    oldest_ready = of.oldest_ready.as_ref().map(|(id, _)| id),
+    oldest_ready_for = of.oldest_ready.as_ref().map(|(_, age)| long(*age)),
+    waits = of.waits.word(),
+    text = of.to_string(),
+);
+
+impl Serialize for PushOutcome {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
+            Self::Added => "added",
+            Self::Duplicate(_) => "duplicate",
+            Self::Rescheduled => "rescheduled",
+            Self::Resubmit => "resubmit",
+        })
+    }
+}
+
+/// The sentence of `Display`: `the kind "mail"`.
+impl Serialize for LimitOf {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Waits {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::NothingReady { .. } => "nothing_ready",
+            Self::Paused { .. } => "paused",
+            Self::Gate { .. } => "gate",
+            Self::Limited { .. } => "limited",
+            Self::Busy { .. } => "busy",
+            Self::Alone { .. } => "alone",
+            Self::NoWorker => "no_worker",
+            Self::StoreFails { .. } => "store_fails",
+        }
+    }
+}
+
+/// `3 ready, 1 dead`: the states that have jobs.
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let states = JobState::ALL.into_iter().chain([JobState::Damaged]);
+        let there = states.map(|state| (self.of_state(state), state)).filter(|(count, _)| *count > 0);
+        let words: Vec<_> = there.map(|(count, state)| format!("{count} {state}")).collect();
+        f.write_str(if words.is_empty() { "no job" } else { "" })?;
+        f.write_str(&words.join(", "))
+    }
+}
