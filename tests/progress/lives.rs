@@ -14,23 +14,23 @@ use waterline::{
     BoxError, Builder, Consumer, Error, Failure, Gate, Index, Jobs, OnExhausted, Retry, Sparse, Store, StoreProgress,
 };
 
-const JOBS: Index = 40;
+pub const JOBS: Index = 40;
 
 /// A source with a gate, and with jobs that it does not have for a while or fails at.
 #[derive(Clone, Default)]
-struct Source(Arc<State>);
+pub struct Source(pub Arc<State>);
 
 #[derive(Default)]
-struct State {
-    head: AtomicU64,
-    gate: AtomicU64,
+pub struct State {
+    pub head: AtomicU64,
+    pub gate: AtomicU64,
     missing: AtomicU64,
     failing: AtomicU64,
     /// The jobs that are gaps, and stay gaps.
-    absent: AtomicU64,
+    pub absent: AtomicU64,
 }
 
-fn bit(index: Index) -> u64 {
+pub fn bit(index: Index) -> u64 {
     1 << index
 }
 
@@ -215,7 +215,7 @@ fn plan(seed: u64, mode: u8, random: &mut fastrand::Rng) -> Plan {
     }
 }
 
-fn width(random: &mut fastrand::Rng) -> u64 {
+pub fn width(random: &mut fastrand::Rng) -> u64 {
     WIDTHS[random.usize(..WIDTHS.len())]
 }
 

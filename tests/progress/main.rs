@@ -1,6 +1,7 @@
 //! Progress: the records that a consumer keeps, and the use that the next life makes of them.
 
 mod crashes;
+mod damaged;
 mod done_ahead;
 mod lives;
 mod parked;
