@@ -3,6 +3,7 @@
 
 mod compared;
 mod crash;
+mod damaged;
 mod mixed;
 mod model;
 mod ops;

@@ -256,14 +256,19 @@ impl Profile {
         }
     }
 
-    /// Returns the steps of a life: a trouble of the disk, and a call.
-    pub fn steps(self) -> impl Strategy<Value = Vec<(Trouble, Op)>> {
+    /// Returns a step of a life: a trouble of the disk, and a call.
+    pub fn step(self) -> impl Strategy<Value = (Trouble, Op)> {
         let trouble = prop_oneof![
             12 => Just(Trouble::No),
             1 => (0..3u64).prop_map(Trouble::Fail),
             1 => (0..6u64).prop_map(Trouble::Freeze),
         ];
-        proptest::collection::vec((trouble, self.op()), 1..80)
+        (trouble, self.op())
+    }
+
+    /// Returns the steps of a life.
+    pub fn steps(self) -> impl Strategy<Value = Vec<(Trouble, Op)>> {
+        proptest::collection::vec(self.step(), 1..80)
     }
 }
 
@@ -281,6 +286,11 @@ pub fn id(number: u8) -> String {
 }
 
 impl Spec {
+    /// Returns the ids that the job waits for.
+    pub fn after(&self) -> BTreeSet<String> {
+        (0..IDS).filter(|number| self.after & 1 << number != 0).map(id).collect()
+    }
+
     /// Returns this job for the queue and for its model. An id that the queue makes is not known
     /// yet.
     pub fn job(&self, payload: u64, wall: u64) -> (NewJob, Push) {
@@ -314,7 +324,7 @@ impl Spec {
         });
         let new = retention.iter().fold(new, |new, retention| new.retention(retention.0));
         let on_dead = [OnDead::Die, OnDead::Run, OnDead::Hold][usize::from(self.on_dead)];
-        let after: BTreeSet<_> = (0..IDS).filter(|number| self.after & 1 << number != 0).map(id).collect();
+        let after = self.after();
         let new = new.after(&after).on_dead(on_dead);
         let new = self.limited.iter().fold(new, |new, limited| limited.of(new));
         let (new, more, clash) = self

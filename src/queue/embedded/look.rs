@@ -250,7 +250,7 @@ impl Look<'_> {
             self.queue.look(|live| live.running.iter().map(|(token, holder)| (*token, holder.id.clone())).collect());
         running.sort_unstable();
         for (token, id) in running.into_iter().filter(|(token, _)| *token >= behind) {
-            let is_here = |row: &Row| row.state == JobState::Running && row.place == token;
+            let is_here = |row: &Row| row.has_lease(token);
             let row = self.found(&id)?.filter(|row| row.as_ref().map_or(true, is_here));
             if let Some(row) = row
                 && !each(&id, Found::at(token, row))?

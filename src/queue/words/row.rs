@@ -68,6 +68,11 @@ impl Row {
         is_there && self.extras().held.is_none()
     }
 
+    /// True if the job runs, under this lease.
+    pub(crate) fn has_lease(&self, token: u64) -> bool {
+        self.state == JobState::Running && self.place == token
+    }
+
     /// True if this limit holds the job, at this place of its log.
     pub(crate) fn is_held(&self, limit: &str, index: u64) -> bool {
         self.state == JobState::Ready && self.place == index && self.extras().held.as_deref() == Some(limit)

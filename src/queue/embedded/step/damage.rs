@@ -63,7 +63,7 @@ impl Step<'_, '_> {
             *count = count.saturating_sub(1);
         }
         if state == Some(JobState::Running) {
-            self.release_leases(id)?;
+            self.release_leases(id, None)?;
         }
         if stored.is_none() || now != before {
             let reason = describe(&**error);
@@ -99,14 +99,17 @@ impl Step<'_, '_> {
         Ok(ids)
     }
 
-    /// Ends the leases of a job whose row does not say which one it has.
-    fn release_leases(&mut self, id: &str) -> Result<(), BoxError> {
+    /// Ends the leases of a job whose row does not say which one it has. With a token only that one,
+    /// whose entry may be damaged, too.
+    pub(super) fn release_leases(&mut self, id: &str, token: Option<u64>) -> Result<(), BoxError> {
         let (queue, keys) = (self.queue, self.queue.keys);
         let (mut leases, mut others) = (Vec::new(), Vec::new());
         for pair in self.batch.rows(&queue.rows, KeyRange::prefix(&keys.all_running())) {
             let (key, entry) = pair?;
-            match entry::id_in(&queue.name, &key, &entry) {
-                Ok(of) if of == id => leases.extend(split_running(&key)),
+            let of = entry::id_in(&queue.name, &key, &entry);
+            let its = split_running(&key).filter(|at| token.map_or(of.as_deref() == Ok(id), |token| *at == token));
+            match of {
+                _ if its.is_some() => leases.extend(its),
                 Ok(of) => others.push(of),
                 // The next start names it.
                 Err(_) => {}
@@ -147,7 +150,7 @@ impl Step<'_, '_> {
         self.wait_no_more(id, u32::MAX)?;
         self.end_waits_for(id)?;
         self.note_gone(id)?;
-        self.release_leases(id)?;
+        self.release_leases(id, None)?;
         // Time never comes to this list.
         let (from, to) = (keys.entries_from(List::Waiting, 0), keys.entries_end(List::Waiting));
         let mut waits = Vec::new();
@@ -430,6 +433,16 @@ mod tests {
         queue.remove("b").unwrap();
         assert_eq!((counts(&queue), queue.counts().damaged), ([0, 2, 0, 0, 0], 0));
         assert!(queue.list(JobState::Running, None, 9).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_running_job_whose_entry_names_a_damaged_one_is_found_at_a_new_start() {
+        let queue = queue();
+        let _leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
+        queue.damage("c");
+        let running: Vec<_> = (0..2).zip(["a", "c"].map(|id| Ok(id.to_owned()))).collect();
+        queue.call(move |step| step.recover(&running)).unwrap();
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 2, 0, 0, 0], 1));
     }
 }
 

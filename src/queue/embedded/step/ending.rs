@@ -18,7 +18,7 @@ impl Step<'_, '_> {
     /// # Errors
     /// [`QueueError::Halt`] if the lease is over.
     pub(in crate::queue) fn leased(&mut self, id: &str, token: u64) -> Result<Row, BoxError> {
-        let row = self.row(id)?.filter(|row| row.state == JobState::Running && row.place == token);
+        let row = self.row(id)?.filter(|row| row.has_lease(token));
         Ok(row.ok_or_else(|| self.queue.halt(id))?)
     }
 
@@ -44,6 +44,7 @@ impl Step<'_, '_> {
                 if is_damage(&error) {
                     // For a caller who goes on with others. Otherwise nothing is written.
                     self.set_aside(id, Some(JobState::Running), &error)?;
+                    self.release_leases(id, Some(token))?;
                 }
                 Err(error)
             }
@@ -52,10 +53,10 @@ impl Step<'_, '_> {
 
     /// Takes back a job whose worker was silent. One that cannot be read is set aside.
     pub(in crate::queue) fn take_back(&mut self, id: &str, token: u64, end: End, run: &Run) -> Result<(), BoxError> {
-        if self.row_in(JobState::Running, id)?.is_none() && self.tail.damaged > 0 {
-            return Ok(());
-        }
-        let row = self.leased(id, token)?;
+        let Some(row) = self.row_in(JobState::Running, id)?.filter(|row| row.has_lease(token)) else {
+            // The lease is over, or its entry was damaged and nobody could tell whose it was.
+            return self.release_leases(id, Some(token));
+        };
         let state = self.end(id, token, end.clone(), None, run)?;
         if let End::Failed { error, .. } = &end {
             self.log(Level::WARN, id, &row, |job| Line::TakenBack { job, error: error.clone() });

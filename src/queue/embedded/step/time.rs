@@ -129,7 +129,7 @@ impl Step<'_, '_> {
     pub(in crate::queue) fn recover(&mut self, running: &[(u64, Result<JobId, String>)]) -> Result<u64, BoxError> {
         self.head().epoch += 1;
         self.tail.life = self.tail.head.next_token;
-        let mut count = 0;
+        let (mut count, mut is_lost) = (0, false);
         for (token, id) in running {
             let id = match id {
                 Ok(id) => id,
@@ -142,17 +142,21 @@ impl Step<'_, '_> {
                 }
             };
             let row = self.row_in(JobState::Running, id)?;
-            match row.filter(|row| row.state == JobState::Running && row.place == *token) {
+            match row.filter(|row| row.has_lease(*token)) {
                 Some(row) => {
                     let is_crash = !row.extras().is_stopping;
                     let end = if is_crash { End::Crashed } else { End::PutBack { error: String::new() } };
                     self.end_row(id, row, end, None, &Run::default())?;
                     count += u64::from(is_crash);
                 }
-                None => self.delete(self.rows(), &self.queue.keys.running(*token))?,
+                // Its row is damaged, or the entry of another job names it.
+                None => {
+                    self.delete(self.rows(), &self.queue.keys.running(*token))?;
+                    is_lost = true;
+                }
             }
         }
-        let mut is_lost = self.tail.head.counts[JobState::Running.number()] > 0;
+        is_lost |= self.tail.head.counts[JobState::Running.number()] > 0;
         for id in self.all_damaged()? {
             // Somebody may have restored its row.
             is_lost |= self.row(&id).is_ok();

@@ -184,6 +184,35 @@ fn a_job_that_was_damaged_while_it_ran_leaves_its_place_under_a_limit_to_the_nex
     assert_eq!(accept(&queue).unwrap().id(), "slow 1");
 }
 
+/// Empties the records of these kinds, by the family and the fifth byte of the key.
+fn empty(disk: &Disk, kinds: &[(&str, u8)]) {
+    let ours = disk
+        .records()
+        .into_iter()
+        .filter(|(family, key, _)| key.get(4).is_some_and(|kind| kinds.contains(&(family, *kind))));
+    disk.put(&ours.map(|(family, key, _)| (family, key, Vec::new())).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_job_that_was_damaged_together_with_its_entry_or_its_limit_holds_up_no_other_one() {
+    for kinds in [[("waterline.queue", b'l'), ("waterline.ready", b'l')], [("waterline.queue", b'r'), ("", 0)]] {
+        let (disk, clock) = (Disk::default(), Clock::manual(began()));
+        let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", options(&clock)).unwrap();
+        queue.push_all([job("slow", "slow 0"), job("slow", "slow 1")]).unwrap();
+        let mut lease = accept(&queue).unwrap();
+        assert!(accept(&queue).is_none(), "the limit is used up");
+        empty(&disk, &kinds);
+        if kinds[0].1 == b'l' {
+            lease.finish(None).unwrap();
+        } else {
+            queue.damage("slow 0");
+            let _silent = ManuallyDrop::new(lease);
+            clock.advance(HOUR);
+        }
+        assert_eq!(accept(&queue).unwrap().id(), "slow 1", "{kinds:?}");
+    }
+}
+
 #[test]
 fn each_record_may_be_damaged_and_every_other_job_runs_and_the_damaged_one_is_seen_and_removed() {
     let whole = rich();
