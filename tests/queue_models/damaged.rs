@@ -2,12 +2,12 @@
 //! while the queue is open, before it is opened, and several records at once.
 //!
 //! A call is refused only for a damaged job that it names, and an opening only for a damaged record
-//! of the queue itself. Every other job comes to its end, and none that has ended runs again. What
-//! is damaged is listed and removed, and all counts are right from then on. Some knowledge is lost
-//! with a record, as the page `queue` says: a damaged mark lets a twin run, a damaged limit has no
-//! tokens and counts the running jobs anew, a periodic job has no ticks until it is removed, and a
-//! job whose record of a wait is damaged together with the job that it waits for waits until somebody
-//! removes it.
+//! of the queue itself. Every other job comes to its end, and none that has ended runs again. The
+//! damaged ones are listed and removed, and all counts are right from then on. Some knowledge is
+//! lost with a record, as the page `queue` says: a damaged mark lets a twin run, a damaged limit has
+//! no tokens and counts the running jobs anew, a periodic job has no ticks until it is removed, and
+//! a job whose record of a wait is damaged together with the job that it waits for waits until
+//! somebody removes it.
 
 use crate::mixed::Life;
 use crate::ops::{Act, BEGIN, Op, Profile, STATES, Trouble, at, id};
@@ -98,8 +98,8 @@ fn job_of(key: &[u8]) -> &[u8] {
 struct Trial {
     life: Life,
     number: Vec<u8>,
-    /// The records that were damaged: each time what was whole, and what was left. A damage that the
-    /// disk loses in a crash may be the last one of several.
+    /// The records that were damaged: each time what was whole, and what was left. The disk may lose
+    /// the last one of several damages in a crash.
     harmed: BTreeMap<Place, Vec<[Vec<u8>; 2]>>,
     /// True if the disk stops, or has stopped.
     freezes: bool,
@@ -311,13 +311,14 @@ impl Trial {
             let records = self.records(&self.life.disk);
             if self.jobs(&records, &OPEN_ROW[..3]).is_empty() {
                 idle += 1;
-                if round > 2 && (self.jobs(&records, &[5]).is_empty() || idle > 80) {
+                // A damaged job is met when its limit has tokens.
+                if round > 9 && (self.jobs(&records, &[5]).is_empty() || idle > 80) {
                     return;
                 }
             } else {
                 idle = 0;
             }
-            self.life.clock.advance([20 * SECOND, HOUR, 24 * HOUR][(round / 20).min(2)]);
+            self.life.clock.advance([20 * SECOND, HOUR, 24 * HOUR][(round / 8).min(2)]);
         }
         let left = self.jobs(&self.records(&self.life.disk), &OPEN_ROW);
         panic!("{left:?} do not come to their ends: {}", self.damage_so_far());

@@ -59,7 +59,7 @@ fn options(clock: &Clock, set: u8) -> QueueOptions {
     })
 }
 
-/// What calls say of damaged records.
+/// The words of calls that were refused for damaged records.
 #[derive(Clone, Default)]
 pub struct Said(Arc<Mutex<Vec<String>>>);
 

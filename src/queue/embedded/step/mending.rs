@@ -57,7 +57,8 @@ impl Step<'_, '_> {
         running: &[Row],
     ) -> Result<(), BoxError> {
         let names = self.limit_names()?;
-        if let Some(held) = held.as_ref().filter(|_| !names.is_empty()) {
+        if let Some(held) = &held {
+            // Also if no limit has a record any more: its last held job may be damaged.
             self.head().held = held.values().sum();
         }
         let mut book = Book::default();

@@ -214,6 +214,23 @@ fn a_job_that_was_damaged_together_with_its_entry_or_its_limit_holds_up_no_other
 }
 
 #[test]
+fn a_job_whose_entry_names_nobody_is_found_although_a_limit_held_a_damaged_one_before() {
+    let (disk, clock) = (Disk::default(), Clock::manual(began()));
+    let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", options(&clock)).unwrap();
+    queue.push_all([job("slow", "slow 0"), job("slow", "slow 1")]).unwrap();
+    let mut lease = accept(&queue).unwrap();
+    assert!(accept(&queue).is_none(), "the limit holds it");
+    queue.damage("slow 1");
+    lease.finish(None).unwrap();
+    assert!(accept(&queue).is_none(), "it is set aside");
+    queue.push(job("k", "a")).unwrap();
+    // An entry of an older version has no checksum.
+    let entry = queue.state_of().keys.ready(Priority::Normal as usize, 2);
+    disk.put([&("waterline.ready".to_owned(), entry, b"nobody".to_vec())]);
+    assert_eq!(accept(&queue).unwrap().id(), "a");
+}
+
+#[test]
 fn each_record_may_be_damaged_and_every_other_job_runs_and_the_damaged_one_is_seen_and_removed() {
     let whole = rich();
     let records = whole.disk.records();
