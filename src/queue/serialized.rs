@@ -1,7 +1,7 @@
-//! What a queue shows, as `serde` writes it: for an answer over HTTP, or a file.
+//! The answers of a queue as `serde` writes them: for an answer over HTTP, or a file.
 //!
-//! It is written by hand, since `derive` brings a procedural macro, which takes longer to compile
-//! than all of this. Times are whole milliseconds since 1970, and durations whole milliseconds.
+//! They are written by hand: `derive` brings a procedural macro, which takes longer to compile
+//! than all of this. A time is in whole milliseconds since 1970, a duration in whole milliseconds.
 
 use crate::base::time::millis;
 use crate::queue::status::{QueueStatus, Waits};

@@ -86,7 +86,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_queue_shows_is_json_for_whoever_asks_over_a_network() {
+fn the_answers_of_a_queue_are_json_for_whoever_asks_over_a_network() {
     let bench = Bench::in_memory(QueueOptions::default().limit(Limit::each_key().at_once(1)));
     let pushed = bench.queue.push(NewJob::new("mail", &json!({ "to": "ann" })).unwrap().id("a").key("ann")).unwrap();
     assert_eq!(json!(pushed), json!({ "id": "a", "outcome": "added", "is_new": true }));

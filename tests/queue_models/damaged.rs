@@ -4,9 +4,9 @@
 //! A call is refused only for a damaged job that it names, and an opening only for a damaged record
 //! of the queue itself. Every other job comes to its end, and none that has ended runs again. The
 //! damaged ones are listed and removed, and all counts are right from then on. Some knowledge is
-//! lost with a record, as the page `queue` says: a damaged mark lets a twin run, a damaged limit has
-//! no tokens and counts the running jobs anew, a periodic job has no ticks until it is removed, and
-//! a job whose record of a wait is damaged together with the job that it waits for waits until
+//! lost with a record, as the page `queue` says: a damaged mark lets a twin run, a damaged limit
+//! has no tokens and counts the running jobs anew, a periodic job has no ticks until it is removed,
+//! and a job whose record of a wait is damaged together with the job that it waits for waits until
 //! somebody removes it.
 
 use crate::mixed::Life;
@@ -98,8 +98,8 @@ fn job_of(key: &[u8]) -> &[u8] {
 struct Trial {
     life: Life,
     number: Vec<u8>,
-    /// The records that were damaged: each time what was whole, and what was left. The disk may lose
-    /// the last one of several damages in a crash.
+    /// The records that were damaged: each time what was whole, and what was left. The disk may
+    /// lose the last one of several damages in a crash.
     harmed: BTreeMap<Place, Vec<[Vec<u8>; 2]>>,
     /// True if the disk stops, or has stopped.
     freezes: bool,

@@ -99,8 +99,8 @@ impl Step<'_, '_> {
         Ok(ids)
     }
 
-    /// Ends the leases of a job whose row does not say which one it has. With a token only that one,
-    /// whose entry may be damaged, too.
+    /// Ends the leases of a job whose row does not say which one it has. With a token it ends only
+    /// that one, whose entry may be damaged, too.
     pub(super) fn release_leases(&mut self, id: &str, token: Option<u64>) -> Result<(), BoxError> {
         let (queue, keys) = (self.queue, self.queue.keys);
         let (mut leases, mut others) = (Vec::new(), Vec::new());
