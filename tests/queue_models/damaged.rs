@@ -5,9 +5,8 @@
 //! of the queue itself. Every other job comes to its end, and none that has ended runs again. The
 //! damaged ones are listed and removed, and all counts are right from then on. Some knowledge is
 //! lost with a record, as the page `queue` says: a damaged mark lets a twin run, a damaged limit
-//! has no tokens and counts the running jobs anew, a periodic job has no ticks until it is removed,
-//! and a job whose record of a wait is damaged together with the job that it waits for waits until
-//! somebody removes it.
+//! has no tokens and counts the running jobs anew, and a periodic job has no ticks until it is
+//! removed.
 
 use crate::mixed::Life;
 use crate::ops::{Act, BEGIN, Op, Profile, STATES, Trouble, at, id};
@@ -370,16 +369,9 @@ impl Trial {
             assert!(second.is_empty(), "{second:?} are damaged after {first:?} were removed");
         }
         let records = self.records(&self.life.disk);
-        let (harmed, harmed_waits) = (self.harmed_jobs(&records, b"j"), self.harmed_jobs(&records, b"o"));
+        let harmed = self.harmed_jobs(&records, b"j");
         assert!(harmed.is_empty(), "{harmed:?} are damaged, and in no list");
-        // A job whose record of a wait is damaged may have lost that wait with a damaged job.
-        let lost = self.jobs(&records, &OPEN_ROW).into_iter().filter(|id| harmed_waits.contains(id));
-        let lost: Vec<_> = lost.collect();
-        if !lost.is_empty() {
-            lost.iter().for_each(|id| self.life.queue.remove(id).unwrap());
-            self.run(&mut ran);
-        }
-        let stuck = self.jobs(&self.records(&self.life.disk), &OPEN_ROW);
+        let stuck = self.jobs(&records, &OPEN_ROW);
         assert!(stuck.is_empty(), "{stuck:?} wait for ever: {}", self.damage_so_far());
         let counts = self.life.queue.counts();
         for state in STATES {

@@ -12,7 +12,7 @@ use crate::queue::rules::ends::{End, Run};
 use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::row::Row;
 use crate::queue::words::told::Happened;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The rows that are in memory at once.
 const CHUNK: usize = 1000;
@@ -24,6 +24,8 @@ struct Counted {
     /// The jobs that each limit holds.
     held: HashMap<String, u64>,
     running: Vec<Row>,
+    /// The lists of those who wait for a job.
+    lists: HashSet<u64>,
 }
 
 impl Step<'_, '_> {
@@ -50,7 +52,8 @@ impl Step<'_, '_> {
                 self.put(queue.entries.id, &key, &[&[GONE], value.get(1..).unwrap_or_default()].concat())?;
             }
         }
-        self.recount_limits(Some(counted.held), &counted.running)
+        self.recount_limits(Some(counted.held), &counted.running)?;
+        if self.tail.damaged == 0 { self.end_lost_waits(&counted.lists) } else { Ok(()) }
     }
 
     fn count_job(&mut self, id: &str, counted: &mut Counted) -> Result<(), BoxError> {
@@ -63,6 +66,7 @@ impl Step<'_, '_> {
             if let Some(limit) = &row.extras().held {
                 *counted.held.entry(limit.clone()).or_default() += 1;
             }
+            counted.lists.extend([row.extras().awaited, row.extras().held_up].into_iter().flatten());
             counted.running.extend((row.state == JobState::Running).then_some(row));
         }
         Ok(())

@@ -326,6 +326,24 @@ impl Step<'_, '_> {
         Ok(())
     }
 
+    /// Ends the waits in lists that are none of these, those of all jobs: they were for a job whose
+    /// row could not be read, and which has gone. The records that named it are damaged, too.
+    pub(super) fn end_lost_waits(&mut self, lists: &HashSet<u64>) -> Result<(), BoxError> {
+        let (queue, keys, mut lost) = (self.queue, self.queue.keys, Vec::new());
+        for pair in self.batch.scan(&queue.rows, &keys.all_awaits(None)) {
+            let (key, _) = pair?;
+            lost.extend(split_awaits(&key).map(|(id, list)| (id.to_owned(), list)).filter(|of| !lists.contains(&of.1)));
+        }
+        for (id, list) in lost {
+            let to = Some(keys.entries_from(List::Untold, list.saturating_add(1)));
+            let untold = KeyRange { from: keys.entries_from(List::Untold, list), to };
+            if self.batch.rows(&queue.entries, untold).next().is_none() {
+                self.tell_one(&Ending::new(list, "", false), &id)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Tells the removal of a job whose row cannot be read to all who wait for it.
     pub(super) fn end_waits_for(&mut self, of: &str) -> Result<(), BoxError> {
         let mut told = Vec::new();

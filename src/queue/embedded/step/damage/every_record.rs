@@ -231,6 +231,24 @@ fn a_job_whose_entry_names_nobody_is_found_although_a_limit_held_a_damaged_one_b
 }
 
 #[test]
+fn a_job_whose_record_of_its_wait_for_a_damaged_one_is_damaged_runs_once_that_one_is_removed() {
+    let (disk, clock) = (Disk::default(), Clock::manual(began()));
+    let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", options(&clock)).unwrap();
+    queue
+        .push_all([job("k", "a"), job("k", "b"), job("k", "of a").after(["a"]), job("k", "of b").after(["b"])])
+        .unwrap();
+    queue.damage("a");
+    empty(&disk, &[("waterline.queue", b'o')]);
+    let mut lease = accept(&queue).unwrap();
+    assert!(lease.id() == "b" && accept(&queue).is_none());
+    queue.remove("a").unwrap();
+    assert_eq!(accept(&queue).unwrap().id(), "of a");
+    assert_eq!(queue.state("of b").unwrap(), Some(JobState::Waiting), "its job has not ended");
+    lease.finish(None).unwrap();
+    assert_eq!(queue.state("of b").unwrap(), Some(JobState::Ready));
+}
+
+#[test]
 fn each_record_may_be_damaged_and_every_other_job_runs_and_the_damaged_one_is_seen_and_removed() {
     let whole = rich();
     let records = whole.disk.records();
