@@ -442,6 +442,7 @@ mod tests {
         queue.damage("c");
         let running: Vec<_> = (0..2).zip(["a", "c"].map(|id| Ok(id.to_owned()))).collect();
         queue.call(move |step| step.recover(&running)).unwrap();
+        assert_eq!(queue.state("b").unwrap(), Some(JobState::Ready));
         assert_eq!((counts(&queue), queue.counts().damaged), ([0, 2, 0, 0, 0], 1));
     }
 }
