@@ -20,6 +20,7 @@ use crate::queue::words::hook::Proposed;
 use crate::queue::words::job::{JobId, Pushed};
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::QueueOptions;
+use crate::queue::words::typed::TypedJob;
 #[cfg(doc)]
 use crate::queue::{Clash, JobState, PushOutcome, Runner};
 use crate::store::Store;
@@ -188,6 +189,14 @@ impl Queue {
     pub fn push(&self, job: NewJob) -> Result<Pushed, QueueError> {
         self.ask_before_push(&job)?;
         Ok(self.push_asked(vec![job])?.remove(0))
+    }
+
+    /// Pushes a job whose kind is a type, as [`push`](Self::push) does. [`TypedJob`] has an example.
+    ///
+    /// # Errors
+    /// Those of [`NewJob::of`] and of [`push`](Self::push).
+    pub fn push_job(&self, job: &impl TypedJob) -> Result<Pushed, QueueError> {
+        self.push(NewJob::of(job)?)
     }
 
     /// Pushes jobs in one atomic write: all of them or none. Nothing in, nothing out.
