@@ -106,7 +106,8 @@ impl RunnerBuilder {
     /// is a failed attempt: the [`Retry`](crate::Retry) of the job decides, unless the error is or
     /// contains a [`Failure`]. A payload that does not fit the type makes the job dead, since no
     /// retry mends it. An attempt that fails while the runner stops does not count, so a handler
-    /// that obeys [`Running::is_stopping`] returns an error.
+    /// that obeys [`Running::is_stopping`] returns an error. With [`job`](Self::job) the kind comes
+    /// from the type.
     pub fn on<P, F>(self, kind: impl Into<String>, handler: F) -> Self
     where
         P: DeserializeOwned,
@@ -214,7 +215,8 @@ impl RunnerBuilder {
     /// Sets a limit to the time of an attempt; 0 is refused. Default: none, since only you know how
     /// long a job may take. An attempt that is deferred or async
     /// fails then, and what it reports later changes nothing. A function cannot be stopped: it sees
-    /// [`Running::is_stopping`], and its answer counts.
+    /// [`Running::is_stopping`], and its answer counts. A kind may have a time of its own:
+    /// [`attempt_timeout_of`](Self::attempt_timeout_of).
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.times.all = Some(timeout);
         self
@@ -299,6 +301,7 @@ impl RunnerBuilder {
         }
         self.source.first().writable()?;
         let names = self.source.take_names(max_processing)?;
+        self.source.note_handlers(self.handlers.keys(), self.unknown);
         Pool::start(
             Settings {
                 source: self.source,

@@ -240,8 +240,8 @@ impl QueueOptions {
         self
     }
 
-    /// Adds the [limit](TypedJob::limit) of a kind that is a type, if it has one. A runner of a kind
-    /// with a limit does not start without it. A queue may have jobs of other kinds too.
+    /// Adds the [limit](TypedJob::limit) of a kind that is a type, if it has one. A runner of such
+    /// a kind does not start without its limit. A queue may have jobs of other kinds too.
     ///
     /// ```
     /// use std::time::Duration;
