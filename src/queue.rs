@@ -67,7 +67,7 @@
 //! is over: up to 1,024 at once.
 //!
 //! Since a job may run again, make its effects the same when they are repeated. Or make them in one
-//! write with its end: [`RunnerBuilder::on_transactional`], [`Lease::finish_with`]. Only effects
+//! write with its end: [`RunnerBuilder::on_transactional`], [`Lease::with`]. Only effects
 //! elsewhere (a mail, a request, a file) then happen again.
 //!
 //! ```
@@ -145,6 +145,7 @@ pub use self::group::status::GroupStatus;
 pub use self::handle::Queue;
 pub use self::lazy::Lazy;
 pub use self::lease::Lease;
+pub use self::lease::writes::LeaseWrites;
 pub use self::notes::{Note, Notes};
 pub use self::periodic::PeriodicBuilder;
 pub use self::rules::fair::Fair;

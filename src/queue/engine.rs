@@ -118,6 +118,17 @@ pub(crate) enum Edit {
     Resubmit(u64),
 }
 
+impl Edit {
+    /// Says what it does, for the text of an error.
+    pub(crate) fn doing(&self) -> &'static str {
+        match self {
+            Self::Nothing | Self::Data(_) => "update a job",
+            Self::Meta(..) => "set metadata of a job",
+            Self::Resubmit(_) => "resubmit a job",
+        }
+    }
+}
+
 /// A change of a queue by somebody who steers it. The answer is the number of jobs that it changed.
 #[derive(Clone, Debug)]
 pub(crate) enum Steer {

@@ -1,23 +1,26 @@
 //! The hold on one running job.
 
 use crate::base::config::DEFAULT_EFFECTS;
-use crate::base::error::{Error, describe};
+use crate::base::error::Error;
 use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;
 use crate::queue::engine::{Beside, Claimed, Edit, Ending};
 use crate::queue::handle::Queue;
 use crate::queue::in_hand::{InHand, shows_its_job};
+use crate::queue::lease::writes::LeaseWrites;
 use crate::queue::rules::ends::End;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
-use crate::queue::words::job::{JobState, millis};
-use crate::queue::words::json::{from_json, to_json};
+use crate::queue::words::job::JobState;
+use crate::queue::words::json::from_json;
 use crate::queue::words::meta::check_key;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt;
 use std::time::SystemTime;
+
+pub(crate) mod writes;
 
 /// The hold on a running job, from [`Queue::accept`].
 ///
@@ -98,7 +101,7 @@ impl Lease {
     pub fn set_meta(&mut self, key: impl Into<String>, value: Option<Value>) -> Result<(), QueueError> {
         let key = key.into();
         check_key(&key)?;
-        self.edit(Edit::Meta(key, value))
+        self.edit(Edit::Meta(key, value), Changes::default())
     }
 
     /// Shows how far the job is, as [`Running::progress`](crate::queue::Running::progress) does. It
@@ -114,6 +117,56 @@ impl Lease {
         self.renewed()
     }
 
+    /// Takes writes of yours for the next call on this lease: the writes and that call are one
+    /// atomic write, and both happen or neither. The writes may have 64 MiB.
+    ///
+    /// The closure runs at once. What it asks for is made by the call on the answer, which may be
+    /// any of [`LeaseWrites`]. If that call fails, nothing is written, and the lease is as it was.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueError, QueueOptions};
+    ///
+    /// let store = Store::in_memory();
+    /// let queue = Queue::open(&store, "imports", QueueOptions::default())?;
+    /// let totals = store.table("totals")?;
+    /// queue.push_all([NewJob::new("import", "a.csv")?, NewJob::new("import", "none.csv")?])?;
+    ///
+    /// let mut lease = queue.accept(Accept::new())?.expect("a job is ready");
+    /// let rows = 3;
+    /// lease.with(|effects| effects.add(&totals, "rows", rows))?.finish(Some(rows.into()))?;
+    ///
+    /// let mut lease = queue.accept(Accept::new())?.expect("another one is");
+    /// let state = lease
+    ///     .with(|effects| {
+    ///         effects.add(&totals, "lost files", 1)?;
+    ///         effects.enqueue(&queue, NewJob::new("tell the owner", "none.csv")?).map(drop)
+    ///     })?
+    ///     .bury("there is no such file")?;
+    /// assert_eq!(state, Some(JobState::Dead));
+    /// assert_eq!((totals.counter("rows")?, totals.counter("lost files")?), (3, 1));
+    /// # Ok::<(), QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The error of the closure, or of a change that was refused it: those of
+    /// [`Store::write`](crate::Store::write). A queue that is in no store takes no writes.
+    pub fn with(
+        &mut self,
+        writes: impl FnOnce(&mut Effects) -> Result<(), Error>,
+    ) -> Result<LeaseWrites<'_>, QueueError> {
+        let mut effects = Effects::new(Changes::default(), self.job.queue.engine.address(), DEFAULT_EFFECTS);
+        let answer = writes(&mut effects);
+        let (changes, refused) = effects.finish();
+        answer.and(refused)?;
+        Ok(LeaseWrites::new(self, changes))
+    }
+
+    /// Returns the calls that come without writes.
+    fn alone(&mut self) -> LeaseWrites<'_> {
+        LeaseWrites::new(self, Changes::default())
+    }
+
     /// Renews the lease, and replaces the data of the job if there is some. Without data nothing is
     /// written, and it costs next to nothing. Call it more often than each
     /// [`QueueOptions::lease`](crate::queue::QueueOptions::lease).
@@ -122,23 +175,17 @@ impl Lease {
     /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is nested
     /// too deep to be read again, [`QueueError::Store`] when the database fails.
     pub fn update(&mut self, data: Option<Value>) -> Result<(), QueueError> {
-        let data = self.json(data)?;
-        self.edit(data.map_or(Edit::Nothing, Edit::Data))
+        self.alone().update(data)
     }
 
     /// Makes writes of yours in one batch with the check of the lease: a worker that has lost its
-    /// job writes nothing. It renews the lease too. The writes may have 64 MiB.
+    /// job writes nothing. It renews the lease too. It is short for [`with`](Self::with) and
+    /// `update(None)`.
     ///
     /// # Errors
-    /// [`QueueError::Halt`] if the lease is over; otherwise those of
-    /// [`Store::write`](crate::Store::write).
+    /// [`QueueError::Halt`] if the lease is over; otherwise those of [`with`](Self::with).
     pub fn write(&mut self, writes: impl FnOnce(&mut Effects) -> Result<(), Error>) -> Result<(), QueueError> {
-        let effects = self.asked(writes)?;
-        self.held_by(|job| match job.queue.embedded() {
-            Some(embedded) => embedded.write_with(&job.held(), effects).map(|row| job.note(&row)),
-            None => job.edit(Edit::Nothing),
-        })?;
-        self.renewed()
+        self.with(writes)?.update(None)
     }
 
     /// Ends the job with success, and leaves this data; `None`: that which it has. Returns the
@@ -148,11 +195,12 @@ impl Lease {
     /// # Errors
     /// Those of [`update`](Self::update).
     pub fn finish(&mut self, data: Option<Value>) -> Result<Option<JobState>, QueueError> {
-        self.end(End::Finished, self.json(data)?, Changes::default())
+        self.alone().finish(data)
     }
 
     /// Ends the job with success, together with writes of yours: both happen, or neither. Returns
-    /// the state that the job has after both: one of the writes may push it anew.
+    /// the state that the job has after both: one of the writes may push it anew. It is short for
+    /// [`with`](Self::with) and `finish(None)`.
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
@@ -160,8 +208,7 @@ impl Lease {
         &mut self,
         writes: impl FnOnce(&mut Effects) -> Result<(), Error>,
     ) -> Result<Option<JobState>, QueueError> {
-        let effects = self.asked(writes)?;
-        self.end(End::Finished, None, effects)
+        self.with(writes)?.finish(None)
     }
 
     /// Ends the attempt as failed. The job runs again after the back-off of its
@@ -170,7 +217,7 @@ impl Lease {
     /// # Errors
     /// [`QueueError::Halt`] if the lease is over, [`QueueError::Store`] when the database fails.
     pub fn retry(&mut self, error: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
-        self.end(End::Failed { error: describe(&*error.into()), at: None }, None, Changes::default())
+        self.alone().retry(error)
     }
 
     /// The same, with the time of the next attempt.
@@ -179,8 +226,7 @@ impl Lease {
     /// [`QueueError::Config`] for a time beyond the year 9999; otherwise those of
     /// [`retry`](Self::retry).
     pub fn retry_at(&mut self, time: SystemTime, error: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
-        let at = Some(millis(time)?);
-        self.end(End::Failed { error: describe(&*error.into()), at }, None, Changes::default())
+        self.alone().retry_at(time, error)
     }
 
     /// Ends the attempt without counting it: the job was not ready, and runs again at this time.
@@ -188,7 +234,7 @@ impl Lease {
     /// # Errors
     /// Those of [`retry_at`](Self::retry_at).
     pub fn snooze(&mut self, until: SystemTime) -> Result<Option<JobState>, QueueError> {
-        self.end(End::Snoozed { at: millis(until)? }, None, Changes::default())
+        self.alone().snooze(until)
     }
 
     /// Ends the job as failed for good: it is dead, whatever its `Retry` says.
@@ -196,7 +242,7 @@ impl Lease {
     /// # Errors
     /// Those of [`retry`](Self::retry).
     pub fn bury(&mut self, reason: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
-        self.end(End::Buried { reason: describe(&*reason.into()) }, None, Changes::default())
+        self.alone().bury(reason)
     }
 
     /// Makes the job run once more, at this time (`None`: at once), when this run has succeeded.
@@ -204,20 +250,7 @@ impl Lease {
     /// # Errors
     /// Those of [`retry_at`](Self::retry_at).
     pub fn resubmit(&mut self, run_at: Option<SystemTime>) -> Result<(), QueueError> {
-        let due = run_at.map_or(Ok(0), millis)?;
-        self.edit(Edit::Resubmit(due))
-    }
-
-    fn asked(&self, writes: impl FnOnce(&mut Effects) -> Result<(), Error>) -> Result<Changes, QueueError> {
-        let mut effects = Effects::new(Changes::default(), self.job.queue.engine.address(), DEFAULT_EFFECTS);
-        let answer = writes(&mut effects);
-        let (changes, refused) = effects.finish();
-        answer.and(refused)?;
-        Ok(changes)
-    }
-
-    fn json(&self, data: Option<Value>) -> Result<Option<Vec<u8>>, QueueError> {
-        data.map(|data| to_json(self.id(), &data)).transpose()
+        self.alone().resubmit(run_at)
     }
 
     /// Ends the attempt.
@@ -237,8 +270,11 @@ impl Lease {
     }
 
     /// Changes the job, and prolongs the lease.
-    fn edit(&mut self, edit: Edit) -> Result<(), QueueError> {
-        self.held_by(|job| job.edit(edit))?;
+    fn edit(&mut self, edit: Edit, effects: Changes) -> Result<(), QueueError> {
+        self.held_by(|job| match job.queue.embedded() {
+            Some(embedded) => embedded.edit_with(&job.held(), edit, effects).map(|row| job.note(&row)),
+            None => job.edit(edit),
+        })?;
         self.renewed()
     }
 

@@ -8,7 +8,7 @@ use crate::queue::embedded::engine::{Embedded, SOME};
 use crate::queue::embedded::intent::{Steps, call, call_on};
 use crate::queue::embedded::state::QueueState;
 use crate::queue::embedded::step::{AT_ONCE, Claim, Step};
-use crate::queue::engine::{self, Beside, Ending, Held, QueueNo, Turned};
+use crate::queue::engine::{self, Beside, Edit, Ending, Held, QueueNo, Turned};
 use crate::queue::rules::ends::End;
 use crate::queue::words::error::{QueueError, is_damage, is_halt};
 use crate::queue::words::row::Row;
@@ -56,11 +56,18 @@ impl Embedded {
         call_on(&self.store, queues, doing, effects, move |steps| turn.run(steps, count))
     }
 
-    /// Makes writes of the user's if a lease holds. Returns the row of its job.
-    pub(crate) fn write_with(&self, job: &Held, effects: Changes) -> Result<Row, QueueError> {
-        let (id, token) = (job.id.clone(), job.token);
-        call_on(&self.store, [self.state(job.queue)], "write for a job", effects, move |steps| {
-            steps.at(0, |step| step.leased(&id, token))
+    /// Changes a job in one write with these of the user's, if the lease holds. Returns its row.
+    pub(crate) fn edit_with(&self, job: &Held, edit: Edit, effects: Changes) -> Result<Row, QueueError> {
+        let doing = if effects.is_empty() { edit.doing() } else { "write for a job" };
+        let (id, token, has_effects) = (job.id.clone(), job.token, !effects.is_empty());
+        call_on(&self.store, [self.state(job.queue)], doing, effects, move |steps| {
+            let row = steps.at(0, |step| step.edit(&id, Some(token), &edit))?;
+            if !has_effects {
+                return Ok(row);
+            }
+            steps.make_effects()?;
+            // One of them may have pushed the job once more.
+            Ok(steps.at(0, |step| step.row(&id))?.unwrap_or(row))
         })
     }
 

@@ -86,7 +86,9 @@ macro_rules! __each_queue_case {
                 c29_retry_at_sets_the_time_and_counts_and_snooze_gives_the_attempt_back,
                 c29_a_run_of_at_least_heal_after_makes_its_failure_the_first_one_and_a_shorter_run_does_not,
                 c29_a_long_run_that_snoozes_heals_too_and_a_clock_on_the_wall_that_jumps_heals_nothing,
-                c29_the_silence_of_a_worker_that_hangs_heals_nothing_so_its_job_dies_in_the_end;
+                c29_the_silence_of_a_worker_that_hangs_heals_nothing_so_its_job_dies_in_the_end,
+                the_writes_beside_a_call_of_a_lease_are_made_with_it_or_neither_is,
+                a_write_that_pushes_the_job_of_its_lease_anew_shows_in_the_answer;
             limits:
                 a_limit_of_a_kind_lets_so_many_run_and_the_others_wait_in_their_order_while_other_kinds_go_on,
                 each_key_has_a_limit_of_its_own_and_a_named_key_another_one,

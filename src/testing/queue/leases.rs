@@ -1,6 +1,6 @@
 //! Leases: their calls, their end by silence, and the retries of what fails.
 
-use crate::queue::{Accept, JobState, QueueError, QueueOptions};
+use crate::queue::{Accept, JobState, LeaseWrites, QueueError, QueueOptions};
 use crate::testing::queue::bench::*;
 use crate::{ConfigError, Retry};
 
@@ -181,4 +181,73 @@ pub(super) fn c29_the_silence_of_a_worker_that_hangs_heals_nothing_so_its_job_di
         drop(lease);
     }
     assert_eq!(bench.info("a").state, JobState::Dead);
+}
+
+/// A call that makes writes, and the state that its job has then.
+type Write = (fn(LeaseWrites<'_>) -> Result<Option<JobState>, QueueError>, JobState);
+
+const WRITES: [Write; 7] = [
+    (|writes| writes.update(Some("new".into())).map(|()| Some(JobState::Running)), JobState::Running),
+    (|writes| writes.resubmit(None).map(|()| Some(JobState::Running)), JobState::Running),
+    (|writes| writes.finish(Some("new".into())), JobState::Finished),
+    (|writes| writes.retry("no"), JobState::Scheduled),
+    (|writes| writes.retry_at(noon() + HOUR, "no"), JobState::Scheduled),
+    (|writes| writes.snooze(noon() + HOUR), JobState::Scheduled),
+    (|writes| writes.bury("no"), JobState::Dead),
+];
+
+pub(super) fn the_writes_beside_a_call_of_a_lease_are_made_with_it_or_neither_is(on: &Benches<'_>) {
+    for (call, state) in WRITES {
+        let bench = on.bench();
+        let queue = bench.queue.clone();
+        let mut lease = bench.running("a");
+        lease.update(Some("old".into())).unwrap();
+        if !bench.can().writes_beside {
+            let refused = lease.with(|effects| effects.enqueue(&queue, job("next")).map(drop));
+            assert!(matches!(&refused, Err(QueueError::Config(ConfigError::Foreign { .. }))), "{refused:?}");
+            drop(refused);
+            assert_eq!(call(lease.with(|_| Ok(())).unwrap()).unwrap(), Some(state));
+            continue;
+        }
+        let before = bench.info("a");
+        let writes = lease.with(|effects| {
+            effects.enqueue(&queue, job("next"))?;
+            effects.enqueue(&queue, job("other").after(["never"])).map(drop)
+        });
+        let refused = call(writes.unwrap());
+        assert!(matches!(&refused, Err(QueueError::NotFound { .. })), "{refused:?}");
+        assert_eq!((bench.info("a"), bench.state("next")), (before, None), "neither");
+        assert_eq!(
+            call(lease.with(|effects| effects.enqueue(&queue, job("next")).map(drop)).unwrap()).unwrap(),
+            Some(state)
+        );
+        assert_eq!(bench.states(["a", "next"]), [Some(state), Some(JobState::Ready)], "both");
+        bench.queue.remove("a").unwrap();
+        let writes = lease.with(|effects| effects.enqueue(&queue, job("late")).map(drop)).unwrap();
+        assert_halt(call(writes));
+        assert_eq!(bench.states(["a", "late"]), [None, None], "the lease is over");
+    }
+}
+
+pub(super) fn a_write_that_pushes_the_job_of_its_lease_anew_shows_in_the_answer(on: &Benches<'_>) {
+    let bench = on.bench();
+    if !bench.can().writes_beside {
+        return;
+    }
+    let queue = bench.queue.clone();
+    let mut lease = bench.running("a");
+    // The end comes first, so this is the push of a job that has ended.
+    let states: [Write; 3] = [
+        (|writes| writes.finish(None), JobState::Ready),
+        (|writes| writes.bury("no"), JobState::Ready),
+        (|writes| writes.snooze(noon() + HOUR), JobState::Ready),
+    ];
+    for (call, state) in states {
+        let writes = lease.with(|effects| effects.enqueue(&queue, job("a")).map(drop)).unwrap();
+        assert_eq!(call(writes).unwrap(), Some(state));
+        lease = bench.claim();
+    }
+    lease.write(|effects| effects.enqueue(&queue, job("a")).map(drop)).unwrap();
+    assert!(lease.is_resubmitted(), "the call that pushes it shows that");
+    assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
 }
