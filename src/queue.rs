@@ -161,6 +161,7 @@ pub use self::subscription::{Seen, Subscription};
 pub use self::waits::watchers::QueueChange;
 pub use self::watch::Watch;
 pub use self::words::capabilities::Capabilities;
+pub use self::words::data::JobData;
 pub use self::words::durations::Durations;
 pub use self::words::ended::AttemptEnd;
 pub use self::words::error::QueueError;

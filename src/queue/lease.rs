@@ -10,6 +10,7 @@ use crate::queue::handle::Queue;
 use crate::queue::in_hand::{InHand, shows_its_job};
 use crate::queue::lease::writes::LeaseWrites;
 use crate::queue::rules::ends::End;
+use crate::queue::words::data::JobData;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobState;
@@ -134,7 +135,7 @@ impl Lease {
     ///
     /// let mut lease = queue.accept(Accept::new())?.expect("a job is ready");
     /// let rows = 3;
-    /// lease.with(|effects| effects.add(&totals, "rows", rows))?.finish(Some(rows.into()))?;
+    /// lease.with(|effects| effects.add(&totals, "rows", rows))?.finish(&rows)?;
     ///
     /// let mut lease = queue.accept(Accept::new())?.expect("another one is");
     /// let state = lease
@@ -172,9 +173,9 @@ impl Lease {
     /// [`QueueOptions::lease`](crate::queue::QueueOptions::lease).
     ///
     /// # Errors
-    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is nested
-    /// too deep to be read again, [`QueueError::Store`] when the database fails.
-    pub fn update(&mut self, data: Option<Value>) -> Result<(), QueueError> {
+    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is no JSON or
+    /// is nested too deep to be read again, [`QueueError::Store`] when the database fails.
+    pub fn update(&mut self, data: impl Into<JobData>) -> Result<(), QueueError> {
         self.alone().update(data)
     }
 
@@ -194,7 +195,7 @@ impl Lease {
     ///
     /// # Errors
     /// Those of [`update`](Self::update).
-    pub fn finish(&mut self, data: Option<Value>) -> Result<Option<JobState>, QueueError> {
+    pub fn finish(&mut self, data: impl Into<JobData>) -> Result<Option<JobState>, QueueError> {
         self.alone().finish(data)
     }
 

@@ -1,6 +1,7 @@
 //! The words of a queue: what its users type and read. They know no store.
 
 pub(crate) mod capabilities;
+pub(crate) mod data;
 pub(crate) mod durations;
 pub(crate) mod ended;
 pub(crate) mod error;

@@ -6,10 +6,9 @@ use crate::commit::changes::Changes;
 use crate::queue::engine::Edit;
 use crate::queue::lease::Lease;
 use crate::queue::rules::ends::End;
+use crate::queue::words::data::JobData;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{JobState, millis};
-use crate::queue::words::json::to_json;
-use serde_json::Value;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -36,8 +35,8 @@ impl<'a> LeaseWrites<'a> {
     ///
     /// # Errors
     /// Those of [`Lease::update`] and of [`Store::write`](crate::Store::write).
-    pub fn update(self, data: Option<Value>) -> Result<(), QueueError> {
-        let data = self.json(data)?;
+    pub fn update(self, data: impl Into<JobData>) -> Result<(), QueueError> {
+        let data = data.into().json(self.lease.id())?;
         self.lease.edit(data.map_or(Edit::Nothing, Edit::Data), self.effects)
     }
 
@@ -45,8 +44,8 @@ impl<'a> LeaseWrites<'a> {
     ///
     /// # Errors
     /// Those of [`update`](Self::update).
-    pub fn finish(self, data: Option<Value>) -> Result<Option<JobState>, QueueError> {
-        let data = self.json(data)?;
+    pub fn finish(self, data: impl Into<JobData>) -> Result<Option<JobState>, QueueError> {
+        let data = data.into().json(self.lease.id())?;
         self.lease.end(End::Finished, data, self.effects)
     }
 
@@ -96,10 +95,6 @@ impl<'a> LeaseWrites<'a> {
 
     fn end(self, end: End) -> Result<Option<JobState>, QueueError> {
         self.lease.end(end, None, self.effects)
-    }
-
-    fn json(&self, data: Option<Value>) -> Result<Option<Vec<u8>>, QueueError> {
-        data.map(|data| to_json(self.lease.id(), &data)).transpose()
     }
 }
 

@@ -88,7 +88,8 @@ macro_rules! __each_queue_case {
                 c29_a_long_run_that_snoozes_heals_too_and_a_clock_on_the_wall_that_jumps_heals_nothing,
                 c29_the_silence_of_a_worker_that_hangs_heals_nothing_so_its_job_dies_in_the_end,
                 the_writes_beside_a_call_of_a_lease_are_made_with_it_or_neither_is,
-                a_write_that_pushes_the_job_of_its_lease_anew_shows_in_the_answer;
+                a_write_that_pushes_the_job_of_its_lease_anew_shows_in_the_answer,
+                a_job_leaves_any_value_that_is_json_and_none_leaves_what_it_has;
             limits:
                 a_limit_of_a_kind_lets_so_many_run_and_the_others_wait_in_their_order_while_other_kinds_go_on,
                 each_key_has_a_limit_of_its_own_and_a_named_key_another_one,

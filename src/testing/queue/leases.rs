@@ -1,8 +1,10 @@
 //! Leases: their calls, their end by silence, and the retries of what fails.
 
-use crate::queue::{Accept, JobState, LeaseWrites, QueueError, QueueOptions};
+use crate::queue::{Accept, DrainLimits, JobState, LeaseWrites, NewJob, Outcome, QueueError, QueueOptions, Runner};
 use crate::testing::queue::bench::*;
 use crate::{ConfigError, Retry};
+use serde_json::{Value, json};
+use std::collections::HashMap;
 
 #[track_caller]
 fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
@@ -250,4 +252,48 @@ pub(super) fn a_write_that_pushes_the_job_of_its_lease_anew_shows_in_the_answer(
     lease.write(|effects| effects.enqueue(&queue, job("a")).map(drop)).unwrap();
     assert!(lease.is_resubmitted(), "the call that pushes it shows that");
     assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
+}
+
+pub(super) fn a_job_leaves_any_value_that_is_json_and_none_leaves_what_it_has(on: &Benches<'_>) {
+    let bench = on.bench();
+    let no_json = HashMap::from([((1, 2), 3)]);
+    let mut lease = bench.running("a");
+    let refused = |answer: Result<(), QueueError>| {
+        assert!(matches!(&answer, Err(QueueError::Payload { id, .. }) if id == "a"), "{answer:?}");
+    };
+    let mut row = vec![1, 2];
+    lease.update(&row).unwrap();
+    refused(lease.update(&no_json));
+    refused(lease.finish(&no_json).map(drop));
+    assert_eq!(lease.data(), Some(json!([1, 2])), "the lease holds, and the job keeps its data");
+    lease.update(&mut row).unwrap();
+    lease.update("text").unwrap();
+    lease.update(None).unwrap();
+    assert_eq!(lease.data(), Some(json!("text")));
+    lease.update(json!({ "row": 3 })).unwrap();
+    lease.finish(Some(Value::Null)).unwrap();
+    assert_eq!(bench.info("a").data, Some(Value::Null), "that is a value too");
+
+    for id in ["data", "none", "misfit"] {
+        bench.push(NewJob::new(id, &1).unwrap().id(id).retry(Retry::none()));
+    }
+    let summary = Runner::builder(&bench.queue)
+        .on("data", |job, n: u32| {
+            job.update(&n)?;
+            job.update(None)?;
+            assert_eq!(job.data(), Some(json!(1)));
+            job.update("text")?;
+            Ok(Outcome::done_with(&[n])?)
+        })
+        .on("none", |job, n: u32| {
+            job.update(&n)?;
+            Ok(Outcome::done_with(None)?)
+        })
+        .on("misfit", move |_job, _n: u32| Ok(Outcome::done_with(&no_json)?))
+        .drain(DrainLimits::default())
+        .unwrap();
+    assert_eq!((summary.finished, summary.dead), (2, 1));
+    assert_eq!((bench.info("data").data, bench.info("none").data), (Some(json!([1])), Some(json!(1))));
+    let error = bench.info("misfit").error.unwrap();
+    assert!(error.starts_with("the data that the job is to leave cannot be JSON"), "{error}");
 }
