@@ -16,6 +16,7 @@ mod cases;
 mod claims;
 mod group;
 mod group_runner;
+mod kinds;
 mod leases;
 mod limits;
 mod meta;

@@ -55,7 +55,7 @@ fn an_attempt_that_leaves_data_that_could_not_be_read_again_has_failed() {
     on_each(&QueueOptions::default(), |Bench { queue, .. }| {
         queue.push(NewJob::new("k", &()).unwrap().id("a").retry(Retry::none())).unwrap();
         let runner = Runner::builder(&queue).on("k", |job, ()| {
-            assert_too_deep(job.update(&deep(128)));
+            assert_too_deep(job.update(deep(128)));
             Ok(Outcome::DoneWith(deep(128)))
         });
         assert_eq!(runner.drain(DrainLimits::default()).unwrap().dead, 1);

@@ -365,6 +365,7 @@ fn refusal(error: BoxError) -> BoxError {
 mod tests {
     use crate::queue::Clock;
     use crate::queue::accept::Accept;
+    use crate::queue::engine::Wanted;
     use crate::queue::handle::Queue;
     use crate::queue::waits::watchers::QueueChange;
     use crate::queue::words::job::{JobState, Retention};
@@ -374,6 +375,10 @@ mod tests {
     use crate::queue::words::schedule::every::Every;
     use crate::store::Store;
     use std::time::{Duration, SystemTime};
+
+    fn due_by(most: u64) -> Wanted {
+        Wanted { due_by: Some(most), kinds: None }
+    }
 
     #[test]
     fn a_lease_that_is_prolonged_wakes_nobody() {
@@ -426,11 +431,11 @@ mod tests {
         queue.push_all([job(), job().delay(Duration::from_secs(1))]).expect("they are pushed");
         let mut lease = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
         let news = queue.shared.bell.news();
-        assert!(queue.claim(Some(1000)).expect("it works").is_none(), "the key has no place");
+        assert!(queue.claim(&due_by(1000)).expect("it works").is_none(), "the key has no place");
         lease.finish(None).expect("the lease holds");
         // The thread sleeps until there is news.
         assert_ne!(queue.shared.bell.news(), news);
-        assert!(queue.claim(Some(1000)).expect("it works").is_some());
+        assert!(queue.claim(&due_by(1000)).expect("it works").is_some());
     }
 
     #[test]
@@ -442,10 +447,10 @@ mod tests {
         queue.push_all([job("a"), job("a").delay(Duration::from_secs(1))]).expect("they are pushed");
         let _holder = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
         let news = queue.shared.bell.news();
-        assert!(queue.claim(Some(5000)).expect("it works").is_none(), "the key has no place");
+        assert!(queue.claim(&due_by(5000)).expect("it works").is_none(), "the key has no place");
         queue.push(job("b").delay(Duration::from_secs(2))).expect("it is pushed");
         assert_ne!(queue.shared.bell.news(), news);
-        assert!(queue.claim(Some(5000)).expect("it works").is_some());
+        assert!(queue.claim(&due_by(5000)).expect("it works").is_some());
     }
 
     #[test]

@@ -129,8 +129,8 @@ impl Turn {
                     let own = self.durations.iter().filter(|(place, _)| *place == at);
                     step.store_durations(own.map(|(_, durations)| durations))?;
                 }
-                match self.from {
-                    Some((from, claim)) if from == at => claim_many(step, claim, &mut turned),
+                match &self.from {
+                    Some((from, claim)) if *from == at => claim_many(step, claim, &mut turned),
                     _ => Ok(()),
                 }
             })?;
@@ -146,9 +146,9 @@ impl Turn {
     }
 }
 
-fn claim_many(step: &mut Step<'_, '_>, claim: engine::Claim, turned: &mut Turned) -> Result<(), BoxError> {
+fn claim_many(step: &mut Step<'_, '_>, claim: &engine::Claim, turned: &mut Turned) -> Result<(), BoxError> {
     for _ in 0..claim.most {
-        match step.claim(claim.due_by)? {
+        match step.claim(&claim.wanted)? {
             Claim::Job(claimed) => turned.claimed.push(*claimed),
             Claim::Again => {
                 turned.again = turned.claimed.is_empty();

@@ -1,6 +1,7 @@
 //! A wait for jobs of several queues at once: each of them rings.
 
 use crate::base::sync::{Condvar, Mutex, wait_until};
+use crate::queue::engine::Wanted;
 use std::time::Instant;
 
 /// The place where the threads of a group sleep. Each queue of the group rings it whenever it wakes
@@ -132,8 +133,15 @@ impl Bell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
     Each,
-    /// Those that are due by a time of its own.
+    /// Those that are due by a time of its own, or of some kinds.
     Some,
     /// None, since its slots are taken.
     Nothing,
+}
+
+impl Takes {
+    /// Returns what a thread takes that wants these jobs.
+    pub(crate) fn of(wanted: &Wanted) -> Self {
+        if wanted.due_by.is_some() || wanted.kinds.is_some() { Self::Some } else { Self::Each }
+    }
 }

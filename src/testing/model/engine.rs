@@ -163,7 +163,7 @@ impl QueueEngine for Model {
             turned.claimed = self.change(claim.queue, |jobs, at| {
                 jobs.take_back(at);
                 jobs.tidy(at);
-                let next = std::iter::from_fn(|| jobs.claim(claim.due_by, at));
+                let next = std::iter::from_fn(|| jobs.claim(&claim.wanted, at));
                 next.take(claim.most).collect()
             });
             turned.claimed.iter_mut().for_each(|claimed| claimed.queue = claim.queue);

@@ -2,7 +2,7 @@
 
 use crate::base::clock::Moment;
 use crate::base::sync::Arc;
-use crate::queue::engine::Survey;
+use crate::queue::engine::{Survey, Wanted};
 use crate::queue::rules::bucket::Bucket;
 use crate::queue::rules::notes::Noted;
 use crate::queue::rules::pushing::Push;
@@ -333,7 +333,7 @@ impl Jobs {
         let is_suspect = |job: &Job| job.row.extras().is_suspect;
         let runs_alone = self.in_state(JobState::Running).any(|(_, job)| is_suspect(job));
         let alone = if runs_alone { Some(true) } else { (self.is_next_alone && running > 0).then_some(false) };
-        let first = self.candidates(None, at).into_iter().next();
+        let first = self.candidates(&Wanted::default(), at).into_iter().next();
         let mut held: BTreeMap<String, u64> = BTreeMap::new();
         for (_, job) in ready().filter(|(id, _)| !self.has_place(id, at)) {
             let names = self.limits.names(&job.row);

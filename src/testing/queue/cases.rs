@@ -77,6 +77,12 @@ macro_rules! __each_queue_case {
                 jobs_given_up_at_a_stop_keep_the_leases_of_their_own_queues,
                 each_job_of_twenty_queues_runs_once_and_no_wake_up_is_lost,
                 a_runner_of_twenty_queues_runs_each_job_once_and_misses_no_wake_up;
+            kinds:
+                an_accept_of_some_kinds_takes_them_in_their_order_and_leaves_the_others,
+                an_accept_of_some_kinds_knows_the_times_of_its_jobs,
+                an_accept_of_some_kinds_takes_what_the_limits_of_other_kinds_do_not_hold,
+                each_accept_of_a_kind_is_woken_by_a_job_of_it_and_takes_no_wake_up_from_another,
+                a_group_takes_jobs_of_some_kinds_from_each_queue_that_has_one;
             leases:
                 c13_update_renews_the_lease_and_replaces_the_data_and_shows_the_flag,
                 c15_c16_resubmit_of_a_running_job_runs_it_once_more_at_the_last_time_or_at_once,

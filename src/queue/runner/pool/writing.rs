@@ -3,7 +3,7 @@
 use crate::base::error::{Error, describe};
 use crate::base::sync::Arc;
 use crate::commit::changes::Changes;
-use crate::queue::engine::{self, Claim, Claimed, Ending};
+use crate::queue::engine::{self, Claim, Claimed, Ending, Wanted};
 use crate::queue::rules::ends::End;
 use crate::queue::runner::attempt::{Desk, Report};
 use crate::queue::runner::outcome::QueueEvent;
@@ -167,7 +167,7 @@ impl Pool {
             return Ok((Vec::new(), Answer::Nothing));
         }
         let ends: Vec<_> = reports.iter().map(ending).collect();
-        let claim = from.map(|queue| Claim { queue: queue.number, most: 1, due_by: None });
+        let claim = from.map(|queue| Claim { queue: queue.number, most: 1, wanted: Wanted::default() });
         let beside = if beside == Beside::Nothing { engine::Beside::Nothing } else { engine::Beside::Tidy };
         let first = self.source().first();
         let mut turned = match first.embedded() {
