@@ -22,6 +22,7 @@ mod limits;
 mod meta;
 mod parity;
 mod periodic;
+mod roots;
 mod states;
 mod time;
 mod unique;

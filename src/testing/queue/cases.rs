@@ -165,6 +165,11 @@ macro_rules! __each_queue_case {
                 a_schedule_may_change_with_a_restart_and_goes_on_from_the_last_tick,
                 a_cron_job_runs_once_on_the_days_of_clock_changes_over_restarts,
                 a_periodic_job_that_cannot_be_is_refused_and_nothing_is_registered;
+            roots:
+                m14_the_jobs_of_an_older_root_are_skipped_and_those_of_the_same_time_run,
+                a_leaf_and_a_root_that_is_not_pushed_register_nothing,
+                a_leaf_may_be_pushed_with_the_name_and_the_time_of_its_root_alone,
+                m14_the_register_of_roots_lives_28_days_and_over_a_restart;
             states:
                 c01_to_c05_a_push_on_each_state_does_as_the_table_says,
                 c06_c07_c22_a_removal_and_a_look_on_each_state_do_as_the_table_says;
@@ -191,9 +196,6 @@ macro_rules! __each_queue_case {
                 a_claim_of_jobs_for_later_passes_all_that_are_needless,
                 p08_the_own_earlier_run_of_a_job_does_not_make_its_next_run_needless,
                 a_success_is_remembered_for_a_day_and_over_a_restart,
-                m14_the_jobs_of_an_older_root_are_skipped_and_those_of_the_same_time_run,
-                a_leaf_and_a_root_that_is_not_pushed_register_nothing,
-                m14_the_register_of_roots_lives_28_days_and_over_a_restart,
                 p07_a_job_that_nobody_took_in_time_is_dead_and_says_why,
                 p07_a_sweep_ends_expired_jobs_that_no_claim_reaches,
                 a_job_that_was_taken_in_time_expires_no_more_however_it_goes_on,
