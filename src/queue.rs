@@ -41,7 +41,7 @@
 //! * [`Group`] uses several queues as one: a push goes to the queue of its kind, and one runner or
 //!   one loop takes from all of them, by shares or by rank ([`Fair`]).
 //! * [`Queue::status`] says in one sentence what the queue waits for, [`Queue::counts`] how many
-//!   jobs are in each [`JobState`], and [`Queue::list`] which ones.
+//!   jobs are in each [`JobState`], and [`Queue::list`] and [`Queue::page`] which ones.
 //!   [`Queue::subscribe`] tells you when a job changes, and [`Queue::watch`] when any job does.
 //!   Jobs that die, are skipped or are held have lines of `tracing` with queue, id and attempt.
 //! * [`NewJob::meta`] and [`Queue::notes`] keep values beside a job and for all jobs of a kind, and
@@ -171,6 +171,7 @@ pub use self::words::job::{Counts, JobId, JobState, Priority, PushOutcome, Pushe
 pub use self::words::limit::{Limit, LimitOf, Rate};
 pub use self::words::new_job::NewJob;
 pub use self::words::options::QueueOptions;
+pub use self::words::page::Page;
 pub use self::words::progress::JobProgress;
 pub use self::words::related::{OnDead, Root, Skipped};
 #[cfg(feature = "cron")]

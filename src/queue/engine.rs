@@ -20,6 +20,7 @@ use crate::queue::words::limit::LimitOf;
 use crate::queue::words::meta::Meta;
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::QueueOptions;
+use crate::queue::words::page::Place;
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::row::Row;
@@ -330,12 +331,12 @@ pub(crate) trait QueueEngine: Send + Sync + 'static {
     /// Returns a job with all that belongs to it.
     fn job(&self, queue: QueueNo, id: &str) -> Result<Option<JobInfo>, QueueError>;
 
-    /// Returns jobs of a state behind this one: so many at most.
+    /// Returns jobs of a state behind this place: so many at most.
     fn list(
         &self,
         queue: QueueNo,
         state: JobState,
-        behind: Option<&JobInfo>,
+        behind: Option<&Place>,
         most: usize,
     ) -> Result<Vec<JobInfo>, QueueError>;
 

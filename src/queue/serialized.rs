@@ -9,6 +9,7 @@ use crate::queue::words::info::{JobInfo, PeriodicInfo};
 use crate::queue::words::job::{Counts, JobState, Priority, PushOutcome, Pushed};
 use crate::queue::words::json::from_json;
 use crate::queue::words::limit::LimitOf;
+use crate::queue::words::page::Page;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::related::{Root, Skipped};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
@@ -106,6 +107,8 @@ fields!(JobInfo, of:
     progress = of.progress,
     damaged = of.damaged,
 );
+
+fields!(Page, of: jobs = of.jobs, next = of.next,);
 
 fields!(PeriodicInfo, of:
     name = of.name,

@@ -13,6 +13,7 @@ pub(crate) mod limit;
 pub(crate) mod meta;
 pub(crate) mod new_job;
 pub(crate) mod options;
+pub(crate) mod page;
 pub(crate) mod periodic;
 pub(crate) mod progress;
 pub(crate) mod related;

@@ -20,6 +20,7 @@ mod kinds;
 mod leases;
 mod limits;
 mod meta;
+mod pages;
 mod parity;
 mod periodic;
 mod roots;

@@ -293,6 +293,16 @@ fn stored(queue: &Queue) -> Vec<String> {
     for state in STATES {
         let listed = queue.list(state, None, usize::MAX).unwrap();
         known.extend(listed.iter().map(|job| job.id.clone()));
+        let (mut paged, mut next) = (Vec::new(), None);
+        loop {
+            let page = queue.page(state, next.as_deref(), 2).unwrap();
+            paged.extend(page.jobs);
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
+        assert_eq!(paged, listed, "the pages of the {state} jobs (left) and their list");
         all.push(format!("{state:?}: {:?}", listed.iter().map(|job| &job.id).collect::<Vec<_>>()));
     }
     all.extend(known.iter().map(|id| format!("{:?}", queue.get(id).unwrap().as_ref().map(shown))));

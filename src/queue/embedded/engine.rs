@@ -23,6 +23,7 @@ use crate::queue::words::job::{Counts, JobId, JobState, Pushed};
 use crate::queue::words::meta::Meta;
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::QueueOptions;
+use crate::queue::words::page::Place;
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::row::Row;
@@ -364,7 +365,7 @@ impl QueueEngine for Embedded {
         &self,
         queue: QueueNo,
         state: JobState,
-        behind: Option<&JobInfo>,
+        behind: Option<&Place>,
         most: usize,
     ) -> Result<Vec<JobInfo>, QueueError> {
         let mut jobs = Vec::new();

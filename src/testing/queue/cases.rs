@@ -126,6 +126,9 @@ macro_rules! __each_queue_case {
                 each_call_shows_its_progress_at_once_to_readers_and_subscribers,
                 a_job_that_begins_anew_has_shown_nothing,
                 progress_that_is_none_is_refused_and_a_lost_job_shows_nothing;
+            pages:
+                pages_show_each_job_that_stays_once_while_others_come_and_go,
+                a_cursor_holds_when_its_job_has_left_the_state_and_is_refused_for_another_one;
             parity:
                 c10_a_job_whose_id_is_the_last_one_of_its_time_is_not_skipped,
                 c11_ids_that_are_alike_and_jobs_for_later_hold_up_no_claim,
