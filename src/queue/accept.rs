@@ -2,7 +2,7 @@
 
 use crate::base::config::ConfigError;
 use crate::base::sync::Arc;
-use crate::queue::engine::{Beside, Claim, Claimed, Glance, Wanted};
+use crate::queue::engine::{Beside, Claim, Claimed, Glance};
 use crate::queue::handle::Queue;
 use crate::queue::lease::Lease;
 use crate::queue::waits::bell::Takes;
@@ -12,6 +12,7 @@ use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobState;
 use crate::queue::words::job::millis;
 use crate::queue::words::options::LONGEST_SLEEP;
+use crate::queue::words::wanted::Wanted;
 use std::time::{Duration, Instant, SystemTime};
 
 /// The most writes with which one look does what time has brought.

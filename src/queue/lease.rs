@@ -5,13 +5,12 @@ use crate::base::error::Error;
 use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;
-use crate::queue::engine::{Beside, Claimed, Edit, Ending};
+use crate::queue::engine::{Claimed, Edit};
 use crate::queue::handle::Queue;
 use crate::queue::in_hand::{InHand, shows_its_job};
+use crate::queue::lease::hold::Hold;
 use crate::queue::lease::writes::LeaseWrites;
-use crate::queue::rules::ends::End;
 use crate::queue::words::data::JobData;
-use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobState;
 use crate::queue::words::json::from_json;
@@ -21,6 +20,7 @@ use serde_json::Value;
 use std::fmt;
 use std::time::SystemTime;
 
+mod hold;
 pub(crate) mod writes;
 
 /// The hold on a running job, from [`Queue::accept`].
@@ -62,9 +62,8 @@ pub(crate) mod writes;
 /// ```
 #[must_use = "a lease that is dropped fails the attempt of its job"]
 pub struct Lease {
-    job: InHand,
+    hold: Hold,
     payload: Vec<u8>,
-    ended: bool,
 }
 
 shows_its_job!(Lease);
@@ -72,18 +71,11 @@ shows_its_job!(Lease);
 impl Lease {
     pub(super) fn new(queue: Queue, claimed: Claimed) -> Self {
         let Claimed { id, row, payload, .. } = claimed;
-        let lease = Self { job: InHand::new(queue, id, row), payload, ended: false };
-        lease.prolong();
-        lease
+        Self { hold: Hold::new(InHand::new(queue, id, row)), payload }
     }
 
     fn job(&self) -> &InHand {
-        &self.job
-    }
-
-    fn prolong(&self) -> bool {
-        let queue = &self.job.queue;
-        queue.engine.renew(&self.job.held(), Some(queue.shared.options.lease))
+        &self.hold.job
     }
 
     /// Returns the payload of the job.
@@ -91,7 +83,7 @@ impl Lease {
     /// # Errors
     /// [`QueueError::Payload`] if it does not fit the type.
     pub fn payload<P: DeserializeOwned>(&self) -> Result<P, QueueError> {
-        from_json(&self.payload).map_err(|source| QueueError::Payload { id: self.job.id.clone(), source })
+        from_json(&self.payload).map_err(|source| QueueError::Payload { id: self.id().to_owned(), source })
     }
 
     /// Sets a value of the metadata of the job; `None` takes it away. It renews the lease too.
@@ -102,7 +94,7 @@ impl Lease {
     pub fn set_meta(&mut self, key: impl Into<String>, value: Option<Value>) -> Result<(), QueueError> {
         let key = key.into();
         check_key(&key)?;
-        self.edit(Edit::Meta(key, value), Changes::default())
+        self.hold.edit(Edit::Meta(key, value), Changes::default())
     }
 
     /// Shows how far the job is, as [`Running::progress`](crate::queue::Running::progress) does. It
@@ -111,18 +103,14 @@ impl Lease {
     /// # Errors
     /// Those of that call.
     pub fn progress(&mut self, fraction: f64, note: impl AsRef<str>) -> Result<(), QueueError> {
-        if self.ended {
-            return Err(self.job.halt());
-        }
-        self.job.show(fraction, note.as_ref())?;
-        self.renewed()
+        self.hold.show(fraction, note.as_ref())
     }
 
     /// Takes writes of yours for the next call on this lease: the writes and that call are one
     /// atomic write, and both happen or neither. The writes may have 64 MiB.
     ///
-    /// The closure runs at once. What it asks for is made by the call on the answer, which may be
-    /// any of [`LeaseWrites`]. If that call fails, nothing is written, and the lease is as it was.
+    /// The closure runs at once. Its writes are made by the call on the answer, which may be any of
+    /// [`LeaseWrites`]. If that call fails, nothing is written, and the lease is as it was.
     ///
     /// ```
     /// use waterline::Store;
@@ -156,16 +144,16 @@ impl Lease {
         &mut self,
         writes: impl FnOnce(&mut Effects) -> Result<(), Error>,
     ) -> Result<LeaseWrites<'_>, QueueError> {
-        let mut effects = Effects::new(Changes::default(), self.job.queue.engine.address(), DEFAULT_EFFECTS);
+        let mut effects = Effects::new(Changes::default(), self.job().queue.engine.address(), DEFAULT_EFFECTS);
         let answer = writes(&mut effects);
         let (changes, refused) = effects.finish();
         answer.and(refused)?;
-        Ok(LeaseWrites::new(self, changes))
+        Ok(LeaseWrites::new(&mut self.hold, changes))
     }
 
     /// Returns the calls that come without writes.
     fn alone(&mut self) -> LeaseWrites<'_> {
-        LeaseWrites::new(self, Changes::default())
+        LeaseWrites::new(&mut self.hold, Changes::default())
     }
 
     /// Renews the lease, and replaces the data of the job if there is some. Without data nothing is
@@ -173,8 +161,8 @@ impl Lease {
     /// [`QueueOptions::lease`](crate::queue::QueueOptions::lease).
     ///
     /// # Errors
-    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is no JSON or
-    /// is nested too deep to be read again, [`QueueError::Store`] when the database fails.
+    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is no JSON
+    /// or is nested too deep to be read again, [`QueueError::Store`] when the database fails.
     pub fn update(&mut self, data: impl Into<JobData>) -> Result<(), QueueError> {
         self.alone().update(data)
     }
@@ -253,68 +241,18 @@ impl Lease {
     pub fn resubmit(&mut self, run_at: Option<SystemTime>) -> Result<(), QueueError> {
         self.alone().resubmit(run_at)
     }
-
-    /// Ends the attempt.
-    fn end(&mut self, end: End, data: Option<Vec<u8>>, effects: Changes) -> Result<Option<JobState>, QueueError> {
-        let ending = Ending { job: self.job.held(), end: end.clone(), data, durations: None };
-        let ends = std::slice::from_ref(&ending);
-        let state = self.held_by(|job| {
-            let turned = match job.queue.embedded() {
-                Some(embedded) => embedded.turn_with(ends, None, Beside::Alone, effects)?,
-                None => job.queue.engine.turn(ends, None, Beside::Alone)?,
-            };
-            turned.ended.into_iter().next().flatten().ok_or_else(|| job.halt())
-        })?;
-        self.ended = true;
-        self.log(&AttemptEnd::of(&end, state));
-        Ok(state)
-    }
-
-    /// Changes the job, and prolongs the lease.
-    fn edit(&mut self, edit: Edit, effects: Changes) -> Result<(), QueueError> {
-        self.held_by(|job| match job.queue.embedded() {
-            Some(embedded) => embedded.edit_with(&job.held(), edit, effects).map(|row| job.note(&row)),
-            None => job.edit(edit),
-        })?;
-        self.renewed()
-    }
-
-    /// Makes a call if the lease holds.
-    fn held_by<R>(&mut self, call: impl FnOnce(&InHand) -> Result<R, QueueError>) -> Result<R, QueueError> {
-        let answer = if self.ended || !self.job.holds() {
-            if !self.ended {
-                // The silence may have ended it before anybody has looked.
-                self.job.queue.catch_up();
-            }
-            Err(self.job.halt())
-        } else {
-            call(&self.job)
-        };
-        if matches!(answer, Err(QueueError::Halt { .. })) && !std::mem::replace(&mut self.ended, true) {
-            self.log(&AttemptEnd::Lost);
-        }
-        answer
-    }
-
-    fn log(&self, ended: &AttemptEnd) {
-        self.job.queue.shared.log_end((self.id(), self.kind(), self.attempt()), ended);
-    }
-
-    fn renewed(&self) -> Result<(), QueueError> {
-        if self.prolong() { Ok(()) } else { Err(self.job.halt()) }
-    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.ended {
+        if self.hold.ended {
             return;
         }
         match self.retry("its lease was dropped before the job had ended") {
             Ok(_) | Err(QueueError::Halt { .. }) => {}
             Err(error) => {
-                let (queue, id) = (self.job.queue.name(), self.id());
-                let after = self.job.queue.shared.options.lease;
+                let (queue, id) = (self.job().queue.name(), self.id());
+                let after = self.job().queue.shared.options.lease;
                 tracing::error!(
                     target: "waterline",
                     queue,

@@ -101,11 +101,11 @@ impl Queue {
     /// the limit says, and one at least if there is any. It begins behind the page whose
     /// [`Page::next`] is the cursor, or with the first job.
     ///
-    /// A cursor is text for an address (`GET /jobs?state=dead&cursor=…`) of the letters and digits
+    /// A cursor is text for an address (`GET /jobs?state=dead&cursor=…`), of the letters and digits
     /// of ASCII. It holds also when the last job of its page has left the state or was removed, and
-    /// after a restart. Who goes through all pages sees each job once that is in the state all the
-    /// time, and stays in its line: one that is pushed or tried again meanwhile may come a second
-    /// time.
+    /// after a restart. A reader who goes through all pages sees each job once that stays where it
+    /// is in the list. A job that leaves the state and comes back meanwhile, or that a limit begins
+    /// to hold, may come a second time.
     ///
     /// ```
     /// use waterline::Store;

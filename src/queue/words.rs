@@ -21,3 +21,4 @@ pub(crate) mod row;
 pub(crate) mod schedule;
 pub(crate) mod told;
 pub(crate) mod unique;
+pub(crate) mod wanted;

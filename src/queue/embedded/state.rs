@@ -365,7 +365,6 @@ fn refusal(error: BoxError) -> BoxError {
 mod tests {
     use crate::queue::Clock;
     use crate::queue::accept::Accept;
-    use crate::queue::engine::Wanted;
     use crate::queue::handle::Queue;
     use crate::queue::waits::watchers::QueueChange;
     use crate::queue::words::job::{JobState, Retention};
@@ -373,6 +372,7 @@ mod tests {
     use crate::queue::words::new_job::NewJob;
     use crate::queue::words::options::QueueOptions;
     use crate::queue::words::schedule::every::Every;
+    use crate::queue::words::wanted::Wanted;
     use crate::store::Store;
     use std::time::{Duration, SystemTime};
 

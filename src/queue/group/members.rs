@@ -5,11 +5,12 @@
 
 use crate::base::clock::{Clock, Moment};
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
-use crate::queue::engine::{Claimed, Wanted};
+use crate::queue::engine::Claimed;
 use crate::queue::handle::Queue;
 use crate::queue::rules::fair::{Draw, Rule};
 use crate::queue::waits::bell::{Bell, Takes};
 use crate::queue::words::error::QueueError;
+use crate::queue::words::wanted::Wanted;
 use std::time::{Duration, Instant};
 
 /// The time for which a runner claims nothing from a queue with a record that cannot be read.

@@ -4,7 +4,9 @@ use crate::base::error::describe;
 use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
 use crate::queue::engine::Edit;
+#[cfg(doc)]
 use crate::queue::lease::Lease;
+use crate::queue::lease::hold::Hold;
 use crate::queue::rules::ends::End;
 use crate::queue::words::data::JobData;
 use crate::queue::words::error::QueueError;
@@ -21,13 +23,13 @@ use std::time::SystemTime;
 /// which may push the job anew.
 #[must_use = "the writes are made by a call on this, and by nothing else"]
 pub struct LeaseWrites<'a> {
-    lease: &'a mut Lease,
+    hold: &'a mut Hold,
     effects: Changes,
 }
 
 impl<'a> LeaseWrites<'a> {
-    pub(super) fn new(lease: &'a mut Lease, effects: Changes) -> Self {
-        Self { lease, effects }
+    pub(super) fn new(hold: &'a mut Hold, effects: Changes) -> Self {
+        Self { hold, effects }
     }
 
     /// Makes the writes, renews the lease, and replaces the data of the job if there is some: see
@@ -36,8 +38,8 @@ impl<'a> LeaseWrites<'a> {
     /// # Errors
     /// Those of [`Lease::update`] and of [`Store::write`](crate::Store::write).
     pub fn update(self, data: impl Into<JobData>) -> Result<(), QueueError> {
-        let data = data.into().json(self.lease.id())?;
-        self.lease.edit(data.map_or(Edit::Nothing, Edit::Data), self.effects)
+        let data = data.into().json(&self.hold.job.id)?;
+        self.hold.edit(data.map_or(Edit::Nothing, Edit::Data), self.effects)
     }
 
     /// Makes the writes, and ends the job with success and this data: see [`Lease::finish`].
@@ -45,8 +47,8 @@ impl<'a> LeaseWrites<'a> {
     /// # Errors
     /// Those of [`update`](Self::update).
     pub fn finish(self, data: impl Into<JobData>) -> Result<Option<JobState>, QueueError> {
-        let data = data.into().json(self.lease.id())?;
-        self.lease.end(End::Finished, data, self.effects)
+        let data = data.into().json(&self.hold.job.id)?;
+        self.hold.end(End::Finished, data, self.effects)
     }
 
     /// Makes the writes, and ends the attempt as failed: see [`Lease::retry`].
@@ -90,16 +92,16 @@ impl<'a> LeaseWrites<'a> {
     /// Those of [`retry_at`](Self::retry_at).
     pub fn resubmit(self, run_at: Option<SystemTime>) -> Result<(), QueueError> {
         let due = run_at.map_or(Ok(0), millis)?;
-        self.lease.edit(Edit::Resubmit(due), self.effects)
+        self.hold.edit(Edit::Resubmit(due), self.effects)
     }
 
     fn end(self, end: End) -> Result<Option<JobState>, QueueError> {
-        self.lease.end(end, None, self.effects)
+        self.hold.end(end, None, self.effects)
     }
 }
 
 impl fmt::Debug for LeaseWrites<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaseWrites").field("lease", &self.lease).finish_non_exhaustive()
+        f.debug_struct("LeaseWrites").field("id", &self.hold.job.id).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
 //! A wait for jobs of several queues at once: each of them rings.
 
 use crate::base::sync::{Condvar, Mutex, wait_until};
-use crate::queue::engine::Wanted;
+use crate::queue::words::wanted::Wanted;
 use std::time::Instant;
 
 /// The place where the threads of a group sleep. Each queue of the group rings it whenever it wakes

@@ -1,12 +1,13 @@
 //! Claims: the jobs that may run now, in their order.
 
 use crate::base::clock::Moment;
-use crate::queue::engine::{Claimed, Wanted};
+use crate::queue::engine::Claimed;
 use crate::queue::rules::bucket::Bucket;
 use crate::queue::rules::lanes::lanes;
 use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::limit::QUEUE;
 use crate::queue::words::unique::Until;
+use crate::queue::words::wanted::Wanted;
 use crate::testing::model::jobs::{EXPIRED, Job, Jobs};
 use std::collections::BTreeSet;
 

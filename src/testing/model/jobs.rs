@@ -2,7 +2,7 @@
 
 use crate::base::clock::Moment;
 use crate::base::sync::Arc;
-use crate::queue::engine::{Survey, Wanted};
+use crate::queue::engine::Survey;
 use crate::queue::rules::bucket::Bucket;
 use crate::queue::rules::notes::Noted;
 use crate::queue::rules::pushing::Push;
@@ -17,6 +17,7 @@ use crate::queue::words::related::Skipped;
 use crate::queue::words::row::Row;
 use crate::queue::words::told::{About, Happened, Line};
 use crate::queue::words::unique::{Until, refuses_twins};
+use crate::queue::words::wanted::Wanted;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 

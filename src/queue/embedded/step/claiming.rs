@@ -10,11 +10,12 @@ use crate::queue::embedded::step::ending::Unrun;
 use crate::queue::embedded::step::held::Turn;
 use crate::queue::embedded::step::limits::Admission;
 use crate::queue::embedded::step::{AT_ONCE, Claim, LOOKS, Step};
-use crate::queue::engine::{Claimed, Wanted};
+use crate::queue::engine::Claimed;
 use crate::queue::rules::lanes::{self, Lane};
 use crate::queue::words::job::{JobId, JobState, Priority};
 use crate::queue::words::row::Row;
 use crate::queue::words::told::Damaged;
+use crate::queue::words::wanted::Wanted;
 
 /// The entries that a claim of some jobs alone reads first. Mostly one of them is such a job.
 const FIRST_LOOKS: usize = 4;

@@ -3,7 +3,7 @@
 use crate::base::error::{Error, describe};
 use crate::base::sync::Arc;
 use crate::commit::changes::Changes;
-use crate::queue::engine::{self, Claim, Claimed, Ending, Wanted};
+use crate::queue::engine::{self, Claim, Claimed, Ending};
 use crate::queue::rules::ends::End;
 use crate::queue::runner::attempt::{Desk, Report};
 use crate::queue::runner::outcome::QueueEvent;
@@ -12,6 +12,7 @@ use crate::queue::runner::running::Running;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobState;
+use crate::queue::words::wanted::Wanted;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// The work of a write beside the ends of attempts.
