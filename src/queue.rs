@@ -44,6 +44,8 @@
 //!   jobs are in each [`JobState`], and [`Queue::list`] and [`Queue::page`] which ones.
 //!   [`Queue::subscribe`] tells you when a job changes, and [`Queue::watch`] when any job does.
 //!   Jobs that die, are skipped or are held have lines of `tracing` with queue, id and attempt.
+//! * The answers ([`JobInfo`], [`Page`], [`QueueStatus`], [`QueueChange`], [`Seen`] …) are
+//!   [`serde::Serialize`], for a service of yours. Times are in milliseconds since 1970.
 //! * [`NewJob::meta`] and [`Queue::notes`] keep values beside a job and for all jobs of a kind, and
 //!   [`Running::progress`] shows how far a job is.
 //!
