@@ -41,7 +41,7 @@ impl Queue {
     /// Those of [`push`](Self::push). Nothing is pushed then.
     pub fn push_batch(&self, jobs: impl IntoIterator<Item = NewJob>, then: NewJob) -> Result<Vec<Pushed>, QueueError> {
         let jobs: Vec<_> = jobs.into_iter().collect();
-        jobs.iter().chain([&then]).try_for_each(|job| self.ask_before_push(job))?;
+        self.ask_before_pushes(jobs.iter().chain([&then]))?;
         self.push_prepared(self.prepare_batch(jobs, then)?)
     }
 

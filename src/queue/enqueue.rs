@@ -130,7 +130,7 @@ impl Effects {
     ) -> Result<Vec<JobId>, Error> {
         let jobs: Vec<_> = jobs.into_iter().collect();
         // A job that the hook refuses changes nothing, so the closure may go on without the batch.
-        jobs.iter().chain([&then]).try_for_each(|job| queue.ask_before_push(job))?;
+        queue.ask_before_pushes(jobs.iter().chain([&then]))?;
         let pushes = match queue.prepare_batch(jobs, then) {
             Ok(pushes) => pushes,
             Err(config) => return Err(self.refuse_config(config)),

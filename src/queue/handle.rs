@@ -205,7 +205,7 @@ impl Queue {
     /// Those of [`push`](Self::push).
     pub fn push_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Pushed>, QueueError> {
         let jobs: Vec<_> = jobs.into_iter().collect();
-        jobs.iter().try_for_each(|job| self.ask_before_push(job))?;
+        self.ask_before_pushes(&jobs)?;
         self.push_asked(jobs)
     }
 
@@ -257,16 +257,33 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// Asks the hook if this job may be pushed, and notes its kind. Nothing of the job is anywhere
+    /// Asks the hook if these jobs may be pushed, and notes their kinds. Nothing of them is anywhere
     /// yet, and the caller holds no lock.
-    pub(crate) fn ask_before_push(&self, job: &NewJob) -> Result<(), QueueError> {
-        // A job that is refused anyway is no news.
-        if let Some(hook) = self.shared.options.before_push.0.as_ref().filter(|_| job.check().is_ok()) {
-            let proposed = Proposed { kind: &job.kind, id: job.id.as_deref(), payload: &job.payload };
-            guarded(|| hook(&proposed)).map_err(|source| QueueError::Refused { kind: job.kind.clone(), source })?;
+    pub(crate) fn ask_before_pushes<'j>(&self, jobs: impl IntoIterator<Item = &'j NewJob>) -> Result<(), QueueError> {
+        let mut noted = None;
+        for job in jobs {
+            self.ask_hook(job)?;
+            // Mostly all jobs of a batch have one kind.
+            if noted.replace(&job.kind) != Some(&job.kind) {
+                self.shared.note_kind(&job.kind, || job.check().is_ok());
+            }
         }
-        self.shared.note_kind(&job.kind, || job.check().is_ok());
         Ok(())
+    }
+
+    /// Asks the hook if this job may be pushed, and notes its kind, as for several.
+    pub(crate) fn ask_before_push(&self, job: &NewJob) -> Result<(), QueueError> {
+        self.ask_before_pushes([job])
+    }
+
+    fn ask_hook(&self, job: &NewJob) -> Result<(), QueueError> {
+        let Some(hook) = &self.shared.options.before_push.0 else { return Ok(()) };
+        if job.check().is_err() {
+            // It is refused anyway.
+            return Ok(());
+        }
+        let proposed = Proposed { kind: &job.kind, id: job.id.as_deref(), payload: &job.payload };
+        guarded(|| hook(&proposed)).map_err(|source| QueueError::Refused { kind: job.kind.clone(), source })
     }
 }
 
