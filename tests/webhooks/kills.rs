@@ -3,7 +3,7 @@
 use crate::receiver::{Answer, Receiver};
 use crate::service::{Client, Service};
 use axum::http::StatusCode;
-use common::size;
+use common::{seed, size};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -66,7 +66,7 @@ async fn each_event_is_delivered_or_dead_and_listed_though_the_service_is_killed
         clients.spawn(post(client.clone(), receiver.clone(), numbers, lives.clone()));
     }
     for kill in 1..=kills {
-        receiver.until_accepted(kill * events / (kills + 2)).await;
+        receiver.until_accepted(kill * events / (kills + 2) + seed() % 50).await;
         service.kill();
         service = start();
         life.send_replace(service.url.clone());

@@ -7,8 +7,8 @@ mod delivery;
 
 use clap::Parser;
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
-use metrics_exporter_prometheus::PrometheusBuilder;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -78,9 +78,10 @@ async fn run(args: &Args) -> Result<(), BoxError> {
     let (stop, mut stopping) = watch::channel(false);
     ctrlc::set_handler(move || _ = stop.send(true))?;
     let metrics = PrometheusBuilder::new().install_recorder()?;
+    tokio::spawn(upkeep(metrics.clone()));
 
     let queue = Queue::open(&store(args)?, "webhooks", options(args))?;
-    let http = Client::builder(TokioExecutor::new()).build_http();
+    let http = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build_http();
     let runner = Runner::builder(&queue)
         .on_async(delivery::KIND, move |job, delivery| delivery::deliver(http.clone(), job, delivery))
         .max_processing(args.at_once)
@@ -101,6 +102,15 @@ async fn run(args: &Args) -> Result<(), BoxError> {
     let (stopped, _) =
         tokio::join!(runner.stop_within_async(args.stop_within), tokio::time::timeout(args.stop_within, server));
     Ok(stopped?)
+}
+
+/// Folds the samples of the histograms together. Without it they add up while nobody scrapes.
+async fn upkeep(metrics: PrometheusHandle) {
+    let mut every = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        every.tick().await;
+        metrics.run_upkeep();
+    }
 }
 
 /// Opens the store. It closes with the last clone of its queue.
