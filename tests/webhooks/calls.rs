@@ -6,15 +6,16 @@ use axum::http::{Method, StatusCode};
 use serde_json::json;
 use std::time::Duration;
 
-/// A service in memory, whose receiver refuses event 4 for good, event 5 until it has come twice,
-/// and wants event 6 again after a second.
+/// A service in memory, whose receiver refuses event 4 until somebody redrives it twice, event 5
+/// and event 7 a few times, wants event 6 again after a second, and holds event 8 and those from 100
+/// on.
 async fn begin(more: &[&str]) -> (Service, Receiver, Client) {
     let receiver = Receiver::start(|n, request| match (n, request) {
         (4, 1..=2) => Answer::Refuse(410),
         (5, 1..=2) => Answer::Refuse(500),
         (6, 1) => Answer::After(1),
         (7, 1..=3) => Answer::Refuse(500),
-        (8, _) => Answer::Hold,
+        (8 | 100.., _) => Answer::Hold,
         _ => Answer::Accept,
     });
     let more = [&["--backoff", "0.01", "--attempts", "3"], more].concat();
@@ -52,6 +53,24 @@ async fn a_refused_event_is_tried_again_by_the_back_off_or_by_the_word_of_its_re
     let requests = receiver.requests();
     assert_eq!((requests[&5].at.len(), requests[&6].at.len()), (3, 2));
     assert!(requests[&6].at[1] - requests[&6].at[0] >= Duration::from_millis(999), "{requests:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_with_many_events_has_so_many_deliveries_at_once_and_delays_no_other_one() {
+    let (service, receiver, client) = begin(&["--tenant-at-once", "2"]).await;
+    let mut ids = Vec::new();
+    // The last one is of another tenant.
+    for n in [100, 105, 110, 115, 101] {
+        ids.push(client.pushed(&service.url, &receiver, n).await);
+    }
+    receiver.until_accepted(3).await;
+    assert_eq!(receiver.requests().into_keys().collect::<Vec<_>>(), [100, 101, 105]);
+    let (_, job) = client.get(format!("{}/events/{}", service.url, ids[2])).await;
+    assert_eq!((&job["state"], &job["held_by"]), (&json!("ready"), &json!("the key \"tenant 0\"")));
+    receiver.release();
+    for id in &ids {
+        assert_eq!(client.ended(&service.url, id).await["state"], json!("finished"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,7 +33,11 @@ impl Service {
     pub fn start(directory: Option<&Path>, more: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_webhooks"));
         command.args(directory).args(["--listen", "127.0.0.1:0"]).args(more);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // Its log is that of the test, which shows it only if it fails.
+        let log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        std::thread::spawn(move || log.for_each(|line| println!("{line}")));
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let service = Self { child, url: line.trim().to_owned() };
