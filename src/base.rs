@@ -13,5 +13,4 @@ pub(crate) mod retry;
 pub(crate) mod structure;
 pub(crate) mod sync;
 pub(crate) mod time;
-#[cfg(feature = "tokio")]
 pub(crate) mod wakers;

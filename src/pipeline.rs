@@ -14,6 +14,8 @@ use std::cell::RefCell;
 use std::fmt;
 use std::time::Duration;
 
+#[cfg(feature = "tokio")]
+mod awaiting;
 mod rate;
 mod running;
 mod status;
@@ -265,9 +267,6 @@ impl Pipeline {
     /// # Errors
     /// The errors of [`join`](Self::join).
     pub fn run_to(self, index: Index) -> Result<(), Error> {
-        if index == Index::MAX {
-            return Err(ConfigError::StopAtMax.into());
-        }
         self.end(End::At(index), None)
     }
 
@@ -280,7 +279,13 @@ impl Pipeline {
         self.end(End::Head, None)
     }
 
+    /// Leaves the stages that it still has to themselves.
+    fn let_go(&mut self) {
+        self.consumers.drain(..).for_each(Consumer::let_go);
+    }
+
     fn end(mut self, end: End, limit: Option<Duration>) -> Result<(), Error> {
+        end.check()?;
         let shared = self.shared.clone();
         if shared.is_own_thread() {
             // The drop of `self` asks the stages to stop.
@@ -290,11 +295,7 @@ impl Pipeline {
         // A limit beyond the range of the clock is no limit.
         let [drained, ended] = [1, 2].map(|halves| limit.and_then(|limit| now.checked_add(limit / 2 * halves)));
         let in_time = (0..shared.stages.len()).all(|nth| {
-            if nth == 0 {
-                shared.stages[0].end(end);
-            } else {
-                shared.leave_rest_to(nth, end);
-            }
+            shared.lead_to(nth, end);
             shared.wait_ended(nth, drained)
         });
         if !in_time {
@@ -320,7 +321,7 @@ impl Drop for Pipeline {
         self.shared.request_stop_of(self.consumers.len());
         if self.shared.is_own_thread() {
             // A job of another stage may wait for the job that runs on this thread.
-            self.consumers.drain(..).for_each(Consumer::let_go);
+            self.let_go();
         }
     }
 }

@@ -113,6 +113,8 @@
 //! when a job is due, and a monotonic one when a lease is over.
 
 mod accept;
+#[cfg(feature = "tokio")]
+mod awaiting;
 mod batch;
 mod bound;
 mod durations;

@@ -2,6 +2,7 @@
 
 use super::rate::{Rate, Weight};
 use super::status::{PipelineStatus, StageStatus};
+use crate::base::config::ConfigError;
 use crate::base::error::{Error, describe};
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
@@ -20,11 +21,21 @@ pub(super) enum End {
     Head,
 }
 
+impl End {
+    /// Refuses the index that no stream has.
+    pub(super) fn check(self) -> Result<(), Error> {
+        if matches!(self, Self::At(Index::MAX)) { Err(ConfigError::StopAtMax.into()) } else { Ok(()) }
+    }
+}
+
 /// The state that a pipeline and its handles share. It hears of the end of each stage.
 pub(super) struct Stages {
     pub(super) stages: Vec<RunningStage>,
     ends: Mutex<Ends>,
     changed: Condvar,
+    /// The tasks that wait for the end of a stage.
+    #[cfg(feature = "tokio")]
+    awaited: crate::base::wakers::Wakers,
 }
 
 /// A stage that was started.
@@ -57,6 +68,8 @@ impl Listener for Stages {
             }
             drop(ends);
             self.changed.notify_all();
+            #[cfg(feature = "tokio")]
+            self.awaited.wake_all();
             if failed {
                 self.request_stop_of(nth);
             }
@@ -67,7 +80,13 @@ impl Listener for Stages {
 impl Stages {
     pub(super) fn new(stages: Vec<RunningStage>) -> Arc<Self> {
         let ends = Mutex::new(Ends { ended: vec![false; stages.len()], failed: None });
-        let shared = Arc::new(Self { stages, ends, changed: Condvar::new() });
+        let shared = Arc::new(Self {
+            stages,
+            ends,
+            changed: Condvar::new(),
+            #[cfg(feature = "tokio")]
+            awaited: Default::default(),
+        });
         let listener: Arc<dyn Listener> = shared.clone();
         shared.stages.iter().for_each(|stage| stage.watermark().listen(Arc::downgrade(&listener)));
         // Some stages may have ended before this listened.
@@ -121,6 +140,21 @@ impl Stages {
     fn is_beside_the_first(&self, nth: usize) -> bool {
         let both = [self.stages[0].watermark(), self.stages[nth].watermark()];
         self.stages[nth + 1..].iter().any(|stage| both.iter().all(|upstream| stage.watermark().is_above(upstream)))
+    }
+
+    /// Makes a stage end: the first one by itself, and each other one behind those before it.
+    pub(super) fn lead_to(&self, nth: usize, end: End) {
+        if nth == 0 {
+            self.stages[0].end(end);
+        } else {
+            self.leave_rest_to(nth, end);
+        }
+    }
+
+    /// Waits for the end of a stage, as a task.
+    #[cfg(feature = "tokio")]
+    pub(super) async fn ended(&self, nth: usize) {
+        self.awaited.wait(|| self.ends.lock().ended[nth].then_some(())).await;
     }
 
     /// Waits for the end of a stage. Returns false if it has not ended by the deadline.

@@ -45,6 +45,11 @@ impl Accept {
         self
     }
 
+    /// Returns which jobs wake somebody who waits with it.
+    pub(super) fn takes(&self) -> Takes {
+        if self.max_run_at.is_some() { Takes::Some } else { Takes::Each }
+    }
+
     /// Returns the time by which a job must be due, in milliseconds since 1970.
     pub(super) fn most(&self) -> Result<Option<u64>, ConfigError> {
         self.max_run_at.map(millis).transpose()
@@ -85,7 +90,7 @@ impl Queue {
     pub fn accept(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
         let most = accept.most()?;
         let deadline = accept.timeout.and_then(|timeout| self.moment().now.checked_add(timeout));
-        let takes = if most.is_some() { Takes::Some } else { Takes::Each };
+        let takes = accept.takes();
         loop {
             let news = self.shared.bell.news();
             if let Some(claimed) = self.claim(most)? {
@@ -166,6 +171,7 @@ impl Queue {
     pub(super) fn pass_on(&self) {
         if self.shared.bell.is_awaited() && self.glance().ready > 0 {
             self.shared.wake(Wake { jobs: 1, ..Wake::default() });
+            self.shared.settle();
         }
     }
 }

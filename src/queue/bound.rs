@@ -40,15 +40,23 @@ impl Queue {
         self.ask_before_push(&job)?;
         let pushes = self.engine.prepare(self.number, vec![job])?;
         loop {
-            let full = match self.push_prepared(pushes.clone()) {
-                Err(full @ QueueError::Full { .. }) => full,
-                pushed => return Ok(pushed?.remove(0)),
-            };
-            // The jobs that have expired go, and then the next of them is known.
-            self.tidy()?;
-            if !self.wait_for_room(deadline) {
-                return Err(full);
+            match self.push_if_room(pushes.clone())? {
+                Ok(pushed) => return Ok(pushed),
+                Err(full) if !self.wait_for_room(deadline) => return Err(full),
+                Err(_) => {}
             }
+        }
+    }
+
+    /// Pushes one job. If the queue is full, that is the inner answer.
+    pub(super) fn push_if_room(&self, pushes: Vec<Push>) -> Result<Result<Pushed, QueueError>, QueueError> {
+        match self.push_prepared(pushes) {
+            Err(full @ QueueError::Full { .. }) => {
+                // The jobs that have expired go, and then the next of them is known.
+                self.tidy()?;
+                Ok(Err(full))
+            }
+            pushed => Ok(Ok(pushed?.remove(0))),
         }
     }
 
@@ -69,19 +77,29 @@ impl Queue {
     /// not so by the deadline.
     fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
         loop {
-            let mut has_room = false;
-            let mut is_over = false;
-            self.shared.bell.sleep_for_room(|| {
-                let at = self.moment();
-                let glance = self.glance();
-                let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
-                (has_room, is_over) = (glance.has_room, rest.is_some_and(|rest| rest.is_zero()));
-                (!has_room && !is_over).then(|| self.clock().deadline(at.after(pause_for_room(&glance, rest, at.wall))))
+            let mut has_room = None;
+            self.shared.bell.sleep_for_room(|| match self.look_for_room(deadline) {
+                Ok(pause) => Some(self.clock().deadline(self.moment().after(pause))),
+                Err(answer) => {
+                    has_room = Some(answer);
+                    None
+                }
             });
-            if has_room || is_over {
+            if let Some(has_room) = has_room {
                 return has_room;
             }
         }
+    }
+
+    /// Returns the time until the next look, if there is no room yet. Otherwise the error is true
+    /// if there is room, and false if the deadline has come.
+    pub(super) fn look_for_room(&self, deadline: Option<Instant>) -> Result<Option<Duration>, bool> {
+        let (at, glance) = (self.moment(), self.glance());
+        let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
+        if glance.has_room || rest.is_some_and(|rest| rest.is_zero()) {
+            return Err(glance.has_room);
+        }
+        Ok(pause_for_room(&glance, rest, at.wall))
     }
 }
 

@@ -9,7 +9,6 @@ use crate::queue::group::members::Members;
 use crate::queue::handle::Queue;
 use crate::queue::lease::Lease;
 use crate::queue::rules::fair::Rule;
-use crate::queue::waits::bell::Takes;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{Counts, JobState, Pushed};
 use crate::queue::words::new_job::NewJob;
@@ -231,7 +230,7 @@ impl Group {
         let most = accept.most()?;
         let first = members.queue(0);
         let deadline = accept.timeout.and_then(|timeout| first.moment().now.checked_add(timeout));
-        let takes = if most.is_some() { Takes::Some } else { Takes::Each };
+        let takes = accept.takes();
         loop {
             let news = bell.news();
             let (mut tried, mut damaged) = (Vec::new(), None);

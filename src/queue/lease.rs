@@ -259,6 +259,13 @@ impl Lease {
         answer
     }
 
+    /// Gives the job back as if it had not been claimed.
+    #[cfg(feature = "tokio")]
+    pub(super) fn put_back(&mut self) -> Result<(), QueueError> {
+        let end = End::PutBack { error: "nobody took it from its claim".to_owned() };
+        self.end(end, None, Changes::default()).map(drop)
+    }
+
     fn log(&self, ended: &AttemptEnd) {
         self.job.queue.shared.log_end((self.id(), self.kind(), self.attempt()), ended);
     }

@@ -18,6 +18,8 @@ pub struct Seen {
     pub state: Option<JobState>,
     /// The data that its workers have left, if any.
     pub data: Option<serde_json::Value>,
+    /// The error by which it died. `None` if it is not dead.
+    pub error: Option<String>,
     /// The progress that its worker has shown last, if any.
     pub progress: Option<JobProgress>,
 }
@@ -30,11 +32,11 @@ pub struct Seen {
 /// A wait needs no worker beside it: it notices by itself that the worker of the job is silent, and
 /// whatever else time brings. A subscription keeps the store of its queue open.
 pub struct Subscription {
-    queue: Queue,
+    pub(super) queue: Queue,
     id: JobId,
-    slot: Arc<Slot>,
+    pub(super) slot: Arc<Slot>,
     /// The number of the change that was told last.
-    told: u64,
+    pub(super) told: u64,
 }
 
 impl Queue {
@@ -69,7 +71,8 @@ impl Queue {
             let data = if row.has_data { engine.data(number, id)? } else { None };
             let has_progress = row.state == JobState::Running || row.extras().has_progress;
             let progress = if has_progress { engine.progress(number, id)? } else { None };
-            Ok(Some((row.state, data, progress)))
+            let error = Some(row.error).filter(|_| row.state == JobState::Dead);
+            Ok(Some((row.state, data, error, progress)))
         })
     }
 
@@ -104,11 +107,11 @@ impl Subscription {
         let slot = Arc::new(Slot::default());
         queue.shared.subscribers.add(id, &slot);
         let me = Self { queue: queue.clone(), id: id.to_owned(), slot, told: 0 };
-        let (state, data, progress) = read()?.ok_or_else(|| queue.not_found(id))?;
+        let (state, data, error, progress) = read()?.ok_or_else(|| queue.not_found(id))?;
         {
             let mut told = me.slot.state.lock();
             if told.changes == 0 {
-                (told.state, told.data, told.progress) = (Some(state), data, progress);
+                (told.state, told.data, told.error, told.progress) = (Some(state), data, error, progress);
             } else if told.state == Some(state) {
                 // The change was told without the rest, which stays.
                 told.data = told.data.take().or(data);
@@ -144,6 +147,30 @@ impl Subscription {
     pub fn wait_for(&mut self, state: JobState, timeout: Duration) -> Result<Option<Seen>, QueueError> {
         let seen = self.wait_until(timeout, |slot| slot.state.is_none() || slot.state == Some(state))?;
         Ok(seen.filter(|seen| seen.state == Some(state)))
+    }
+
+    /// Waits until the job has ended, which may be now, and returns how: it is finished, with the
+    /// data of its workers; it is dead, with its error; it cannot be read
+    /// ([`JobState::Damaged`]); or somebody has removed it, and it has no state. `None`: the time
+    /// is over. A job that fails and is tried again has not ended.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// let id = queue.push(NewJob::new("k", &1)?)?.id;
+    /// queue.accept(Accept::new())?.expect("a job is ready").bury("no such customer")?;
+    /// let end = queue.subscribe(&id)?.wait_ended(Duration::from_secs(60))?.expect("it has ended");
+    /// assert_eq!((end.state, end.error.as_deref()), (Some(JobState::Dead), Some("no such customer")));
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Payload`] if the data is no JSON.
+    pub fn wait_ended(&mut self, timeout: Duration) -> Result<Option<Seen>, QueueError> {
+        self.wait_until(timeout, has_ended)
     }
 
     /// Waits until one of several jobs, of any queues, changes its state or its data, or was
@@ -223,14 +250,15 @@ impl Subscription {
     }
 
     /// Returns the last change, which is told by that.
-    fn take(&mut self) -> Result<Seen, QueueError> {
+    pub(super) fn take(&mut self) -> Result<Seen, QueueError> {
         let told = self.slot.state.lock();
         self.told = told.changes;
         let (state, data, progress) = (told.state, told.data.clone(), told.progress.clone());
+        let error = told.error.clone();
         drop(told);
         let data = data.map(|data| crate::queue::words::json::from_json(&data)).transpose();
         let data = data.map_err(|source| QueueError::Payload { id: self.id.clone(), source })?;
-        Ok(Seen { state, data, progress })
+        Ok(Seen { state, data, error, progress })
     }
 
     fn wait_until(&mut self, timeout: Duration, is_over: impl Fn(&Told) -> bool) -> Result<Option<Seen>, QueueError> {
@@ -258,6 +286,11 @@ impl Subscription {
         drop(told);
         self.take().map(Some)
     }
+}
+
+/// True if the job has ended, was removed or cannot be read.
+pub(super) fn has_ended(told: &Told) -> bool {
+    told.state.is_none_or(|state| state.is_ended() || state == JobState::Damaged)
 }
 
 impl Drop for Subscription {

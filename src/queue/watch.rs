@@ -15,8 +15,8 @@ use std::time::Duration;
 /// A wait needs no worker beside it: it notices by itself what time brings. A watch keeps the store
 /// of its queue open.
 pub struct Watch {
-    queue: Queue,
-    buffer: Arc<Buffer>,
+    pub(super) queue: Queue,
+    pub(super) buffer: Arc<Buffer>,
 }
 
 impl Watch {
@@ -35,10 +35,7 @@ impl Watch {
             drop(waiting);
             let next = self.queue.do_all();
             waiting = self.buffer.waiting.lock();
-            if waiting.missed > 0 {
-                return Some(QueueChange::Missed { changes: std::mem::take(&mut waiting.missed) });
-            }
-            if let Some(change) = waiting.changes.pop_front() {
+            if let Some(change) = waiting.next() {
                 return Some(change);
             }
             // Read under the lock, so that a clock which is set from now on rings a sleeper.

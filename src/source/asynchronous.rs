@@ -220,7 +220,7 @@ impl Ends {
     fn of(wakeups: Vec<Wakeup>, waker: &Waker) -> Self {
         let enter = |wakeup: Wakeup| {
             let mut place = None;
-            wakeup.calls().enter(&mut place, waker.clone());
+            wakeup.calls().enter(&mut place, waker);
             (wakeup, place)
         };
         Self(wakeups.into_iter().map(enter).collect())

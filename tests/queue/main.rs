@@ -1,6 +1,8 @@
 //! The job queue, call by call, on the store of the build.
 
 mod after;
+#[cfg(feature = "tokio")]
+mod awaiting;
 mod both;
 mod bounded;
 mod calls;

@@ -14,6 +14,49 @@ use waterline::{
 
 const FAN_OUT: u64 = 10;
 
+/// The calls that end a pipeline, as such or as futures.
+#[derive(Clone, Copy)]
+enum Way {
+    Call,
+    #[cfg(feature = "tokio")]
+    Future,
+}
+
+/// Runs a test with the calls, and with their futures.
+fn in_each_way(test: impl Fn(Way)) {
+    test(Way::Call);
+    #[cfg(feature = "tokio")]
+    test(Way::Future);
+}
+
+/// Calls this in a runtime with one thread, which a call that blocks would hold up.
+#[cfg(feature = "tokio")]
+fn block_on<R>(future: impl Future<Output = R>) -> R {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+macro_rules! way {
+    ($($name:ident, $name_async:ident, ($($arg:ident: $of:ty)?);)*) => {
+        impl Way {
+            $(fn $name(self, pipeline: Pipeline $(, $arg: $of)?) -> Result<(), Error> {
+                match self {
+                    Self::Call => pipeline.$name($($arg)?),
+                    #[cfg(feature = "tokio")]
+                    Self::Future => block_on(pipeline.$name_async($($arg)?)),
+                }
+            })*
+        }
+    };
+}
+
+way! {
+    join, join_async, ();
+    stop, stop_async, ();
+    stop_within, stop_within_async, (limit: Duration);
+    run_to, run_to_async, (index: Index);
+    run_to_head, run_to_head_async, ();
+}
+
 /// Each block pushes itself.
 fn pushing(log: &JobLog<u64>) -> impl Fn(Job<u64>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static {
     let log = log.clone();
@@ -95,36 +138,40 @@ fn promise_09_every_chunk_of_every_block_is_counted_once_over_many_lives_that_ar
 
 #[test]
 fn a_pipeline_runs_to_an_index_and_goes_on_from_there() {
-    let (store, blocks) = (Store::in_memory(), numbers(50));
-    chunked_to(&store, &blocks, Some(19)).join().unwrap();
-    assert_eq!(counted(&store), (20 * FAN_OUT, true));
-    chunked_to(&store, &blocks, Some(10)).join().unwrap();
-    assert_eq!(counted(&store), (20 * FAN_OUT, true), "it is there already");
-    // The stage runs already, so it may be further by now.
-    chunked(&store, &blocks).run_to(30).unwrap();
-    assert!(matches!(counted(&store), (count, true) if count >= 31 * FAN_OUT && count % FAN_OUT == 0));
-    chunked(&store, &blocks).run_to_head().unwrap();
-    assert_eq!(counted(&store), (50 * FAN_OUT, true));
-    chunked(&Store::in_memory(), &MemoryJobs::new()).run_to_head().unwrap();
-    let error = chunked(&store, &blocks).run_to(Index::MAX).unwrap_err();
-    assert!(matches!(error, Error::Config(ConfigError::StopAtMax)));
+    in_each_way(|way| {
+        let (store, blocks) = (Store::in_memory(), numbers(50));
+        way.join(chunked_to(&store, &blocks, Some(19))).unwrap();
+        assert_eq!(counted(&store), (20 * FAN_OUT, true));
+        way.join(chunked_to(&store, &blocks, Some(10))).unwrap();
+        assert_eq!(counted(&store), (20 * FAN_OUT, true), "it is there already");
+        // The stage runs already, so it may be further by now.
+        way.run_to(chunked(&store, &blocks), 30).unwrap();
+        assert!(matches!(counted(&store), (count, true) if count >= 31 * FAN_OUT && count % FAN_OUT == 0));
+        way.run_to_head(chunked(&store, &blocks)).unwrap();
+        assert_eq!(counted(&store), (50 * FAN_OUT, true));
+        way.run_to_head(chunked(&Store::in_memory(), &MemoryJobs::new())).unwrap();
+        let error = way.run_to(chunked(&store, &blocks), Index::MAX).unwrap_err();
+        assert!(matches!(error, Error::Config(ConfigError::StopAtMax)));
+    });
 }
 
 #[test]
 fn promise_06_a_stop_ends_the_stages_upstream_first_and_leaves_nothing_between_them() {
-    let (store, blocks) = (Store::in_memory(), MemoryJobs::new());
-    let pipeline = chunked(&store, &blocks);
-    for block in 0..200 {
-        blocks.push(block);
-    }
-    assert!(pipeline.handle().stage("blocks").unwrap().wait_for(100, LONG));
-    let handle = pipeline.handle();
-    pipeline.stop().unwrap();
-    let status = handle.status();
-    let processed = |name| status.stage(name).unwrap().status.last_processed.unwrap();
-    assert!(status.stages.iter().all(|stage| stage.status.state == State::Finished), "{status}");
-    assert_eq!(processed("chunks"), (processed("blocks") + 1) * FAN_OUT);
-    assert_eq!(counted(&store), (processed("chunks"), true));
+    in_each_way(|way| {
+        let (store, blocks) = (Store::in_memory(), MemoryJobs::new());
+        let pipeline = chunked(&store, &blocks);
+        for block in 0..200 {
+            blocks.push(block);
+        }
+        assert!(pipeline.handle().stage("blocks").unwrap().wait_for(100, LONG));
+        let handle = pipeline.handle();
+        way.stop(pipeline).unwrap();
+        let status = handle.status();
+        let processed = |name| status.stage(name).unwrap().status.last_processed.unwrap();
+        assert!(status.stages.iter().all(|stage| stage.status.state == State::Finished), "{status}");
+        assert_eq!(processed("chunks"), (processed("blocks") + 1) * FAN_OUT);
+        assert_eq!(counted(&store), (processed("chunks"), true));
+    });
 }
 
 #[test]
@@ -169,80 +216,87 @@ fn a_gated_stage_gets_to_the_watermark_of_its_upstreams_before_it_ends() {
 
 #[test]
 fn promise_05_the_first_failure_is_what_join_returns_and_stops_those_before_it() {
-    let (store, blocks) = (Store::in_memory(), MemoryJobs::<u64>::new());
-    let log = store.log::<u64>("middle").unwrap();
-    let pipeline = Pipeline::builder()
-        .stage("first", |stage| {
-            stage.consumer(blocks.clone(), store.progress("first")).max_processing(1).start_transactional(pushing(&log))
-        })
-        .stage("second", |stage| {
-            stage
-                .consumer(log.clone(), store.progress("second"))
-                .max_processing(1)
-                .start(|job| if job.payload == 5 { Err("broken".into()) } else { Ok(()) })
-        })
-        .stage("third", |stage| {
-            let behind = log.clone().gated_by(stage.after("second")?);
-            stage.consumer(behind, store.progress("third")).start(|_| Ok(()))
-        })
-        .start()
-        .unwrap();
-    let handle = pipeline.handle();
-    for block in 0..10 {
-        blocks.push(block);
-    }
-    let error = pipeline.join().unwrap_err();
-    assert!(
-        matches!(&error, Error::Stage { name, source } if name == "second"
-        && matches!(**source, Error::Job { index: 6, .. })),
-        "{}",
-        error.report()
-    );
-    let states = handle.status().stages.into_iter().map(|stage| stage.status.state).collect::<Vec<_>>();
-    assert_eq!(states, [State::Finished, State::Halted, State::Finished]);
-    assert_eq!(handle.stage("third").unwrap().last_processed_index(), Some(5), "what was left to it");
-}
-
-#[test]
-fn stop_within_leaves_what_there_is_no_time_for_to_the_next_life() {
-    let (store, blocks) = (Store::in_memory(), numbers(20));
-    let log = store.log::<u64>("middle").unwrap();
-    let release = Arc::new(AtomicBool::new(false));
-    let started = |retry: Retry| {
-        let release = release.clone();
-        Pipeline::builder()
+    in_each_way(|way| {
+        let (store, blocks) = (Store::in_memory(), MemoryJobs::<u64>::new());
+        let log = store.log::<u64>("middle").unwrap();
+        let pipeline = Pipeline::builder()
             .stage("first", |stage| {
-                stage.consumer(blocks.clone(), store.progress("first")).start_transactional(pushing(&log))
+                stage
+                    .consumer(blocks.clone(), store.progress("first"))
+                    .max_processing(1)
+                    .start_transactional(pushing(&log))
             })
             .stage("second", |stage| {
                 stage
                     .consumer(log.clone(), store.progress("second"))
-                    .retry(retry)
-                    .start(move |_| if release.load(Ordering::SeqCst) { Ok(()) } else { Err("not yet".into()) })
+                    .max_processing(1)
+                    .start(|job| if job.payload == 5 { Err("broken".into()) } else { Ok(()) })
+            })
+            .stage("third", |stage| {
+                let behind = log.clone().gated_by(stage.after("second")?);
+                stage.consumer(behind, store.progress("third")).start(|_| Ok(()))
             })
             .start()
-            .unwrap()
-    };
-    // Half of the time is for jobs that never end, half of it for the end. A machine that stands
-    // still may use that up, but not each time.
-    let stops_in_time = |limit| {
-        let pipeline = started(Retry::fixed(Duration::from_millis(1)));
+            .unwrap();
         let handle = pipeline.handle();
-        assert!(handle.stage("first").unwrap().wait_for(19, LONG));
-        let begun = Instant::now();
-        let stopped = pipeline.stop_within(limit);
-        assert!(stopped.is_ok() || begun.elapsed() >= limit, "{stopped:?}");
-        assert_eq!(handle.stage("second").unwrap().last_processed_index(), None);
-        let ended = |name| handle.stage(name).unwrap().wait_end(LONG).is_some();
-        assert!(["first", "second"].into_iter().all(ended), "{}", handle.status());
-        stopped.is_ok()
-    };
-    assert!([2, 4, 60].map(Duration::from_secs).into_iter().any(stops_in_time));
-    release.store(true, Ordering::SeqCst);
-    let pipeline = started(Retry::none());
-    let handle = pipeline.handle();
-    pipeline.run_to_head().unwrap();
-    assert_eq!(handle.stage("second").unwrap().last_processed_index(), Some(20));
+        for block in 0..10 {
+            blocks.push(block);
+        }
+        let error = way.join(pipeline).unwrap_err();
+        assert!(
+            matches!(&error, Error::Stage { name, source } if name == "second"
+        && matches!(**source, Error::Job { index: 6, .. })),
+            "{}",
+            error.report()
+        );
+        let states = handle.status().stages.into_iter().map(|stage| stage.status.state).collect::<Vec<_>>();
+        assert_eq!(states, [State::Finished, State::Halted, State::Finished]);
+        assert_eq!(handle.stage("third").unwrap().last_processed_index(), Some(5), "what was left to it");
+    });
+}
+
+#[test]
+fn stop_within_leaves_what_there_is_no_time_for_to_the_next_life() {
+    in_each_way(|way| {
+        let (store, blocks) = (Store::in_memory(), numbers(20));
+        let log = store.log::<u64>("middle").unwrap();
+        let release = Arc::new(AtomicBool::new(false));
+        let started = |retry: Retry| {
+            let release = release.clone();
+            Pipeline::builder()
+                .stage("first", |stage| {
+                    stage.consumer(blocks.clone(), store.progress("first")).start_transactional(pushing(&log))
+                })
+                .stage("second", |stage| {
+                    stage
+                        .consumer(log.clone(), store.progress("second"))
+                        .retry(retry)
+                        .start(move |_| if release.load(Ordering::SeqCst) { Ok(()) } else { Err("not yet".into()) })
+                })
+                .start()
+                .unwrap()
+        };
+        // Half of the time is for jobs that never end, half of it for the end. A machine that
+        // stands still may use that up, but not each time.
+        let stops_in_time = |limit| {
+            let pipeline = started(Retry::fixed(Duration::from_millis(1)));
+            let handle = pipeline.handle();
+            assert!(handle.stage("first").unwrap().wait_for(19, LONG));
+            let begun = Instant::now();
+            let stopped = way.stop_within(pipeline, limit);
+            assert!(stopped.is_ok() || begun.elapsed() >= limit, "{stopped:?}");
+            assert_eq!(handle.stage("second").unwrap().last_processed_index(), None);
+            let ended = |name| handle.stage(name).unwrap().wait_end(LONG).is_some();
+            assert!(["first", "second"].into_iter().all(ended), "{}", handle.status());
+            stopped.is_ok()
+        };
+        assert!([2, 4, 60].map(Duration::from_secs).into_iter().any(stops_in_time));
+        release.store(true, Ordering::SeqCst);
+        let pipeline = started(Retry::none());
+        let handle = pipeline.handle();
+        way.run_to_head(pipeline).unwrap();
+        assert_eq!(handle.stage("second").unwrap().last_processed_index(), Some(20));
+    });
 }
 
 #[test]
@@ -277,25 +331,27 @@ fn a_pipeline_that_is_put_together_wrongly_is_refused_and_what_was_started_is_st
 
 #[test]
 fn a_pipeline_that_is_stopped_on_a_thread_of_its_own_is_only_asked_to() {
-    let (give, given) = unbounded::<Pipeline>();
-    let (tell, told) = unbounded();
-    let jobs = MemoryJobs::new();
-    let pipeline = Pipeline::builder()
-        .stage("only", |stage| {
-            stage.consumer(jobs.clone(), MemoryProgress::new()).start(move |_| {
-                let pipeline = given.recv_timeout(LONG)?;
-                tell.send(pipeline.stop())?;
-                Ok(())
+    in_each_way(|way| {
+        let (give, given) = unbounded::<Pipeline>();
+        let (tell, told) = unbounded();
+        let jobs = MemoryJobs::new();
+        let pipeline = Pipeline::builder()
+            .stage("only", |stage| {
+                stage.consumer(jobs.clone(), MemoryProgress::new()).start(move |_| {
+                    let pipeline = given.recv_timeout(LONG)?;
+                    tell.send(way.stop(pipeline))?;
+                    Ok(())
+                })
             })
-        })
-        .start()
-        .unwrap();
-    let only = pipeline.handle().stage("only").unwrap();
-    give.send(pipeline).unwrap();
-    jobs.push(0);
-    let outcome = told.recv_timeout(LONG).unwrap();
-    assert!(matches!(outcome, Err(Error::Config(ConfigError::OwnThread))), "{outcome:?}");
-    until(&only, "the end", |status| status.state == State::Finished);
+            .start()
+            .unwrap();
+        let only = pipeline.handle().stage("only").unwrap();
+        give.send(pipeline).unwrap();
+        jobs.push(0);
+        let outcome = told.recv_timeout(LONG).unwrap();
+        assert!(matches!(outcome, Err(Error::Config(ConfigError::OwnThread))), "{outcome:?}");
+        until(&only, "the end", |status| status.state == State::Finished);
+    });
 }
 
 #[test]
@@ -499,4 +555,45 @@ fn a_stage_is_held_back_while_the_log_that_it_fills_is_full() {
     pipeline.run_to_head().unwrap();
     emptied.join().unwrap();
     eventually("the trim", || log.backlog() == 0);
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_future_that_is_dropped_only_asks_all_stages_to_stop() {
+    type Ends = fn(Pipeline) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+    let ways: [Ends; 3] = [
+        |pipeline| Box::pin(pipeline.join_async()),
+        |pipeline| Box::pin(pipeline.stop_async()),
+        |pipeline| Box::pin(pipeline.stop_within_async(LONG)),
+    ];
+    for (way, polls) in ways.into_iter().zip([0, 1, 1]) {
+        let (store, blocks) = (Store::in_memory(), numbers(1));
+        let log = store.log::<u64>("middle").unwrap();
+        let (go, gate) = unbounded::<()>();
+        let pipeline = Pipeline::builder()
+            .stage("first", |stage| {
+                stage.consumer(blocks.clone(), store.progress("first")).start_transactional(pushing(&log))
+            })
+            .stage("second", |stage| {
+                stage.consumer(log.clone(), store.progress("second")).start(move |_| Ok(gate.recv_timeout(LONG)?))
+            })
+            .start()
+            .unwrap();
+        let handle = pipeline.handle();
+        until(&handle.stage("second").unwrap(), "the job", |status| status.processing == 1);
+        block_on(async {
+            let mut future = way(pipeline);
+            for _ in 0..polls {
+                assert!(
+                    future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending()
+                );
+            }
+            // The job of the second stage still runs, and nobody waits for it.
+            drop(future);
+        });
+        go.send(()).unwrap();
+        for stage in ["first", "second"] {
+            assert!(handle.stage(stage).unwrap().wait_end(LONG).is_some(), "{}", handle.status());
+        }
+    }
 }

@@ -238,7 +238,9 @@ impl QueueEngine for Embedded {
         let state = self.state(job.queue);
         let at = state.moment();
         let progress = JobProgress::new(fraction, note, at.wall)?;
-        if !state.show(&job.id, job.token, &progress, at.now)? {
+        let is_due = state.show(&job.id, job.token, &progress, at.now)?;
+        state.shared.settle();
+        if !is_due {
             return Ok(None);
         }
         let (id, token) = (job.id.clone(), job.token);

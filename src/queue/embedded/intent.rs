@@ -189,7 +189,7 @@ where
     store.writer().write_together(Box::new(call));
     let answer = told.wait().map_err(QueueError::from).and_then(|answer| answer);
     for queue in queues.as_ref() {
-        queue.shared.write_lines();
+        queue.shared.settle();
         match &answer {
             Err(error @ QueueError::Store(Error::Store { .. })) => queue.shared.note_failing(Some(describe(error))),
             // The damaged record is in one of them.

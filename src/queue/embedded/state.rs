@@ -173,6 +173,7 @@ impl QueueState {
         drop(live);
         if is_first {
             self.shared.wake(Wake { all: true, sooner: true, ..Wake::default() });
+            self.shared.settle();
         }
         true
     }
@@ -276,6 +277,7 @@ impl QueueState {
     pub(crate) fn look_for_ticks(&self) {
         self.live.lock().from.set_ticks(0);
         self.shared.ring();
+        self.shared.settle();
     }
 }
 
@@ -289,7 +291,7 @@ impl Participant for QueueState {
     }
 
     fn apply(&self, tail: &mut Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
-        tail.owes_lines = true;
+        tail.nobody_settles = true;
         if let Some((of, change)) = decode_change(op) {
             let changed = self.step(tail, batch, self.moment()).change_note(&of, &change);
             return changed.map(drop).map_err(refusal);
@@ -335,11 +337,11 @@ impl Participant for QueueState {
         self.shared.wake(Wake { sooner: false, ..wake });
         let is_known = |damaged: &Damaged| matches!(damaged, Damaged::Periodic { name, .. } if !self.periodics.is_damage_new(name));
         told.retain(|happened| !matches!(happened, Happened::Line(Line::Damaged(damaged)) if is_known(damaged)));
-        let owes = tail.owes_lines && told.iter().any(|happened| matches!(happened, Happened::Line(_)));
-        self.shared.told(told);
-        self.shared.subscribers.watchers.miss(tail.untold);
+        let has_lines = told.iter().any(|happened| matches!(happened, Happened::Line(_)));
+        self.shared.told(told, tail.untold);
         self.shared.wake(Wake { sooner: wake.sooner, ..Wake::default() });
-        owes.then(|| -> Chore { Box::new(move |_| self.shared.write_lines()) })
+        let owes = tail.nobody_settles && (has_lines || self.shared.has_called());
+        owes.then(|| -> Chore { Box::new(move |_| self.shared.settle()) })
     }
 }
 

@@ -259,7 +259,14 @@ impl Step<'_, '_> {
     }
 
     fn tell(&mut self, id: &str, state: Option<JobState>, data: Option<Option<Vec<u8>>>) {
-        self.tail.tell(Happened::Seen { id: id.to_owned(), state, data });
+        self.tail.tell(Happened::Seen { id: id.to_owned(), state, data, error: None });
+    }
+
+    /// Tells those who wait of a job that came to this state, with its error if it is dead.
+    fn tell_row(&mut self, id: &str, row: &Row, data: Option<&[u8]>) {
+        let (state, data) = (Some(row.state), data.map(|data| Some(data.to_vec())));
+        let error = (row.state == JobState::Dead).then(|| row.error.clone());
+        self.tail.tell(Happened::Seen { id: id.to_owned(), state, data, error });
     }
 
     /// Tells the log of a job, if somebody wants lines of this level.

@@ -26,7 +26,7 @@ pub(crate) struct Tail {
     /// The number of jobs that waited when the batch began.
     pub(crate) waited: u64,
     /// True if nobody who waits for the batch writes its lines.
-    pub(crate) owes_lines: bool,
+    pub(crate) nobody_settles: bool,
     /// True if somebody is to be told of new jobs.
     is_watched: bool,
     /// The number of new jobs that are not among the events, since nobody watched.
@@ -36,8 +36,8 @@ pub(crate) struct Tail {
 impl Tail {
     pub(crate) fn new(head: Head, from: Fronts, gate: Gate, damaged: u64, life: u64, is_watched: bool) -> Self {
         let (waited, told) = (head.waiting(), Arc::default());
-        let (changed, count, owes_lines, untold) = (false, 0, false, 0);
-        Self { head, changed, from, gate, damaged, life, told, count, waited, owes_lines, is_watched, untold }
+        let (changed, count, nobody_settles, untold) = (false, 0, false, 0);
+        Self { head, changed, from, gate, damaged, life, told, count, waited, nobody_settles, is_watched, untold }
     }
 
     pub(crate) fn tell(&mut self, happened: Happened) {
@@ -52,7 +52,7 @@ impl Tail {
     /// Tells of a job that was not there before, if somebody waited when the batch began.
     pub(crate) fn tell_new(&mut self, id: &str, state: JobState) {
         if self.is_watched {
-            self.tell(Happened::Seen { id: id.to_owned(), state: Some(state), data: Some(None) });
+            self.tell(Happened::Seen { id: id.to_owned(), state: Some(state), data: Some(None), error: None });
         } else {
             self.untold += 1;
         }

@@ -5,6 +5,7 @@
 
 use crate::base::clock::{Clock, Moment};
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::base::wakers::Called;
 use crate::queue::engine::Claimed;
 use crate::queue::handle::Queue;
 use crate::queue::rules::fair::{Draw, Rule};
@@ -150,7 +151,9 @@ impl Members {
     /// Wakes one thread that waits, since there is more than the caller takes.
     pub(in crate::queue) fn pass_on(&self) {
         if self.bell.is_awaited() && self.have_ready(&[]) {
-            self.bell.ring(1);
+            let mut called = Called::default();
+            self.bell.ring(1, &mut called);
+            called.wake();
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::base::clock::{Clock, Moment};
 use crate::base::error::Error;
 use crate::base::sync::Arc;
+use crate::base::wakers::Called;
 use crate::queue::group::members::Members;
 use crate::queue::handle::Queue;
 use crate::queue::runner::running::Running;
@@ -142,7 +143,9 @@ impl Source {
     }
 
     pub(super) fn ring(&self) {
-        self.0.bell().ring_all();
+        let mut called = Called::default();
+        self.0.bell().ring_all(&mut called);
+        called.wake();
     }
 
     pub(super) fn slot_is_free(&self) {

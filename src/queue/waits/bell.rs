@@ -1,6 +1,9 @@
 //! A wait for jobs of several queues at once: each of them rings.
 
 use crate::base::sync::{Condvar, Mutex, wait_until};
+#[cfg(feature = "tokio")]
+use crate::base::wakers::wait_at;
+use crate::base::wakers::{Called, Tasks};
 use std::time::Instant;
 
 /// The place where the threads of a group sleep. Each queue of the group rings it whenever it wakes
@@ -29,6 +32,10 @@ struct Heard {
     full: usize,
     /// The number of those who wait for room for a job of theirs.
     blocked: usize,
+    /// The tasks that wait for a job. Those that do not take each job count as picky too.
+    tasks: Tasks,
+    /// The tasks that wait for room.
+    blocked_tasks: Tasks,
 }
 
 impl Bell {
@@ -37,9 +44,10 @@ impl Bell {
         self.heard.lock().news
     }
 
-    /// True if a thread waits for a job.
+    /// True if a thread or a task waits for a job.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.heard.lock().asleep > 0
+        let heard = self.heard.lock();
+        heard.asleep > 0 || !heard.tasks.is_empty()
     }
 
     /// Returns the number of threads that sleep until there is a job.
@@ -48,24 +56,28 @@ impl Bell {
         self.heard.lock().asleep
     }
 
-    /// Notes so many new jobs, and wakes a thread for each.
-    pub(crate) fn ring(&self, jobs: u64) {
+    /// Notes so many new jobs, and wakes a thread and a task for each.
+    pub(crate) fn ring(&self, jobs: u64, called: &mut Called) {
         let mut heard = self.heard.lock();
         heard.news += 1;
         if heard.picky > 0 {
             // The one who is woken may not take the job that another one takes.
             self.changed.notify_all();
+            heard.tasks.call(usize::MAX, called);
             return;
         }
+        heard.tasks.call(usize::try_from(jobs).unwrap_or(usize::MAX), called);
         for _ in 0..jobs.min(heard.asleep as u64) {
             self.changed.notify_one();
         }
     }
 
-    /// Makes every thread that waits look again.
-    pub(crate) fn ring_all(&self) {
+    /// Makes everybody who waits look again.
+    pub(crate) fn ring_all(&self, called: &mut Called) {
         let mut heard = self.heard.lock();
         heard.news += 1;
+        heard.tasks.call(usize::MAX, called);
+        heard.blocked_tasks.call(usize::MAX, called);
         if heard.asleep > 0 {
             self.changed.notify_all();
         }
@@ -77,9 +89,10 @@ impl Bell {
         }
     }
 
-    /// Makes the threads look again that wait for room.
-    pub(crate) fn ring_room(&self) {
+    /// Makes those look again who wait for room.
+    pub(crate) fn ring_room(&self, called: &mut Called) {
         let mut heard = self.heard.lock();
+        heard.blocked_tasks.call(usize::MAX, called);
         if heard.blocked > 0 {
             heard.news += 1;
             self.room.notify_all();
@@ -125,6 +138,33 @@ impl Bell {
         while heard.news == news && !wait_until(&self.changed, &mut heard, until) {}
         heard.asleep -= 1;
         heard.picky -= picky;
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Bell {
+    /// Waits, as a task, until there is news.
+    pub(crate) async fn heard(&self, news: u64, takes: Takes) {
+        let picky = usize::from(takes == Takes::Some);
+        self.heard.lock().picky += picky;
+        let _picky = Picky(self, picky);
+        wait_at(&self.heard, |heard| &mut heard.tasks, |heard| (heard.news != news).then_some(())).await;
+    }
+
+    /// Waits, as a task, until this is true, which is looked at whenever there may be room.
+    pub(crate) async fn room(&self, has_room: impl Fn() -> bool) {
+        wait_at(&self.heard, |heard| &mut heard.blocked_tasks, |_| has_room().then_some(())).await;
+    }
+}
+
+/// A task that may not take each job, until it is dropped.
+#[cfg(feature = "tokio")]
+struct Picky<'a>(&'a Bell, usize);
+
+#[cfg(feature = "tokio")]
+impl Drop for Picky<'_> {
+    fn drop(&mut self) {
+        self.0.heard.lock().picky -= self.1;
     }
 }
 

@@ -3,7 +3,10 @@
 
 use crate::base::clock::{Moment, Waits};
 use crate::base::config::ConfigError;
+#[cfg(feature = "tokio")]
+use crate::base::sync::AtomicBool;
 use crate::base::sync::{Arc, Mutex, Ordering};
+use crate::base::wakers::Called;
 use crate::queue::waits::averages::Averages;
 use crate::queue::waits::bell::Bell;
 use crate::queue::waits::lines::{self, Lines};
@@ -33,6 +36,11 @@ pub(crate) struct Shared {
     pub(crate) subscribers: Subscribers,
     pub(crate) averages: Averages,
     lines: Lines,
+    /// The tasks that are to be woken once no lock is held.
+    called: Mutex<Called>,
+    /// True if a task looks after what time brings, for all that wait.
+    #[cfg(feature = "tokio")]
+    is_kept: AtomicBool,
     /// The slots of the runner; 0: there is none.
     slots: AtomicUsize,
     trouble: Mutex<Trouble>,
@@ -60,6 +68,20 @@ pub(crate) struct Wake {
     pub room: bool,
     /// Those who wait for a change have to look, since time brings one sooner.
     pub sooner: bool,
+}
+
+/// The duty of a task to look after what time brings to a queue, for all tasks that wait there.
+/// When it is dropped, another one takes it.
+#[cfg(feature = "tokio")]
+pub(crate) struct Keeper(Arc<Shared>);
+
+#[cfg(feature = "tokio")]
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.is_kept.store(false, Ordering::Release);
+        self.0.call(|called| self.0.subscribers.ring(called));
+        self.0.settle();
+    }
 }
 
 /// The right to run a queue, until it is dropped.
@@ -109,6 +131,9 @@ impl Shared {
             subscribers: Subscribers::default(),
             averages: Averages::new(durations),
             lines: Lines::default(),
+            called: Mutex::default(),
+            #[cfg(feature = "tokio")]
+            is_kept: AtomicBool::new(false),
             slots: AtomicUsize::new(0),
             trouble: Mutex::default(),
         });
@@ -123,43 +148,67 @@ impl Shared {
 
     // The engine.
 
-    /// Tells those who wait what a write has brought. The lines of the log wait until
-    /// [`write_lines`](Self::write_lines).
-    pub(crate) fn told(&self, mut told: Vec<Happened>) {
+    /// Tells those who wait what a write has brought, so many changes without saying which. The
+    /// lines of the log and the tasks wait until somebody [settles](Self::settle).
+    pub(crate) fn told(&self, mut told: Vec<Happened>, untold: u64) {
         let is_line = |happened: &mut Happened| matches!(happened, Happened::Line(_));
         let lines: Vec<_> = told.extract_if(.., is_line).filter_map(Happened::line).collect();
         self.lines.add(lines);
-        self.subscribers.tell(told);
+        self.call(|called| {
+            self.subscribers.tell(told, called);
+            self.subscribers.watchers.miss(untold, called);
+        });
     }
 
-    /// Tells of the progress that a worker shows.
+    /// Tells of the progress that a worker shows. The tasks wait until somebody
+    /// [settles](Self::settle).
     pub(crate) fn told_progress(&self, id: &str, progress: &JobProgress) {
-        self.subscribers.tell_progress(id, progress);
+        self.call(|called| self.subscribers.tell_progress(id, progress, called));
     }
 
-    /// Wakes those who have to look at what a write has brought.
+    /// Wakes those who have to look at what a write has brought. The tasks wait until somebody
+    /// [settles](Self::settle).
     pub(crate) fn wake(&self, wake: Wake) {
-        if wake.room {
-            self.bell.ring_room();
-        }
-        if wake.all {
-            self.each_bell(Bell::ring_all);
-        } else if wake.jobs > 0 || wake.early {
-            self.each_bell(|bell| bell.ring(wake.jobs));
-        }
-        if wake.sooner {
-            self.subscribers.ring();
-        }
+        self.call(|called| {
+            if wake.room {
+                self.bell.ring_room(called);
+            }
+            if wake.all {
+                self.each_bell(|bell| bell.ring_all(called));
+            } else if wake.jobs > 0 || wake.early {
+                self.each_bell(|bell| bell.ring(wake.jobs, called));
+            }
+            if wake.sooner {
+                self.subscribers.ring(called);
+            }
+        });
     }
 
-    /// Makes every thread that waits look again.
+    /// Makes everybody who waits for a job look again. The tasks wait until somebody
+    /// [settles](Self::settle).
     pub(crate) fn ring(&self) {
-        self.each_bell(Bell::ring_all);
+        self.call(|called| self.each_bell(|bell| bell.ring_all(called)));
     }
 
-    /// Writes the lines of the log that wait. The caller holds no lock.
-    pub(crate) fn write_lines(&self) {
+    fn call(&self, ring: impl FnOnce(&mut Called)) {
+        let mut called = Called::default();
+        ring(&mut called);
+        if !called.is_empty() {
+            self.called.lock().append(called);
+        }
+    }
+
+    /// True if tasks wait until somebody [settles](Self::settle).
+    pub(crate) fn has_called(&self) -> bool {
+        !self.called.lock().is_empty()
+    }
+
+    /// Writes the lines of the log that wait, and wakes the tasks that were called. The caller
+    /// holds no lock.
+    pub(crate) fn settle(&self) {
         self.lines.write(&self.name);
+        let called = std::mem::take(&mut *self.called.lock());
+        called.wake();
     }
 
     /// Tells the log of the end of an attempt.
@@ -182,6 +231,12 @@ impl Shared {
         self.trouble.lock().clone()
     }
 
+    /// Returns the duty to look after what time brings, unless another task has it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn keep(self: &Arc<Self>) -> Option<Keeper> {
+        (!self.is_kept.swap(true, Ordering::AcqRel)).then(|| Keeper(self.clone()))
+    }
+
     // The bells.
 
     /// Rings this bell from now on whenever the queue wakes its own threads.
@@ -191,7 +246,7 @@ impl Shared {
         bells.push(Arc::downgrade(bell));
     }
 
-    fn each_bell(&self, ring: impl Fn(&Bell)) {
+    fn each_bell(&self, mut ring: impl FnMut(&Bell)) {
         ring(&self.bell);
         for bell in self.bells.lock().iter().filter_map(Weak::upgrade) {
             ring(&bell);
@@ -235,8 +290,7 @@ impl Shared {
 
 impl Waits for Shared {
     fn clock_was_set(&self) {
-        self.ring();
-        self.bell.ring_room();
-        self.subscribers.ring();
+        self.wake(Wake { all: true, room: true, sooner: true, ..Wake::default() });
+        self.settle();
     }
 }

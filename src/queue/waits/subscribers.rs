@@ -1,6 +1,7 @@
 //! Those who wait for a change of a job.
 
 use crate::base::sync::{Arc, Condvar, Mutex};
+use crate::base::wakers::{Called, Tasks};
 use crate::queue::waits::watchers::Watchers;
 use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::progress::JobProgress;
@@ -21,17 +22,24 @@ pub(crate) struct Told {
     pub(crate) calls: u64,
     pub(crate) state: Option<JobState>,
     pub(crate) data: Option<Vec<u8>>,
+    /// The error of a job that is dead.
+    pub(crate) error: Option<String>,
     pub(crate) progress: Option<JobProgress>,
     /// Wakes a thread that waits for several jobs at once.
     pub(crate) bell: Option<Arc<Bell>>,
+    /// The tasks that wait for the job.
+    pub(crate) tasks: Tasks,
 }
 
-impl Told {
-    fn ring(&self) {
-        if let Some(bell) = &self.bell {
+impl Slot {
+    /// Wakes the threads that wait, and adds the tasks to the list of those that are to be woken.
+    fn call(&self, told: &mut Told, called: &mut Called) {
+        self.changed.notify_all();
+        if let Some(bell) = &told.bell {
             *bell.rung.lock() += 1;
             bell.changed.notify_all();
         }
+        told.tasks.call(usize::MAX, called);
     }
 }
 
@@ -43,8 +51,8 @@ pub(crate) struct Bell {
     pub(crate) changed: Condvar,
 }
 
-/// A job as it is stored: its state, its data and its progress.
-pub(crate) type Read = (JobState, Option<Vec<u8>>, Option<JobProgress>);
+/// A job as it is stored: its state, its data, its error and its progress.
+pub(crate) type Read = (JobState, Option<Vec<u8>>, Option<String>, Option<JobProgress>);
 
 /// Those who wait for jobs, by id.
 #[derive(Default)]
@@ -59,15 +67,15 @@ impl Subscribers {
         self.watchers.is_any() || !self.slots.lock().is_empty()
     }
 
-    pub(crate) fn tell(&self, told: Vec<Happened>) {
-        self.watchers.tell(&told);
+    pub(crate) fn tell(&self, told: Vec<Happened>, called: &mut Called) {
+        self.watchers.tell(&told, called);
         let slots = self.slots.lock();
         if slots.is_empty() {
             return;
         }
         for happened in told {
-            let (id, state, data) = match happened {
-                Happened::Seen { id, state, data } => (id, state, data),
+            let (id, state, data, error) = match happened {
+                Happened::Seen { id, state, data, error } => (id, state, data, error),
                 // The state that it has then is told next.
                 Happened::Anew { id } => {
                     let of_id = slots.get(&id).into_iter().flatten();
@@ -85,21 +93,20 @@ impl Subscribers {
             for slot in slots.get(&id).into_iter().flatten() {
                 let mut told = slot.state.lock();
                 told.changes += 1;
-                told.state = state;
+                (told.state, told.error) = (state, error.clone());
                 if let Some(data) = &data {
                     told.data.clone_from(data);
                 }
                 if state.is_none() {
                     told.progress = None;
                 }
-                slot.changed.notify_all();
-                told.ring();
+                slot.call(&mut told, called);
             }
         }
     }
 
     /// Tells the progress of a job that runs.
-    pub(crate) fn tell_progress(&self, id: &str, progress: &JobProgress) {
+    pub(crate) fn tell_progress(&self, id: &str, progress: &JobProgress, called: &mut Called) {
         let slots = self.slots.lock();
         if slots.is_empty() {
             return;
@@ -107,20 +114,18 @@ impl Subscribers {
         for slot in slots.get(id).into_iter().flatten() {
             let mut told = slot.state.lock();
             told.changes += 1;
-            (told.state, told.progress) = (Some(JobState::Running), Some(progress.clone()));
-            slot.changed.notify_all();
-            told.ring();
+            (told.state, told.error, told.progress) = (Some(JobState::Running), None, Some(progress.clone()));
+            slot.call(&mut told, called);
         }
     }
 
     /// Makes all who wait look at the clock again, and at what time brings.
-    pub(crate) fn ring(&self) {
-        self.watchers.ring();
+    pub(crate) fn ring(&self, called: &mut Called) {
+        self.watchers.ring(called);
         for slot in self.slots.lock().values().flatten() {
             let mut told = slot.state.lock();
             told.calls += 1;
-            told.ring();
-            slot.changed.notify_all();
+            slot.call(&mut told, called);
         }
     }
 

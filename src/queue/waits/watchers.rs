@@ -1,6 +1,7 @@
 //! Those who wait for a change of any job.
 
 use crate::base::sync::{Arc, Condvar, Mutex, Ordering};
+use crate::base::wakers::{Called, Tasks};
 use crate::queue::words::job::{JobId, JobState, time};
 use crate::queue::words::told::Happened;
 use std::collections::VecDeque;
@@ -51,6 +52,27 @@ pub(crate) struct Waiting {
     pub(crate) missed: u64,
     /// Counts the changes, and the calls to look at the clock again.
     pub(crate) calls: u64,
+    /// The tasks that wait for a change.
+    pub(crate) tasks: Tasks,
+}
+
+impl Waiting {
+    /// Takes the next change.
+    pub(crate) fn next(&mut self) -> Option<QueueChange> {
+        match std::mem::take(&mut self.missed) {
+            0 => self.changes.pop_front(),
+            changes => Some(QueueChange::Missed { changes }),
+        }
+    }
+}
+
+impl Buffer {
+    /// Wakes those who wait: the threads now, and the tasks later, by this list.
+    fn call(&self, waiting: &mut Waiting, called: &mut Called) {
+        waiting.calls += 1;
+        self.changed.notify_all();
+        waiting.tasks.call(usize::MAX, called);
+    }
 }
 
 /// Those who watch a queue.
@@ -66,7 +88,7 @@ impl Watchers {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    pub(crate) fn tell(&self, told: &[Happened]) {
+    pub(crate) fn tell(&self, told: &[Happened], called: &mut Called) {
         if !self.is_any() {
             return;
         }
@@ -74,32 +96,29 @@ impl Watchers {
         for buffer in self.buffers.lock().iter().filter(|_| !changes.is_empty()) {
             let mut waiting = buffer.waiting.lock();
             waiting.changes.extend(changes.iter().cloned());
-            waiting.calls += 1;
             let surplus = waiting.changes.len().saturating_sub(MOST);
             waiting.changes.drain(..surplus);
             waiting.missed += surplus as u64;
-            buffer.changed.notify_all();
+            buffer.call(&mut waiting, called);
         }
     }
 
     /// Tells those who watch by now that they have missed so many changes.
-    pub(crate) fn miss(&self, changes: u64) {
+    pub(crate) fn miss(&self, changes: u64, called: &mut Called) {
         if changes == 0 || !self.is_any() {
             return;
         }
         for buffer in self.buffers.lock().iter() {
             let mut waiting = buffer.waiting.lock();
             waiting.missed += changes;
-            waiting.calls += 1;
-            buffer.changed.notify_all();
+            buffer.call(&mut waiting, called);
         }
     }
 
     /// Makes all who wait look at the clock again.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn ring(&self, called: &mut Called) {
         for buffer in self.buffers.lock().iter() {
-            buffer.waiting.lock().calls += 1;
-            buffer.changed.notify_all();
+            buffer.call(&mut buffer.waiting.lock(), called);
         }
     }
 

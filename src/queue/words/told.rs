@@ -8,8 +8,8 @@ use crate::queue::words::related::Skipped;
 #[derive(Clone, Debug)]
 pub(crate) enum Happened {
     /// A job has another state, or other data; `None`: it was removed.
-    /// The data is new if there is some; `Some(None)`: it is gone.
-    Seen { id: JobId, state: Option<JobState>, data: Option<Option<Vec<u8>>> },
+    /// The data is new if there is some; `Some(None)`: it is gone. A dead job has the error.
+    Seen { id: JobId, state: Option<JobState>, data: Option<Option<Vec<u8>>>, error: Option<String> },
     /// A job has this lease from now on.
     Claimed { id: JobId, token: u64 },
     /// A job has had this lease all along, though nothing told of it.

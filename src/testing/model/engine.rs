@@ -65,9 +65,9 @@ fn tell(mut queues: Queues<'_>, changed: impl IntoIterator<Item = QueueNo>) {
     }
     drop(queues);
     for (shared, told) in all {
-        shared.told(told);
+        shared.told(told, 0);
         shared.wake(Wake { all: true, room: true, sooner: true, ..Wake::default() });
-        shared.write_lines();
+        shared.settle();
     }
 }
 
@@ -209,7 +209,10 @@ impl QueueEngine for Model {
             Ok::<_, QueueError>((own.row.clone(), progress))
         })?;
         let shared = of(&mut self.queues.lock(), job.queue).shared.clone();
-        shared.iter().for_each(|shared| shared.told_progress(&job.id, &progress));
+        if let Some(shared) = &shared {
+            shared.told_progress(&job.id, &progress);
+            shared.settle();
+        }
         Ok(Some(row))
     }
 
@@ -288,7 +291,10 @@ impl QueueEngine for Model {
         *deadline = silence.and_then(|silence| now.checked_add(silence));
         let shared = kept.shared.clone();
         drop(queues);
-        shared.iter().for_each(|shared| shared.wake(Wake { all: true, sooner: true, ..Wake::default() }));
+        if let Some(shared) = &shared {
+            shared.wake(Wake { all: true, sooner: true, ..Wake::default() });
+            shared.settle();
+        }
         true
     }
 

@@ -144,8 +144,10 @@ impl Jobs {
     }
 
     pub(super) fn tell(&mut self, id: &str, data: Option<Option<Vec<u8>>>) {
-        let state = self.all.get(id).map(|job| job.row.state);
-        self.told.push(Happened::Seen { id: id.to_owned(), state, data });
+        let row = self.all.get(id).map(|job| &job.row);
+        let error = row.filter(|row| row.state == JobState::Dead).map(|row| row.error.clone());
+        let state = row.map(|row| row.state);
+        self.told.push(Happened::Seen { id: id.to_owned(), state, data, error });
     }
 
     pub(super) fn tell_data(&mut self, id: &str, data: Vec<u8>) {

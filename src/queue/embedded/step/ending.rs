@@ -136,7 +136,7 @@ impl Step<'_, '_> {
             row.extras_mut().is_suspect = is_suspect;
         }
         row.place = kept.unwrap_or(0);
-        self.tell(id, Some(row.state), data.map(|data| Some(data.to_vec())));
+        self.tell_row(id, &row, data);
         if row.state.is_ended() {
             self.settle(id, &mut row, false)?;
         }
@@ -169,7 +169,7 @@ impl Step<'_, '_> {
         };
         let kept = ends::kept_until(retention, self.at.wall);
         row.place = kept.unwrap_or(0);
-        self.tell(id, Some(row.state), None);
+        self.tell_row(id, &row, None);
         self.settle(id, &mut row, false)?;
         if kept.is_none() {
             self.end_waits(id, &mut row, false)?;

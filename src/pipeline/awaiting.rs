@@ -1,0 +1,131 @@
+//! The calls that wait for the end of a pipeline, as futures: no thread is blocked meanwhile.
+
+use super::Pipeline;
+use super::running::End;
+use crate::base::config::ConfigError;
+use crate::base::error::Error;
+use crate::base::index::Index;
+use crate::base::time;
+use crate::base::wakers::within;
+use std::time::Duration;
+
+impl Pipeline {
+    /// Waits, without a thread, until the pipeline ends: the future of [`join`](Self::join).
+    ///
+    /// The future owns the pipeline. If it is dropped before it is ready, all stages are asked to
+    /// stop, and nobody waits. To stop the pipeline while this future waits, call
+    /// [`PipelineHandle::request_stop`](crate::PipelineHandle::request_stop), and await it to its
+    /// end.
+    ///
+    /// ```
+    /// use waterline::{Jobs, MemoryJobs, MemoryProgress, Pipeline};
+    ///
+    /// let blocks: MemoryJobs<_> = (0..5).collect();
+    /// let pipeline = Pipeline::builder()
+    ///     .stage("fetch", |stage| stage.consumer(blocks.clone(), MemoryProgress::new()).start(|_| Ok(())))
+    ///     .stage("count", |stage| {
+    ///         let fetched = blocks.clone().gated_by(stage.after("fetch")?);
+    ///         stage.consumer(fetched, MemoryProgress::new()).start(|_| Ok(()))
+    ///     })
+    ///     .stop_at(4)
+    ///     .start()?;
+    /// let handle = pipeline.handle();
+    /// tokio::runtime::Runtime::new()?.block_on(pipeline.join_async())?;
+    /// assert_eq!(handle.status().stages[1].status.last_processed, Some(4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`join`](Self::join).
+    pub fn join_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        Leaving(self).end(End::Itself, None)
+    }
+
+    /// Stops the pipeline, and waits for its end without a thread: the future of
+    /// [`stop`](Self::stop). It asks for the stop when it is first polled, and owns the pipeline as
+    /// that of [`join_async`](Self::join_async) does.
+    ///
+    /// # Errors
+    /// Those of [`stop`](Self::stop).
+    pub fn stop_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        Leaving(self).end(End::Now, None)
+    }
+
+    /// Stops the pipeline within a time limit: the future of [`stop_within`](Self::stop_within).
+    /// The limit begins when it is first polled. It owns the pipeline as that of
+    /// [`join_async`](Self::join_async) does.
+    ///
+    /// # Errors
+    /// Those of [`stop_within`](Self::stop_within), and [`Error::Runtime`] of a stage if the
+    /// runtime shuts down meanwhile.
+    ///
+    /// # Panics
+    /// If the runtime was built without [`enable_time`](tokio::runtime::Builder::enable_time), or
+    /// there is none.
+    pub fn stop_within_async(self, limit: Duration) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        Leaving(self).end(End::Now, Some(limit))
+    }
+
+    /// Runs to this index: the future of [`run_to`](Self::run_to). It owns the pipeline as that of
+    /// [`join_async`](Self::join_async) does.
+    ///
+    /// # Errors
+    /// Those of [`run_to`](Self::run_to).
+    pub fn run_to_async(self, index: Index) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        Leaving(self).end(End::At(index), None)
+    }
+
+    /// Runs to the head that the source reports next: the future of
+    /// [`run_to_head`](Self::run_to_head). It owns the pipeline as that of
+    /// [`join_async`](Self::join_async) does.
+    ///
+    /// # Errors
+    /// Those of [`run_to_head`](Self::run_to_head).
+    pub fn run_to_head_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        Leaving(self).end(End::Head, None)
+    }
+}
+
+/// A pipeline that a future owns until its end. If the future is dropped before that, the stages
+/// are let go: to wait would block a thread of the runtime.
+struct Leaving(Pipeline);
+
+impl Leaving {
+    async fn end(mut self, end: End, limit: Option<Duration>) -> Result<(), Error> {
+        end.check()?;
+        let shared = self.0.shared.clone();
+        if shared.is_own_thread() {
+            return Err(ConfigError::OwnThread.into());
+        }
+        let now = time::now();
+        let drain = async {
+            for nth in 0..shared.stages.len() {
+                shared.lead_to(nth, end);
+                shared.ended(nth).await;
+            }
+        };
+        if within(limit.map_or(Duration::MAX, |limit| limit / 2), drain).await.is_none() {
+            shared.request_stop_of(shared.stages.len());
+        }
+        let mut errors = Vec::new();
+        for nth in 0..shared.stages.len() {
+            let consumer = self.0.consumers.remove(0);
+            let rest = limit.map(|limit| limit.saturating_sub(time::now().saturating_duration_since(now)));
+            let outcome = match rest {
+                None => consumer.join_async().await,
+                Some(rest) => consumer.stop_within_async(rest).await,
+            };
+            errors.extend(outcome.err().map(|error| (nth, error)));
+        }
+        shared.first_of(errors).map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if !self.0.consumers.is_empty() {
+            self.0.shared.request_stop_of(self.0.shared.stages.len());
+            self.0.let_go();
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! The calls of a queue as futures, on each back end: they answer as the calls do, cost no thread
+//! while they wait, and may be dropped at any time.
+
+use common::queues::{Bench, HOUR, MINUTE, SECOND, job, noon, on_each, on_store_with};
+use common::{LONG, ends, eventually};
+use parking_lot::Mutex;
+use std::future::{Future, pending};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::{JoinHandle, spawn_blocking, yield_now};
+use waterline::Error;
+use waterline::queue::{
+    Accept, JobState, NewJob, Outcome, PushOutcome, Queue, QueueChange, QueueError, QueueOptions, Retention, Runner,
+    Seen, Subscription,
+};
+
+/// A runtime with one thread for futures, and one for calls that block.
+fn runtime() -> Runtime {
+    Builder::new_current_thread().max_blocking_threads(1).enable_all().build().unwrap()
+}
+
+/// Runs this in such a runtime, and fails if it does not end.
+fn run<Fut: Future<Output = ()>>(test: impl FnOnce() -> Fut + Send + 'static) {
+    ends("a future", move || runtime().block_on(async { tokio::time::timeout(LONG, test()).await.unwrap() }));
+}
+
+/// Runs a test on each back end.
+fn on_each_run<Fut: Future<Output = ()> + 'static>(options: &QueueOptions, test: fn(Bench) -> Fut) {
+    on_each(options, |bench| run(move || test(bench)));
+}
+
+/// Lets all tasks come to their wait, also those that make a call that blocks.
+async fn rest() {
+    for _ in 0..8 {
+        spawn_blocking(|| ()).await.unwrap();
+        yield_now().await;
+    }
+}
+
+/// Starts a task, and lets it come to its wait.
+async fn begun<R: Send + 'static>(future: impl Future<Output = R> + Send + 'static) -> JoinHandle<R> {
+    let task = tokio::spawn(future);
+    rest().await;
+    task
+}
+
+/// Polls a future once, with a waker that wakes nobody.
+fn poll_once<R>(future: Pin<&mut impl Future<Output = R>>) -> Poll<R> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Waits for the end of a job, in each way that there is.
+async fn end_of(mut job: Subscription, way: usize) -> Option<Seen> {
+    match way {
+        0 => job.wait_ended_async(HOUR).await.unwrap(),
+        1 => loop {
+            let seen = job.wait_async(HOUR).await.unwrap()?;
+            if seen.state.is_none_or(JobState::is_ended) {
+                return Some(seen);
+            }
+        },
+        2 => loop {
+            let (_, seen) = Subscription::wait_any_async(std::slice::from_mut(&mut job), HOUR).await.unwrap()?;
+            if seen.state.is_none_or(JobState::is_ended) {
+                return Some(seen);
+            }
+        },
+        3 => job.wait_for_async(JobState::Finished, HOUR).await.unwrap(),
+        _ => {
+            let finished = JobState::Finished;
+            let all = std::slice::from_mut(&mut job);
+            Subscription::wait_any_for_async(all, finished, HOUR).await.unwrap().map(|(_, seen)| seen)
+        }
+    }
+}
+
+#[test]
+fn a_task_that_waits_for_a_job_is_told_its_end_as_a_thread_is() {
+    on_each_run(&QueueOptions::default(), |bench| async move {
+        for (end, ways) in [("finished", 0..5), ("dead", 0..3), ("removed", 0..5)] {
+            for way in ways {
+                bench.push(job("a"));
+                let mut thread = bench.queue.subscribe("a").unwrap();
+                let task = begun(end_of(bench.queue.subscribe_async("a").await.unwrap(), way)).await;
+                let mut lease = bench.take("a");
+                lease.progress(0.5, "half").unwrap();
+                rest().await;
+                let error = match end {
+                    "finished" => lease.finish(Some("done".into())).map(|_| None).unwrap(),
+                    "dead" => lease.bury("no way").map(|_| Some("no way")).unwrap(),
+                    _ => bench.queue.remove("a").map(|()| None).unwrap(),
+                };
+                let said = thread.wait_ended(Duration::ZERO).unwrap().expect("it has ended");
+                assert_eq!(said.error.as_deref(), error, "{end} {way}");
+                // A wait for a state tells of a removal only that the wait is over.
+                let expected = (end != "removed" || way < 3).then_some(said);
+                assert_eq!(task.await.unwrap(), expected, "{end} {way}");
+                bench.queue.remove("a").ok();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_wait_tells_what_has_come_before_it_and_ends_with_its_time() {
+    on_each_run(&QueueOptions::default().retention(Retention::Keep), |bench| async move {
+        bench.push(job("a"));
+        bench.push(job("b"));
+        let mut all = vec![bench.queue.subscribe("a").unwrap(), bench.queue.subscribe("b").unwrap()];
+        bench.finish("a");
+        for _ in 0..2 {
+            let seen = all[0].wait_ended_async(Duration::ZERO).await.unwrap().expect("it has ended");
+            assert_eq!((seen.state, seen.error), (Some(JobState::Finished), None));
+        }
+        assert_eq!(all[1].wait_ended_async(Duration::ZERO).await.unwrap(), None);
+        let mut queues = vec![all.pop().unwrap()];
+        let (clock, mut last) = (bench.clock.clone(), all.pop().unwrap());
+        let minute = begun(async move { (last.wait_async(MINUTE).await.unwrap(), last) }).await;
+        let any = begun(async move { Subscription::wait_any_async(&mut queues, MINUTE).await.unwrap() }).await;
+        let mut watch = bench.queue.watch();
+        let watched = begun(async move { watch.wait_async(MINUTE).await }).await;
+        let accepted = {
+            bench.finish("b");
+            assert!(any.await.unwrap().is_some());
+            assert!(watched.await.unwrap().is_some());
+            let queue = bench.queue.clone();
+            begun(async move { queue.accept_async(Accept::new().timeout(MINUTE)).await.unwrap().is_none() }).await
+        };
+        clock.advance(MINUTE - SECOND);
+        rest().await;
+        assert!(!minute.is_finished() && !accepted.is_finished());
+        clock.advance(SECOND);
+        let (seen, _) = minute.await.unwrap();
+        assert_eq!(seen, None);
+        assert!(accepted.await.unwrap());
+        assert_eq!(Subscription::wait_any_async(&mut [], MINUTE).await.unwrap(), None);
+    });
+}
+
+#[test]
+fn by_the_clock_of_the_system_a_wait_ends_by_itself() {
+    run(|| async {
+        let queue = Queue::open(&waterline::Store::in_memory(), "q", QueueOptions::default().max_waiting(1)).unwrap();
+        queue.push_async(job("a")).await.unwrap();
+        let milli = Duration::from_millis(1);
+        let mut seen = queue.subscribe_async("a").await.unwrap();
+        assert_eq!(seen.wait_async(milli).await.unwrap(), None);
+        assert_eq!(queue.watch().wait_async(milli).await, None);
+        assert!(matches!(queue.push_within_async(job("b"), milli).await, Err(QueueError::Full { .. })));
+        let _lease = queue.accept_async(Accept::new()).await.unwrap().expect("it is ready");
+        assert!(queue.accept_async(Accept::new().timeout(milli)).await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn tasks_that_wait_need_no_worker_to_see_what_time_brings_also_when_the_one_that_looks_is_dropped() {
+    on_each_run(&QueueOptions::default().retention(Retention::Drop), |bench| async move {
+        let ids: Vec<_> = (0..20).map(|nth| bench.queue.push(job(&nth.to_string()).delay(HOUR)).unwrap().id).collect();
+        let mut tasks = Vec::new();
+        for id in &ids {
+            let mut seen = bench.queue.subscribe(id).unwrap();
+            tasks.push(begun(async move { seen.wait_for_async(JobState::Ready, 2 * HOUR).await.unwrap() }).await);
+        }
+        // The first one looks after the time of all of them.
+        tasks.remove(0).abort();
+        rest().await;
+        bench.clock.advance(HOUR);
+        for task in tasks {
+            assert_eq!(task.await.unwrap().expect("it is due").state, Some(JobState::Ready));
+        }
+        // The worker of a job is silent.
+        let mut lease = bench.take("0");
+        let mut seen = bench.queue.subscribe("0").unwrap();
+        let task = begun(async move { seen.wait_for_async(JobState::Scheduled, HOUR).await.unwrap() }).await;
+        bench.clock.advance(10 * MINUTE);
+        assert!(task.await.unwrap().is_some());
+        assert!(matches!(lease.finish(None), Err(QueueError::Halt { .. })));
+    });
+}
+
+#[test]
+fn a_thousand_tasks_wait_with_no_thread_of_their_own() {
+    on_each_run(&QueueOptions::default(), |bench| async move {
+        let jobs = (0..1000).map(|nth| job(&nth.to_string()));
+        let mut tasks = Vec::new();
+        for pushed in bench.queue.push_all(jobs).unwrap() {
+            let mut seen = bench.queue.subscribe(&pushed.id).unwrap();
+            tasks.push(tokio::spawn(async move { seen.wait_ended_async(HOUR).await.unwrap() }));
+        }
+        // The only thread for calls that block has room for others.
+        rest().await;
+        let queue = bench.queue.clone();
+        let runner = Runner::builder(&queue).on("k", |_, _: u32| Ok(Outcome::Done)).start().unwrap();
+        for task in tasks {
+            assert_eq!(task.await.unwrap().expect("it has ended").state, Some(JobState::Finished));
+        }
+        runner.stop_async().await.unwrap();
+    });
+}
+
+#[test]
+fn a_push_that_is_polled_is_made_whether_or_not_somebody_hears_of_it() {
+    on_each_run(&QueueOptions::default(), |bench| async move {
+        drop(bench.queue.push_async(job("never polled")));
+        {
+            let mut push = pin!(bench.queue.push_async(job("polled")));
+            assert!(poll_once(push.as_mut()).is_pending());
+        }
+        rest().await;
+        assert_eq!(bench.states(["never polled", "polled"]), [None, Some(JobState::Ready)]);
+        let again = bench.queue.push_async(job("polled")).await.unwrap();
+        assert_eq!(again.outcome, PushOutcome::Duplicate("polled".into()));
+        // The calls that look answer as their twins do.
+        assert_eq!(bench.queue.get_async("polled").await.unwrap(), bench.queue.get("polled").unwrap());
+        bench.push(job("second"));
+        let all = bench.queue.list(JobState::Ready, None, 9).unwrap();
+        assert_eq!(bench.queue.list_async(JobState::Ready, None, 9).await.unwrap(), all);
+        assert_eq!(bench.queue.list_async(JobState::Ready, Some(&all[0]), 9).await.unwrap(), all[1..]);
+        let unknown = bench.queue.subscribe_async("nobody").await.unwrap_err();
+        assert!(matches!(unknown, QueueError::NotFound { .. }), "{unknown:?}");
+        let removed = bench.queue.run_async(|queue| queue.remove("polled")).await;
+        assert_eq!((removed.unwrap(), bench.state("polled")), ((), None));
+    });
+}
+
+#[test]
+fn outside_of_a_runtime_a_call_is_refused_and_nothing_is_pushed() {
+    on_each(&QueueOptions::default(), |bench| {
+        let mut push = pin!(bench.queue.push_async(job("a")));
+        let Poll::Ready(Err(error)) = poll_once(push.as_mut()) else { panic!("it waits for nothing") };
+        assert!(matches!(error, QueueError::Store(Error::Runtime)), "{error:?}");
+        assert_eq!(bench.state("a"), None);
+        // A wait needs no runtime as long as it has nothing to do.
+        bench.push(job("a"));
+        let mut seen = bench.queue.subscribe("a").unwrap();
+        let mut wait = pin!(seen.wait_ended_async(HOUR));
+        assert!(poll_once(wait.as_mut()).is_pending());
+        bench.finish("a");
+        assert!(poll_once(wait.as_mut()).is_ready());
+    });
+}
+
+#[test]
+fn a_claim_whose_future_is_dropped_is_put_back_and_counts_for_nothing() {
+    on_each_run(&QueueOptions::default(), |bench| async move {
+        bench.push(job("a"));
+        for polls in [1, 2] {
+            {
+                let mut accept = pin!(bench.queue.accept_async(Accept::new()));
+                assert!(poll_once(accept.as_mut()).is_pending());
+                if polls == 2 {
+                    // Its job is claimed, and nobody polls it for that.
+                    while bench.queue.counts().running == 0 {
+                        yield_now().await;
+                    }
+                }
+            }
+            rest().await;
+        }
+        let lease = bench.queue.accept_async(Accept::new()).await.unwrap().expect("it is ready again");
+        assert_eq!((lease.id(), lease.attempt(), lease.crashes()), ("a", 1, 0));
+    });
+}
+
+#[test]
+fn a_push_wakes_a_task_that_takes_it_and_one_that_is_dropped_then_wakes_another() {
+    on_each_run(&QueueOptions::default(), |bench| async move {
+        let accept = |accept: Accept| {
+            let queue = bench.queue.clone();
+            begun(async move { queue.accept_async(accept.timeout(HOUR)).await.unwrap() })
+        };
+        let old = accept(Accept::new().max_run_at(noon() - HOUR)).await;
+        let (first, second) = (accept(Accept::new()).await, accept(Accept::new()).await);
+        // It wakes the first one, which is gone before it is polled, and is not for the old one.
+        bench.push(job("a").run_at(noon()));
+        first.abort();
+        for _ in 0..3 {
+            rest().await;
+            eprintln!(
+                "{:?} {:?}",
+                bench.queue.counts(),
+                (old.is_finished(), first.is_finished(), second.is_finished())
+            );
+        }
+        let lease = second.await.unwrap().expect("it is woken");
+        assert_eq!(lease.id(), "a");
+        assert!(!old.is_finished());
+        old.abort();
+    });
+}
+
+#[test]
+fn a_push_waits_for_room_as_a_task_and_one_that_is_dropped_meanwhile_pushes_nothing() {
+    on_each_run(&QueueOptions::default().max_waiting(1), |bench| async move {
+        bench.push(job("a"));
+        let push = |id: &'static str| {
+            let queue = bench.queue.clone();
+            begun(async move { queue.push_within_async(job(id), MINUTE).await })
+        };
+        let (dropped, second, third) = (push("dropped").await, push("b").await, push("c").await);
+        dropped.abort();
+        bench.finish("a");
+        assert!(second.await.unwrap().unwrap().is_new());
+        rest().await;
+        assert!(!third.is_finished());
+        bench.clock.advance(MINUTE);
+        let error = third.await.unwrap().unwrap_err();
+        assert!(matches!(error, QueueError::Full { .. }), "{error:?}");
+        assert_eq!(bench.states(["dropped", "b", "c"]), [None, Some(JobState::Ready), None]);
+    });
+}
+
+#[test]
+fn a_watch_whose_waits_are_dropped_loses_no_change() {
+    on_each_run(&QueueOptions::default(), |bench| async move {
+        let mut watch = bench.queue.watch();
+        assert!(poll_once(pin!(watch.wait_async(HOUR))).is_pending());
+        for id in ["a", "b"] {
+            bench.push(job(id));
+        }
+        for id in ["a", "b"] {
+            let change = watch.wait_async(HOUR).await;
+            assert!(
+                matches!(&change, Some(QueueChange::Job { id: of, state: Some(JobState::Ready), .. }) if of == id),
+                "{change:?}"
+            );
+        }
+        let task = begun(async move { watch.wait_async(HOUR).await }).await;
+        bench.queue.pause(None).unwrap();
+        assert!(matches!(task.await.unwrap(), Some(QueueChange::Paused { .. })));
+    });
+}
+
+/// A waker that calls the queue while it wakes, and drops one who waits, as the last waker of a
+/// task may.
+struct Calls {
+    queue: Queue,
+    woken: AtomicU32,
+    waits: Mutex<Option<Subscription>>,
+}
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        if self.woken.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.waits.lock().take();
+            self.queue.push(job("by the waker")).unwrap();
+            self.queue.remove("by the waker").unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_waker_may_call_the_queue() {
+    type Change = fn(&Bench, &mut waterline::queue::Lease);
+    let changes: [(&str, Change); 5] = [
+        ("a write", |_, lease| assert!(lease.finish(None).unwrap().is_some())),
+        ("progress", |_, lease| lease.progress(0.5, "").unwrap()),
+        ("progress that is not written", |_, lease| {
+            lease.progress(0.5, "").unwrap();
+            lease.progress(0.6, "").unwrap();
+        }),
+        ("the clock", |bench, _| bench.clock.advance(SECOND)),
+        ("a write of the store", |bench, _| {
+            let queue = bench.queue.clone();
+            let renew = NewJob::new("k", &1).unwrap().id("a").delay(HOUR);
+            bench.store().write(|effects| effects.enqueue(&queue, renew).map(drop)).unwrap();
+            bench.store().write(|effects| effects.enqueue(&queue, job("b")).map(drop)).unwrap();
+        }),
+    ];
+    for (what, change) in changes {
+        on_store_with(QueueOptions::default(), move |bench| {
+            ends(what, move || {
+                let mut lease = bench.running("a");
+                let queue = bench.queue.clone();
+                let waits = Mutex::new(Some(queue.subscribe("a").unwrap()));
+                let calls = Arc::new(Calls { queue, woken: AtomicU32::new(0), waits });
+                let waker = Waker::from(calls.clone());
+                let mut context = Context::from_waker(&waker);
+                let mut seen = bench.queue.subscribe("a").unwrap();
+                let mut watch = bench.queue.watch();
+                let mut wait = pin!(seen.wait_async(Duration::MAX));
+                let mut watched = pin!(watch.wait_async(Duration::MAX));
+                assert!(wait.as_mut().poll(&mut context).is_pending());
+                assert!(watched.as_mut().poll(&mut context).is_pending());
+                change(&bench, &mut lease);
+                eventually("it is woken", || calls.woken.load(Ordering::Relaxed) > 0);
+                bench.queue.remove("a").unwrap();
+            });
+        });
+    }
+}
+
+#[test]
+fn a_runtime_that_ends_takes_the_calls_with_it_and_the_queue_goes_on() {
+    on_each(&QueueOptions::default(), |bench| {
+        ends("a runtime that ends", move || {
+            bench.push(job("a"));
+            let queue = bench.queue.clone();
+            let runtime = runtime();
+            runtime.spawn(async move {
+                let mut seen = queue.subscribe_async("a").await.unwrap();
+                seen.wait_ended_async(HOUR).await.unwrap();
+                pending::<()>().await;
+            });
+            runtime.block_on(rest());
+            drop(runtime);
+            // Another task looks after the time from now on.
+            bench.queue.push(job("later").delay(HOUR)).unwrap();
+            let mut seen = bench.queue.subscribe("later").unwrap();
+            run(move || async move {
+                let task = begun(async move { seen.wait_for_async(JobState::Ready, 2 * HOUR).await.unwrap() }).await;
+                bench.clock.advance(HOUR);
+                assert!(task.await.unwrap().is_some());
+            });
+        });
+    });
+}
