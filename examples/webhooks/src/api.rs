@@ -9,6 +9,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Deserialize;
+use serde_json::json;
 use std::time::Duration;
 use tokio::sync::watch;
 use waterline::queue::{JobInfo, JobState, Pushed, Queue, QueueError, QueueStatus, Waits};
@@ -46,7 +47,7 @@ struct Refused(StatusCode, String);
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        (self.0, Json(serde_json::json!({ "error": self.1 }))).into_response()
+        (self.0, Json(json!({ "error": self.1 }))).into_response()
     }
 }
 
@@ -72,16 +73,16 @@ async fn push(State(app): State<App>, Json(event): Json<Delivery>) -> Result<(St
         let error = format!("{:?} is no address of the form http://host/path", event.url);
         return Err(Refused(StatusCode::UNPROCESSABLE_ENTITY, error));
     }
-    Ok((StatusCode::ACCEPTED, Json(calls::push(&app.queue, event.job()?).await?)))
+    Ok((StatusCode::ACCEPTED, Json(app.queue.push_async(event.job()?).await?)))
 }
 
 async fn show(State(app): State<App>, Path(id): Path<String>) -> Result<Json<JobInfo>, Refused> {
-    let job = calls::get(&app.queue, id.clone()).await?;
+    let job = app.queue.get_async(&id).await?;
     job.map(Json).ok_or_else(|| not_found(&id))
 }
 
 async fn remove(State(app): State<App>, Path(id): Path<String>) -> Result<StatusCode, Refused> {
-    calls::run(&app.queue, |queue| queue.remove(id)).await?;
+    app.queue.run_async(|queue| queue.remove(id)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -101,9 +102,10 @@ async fn wait(
         Duration::try_from_secs_f64(seconds).map_or(Duration::ZERO, |timeout| timeout.min(LONGEST_POLL))
     });
     let _waiting = Waiting::new();
+    let mut event = app.queue.subscribe_async(id).await?;
     tokio::select! {
-        seen = calls::wait_ended(&app.queue, id, timeout) => Ok(match seen? {
-            Some(seen) => Json(seen).into_response(),
+        ended = event.wait_ended_async(timeout) => Ok(match ended? {
+            Some(end) => Json(json!({ "state": end.state, "data": end.data, "error": end.error })).into_response(),
             None => StatusCode::NO_CONTENT.into_response(),
         }),
         _ = app.stopping.wait_for(|stops| *stops) => Err(stops()),
@@ -144,19 +146,19 @@ async fn dead(State(app): State<App>, Query(part): Query<Part>) -> Result<Json<c
 }
 
 async fn redrive(State(app): State<App>, Path(id): Path<String>) -> Result<StatusCode, Refused> {
-    match calls::run(&app.queue, |queue| queue.requeue(id)).await? {
+    match app.queue.run_async(|queue| queue.requeue(id)).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Refused(StatusCode::CONFLICT, "the event is not dead".to_owned())),
     }
 }
 
 async fn redrive_all(State(app): State<App>) -> Result<Json<serde_json::Value>, Refused> {
-    let count = calls::run(&app.queue, Queue::requeue_dead).await?;
-    Ok(Json(serde_json::json!({ "redriven": count })))
+    let count = app.queue.run_async(Queue::requeue_dead).await?;
+    Ok(Json(json!({ "redriven": count })))
 }
 
 async fn status(State(app): State<App>) -> Result<Json<QueueStatus>, Refused> {
-    Ok(Json(calls::run(&app.queue, Queue::status).await?))
+    Ok(Json(app.queue.run_async(Queue::status).await?))
 }
 
 /// Says if this process is of use: a load balancer asks.
@@ -164,7 +166,7 @@ async fn health(State(app): State<App>) -> Result<&'static str, Refused> {
     if *app.stopping.borrow() {
         return Err(stops());
     }
-    let status = calls::run(&app.queue, Queue::status).await?;
+    let status = app.queue.run_async(Queue::status).await?;
     match status.waits {
         Waits::StoreFails { .. } | Waits::NoWorker => Err(Refused(StatusCode::SERVICE_UNAVAILABLE, status.to_string())),
         _ => Ok("well\n"),

@@ -51,6 +51,9 @@ struct Args {
     /// The time that deliveries get when the service stops, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     stop_within: Duration,
+    /// The most threads that wait for the store; without a limit a burst of requests starts hundreds
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    store_threads: usize,
     /// Answer before an event survives a loss of power: it survives the death of this process
     #[arg(long)]
     buffered: bool,
@@ -61,10 +64,12 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    match run(&Args::parse()).await {
+    let args = Args::parse();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(args.store_threads).build();
+    match runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(run(&args))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
