@@ -279,7 +279,7 @@ fn a_push_wakes_a_task_that_takes_it_and_one_that_is_dropped_then_wakes_another(
             let early = Accept::new().max_run_at(noon() - HOUR);
             let old = if is_old_there { Some(accept(early).await) } else { None };
             let (first, second) = (accept(Accept::new()).await, accept(Accept::new()).await);
-            // It wakes the first one, which is gone before it is polled, and is not for the old one.
+            // It wakes the first one, which is gone before its poll, and is not for the old one.
             bench.push(job("a").run_at(noon()));
             first.abort();
             let mut lease = second.await.unwrap().expect("it is woken");
