@@ -51,7 +51,7 @@ struct Args {
     /// The time that deliveries get when the service stops, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     stop_within: Duration,
-    /// The most threads that wait for the store; without a limit a burst of requests starts hundreds
+    /// The most threads that wait for the store; a burst of requests would start hundreds
     #[arg(long, value_name = "N", default_value_t = 32)]
     store_threads: usize,
     /// Answer before an event survives a loss of power: it survives the death of this process
